@@ -1,0 +1,1 @@
+"""How a chain lives in Slurm: the tag in the job comment, the job script and its shell part."""

@@ -1,0 +1,1 @@
+"""One file a verb. `submit` imports nothing heavy: it runs in front of every sbatch."""

@@ -1,0 +1,1 @@
+"""The service: one pure tick, and what carries out its actions."""

@@ -1,0 +1,366 @@
+"""The records that every part of Mirage speaks in.
+
+All are frozen. Units are in the names: ``*_s`` are integer seconds (points in time are Unix seconds, UTC),
+sizes are nodes. Slurm's words are used for Slurm's things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+
+class JobState(str, Enum):
+    """Slurm's job states (`squeue(1)`, JOB STATE CODES); UNKNOWN for a state of a release that we don't know."""
+
+    BOOT_FAIL = "BOOT_FAIL"
+    CANCELLED = "CANCELLED"
+    COMPLETED = "COMPLETED"
+    COMPLETING = "COMPLETING"
+    CONFIGURING = "CONFIGURING"
+    DEADLINE = "DEADLINE"
+    FAILED = "FAILED"
+    NODE_FAIL = "NODE_FAIL"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    PENDING = "PENDING"
+    PREEMPTED = "PREEMPTED"
+    REQUEUED = "REQUEUED"
+    RESIZING = "RESIZING"
+    REVOKED = "REVOKED"
+    RUNNING = "RUNNING"
+    SIGNALING = "SIGNALING"
+    SPECIAL_EXIT = "SPECIAL_EXIT"
+    STAGE_OUT = "STAGE_OUT"
+    STOPPED = "STOPPED"
+    SUSPENDED = "SUSPENDED"
+    TIMEOUT = "TIMEOUT"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def has_nodes(self) -> bool:
+        """True while the job holds its allocation."""
+        return self in _HAS_NODES
+
+    @property
+    def is_over(self) -> bool:
+        """True once the job has ended for good (a requeued job is PENDING again, not over)."""
+        return self in _OVER
+
+
+_HAS_NODES = frozenset(
+    {
+        JobState.COMPLETING,
+        JobState.CONFIGURING,
+        JobState.RESIZING,
+        JobState.RUNNING,
+        JobState.SIGNALING,
+        JobState.STAGE_OUT,
+        JobState.STOPPED,
+        JobState.SUSPENDED,
+    }
+)
+_OVER = frozenset(
+    {
+        JobState.BOOT_FAIL,
+        JobState.CANCELLED,
+        JobState.COMPLETED,
+        JobState.DEADLINE,
+        JobState.FAILED,
+        JobState.NODE_FAIL,
+        JobState.OUT_OF_MEMORY,
+        JobState.PREEMPTED,
+        JobState.REVOKED,
+        JobState.TIMEOUT,
+    }
+)
+
+# Pending jobs with these reasons don't compete for nodes now, so they are no queue pressure (`squeue(1)`, JOB REASON
+# CODES). Per-user, per-association and per-account limits, holds, begin times, dependencies, array throttles.
+_NOT_QUEUEING = frozenset(
+    {
+        "BeginTime",
+        "Dependency",
+        "DependencyNeverSatisfied",
+        "JobArrayTaskLimit",
+        "JobHeldAdmin",
+        "JobHeldUser",
+        "JobHoldMaxRequeue",
+        "Licenses",
+        "MaxJobsPerAccount",
+        "PartitionDown",
+        "PartitionInactive",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "AccountNotAllowed",
+        "QOSNotAllowed",
+        "InvalidAccount",
+        "InvalidQOS",
+        "BadConstraints",
+    }
+)
+_LIMIT_PREFIXES = ("QOSMax", "QOSGrp", "QOSMin", "QOSUsage", "QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit")
+_ASSOC_PREFIXES = ("Assoc", "MaxBillingPerAccount", "MaxCpuPerAccount", "MaxGRESPerAccount", "MaxMemoryPerLimit")
+
+
+def queues_for_nodes(reason: str) -> bool:
+    """Whether a pending job with this reason competes for nodes, rather than being kept back by a rule."""
+    return reason not in _NOT_QUEUEING and not reason.startswith(_LIMIT_PREFIXES + _ASSOC_PREFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job (or one array task), as the queue or the accounting records show it."""
+
+    job_id: int
+    user: str
+    partition: str
+    """Partition; while pending it may be a comma-separated list."""
+    state: JobState
+    nodes: int
+    submit_s: int
+    time_limit_s: int | None = None
+    """None: UNLIMITED."""
+    reason: str = ""
+    """Slurm's reason of a pending job; accounting records have none."""
+    eligible_s: int | None = None
+    """When it began to compete; None while a dependency, hold or begin time keeps it back."""
+    start_s: int | None = None
+    """When it started; None while pending (Slurm's estimate is not kept)."""
+    end_s: int | None = None
+    """When it ended; None while it has not."""
+    dependency: str = ""
+    """As Slurm prints it, `afterany:123(unfulfilled)`; empty: none."""
+    priority: int = 0
+    gpus: int = 0
+    """GPUs of the whole job."""
+    exit_code: int = 0
+    comment: str = ""
+    """The owner's comment; Mirage's tag stands here (`mirage.chain.tag`)."""
+    node_names: tuple[str, ...] = ()
+    """From accounting only: which nodes it ran on."""
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in (JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT)
+
+    @property
+    def is_queueing(self) -> bool:
+        """Pending and competing for nodes."""
+        return self.is_pending and queues_for_nodes(self.reason)
+
+    @property
+    def wait_s(self) -> int | None:
+        """Start - Eligible: the wait that Slurm's scheduler caused. None before the start."""
+        if self.start_s is None or self.eligible_s is None:
+            return None
+        return max(0, self.start_s - self.eligible_s)
+
+    @property
+    def limit_end_s(self) -> int | None:
+        """When its time limit ends it; None if it is not running or has no limit."""
+        if self.start_s is None or self.time_limit_s is None:
+            return None
+        return self.start_s + self.time_limit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up, and nothing on it."""
+
+    name: str
+    partitions: tuple[str, ...]
+    up: bool
+    idle: bool
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvent:
+    """A time during which a node was down or drained (`sacctmgr show event`). ``end_s`` None: still."""
+
+    node: str
+    start_s: int
+    end_s: int | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster at one instant: every job in the queue and every node, read together once a cycle."""
+
+    at_s: int
+    jobs: tuple[Job, ...]
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Job]:
+        return {job.job_id: job for job in self.jobs}
+
+    @cached_property
+    def pools(self) -> Mapping[str, str]:
+        """Partition -> pool. Partitions that share a node compete, so they are one pool, named after its first member."""
+        pool: dict[str, str] = {}
+        for node in self.nodes:
+            for partition in node.partitions:
+                pool.setdefault(partition, partition)
+            roots = sorted({_root(pool, p) for p in node.partitions})
+            for root in roots[1:]:
+                pool[root] = roots[0]
+        return {partition: _root(pool, partition) for partition in pool}
+
+    def pool_of(self, partition: str) -> str:
+        """The pool of a job's partition (the first one, if it asks for several)."""
+        first = partition.split(",", 1)[0]
+        return self.pools.get(first, first)
+
+
+def _root(pool: Mapping[str, str], partition: str) -> str:
+    while pool[partition] != partition:
+        partition = pool[partition]
+    return partition
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the site's configuration changes Mirage's behaviour (`scontrol show config`)."""
+
+    version: str
+    cluster: str = ""
+    accrue_always: bool = False
+    """PriorityFlags=ACCRUE_ALWAYS: a dependent job's age counts from its submission."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Everything `scontrol show config` printed."""
+
+
+class Mode(str, Enum):
+    """How the successor takes over: `train` (checkpoint, end, resume), `service` (healthy first, then stop the old one)."""
+
+    TRAIN = "train"
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Penalties:
+    """The user's two coefficients of the paper's reward (section 4.5): cost of a second of interruption and of overlap."""
+
+    interruption: float = 1.0
+    overlap: float = 1.0
+
+
+class ChainState(str, Enum):
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        return self is not ChainState.ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Consecutive jobs of one user that do one piece of work. Identified by (user, chain_id)."""
+
+    chain_id: str
+    user: str
+    segments: int
+    """How many links it has at most."""
+    mode: Mode = Mode.TRAIN
+    penalties: Penalties = Penalties()
+    state: ChainState = ChainState.ACTIVE
+    reason: str = ""
+    """Why it is over."""
+    created_s: int = 0
+    updated_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One job of a chain, as last seen."""
+
+    chain_id: str
+    user: str
+    segment: int
+    """1-based."""
+    job_id: int
+    predecessor_id: int | None
+    state: JobState
+    partition: str
+    nodes: int
+    time_limit_s: int | None
+    submit_s: int
+    eligible_s: int | None = None
+    start_s: int | None = None
+    end_s: int | None = None
+    exit_code: int = 0
+    released_s: int | None = None
+    """When Mirage let it into the queue; None: Slurm did, as its predecessor ended."""
+
+
+class Action(str, Enum):
+    WAIT = "wait"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy said about one pair at one instant, and on what grounds."""
+
+    at_s: int
+    chain_id: str
+    user: str
+    predecessor_id: int
+    successor_id: int
+    policy: str
+    action: Action
+    reason: str
+    """One sentence for people."""
+    inputs_hash: str
+    """SHA-256 of everything the policy was given."""
+    remaining_s: int | None = None
+    """Until the predecessor's limit ends it; None: it has not started, or has no limit."""
+    wait_p10_s: float | None = None
+    wait_p50_s: float | None = None
+    wait_p90_s: float | None = None
+    expected_interruption_s: float | None = None
+    """Of releasing now."""
+    expected_overlap_s: float | None = None
+
+
+class Outcome(str, Enum):
+    """How a release ended."""
+
+    RELEASED = "released"
+    ALREADY = "already released"
+    NOT_DONE = "not done"
+    """The job was not as expected any more, so nothing was done to it."""
+    REFUSED = "refused"
+    """Slurm said no."""
+    UNKNOWN = "unknown"
+    """Slurm could not be asked; looked at again in the next cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Written before Mirage acts, closed with an outcome after. One without an outcome was cut short by a crash."""
+
+    intent_id: int
+    decision: Decision
+    created_s: int
+    outcome: Outcome | None = None
+    detail: str = ""
+    finished_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSample:
+    """A job that started: what it asked for and how long it waited (Start - Eligible)."""
+
+    job_id: int
+    partition: str
+    nodes: int
+    time_limit_s: int | None
+    start_s: int
+    wait_s: int

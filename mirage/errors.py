@@ -1,0 +1,43 @@
+"""Errors. The class's docstring is its default message; each says what, where and what to do, and whether to retry."""
+
+from __future__ import annotations
+
+
+class MirageError(Exception):
+    """Mirage failed."""
+
+    exit_code = 1
+    """What a command exits with: 1 failed at run time, 2 wrong usage or input."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__ or "Mirage failed.")
+
+
+class InputError(MirageError):
+    """The input is wrong. Correct it; a retry does not help."""
+
+    exit_code = 2
+
+
+class ClusterError(MirageError):
+    """Slurm could not be asked, or answered nonsense. Nothing was done."""
+
+
+class ClusterUnavailable(ClusterError):
+    """Slurm does not answer (slurmctld down, restarting, or too slow). Nothing was done; retry later."""
+
+
+class ClusterNonsense(ClusterError):
+    """A Slurm command printed something that is not its documented output. Nothing was done; retry later."""
+
+
+class Refused(ClusterError):
+    """Slurm refused. Its own words follow; a retry does not help."""
+
+
+class AccountingUnavailable(ClusterError):
+    """The accounting records (sacct, slurmdbd) can't be read; the queue still can."""
+
+
+class StoreError(MirageError):
+    """The store can't be read or written. Nothing was done; retry later."""

@@ -1,0 +1,175 @@
+"""The four things that Mirage's core needs from outside. Read this file first.
+
+`daemon/tick.py` decides with them, `daemon/app.py` puts the real ones together. Each port has a fake that ships with
+the library and passes the same contract tests as the real one (`tests/contract`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from mirage.domain import (
+    Action,
+    Chain,
+    Decision,
+    Intent,
+    Job,
+    Link,
+    NodeEvent,
+    Outcome,
+    Penalties,
+    Settings,
+    Snapshot,
+    WaitSample,
+)
+
+if TYPE_CHECKING:
+    from mirage.state.history import History
+
+
+@runtime_checkable
+class Cluster(Protocol):
+    """A Slurm cluster. Adapters: `slurm/commands.py` (the commands), `slurm/simulated.py` (slurm_sim).
+
+    Every method raises ClusterUnavailable (retry later), ClusterNonsense (unreadable answer) or Refused (Slurm's own
+    words); none ever returns a partial answer.
+    """
+
+    def snapshot(self) -> Snapshot:
+        """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`."""
+
+    def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
+        """These jobs as slurmctld knows them now, ended ones (MinJobAge) too. One it does not know is left out."""
+
+    def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
+        """Accounting records of all jobs (or these) that were pending or running at any time in [start_s, end_s].
+
+        Raises AccountingUnavailable where the site has none or slurmdbd is down.
+        """
+
+    def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
+        """When nodes were down or drained in [start_s, end_s]. Raises AccountingUnavailable."""
+
+    def settings(self) -> Settings:
+        """The configuration that matters to Mirage."""
+
+    def submit(self, args: Sequence[str], script: str) -> int:
+        """Submits a batch script with these sbatch options, as the calling user; returns the job id."""
+
+    def release(self, job_id: int) -> None:
+        """Drops all dependencies of a pending job, so that it competes from now. Idempotent. Refused: not allowed."""
+
+    def cancel(self, job_ids: Collection[int]) -> None:
+        """Ends these jobs. Jobs that are over already are no error."""
+
+
+class Clock(Protocol):
+    """Time is a dependency: the same code runs on wall-clock and on simulated time."""
+
+    def now_s(self) -> int:
+        """Unix seconds."""
+
+
+class Store(Protocol):
+    """What must outlive the daemon. Adapter: `store/repository.py`. Raises StoreError.
+
+    Writes outside `transaction()` are committed at once.
+    """
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All writes inside are committed together, or none is."""
+
+    def active_chains(self) -> list[Chain]: ...
+
+    def chains(self, user: str | None = None) -> list[Chain]:
+        """All chains (of a user), newest first."""
+
+    def chain(self, user: str, chain_id: str) -> Chain | None: ...
+
+    def links(self, user: str, chain_id: str) -> list[Link]:
+        """By segment; a requeued job is one link."""
+
+    def open_links(self) -> list[Link]:
+        """Links of active chains whose job was not over when last seen."""
+
+    def link_of_job(self, job_id: int) -> Link | None: ...
+
+    def save_chain(self, chain: Chain) -> None:
+        """Inserts or replaces, by (user, chain_id)."""
+
+    def save_link(self, link: Link) -> None:
+        """Inserts or replaces, by (user, chain_id, job_id)."""
+
+    def add_decision(self, decision: Decision) -> None: ...
+
+    def decisions(self, successor_id: int, limit: int = 100) -> list[Decision]:
+        """Newest first."""
+
+    def open_intent(self, decision: Decision, now_s: int) -> Intent:
+        """Writes decision and intent together, durably: when this returns, a crash can't lose it."""
+
+    def close_intent(self, intent: Intent, outcome: Outcome, detail: str, now_s: int) -> None: ...
+
+    def open_intents(self) -> list[Intent]:
+        """Intents without an outcome: a crash cut them short."""
+
+    def intents(self, successor_id: int) -> list[Intent]:
+        """Newest first."""
+
+    def save_step(self, pool: str, at_s: int, payload: bytes) -> None:
+        """One step of a pool's history (`state/history.py`)."""
+
+    def steps(self, pool: str, since_s: int) -> list[tuple[int, bytes]]:
+        """Oldest first."""
+
+    def drop_steps(self, before_s: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a policy is given about one pair at one decision point."""
+
+    now_s: int
+    step_s: int
+    """Seconds until the next decision point."""
+    predecessor: Job
+    successor: Job
+    penalties: Penalties
+    waits: Sequence[WaitSample]
+    """Recent starts in the pair's pool, oldest first."""
+    history: History | None = None
+    """The pool's last 24 h; `history.matrix(...)` is the paper's 144 x 40 state."""
+
+    @property
+    def remaining_s(self) -> int | None:
+        """Until the predecessor's time limit ends it; None: not running yet, or no limit."""
+        end = self.predecessor.limit_end_s
+        if end is None or not self.predecessor.state.has_nodes:
+            return None
+        return max(0, end - self.now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A policy's answer."""
+
+    action: Action
+    reason: str
+    """One sentence for people."""
+    wait_p10_s: float | None = None
+    wait_p50_s: float | None = None
+    wait_p90_s: float | None = None
+    expected_interruption_s: float | None = None
+    expected_overlap_s: float | None = None
+
+
+class Policy(Protocol):
+    """Decides whether the successor enters the queue now. Implementations: `provision/`."""
+
+    @property
+    def name(self) -> str: ...
+
+    def decide(self, observation: Observation) -> Advice: ...

@@ -1,0 +1,1 @@
+"""What a policy sees: the 40 variables, the 144-step history, its rebuilding from accounting records."""

@@ -1,0 +1,1 @@
+"""What must outlive the daemon: SQLAlchemy tables, repository, Alembic migrations."""

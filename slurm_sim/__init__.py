@@ -1,0 +1,1 @@
+"""A simulator of a Slurm cluster. Knows nothing of mirage."""
