@@ -140,6 +140,8 @@ class Job:
     """The owner's comment; Mirage's tag stands here (`mirage.chain.tag`)."""
     node_names: tuple[str, ...] = ()
     """From accounting only: which nodes it ran on."""
+    array_task: str = ""
+    """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
 
     @property
     def is_pending(self) -> bool:
@@ -167,7 +169,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up, and nothing on it."""
+    """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up and empty."""
 
     name: str
     partitions: tuple[str, ...]
@@ -199,7 +201,7 @@ class Snapshot:
 
     @cached_property
     def pools(self) -> Mapping[str, str]:
-        """Partition -> pool. Partitions that share a node compete, so they are one pool, named after its first member."""
+        """Partition -> pool. Partitions that share a node compete: they are one pool, named after its first member."""
         pool: dict[str, str] = {}
         for node in self.nodes:
             for partition in node.partitions:
@@ -234,7 +236,7 @@ class Settings:
 
 
 class Mode(str, Enum):
-    """How the successor takes over: `train` (checkpoint, end, resume), `service` (healthy first, then stop the old one)."""
+    """How the successor takes over: `train` (checkpoint, end, resume) or `service` (healthy, then stop the old one)."""
 
     TRAIN = "train"
     SERVICE = "service"
@@ -242,7 +244,7 @@ class Mode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """The user's two coefficients of the paper's reward (section 4.5): cost of a second of interruption and of overlap."""
+    """The user's coefficients of the paper's reward (section 4.5): cost of a second of interruption, of overlap."""
 
     interruption: float = 1.0
     overlap: float = 1.0
@@ -253,6 +255,8 @@ class ChainState(str, Enum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """Its jobs are gone, and there is no accounting that could say how they ended."""
 
     @property
     def is_over(self) -> bool:

@@ -23,11 +23,11 @@ from mirage.domain import (
     Penalties,
     Settings,
     Snapshot,
-    WaitSample,
 )
 
 if TYPE_CHECKING:
     from mirage.state.history import History
+    from mirage.state.likeness import Waits
 
 
 @runtime_checkable
@@ -138,7 +138,7 @@ class Observation:
     predecessor: Job
     successor: Job
     penalties: Penalties
-    waits: Sequence[WaitSample]
+    waits: Waits
     """Recent starts in the pair's pool, oldest first."""
     history: History | None = None
     """The pool's last 24 h; `history.matrix(...)` is the paper's 144 x 40 state."""

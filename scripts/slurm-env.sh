@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# What slurm-up and slurm-down share: where things lie, which processes are ours, and how to end them.
+# What slurm-up and slurm-down share: where things lie, which processes are ours, how to end and to start them.
 # Sourced, never run. Callers set DIR (absolute) first. The scripts use no state outside DIR.
 
+# shellcheck disable=SC2034
 DEFAULT_DIR=/var/tmp/mirage-slurm
+umask 022
 
 die() { echo "${0##*/}: $*" >&2; exit 1; }
 usage_error() { echo "${0##*/}: $* (see ${0##*/} --help)" >&2; exit 2; }
@@ -11,6 +13,8 @@ usage_error() { echo "${0##*/}: $* (see ${0##*/} --help)" >&2; exit 2; }
 show_help() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 0; }
 
 need_root() { [ "$(id -u)" = 0 ] || die "must be run as root (it makes users and starts daemons)"; }
+
+home_of() { getent passwd "$1" | cut -d: -f6 || true; }
 
 absolute_dir() { realpath -m -- "$1"; }
 
@@ -28,7 +32,7 @@ pid_of() { cat "$DIR/run/$1.pid" 2>/dev/null || true; }
 
 alive() {
     local pid; pid=$(pid_of "$1")
-    [ -n "$pid" ] && grep -qszxF -- "MIRAGE_SLURM_DAEMON=$DIR:$1" "/proc/$pid/environ"
+    [ -n "$pid" ] && [ "/proc/$pid/root/." -ef / ] && grep -qszxF -- "MIRAGE_SLURM_DAEMON=$DIR:$1" "/proc/$pid/environ"
 }
 
 # The daemons' names, in the order in which they start. The nodes are read from slurm.conf's folder list.
@@ -72,6 +76,82 @@ leftover_pids() {
           grep -lsz '^SLURMD_NODENAME=' "$file" || true
       done; } | while read -r file; do
         pid=${file#/proc/}; pid=${pid%/environ}
-        [ "$pid" = $$ ] || echo "$pid"
+        # -ef: a chroot that shares our /proc may hold another DIR of the same name
+        if [ "$pid" != $$ ] && [ "/proc/$pid/root/." -ef / ]; then echo "$pid"; fi
+    done
+}
+
+# --- starting: launch_NAME runs a daemon, ready_NAME asks whether it answers ------------------------------------------
+
+# launch NAME COMMAND...: in the foreground of a session of its own (the pid is then known without doubt, and a Ctrl-C
+# at the terminal does not reach it), and with a clean environment and folder: users' jobs must not get the caller's.
+launch() {
+    local name=$1; shift
+    env -i -C "$DIR/state" PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 SLURM_CONF="$DIR/etc/slurm.conf" MIRAGE_SLURM_DAEMON="$DIR:$name" \
+        setsid "$@" </dev/null >"$DIR/log/$name.out" 2>&1 9>&- &
+    echo $! >"$DIR/run/$name.pid"
+}
+
+launch_munged() {
+    launch munged munged --foreground --num-threads=4 --key-file="$DIR/etc/munge.key" --socket="$DIR/run/munge.socket" \
+        --pid-file="$DIR/run/munged.own.pid" --seed-file="$DIR/state/munged.seed" --force
+}
+ready_munged() { munge --socket="$DIR/run/munge.socket" -n -o /dev/null 2>/dev/null; }
+
+launch_mariadb() {
+    if [ ! -d "$DIR/state/mariadb" ]; then
+        rm -rf "$DIR/state/mariadb.new"
+        # --force: it does not matter that the machine's own name has no address
+        mariadb-install-db --no-defaults --user=mysql --datadir="$DIR/state/mariadb.new" --skip-test-db --force \
+            --auth-root-authentication-method=socket >"$DIR/log/mariadb-install.out" 2>&1 || fail mariadb-install
+        mv "$DIR/state/mariadb.new" "$DIR/state/mariadb"
+    fi
+    # Small and not durable across a crash of the machine, since a commit that waits for the disk costs seconds at the
+    # start; slurmdbd asks for these sizes and this time-out.
+    launch mariadb mariadbd --no-defaults --user=mysql --datadir="$DIR/state/mariadb" --socket="$DIR/state/mariadb/s.sock" \
+        --port=$(($(cat "$DIR/etc/port-base") + 2)) --bind-address=127.0.0.1 --skip-name-resolve --pid-file="$DIR/state/mariadb/pid" \
+        --innodb-buffer-pool-size=128M --innodb-log-file-size=64M --innodb-flush-log-at-trx-commit=0 --innodb-lock-wait-timeout=900
+}
+ready_mariadb() { mariadb-admin --no-defaults --socket="$DIR/state/mariadb/s.sock" ping >/dev/null 2>&1; }
+
+launch_slurmdbd() {
+    mariadb --no-defaults --socket="$DIR/state/mariadb/s.sock" -e "
+        create database if not exists slurm_acct_db;
+        grant all on slurm_acct_db.* to 'slurm'@'127.0.0.1' identified by '$(cat "$DIR/etc/db.password")'" ||
+        die "mariadb refused to make slurmdbd's database"
+    launch slurmdbd slurmdbd -D
+}
+ready_slurmdbd() { listens $(($(cat "$DIR/etc/port-base") + 1)) && sacctmgr -n show cluster >/dev/null 2>&1; }
+
+launch_slurmctld() { launch slurmctld slurmctld -D; }
+ready_slurmctld() { listens "$(cat "$DIR/etc/port-base")" && scontrol ping >/dev/null 2>&1; }
+
+launch_slurmd() { mkdir -p "$DIR/state/slurmd/$1"; launch "slurmd-$1" slurmd -D -N "$1"; }
+ready_slurmd() { listens $(($(cat "$DIR/etc/port-base") + 10 + ${1#n})); }
+
+# Asked before a client of Slurm is: that one waits and retries when nobody listens. Read from the kernel's table
+# (0A: listening), since a connection that says nothing is an error in the daemons' logs.
+listens() { grep -q -- ":$(printf '%04X' "$1") 00000000:0000 0A " /proc/net/tcp; }
+
+fail() {
+    local file
+    for file in "$DIR/log/$1.out" "$DIR/log/$1.log"; do
+        [ ! -s "$file" ] || { echo "--- the end of $file"; tail -n 15 "$file"; } >&2
+    done
+    die "$1 did not come up"
+}
+
+# start NAME...: launches those that do not run, then waits for each
+start() {
+    local name fresh=() deadline
+    for name; do
+        if ! alive "$name"; then echo "starting $name"; "launch_${name%%-*}" "${name#*-}"; fresh+=("$name"); fi
+    done
+    deadline=$((SECONDS + 30))
+    for name in "${fresh[@]}"; do
+        until "ready_${name%%-*}" "${name#*-}"; do
+            kill -0 "$(pid_of "$name")" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ] || fail "$name"
+            sleep 0.05
+        done
     done
 }

@@ -1,0 +1,32 @@
+# One environment for everything: .venv/ in the checkout.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint unit slurm clean help
+
+help:            ## what there is
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+demo: $(READY)   ## the whole loop on a simulated cluster; no Slurm needed
+	$(VENV)/bin/mirage demo --out demo-out
+
+test: $(READY)   ## everything: checks, tests, and the tests on a real Slurm where one can be started
+	scripts/test
+
+lint: $(READY)   ## formatting, types, import directions, shell
+	scripts/lint
+
+unit: $(READY)   ## the tests that need no Slurm
+	$(VENV)/bin/pytest -m 'not slurm'
+
+slurm: $(READY)  ## the tests on a real Slurm
+	scripts/test-slurm
+
+clean:           ## removes the environment and build products
+	rm -rf $(VENV) dist build demo-out
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@

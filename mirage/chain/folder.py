@@ -1,0 +1,125 @@
+"""The chain's folder: where its script and its records lie, `${MIRAGE_HOME:-~/.mirage}/chains/<chain id>/`, mode 0700.
+
+`job.sh` writes the records from inside the jobs and documents them at its top; here they are only named and read.
+Every record is a small text file of `key=value` lines, put in place by an atomic rename.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage.errors import InputError
+
+CHAIN_RECORD = "chain"
+"""What `mirage-submit` was asked for."""
+JOB_SCRIPT = "job.sh"
+USER_SCRIPT = "script"
+SUBMITTING = "submitting"
+"""There while `mirage-submit` is at work: link 1 must not queue link 2 as well."""
+DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
+OVER_MARKERS = (DONE, FAILED, CANCELLED)
+"""The chain is over once one of these files is there; its first line is the reason."""
+
+_CHAIN_ID = re.compile(r"[a-z0-9]{6,32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRecord:
+    """How a link ended, as its own epilogue wrote it. A link that Slurm killed outright has none."""
+
+    segment: int
+    job_id: int
+    start_s: int
+    """When the job started."""
+    work_s: int
+    """When the user's script started, after the handover."""
+    end_s: int
+    exit_code: int
+    how: str
+    """`exit`: by itself; `handover`: its successor asked it to; `slurm`: time limit, scancel, preemption; `told`: by a
+    signal before its work began."""
+
+
+def chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's chains lie. The home directory must be on a file system that the compute nodes share."""
+    home = environ.get("MIRAGE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".mirage")
+    return Path(home).absolute() / "chains"
+
+
+def chain_folder(chain_id: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The chain's folder, whether it exists or not. InputError: that can't be a chain id."""
+    if not _CHAIN_ID.fullmatch(chain_id):
+        raise InputError(f"{chain_id!r} is no chain id: expected 6 to 32 of a-z and 0-9, as mirage-submit printed it")
+    return chains_folder(environ) / chain_id
+
+
+def make_chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Makes the folder of all chains, for its owner alone. InputError: somebody else could get at it."""
+    folder = chains_folder(environ)
+    for path in (folder.parent, folder):
+        if not path.exists() and not path.is_symlink():
+            path.mkdir(mode=0o700, parents=True)
+    _check_private(folder.parent, folder.parent.stat())
+    _check_private(folder, folder.lstat())
+    folder.chmod(0o700)
+    return folder
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{path} is not a directory (a link is not accepted): remove it, or set MIRAGE_HOME")
+    if status.st_uid != os.geteuid():
+        raise InputError(f"{path} belongs to another user (uid {status.st_uid}): set MIRAGE_HOME to your own folder")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InputError(f"{path} can be written by others: run chmod go-w {path}")
+
+
+def read_record(path: Path) -> dict[str, str]:
+    """The `key=value` lines of a record; empty if there is none."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {key: value for key, separator, value in (line.partition("=") for line in lines) if separator}
+
+
+def read_link(folder: Path, segment: int) -> LinkRecord | None:
+    """How this link ended; None: it has not, or Slurm killed it before it could say."""
+    record = read_record(folder / f"link.{segment}")
+    try:
+        job_id, start_s, work_s, end_s, code = (int(record[key]) for key in ("job", "start", "work", "end", "exit"))
+        return LinkRecord(segment, job_id, start_s, work_s, end_s, code, record["how"])
+    except (KeyError, ValueError):
+        return None
+
+
+def queued_jobs(folder: Path) -> dict[int, int]:
+    """Segment -> job id of every link that was queued, running and past ones too."""
+    jobs = {}
+    for path in folder.glob("queued.*"):
+        segment, job_id = path.name.partition(".")[2], path.read_text().strip()
+        if segment.isdecimal() and job_id.isdecimal():
+            jobs[int(segment)] = int(job_id)
+    return dict(sorted(jobs.items()))
+
+
+def over_marker(folder: Path) -> tuple[str, str] | None:
+    """(`done`, `failed` or `cancelled`; the reason), or None while the chain goes on."""
+    for marker in OVER_MARKERS:
+        try:
+            return marker, (folder / marker).read_text().strip()
+        except FileNotFoundError:
+            continue
+    return None
+
+
+def mark_over(folder: Path, marker: str, reason: str) -> None:
+    """Ends the chain: links that start from now on leave at once. Does not touch the queue."""
+    fresh = folder / f".{marker}.{os.getpid()}"
+    fresh.write_text(f"{reason}\n")
+    fresh.replace(folder / marker)

@@ -1,0 +1,82 @@
+"""The tag by which Slurm knows a chain: the first words of the job's Comment.
+
+    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 -- the user's own comment
+
+Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is also the owner's
+opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for interruption and overlap.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mirage.domain import Mode, Penalties
+
+MAX_SEGMENTS = 9999
+MAX_PENALTY = 1e6
+MAX_JOB_ID = 0xFFFFFFFF
+
+_TAG = re.compile(
+    r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32}) seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
+    r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
+    r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)(?: -- .*)?",
+    re.ASCII | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainTag:
+    """Which link of which chain a job is."""
+
+    chain_id: str
+    """6 to 32 of a-z and 0-9; unique for its user."""
+    segment: int
+    """1-based."""
+    segments: int
+    predecessor_id: int | None
+    """None: the first link."""
+    mode: Mode
+    penalties: Penalties
+
+
+def parse_tag(comment: str) -> ChainTag | None:
+    """The tag at the start of a job's comment; None: there is none, or something about it is not as it should be."""
+    if not (match := _TAG.fullmatch(comment)):
+        return None
+    tag = ChainTag(
+        chain_id=match["chain"],
+        segment=int(match["segment"]),
+        segments=int(match["segments"]),
+        predecessor_id=int(match["pred"]) if match["pred"] else None,
+        mode=Mode(match["mode"]),
+        penalties=Penalties(float(match["interruption"]), float(match["overlap"])),
+    )
+    return tag if _is_sound(tag) else None
+
+
+def format_tag(tag: ChainTag, comment: str = "") -> str:
+    """The job's comment: the tag and then the user's own comment, if any. `parse_tag` reads it back."""
+    predecessor = f" pred={tag.predecessor_id}" if tag.predecessor_id else ""
+    return (
+        f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor} mode={tag.mode.value}"
+        f" {format_penalties(tag.penalties)}" + (f" -- {comment}" if comment else "")
+    )
+
+
+def format_penalties(penalties: Penalties) -> str:
+    """The tag's last two words; six decimals are kept."""
+    return f"ei={_number(penalties.interruption)} eo={_number(penalties.overlap)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.6f}".rstrip("0").rstrip(".")
+
+
+def _is_sound(tag: ChainTag) -> bool:
+    return (
+        tag.segment <= tag.segments
+        and (tag.predecessor_id is None) == (tag.segment == 1)
+        and (tag.predecessor_id or 0) <= MAX_JOB_ID
+        and max(tag.penalties.interruption, tag.penalties.overlap) <= MAX_PENALTY
+    )

@@ -1,0 +1,81 @@
+"""`mirage demo`: a chain on a simulated, contended GPU cluster, once reactive and once with Mirage."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.live import Live
+
+from mirage.cli.table import console
+from mirage.config import PolicyConfig
+from mirage.demo.run import Progress, Result, Scenario, run_chain
+from mirage.demo.show import results_table, save_picture, screen
+from mirage.provision.registry import POLICIES, make_policy
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seed", type=int, default=Scenario.seed, help="of the other users' jobs (default %(default)s)"
+    )
+    parser.add_argument("--segments", type=int, default=Scenario.segments, help="links (default %(default)s)")
+    parser.add_argument("--policy", choices=[p for p in POLICIES if p != "reactive"], default=PolicyConfig.name)
+    parser.add_argument("--out", type=Path, default=Path("mirage-demo"), help="folder of the picture (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="only the figures, for programs (docs/cli.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    scenario = Scenario(seed=args.seed, segments=max(2, args.segments))
+    policies = [make_policy(PolicyConfig(name=name)) for name in ("reactive", args.policy)]
+    rows: list[Progress] = []
+    results: list[Result] = []
+    if not args.json:
+        console.print(_introduction(scenario))
+    live = Live(console=console, refresh_per_second=12, transient=False)
+    show = console.is_terminal and not args.json
+
+    def watch(progress: Progress) -> None:
+        rows[len(results) :] = [progress]
+        if show:
+            live.update(screen(scenario, rows))
+
+    if show:
+        live.start()
+    try:
+        for policy in policies:
+            results.append(run_chain(scenario, policy, watch))
+    finally:
+        if show:
+            live.stop()
+    if args.json:
+        print(json.dumps({result.policy: _figures(scenario, result) for result in results}, indent=2))
+        return 0
+    if not show:
+        console.print(screen(scenario, rows))
+    console.print(results_table(results))
+    picture = args.out / "demo.png"
+    save_picture(scenario, results, picture)
+    console.print(f"Picture: {picture}")
+    return 0
+
+
+def _introduction(scenario: Scenario) -> str:
+    return (
+        f"A simulated cluster of {scenario.cluster_nodes} nodes, kept busy by other users (seed {scenario.seed}). "
+        f"A chain of {scenario.segments} links, {scenario.limit_s // 3600} h each on {scenario.link_nodes} nodes, "
+        "runs twice:"
+    )
+
+
+def _figures(scenario: Scenario, result: Result) -> dict[str, object]:
+    links = [
+        {
+            "segment": handoff.link.segment,
+            "interruption_s": handoff.interruption_s,
+            "overlap_s": handoff.overlap_s,
+            "node_hours_wasted": handoff.node_hours_wasted,
+        }
+        for handoff in result.handoffs
+    ]
+    return {**result.totals(), "seed": scenario.seed, "segments": scenario.segments, "links": links}

@@ -1,0 +1,24 @@
+"""`mirage done [CHAIN]`: inside a job, the chain is known from the environment."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from mirage.chain.folder import DONE
+from mirage.cli.ending import end_chain
+from mirage.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("chain", nargs="?", help="chain id (inside a link's job: that job's chain)")
+
+
+def run(args: argparse.Namespace) -> int:
+    chain = args.chain or os.environ.get("MIRAGE_CHAIN_ID")
+    if not chain:
+        raise InputError("which chain? Give its id, as mirage-submit printed it, or run this inside a link's job.")
+    ended = end_chain(chain, DONE, "said to be done by its owner", running_too=False)
+    gone = f"; cancelled successor{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))}" if ended else ""
+    print(f"chain {chain} is done{gone}")
+    return 0

@@ -1,0 +1,28 @@
+"""`mirage explain JOB`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rich.markup import escape
+
+from mirage.cli.sources import find_explanation
+from mirage.cli.table import console, when
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", type=int, metavar="JOB", help="job id of a link")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    found = find_explanation(args.job)
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    console.print(escape(found["explanation"]))
+    for release in found["releases"]:
+        outcome = release["outcome"] or "not finished"
+        console.print(escape(f"{when(release['at'])}  release: {outcome}. {release['detail']}"))
+    return 0

@@ -1,0 +1,45 @@
+"""`mirage history [CHAIN]`: what each handover cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from mirage.cli.sources import find_chains
+from mirage.cli.table import console, duration, links_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("chain", nargs="?", help="only this chain (default: all)")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    reports, _note = find_chains(args.chain)
+    summaries = [report | {"totals": _totals(report)} for report in reports]
+    if args.json:
+        print(json.dumps({"chains": summaries}, indent=2))
+        return 0
+    for report in summaries:
+        console.print(f"[bold]chain {report['chain']}[/] {report['state']} {report['reason']}", markup=True)
+        console.print(links_table(report))
+        totals = report["totals"]
+        console.print(
+            f"{totals['handovers']} handovers: interrupted for {duration(totals['interruption_s'])} in all, overlapped "
+            f"for {duration(totals['overlap_s'])} ({totals['node_hours_wasted']:.2f} node-hours)\n"
+        )
+    if not summaries:
+        console.print("No chain of yours is known here.")
+    return 0
+
+
+def _totals(report: dict[str, Any]) -> dict[str, Any]:
+    done = [link for link in report["links"] if link["overlap_s"] is not None]
+    nodes = {link["job_id"]: link["nodes"] for link in report["links"]}
+    return {
+        "handovers": len(done),
+        "interruption_s": sum(link["interruption_s"] for link in done),
+        "overlap_s": sum(link["overlap_s"] for link in done),
+        "node_hours_wasted": sum(link["overlap_s"] * nodes[link["predecessor"]] for link in done) / 3600,
+    }

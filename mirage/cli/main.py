@@ -1,0 +1,60 @@
+"""`mirage VERB`: finds the verb's file and turns errors into one clear line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from mirage import __version__
+from mirage.errors import MirageError
+
+VERBS = {
+    "status": "your chains: links, states, what happens next",
+    "explain": "why Mirage does what it does with a job",
+    "history": "what each handover of your chains cost",
+    "cancel": "end a chain: its running link and its queued successors",
+    "done": "say that a chain's work is done: its successors go, the running link may finish",
+    "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",
+    "agent": "the same service as a plain user, for your own chains",
+    "demo": "the whole loop on a simulated cluster, without Slurm",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a verb; returns the exit code: 0 done, 1 failed at run time, 2 wrong usage or input."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(words[0] if words else "")
+    args = parser.parse_args(words)
+    try:
+        return int(args.run(args))
+    except MirageError as error:
+        print(f"mirage {args.verb}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `mirage history | head`
+        sys.stderr.close()
+        return 0
+
+
+def _parser(wanted: str) -> argparse.ArgumentParser:
+    """The parser, with only the wanted verb's module imported: help and completion stay fast."""
+    parser = argparse.ArgumentParser(
+        prog="mirage",
+        description="Keeps chains of Slurm jobs running without interruption. Start a chain with mirage-submit.",
+    )
+    parser.add_argument("--version", action="version", version=f"mirage {__version__}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, summary in VERBS.items():
+        sub = verbs.add_parser(verb, help=summary, description=summary.capitalize() + ".")
+        if verb == wanted:
+            module = importlib.import_module(f"mirage.cli.{verb}")
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""The configuration file (TOML). Every error names the file, the line, the key, and what was expected.
+
+The dataclasses below are the schema: a field is a key, its default is the default, its type is checked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from mirage.errors import InputError
+
+
+def _positive(default: float) -> Any:
+    return field(default=default, metadata={"min": 1})
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """How Slurm is reached."""
+
+    bin_dir: str = ""
+    """Folder of Slurm's commands; empty: found on PATH."""
+    timeout_s: int = _positive(30)
+    """A command that takes longer is ended and counts as "no answer"."""
+
+
+@dataclass(frozen=True)
+class DaemonConfig:
+    poll_s: int = _positive(600)
+    """Seconds between two cycles. The paper's interval is 600."""
+    store: str = ""
+    """SQLAlchemy URL; empty: SQLite in the state folder (daemon: /var/lib/mirage, agent: ~/.local/state/mirage)."""
+    socket: str = "/run/mirage/mirage.sock"
+    """Where users' `mirage status` asks the daemon; empty: nowhere."""
+
+
+@dataclass(frozen=True)
+class TimerConfig:
+    lead_s: int = _positive(10_800)
+    """The successor is let in this long before its predecessor's limit."""
+
+
+@dataclass(frozen=True)
+class AverageConfig:
+    last: int = _positive(100)
+    """Mean over this many jobs that started last."""
+
+
+@dataclass(frozen=True)
+class QuantileConfig:
+    last: int = _positive(100)
+    """Quantile over at most this many like jobs that started last."""
+    at_least: int = _positive(20)
+    """With fewer like jobs, less alike ones count too."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    name: str = "quantile"
+    timer: TimerConfig = TimerConfig()
+    avg: AverageConfig = AverageConfig()
+    quantile: QuantileConfig = QuantileConfig()
+
+
+@dataclass(frozen=True)
+class Config:
+    cluster: ClusterConfig = ClusterConfig()
+    daemon: DaemonConfig = DaemonConfig()
+    policy: PolicyConfig = PolicyConfig()
+
+
+def load_config(path: Path | None) -> Config:
+    """Reads a file; None gives the defaults. Raises InputError."""
+    if path is None:
+        return Config()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't read the configuration: {error}") from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, name: str = "mirage.toml") -> Config:
+    """Parses and checks a configuration. ``name`` stands in the errors. Raises InputError."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(_syntax_error(name, str(error))) from error
+    config = _build(Config, tree, (), _Source(name, text))
+    assert isinstance(config, Config)
+    return config
+
+
+def _syntax_error(name: str, message: str) -> str:
+    match = re.search(r"\(at line (\d+), column (\d+)\)", message)
+    where = f"{name}:{match[1]}:{match[2]}" if match else f"{name} (end of file)"
+    return f"{where}: not TOML: {re.sub(r' *[(]at .*[)]$', '', message)}"
+
+
+@dataclass(frozen=True)
+class _Source:
+    name: str
+    text: str
+
+    def error(self, path: tuple[str, ...], problem: str) -> InputError:
+        return InputError(f"{self.name}:{self._line(path)}: {'.'.join(path)}: {problem}")
+
+    def _line(self, path: tuple[str, ...]) -> int:
+        """Line of a key, 1-based: the last line that names a longest prefix of the path."""
+        section: tuple[str, ...] = ()
+        best, best_line = 0, 1
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            if header := re.match(r"\s*\[([^\[\]]+)\]", line):
+                section = tuple(part.strip(" \"'") for part in header[1].split("."))
+                here = section
+            elif key := re.match(r"\s*([\w.\"'-]+)\s*=", line):
+                here = section + tuple(part.strip("\"'") for part in key[1].split("."))
+            else:
+                continue
+            if here == path[: len(here)] and len(here) > best:
+                best, best_line = len(here), number
+        return best_line
+
+
+def _build(kind: type, tree: dict[str, Any], path: tuple[str, ...], source: _Source) -> Any:
+    known = {f.name: f for f in fields(kind)}
+    types = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in tree.items():
+        here = (*path, key)
+        if key not in known:
+            raise source.error(here, _unknown(key, list(known)))
+        if is_dataclass(types[key]):
+            if not isinstance(value, dict):
+                raise source.error(here, f"expected a table [{'.'.join(here)}], got {_show(value)}")
+            values[key] = _build(types[key], value, here, source)
+        else:
+            values[key] = _check(types[key], known[key].metadata.get("min"), value, here, source)
+    return kind(**values)
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(known)}"
+    return f"unknown key; {hint}"
+
+
+def _check(kind: type, least: int | None, value: Any, here: tuple[str, ...], source: _Source) -> Any:
+    if type(value) is not kind:
+        raise source.error(here, f"expected {_WORDS[kind]}, got {_show(value)}")
+    if least is not None and isinstance(value, int) and value < least:
+        raise source.error(here, f"expected at least {least}, got {value}")
+    return value
+
+
+_WORDS: dict[type, str] = {int: "a whole number", str: "a string", float: "a number", bool: "true or false"}
+
+
+def _show(value: Any) -> str:
+    return f"{value!r} ({type(value).__name__})"

@@ -1,0 +1,80 @@
+"""Letting a successor in: re-read, write the intent, act, verify, write the outcome (design.md, section 3).
+
+A crash at any point leaves at most an intent without an outcome, and `resume` finds out from Slurm what became of it.
+The act itself is idempotent, so nothing is ever done twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirage.chain.tag import ChainTag
+from mirage.daemon.tick import awaited, obstacle
+from mirage.domain import Decision, Intent, Job, Outcome
+from mirage.errors import ClusterUnavailable, Refused
+from mirage.ports import Clock, Cluster, Store
+
+REFUSAL_HOLDS_S = 3600
+"""A refused release is tried again after this long: rights may have been given meanwhile."""
+
+
+def release(decision: Decision, tag: ChainTag, cluster: Cluster, store: Store, clock: Clock) -> tuple[Outcome, str]:
+    """Carries a release out. Raises StoreError before anything was done, ClusterError if Slurm can't be asked."""
+    if refusal := _recent_refusal(decision, store):
+        return Outcome.REFUSED, f"not tried again within the hour: {refusal}"
+    fresh = cluster.jobs([decision.predecessor_id, decision.successor_id])
+    reason = obstacle(fresh.get(decision.successor_id), fresh.get(decision.predecessor_id), tag)
+    if reason:
+        return Outcome.NOT_DONE, reason
+    intent = store.open_intent(decision, clock.now_s())
+    try:
+        cluster.release(decision.successor_id)
+    except Refused as error:
+        return _close(intent, Outcome.REFUSED, str(error), store, clock)
+    except ClusterUnavailable as error:
+        return Outcome.UNKNOWN, f"no answer to the release; looked at again in the next cycle: {error}"
+    return resume(intent, cluster, store, clock)
+
+
+def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tuple[Outcome, str]:
+    """Verifies an open intent against what Slurm shows now, and closes it. Raises ClusterError, StoreError."""
+    decision = intent.decision
+    jobs = cluster.jobs([decision.predecessor_id, decision.successor_id])
+    found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), decision)
+    return _close(intent, *found, store, clock)
+
+
+def _found(job: Job | None, predecessor: Job | None, decision: Decision) -> tuple[Outcome, str]:
+    if job is None:
+        return Outcome.NOT_DONE, "Slurm does not know the job any more"
+    if job.is_pending and awaited(job) == decision.predecessor_id:
+        return Outcome.NOT_DONE, "it still waits for its predecessor; decided anew"
+    if not job.is_pending and job.start_s is None:
+        return Outcome.NOT_DONE, f"the job ended without a start ({job.state.value})"
+    where = "in the queue" if job.is_pending else f"started ({job.state.value})"
+    if predecessor is None or not _before_its_end(job, predecessor):
+        return Outcome.ALREADY, f"{where}; Slurm let it in as its predecessor ended"
+    return Outcome.RELEASED, where
+
+
+def _before_its_end(job: Job, predecessor: Job) -> bool:
+    """Whether the job became eligible while its predecessor lived, which only a release brings about."""
+    if predecessor.end_s is None or not predecessor.state.is_over:
+        return True
+    return job.eligible_s is not None and job.eligible_s < predecessor.end_s
+
+
+def _close(intent: Intent, outcome: Outcome, detail: str, store: Store, clock: Clock) -> tuple[Outcome, str]:
+    with store.transaction():
+        store.close_intent(intent, outcome, detail, clock.now_s())
+        link = store.link_of_job(intent.decision.successor_id)
+        if outcome is Outcome.RELEASED and link is not None:
+            store.save_link(replace(link, released_s=intent.created_s))
+    return outcome, detail
+
+
+def _recent_refusal(decision: Decision, store: Store) -> str | None:
+    for intent in store.intents(decision.successor_id):
+        if intent.outcome is Outcome.REFUSED and decision.at_s - intent.created_s < REFUSAL_HOLDS_S:
+            return intent.detail
+    return None

@@ -1,0 +1,160 @@
+"""The service: puts the ports together and carries out what `tick` says."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from mirage.chain.tag import ChainTag, parse_tag
+from mirage.daemon import act
+from mirage.daemon.memory import Memory
+from mirage.daemon.settle import chain_end, chain_lost, latest, settled
+from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
+from mirage.domain import Decision, Job, Link, Outcome, Snapshot
+from mirage.errors import AccountingUnavailable, ClusterError, MirageError
+from mirage.ports import Clock, Cluster, Policy, Store
+
+log = logging.getLogger(__name__)
+
+WARM_UP_AGAIN_S = 3600
+"""Where accounting could not be read at the start, it is tried again after this long."""
+
+
+class Daemon:
+    """One service: `mirage daemon` for all users' chains, `mirage agent` for those of ``only_user``."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        clock: Clock,
+        policy: Policy,
+        *,
+        poll_s: int,
+        only_user: str | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._policy = policy
+        self._poll_s = poll_s
+        self._only_user = only_user
+        self._memory = Memory(store)
+        self._warm_up_s: float = 0
+        """When to fill the memory from accounting; never again once that is done."""
+
+    def run_cycle(self) -> bool:
+        """One cycle. If Slurm or the store fails, that is logged and False returned: the next cycle tries again."""
+        try:
+            self._cycle()
+        except MirageError as error:
+            log.warning("cycle skipped: %s", error)
+            return False
+        return True
+
+    def observe_once(self) -> None:
+        """Writes what the queue shows now into the store; decides and does nothing. Raises ClusterError, StoreError."""
+        snapshot = self._cluster.snapshot()
+        self._memory.observe(snapshot)
+        self._save(self._tick(snapshot))
+
+    def _cycle(self) -> None:
+        snapshot = self._cluster.snapshot()
+        if snapshot.at_s >= self._warm_up_s:
+            warm = self._memory.warm_up(self._cluster, snapshot)
+            self._warm_up_s = inf if warm else snapshot.at_s + WARM_UP_AGAIN_S
+        self._memory.observe(snapshot)
+        self._resume_intents()
+        actions = self._tick(snapshot)
+        self._save(actions)
+        for action in actions:
+            if isinstance(action, Release):
+                self._release(action.decision, snapshot)
+        for action in actions:
+            if isinstance(action, LookUp):
+                self._look_up(action.links)
+        self._close_chains(snapshot)
+
+    def _tick(self, snapshot: Snapshot) -> list[TickAction]:
+        return tick(
+            snapshot,
+            self._store,
+            self._clock,
+            self._policy,
+            self._memory,
+            step_s=self._poll_s,
+            only_user=self._only_user,
+        )
+
+    def _resume_intents(self) -> None:
+        for intent in self._store.open_intents():
+            outcome, detail = act.resume(intent, self._cluster, self._store, self._clock)
+            log.info("job %d: unfinished release: %s (%s)", intent.decision.successor_id, outcome.value, detail)
+
+    def _save(self, actions: Sequence[TickAction]) -> None:
+        with self._store.transaction():
+            for action in actions:
+                match action:
+                    case SaveChain(chain):
+                        self._store.save_chain(chain)
+                    case SaveLink(link):
+                        self._store.save_link(link)
+                    case Wait(decision):
+                        self._store.add_decision(decision)
+
+    def _release(self, decision: Decision, snapshot: Snapshot) -> None:
+        tag = parse_tag(snapshot.by_id[decision.successor_id].comment)
+        assert isinstance(tag, ChainTag)
+        try:
+            outcome, detail = act.release(decision, tag, self._cluster, self._store, self._clock)
+        except ClusterError as error:
+            outcome, detail = Outcome.UNKNOWN, str(error)
+        level = logging.INFO if outcome in (Outcome.RELEASED, Outcome.ALREADY) else logging.WARNING
+        log.log(
+            level,
+            "chain %s of %s, job %d: release: %s (%s); why: %s",
+            decision.chain_id,
+            decision.user,
+            decision.successor_id,
+            outcome.value,
+            detail,
+            decision.reason,
+        )
+
+    def _look_up(self, links: Sequence[Link]) -> None:
+        """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting."""
+        found = self._cluster.jobs([link.job_id for link in links])
+        missing = [link for link in links if link.job_id not in found]
+        if missing:
+            found |= self._accounting(missing)
+        with self._store.transaction():
+            for link in links:
+                if job := found.get(link.job_id):
+                    self._store.save_link(settled(link, job))
+
+    def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
+        since_s = min(link.submit_s for link in links)
+        try:
+            return latest(self._cluster.accounting(since_s, self._clock.now_s(), [link.job_id for link in links]))
+        except AccountingUnavailable as error:
+            log.warning("%d jobs left the queue; how they ended can't be told now: %s", len(links), error)
+            return {}
+
+    def _close_chains(self, snapshot: Snapshot) -> None:
+        now_s = self._clock.now_s()
+        open_links: dict[tuple[str, str], list[Link]] = defaultdict(list)
+        for link in self._store.open_links():
+            open_links[link.user, link.chain_id].append(link)
+        for chain in self._store.active_chains():
+            left = open_links[chain.user, chain.chain_id]
+            if not left:
+                ended = chain_end(chain, self._store.links(chain.user, chain.chain_id), now_s)
+            elif any(link.job_id in snapshot.by_id for link in left):
+                continue
+            else:
+                ended = chain_lost(chain, left, now_s)
+            if ended:
+                self._store.save_chain(ended)
+                log.info("chain %s of %s is over: %s (%s)", chain.chain_id, chain.user, ended.state.value, ended.reason)

@@ -1,0 +1,148 @@
+"""What users ask about their chains, as plain JSON values: the same for the socket, the agent's file and `--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirage.chain.durations import format_duration
+from mirage.chain.handoff import handoffs
+from mirage.domain import Action, Chain, Decision, Intent, JobState, Link
+from mirage.errors import InputError
+from mirage.ports import Store
+
+Json = dict[str, Any]
+
+
+def chain_reports(store: Store, user: str | None, chain_id: str | None = None) -> list[Json]:
+    """Every chain of a user (None: of all users), newest first, with links and the last decision."""
+    chains = [chain for chain in store.chains(user) if chain_id in (None, chain.chain_id)]
+    return [_chain(chain, store) for chain in chains]
+
+
+def _chain(chain: Chain, store: Store) -> Json:
+    links = store.links(chain.user, chain.chain_id)
+    costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    return {
+        "chain": chain.chain_id,
+        "user": chain.user,
+        "state": chain.state.value,
+        "reason": chain.reason,
+        "segments": chain.segments,
+        "mode": chain.mode.value,
+        "created": chain.created_s,
+        "updated": chain.updated_s,
+        "penalties": {"interruption": chain.penalties.interruption, "overlap": chain.penalties.overlap},
+        "links": [
+            _link(link)
+            | {
+                "interruption_s": costs[link.job_id].interruption_s if link.job_id in costs else None,
+                "overlap_s": costs[link.job_id].overlap_s if link.job_id in costs else None,
+            }
+            for link in links
+        ],
+        "next": _next(chain, links, store),
+    }
+
+
+def _link(link: Link) -> Json:
+    return {
+        "segment": link.segment,
+        "job_id": link.job_id,
+        "predecessor": link.predecessor_id,
+        "state": link.state.value,
+        "partition": link.partition,
+        "nodes": link.nodes,
+        "submit": link.submit_s,
+        "eligible": link.eligible_s,
+        "start": link.start_s,
+        "end": link.end_s,
+        "exit_code": link.exit_code,
+        "released": link.released_s,
+    }
+
+
+def _next(chain: Chain, links: list[Link], store: Store) -> str:
+    """One sentence: what happens next, and what if Mirage stops."""
+    waiting = [link for link in links if link.state is JobState.PENDING]
+    if chain.state.is_over or not waiting:
+        return chain.reason
+    return explanation(waiting[0], store)
+
+
+def explain(store: Store, user: str | None, job_id: int) -> Json:
+    """Why Mirage does what it does with a job. Raises InputError for a job that is in no chain of the user."""
+    link = store.link_of_job(job_id)
+    if link is None or user not in (None, link.user):
+        raise InputError(
+            f"job {job_id}: no link of a chain of yours that Mirage has seen. `mirage status` lists your chains; a "
+            "new job is seen in the daemon's next cycle."
+        )
+    return {
+        "job_id": job_id,
+        "chain": link.chain_id,
+        "explanation": explanation(link, store),
+        "decisions": [decision_json(decision) for decision in store.decisions(job_id, limit=10)],
+        "releases": [_intent(intent) for intent in store.intents(job_id)],
+    }
+
+
+def explanation(link: Link, store: Store) -> str:
+    """One plain sentence or two, with the standing fallback."""
+    if link.state is not JobState.PENDING:
+        return _past(link, store)
+    who = f"Job {link.job_id} (link {link.segment})"
+    if link.released_s is not None:
+        return f"{who} was let into the queue by Mirage and waits for nodes."
+    if link.predecessor_id is None:
+        return f"{who} is the chain's first and waits for nodes."
+    if link.eligible_s is not None:
+        return f"{who} waits for nodes: Slurm let it in as job {link.predecessor_id} ended."
+    fallback = f"If Mirage stops, Slurm starts it after job {link.predecessor_id} ends."
+    decisions = store.decisions(link.job_id, limit=1)
+    if not decisions:
+        return f"{who} waits for job {link.predecessor_id}; Mirage has not decided anything yet. {fallback}"
+    return f"{who} {_verb(decisions[0])}: {decisions[0].reason}. {fallback}"
+
+
+def _verb(decision: Decision) -> str:
+    return "is to enter the queue now" if decision.action is Action.RELEASE else "is held back for now"
+
+
+def _past(link: Link, store: Store) -> str:
+    who = f"Job {link.job_id} (link {link.segment})"
+    if link.start_s is None:
+        return f"{who} never started ({link.state.value})."
+    if link.predecessor_id is None:
+        return f"{who} is the chain's first: it started as soon as Slurm had nodes for it."
+    by_whom = (
+        "Mirage let it into the queue" if link.released_s else f"Slurm let it in as job {link.predecessor_id} ended"
+    )
+    since = link.released_s or link.eligible_s
+    waited = f", {format_duration(link.start_s - since)} before it started" if since is not None else ""
+    why = next((d.reason for d in store.decisions(link.job_id) if d.action is Action.RELEASE), "")
+    return f"{who}: {by_whom}{waited}." + (f" Why then: {why}." if link.released_s and why else "")
+
+
+def decision_json(decision: Decision) -> Json:
+    return {
+        "at": decision.at_s,
+        "policy": decision.policy,
+        "action": decision.action.value,
+        "reason": decision.reason,
+        "inputs_sha256": decision.inputs_hash,
+        "remaining_s": decision.remaining_s,
+        "wait_p10_s": decision.wait_p10_s,
+        "wait_p50_s": decision.wait_p50_s,
+        "wait_p90_s": decision.wait_p90_s,
+        "expected_interruption_s": decision.expected_interruption_s,
+        "expected_overlap_s": decision.expected_overlap_s,
+    }
+
+
+def _intent(intent: Intent) -> Json:
+    return {
+        "at": intent.created_s,
+        "outcome": intent.outcome.value if intent.outcome else None,
+        "detail": intent.detail,
+        "finished": intent.finished_s,
+    }

@@ -1,0 +1,43 @@
+"""Runs the cycle at its interval on wall-clock time (APScheduler), until the process is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import FrameType
+
+from apscheduler.schedulers.blocking import BlockingScheduler
+
+logging.getLogger("apscheduler").setLevel(logging.WARNING)
+
+
+class WallClock:
+    """The Clock port on real time."""
+
+    def now_s(self) -> int:
+        return int(time.time())
+
+
+def run_forever(cycle: Callable[[], object], poll_s: int) -> None:
+    """Calls ``cycle`` now and then every ``poll_s`` seconds; returns after SIGTERM or SIGINT, never inside a cycle."""
+    scheduler = BlockingScheduler(timezone=UTC)
+    # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for by one.
+    scheduler.add_job(
+        cycle,
+        "interval",
+        seconds=poll_s,
+        next_run_time=datetime.now(UTC),
+        max_instances=1,
+        coalesce=True,
+        misfire_grace_time=None,
+    )
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        scheduler.shutdown(wait=False)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    scheduler.start()

@@ -1,0 +1,70 @@
+"""What became of links that left the queue, and of chains without a living link. Pure, as `tick.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from mirage.domain import Chain, ChainState, Job, JobState, Link
+
+
+def settled(link: Link, job: Job) -> Link:
+    """The link with what Slurm says of its job."""
+    return replace(
+        link,
+        state=job.state,
+        nodes=job.nodes,
+        eligible_s=job.eligible_s,
+        start_s=job.start_s,
+        end_s=job.end_s,
+        exit_code=job.exit_code,
+    )
+
+
+def latest(records: Sequence[Job]) -> Mapping[int, Job]:
+    """The last incarnation of each job: a requeued job has several accounting records."""
+    return {job.job_id: job for job in sorted(records, key=lambda job: (job.job_id, job.submit_s))}
+
+
+def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
+    """The chain as it ended; None while a link of it lives.
+
+    Judged by the last link that ran, since the queued successor is cancelled when a chain ends early.
+    """
+    if not links or any(not link.state.is_over for link in links):
+        return None
+    ran = [link for link in links if link.start_s is not None]
+    if not ran:
+        return _over(chain, ChainState.CANCELLED, "cancelled before any link started", now_s)
+    last = max(ran, key=lambda link: (link.segment, link.start_s or 0))
+    queued_cancelled = any(link.segment > last.segment for link in links)
+    return _over(chain, *_verdict(chain, last, queued_cancelled), now_s)
+
+
+FORGET_AFTER_S = 86_400
+
+
+def chain_lost(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
+    """The chain given up: a day after its last possible end neither slurmctld nor accounting knew its jobs."""
+    last_end_s = max((link.start_s or link.submit_s) + (link.time_limit_s or 0) for link in links)
+    if now_s - last_end_s < FORGET_AFTER_S:
+        return None
+    return _over(chain, ChainState.UNKNOWN, "its jobs are gone and accounting can't say how they ended", now_s)
+
+
+def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainState, str]:
+    where = f"link {last.segment} of {chain.segments} (job {last.job_id})"
+    if last.state is JobState.COMPLETED:
+        early = "" if last.segment >= chain.segments else " and the chain ended early"
+        return ChainState.DONE, f"{where} completed{early}"
+    if last.state is JobState.CANCELLED:
+        return ChainState.CANCELLED, f"{where} was cancelled"
+    if last.state in (JobState.TIMEOUT, JobState.PREEMPTED) and last.segment >= chain.segments:
+        return ChainState.DONE, f"{where}, the last one, reached its end ({last.state.value})"
+    if last.state in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.NODE_FAIL) and queued_cancelled:
+        return ChainState.CANCELLED, f"{where} ended with {last.state.value} and its successor was cancelled"
+    return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
+
+
+def _over(chain: Chain, state: ChainState, reason: str, now_s: int) -> Chain:
+    return replace(chain, state=state, reason=reason, updated_s=now_s)

@@ -1,0 +1,207 @@
+"""One step of the service, without side effects: what the cluster shows and the store knows -> what is to be done.
+
+`app.py` carries the actions out. Nothing here talks to Slurm or writes anything, so a test needs neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from mirage.chain.tag import ChainTag, parse_tag
+from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
+from mirage.ports import Clock, Observation, Policy, Store
+
+if TYPE_CHECKING:
+    from mirage.state.history import History
+    from mirage.state.likeness import Waits
+
+
+class View(Protocol):
+    """What the daemon remembers of the cluster (`memory.py`)."""
+
+    def waits(self, pool: str) -> Waits:
+        """Recent starts in a pool, oldest first."""
+
+    def history(self, pool: str) -> History | None:
+        """The pool's last 24 h."""
+
+    def digest(self, pool: str) -> str:
+        """Hash of both."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveChain:
+    chain: Chain
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLink:
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A decision to leave the successor where it is."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A decision to let the successor into the queue now."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Links whose jobs the queue no longer shows. That alone does not mean that they are over."""
+
+    links: tuple[Link, ...]
+
+
+TickAction = SaveChain | SaveLink | Wait | Release | LookUp
+
+
+def tick(
+    snapshot: Snapshot,
+    store: Store,
+    clock: Clock,
+    policy: Policy,
+    view: View,
+    *,
+    step_s: int,
+    only_user: str | None = None,
+) -> list[TickAction]:
+    """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the store has open."""
+    seen = [(job, tag) for job, tag in tagged_jobs(snapshot) if only_user in (None, job.user)]
+    now_s = clock.now_s()
+    actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
+    for job, tag in seen:
+        predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
+        if predecessor is None or obstacle(job, predecessor, tag):
+            continue
+        pool = snapshot.pool_of(job.partition)
+        observation = Observation(now_s, step_s, predecessor, job, tag.penalties, view.waits(pool), view.history(pool))
+        actions.append(_decide(observation, tag, policy, view.digest(pool)))
+    return actions
+
+
+def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
+    """The jobs whose owners opted in: those that carry Mirage's tag in the comment, which only the owner can set."""
+    for job in snapshot.jobs:
+        if tag := parse_tag(job.comment):
+            yield job, tag
+
+
+def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> str | None:
+    """Why the successor must be left alone; None if it may be released.
+
+    design.md, section 3: still pending, for its dependency alone, on the same predecessor, owner opted in.
+    """
+    if successor is None:
+        return "Slurm does not know the job any more"
+    if not successor.is_pending:
+        return f"the job is not pending any more ({successor.state.value})"
+    if parse_tag(successor.comment) != tag:
+        return "its owner changed or removed the chain's tag in its comment"
+    if awaited(successor) != tag.predecessor_id:
+        return f"its dependency is {successor.dependency or 'gone'}, not job {tag.predecessor_id} alone"
+    if successor.reason != "Dependency":
+        return f"something else keeps it back too ({successor.reason or 'no reason given'})"
+    if predecessor is None or predecessor.state.is_over:
+        return "its predecessor is over, so Slurm lets it in now"
+    if predecessor.user != successor.user:
+        return f"its predecessor belongs to another user ({predecessor.user})"
+    return None
+
+
+def awaited(job: Job) -> int | None:
+    """The job that ``job`` waits for, if one `afterany` is its whole dependency."""
+    match = re.fullmatch(r"afterany:(\d+)(?:\(unfulfilled\))?", job.dependency)
+    return int(match[1]) if match else None
+
+
+def _chains(seen: Sequence[tuple[Job, ChainTag]], store: Store, now_s: int) -> list[TickAction]:
+    """Chains that are new, or alive though the store has them as over."""
+    active = {(chain.user, chain.chain_id) for chain in store.active_chains()}
+    first = {(job.user, tag.chain_id): (job, tag) for job, tag in reversed(seen)}
+    return [SaveChain(_chain(*first[key], store.chain(*key), now_s)) for key in first if key not in active]
+
+
+def _chain(job: Job, tag: ChainTag, known: Chain | None, now_s: int) -> Chain:
+    if known is not None:
+        return replace(known, state=ChainState.ACTIVE, reason="", updated_s=now_s)
+    return Chain(tag.chain_id, job.user, tag.segments, tag.mode, tag.penalties, created_s=job.submit_s, updated_s=now_s)
+
+
+def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Store) -> list[TickAction]:
+    known = {(link.user, link.chain_id, link.job_id): link for link in store.open_links()}
+    actions: list[TickAction] = []
+    for job, tag in seen:
+        before = known.get((job.user, tag.chain_id, job.job_id))
+        now = link_of(job, tag, before)
+        if now != before:
+            actions.append(SaveLink(now))
+    vanished = tuple(link for link in known.values() if link.job_id not in snapshot.by_id)
+    return [*actions, LookUp(vanished)] if vanished else actions
+
+
+def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
+    """The link as the queue shows it now."""
+    return Link(
+        tag.chain_id,
+        job.user,
+        tag.segment,
+        job.job_id,
+        tag.predecessor_id,
+        job.state,
+        job.partition,
+        job.nodes,
+        job.time_limit_s,
+        job.submit_s,
+        job.eligible_s,
+        job.start_s,
+        job.end_s,
+        job.exit_code,
+        before.released_s if before else None,
+    )
+
+
+def _decide(observation: Observation, tag: ChainTag, policy: Policy, digest: str) -> TickAction:
+    advice = policy.decide(observation)
+    decision = Decision(
+        observation.now_s,
+        tag.chain_id,
+        observation.successor.user,
+        observation.predecessor.job_id,
+        observation.successor.job_id,
+        policy.name,
+        advice.action,
+        advice.reason,
+        _inputs_hash(observation, policy.name, digest),
+        observation.remaining_s,
+        advice.wait_p10_s,
+        advice.wait_p50_s,
+        advice.wait_p90_s,
+        advice.expected_interruption_s,
+        advice.expected_overlap_s,
+    )
+    return Release(decision) if advice.action is Action.RELEASE else Wait(decision)
+
+
+def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:
+    given = (
+        policy,
+        observation.now_s,
+        observation.step_s,
+        observation.predecessor,
+        observation.successor,
+        observation.penalties,
+        digest,
+    )
+    return hashlib.sha256(repr(given).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""`mirage demo`: the daemon's own code on a simulated, contended GPU cluster."""

@@ -1,0 +1,67 @@
+"""The newsvendor rule on recent waits.
+
+Releasing with ``lead`` seconds to go costs e_i * E[(W - lead)+] + e_o * E[(lead - W)+] for a wait W and the user's
+penalties e_i (interruption) and e_o (overlap); the best lead is the wait's quantile at e_i / (e_i + e_o). Here W's
+distribution is simply that of the waits of like jobs which started last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage.chain.durations import format_duration
+from mirage.domain import Action, Penalties
+from mirage.ports import Advice, Observation
+from mirage.provision.heuristics import not_yet
+
+
+@dataclass(frozen=True)
+class Quantile:
+    last: int
+    at_least: int
+    name: str = "quantile"
+
+    def decide(self, observation: Observation) -> Advice:
+        if advice := not_yet(observation):
+            return advice
+        waits_s = observation.waits.like(observation.successor, self.at_least)[-self.last :]
+        if not len(waits_s):
+            return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
+        return _advise(observation, waits_s)
+
+
+def expected_costs(waits_s: NDArray[np.float64], lead_s: float) -> tuple[float, float]:
+    """Mean interruption and mean overlap in seconds of a release ``lead_s`` before the predecessor's end."""
+    late_s = waits_s - lead_s
+    return float(np.maximum(late_s, 0).mean()), float(np.maximum(-late_s, 0).mean())
+
+
+def penalty(waits_s: NDArray[np.float64], lead_s: float, penalties: Penalties) -> float:
+    """Expected penalty of a release ``lead_s`` before the end (paper, equation 8, negated)."""
+    interruption_s, overlap_s = expected_costs(waits_s, lead_s)
+    return penalties.interruption * interruption_s + penalties.overlap * overlap_s
+
+
+def _advise(observation: Observation, waits_s: NDArray[np.float64]) -> Advice:
+    remaining_s, penalties = observation.remaining_s, observation.penalties
+    assert remaining_s is not None
+    level = penalties.interruption / (penalties.interruption + penalties.overlap)
+    lead_s, p10, p50, p90 = (float(q) for q in np.quantile(waits_s, [level, 0.1, 0.5, 0.9], method="inverted_cdf"))
+    # Decisions come every step_s: where the quantile lies between two of them, the cheaper one is taken.
+    later_s = max(remaining_s - observation.step_s, 0)
+    cheaper_now = penalty(waits_s, remaining_s, penalties) < penalty(waits_s, later_s, penalties)
+    release = lead_s > 0 and (remaining_s <= lead_s or cheaper_now)
+    interruption_s, overlap_s = expected_costs(waits_s, remaining_s)
+    return Advice(
+        Action.RELEASE if release else Action.WAIT,
+        f"{len(waits_s)} like jobs waited {format_duration(p10)} to {format_duration(p90)} (the {level:.0%} quantile "
+        f"is {format_duration(lead_s)}); its predecessor's limit is {format_duration(remaining_s)} away",
+        wait_p10_s=p10,
+        wait_p50_s=p50,
+        wait_p90_s=p90,
+        expected_interruption_s=interruption_s,
+        expected_overlap_s=overlap_s,
+    )

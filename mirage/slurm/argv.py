@@ -1,0 +1,128 @@
+"""Command lines of Slurm's tools: pure functions that return argv lists, to be run by `slurm/runner.py`.
+
+Everything in them is explicit, because users and sites change defaults through the environment. The formats were tried
+on 22.05; `-O Name:SUFFIX` (squeue(1)) prints a field unpadded and uncut, with SUFFIX after it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+
+SQUEUE_FIELDS = (
+    "JobID",
+    "ArrayTaskID",
+    "UserName",
+    "Partition",
+    "State",
+    "NumNodes",
+    "SubmitTime",
+    "TimeLimit",
+    "EligibleTime",
+    "StartTime",
+    "EndTime",
+    "PriorityLong",
+    "exit_code",
+    "tres-alloc",
+    "NodeList",
+    "Dependency",
+    "Reason",
+    "Comment",
+)
+SACCT_FIELDS = (
+    "JobIDRaw",
+    "JobID",
+    "User",
+    "Partition",
+    "State",
+    "NNodes",
+    "Submit",
+    "TimelimitRaw",
+    "Eligible",
+    "Start",
+    "End",
+    "Priority",
+    "ExitCode",
+    "AllocTRES",
+    "ReqTRES",
+    "NodeList",
+    "Comment",
+)
+MAX_IDS = 1000
+"""Job ids in one command line. Linux allows 128 KiB an argument; an id has at most 10 digits."""
+
+_READS = frozenset({"squeue", "sinfo", "sacct", "sacctmgr"})
+
+
+def new_nonce() -> str:
+    """A separator that nobody can foresee (64 bits). Users write job comments, so no fixed one could be trusted."""
+    return f"|{os.urandom(8).hex()}|"
+
+
+def squeue(nonce: str, job_ids: Collection[int] | None = None) -> list[str]:
+    """The whole queue or, in any state, these jobs. Each field ends with the nonce.
+
+    ``-r``: one row an array task. ``--noconvert``: 2048 nodes, not 2K. Without ``-t`` squeue shows jobs that are
+    pending or hold nodes.
+    """
+    fields = ",".join(f"{name}:{nonce}" for name in SQUEUE_FIELDS)
+    some = [] if job_ids is None else ["-t", "all", *(_jobs_option(job_ids) if len(job_ids) <= MAX_IDS else [])]
+    return ["squeue", "-h", "-a", "-r", "--noconvert", *some, "-O", fields]
+
+
+def sinfo() -> list[str]:
+    """All nodes, also of hidden partitions; a line for each node and partition."""
+    return ["sinfo", "-h", "-a", "-N", "-o", "%N|%R|%T"]
+
+
+def sacct(nonce: str, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[list[str]]:
+    """One command, or several for many ids. Each field ends with the nonce.
+
+    ``-D``: a requeued job has one record for each time that it was submitted, not only the last one.
+    """
+    window = ["-S", _utc(start_s), "-E", _utc(end_s + 1)]  # sacct's own -E is exclusive
+    format_ = ["-o", ",".join(SACCT_FIELDS), f"--delimiter={nonce}"]
+    command = ["sacct", "-X", "-p", "-D", "-n", "-a", "--noconvert", *window, *format_]
+    if job_ids is None:
+        return [command]
+    ids = sorted(set(job_ids))
+    return [command + _jobs_option(ids[i : i + MAX_IDS]) for i in range(0, len(ids), MAX_IDS)]
+
+
+def node_events(start_s: int, end_s: int) -> list[str]:
+    """When nodes of the local cluster were down or drained."""
+    window = [f"start={_utc(start_s)}", f"end={_utc(end_s + 1)}"]
+    return ["sacctmgr", "-n", "-P", "show", "event", "event=node", *window, "format=NodeName,Start,End"]
+
+
+def settings() -> list[str]:
+    return ["scontrol", "show", "config"]
+
+
+def sbatch(args: Sequence[str], script: str) -> list[str]:
+    return ["sbatch", "--parsable", *args, script]
+
+
+def release(job_id: int) -> list[str]:
+    return ["scontrol", "update", f"JobId={job_id}", "Dependency="]
+
+
+def cancel(job_ids: Collection[int]) -> list[list[str]]:
+    """One command, or several for many ids."""
+    ids = sorted(set(job_ids))
+    return [["scancel", *map(str, ids[i : i + MAX_IDS])] for i in range(0, len(ids), MAX_IDS)]
+
+
+def may_be_repeated(argv: Sequence[str]) -> bool:
+    """Whether running it twice is the same as running it once. Never true for sbatch: it would queue two jobs."""
+    return argv[0] in _READS or (argv[0] == "scontrol" and (argv[1] == "show" or argv[-1] == "Dependency="))
+
+
+def _jobs_option(job_ids: Collection[int]) -> list[str]:
+    return ["-j", ",".join(map(str, sorted(set(job_ids))))]
+
+
+def _utc(at_s: int) -> str:
+    """As sacct(1) reads times; it takes 0 as not given. The runner sets TZ=UTC: local time repeats an hour a year."""
+    return datetime.fromtimestamp(max(at_s, 1), UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,81 @@
+"""What a failed Slurm command means. Pure. Slurm reports failures in words; exit codes differ between commands.
+
+The words are those of 22.05 (`slurm_errno.c`) and of the C library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirage.errors import ClusterError, ClusterUnavailable, Refused
+
+# The daemons or the way to them failed. "Unexpected message received" is all that scontrol update says when slurmctld
+# is not there.
+_NO_ANSWER = (
+    "Unable to contact slurm",
+    "Unexpected message received",
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "Connection refused",
+    "Connection reset",
+    "Connection timed out",
+    "Broken pipe",
+    "No route to host",
+    "Network is unreachable",
+    "Resource temporarily unavailable",
+    "Temporary failure in name resolution",
+    "Message send failure",
+    "Message receive failure",
+    "Insane message length",
+    "Transport endpoint is not connected",
+    "in standby mode",
+    "failed to fetch config",
+    "Unable to connect to database",
+    "Protocol authentication error",
+    "Munge encode failed",
+    "Munge decode failed",
+)
+_DENIED = ("Invalid user id", "Access/permission denied", "Operation not permitted", "operation not permitted")
+_STARTED = "Job is no longer pending execution"
+_UNKNOWN_JOB = "Invalid job id specified"
+_OVER = (_UNKNOWN_JOB, "Job/step already completing or completed", "Job has already finished")
+
+MAYBE_QUEUED = "The job may have been queued all the same: look with `squeue --me` before you submit it again."
+
+
+def is_transient(stderr: str) -> bool:
+    """Whether a retry may help."""
+    return any(words in stderr for words in _NO_ANSWER)
+
+
+def is_unknown_job(stderr: str) -> bool:
+    return _UNKNOWN_JOB in stderr
+
+
+def is_started(stderr: str) -> bool:
+    """Slurm's answer to dropping the dependency of a job that has started."""
+    return _STARTED in stderr
+
+
+def not_cancelled(stderr: str) -> str:
+    """The lines of scancel's answer that are not about jobs that are over already."""
+    return "\n".join(line for line in stderr.splitlines() if not any(words in line for words in _OVER))
+
+
+def read_failure(argv: Sequence[str], stderr: str) -> ClusterError:
+    """The error of a query that exited non-zero."""
+    if any(words in stderr for words in _DENIED):
+        return Refused(f"{argv[0]}: {_shown(stderr)}")
+    return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}. Retry later; is slurmctld up (`scontrol ping`)?")
+
+
+def write_failure(argv: Sequence[str], stderr: str) -> ClusterError:
+    """The error of a request to change something that exited non-zero."""
+    if is_transient(stderr) or not stderr.strip():
+        hint = MAYBE_QUEUED if argv[0] == "sbatch" else "Retry later; is slurmctld up (`scontrol ping`)?"
+        return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}. {hint}")
+    return Refused(f"{argv[0]}: {_shown(stderr)}")
+
+
+def _shown(stderr: str) -> str:
+    return stderr.strip()[:2000] or "it said nothing"

@@ -1,0 +1,302 @@
+"""What Slurm's commands print -> records. Pure. Anything else than their documented output is ClusterNonsense.
+
+Users write job comments, with newlines and separators if they like. So every field of a job ends with a nonce
+(`argv.new_nonce`) that nobody can foresee: a comment cannot end its own field, and cannot forge a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NoReturn, TypeVar
+
+import hostlist
+
+from mirage.chain.durations import parse_time_limit
+from mirage.domain import Job, JobState, Node, NodeEvent, Settings
+from mirage.errors import ClusterNonsense
+from mirage.slurm.argv import SACCT_FIELDS, SQUEUE_FIELDS
+
+Record = TypeVar("Record")
+
+_NO_TIME = frozenset({"", "N/A", "NONE", "None", "Unknown"})
+# NOT_SET and Partition_Limit: the job's owner set none. INVALID: squeue's word for more than a year.
+_NO_LIMIT = frozenset({"", "INVALID", "NOT_SET", "Partition_Limit", "UNLIMITED"})
+_NO_NODES = frozenset({"", "(null)", "None assigned"})
+# States of newer releases, and flags that squeue shows in place of the state.
+_SAME_STATE = {
+    "POWER_UP_NODE": JobState.CONFIGURING,
+    "REQUEUE_FED": JobState.PENDING,
+    "REQUEUE_HOLD": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
+}
+_STATES = {state.value: state for state in JobState} | _SAME_STATE
+_ENDED = frozenset(state for state in JobState if state.is_over) | {JobState.COMPLETING, JobState.REQUEUED}
+_NOT_STARTED = frozenset({JobState.PENDING, JobState.SPECIAL_EXIT, JobState.REVOKED})
+
+# sinfo(1), NODE STATE CODES: the only states in which nodes take jobs, and flags that keep them from it: not
+# responding, in a maintenance reservation, rebooting.
+_UP = frozenset({"allocated", "blocked", "completing", "idle", "mixed", "perfctrs", "planned", "reserved"})
+_IDLE = frozenset({"idle", "planned"})
+_FLAGS = "*~#!%$@^-+"
+_FLAGS_DOWN = frozenset("*$^")
+
+_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
+_MAX_ARRAY_TASKS = 4_000_001
+"""The largest MaxArraySize (slurm.conf(5))."""
+_SHOWN = 80
+
+
+def parse_squeue(text: str, nonce: str, now_s: int) -> tuple[Job, ...]:
+    """The answer to `argv.squeue(nonce)`.
+
+    A task of an array that has not been split off yet shares its job id with its fellows; (job_id, array_task) is
+    unique. ``now_s``: a begin time after it has not come yet.
+    """
+    jobs = tuple(_records("squeue", text, nonce, len(SQUEUE_FIELDS), lambda fields: _queued_job(fields, now_s)))
+    if len({(job.job_id, job.array_task) for job in jobs}) != len(jobs):
+        raise ClusterNonsense("squeue: a job is listed twice. Nothing was done; retry later.")
+    return jobs
+
+
+def parse_sacct(text: str, nonce: str, now_s: int) -> list[Job]:
+    """The answer to one of `argv.sacct(nonce, ...)`. A record of several pending array tasks becomes one each.
+
+    slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes yet.
+    """
+    records = _records("sacct", text, nonce, len(SACCT_FIELDS), lambda fields: _accounted_jobs(fields, now_s))
+    return [job for jobs in records for job in jobs]
+
+
+def parse_sinfo(text: str) -> tuple[Node, ...]:
+    """The answer to `argv.sinfo()`, one record a node. A cluster without nodes is nonsense."""
+    partitions: dict[str, list[str]] = {}
+    states: dict[str, str] = {}
+    for name, partition, state in _lines("sinfo", text, 3, _node_line):
+        partitions.setdefault(name, []).append(partition)
+        states[name] = state
+    if not states:
+        raise ClusterNonsense("sinfo: empty answer, but every cluster has nodes. Nothing was done; retry later.")
+    return tuple(_node(name, tuple(partitions[name]), state) for name, state in states.items())
+
+
+def parse_node_events(text: str) -> list[NodeEvent]:
+    """The answer to `argv.node_events`."""
+    return list(_lines("sacctmgr", text, 3, lambda f: NodeEvent(_word(f[0]), _needed(_time(f[1])), _time(f[2]))))
+
+
+def parse_settings(text: str) -> Settings:
+    """The answer to `argv.settings()`."""
+    pairs = (line.split("=", 1) for line in text.split("\n") if "=" in line)
+    parameters = {key.strip(): value.strip() for key, value in pairs}
+    if not parameters.get("SLURM_VERSION"):
+        _nonsense("scontrol show config", 1, text, "no SLURM_VERSION in it")
+    return Settings(
+        version=parameters["SLURM_VERSION"],
+        cluster=parameters.get("ClusterName", ""),
+        accrue_always="ACCRUE_ALWAYS" in parameters.get("PriorityFlags", "").upper().split(","),
+        parameters=parameters,
+    )
+
+
+def parse_submitted(text: str) -> int:
+    """The job id that `sbatch --parsable` printed, `123` or `123;cluster`."""
+    match = re.search(r"^([0-9]{1,10})(;\S*)?$", text.strip().rpartition("\n")[2])
+    if not match:
+        _nonsense("sbatch", 1, text, "expected a job id")
+    return int(match[1])
+
+
+def _queued_job(fields: list[str], now_s: int) -> Job:
+    job_id, task, user, partition, state_word, nodes, submit, limit, *times, priority, status, tres = fields[:14]
+    node_list, dependency, reason, comment = fields[14:]
+    state = _state(state_word)
+    eligible_s, start_s, end_s = map(_time, times)
+    if state in _NOT_STARTED or node_list in _NO_NODES:
+        start_s = None  # squeue shows an estimate or, if it was cancelled while pending, its end
+    if state not in _ENDED:
+        end_s = None  # squeue shows when the limit will end it
+    return Job(
+        job_id=_number(job_id),
+        user=_word(user),
+        partition=_word(partition),
+        state=state,
+        nodes=_number(nodes),
+        submit_s=_needed(_time(submit)),
+        time_limit_s=_limit(limit),
+        reason="" if reason == "None" else reason,
+        eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
+        start_s=start_s,
+        end_s=end_s,
+        dependency="" if dependency == "(null)" else dependency,
+        priority=_number(priority),
+        gpus=_gpus(tres),
+        exit_code=_exit_code(status),
+        comment="" if comment == "(null)" else comment,
+        array_task="" if task == "N/A" else task,
+    )
+
+
+def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
+    raw_id, shown_id, user, partition, state_word, nodes, submit, limit, *times, priority, exit_code = fields[:13]
+    allocated, requested, node_list, comment = fields[13:]
+    state = _state(state_word.split(" ", 1)[0])  # "CANCELLED by 1000"
+    eligible_s, start_s, end_s = map(_time, times)
+    nodes_held = _node_names(node_list)
+    if state in _NOT_STARTED or not nodes_held:
+        start_s = None  # it has a value where slurmdbd has only a part of the record yet
+    return [
+        Job(
+            job_id=_number(raw_id),
+            user=user,
+            partition=partition,
+            state=state,
+            nodes=_number(nodes),
+            submit_s=_needed(_time(submit)),
+            time_limit_s=_limit(limit),
+            eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
+            start_s=start_s,
+            end_s=end_s,
+            priority=_number(priority or "0"),
+            gpus=_gpus(allocated or requested),
+            exit_code=_exit_code(exit_code),
+            comment=comment,
+            node_names=nodes_held,
+            array_task=task,
+        )
+        for task in _array_tasks(shown_id)
+    ]
+
+
+def _eligible(at_s: int | None, start_s: int | None, until_s: int) -> int | None:
+    """Slurm shows a begin time as the eligible time. Before it has come, the job does not compete."""
+    return at_s if at_s is None or start_s is not None or at_s <= until_s else None
+
+
+def _node_line(fields: list[str]) -> tuple[str, str, str]:
+    name, partition, state = fields
+    if not re.fullmatch(r"[a-z_]+[^\w\s]*", state):
+        raise ValueError(f"{state!r} is no node state")
+    return _word(name), _word(partition), state
+
+
+def _node(name: str, partitions: tuple[str, ...], state: str) -> Node:
+    base = state.rstrip(_FLAGS)
+    up = base in _UP and not _FLAGS_DOWN & set(state)
+    return Node(name=name, partitions=partitions, up=up, idle=up and base in _IDLE, state=state)
+
+
+@lru_cache(maxsize=1 << 10)
+def _state(word: str) -> JobState:
+    if not re.fullmatch(r"[A-Z_]+", word):
+        raise ValueError(f"{word!r} is no job state")
+    return _STATES.get(word, JobState.UNKNOWN)
+
+
+@lru_cache(maxsize=1 << 10)
+def _limit(text: str) -> int | None:
+    """squeue prints [days-]hours:minutes:seconds, sacct minutes: both are forms of sbatch's --time."""
+    return None if text in _NO_LIMIT else parse_time_limit(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _gpus(tres: str) -> int:
+    """Of `cpu=4,gres/gpu=2,gres/gpu:a100=2`. 0 where AccountingStorageTRES does not count GPUs."""
+    counts = dict(item.partition("=")[::2] for item in tres.split(","))
+    if "gres/gpu" in counts:
+        return _number(counts["gres/gpu"])
+    return sum(_number(count) for name, count in counts.items() if name.startswith("gres/gpu:"))
+
+
+@lru_cache(maxsize=1 << 10)
+def _exit_code(text: str) -> int:
+    """As a shell shows it: 128 + signal if one ended the job. squeue prints wait(2)'s status, sacct `code:signal`."""
+    code, colon, signal = text.partition(":")
+    if not colon:
+        code, signal = str(_number(text) >> 8), str(_number(text) & 0x7F)
+    return 128 + _number(signal) if _number(signal) else _number(code)
+
+
+@lru_cache(maxsize=1 << 12)
+def _node_names(text: str) -> tuple[str, ...]:
+    if text in _NO_NODES:
+        return ()
+    try:
+        return tuple(hostlist.expand_hostlist(text))
+    except hostlist.BadHostlist as error:
+        raise ValueError(f"{text!r} is no node list: {error}") from error
+
+
+def _array_tasks(shown_id: str) -> list[str]:
+    """`7` -> [""], `7_3` -> ["3"], `7_[1-5:2,9%4]` -> ["1", "3", "5", "9"]: the tasks that a record stands for."""
+    tasks = shown_id.partition("_")[2]
+    if not tasks.startswith("["):
+        return [tasks]
+    found: list[str] = []
+    for part in tasks.strip("[]").partition("%")[0].split(","):
+        match = _SPAN.fullmatch(part)
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)) if match else ()
+        if not 0 < len(numbers) <= _MAX_ARRAY_TASKS - len(found):
+            raise ValueError(f"{shown_id!r} is no list of array tasks")
+        found.extend(map(str, numbers))
+    return found
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise ValueError(f"{text!r} is no number")
+    return int(text)
+
+
+def _time(text: str) -> int | None:
+    return None if text in _NO_TIME else _number(text)
+
+
+def _needed(at_s: int | None) -> int:
+    if at_s is None:
+        raise ValueError("a time is missing")
+    return at_s
+
+
+def _word(text: str) -> str:
+    if text.split() != [text]:
+        raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _records(command: str, text: str, nonce: str, width: int, parse: Callable[[list[str]], Record]) -> Iterator[Record]:
+    """Rows whose fields all end with the nonce, and that end with a newline."""
+    pieces = text.split(nonce)
+    if text and (len(pieces) % width != 1 or pieces[-1] != "\n"):
+        line = 1 if len(pieces) == 1 else text.count("\n") + 1
+        _nonsense(command, line, pieces[-1], "cut short, or something foreign in it")
+    for start in range(0, len(pieces) - 1, width):
+        fields = pieces[start : start + width]
+        try:
+            if start and not fields[0].startswith("\n"):
+                raise ValueError(f"expected a new line before {fields[0]!r}")
+            fields[0] = fields[0].removeprefix("\n")
+            yield parse(fields)
+        except ValueError as error:
+            line = nonce.join(pieces[: start + 1]).count("\n") + 1
+            _nonsense(command, line, "|".join(fields), str(error))
+
+
+def _lines(command: str, text: str, width: int, parse: Callable[[list[str]], Record]) -> Iterator[Record]:
+    """Lines of ``width`` fields, for output that users can't write into."""
+    for number, line in enumerate(filter(None, text.split("\n")), start=1):
+        fields = line.split("|")
+        try:
+            if len(fields) != width:
+                raise ValueError(f"expected {width} fields, got {len(fields)}")
+            yield parse(fields)
+        except ValueError as error:
+            _nonsense(command, number, line, str(error))
+
+
+def _nonsense(command: str, line: int, text: str, problem: str) -> NoReturn:
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    raise ClusterNonsense(
+        f"{command}, line {line}: {problem[: _SHOWN * 2]}; it printed {shown!r}. Nothing was done; retry later."
+    ) from None

@@ -1,0 +1,66 @@
+"""Recent waits as columns, so that 500 chains can each pick out the jobs like their own in a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage.domain import Job, WaitSample
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+NO_LIMIT = 0
+"""How an UNLIMITED time limit stands in the columns: like nothing but itself."""
+
+
+class Waits(Sequence[WaitSample]):
+    """Jobs that started and how long they waited, oldest start first."""
+
+    def __init__(self, samples: Sequence[WaitSample]) -> None:
+        self._samples = samples
+        names = {sample.partition for sample in samples}
+        self._codes = {name: code for code, name in enumerate(sorted(names))}
+        self._partition = np.array([self._codes[sample.partition] for sample in samples], dtype=np.int32)
+        self._nodes = np.array([sample.nodes for sample in samples], dtype=np.int64)
+        self._limit_s = np.array([sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64)
+        self.wait_s: Floats = np.array([sample.wait_s for sample in samples], dtype=np.float64)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @overload
+    def __getitem__(self, index: int) -> WaitSample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[WaitSample]: ...
+
+    def __getitem__(self, index: int | slice) -> WaitSample | Sequence[WaitSample]:
+        return self._samples[index]
+
+    def like(self, job: Job, at_least: int) -> Floats:
+        """The waits (seconds, oldest start first) of the jobs most like ``job``: as alike as leaves ``at_least``.
+
+        Same partition, size and time limit within a factor of two; else same partition and size; else same
+        partition; else all.
+        """
+        for alike in self._narrowing(job):
+            if int(alike.sum()) >= at_least:
+                return self.wait_s[alike]
+        return self.wait_s
+
+    def _narrowing(self, job: Job) -> Iterator[Mask]:
+        """Masks from most to least alike."""
+        codes = [self._codes[name] for name in job.partition.split(",") if name in self._codes]
+        partition = np.isin(self._partition, codes)
+        size = partition & _within_factor_2(self._nodes, job.nodes)
+        yield size & _within_factor_2(self._limit_s, job.time_limit_s or NO_LIMIT)
+        yield size
+        yield partition
+
+
+def _within_factor_2(values: NDArray[np.int64], value: int) -> Mask:
+    return (values <= 2 * value) & (value <= 2 * values)

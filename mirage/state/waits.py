@@ -1,0 +1,83 @@
+"""Recent waits of jobs that started: what the heuristic and the quantile policies learn from."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from mirage.domain import Job, JobState, Snapshot, WaitSample, queues_for_nodes
+
+# These keep a job from becoming eligible. An eligible job that still shows one was let go a moment ago.
+_BEFORE_ELIGIBLE = frozenset({"BeginTime", "Dependency", "JobHeldAdmin", "JobHeldUser"})
+
+
+class WaitBook:
+    """The waits (Start - Eligible) of jobs that started, by pool, each start once; a requeued job starts again.
+
+    Links of chains count like any job: from its release on, a successor competes as the others do. A job that was
+    seen kept back by a limit while eligible does not count: part of its wait was not for nodes.
+    """
+
+    def __init__(self, keep_s: int = 7 * 86_400, most: int = 20_000) -> None:
+        """Keeps the starts of the last ``keep_s`` seconds, and of these the ``most`` newest of each pool."""
+        self._keep_s = keep_s
+        self._most = most
+        self._samples: dict[str, list[WaitSample]] = defaultdict(list)
+        self._known: set[tuple[int, int]] = set()
+        self._limited: dict[int, int] = {}
+        """Job id -> when a limit was last seen to keep it back."""
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Takes in the jobs that are seen running for the first time. Jobs shorter than a cycle are missed."""
+        since_s = snapshot.at_s - self._keep_s
+        self._limited = {job_id: seen_s for job_id, seen_s in self._limited.items() if seen_s >= since_s}
+        self._limited |= {job.job_id: snapshot.at_s for job in snapshot.jobs if _is_limited(job, snapshot.at_s)}
+        self.add(snapshot.jobs, snapshot)
+
+    def add(self, records: Iterable[Job], snapshot: Snapshot) -> None:
+        """Takes in accounting records; ``snapshot`` tells the pools and the present time."""
+        since_s = snapshot.at_s - self._keep_s
+        for job in records:
+            if job.start_s is not None and job.start_s >= since_s and (job.job_id, job.start_s) not in self._known:
+                self._note(job, job.start_s, snapshot.pool_of(job.partition))
+        for samples in self._samples.values():
+            self._trim(samples, since_s)
+
+    def recent(self, pool: str, since_s: int) -> Sequence[WaitSample]:
+        """The samples of jobs that started at or after ``since_s`` in the pool, oldest start first."""
+        samples = self._samples.get(pool, [])
+        return samples[bisect_left(samples, since_s, key=_start_s) :]
+
+    def _note(self, job: Job, start_s: int, pool: str) -> None:
+        wait_s = job.wait_s
+        if wait_s is None or job.job_id in self._limited or not _ran(job):
+            return
+        self._known.add((job.job_id, start_s))
+        sample = WaitSample(job.job_id, job.partition, job.nodes, job.time_limit_s, start_s, wait_s)
+        self._samples[pool].append(sample)
+
+    def _trim(self, samples: list[WaitSample], since_s: int) -> None:
+        samples.sort(key=_start_s)
+        surplus = max(bisect_left(samples, since_s, key=_start_s), len(samples) - self._most)
+        self._known.difference_update((sample.job_id, sample.start_s) for sample in samples[:surplus])
+        del samples[:surplus]
+
+
+def _start_s(sample: WaitSample) -> int:
+    return sample.start_s
+
+
+def _ran(job: Job) -> bool:
+    """False for a job cancelled while pending: some records give the time of its end as its start."""
+    return not (job.state is JobState.CANCELLED and job.start_s == job.end_s)
+
+
+def _is_limited(job: Job, at_s: int) -> bool:
+    return job.eligible_s is not None and job.eligible_s <= at_s and job.is_pending and _limits(job.reason)
+
+
+@lru_cache(maxsize=1024)
+def _limits(reason: str) -> bool:
+    return reason not in _BEFORE_ELIGIBLE and not queues_for_nodes(reason)

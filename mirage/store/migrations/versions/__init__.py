@@ -1,0 +1,1 @@
+"""One file a schema version; the revision is its number, four digits."""

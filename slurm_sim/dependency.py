@@ -1,0 +1,119 @@
+"""`sbatch --dependency`: what it means and when it is fulfilled (`sbatch(1)`; tried on 22.05.8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from slurm_sim.errors import InvalidJob
+
+_TERM = re.compile(r"(\w+)((?::\d+)+)", re.ASCII)
+
+
+class Verdict(Enum):
+    WAITING = "Dependency"
+    NEVER = "DependencyNeverSatisfied"
+    MET = ""
+
+
+def _verdict(met: bool, over: bool) -> Verdict:
+    if met:
+        return Verdict.MET
+    return Verdict.NEVER if over else Verdict.WAITING
+
+
+# Of the other job: whether it has started, is over, was successful. TIMEOUT is no success; a requeued job is not over.
+_RULES: Mapping[str, Callable[[bool, bool, bool], Verdict]] = {
+    "after": lambda started, over, _ok: _verdict(started or over, False),
+    "afterany": lambda _started, over, _ok: _verdict(over, False),
+    "afterok": lambda _started, over, ok: _verdict(over and ok, over),
+    "afternotok": lambda _started, over, ok: _verdict(over and not ok, over),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """One condition on one other job."""
+
+    kind: str
+    job_id: int
+
+    def verdict(self, *, started: bool, over: bool, ok: bool) -> Verdict:
+        return _RULES[self.kind](started, over, ok)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.job_id}(unfulfilled)"
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Conditions of which all (``,``) or any (``?``) must be met."""
+
+    items: tuple[Dependency, ...] = ()
+    any_of: bool = False
+
+    def without_unknown(self, known: Callable[[int], bool]) -> Dependencies:
+        """Slurm takes a dependency on a job that it does not know as fulfilled, and says nothing."""
+        kept = tuple(item for item in self.items if known(item.job_id))
+        if self.any_of and len(kept) < len(self.items):
+            return Dependencies()
+        return Dependencies(kept, self.any_of)
+
+    def verdict(self, verdicts: Iterable[Verdict]) -> Verdict:
+        """Of the whole, from those of its items."""
+        found = set(verdicts)
+        decisive, other = (Verdict.MET, Verdict.NEVER) if self.any_of else (Verdict.NEVER, Verdict.MET)
+        if decisive in found:
+            return decisive
+        return Verdict.WAITING if Verdict.WAITING in found else other
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    def __str__(self) -> str:
+        return ("?" if self.any_of else ",").join(str(item) for item in self.items)
+
+
+def parse_dependency(text: str) -> Dependencies:
+    """Reads ``KIND:ID[:ID...]`` joined by ``,`` or by ``?``; raises InvalidJob."""
+    if not text.strip():
+        return Dependencies()
+    if "," in text and "?" in text:
+        raise InvalidJob(f"dependency {text!r} mixes ',' (all) and '?' (any); use one of them")
+    any_of = "?" in text
+    terms = (_parse_term(term, text) for term in text.strip().split("?" if any_of else ","))
+    return Dependencies(tuple(item for term in terms for item in term), any_of)
+
+
+def _parse_term(term: str, text: str) -> list[Dependency]:
+    match = _TERM.fullmatch(term)
+    if match is None or match[1] not in _RULES:
+        raise InvalidJob(f"dependency {text!r}: {term!r} is not KIND:ID[:ID...] with KIND one of {', '.join(_RULES)}")
+    return [Dependency(match[1], int(job_id)) for job_id in match[2][1:].split(":")]
+
+
+def check_no_cycle(dependencies: Mapping[int, Dependencies]) -> None:
+    """Raises InvalidJob if a job would, directly or through others, wait for itself."""
+    done: set[int] = set()
+    for job_id in dependencies:
+        _walk(job_id, dependencies, done)
+
+
+def _walk(first: int, dependencies: Mapping[int, Dependencies], done: set[int]) -> None:
+    path: dict[int, None] = {}
+    stack = [(first, False)]
+    while stack:
+        job_id, leaving = stack.pop()
+        if leaving:
+            del path[job_id]
+            done.add(job_id)
+        elif job_id in path:
+            circle = [*list(path)[list(path).index(job_id) :], job_id]
+            names = " -> ".join(str(member) for member in circle)
+            raise InvalidJob(f"jobs wait for each other: {names}; remove one of these dependencies")
+        elif job_id in dependencies and job_id not in done:
+            path[job_id] = None
+            stack.append((job_id, True))
+            stack.extend((item.job_id, False) for item in dependencies[job_id].items)

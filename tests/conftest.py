@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DEFAULT_SLURM_DIR = "/var/tmp/mirage-slurm"
+
+
+@pytest.fixture(scope="session")
+def real_slurm() -> Path:
+    """The folder of a running Slurm that scripts/slurm-up started.
+
+    Without one the tests that need it are skipped, or fail where MIRAGE_SLURM_REQUIRED is set.
+    """
+    folder = Path(os.environ.get("MIRAGE_SLURM_DIR", DEFAULT_SLURM_DIR))
+    problem = _problem(folder)
+    if not problem:
+        return folder
+    reason = f"needs a real Slurm and root: {problem}. Start one with scripts/slurm-up, or run scripts/test-slurm."
+    if os.environ.get("MIRAGE_SLURM_REQUIRED"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _problem(folder: Path) -> str:
+    conf = folder / "etc" / "slurm.conf"
+    if os.geteuid() != 0:
+        return "this user is not root"
+    if not conf.exists():
+        return f"no {conf}"
+    try:
+        ping = subprocess.run(
+            ["scontrol", "ping"], env=os.environ | {"SLURM_CONF": str(conf)}, capture_output=True, text=True, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if "UP" in ping.stdout.split() else f"the Slurm of {folder} does not run"

@@ -1,0 +1,188 @@
+"""A site for tests and benchmarks: a real Slurm (scripts/slurm-up), and Mirage installed for its users."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PYTHON = "/usr/bin/python3"
+"""The system's: plain users can't run an interpreter that lies under /root."""
+
+ALICE, BOB, CAROL, OPERATOR = "mirage-alice", "mirage-bob", "mirage-carol", "mirage"
+
+
+@dataclass(frozen=True)
+class Site:
+    """An instance of scripts/slurm-up in ``folder``, and Mirage installed in ``folder/site``."""
+
+    folder: Path
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "site" / "bin"
+
+    def install(self) -> None:
+        """Installs Mirage as a site would: from a wheel, for all users."""
+        if not (self.bin / "python").exists():
+            _check([PYTHON, "-m", "venv", str(self.folder / "site")])
+            _check([str(self.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), str(ROOT)])
+            return
+        _check([str(self.bin / "pip"), "install", "-q", "--no-deps", "--force-reinstall", str(ROOT)])
+
+    def environment(self, user: str) -> dict[str, str]:
+        return {
+            "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin",
+            "SLURM_CONF": str(self.folder / "etc" / "slurm.conf"),
+            "SLURM_TIME_FORMAT": "%s",
+            "HOME": str(self.home(user)),
+            "USER": user,
+            "LOGNAME": user,
+            "LC_ALL": "C.UTF-8",
+            "MIRAGE_SOCKET": str(self.socket),
+        }
+
+    def home(self, user: str) -> Path:
+        return Path("/root") if user == "root" else self.folder / "home" / user
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "mirage" / "mirage.sock"
+
+    def argv(self, user: str, words: Sequence[str]) -> list[str]:
+        become = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        return ["env", "-C", str(self.home(user)), *become, *words]
+
+    def run(
+        self, user: str, *words: str, check: bool = True, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command as a user, in the user's home."""
+        done = subprocess.run(
+            self.argv(user, words),
+            env=self.environment(user),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{user}: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def start(self, user: str, *words: str, log: Path) -> subprocess.Popen[bytes]:
+        """Starts a long-running command as a user."""
+        with log.open("ab") as sink:
+            return subprocess.Popen(
+                self.argv(user, words),
+                env=self.environment(user),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+
+    def script(self, user: str, name: str, text: str) -> str:
+        """Writes a batch script into a user's home."""
+        path = self.home(user) / name
+        path.write_text(text)
+        path.chmod(0o755)
+        _check(["chown", f"{user}:", str(path)])
+        return str(path)
+
+    def submit_chain(self, user: str, *words: str) -> tuple[str, list[int]]:
+        """(chain id, job ids) of a chain started with mirage-submit."""
+        told = json.loads(self.run(user, "mirage-submit", "--json", *words).stdout)
+        return told["chain"], told["jobs"]
+
+    def job(self, job_id: int) -> dict[str, str]:
+        """A job as `scontrol show job` has it; empty if slurmctld does not know it."""
+        text = self.run("root", "scontrol", "show", "job", "-o", str(job_id), check=False).stdout
+        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+    def state(self, job_id: int) -> str:
+        return self.job(job_id).get("JobState", "")
+
+    def chain_jobs(self, user: str, chain: str) -> dict[int, list[int]]:
+        """segment -> job ids, of a chain's jobs that slurmctld knows, ended ones too."""
+        rows = self.run("root", "squeue", "-h", "-t", "all", "-u", user, "-o", "%A %k").stdout.splitlines()
+        found: dict[int, list[int]] = {}
+        for row in rows:
+            job_id, _, comment = row.partition(" ")
+            words = dict(word.split("=", 1) for word in comment.split() if "=" in word)
+            if words.get("chain") == chain:
+                found.setdefault(int(words["seg"].split("/")[0]), []).append(int(job_id))
+        return {segment: sorted(ids) for segment, ids in sorted(found.items())}
+
+    def cancel_all(self) -> None:
+        """Ends every job and waits until the nodes are free."""
+        for user in (ALICE, BOB, CAROL):
+            self.run("root", "scancel", "-u", user, check=False)
+        until(lambda: not self.run("root", "squeue", "-h").stdout.strip(), 60, "all jobs to end")
+
+    def slurm(self, action: str, daemon: str, *more: str) -> None:
+        """`start` or `stop` a daemon of the instance, or `kill` it (SIGKILL)."""
+        if action == "start":
+            _check([str(ROOT / "scripts/slurm-up"), "--dir", str(self.folder), "--start", daemon])
+        else:
+            signal = ["--signal", "KILL"] if action == "kill" else []
+            _check([str(ROOT / "scripts/slurm-down"), "--dir", str(self.folder), "--only", daemon, *signal, *more])
+
+    @contextmanager
+    def full(self, *, backlog: int, run_s: tuple[int, int], limit_min: int = 3, nodes: int = 1) -> Iterator[None]:
+        """Keeps the nodes full of another user's jobs, and ``backlog`` of them waiting."""
+        script = self.script(CAROL, "filler.sh", f"#!/bin/sh\nsleep $(({run_s[0]} + $$ % {run_s[1] - run_s[0] + 1}))\n")
+        stop = threading.Event()
+
+        def fill() -> None:
+            while not stop.is_set():
+                waiting = self.run(CAROL, "squeue", "-h", "-t", "PD", "-u", CAROL, check=False).stdout.count("\n")
+                for _ in range(backlog - waiting):
+                    words = ["sbatch", "-o/dev/null", f"-N{nodes}", f"-t{limit_min}", script]
+                    self.run(CAROL, *words, check=False)
+                stop.wait(1.5)
+
+        thread = threading.Thread(target=fill, daemon=True)
+        thread.start()
+        try:
+            until(
+                lambda: not self.run("root", "sinfo", "-h", "-t", "idle", "-o", "%n").stdout.strip(), 60, "full nodes"
+            )
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self.run("root", "scancel", "-u", CAROL, check=False)
+
+
+def _check(words: Sequence[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+
+
+def until(what: Callable[[], object], timeout_s: float, name: str, every_s: float = 0.3) -> object:
+    """Waits for something to become true and returns it. AssertionError after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if found := what():
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout_s:.0f} s for {name}")
+        time.sleep(every_s)
+
+
+def the_site() -> Site:
+    """The instance that MIRAGE_SLURM_DIR names (default: scripts/slurm-up's)."""
+    site = Site(Path(os.environ.get("MIRAGE_SLURM_DIR", "/var/tmp/mirage-slurm")))
+    if not (site.folder / "env.sh").exists():
+        sys.exit(f"{site.folder}: no Slurm here; start one: scripts/slurm-up --dir {site.folder}")
+    return site

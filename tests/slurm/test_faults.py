@@ -1,0 +1,226 @@
+"""What must hold whatever fails: no link lost, none twice, the chain's state true, and Slurm's fallback in force."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+import pytest
+
+from tests.slurm.conftest import Service
+from tests.slurm.site import ALICE, BOB, Site, until
+
+pytestmark = pytest.mark.slurm
+
+WORK = "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 300\n"
+
+
+@pytest.fixture
+def chain(site: Site) -> tuple[str, int, int]:
+    """(chain id, running first link, waiting successor) of a chain of Alice's with 2 segments."""
+    return start_chain(site)
+
+
+def start_chain(site: Site, *options: str, script: str = WORK) -> tuple[str, int, int]:
+    name, jobs = site.submit_chain(ALICE, "--segments", "2", *options, site.script(ALICE, "work.sh", script))
+    first, second = jobs
+    until(lambda: site.state(first) != "PENDING", 30, "the first link to start")
+    return name, first, second
+
+
+def released(site: Site, job_id: int) -> bool:
+    return site.job(job_id).get("Dependency") == "(null)"
+
+
+def outcomes(service: Service, job_id: int) -> list[object]:
+    rows = service.query(
+        f"select i.outcome from intents i join decisions d on d.id = i.decision_id where d.successor_id = {job_id}"
+    )
+    return [row["outcome"] for row in rows]
+
+
+def assert_no_link_lost_or_twice(site: Site, chain: str, jobs: tuple[int, ...]) -> None:
+    assert site.chain_jobs(ALICE, chain) == {k: [job] for k, job in enumerate(jobs, start=1)}
+
+
+@pytest.mark.parametrize("point", ["before-intent", "after-intent", "after-act"])
+def test_the_daemon_is_killed_in_the_middle_of_a_release(site, service, chain, point):
+    name, first, second = chain
+    assert service.start(point).wait(30) == -9
+    acted = point == "after-act"
+    assert released(site, second) is acted
+    assert outcomes(service, second) == ([] if point == "before-intent" else [None])
+    with service.running():
+        until(lambda: "released" in outcomes(service, second), 30, "the release to be verified")
+        assert released(site, second)
+    assert (
+        outcomes(service, second)
+        == {
+            "before-intent": ["released"],
+            "after-intent": ["not done", "released"],
+            "after-act": ["released"],
+        }[point]
+    )
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
+    name, first, second = start_chain(site, script=WORK.replace("sleep 300", "sleep 4"))
+    until(lambda: site.state(second) == "RUNNING", 40, "Slurm to start the successor")
+    assert site.state(first) == "COMPLETED"
+    with service.running():  # it comes back late and sees what happened
+        service.wait_for(name, "done")
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_slurmctld_is_killed_and_restarted_mid_chain(site, service, chain):
+    name, first, second = chain
+    service.configure(lead_s=1)  # nothing to do until slurmctld is back
+    with service.running():
+        until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
+        site.slurm("kill", "slurmctld")
+        until(lambda: "cycle skipped" in service.log.read_text(), 60, "a cycle without slurmctld")
+        assert service.chain_state(name) == "active"
+        service.stop()
+    service.configure()
+    with service.running():
+        until(lambda: service.log.read_text().count("cycle skipped") > 1, 60, "a cycle after the restart")
+        site.slurm("start", "slurmctld")
+        until(lambda: "released" in outcomes(service, second), 60, "the release")
+        until(lambda: site.state(first) in ("COMPLETED", "CANCELLED", "FAILED"), 60, "the handover")
+    assert_no_link_lost_or_twice(site, name, (first, second))
+    assert site.state(second) == "RUNNING"
+
+
+def test_without_slurmdbd_a_chain_is_still_released_and_followed(site, service):
+    site.slurm("stop", "slurmdbd")
+    try:
+        name, first, second = start_chain(site, script=WORK.replace("sleep 300", "sleep 20"))
+        with service.running():
+            until(lambda: "released" in outcomes(service, second), 60, "the release")
+            service.wait_for(name, "done", 90)
+    finally:
+        site.slurm("start", "slurmdbd")
+    assert "accounting" in service.log.read_text()
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_the_user_cancels_the_predecessor(site, service, chain):
+    """A plain scancel keeps Slurm's meaning: the successor starts."""
+    name, first, second = chain
+    service.configure(lead_s=1)
+    with service.running():
+        until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
+        site.run(ALICE, "scancel", str(first))
+        until(lambda: site.state(second) == "RUNNING", 40, "the successor to start")
+        assert service.chain_state(name) == "active"
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_the_predecessor_fails_at_once(site, service):
+    with service.running():
+        name, first, second = start_chain(site, script="#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexit 3\n")
+        service.wait_for(name, "failed")
+    assert site.state(first) == "FAILED"
+    assert site.state(second) == "CANCELLED"
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_the_predecessor_is_requeued(site, service, chain):
+    """Slurm does not fire afterany for a requeue: the pair stays as it is, and goes on when the link runs again."""
+    name, first, second = chain
+    service.configure(lead_s=1)
+    with service.running():
+        until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
+        site.run(ALICE, "scontrol", "requeue", str(first))
+        until(lambda: site.job(first).get("Restarts") == "1", 30, "the requeue")
+        assert site.state(second) == "PENDING"
+        assert not released(site, second)
+        site.run("root", "scontrol", "update", f"JobId={first}", "StartTime=now")
+        until(lambda: site.state(first) == "RUNNING", 60, "the link to run again")
+        assert service.chain_state(name) == "active"
+    service.configure()
+    with service.running():
+        until(lambda: "released" in outcomes(service, second), 60, "the release")
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_the_successor_has_started_already_when_we_act(site, service, chain):
+    """The daemon decided on a snapshot; the owner was faster. That is no failure, and nothing is done twice."""
+    name, first, second = chain
+    assert service.start("after-intent").wait(30) == -9
+    site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=")
+    until(lambda: site.state(second) == "RUNNING", 40, "the successor to start")
+    with service.running():
+        until(lambda: outcomes(service, second) == ["released"], 40, "the open intent to be closed")
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_the_database_is_locked(site, service, chain):
+    name, first, second = chain
+    service.configure(lead_s=1)
+    with service.running():
+        until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
+    service.configure()
+    lock = sqlite3.connect(service.store, isolation_level=None)
+    lock.execute("begin exclusive")
+    with service.running():
+        until(lambda: "lock" in service.log.read_text().lower(), 60, "a cycle that finds the database locked")
+        time.sleep(3)
+        assert not released(site, second), "nothing is done that can't be written down first"
+        lock.execute("rollback")
+        lock.close()
+        until(lambda: "released" in outcomes(service, second), 60, "the release once the lock is gone")
+    assert_no_link_lost_or_twice(site, name, (first, second))
+
+
+def test_the_daemon_leaves_alone_who_did_not_opt_in(site, service, chain):
+    """A chain made by hand, and a stranger's job that names Alice's chain and her job as its predecessor."""
+    name, first, second = chain
+    script = site.script(BOB, "work.sh", WORK)
+    by_hand = _sbatch(site, script, f"--dependency=afterany:{first}")
+    forged = _sbatch(
+        site,
+        script,
+        f"--dependency=afterany:{first}",
+        f"--comment=mirage/1 chain={name} seg=2/2 pred={first} mode=train ei=1 eo=1",
+    )
+    with service.running():
+        until(lambda: "released" in outcomes(service, second), 40, "the release of the true successor")
+        time.sleep(5)
+        rows = service.query(f"select distinct user from decisions where successor_id = {forged}")
+    assert rows == []
+    text = service.log.read_text()
+    assert f"job {by_hand}:" not in text
+    assert f"job {forged}:" not in text
+
+
+def _sbatch(site: Site, script: str, *options: str) -> int:
+    return int(site.run(BOB, "sbatch", "--parsable", *options, script).stdout.split(";")[0])
+
+
+def test_another_user_sees_nothing_and_can_do_nothing(site, service, chain):
+    name, first, second = chain
+    with service.running():
+        until(lambda: site.socket.exists() and service.chain_state(name), 30, "the daemon to see the chain")
+        assert name in site.run(ALICE, "mirage", "status", name).stdout
+        assert name not in site.run(BOB, "mirage", "status", "--all").stdout
+        for words in (["status", name], ["explain", str(second)], ["history", name]):
+            refused = site.run(BOB, "mirage", *words, check=False)
+            assert refused.returncode == 2, refused
+            assert name not in refused.stdout
+        for words in (["cancel", name], ["done", name]):
+            assert site.run(BOB, "mirage", *words, check=False).returncode == 2
+    for path in (service.store, site.home(ALICE) / ".mirage" / "chains" / name / "script"):
+        refused = site.run(BOB, "cat", str(path), check=False)
+        assert refused.returncode == 1
+        assert "Permission denied" in refused.stderr
+    assert site.state(first) in ("RUNNING", "COMPLETED", "CANCELLED")
+
+
+def test_a_second_daemon_on_the_same_store_is_refused(site, service):
+    with service.running():
+        until(lambda: site.socket.exists(), 30, "the daemon")
+        second = site.run("mirage", "mirage", "daemon", "--config", str(service.folder / "mirage.toml"), check=False)
+        assert second.returncode != 0
+        assert str(service.process.pid) in second.stderr

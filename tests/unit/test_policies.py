@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirage.config import PolicyConfig
+from mirage.domain import Action, Job, JobState, Penalties, WaitSample
+from mirage.errors import InputError
+from mirage.ports import Observation
+from mirage.provision.heuristics import Average, Reactive, Timer, now_is_nearest
+from mirage.provision.quantile import Quantile, penalty
+from mirage.provision.registry import POLICIES, make_policy
+from mirage.state.likeness import Waits
+
+HOUR = 3600
+
+
+def job(job_id=1, state=JobState.RUNNING, start_s=0, limit_s=48 * HOUR, nodes=1, partition="gpu"):
+    return Job(job_id, "alice", partition, state, nodes, 0, limit_s, eligible_s=0, start_s=start_s)
+
+
+def sample(wait_s, *, nodes=1, limit_s=48 * HOUR, partition="gpu"):
+    return WaitSample(1, partition, nodes, limit_s, 0, wait_s)
+
+
+def observe(remaining_s, waits=(), *, step_s=600, penalties=None, predecessor=None, successor=None):
+    return Observation(
+        now_s=48 * HOUR - remaining_s,
+        step_s=step_s,
+        predecessor=predecessor or job(),
+        successor=successor or job(2, JobState.PENDING, None),
+        penalties=penalties or Penalties(),
+        waits=Waits(list(waits)),
+    )
+
+
+def releases(policy, remaining_s, waits=(), **more):
+    return policy.decide(observe(remaining_s, waits, **more)).action is Action.RELEASE
+
+
+def test_reactive_never_releases():
+    assert not releases(Reactive(), 0, [sample(9999)])
+
+
+@pytest.mark.parametrize("policy", [Timer(HOUR), Average(100), Quantile(100, 1)])
+@pytest.mark.parametrize(
+    "predecessor", [job(state=JobState.PENDING, start_s=None), job(limit_s=None)], ids=["pending", "unlimited"]
+)
+def test_without_an_end_to_aim_at_all_wait(policy, predecessor):
+    assert not releases(policy, 0, [sample(HOUR)] * 9, predecessor=predecessor)
+
+
+@pytest.mark.parametrize("policy", [Average(100), Quantile(100, 1)])
+def test_without_known_waits_they_wait(policy):
+    advice = policy.decide(observe(0))
+    assert advice.action is Action.WAIT
+    assert "no job has been seen to start" in advice.reason
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "released"), [(2 * HOUR, False), (HOUR + 301, False), (HOUR + 299, True), (HOUR, True), (0, True)]
+)
+def test_timer_takes_the_decision_point_nearest_to_its_lead(remaining_s, released):
+    assert releases(Timer(HOUR), remaining_s) is released
+
+
+def test_avg_is_the_mean_of_the_last_starts_whatever_their_size():
+    waits = [sample(99 * HOUR), sample(HOUR), sample(3 * HOUR, nodes=8)]
+    assert releases(Average(2), 2 * HOUR, waits)
+    assert not releases(Average(2), 2 * HOUR + 400, waits)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3000), st.floats(0, 10_000))
+def test_exactly_one_release_point_is_nearest(end_s, step_s, lead_s):
+    """Polling until it releases ends at the best of the points on offer, the end itself included."""
+    points = [*range(end_s, 0, -step_s), 0]
+    chosen = next((r for r in points if r > 0 and now_is_nearest(r, step_s, lead_s)), 0)
+    assert abs(chosen - lead_s) == pytest.approx(min(abs(r - lead_s) for r in points))
+
+
+def test_on_a_quiet_cluster_nothing_is_released_early():
+    for policy in (Average(100), Quantile(100, 1)):
+        assert not any(releases(policy, r, [sample(0)] * 50) for r in range(0, 7200, 300))
+
+
+def test_quantile_releases_no_later_than_at_the_newsvendor_quantile():
+    waits = [sample(h * HOUR) for h in range(1, 11)]
+    assert releases(Quantile(100, 1), 5 * HOUR, waits)
+    assert not releases(Quantile(100, 1), 7 * HOUR, waits)
+    averse = Penalties(interruption=9, overlap=1)
+    assert releases(Quantile(100, 1), 9 * HOUR, waits, penalties=averse)
+    thrifty = Penalties(interruption=1, overlap=9)
+    assert not releases(Quantile(100, 1), 2 * HOUR, waits, penalties=thrifty)
+    assert releases(Quantile(100, 1), HOUR, waits, penalties=thrifty)
+
+
+@given(
+    st.lists(st.integers(0, 20_000), min_size=1, max_size=40),
+    st.integers(1, 30_000),
+    st.sampled_from([(1, 1), (4, 1), (1, 4)]),
+)
+def test_polling_with_quantile_ends_at_the_cheapest_point(waits, end_s, weights):
+    penalties = Penalties(*map(float, weights))
+    points = [*range(end_s, 0, -600), 0]
+    samples = [sample(w) for w in waits]
+    chosen = next((r for r in points if r > 0 and releases(Quantile(100, 1), r, samples, penalties=penalties)), 0)
+    costs = [penalty(np.array(waits, dtype=float), r, penalties) for r in points]
+    assert penalty(np.array(waits, dtype=float), chosen, penalties) == pytest.approx(min(costs))
+
+
+def test_quantile_reports_what_it_expects():
+    advice = Quantile(100, 1).decide(observe(2 * HOUR, [sample(HOUR), sample(5 * HOUR)]))
+    assert (advice.wait_p10_s, advice.wait_p90_s) == (HOUR, 5 * HOUR)
+    assert (advice.expected_interruption_s, advice.expected_overlap_s) == (1.5 * HOUR, 0.5 * HOUR)
+
+
+def test_like_jobs_widen_until_there_are_enough():
+    alike = [sample(1), sample(2, nodes=2)]
+    other_limit = [sample(3, limit_s=HOUR)]
+    other_size = [sample(4, nodes=8)]
+    elsewhere = [sample(5, partition="debug")]
+    waits = Waits([*alike, *other_limit, *other_size, *elsewhere])
+    successor = job(2, JobState.PENDING, None)
+    for at_least in (2, 3, 4, 5):
+        assert waits.like(successor, at_least).tolist() == list(range(1, at_least + 1))
+    assert waits.like(job(2, partition="debug,none"), 1).tolist() == [1, 2, 3, 4, 5][4:]
+    assert waits.like(job(2, limit_s=None), 1).tolist() == [1, 2, 3]
+
+
+def test_no_limit_is_like_no_limit_only():
+    waits = Waits([sample(1, limit_s=None), sample(2)])
+    assert waits.like(job(2, limit_s=None), 1).tolist() == [1]
+
+
+def test_the_registry_makes_every_policy_under_its_own_name():
+    for name in POLICIES:
+        assert make_policy(PolicyConfig(name=name)).name == name
+
+
+def test_an_unknown_policy_is_refused_with_what_there_is():
+    with pytest.raises(InputError, match="did you mean 'quantile'"):
+        make_policy(PolicyConfig(name="quantil"))
