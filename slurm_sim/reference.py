@@ -48,6 +48,8 @@ YEAR_S = 365 * 86400
 """What Slurm plans for a job without a limit."""
 
 SECOND_US = 1_000_000
+BACKFILL_PHASE_US = 400_000
+"""Where in the second backfill looks at first; seen in replays on a real slurmctld."""
 
 Hook = Callable[[JobRecord], None]
 
@@ -110,7 +112,7 @@ class Simulator:
         self._backfill_due_s: int | None = None
         self._happening: Kind | None = None
         self._last_main_s = self._last_full_s = start_s
-        self._last_backfill_us = start_s * SECOND_US
+        self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
         self._ordered: list[JobRecord] = []
         self._ordered_s: int | None = None
         self._load(list(jobs))

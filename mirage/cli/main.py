@@ -48,7 +48,7 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mirage {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, summary in VERBS.items():
-        sub = verbs.add_parser(verb, help=summary, description=summary.capitalize() + ".")
+        sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if verb == wanted:
             module = importlib.import_module(f"mirage.cli.{verb}")
             module.add_arguments(sub)

@@ -49,10 +49,11 @@ def serve(args: argparse.Namespace, config: Config, *, only_user: str | None, so
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
     policy = make_policy(config.policy)
     with contextlib.ExitStack() as stack:
         stack.enter_context(exclusive(_lock_file(config.daemon.store)))
-        store = SqlStore.open(config.daemon.store)
+        store = stack.enter_context(SqlStore.open(config.daemon.store))
         daemon = Daemon(
             CommandCluster.from_config(config.cluster),
             store,

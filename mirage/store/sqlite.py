@@ -25,6 +25,7 @@ _ADVICE = {
     "SQLITE_IOERR": "The disk failed; see the kernel's log.",
     "SQLITE_NOTADB": "Name another file, or restore a back-up of the store.",
     "SQLITE_READONLY": "It was opened, or may be opened, for reading only. Nothing was written.",
+    "SQLITE_READONLY_ROLLBACK": "A crash left a write half done; the daemon or agent undoes it when it starts.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The store's files: who may read them, crashes, locks, read-only opening, schema versions, the one-daemon lock."""
+"""The store's files: who may read them, crashes, locks, read-only opening, schema versions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from alembic import command
@@ -28,7 +29,6 @@ from sqlalchemy.schema import CreateTable
 from mirage.domain import Outcome
 from mirage.errors import StoreError
 from mirage.store import migrations, schema, sqlite
-from mirage.store.lock import exclusive
 from mirage.store.repository import SqlStore
 from mirage.store.tables import metadata
 from tests.unit.test_store import a_chain, a_decision, a_link
@@ -182,8 +182,9 @@ def _open_intent_and_wait(file: Path, ready: Event) -> None:
     time.sleep(600)
 
 
-def _write_without_end(file: Path, ready: Event) -> None:
-    store = opened(file)
+def _write_without_end(file: Path, network: bool, ready: Event) -> None:
+    with patch.object(sqlite, "is_on_network", return_value=network):
+        store = opened(file)
     store.save_chain(a_chain("before"))
     with store.transaction():
         for number in range(300):
@@ -207,8 +208,21 @@ def test_an_intent_outlives_a_kill_between_opening_and_closing(file: Path) -> No
 
 
 def test_nothing_of_a_transaction_outlives_a_kill_inside_it(file: Path) -> None:
-    with killed_when_ready(_write_without_end, file), opened(file, readonly=True) as reader:
+    with killed_when_ready(_write_without_end, file, False), opened(file, readonly=True) as reader:
         assert reader.chains() == [a_chain("before")]
+    _check_before_only(file)
+
+
+def test_nor_does_it_on_a_network_file_system(file: Path) -> None:
+    """There the old pages wait in a journal, which only a program that may write can put back."""
+    with killed_when_ready(_write_without_end, file, True):
+        pass
+    with pytest.raises(StoreError, match="the daemon or agent undoes it"), opened(file, readonly=True):
+        pytest.fail("a half-written file was read")
+    _check_before_only(file)
+
+
+def _check_before_only(file: Path) -> None:
     with opened(file) as store:
         assert store.chains() == [a_chain("before")]
         assert store.open_intents() == []
@@ -379,58 +393,6 @@ def test_the_tables_can_be_made_on_other_databases(dialect: Any) -> None:
     assert "intent_id BIGSERIAL" in sql["intents"] or "intent_id BIGINT NOT NULL AUTO_INCREMENT" in sql["intents"]
     assert "payload BYTEA" in sql["steps"] or "payload BLOB(16777215)" in sql["steps"]
     assert "wait_p50_s DOUBLE" in sql["decisions"]
-
-
-# --- The one-daemon lock
-
-
-def _hold(path: Path, ready: Event) -> None:
-    with exclusive(path):
-        ready.set()
-        time.sleep(600)
-
-
-def test_a_second_daemon_is_told_who_holds_the_lock_until_that_one_dies(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "daemon.lock"
-    ready = SPAWN.Event()
-    first = SPAWN.Process(target=_hold, args=(path, ready))
-    first.start()
-    try:
-        assert ready.wait(60)
-        with pytest.raises(StoreError, match=rf"{path}: another daemon .*\(pid {first.pid} on "), exclusive(path):
-            pytest.fail("two hold the lock")
-    finally:
-        first.kill()
-        first.join()
-    with exclusive(path):
-        assert path.read_text().startswith(f"pid {os.getpid()} on ")
-        assert mode(path) == 0o600
-        assert mode(path.parent) == 0o700
-
-
-def test_the_lock_ends_with_its_body_even_if_that_fails(tmp_path: Path) -> None:
-    path = tmp_path / "daemon.lock"
-    with pytest.raises(ZeroDivisionError), exclusive(path):
-        print(1 / 0)
-    with exclusive(path), pytest.raises(StoreError), exclusive(path):
-        pytest.fail("two hold the lock")
-
-
-def test_a_command_that_the_daemon_starts_does_not_keep_the_lock(tmp_path: Path) -> None:
-    path = tmp_path / "daemon.lock"
-    with exclusive(path):
-        child = subprocess.Popen(["sleep", "60"])
-    try:
-        with exclusive(path):
-            pass
-    finally:
-        child.kill()
-        child.wait()
-
-
-def test_a_lock_file_that_can_not_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=rf"Lock {tmp_path}: "), exclusive(tmp_path):
-        pytest.fail("a folder is no lock file")
 
 
 # --- Imports
