@@ -42,12 +42,12 @@ class Outlook:
         self._rebuild(self.free & ~nodes)
 
     def first(self, usable: int, count: int) -> Placement | None:
-        """When `count` of the usable nodes are first free together, and which of them would be picked."""
+        """When at least `count` of the usable nodes are first free together, and which these are."""
         index = bisect_left(self._free, count, key=lambda free: (free & usable).bit_count())
         if index == len(self._free):
             return None
         start_s = self.now_s if index == 0 else max(self._ends[index - 1][0], self.now_s + 1)
-        return Placement(start_s, pick_nodes(self._free[index] & usable, count))
+        return Placement(start_s, self._free[index] & usable)
 
 
 class Plan:
@@ -74,6 +74,8 @@ class Plan:
         Looking again is worth it at the first step that brings a node which was reserved before.
         """
         left, later_s = nodes, None
+        if start_s >= self._end_s:
+            return left, later_s
         for index in range(max(0, bisect_right(self._times, start_s) - 1), len(self._times)):
             step = left & self._nodes[index]
             if later_s is None and index + 1 < len(self._times) and nodes & self._nodes[index + 1] & ~step:
@@ -102,16 +104,15 @@ class Plan:
             found = outlook.first(nodes, count)
             if found is None:
                 continue
-            place = Placement(max(found.start_s, start_s), found.nodes)
-            if place.start_s <= outlook.now_s:
-                return place
-            if later_s is not None and place.start_s > later_s:
+            place_s = max(found.start_s, start_s)
+            if place_s > outlook.now_s and later_s is not None and place_s > later_s:
                 continue
-            if place.start_s > self.last_start_s:
+            if place_s > self.last_start_s:
                 return None
-            if not self._overlaps(place, place.start_s + limit_s):
+            place = Placement(place_s, pick_nodes(found.nodes, count))
+            if place_s == outlook.now_s or not self._overlaps(place, place_s + limit_s):
                 return place
-            later_s = place.start_s
+            later_s = place_s
         return None
 
     def reserve(self, place: Placement, limit_s: int) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from slurm_sim.errors import InvalidJob
@@ -39,41 +39,51 @@ class Dependency:
 
     kind: str
     job_id: int
+    failed: bool = False
 
     def verdict(self, *, started: bool, over: bool, ok: bool) -> Verdict:
         return _RULES[self.kind](started, over, ok)
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.job_id}(unfulfilled)"
+        return f"{self.kind}:{self.job_id}({'failed' if self.failed else 'unfulfilled'})"
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Conditions of which all (``,``) or any (``?``) must be met."""
+    """The open conditions of a job, of which all (``,``) or any (``?``) must be met."""
 
     items: tuple[Dependency, ...] = ()
     any_of: bool = False
 
-    def without_unknown(self, known: Callable[[int], bool]) -> Dependencies:
-        """Slurm takes a dependency on a job that it does not know as fulfilled, and says nothing."""
-        kept = tuple(item for item in self.items if known(item.job_id))
-        if self.any_of and len(kept) < len(self.items):
-            return Dependencies()
-        return Dependencies(kept, self.any_of)
+    def known(self, is_known: Callable[[int], bool]) -> Dependencies:
+        """What is left at submission: one on a job that Slurm does not know is fulfilled, silently."""
+        kept = tuple(item for item in self.items if is_known(item.job_id))
+        return Dependencies() if self.any_of and len(kept) < len(self.items) else replace(self, items=kept)
 
-    def verdict(self, verdicts: Iterable[Verdict]) -> Verdict:
-        """Of the whole, from those of its items."""
-        found = set(verdicts)
-        decisive, other = (Verdict.MET, Verdict.NEVER) if self.any_of else (Verdict.NEVER, Verdict.MET)
-        if decisive in found:
-            return decisive
-        return Verdict.WAITING if Verdict.WAITING in found else other
+    def review(self, verdict_of: Callable[[Dependency], Verdict]) -> tuple[Dependencies, Verdict]:
+        """What is still open, and the verdict on the whole. What was met once stays met."""
+        verdicts = [verdict_of(item) for item in self.items]
+        if not self.items or (self.any_of and Verdict.MET in verdicts):
+            return Dependencies(), Verdict.MET
+        left = tuple(
+            replace(item, failed=verdict is Verdict.NEVER)
+            for item, verdict in zip(self.items, verdicts, strict=True)
+            if verdict is not Verdict.MET
+        )
+        return replace(self, items=left), _whole(left, self.any_of)
 
     def __bool__(self) -> bool:
         return bool(self.items)
 
     def __str__(self) -> str:
         return ("?" if self.any_of else ",").join(str(item) for item in self.items)
+
+
+def _whole(items: tuple[Dependency, ...], any_of: bool) -> Verdict:
+    if not items:
+        return Verdict.MET
+    failed = [item.failed for item in items]
+    return Verdict.NEVER if (all(failed) if any_of else any(failed)) else Verdict.WAITING
 
 
 def parse_dependency(text: str) -> Dependencies:

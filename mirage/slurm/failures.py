@@ -40,7 +40,13 @@ _STARTED = "Job is no longer pending execution"
 _UNKNOWN_JOB = "Invalid job id specified"
 _OVER = (_UNKNOWN_JOB, "Job/step already completing or completed", "Job has already finished")
 
-MAYBE_QUEUED = "The job may have been queued all the same: look with `squeue --me` before you submit it again."
+
+def advice(command: str) -> str:
+    """What to do when a command got no answer."""
+    if command == "sbatch":
+        return "The job may have been queued all the same: look with `squeue --me` before you submit it again."
+    daemon = "slurmdbd up" if command in ("sacct", "sacctmgr") else "slurmctld up (`scontrol ping`)"
+    return f"Retry later; is {daemon}?"
 
 
 def is_transient(stderr: str) -> bool:
@@ -66,14 +72,14 @@ def read_failure(argv: Sequence[str], stderr: str) -> ClusterError:
     """The error of a query that exited non-zero."""
     if any(words in stderr for words in _DENIED):
         return Refused(f"{argv[0]}: {_shown(stderr)}")
-    return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}. Retry later; is slurmctld up (`scontrol ping`)?")
+    hint = f" {advice(argv[0])}" if is_transient(stderr) else ""
+    return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}.{hint}")
 
 
 def write_failure(argv: Sequence[str], stderr: str) -> ClusterError:
     """The error of a request to change something that exited non-zero."""
     if is_transient(stderr) or not stderr.strip():
-        hint = MAYBE_QUEUED if argv[0] == "sbatch" else "Retry later; is slurmctld up (`scontrol ping`)?"
-        return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}. {hint}")
+        return ClusterUnavailable(f"{argv[0]} failed: {_shown(stderr)}. {advice(argv[0])}")
     return Refused(f"{argv[0]}: {_shown(stderr)}")
 
 

@@ -17,6 +17,7 @@ from mirage.chain.durations import parse_time_limit
 from mirage.domain import Job, JobState, Node, NodeEvent, Settings
 from mirage.errors import ClusterNonsense
 from mirage.slurm.argv import SACCT_FIELDS, SQUEUE_FIELDS
+from mirage.slurm.failures import advice
 
 Record = TypeVar("Record")
 
@@ -46,6 +47,7 @@ _SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
 _MAX_ARRAY_TASKS = 4_000_001
 """The largest MaxArraySize (slurm.conf(5))."""
 _SHOWN = 80
+"""Characters of an unreadable answer that an error quotes."""
 
 
 def parse_squeue(text: str, nonce: str, now_s: int) -> tuple[Job, ...]:
@@ -104,7 +106,7 @@ def parse_submitted(text: str) -> int:
     """The job id that `sbatch --parsable` printed, `123` or `123;cluster`."""
     match = re.search(r"^([0-9]{1,10})(;\S*)?$", text.strip().rpartition("\n")[2])
     if not match:
-        _nonsense("sbatch", 1, text, "expected a job id")
+        raise ClusterNonsense(f"sbatch: expected a job id; it printed {_shown(text)}. {advice('sbatch')}")
     return int(match[1])
 
 
@@ -113,8 +115,8 @@ def _queued_job(fields: list[str], now_s: int) -> Job:
     node_list, dependency, reason, comment = fields[14:]
     state = _state(state_word)
     eligible_s, start_s, end_s = map(_time, times)
-    if state in _NOT_STARTED or node_list in _NO_NODES:
-        start_s = None  # squeue shows an estimate or, if it was cancelled while pending, its end
+    if state in _NOT_STARTED or (state in _ENDED and node_list in _NO_NODES):
+        start_s = None  # squeue shows an estimate or, of a job that was cancelled while pending, its end
     if state not in _ENDED:
         end_s = None  # squeue shows when the limit will end it
     return Job(
@@ -296,7 +298,11 @@ def _lines(command: str, text: str, width: int, parse: Callable[[list[str]], Rec
 
 
 def _nonsense(command: str, line: int, text: str, problem: str) -> NoReturn:
-    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    problem = problem if len(problem) <= 2 * _SHOWN else problem[: 2 * _SHOWN] + "..."
     raise ClusterNonsense(
-        f"{command}, line {line}: {problem[: _SHOWN * 2]}; it printed {shown!r}. Nothing was done; retry later."
+        f"{command}, line {line}: {problem}; it printed {_shown(text)}. Nothing was done; retry later."
     ) from None
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

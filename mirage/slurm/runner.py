@@ -14,7 +14,7 @@ from typing import IO
 
 from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.slurm import argv as command_lines
-from mirage.slurm.failures import MAYBE_QUEUED, is_transient
+from mirage.slurm.failures import advice, is_transient
 
 MAX_OUTPUT_BYTES = 256 << 20
 """A row of squeue takes about 600 bytes: this is more than 400,000 jobs."""
@@ -95,7 +95,9 @@ class Runner:
         try:
             return self._execute(command, environment(argv[0], self._env), self._timeout_s, self._max_output_bytes)
         except TimeoutError:
-            raise ClusterUnavailable(self._too_slow(argv)) from None
+            raise ClusterUnavailable(
+                f"{argv[0]}: no answer within {self._timeout_s:g} s, so it was ended. {advice(argv[0])}"
+            ) from None
         except FileNotFoundError as error:
             where = f"in {self._bin_dir}" if self._bin_dir else "on PATH"
             raise ClusterUnavailable(
@@ -103,10 +105,6 @@ class Runner:
             ) from error
         except OSError as error:
             raise ClusterUnavailable(f"{argv[0]}: can't be run: {error}") from error
-
-    def _too_slow(self, argv: Sequence[str]) -> str:
-        hint = MAYBE_QUEUED if argv[0] == "sbatch" else "slurmctld is down or overloaded; retry later."
-        return f"{argv[0]}: no answer within {self._timeout_s:g} s, so it was ended. {hint}"
 
 
 def environment(command: str, env: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -33,20 +33,21 @@ def rebuild(
     ``records`` are those of `Cluster.accounting` over that time and ``events`` those of `Cluster.node_events`. Read
     both after the snapshot: a job that ends in between is then in at least one of them.
     """
-    lives = _Lives.of(sorted(_incarnations(records, snapshot, pool), key=lambda job: job.job_id))
+    first_s = snapshot.at_s - (length - 1) * step_s
+    lives = _Lives.of(sorted(_incarnations(records, snapshot, pool, first_s), key=lambda job: job.job_id))
     servers = _Servers.of(nodes_in(snapshot, pool), events, lives.node_names, snapshot.at_s)
-    instants = range(snapshot.at_s - (length - 1) * step_s, snapshot.at_s, step_s)
-    return [*(_step(lives, servers, at_s) for at_s in instants), encode(snapshot, pool)]
+    past = [_step(lives, servers, at_s) for at_s in range(first_s, snapshot.at_s, step_s)]
+    return [*past, encode(snapshot, pool)]
 
 
-def _incarnations(records: Sequence[Job], snapshot: Snapshot, pool: str) -> Iterator[Job]:
-    """Each life of each of the pool's jobs once: a requeued job has several, told apart by their submit times.
+def _incarnations(records: Sequence[Job], snapshot: Snapshot, pool: str, first_s: int) -> Iterator[Job]:
+    """Each life of the pool's jobs after ``first_s`` once; a requeued job has several, with their own submit times.
 
     What slurmctld knows now goes before a record that is still open. An open record that slurmctld does not know is
     of a job that was lost (`sacctmgr show runawayjobs`): nobody can say when it ended, so it is left out.
     """
     by_key = {(record.job_id, record.submit_s): record for record in jobs_in(records, snapshot, pool)}
-    yield from (record for record in by_key.values() if record.end_s is not None)
+    yield from (record for record in by_key.values() if record.end_s is not None and record.end_s > first_s)
     for job in jobs_in(snapshot.jobs, snapshot, pool):
         record = by_key.get((job.job_id, job.submit_s))
         if record is None:

@@ -67,7 +67,7 @@ def test_a_refusal_is_not_retried():
 
 def test_a_time_out_is_not_retried_and_says_how_long_it_waited():
     script = Script(TimeoutError(), FINE)
-    with pytest.raises(ClusterUnavailable, match=r"squeue: no answer within 7 s.*retry later"):
+    with pytest.raises(ClusterUnavailable, match=r"squeue: no answer within 7 s.*Retry later"):
         script.runner(timeout_s=7).run(["squeue"])
     assert len(script.calls) == 1
 

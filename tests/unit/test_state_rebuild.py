@@ -253,6 +253,11 @@ def test_a_job_that_ended_as_the_snapshot_was_taken_is_there_once() -> None:
     assert [len(step.running) for step in steps] == [0, 1, 1]
 
 
+def test_a_job_that_cannot_complete_has_ended_all_the_same() -> None:
+    stuck = ran(NOW - 99_000, None, state=JobState.COMPLETING)
+    assert [len(step.running) for step in past(ran(NOW - 99_000, NOW - 90_000), jobs=(stuck,))] == [0, 0, 0]
+
+
 def test_a_record_left_open_is_not_a_running_job() -> None:
     assert [len(step.running) for step in past(ran(NOW - 1200, None))] == [0, 0, 0]
 

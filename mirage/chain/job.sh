@@ -1,0 +1,481 @@
+# ---------------------------------------------------------------------------------------------------------------------
+# One link of a chain of jobs. mirage-submit put this file together: the user's #SBATCH lines, the values of this chain
+# (m_...), and this code, which is the same for every chain. It needs a POSIX shell and Slurm's commands, nothing else.
+#
+#   job.sh SEGMENT PREDECESSOR [the user's arguments]        PREDECESSOR: job id of the link before, 0 for the first
+#
+# What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
+# from the link before if that one still runs; runs the user's script, passing signals on; keeps a record of the end,
+# and ends the chain if the work is done or the failure policy says so. Its exit code is the script's.
+#
+# Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
+#   chain         what mirage-submit was asked for (key=value)      script    the user's script, as it was submitted
+#   submitting    there while mirage-submit is at work              job.sh    this file
+#   queued.K      job id of link K, once it is queued
+#   start.K       job=, restart=, start=                            link K has started
+#   link.K        job=, restart=, start=, work=, end=, exit=, how=  link K has ended. work: when the user's script
+#                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit, scancel,
+#                 preemption), told (a signal before its work began). A link that was killed outright leaves none.
+#   handover.K    job id of the successor that asked link K to end
+#   ready.K       link K is ready to take over; a service creates it as $MIRAGE_READY_FILE
+#   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
+#   done, failed, cancelled    the chain is over; the first line says why
+# ---------------------------------------------------------------------------------------------------------------------
+# shellcheck disable=SC2154,SC2034  # m_* that are not assigned, or not used, here belong to this chain's values, above.
+# shellcheck disable=SC2329  # several functions are called by name
+# Every variable begins with m_: the shell would pass a change to an exported one of the user's on to the user's script.
+
+m_say() { printf 'mirage: %s\n' "$*" >&2; }
+
+m_now() { date +%s; }
+
+m_write() { # FILE TEXT: puts a record in place, whole or not at all
+    m_fresh=$m_dir/.${1##*/}.$m_job
+    printf '%s\n' "$2" >"$m_fresh" && mv -f "$m_fresh" "$m_dir/$1"
+}
+
+m_read() { # FILE KEY
+    sed -n "s/^$2=//p" "$m_dir/$1" 2>/dev/null
+}
+
+# ---- Slurm ----------------------------------------------------------------------------------------------------------
+
+m_slurm() ( # COMMAND...: without the user's defaults for squeue and scancel
+    for m_name in $(env | sed -n -e 's/^\(SQUEUE_[A-Z_]*\)=.*/\1/p' -e 's/^\(SCANCEL_[A-Z_]*\)=.*/\1/p'); do
+        unset "$m_name"
+    done
+    unset SLURM_CLUSTERS
+    export PATH="$PATH:$m_bin"
+    exec "$@"
+)
+
+m_list() { # this chain's links in the queue, "job state segment"; fails if Slurm gave no sound answer
+    m_queue=$(m_slurm squeue -h -u "$(id -u)" -o '%A %T %k' 2>/dev/null) || return 1
+    case $m_queue in *"$m_job "*) ;; *) return 1 ;; esac # this job is in every sound answer
+    printf '%s\n' "$m_queue" | sed -n "s|^\([0-9]*\) \([A-Z_]*\) mirage/1 chain=$m_chain seg=\([0-9]*\)/.*|\1 \2 \3|p"
+}
+
+m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as running
+    m_answer=$(m_slurm squeue -h -t all -j "$1" -o %T 2>&1)
+    case $m_answer in *'Invalid job id'*) return 0 ;; esac
+    case $(printf '%s\n' "$m_answer" | tail -n 1) in
+        BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED) ;;
+        REVOKED | TIMEOUT | PENDING | REQUEUED | REQUEUE_HOLD | SPECIAL_EXIT) ;;
+        *) return 1 ;;
+    esac
+}
+
+m_gone() { # JOB SEGMENT: looks at its record each time, asks Slurm every ten seconds (at once after m_look_at=0)
+    [ "$(m_read "link.$2" job)" != "$1" ] || return 0
+    [ "$(m_now)" -ge "$m_look_at" ] || return 1
+    m_look_at=$(($(m_now) + 10))
+    m_over_in_slurm "$1"
+}
+
+# ---- Is the chain over? ---------------------------------------------------------------------------------------------
+
+m_is_over() {
+    [ -e "$m_dir/done" ] || [ ! -e "$m_done_file" ] || m_write "done" "$m_done_file exists"
+    [ -e "$m_dir/done" ] || [ -e "$m_dir/failed" ] || [ -e "$m_dir/cancelled" ]
+}
+
+m_mark() { # done|failed REASON: the first mark stays
+    m_is_over || m_write "$1" "$2"
+}
+
+m_failed() { # SEGMENT: ended by itself, with an error
+    [ "$(m_read "link.$1" how)" = exit ] && [ "$(m_read "link.$1" exit)" -ne 0 ]
+}
+
+m_short() { # SEGMENT: ended by itself too soon. Without a record (out of memory, say) the next link's start tells
+    if [ -e "$m_dir/link.$1" ]; then
+        [ "$(m_read "link.$1" how)" = exit ] || return 1
+        m_from=$(m_read "link.$1" work) m_to=$(m_read "link.$1" end)
+    else
+        [ ! -e "$m_dir/handover.$1" ] || return 1
+        m_from=$(m_read "start.$1" start) m_to=$(m_read "start.$(($1 + 1))" start)
+    fi
+    [ -n "$m_from" ] && [ -n "$m_to" ] && [ $((m_to - m_from)) -lt "$m_min_runtime" ]
+}
+
+m_in_a_row() { # TEST SEGMENT: of how many links up to this one TEST holds
+    m_total=0 m_at=$2
+    while [ "$m_at" -ge 1 ] && "$1" "$m_at"; do m_total=$((m_total + 1)) m_at=$((m_at - 1)); done
+    echo "$m_total"
+}
+
+m_verdict() { # SEGMENT, which has ended: sets m_reason, why the chain must stop there; empty: it goes on
+    m_reason=
+    if m_failed "$1"; then
+        m_reason="link $1 ended with exit code $(m_read "link.$1" exit)"
+        case $m_on_failure in
+            continue) m_reason= ;;
+            retry) [ "$(m_in_a_row m_failed "$1")" -gt "$m_retries" ] || m_reason= ;;
+        esac
+    fi
+    [ -z "$m_reason" ] && [ "$m_max_short" -gt 0 ] && [ "$1" -lt "$m_segments" ] || return 0
+    [ "$(m_in_a_row m_short "$1")" -lt "$m_max_short" ] ||
+        m_reason="crash loop: $m_max_short links in a row ran for less than $m_min_runtime s each"
+}
+
+m_cancel_rest() { # the queued links after this one
+    for m_try in 1 2 3; do
+        m_lines=$(m_list) && break
+        [ "$m_try" -lt 3 ] || { m_say "Slurm does not answer; the queued links will leave as they start"; return; }
+        sleep 2
+    done
+    m_ids=$(printf '%s\n' "$m_lines" | while read -r m_id m_state m_number; do
+        if [ "$m_state" = PENDING ] && [ "$m_number" -gt "$m_seg" ]; then echo "$m_id"; fi
+    done)
+    # shellcheck disable=SC2086  # one word a job id
+    [ -z "$m_ids" ] || m_slurm scancel --state=PENDING $m_ids
+}
+
+m_leave() { # CODE TEXT: ends this job before its work, or a service that may not go on
+    m_say "$2"
+    if [ -n "$m_child" ]; then kill -s TERM "$m_child" 2>/dev/null; else m_stop_queuing; fi
+    exit "$1"
+}
+
+m_leave_if_over() {
+    if m_is_over; then
+        m_cancel_rest
+        m_leave 0 "the chain is over: $(cat "$m_dir/done" "$m_dir/failed" "$m_dir/cancelled" 2>/dev/null)"
+    fi
+}
+
+m_leave_if_broken() { # the link before may have been unable to say so
+    m_verdict $((m_seg - 1))
+    [ -z "$m_reason" ] || m_mark failed "$m_reason"
+    m_leave_if_over
+}
+
+# ---- The next link --------------------------------------------------------------------------------------------------
+
+m_forget_job() { # the environment as it was at submission: without what Slurm put into it for this job
+    for m_name in $(env | sed -n 's/^\(SLURM[A-Z]*_[A-Za-z0-9_]*\)=.*/\1/p'); do
+        [ "$m_name" = SLURM_CONF ] || unset "$m_name"
+    done
+    unset MIRAGE_CHAIN_ID MIRAGE_SEGMENT MIRAGE_SEGMENTS MIRAGE_PRED_JOBID
+    unset MIRAGE_CHAIN_DIR MIRAGE_DONE_FILE MIRAGE_READY_FILE
+    unset CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK ENVIRONMENT TMPDIR
+    m_put_back
+}
+
+m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
+    m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
+    m_forget_job
+    cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_penalties"
+    m_answer=$(m_sbatch --parsable --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
+        "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
+    m_answer=${m_answer%%;*}
+    case $m_answer in '' | *[!0-9]*) exit 1 ;; esac
+    echo "$m_answer"
+)
+
+m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
+    if [ -e "$m_dir/queued.$m_next" ] || m_is_over; then return 0; fi
+    m_lines=$(m_list) || return 1
+    m_id=$(printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) [A-Z_]* $m_next\$/\1/p" | head -n 1)
+    [ -n "$m_id" ] || m_id=$(m_submit "$m_next" "$m_job" "$@") || return 1
+    m_write "queued.$m_next" "$m_id"
+}
+
+m_queue_next() { # ARGUMENTS...: tries until it is queued or the link ends. Runs beside the user's script
+    m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
+    trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap"' TERM
+    while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
+    until m_queue_once "$@" || [ -n "$m_stop" ]; do
+        m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
+        [ "$m_error" = "$m_said" ] || m_say "link $m_next is not queued yet, trying on: $m_error"
+        m_said=$m_error
+        sleep "$m_pause" &
+        m_nap=$!
+        wait "$m_nap"
+        [ "$m_pause" -ge 300 ] || m_pause=$((m_pause * 2))
+    done
+}
+
+m_queues_next() { [ "$m_up_front" -eq 0 ] && [ "$m_seg" -lt "$m_segments" ]; }
+
+m_stop_queuing() {
+    [ -n "$m_queuer" ] || return 0
+    kill "$m_queuer" 2>/dev/null # it finishes a submission under way
+    wait "$m_queuer"
+    m_queuer=
+}
+
+# ---- Taking over ----------------------------------------------------------------------------------------------------
+
+m_read_last_writer() {
+    m_last=0 m_owner_job='' m_owner_seg=0
+    for m_entry in "$m_dir"/writer.*; do
+        m_number=${m_entry##*.}
+        [ -d "$m_entry" ] && [ "$m_number" -gt "$m_last" ] && m_last=$m_number
+    done
+    m_owner_job=$(m_read "writer.$m_last/owner" job)
+    m_owner_seg=$(m_read "writer.$m_last/owner" segment)
+}
+
+m_leave_if_superseded() {
+    [ -n "$m_owner_job" ] && [ "$m_owner_job" != "$m_job" ] || return 0
+    [ "$m_owner_seg" -lt "$m_seg" ] || m_leave 0 "link $m_owner_seg (job $m_owner_job) has taken over; nothing to do"
+}
+
+# mkdir decides between two that want the lock at the same time, also on NFS. Fails while somebody else has it.
+m_claim() {
+    m_read_last_writer
+    m_leave_if_superseded
+    if [ -z "$m_owner_job" ] && [ "$m_last" -gt 0 ]; then
+        # Its owner is about to write its name, or died in between.
+        m_nameless=$((m_nameless + 1))
+        [ "$m_nameless" -gt 30 ] || return 1
+    elif [ "$m_last" -gt 0 ] && [ "$m_owner_job" != "$m_job" ]; then
+        m_look_at=0
+        m_gone "$m_owner_job" "$m_owner_seg" || return 1
+    fi
+    m_mine=$((m_last + 1))
+    if ! mkdir "$m_dir/writer.$m_mine" 2>/dev/null; then
+        [ -d "$m_dir/writer.$m_mine" ] || m_leave 1 "cannot write to $m_dir: is the disk full?"
+        return 1
+    fi
+    m_write "writer.$m_mine/owner" "segment=$m_seg
+job=$m_job"
+    m_read_last_writer
+    [ "$m_last" -eq "$m_mine" ]
+}
+
+m_has_steps() { m_slurm squeue -h -s -j "$1" -o %i 2>/dev/null | grep -q "^$1\.[0-9]"; }
+
+m_ask() { # JOB SEGMENT: to checkpoint and end
+    [ "$m_handover_signal" != none ] || return 0
+    [ -e "$m_dir/handover.$2" ] || m_write "handover.$2" "$m_job"
+    m_signal=${m_handover_signal#B:}
+    if [ "$m_signal" = "$m_handover_signal" ] && m_has_steps "$1"; then
+        m_slurm scancel --signal="$m_signal" "$1" 2>/dev/null
+    else
+        m_slurm scancel --batch --signal="$m_signal" "$1" 2>/dev/null
+    fi
+}
+
+m_end() { # JOB SEGMENT: however it takes that
+    [ -e "$m_dir/handover.$2" ] || m_write "handover.$2" "$m_job"
+    m_slurm scancel "$1" 2>/dev/null
+}
+
+m_overlap_is_used_up() { [ -n "$m_max_overlap" ] && [ "$(m_now)" -ge $((m_started + m_max_overlap)) ]; }
+
+m_may_end() { # the predecessor has had its time
+    m_overlap_is_used_up && return
+    if [ "$m_handover_signal" = none ]; then [ "$m_mode" = service ]; else [ "$(m_now)" -ge "$m_grace_ends" ]; fi
+}
+
+m_is_told() { # before its work began, by Slurm or by its own successor, to end
+    [ -z "$m_child" ] || return 1
+    case $m_caught in *TERM* | *INT* | *HUP* | *QUIT*) ;; *) return 1 ;; esac
+}
+
+m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if this link is told to end itself
+    m_look_at=0
+    ! m_gone "$1" "$2" || return 0
+    m_say "link $2 (job $1) still runs; taking over from it"
+    [ "$m_mode" = service ] || m_write "ready.$m_seg" "$m_job"
+    m_asked='' m_ended='' m_grace_ends=$(($(m_now) + m_grace))
+    until m_gone "$1" "$2"; do
+        m_leave_if_over
+        ! m_is_told || return 1
+        [ -n "$m_asked" ] || ! m_ask "$1" "$2" || m_asked=1
+        [ -n "$m_ended" ] || ! m_may_end || ! m_end "$1" "$2" || m_ended=1
+        sleep 1
+    done
+}
+
+m_take_over() {
+    m_nameless=0
+    [ "$m_pred" -eq 0 ] || m_hand_over "$m_pred" $((m_seg - 1)) || return 1
+    until m_claim; do
+        ! m_is_told || return 1
+        [ -z "$m_owner_job" ] || m_hand_over "$m_owner_job" "$m_owner_seg" || return 1
+        sleep 1
+    done
+    m_leave_if_broken
+}
+
+m_is_healthy() {
+    if [ -z "$m_health_command" ]; then [ -e "$m_dir/ready.$m_seg" ]; return; fi
+    if sh -c "$m_health_command" >/dev/null 2>&1 </dev/null; then m_passed=$((m_passed + 1)); else m_passed=0; fi
+    [ "$m_passed" -ge "$m_health_count" ]
+}
+
+m_take_over_when_healthy() { # beside the user's service
+    m_passed=0 m_look_at=0
+    until [ "$m_pred" -eq 0 ] || m_gone "$m_pred" $((m_seg - 1)) || m_is_healthy || m_overlap_is_used_up; do
+        m_leave_if_over
+        sleep "$m_health_interval"
+    done
+    m_take_over
+}
+
+# ---- The user's script ----------------------------------------------------------------------------------------------
+
+# A shell starts what it runs in the background with SIGINT and SIGQUIT ignored and cannot take that back; these can.
+m_run() { # PROGRAM ARGUMENTS...
+    # shellcheck disable=SC2016  # the inner shell and perl expand these
+    if env --default-signal=INT,QUIT true 2>/dev/null; then
+        exec env --default-signal=INT,QUIT sh -c 'exec "$0" "$@"' "$@"
+    elif command -v perl >/dev/null; then
+        exec perl -e '$SIG{INT} = $SIG{QUIT} = "DEFAULT"; exec { $ARGV[0] } @ARGV; exit 127' "$@"
+    fi
+    exec "$@"
+}
+
+# Slurm signals either this shell alone (--signal=B:, scancel --batch) or every process of the job (time limit,
+# scancel). Only the first must be passed on, or the script would get it twice. A process that does nothing tells
+# which it was: after the first it still lives.
+m_start_canary() {
+    m_run sleep 2147483647 </dev/null >/dev/null 2>&1 3<&- &
+    m_canary=$!
+}
+
+m_alive() { # PID: running, and no zombie
+    kill -0 "$1" 2>/dev/null || return 1
+    m_stat=''
+    { read -r m_stat <"/proc/$1/stat"; } 2>/dev/null
+    case $m_stat in *') Z '*) return 1 ;; esac
+}
+
+m_pass_on() { # SIGNAL
+    sleep 0.2 2>/dev/null || sleep 1
+    if m_alive "$m_canary"; then
+        kill -s "$1" "$m_child" 2>/dev/null
+    else
+        m_swept="$m_swept $1"
+        m_start_canary
+    fi
+}
+
+m_on_signal() { # SIGNAL
+    m_signals_seen=$((m_signals_seen + 1)) m_caught="$m_caught $1"
+    [ -z "$m_child" ] || m_pass_on "$1"
+}
+
+m_watch_signals() {
+    m_signals_seen=0 m_caught='' m_swept=''
+    for m_signal in $m_signals; do
+        # shellcheck disable=SC2064  # the name is meant now
+        trap "m_on_signal $m_signal" "$m_signal"
+    done
+}
+
+m_start() { # ARGUMENTS...
+    export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
+    export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
+    m_start_canary
+    m_before=$m_caught m_work=$(m_now)
+    m_run "$m_dir/script" "$@" <&3 3<&- &
+    m_child=$!
+    for m_signal in $m_before; do kill -s "$m_signal" "$m_child" 2>/dev/null; done
+}
+
+m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot be seen from its status alone
+    m_code=''
+    while :; do
+        m_seen=$m_signals_seen
+        wait "$m_child"
+        m_status=$?
+        # 127 after another status: that one was the script's own already.
+        if [ "$m_status" -eq 127 ] && [ -n "$m_code" ]; then return; fi
+        m_code=$m_status
+        if [ "$m_seen" -eq "$m_signals_seen" ] || [ "$m_code" -le 128 ]; then return; fi
+    done
+}
+
+m_stop_helpers() {
+    m_child=''
+    kill "$m_canary" 2>/dev/null
+    [ -z "$m_helper" ] || kill "$m_helper" 2>/dev/null
+}
+
+# ---- The end --------------------------------------------------------------------------------------------------------
+
+m_was_warned() { # it died of the user's own --signal, near its time limit
+    [ "$m_warning" -gt 0 ] && [ "$m_code" -eq $((128 + m_warning)) ] || return 1
+    m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -j "$m_job" -o %e 2>/dev/null)
+    case $m_limit in '' | *[!0-9]*) return 1 ;; esac
+    # sbatch(1): "the signal may be sent up to 60 seconds earlier than specified"
+    [ $((m_limit - $(m_now))) -le $((m_warning_lead + 60)) ]
+}
+
+m_how() {
+    if [ -e "$m_dir/handover.$m_seg" ]; then echo handover; return; fi
+    case $m_swept in *TERM*) echo slurm; return ;; esac
+    if m_was_warned; then echo slurm; else echo exit; fi
+}
+
+m_record() { # HOW
+    m_write "link.$m_seg" "job=$m_job
+restart=$m_restart
+start=$m_started
+work=${m_work:-$(m_now)}
+end=$(m_now)
+exit=$m_code
+how=$1"
+}
+
+m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
+    m_ending=$1
+    shift
+    m_read_last_writer
+    if m_is_over || [ "${m_owner_seg:-0}" -gt "$m_seg" ] || [ "$m_ending" = handover ]; then
+        m_reason=''
+    elif [ "$m_ending" = exit ] && m_verdict "$m_seg" && [ -n "$m_reason" ]; then
+        m_say "$m_reason: the chain ends here"
+        m_mark failed "$m_reason"
+    elif [ "$m_seg" -eq "$m_segments" ]; then
+        m_mark "done" "all $m_segments links have run"
+    elif m_queues_next && ! m_queue_once "$@"; then
+        m_say "link $m_next could not be queued, so the chain ends here: $(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)"
+        m_mark failed "link $m_next could not be queued"
+    fi
+    ! m_is_over || m_cancel_rest
+}
+
+m_finish() { # HOW ARGUMENTS...
+    m_record "$1"
+    m_stop_queuing
+    m_conclude "$@"
+    rm -f "$m_dir/.sbatch.$m_job"
+    exit "$m_code"
+}
+
+# ---- The link -------------------------------------------------------------------------------------------------------
+
+m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
+    m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
+    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0
+    shift 2
+    m_watch_signals
+    m_leave_if_over
+    m_read_last_writer
+    m_leave_if_superseded
+    rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" # of this link before it was requeued
+    m_write "start.$m_seg" "job=$m_job
+restart=$m_restart
+start=$m_started" || m_leave 1 "cannot write to $m_dir, which must be on a file system that all nodes share"
+    if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
+    if m_queues_next; then m_queue_next "$@" & m_queuer=$!; fi
+    exec 3<&0
+    if [ "$m_mode" = train ] && ! m_take_over; then
+        m_say "told to end before the work began"
+        m_code=143
+        m_finish told "$@"
+    fi
+    m_start "$@"
+    if [ "$m_mode" = service ]; then m_take_over_when_healthy & m_helper=$!; fi
+    m_wait
+    m_stop_helpers
+    m_finish "$(m_how)" "$@"
+}
+
+m_main "$@"

@@ -1,0 +1,94 @@
+"""sbatch's command line: which words are options, which are their values, and where the script stands.
+
+The tables are those of sbatch 22.05 to 26.05 (sbatch(1), `slurm_opt.c`). As in sbatch, which uses getopt_long, options
+end at the first other word, long ones may be abbreviated, and an optional value must be attached (`--nice=5`, `-koff`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage.errors import InputError
+
+_LONG_WITH_VALUE = """
+    account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters comment constraint container
+    container-id container-type context core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
+    delay-boot dependency distribution error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
+    gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses
+    mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mem-update mincpus network nodefile nodelist
+    nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres open-mode output
+    partition power prefer priority profile qos reservation resources segment signal sockets-per-node switches
+    tasks-per-node thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
+"""
+_LONG_WITHOUT_VALUE = """
+    consolidate-segments contiguous exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue oom-kill-step
+    overcommit oversubscribe parsable propagate quiet reboot requeue resv-ports spread-job spread-segments stepmgr
+    test-only usage use-min-nodes verbose version wait
+"""
+_SHORT_NAMES = """
+    A:account a:array B:extra-node-info b:begin C:constraint c:cpus-per-task D:chdir d:dependency e:error F:nodefile
+    G:gpus H:hold h:help i:input J:job-name k:no-kill L:licenses M:clusters m:distribution N:nodes n:ntasks O:overcommit
+    o:output p:partition Q:quiet q:qos S:core-spec s:oversubscribe t:time V:version v:verbose W:wait w:nodelist
+    x:exclude
+"""
+_WITH_VALUE = frozenset(_LONG_WITH_VALUE.split())
+_LONG = _WITH_VALUE.union(_LONG_WITHOUT_VALUE.split())
+_SHORT = dict(pair.split(":") for pair in _SHORT_NAMES.split())
+_SYNONYMS = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its full name (`time` for `-t` and `--tim`), its value, and the words that pass it on unchanged."""
+
+    name: str
+    value: str | None
+    words: tuple[str, ...]
+
+
+def is_option(word: str) -> bool:
+    return word.startswith("-") and word not in {"-", "--"}
+
+
+def take_options(words: Sequence[str]) -> tuple[list[Option], int]:
+    """The options of the first word, which must be one, and how many words they take.
+
+    InputError: a value is missing.
+    """
+    return _take_long(words) if words[0].startswith("--") else _take_short(words)
+
+
+def _take_long(words: Sequence[str]) -> tuple[list[Option], int]:
+    written, has_value, value = words[0][2:].partition("=")
+    meant = _meant_by(written)
+    name = meant.copy().pop() if len(meant) == 1 else written
+    if has_value or not meant or not meant <= _WITH_VALUE:
+        return [Option(_SYNONYMS.get(name, name), value if has_value else None, (words[0],))], 1
+    value = _next_word(words)
+    return [Option(_SYNONYMS.get(name, name), value, (words[0], value))], 2
+
+
+def _meant_by(written: str) -> set[str]:
+    """The options that this may abbreviate. Which one, if there are several, is for the installed sbatch to say."""
+    return {written} if written in _LONG else {name for name in _LONG if name.startswith(written)}
+
+
+def _take_short(words: Sequence[str]) -> tuple[list[Option], int]:
+    options: list[Option] = []
+    letters = words[0][1:]
+    for at, letter in enumerate(letters):
+        name, attached = _SHORT.get(letter, letter), letters[at + 1 :]
+        if name in _WITH_VALUE and not attached:
+            value = _next_word(words)
+            return [*options, Option(name, value, (f"-{letter}", value))], 2
+        if name in _WITH_VALUE or letter == "k":
+            return [*options, Option(name, attached or None, (f"-{letter}{attached}",))], 1
+        options.append(Option(name, None, (f"-{letter}",)))
+    return options, 1
+
+
+def _next_word(words: Sequence[str]) -> str:
+    if len(words) < 2:
+        raise InputError(f"{words[0]} needs a value")
+    return words[1]

@@ -1,0 +1,155 @@
+"""The job script that sbatch gets for each link: the user's #SBATCH lines, the chain's values, and `job.sh`.
+
+The user's own script is not in it: a copy lies in the chain's folder (as sbatch keeps one), so that it runs under its
+own interpreter, and later edits of the original change no link of a chain that is under way.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage.chain.folder import JOB_SCRIPT, USER_SCRIPT
+from mirage.chain.sbatch import Option, is_option, take_options
+from mirage.chain.tag import ChainTag, format_penalties, format_tag
+from mirage.domain import Mode, Penalties
+from mirage.errors import InputError
+
+HEALTH_INTERVAL_S = 5
+_DIRECTIVES = (b"#SBATCH", b"#PBS")
+_UNKNOWN_JOB = 0xFFFFFFFF
+_FORWARDED = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM")
+
+
+@dataclass(frozen=True, slots=True)
+class UserScript:
+    """The user's batch script."""
+
+    content: bytes
+    directives: tuple[bytes, ...]
+    """Its #SBATCH and #PBS lines, as they are."""
+    options: tuple[Option, ...]
+    """What the #SBATCH lines say."""
+    is_heterogeneous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """When the chain stops by itself."""
+
+    action: str = "stop"
+    """`stop`, `continue` or `retry`."""
+    retries: int = 0
+    """With `retry`: how many links in a row may fail."""
+    min_runtime_s: int = 60
+    max_short: int = 3
+    """Stop after this many links in a row that ran for less than `min_runtime_s`; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """How a link that starts while its predecessor runs takes over."""
+
+    signal: str = "TERM"
+    """Asks the predecessor to checkpoint and end: `[B:]NAME`, or `none`."""
+    grace_s: int = 300
+    """After so long it is cancelled."""
+    max_overlap_s: int | None = None
+    """Both run together at most this long; None: no limit."""
+    health_command: str = ""
+    health_count: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    """The user's own `--signal`: Slurm sends it so long before the time limit."""
+
+    name: str
+    batch: bool
+    """`B:`: to the batch shell alone."""
+    lead_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSettings:
+    """Everything that the job script of a chain depends on."""
+
+    chain_id: str
+    folder: Path
+    segments: int
+    options: tuple[Option, ...]
+    """The user's sbatch options in their order; `--comment` is not among them."""
+    arguments: tuple[str, ...] = ()
+    """Of the user's script."""
+    mode: Mode = Mode.TRAIN
+    penalties: Penalties = Penalties()
+    comment: str = ""
+    """The user's own."""
+    failure: Failure = Failure()
+    handover: Handover = Handover()
+    warning: Warning | None = None
+    done_file: Path | None = None
+    up_front: bool = False
+    has_begin: bool = False
+    """The user asked for `--begin`, which is for the first link alone."""
+    submit_dir: str = "/"
+    work_dir: str = "/"
+    slurm_bin: str = ""
+    """Where sbatch was found, for jobs whose PATH lacks it."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Of the user's environment: what Slurm replaces inside a job."""
+
+
+def parse_script(content: bytes) -> UserScript:
+    """Reads the #SBATCH lines as sbatch does: up to the first line that is neither empty nor a comment.
+
+    InputError: sbatch would refuse this script (its own checks see only ours).
+    """
+    if not content.startswith(b"#!"):
+        raise InputError("this does not look like a batch script: its first line must be #! and an interpreter")
+    if b"\r\n" in content:
+        raise InputError("the batch script contains DOS line breaks (\\r\\n) instead of UNIX ones (\\n): run dos2unix on it")
+    lines = []
+    for line in content.split(b"\n"):
+        if line.strip() and not line.lstrip().startswith(b"#"):
+            break
+        lines.append(line)
+    directives = tuple(line for line in lines if line.startswith(_DIRECTIVES))
+    sentences = [_words(line[len(b"#SBATCH") :]) for line in directives if line.startswith(b"#SBATCH")]
+    return UserScript(
+        content,
+        directives,
+        tuple(option for words in sentences for option in _options(words)),
+        any(words[:1] in (["hetjob"], ["packjob"]) for words in sentences),
+    )
+
+
+def _words(line: bytes) -> list[str]:
+    text = os.fsdecode(line)
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:  # no closing quotation: sbatch says so
+        return text.split()
+
+
+def _options(words: list[str]) -> list[Option]:
+    found = []
+    while words:
+        taken = 1
+        if is_option(words[0]) and (len(words) > 1 or "=" in words[0] or not words[0].startswith("--")):
+            options, taken = _lenient_options(words)
+            found += options
+        words = words[taken:]
+    return found
+
+
+def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
+    """The whole job script."""
+    template = Path(__file__).with_name(JOB_SCRIPT).read_bytes()
+    values = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in _values(settings).items())
+    head = b"#!/bin/sh\n" + b"".join(line + b"\n" for line in script.directives)
+    return head + os.fsencode(values + _functions(settings)) + template

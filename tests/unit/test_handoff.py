@@ -1,0 +1,20 @@
+from mirage.chain.handoff import handoffs
+from mirage.domain import JobState, Link
+
+
+def link(segment, job_id, predecessor, start_s, end_s, nodes=2):
+    return Link("abc123", "alice", segment, job_id, predecessor, JobState.COMPLETED, "gpu", nodes, 60, 0,
+                start_s=start_s, end_s=end_s)  # fmt: skip
+
+
+def test_a_gap_is_interruption_and_an_early_start_is_overlap():
+    links = [link(3, 13, 12, 4000, None), link(1, 11, None, 0, 1000), link(2, 12, 11, 1600, 4400)]
+    second, third = handoffs(links)
+    assert (second.interruption_s, second.overlap_s, second.node_hours_wasted) == (600, 0, 0)
+    assert (third.interruption_s, third.overlap_s) == (0, 400)
+    assert third.node_hours_wasted == 400 * 2 / 3600
+
+
+def test_unknown_ends_are_not_counted():
+    assert handoffs([link(1, 11, None, 0, None), link(2, 12, 11, 5, None), link(3, 13, 12, None, None)]) == []
+    assert handoffs([link(2, 12, 11, 5, 9)]) == []
