@@ -15,7 +15,9 @@ from slurm_sim.priority import Multifactor
 class Cluster:
     """What slurmctld keeps in memory. Sets of nodes are bits of an int, the first node the lowest bit."""
 
-    def __init__(self, node_names: Sequence[str], partitions: Sequence[Partition], params: Params) -> None:
+    def __init__(
+        self, node_names: Sequence[str], partitions: Sequence[Partition], params: Params, start_s: int
+    ) -> None:
         self.node_names = tuple(node_names)
         self.partitions = {partition.name: partition for partition in partitions}
         self.masks = _partition_masks(self.node_names, partitions)
@@ -30,6 +32,7 @@ class Cluster:
         self.finished: list[JobRecord] = []
         self.cut_short: list[JobRecord] = []
         self._params = params
+        self._start_s = start_s
         self._multifactor = Multifactor(params, len(self.node_names), partitions)
         self._running_of = Counter[str]()
         self._queue: list[JobRecord] = []
@@ -49,8 +52,6 @@ class Cluster:
         limit_s = spec.time_limit_s or partition.max_time_s
         if partition.max_time_s is not None and limit_s is not None and limit_s > partition.max_time_s:
             raise InvalidJob(f"limit of {limit_s} s; partition {partition.name!r} allows {partition.max_time_s} s")
-        if limit_s is None and spec.runtime_s is None:
-            raise InvalidJob("the job would never end; give time_limit_s or runtime_s")
 
     def partition_of(self, spec: JobSpec) -> Partition:
         """The one asked for, or the first."""
@@ -95,21 +96,19 @@ class Cluster:
             job.eligible_s = now_s if job.begin_s is None else max(job.begin_s, job.submit_s)
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self._multifactor.of(job, now_s if self._params.accrue_always else 0)
+        job.priority = self._multifactor.of(job, self._calculated_s(now_s))
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
             return "JobHeldUser"
         job.dependencies, verdict = job.dependencies.review(self._verdict)
         if verdict is not Verdict.MET:
-            return verdict.value
+            return str(verdict.value)
         return "BeginTime" if job.begin_s is not None and job.begin_s > now_s else ""
 
     def _verdict(self, dependency: Dependency) -> Verdict:
         state = self.jobs[dependency.job_id].state
-        return dependency.verdict(
-            started=state is not State.PENDING, over=state.is_over, ok=state is State.COMPLETED
-        )
+        return dependency.verdict(started=state is not State.PENDING, over=state.is_over, ok=state is State.COMPLETED)
 
     def hold(self, job: JobRecord, now_s: int) -> None:
         self.forget_pending(job)
@@ -123,14 +122,18 @@ class Cluster:
         if self.competing.pop(job.job_id, None):
             self._queue_of_s = None
 
-    def queue(self, calculated_s: int) -> list[JobRecord]:
-        """The competing jobs in order, with their priorities as calculated at this time."""
+    def queue(self, now_s: int) -> list[JobRecord]:
+        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod."""
+        calculated_s = self._calculated_s(now_s)
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
-            for job in self.competing.values():
+            for job in (*self.competing.values(), *self.waiting.values()):
                 job.priority = self._multifactor.of(job, calculated_s)
             self._queue = sorted(self.competing.values(), key=self._rank)
         return self._queue
+
+    def _calculated_s(self, now_s: int) -> int:
+        return now_s - (now_s - self._start_s) % self._params.priority_calc_period_s
 
     def _rank(self, job: JobRecord) -> tuple[int, int, int, int]:
         return -self.partitions[job.partition].priority_tier, -job.priority, job.submit_s, job.job_id

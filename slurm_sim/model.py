@@ -97,7 +97,7 @@ class JobSpec:
     time_limit_s: int | None = None
     """None: the partition's MaxTime."""
     runtime_s: int | None = None
-    """After which it ends by itself; None: only its limit ends it."""
+    """After which it ends by itself; None: only its limit, or a call, ends it."""
     user: str = "user"
     partition: str | None = None
     """None: the cluster's first partition."""

@@ -69,4 +69,9 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, start
 
 def _outlook(cluster: Cluster, now_s: int) -> Outlook:
     running = sorted(cluster.running.values(), key=lambda job: job.job_id)
-    return Outlook(now_s, cluster.free, ((job.limit_end_s or now_s + YEAR_S, job.allocated) for job in running))
+    return Outlook(now_s, cluster.free, ((_expected_end_s(job, now_s), job.allocated) for job in running))
+
+
+def _expected_end_s(job: JobRecord, now_s: int) -> int:
+    start_s = now_s if job.start_s is None else job.start_s
+    return start_s + (job.time_limit_s or YEAR_S)

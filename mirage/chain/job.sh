@@ -400,11 +400,11 @@ m_stop_helpers() {
 # ---- The end --------------------------------------------------------------------------------------------------------
 
 m_was_warned() { # it died of the user's own --signal, near its time limit
-    [ "$m_warning" -gt 0 ] && [ "$m_code" -eq $((128 + m_warning)) ] || return 1
+    [ "$m_limit_signal" -gt 0 ] && [ "$m_code" -eq $((128 + m_limit_signal)) ] || return 1
     m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -j "$m_job" -o %e 2>/dev/null)
     case $m_limit in '' | *[!0-9]*) return 1 ;; esac
     # sbatch(1): "the signal may be sent up to 60 seconds earlier than specified"
-    [ $((m_limit - $(m_now))) -le $((m_warning_lead + 60)) ]
+    [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]
 }
 
 m_how() {

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirage.chain.folder import JOB_SCRIPT, USER_SCRIPT
+from mirage.chain.folder import DONE, JOB_SCRIPT
 from mirage.chain.sbatch import Option, is_option, take_options
 from mirage.chain.tag import ChainTag, format_penalties, format_tag
 from mirage.domain import Mode, Penalties
@@ -65,7 +64,7 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:
+class LimitSignal:
     """The user's own `--signal`: Slurm sends it so long before the time limit."""
 
     name: str
@@ -83,15 +82,15 @@ class ChainSettings:
     segments: int
     options: tuple[Option, ...]
     """The user's sbatch options in their order; `--comment` is not among them."""
+    mode: Mode
+    penalties: Penalties
     arguments: tuple[str, ...] = ()
     """Of the user's script."""
-    mode: Mode = Mode.TRAIN
-    penalties: Penalties = Penalties()
     comment: str = ""
     """The user's own."""
     failure: Failure = Failure()
     handover: Handover = Handover()
-    warning: Warning | None = None
+    limit_signal: LimitSignal | None = None
     done_file: Path | None = None
     up_front: bool = False
     has_begin: bool = False
@@ -112,7 +111,9 @@ def parse_script(content: bytes) -> UserScript:
     if not content.startswith(b"#!"):
         raise InputError("this does not look like a batch script: its first line must be #! and an interpreter")
     if b"\r\n" in content:
-        raise InputError("the batch script contains DOS line breaks (\\r\\n) instead of UNIX ones (\\n): run dos2unix on it")
+        raise InputError(
+            "the batch script contains DOS line breaks (\\r\\n) instead of UNIX ones (\\n): run dos2unix on it"
+        )
     lines = []
     for line in content.split(b"\n"):
         if line.strip() and not line.lstrip().startswith(b"#"):
@@ -140,16 +141,83 @@ def _options(words: list[str]) -> list[Option]:
     found = []
     while words:
         taken = 1
-        if is_option(words[0]) and (len(words) > 1 or "=" in words[0] or not words[0].startswith("--")):
-            options, taken = _lenient_options(words)
+        if is_option(words[0]):
+            try:
+                options, taken = take_options(words)
+            except InputError:  # sbatch says so
+                break
             found += options
         words = words[taken:]
     return found
 
 
+def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -> list[str]:
+    """The sbatch command line of a link. ``predecessor``: the job id of the one before, or what stands for it."""
+    head = ["sbatch", *_option_words(settings, is_first=segment == 1), "--parsable"]
+    tag = ChainTag(
+        settings.chain_id,
+        segment,
+        settings.segments,
+        _UNKNOWN_JOB if predecessor else None,
+        settings.mode,
+        settings.penalties,
+    )
+    comment = format_tag(tag, settings.comment).replace(f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1)
+    link = [f"--comment={comment}", *([f"--dependency=afterany:{predecessor}"] if predecessor else [])]
+    words = [str(settings.folder / JOB_SCRIPT), str(segment), predecessor or "0", *settings.arguments]
+    return head + link + words
+
+
+def _option_words(settings: ChainSettings, is_first: bool) -> list[str]:
+    """The user's options, in their order; `--dependency` and `--begin` are for the first link alone."""
+    dropped = () if is_first else ("dependency", "begin")
+    words = [word for option in settings.options if option.name not in dropped for word in option.words]
+    if is_first:
+        return words
+    # A link is submitted from inside the one before: a relative --chdir would be taken from there.
+    return [*words, *(["--begin=now"] if settings.has_begin else []), f"--chdir={settings.work_dir}"]
+
+
 def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
-    """The whole job script."""
-    template = Path(__file__).with_name(JOB_SCRIPT).read_bytes()
+    """The whole job script, the same for every link."""
     values = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in _values(settings).items())
-    head = b"#!/bin/sh\n" + b"".join(line + b"\n" for line in script.directives)
-    return head + os.fsencode(values + _functions(settings)) + template
+    directives = b"".join(line + b"\n" for line in script.directives)
+    code = Path(__file__).with_name(JOB_SCRIPT).read_bytes()
+    return b"#!/bin/sh\n" + directives + os.fsencode(values + _functions(settings)) + code
+
+
+def _values(settings: ChainSettings) -> dict[str, object]:
+    failure, handover, limit = settings.failure, settings.handover, settings.limit_signal
+    names = dict.fromkeys((*_FORWARDED, limit.name) if limit else _FORWARDED)
+    return {
+        "m_dir": settings.folder,
+        "m_bin": settings.slurm_bin,
+        "m_submit_dir": settings.submit_dir,
+        "m_chain": settings.chain_id,
+        "m_segments": settings.segments,
+        "m_mode": settings.mode.value,
+        "m_penalties": format_penalties(settings.penalties),
+        "m_comment": settings.comment,
+        "m_up_front": int(settings.up_front),
+        "m_on_failure": failure.action,
+        "m_retries": failure.retries,
+        "m_min_runtime": failure.min_runtime_s,
+        "m_max_short": failure.max_short,
+        "m_handover_signal": handover.signal,
+        "m_grace": handover.grace_s,
+        "m_max_overlap": "" if handover.max_overlap_s is None else handover.max_overlap_s,
+        "m_health_command": handover.health_command,
+        "m_health_count": handover.health_count,
+        "m_health_interval": HEALTH_INTERVAL_S,
+        "m_done_file": settings.done_file or settings.folder / DONE,
+        "m_signals": " ".join(names),
+        "m_limit_signal": signal.Signals[f"SIG{limit.name}"].value if limit else 0,
+        "m_limit_lead": limit.lead_s if limit else 0,
+    }
+
+
+def _functions(settings: ChainSettings) -> str:
+    """What submits a further link, and the environment that it is submitted in."""
+    words = shlex.join(_option_words(settings, is_first=False))
+    exports = "".join(f"    export {name}={shlex.quote(value)}\n" for name, value in settings.environment)
+    return f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\nm_put_back() {{\n    :\n{exports}}}\n'

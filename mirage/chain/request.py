@@ -1,0 +1,287 @@
+"""What the user of `mirage-submit` asked for: Mirage's own options, sbatch's, the environment and the #SBATCH lines."""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
+from mirage.chain.folder import chain_folder
+from mirage.chain.sbatch import Option, is_option, take_options
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, UserScript
+from mirage.chain.tag import MAX_PENALTY, MAX_SEGMENTS
+from mirage.domain import Mode, Penalties
+from mirage.errors import InputError
+
+_OWN_WITH_VALUE = frozenset(
+    {
+        "segments",
+        "total-time",
+        "mode",
+        "on-failure",
+        "penalty-interruption",
+        "penalty-overlap",
+        "handover-signal",
+        "handover-grace",
+        "max-overlap",
+        "min-runtime",
+        "max-short",
+        "health-command",
+        "health-count",
+        "done-file",
+    }
+)
+_OWN_WITHOUT_VALUE = frozenset({"up-front", "dry-run", "json"})
+_REFUSED = {
+    "array": "a job array can't be chained: start one chain for each task",
+    "clusters": "a chain lives on one cluster: run mirage-submit there",
+    "gid": "run mirage-submit as that user",
+    "hold": "nobody but you could release a held link: leave it out, or use --begin",
+    "parsable": "use --json, which has the ids of the chain and of its jobs",
+    "test-only": "use --dry-run, which submits nothing",
+    "uid": "run mirage-submit as that user",
+    "wait": "it would wait for the first link alone: leave it out",
+    "wrap": "a chain needs a script file: write the command into one, after a line #!/bin/sh",
+}
+# sbatch(1), INPUT ENVIRONMENT VARIABLES: they go before the #SBATCH lines and after the command line.
+_FROM_ENVIRONMENT = {
+    "SBATCH_ARRAY_INX": "array",
+    "SBATCH_CLUSTERS": "clusters",
+    "SBATCH_JOB_NAME": "job-name",
+    "SBATCH_SIGNAL": "signal",
+    "SBATCH_TIMELIMIT": "time",
+    "SBATCH_WAIT": "wait",
+}
+# Slurm sets these for each job, so a further link, submitted from inside one, must get them as they were before.
+_REPLACED_IN_JOBS = re.compile(
+    r"SLURM[A-Z]*_\w+|SBATCH_\w+|CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK"
+    r"|ENVIRONMENT|TMPDIR",
+    re.ASCII,
+)
+_DEFAULT_LEAD_S = 60
+_SIGNAL_OPTION = re.compile(r"(?:([RB]+):)?(\w+)(?:@(\d+))?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The command line, taken apart."""
+
+    own: Mapping[str, str]
+    """Mirage's options; those without a value are there as an empty string."""
+    options: tuple[Option, ...]
+    """sbatch's."""
+    script: str
+    arguments: tuple[str, ...]
+
+
+def parse_request(words: Sequence[str]) -> Request:
+    """Takes the command line apart; options end at the script, as in sbatch. InputError: it can't be understood."""
+    own: dict[str, str] = {}
+    options: list[Option] = []
+    rest = list(words)
+    while rest and is_option(rest[0]):
+        name, has_value, value = rest[0].removeprefix("--").partition("=")
+        taken = 1
+        if not rest[0].startswith("--") or name not in _OWN_WITH_VALUE | _OWN_WITHOUT_VALUE:
+            found, taken = take_options(rest)
+            options += found
+        elif name in _OWN_WITHOUT_VALUE:
+            own[name] = ""
+        elif has_value:
+            own[name] = value
+        elif len(rest) > 1:
+            own[name], taken = rest[1], 2
+        else:
+            raise InputError(f"--{name} needs a value")
+        rest = rest[taken:]
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    return Request(own, tuple(options), rest[0] if rest else "", tuple(rest[1:]))
+
+
+def check_options(request: Request, script: UserScript, environ: Mapping[str, str]) -> None:
+    """InputError: something of sbatch's that can't be chained, and what to do instead."""
+    if request.script == ":" or script.is_heterogeneous:
+        raise InputError("heterogeneous jobs can't be chained: start one chain for each component")
+    for option in (*request.options, *_environment_options(environ), *script.options):
+        if option.name in _REFUSED:
+            raise InputError(f"{option.words[0]}: {_REFUSED[option.name]}")
+
+
+def settle(
+    request: Request, script: UserScript, environ: Mapping[str, str], cwd: str, slurm_bin: str, chain_id: str
+) -> ChainSettings:
+    """What the chain will be. InputError: an option's value is wrong; the message says what was expected."""
+    said = (*script.options, *_environment_options(environ), *request.options)  # the last one counts
+    folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
+    name = () if _last(said, "job-name") else (_option("job-name", Path(request.script).name),)
+    return ChainSettings(
+        chain_id=chain_id,
+        folder=folder,
+        segments=_segments(request.own, _last(said, "time")),
+        options=(*(option for option in request.options if option.name != "comment"), *name),
+        arguments=request.arguments,
+        mode=_mode(request.own),
+        penalties=Penalties(_penalty(request.own, "interruption"), _penalty(request.own, "overlap")),
+        comment=_last(said, "comment") or "",
+        failure=_failure(request.own),
+        handover=_handover(request.own, limit_signal),
+        limit_signal=limit_signal,
+        done_file=_done_file(request.own, cwd),
+        up_front="up-front" in request.own,
+        has_begin=_last(said, "begin") is not None,
+        submit_dir=cwd,
+        work_dir=str(Path(cwd, _last(said, "chdir") or "")),
+        slurm_bin=slurm_bin,
+        environment=tuple((key, value) for key, value in environ.items() if _REPLACED_IN_JOBS.fullmatch(key)),
+    )
+
+
+def find_script(request: Request, cwd: str, path: str) -> Path:
+    """The user's script, looked for as sbatch does (sbatch(1), SCRIPT PATH RESOLUTION). InputError: there is none."""
+    if not request.script:
+        raise InputError("no batch script given (a chain needs a file; it can't be read from standard input)")
+    base = Path(cwd, _last(request.options, "chdir") or "")
+    places = [base] if "/" in request.script else [base, *(Path(entry) for entry in path.split(":") if entry)]
+    for place in places:
+        if (place / request.script).is_file():
+            return place / request.script
+    raise InputError(f"{request.script}: no such batch script{_hint(request.options)}")
+
+
+def _hint(options: Sequence[Option]) -> str:
+    """The word may have been the value of an option that we took for one without."""
+    if options and len(options[-1].words) == 1 and options[-1].value is None:
+        return f" (if it is the value of {options[-1].words[0]}, attach it with =)"
+    return ""
+
+
+def _environment_options(environ: Mapping[str, str]) -> list[Option]:
+    return [Option(name, environ[key], (key,)) for key, name in _FROM_ENVIRONMENT.items() if environ.get(key)]
+
+
+def _option(name: str, value: str) -> Option:
+    return Option(name, value, (f"--{name}={value}",))
+
+
+def _last(options: Sequence[Option], name: str) -> str | None:
+    return next((option.value or "" for option in reversed(options) if option.name == name), None)
+
+
+def _segments(own: Mapping[str, str], time_limit: str | None) -> int:
+    if ("segments" in own) == ("total-time" in own):
+        raise InputError("give either --segments N or --total-time D: a chain must have an end")
+    if "segments" in own:
+        return _number(own, "segments", 1, 1, MAX_SEGMENTS)
+    segments = _links_needed(_duration(own, "total-time", 0), time_limit)
+    if not 1 <= segments <= MAX_SEGMENTS:
+        raise InputError(f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}")
+    return segments
+
+
+def _links_needed(total_s: int, time_limit: str | None) -> int:
+    try:
+        limit_s = parse_time_limit(time_limit) if time_limit else None
+    except ValueError as error:
+        raise InputError(f"--time: {error}") from error
+    if limit_s is None:
+        raise InputError("--total-time needs the time limit of one link: give --time, or use --segments")
+    # Slurm rounds a limit up to whole minutes.
+    return math.ceil(total_s / (math.ceil(limit_s / 60) * 60))
+
+
+def _mode(own: Mapping[str, str]) -> Mode:
+    mode = _choice(own, "mode", "train", ("train", "service"))
+    if mode == "train" and (lost := own.keys() & {"health-command", "health-count"}):
+        raise InputError(f"--{lost.pop()} has no meaning without --mode service")
+    return Mode(mode)
+
+
+def _failure(own: Mapping[str, str]) -> Failure:
+    action, has_count, count = own.get("on-failure", "stop").partition(":")
+    if (action == "retry") != bool(has_count) or action not in {"stop", "continue", "retry"}:
+        raise InputError(f"--on-failure: {own['on-failure']!r} is none of stop, continue, retry:N")
+    retries = _number({"on-failure": count}, "on-failure", 0, 1, MAX_SEGMENTS) if has_count else 0
+    return Failure(action, retries, _duration(own, "min-runtime", 60), _number(own, "max-short", 3, 0, MAX_SEGMENTS))
+
+
+def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Handover:
+    default = "TERM" if limit_signal is None else ("B:" if limit_signal.batch else "") + limit_signal.name
+    overlap = own.get("max-overlap", "UNLIMITED").upper()
+    return Handover(
+        signal=_handover_signal(own["handover-signal"]) if "handover-signal" in own else default,
+        grace_s=_duration(own, "handover-grace", 300),
+        max_overlap_s=None if overlap == "UNLIMITED" else _duration(own, "max-overlap", 0),
+        health_command=own.get("health-command", ""),
+        health_count=_number(own, "health-count", 3, 1, 1000),
+    )
+
+
+def _handover_signal(text: str) -> str:
+    if text.lower() == "none":
+        return "none"
+    batch, name = ("B:", text[2:]) if text.upper().startswith("B:") else ("", text)
+    if (known := _signal_name(name)) is None:
+        raise InputError(f"--handover-signal: {text!r} is no signal: expected TERM, B:USR1 (the batch shell) or none")
+    return batch + known
+
+
+def _limit_signal(text: str | None) -> LimitSignal | None:
+    """Of sbatch's `--signal=[{R|B}:]SIG[@SECONDS]`; None: there is none, or sbatch will refuse it."""
+    if text is None or not (match := _SIGNAL_OPTION.fullmatch(text)) or not (name := _signal_name(match[2])):
+        return None
+    return LimitSignal(name, "B" in (match[1] or "").upper(), int(match[3] or _DEFAULT_LEAD_S))
+
+
+def _signal_name(text: str) -> str | None:
+    """`USR1` of "USR1", "SIGUSR1", "usr1" and "10"; None: no such signal, or one that can't be caught."""
+    try:
+        known = (
+            signal.Signals(int(text)) if text.isdecimal() else signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"]
+        )
+    except (KeyError, ValueError):
+        return None
+    return None if known in {signal.SIGKILL, signal.SIGSTOP} else known.name.removeprefix("SIG")
+
+
+def _done_file(own: Mapping[str, str], cwd: str) -> Path | None:
+    if "done-file" not in own:
+        return None
+    path = Path(cwd, own["done-file"])
+    if path.exists():
+        raise InputError(f"--done-file: {path} exists already, so the chain would end at once: remove it first")
+    return path
+
+
+def _penalty(own: Mapping[str, str], kind: str) -> float:
+    text = own.get(f"penalty-{kind}", "1")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MAX_PENALTY:
+        raise InputError(f"--penalty-{kind}: {text!r} is not a number from 0 to {MAX_PENALTY:.0f}")
+    return value
+
+
+def _choice(own: Mapping[str, str], name: str, default: str, choices: Sequence[str]) -> str:
+    if (text := own.get(name, default)) not in choices:
+        raise InputError(f"--{name}: {text!r} is none of {', '.join(choices)}")
+    return text
+
+
+def _number(own: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = own.get(name, str(default))
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not least <= int(text) <= most:
+        raise InputError(f"--{name}: {text!r} is not a whole number from {least} to {most}")
+    return int(text)
+
+
+def _duration(own: Mapping[str, str], name: str, default_s: int) -> int:
+    try:
+        return parse_duration(own.get(name, format_time_limit(default_s)))
+    except ValueError as error:
+        raise InputError(f"--{name}: {error}") from error

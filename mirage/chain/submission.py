@@ -1,0 +1,157 @@
+"""Puts a chain into the queue: makes its folder, runs sbatch as the user, and leaves nothing half-done behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mirage.chain.folder import (
+    CANCELLED,
+    CHAIN_RECORD,
+    JOB_SCRIPT,
+    SUBMITTING,
+    USER_SCRIPT,
+    make_chains_folder,
+    mark_over,
+)
+from mirage.chain.script import ChainSettings, UserScript, build_job_script, link_command
+from mirage.errors import ClusterError, ClusterNonsense
+
+# What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
+_SUBMIT_LIMIT = ("MaxSubmit", "job submit limit", "Violates accounting/QOS policy")
+_ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+class SubmissionFailed(ClusterError):
+    """sbatch refused the job; its own message is above. No chain was started."""
+
+
+class SubmitLimit(SubmissionFailed):
+    """The user may not have another job in the queue now."""
+
+
+def new_chain_id() -> str:
+    """Ten letters and digits, 50 random bits; l, o, 0 and 1 are left out since people type it."""
+    return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in os.urandom(10))
+
+
+def submit_chain(
+    settings: ChainSettings, script: UserScript, source: Path, environ: Mapping[str, str] = os.environ
+) -> list[int]:
+    """Submits the first link and its successor (all links with `up_front`), and returns their job ids.
+
+    One id although there are more links: the second one must wait for the user's submit limit, link 1 queues it.
+    InputError: the folder of chains is not safe. SubmissionFailed: sbatch said no; nothing is left.
+    """
+    make_chains_folder(environ)
+    settings.folder.mkdir(mode=0o700)
+    jobs: list[int] = []
+    with _undone_on_error(settings.folder, jobs):
+        _fill_folder(settings, script, source)
+        jobs.append(_sbatch(link_command(settings, 1)))
+        _record_job(settings.folder, 1, jobs[0])
+        try:
+            for segment in range(2, _queued_at_first(settings) + 1):
+                _follow(settings, segment, jobs)
+        except SubmitLimit:
+            if settings.up_front:
+                raise
+    (settings.folder / SUBMITTING).unlink()
+    return jobs
+
+
+def _queued_at_first(settings: ChainSettings) -> int:
+    return settings.segments if settings.up_front else min(2, settings.segments)
+
+
+def _follow(settings: ChainSettings, segment: int, jobs: list[int]) -> None:
+    job_id = _sbatch(link_command(settings, segment, str(jobs[-1])), capture=True)
+    if _record_job(settings.folder, segment, job_id):
+        jobs.append(job_id)
+    else:  # it took so long that link 1 stopped waiting for us and queued it itself
+        _scancel([job_id])
+        jobs.append(int((settings.folder / f"queued.{segment}").read_text()))
+
+
+@contextmanager
+def _undone_on_error(folder: Path, jobs: Sequence[int]) -> Iterator[None]:
+    """Whatever goes wrong, Ctrl-C included, neither jobs nor a folder stay behind."""
+    try:
+        yield
+    except BaseException:
+        mark_over(folder, CANCELLED, "it was not submitted completely")
+        if not jobs or _scancel(jobs):
+            import shutil  # it takes longer than all of mirage-submit's other work
+
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _fill_folder(settings: ChainSettings, script: UserScript, source: Path) -> None:
+    _write(settings.folder / USER_SCRIPT, script.content, 0o700)
+    _write(settings.folder / JOB_SCRIPT, build_job_script(settings, script), 0o600)
+    record = {
+        "chain": settings.chain_id,
+        "segments": settings.segments,
+        "mode": settings.mode.value,
+        "submitted": int(time.time()),
+        "script": source,
+        "submit_dir": settings.submit_dir,
+        "done_file": settings.done_file or "",
+    }
+    lines = "".join(f"{key}={value}\n" for key, value in record.items())
+    _write(settings.folder / CHAIN_RECORD, os.fsencode(lines), 0o600)
+    _write(settings.folder / SUBMITTING, b"", 0o600)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    path.write_bytes(content)
+    path.chmod(mode)
+
+
+def _record_job(folder: Path, segment: int, job_id: int) -> bool:
+    """False: another job is on record as this link."""
+    fresh = folder / f".queued.{segment}.{os.getpid()}"
+    fresh.write_text(f"{job_id}\n")
+    try:
+        os.link(fresh, folder / f"queued.{segment}")
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink()
+    return True
+
+
+def _sbatch(command: Sequence[str], capture: bool = False) -> int:
+    """Runs sbatch; its messages go to the user as they are, ``capture``: once it has ended."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if capture else None)
+    except FileNotFoundError as error:
+        raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch") from error
+    message = os.fsdecode(done.stderr or b"")
+    sys.stderr.write(message)
+    if done.returncode:
+        raise _failure(done.returncode, message)
+    answer = os.fsdecode(done.stdout).strip().partition(";")[0]
+    if not answer.isdecimal():
+        raise ClusterNonsense(f"sbatch --parsable printed {answer!r}, which is no job id")
+    return int(answer)
+
+
+def _failure(exit_code: int, message: str) -> SubmissionFailed:
+    is_limit = any(words.lower() in message.lower() for words in _SUBMIT_LIMIT)
+    failure = SubmitLimit() if is_limit else SubmissionFailed()
+    failure.exit_code = exit_code
+    return failure
+
+
+def _scancel(jobs: Sequence[int]) -> bool:
+    done = subprocess.run(["scancel", *map(str, jobs)])
+    if done.returncode:
+        sys.stderr.write(f"mirage-submit: could not cancel job {' '.join(map(str, jobs))}: run scancel yourself\n")
+    return done.returncode == 0

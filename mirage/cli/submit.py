@@ -1,0 +1,136 @@
+"""`mirage-submit`: starts a chain of jobs with sbatch's own options. Imports little: it must feel like sbatch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirage import __version__
+from mirage.chain.request import Request, check_options, find_script, parse_request, settle
+from mirage.chain.script import ChainSettings, UserScript, link_command, parse_script
+from mirage.chain.submission import new_chain_id, submit_chain
+from mirage.errors import InputError, MirageError
+
+USAGE = """\
+usage: mirage-submit (--segments N | --total-time D) [options] [sbatch options] SCRIPT [arguments]
+
+Starts a chain: consecutive jobs ("links") that run SCRIPT one after the other, with as little interruption as the
+cluster allows. Every option of sbatch and every #SBATCH line means what it means to sbatch, for each link.
+
+how long:
+  --segments N              at most N links
+  --total-time D            as many links as D needs at their --time; D as in --time, or 90s, 5min, 2h, 7d
+  --up-front                queue all links now, for sites where jobs can't run sbatch
+how a link takes over if its predecessor still runs:
+  --mode train|service      train (default): the predecessor checkpoints and ends, then SCRIPT starts.
+                            service: SCRIPT starts at once, and when it is healthy the predecessor is ended
+  --handover-signal S       asks the predecessor to end: TERM, B:USR1 (to the batch shell), none (wait for its end);
+                            default: that of --signal, else TERM
+  --handover-grace D        then it is cancelled after D (5min)
+  --max-overlap D           both run together at most for D (UNLIMITED)
+  --health-command CMD      service: exits 0 when the new link works; without it, SCRIPT creates $MIRAGE_READY_FILE
+  --health-count N          so many times in a row (3)
+when it ends early:
+  --on-failure A            a link exits with an error: stop (default), continue, or retry:N (N in a row may fail)
+  --min-runtime D           shorter links are suspect (1min) ...
+  --max-short N             ... and N of them in a row end the chain (3; 0: never)
+  --done-file PATH          the work is done when this file exists; default: $MIRAGE_DONE_FILE, or run `mirage done`
+what matters more (see `mirage explain`):
+  --penalty-interruption X, --penalty-overlap X    cost of a second without, and with two, links running (1, 1)
+output:
+  --dry-run                 print the sbatch commands and do nothing
+  --json                    print ids as JSON
+  -h, --help    -V, --version
+
+A link finds MIRAGE_CHAIN_ID, MIRAGE_SEGMENT, MIRAGE_SEGMENTS, MIRAGE_PRED_JOBID, MIRAGE_CHAIN_DIR, MIRAGE_DONE_FILE and
+MIRAGE_READY_FILE in its environment. The chain's files lie in ${MIRAGE_HOME:-~/.mirage}/chains.
+Exit codes: 0 submitted, 1 sbatch failed, 2 wrong usage or input.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns its exit code: 0, 2 for wrong input, else sbatch's own."""
+    try:
+        return _run(sys.argv[1:] if argv is None else list(argv))
+    except MirageError as error:
+        print(f"mirage-submit: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("mirage-submit: interrupted; no chain was started", file=sys.stderr)
+        return 130
+
+
+def _run(words: list[str]) -> int:
+    request = parse_request(words)
+    asked = {option.name for option in request.options}
+    if "version" in asked:
+        print(f"mirage-submit {__version__}")
+    elif asked & {"help", "usage"}:
+        print(USAGE, end="")
+    else:
+        _submit(request)
+    return 0
+
+
+def _submit(request: Request) -> None:
+    cwd = str(Path.cwd())
+    source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
+    script = _read_script(source)
+    check_options(request, script, os.environ)
+    settings = settle(request, script, os.environ, cwd, _folder_of_sbatch(), new_chain_id())
+    if "dry-run" in request.own:
+        _show_commands(settings, "json" in request.own)
+    else:
+        _show_chain(settings, submit_chain(settings, script, source), "json" in request.own)
+
+
+def _folder_of_sbatch() -> str:
+    folders = os.environ.get("PATH", os.defpath).split(":")
+    return next((folder for folder in folders if os.access(f"{folder}/sbatch", os.X_OK)), "")
+
+
+def _read_script(path: Path) -> UserScript:
+    try:
+        return parse_script(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _show_commands(settings: ChainSettings, as_json: bool) -> None:
+    last = settings.segments if settings.up_front else min(2, settings.segments)
+    commands = [link_command(settings, k, f"JOB{k - 1}" if k > 1 else "") for k in range(1, last + 1)]
+    if as_json:
+        _print_json({"chain": settings.chain_id, "segments": settings.segments, "commands": commands})
+        return
+    for command in commands:
+        print(shlex.join(command))
+    if last > 1:
+        print("# JOB1 stands for the job id of link 1, and so on. Nothing was submitted or written.")
+
+
+def _show_chain(settings: ChainSettings, jobs: Sequence[int], as_json: bool) -> None:
+    if settings.segments > len(jobs) == 1:
+        waiting = f"link 2 is not queued yet, because of the limit above: job {jobs[0]} tries again while it runs"
+        print(f"mirage-submit: {waiting}", file=sys.stderr)
+    if as_json:
+        links = [{"segment": segment, "job_id": job_id} for segment, job_id in enumerate(jobs, start=1)]
+        chain = {"chain": settings.chain_id, "segments": settings.segments, "folder": str(settings.folder)}
+        _print_json({**chain, "jobs": links})
+        return
+    print(f"Submitted chain {settings.chain_id}: {settings.segments} links, jobs {' '.join(map(str, jobs))}", end="")
+    print(", then each link queues the next" if len(jobs) < settings.segments else "")
+
+
+def _print_json(document: object) -> None:
+    import json  # half of the other imports' time, and rarely needed
+
+    print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
