@@ -89,6 +89,7 @@ _NOT_QUEUEING = frozenset(
         "JobHoldMaxRequeue",
         "Licenses",
         "MaxJobsPerAccount",
+        "PartitionConfig",
         "PartitionDown",
         "PartitionInactive",
         "PartitionNodeLimit",

@@ -214,7 +214,7 @@ class Simulator:
         self._tell()
 
     def drop_dependency(self, job_id: int) -> None:
-        """As `scontrol update JobId=... Dependency=`: the job competes from now. Without a dependency nothing happens."""
+        """As `scontrol update JobId=... Dependency=`: the job competes from now. Idempotent."""
         job = self._cluster.find(job_id)
         if job.state is State.PENDING and job.dependencies:
             job.dependencies = Dependencies()

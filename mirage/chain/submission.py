@@ -23,7 +23,7 @@ from mirage.chain.script import ChainSettings, UserScript, build_job_script, lin
 from mirage.errors import ClusterError, ClusterNonsense
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
-_SUBMIT_LIMIT = ("MaxSubmit", "job submit limit", "Violates accounting/QOS policy")
+_SUBMIT_LIMIT = ("MaxSubmit", "job submit limit")
 _ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -144,7 +144,7 @@ def _sbatch(command: Sequence[str], capture: bool = False) -> int:
 
 
 def _failure(exit_code: int, message: str) -> SubmissionFailed:
-    is_limit = any(words.lower() in message.lower() for words in _SUBMIT_LIMIT)
+    is_limit = any(words in message for words in _SUBMIT_LIMIT)
     failure = SubmitLimit() if is_limit else SubmissionFailed()
     failure.exit_code = exit_code
     return failure

@@ -16,7 +16,7 @@ from mirage.chain.durations import parse_time_limit
 from mirage.domain import Job, JobState, Node, NodeEvent, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster
-from slurm_sim.reference import JobRecord, JobSpec, SimulationError, Simulator, State
+from slurm_sim.reference import JobRecord, JobSpec, SimulationError, Simulator
 
 MIN_JOB_AGE_S = 300
 """MinJobAge: slurmctld forgets a job this long after its end."""
@@ -141,9 +141,9 @@ class SimulatedCluster(Cluster):
         Options that say nothing about the queue (`_IGNORED`) change nothing.
         """
         self._reach()
+        spec = _job_spec([*_directives(script), *args], self._user, self._sim)
         runtime_s, exit_code = self._behaviour(script)
         try:
-            spec = _job_spec([*_directives(script), *args], self._user, self._sim)
             return self._sim.submit(replace(spec, runtime_s=runtime_s, exit_code=exit_code))
         except SimulationError as error:
             raise Refused(f"sbatch: error: Batch job submission failed: {error}") from error
@@ -266,7 +266,7 @@ def _parser() -> _SbatchParser:
 def _directives(script: str) -> list[str]:
     """The options on the script's `#SBATCH` lines, which end at its first command."""
     try:
-        lines = Path(script).read_text(encoding="utf-8").splitlines()
+        lines = Path(script).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise Refused(f"sbatch: error: Unable to open file {script}") from error
     options: list[str] = []

@@ -172,6 +172,13 @@ class ClusterContract:
             site.cluster(site.bob).cancel([job_id])
         assert not site.job(job_id).state.is_over
 
+    def test_a_denied_job_does_not_save_the_others(self, site: Site) -> None:
+        mine, others = site.submit(), site.submit(user=site.bob)
+        with pytest.raises(Refused, match=f"{others}"):
+            site.cluster(site.alice).cancel([mine, others])
+        site.reaches(mine, JobState.CANCELLED)
+        assert not site.job(others).state.is_over
+
     # --- the fallback that Slurm itself holds
 
     def test_a_dependent_job_becomes_eligible_as_its_predecessor_ends(self, site: Site) -> None:
@@ -230,6 +237,16 @@ class ClusterContract:
         assert (record.job_id, record.exit_code) == (job.job_id, 2)
         assert other != record.job_id
         assert cluster.accounting(*window, []) == []
+
+    def test_accounting_has_jobs_that_are_kept_back_only_by_id(self, site: Site) -> None:
+        cluster = site.cluster(site.alice)
+        first = site.reaches(site.submit(), JobState.RUNNING)
+        kept_back = site.submit(f"--dependency=afterany:{first.job_id}")
+        window = (first.submit_s, first.submit_s + DAY)
+        both = [first.job_id, kept_back]
+        site.until(lambda: ids(cluster.accounting(*window, both)) == set(both), lambda: f"the records of {both}")
+        site.until(lambda: first.job_id in ids(cluster.accounting(*window)), lambda: f"the record of {first.job_id}")
+        assert kept_back not in ids(cluster.accounting(*window))
 
     def test_no_node_was_down_a_year_ago(self, site: Site) -> None:
         cluster = site.cluster(site.alice)

@@ -16,10 +16,9 @@ NOW = 1_800_000_000
 
 
 def behaviour(script: str) -> tuple[int | None, int]:
-    """What the site's scripts say: sleep so long, exit so."""
-    numbers = re.search(r"sleep (\d+)\nexit (\d+)", Path(script).read_text())
-    assert numbers
-    return int(numbers[1]), int(numbers[2])
+    """What the site's scripts do: their names say how long they run and how they exit."""
+    numbers = re.search(r"job-(\d+)-(\d+)\.sh$", script)
+    return (int(numbers[1]), int(numbers[2])) if numbers else (None, 0)
 
 
 class SimulatedSite(Site):
@@ -38,7 +37,7 @@ class SimulatedSite(Site):
 
     def script(self, run_s: int, exit_code: int) -> str:
         script = self.folder / f"job-{run_s}-{exit_code}.sh"
-        script.write_text(f"#!/bin/sh\nsleep {run_s}\nexit {exit_code}\n")
+        script.write_text("#!/bin/sh\n")
         return str(script)
 
     def pause(self) -> None:

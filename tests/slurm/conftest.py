@@ -74,12 +74,14 @@ class Service:
             self.stop()
 
     def query(self, sql: str) -> list[dict[str, object]]:
-        """Rows of the daemon's database."""
+        """Rows of the daemon's database; none before it is there."""
+        if not self.store.exists():
+            return []
         words = [str(self.site.bin / "python"), "-c", _QUERY, str(self.store), sql]
         return json.loads(self.site.run("root", *words).stdout)
 
     def chain_state(self, chain: str) -> str:
-        rows = self.query(f"select state from chains where chain_id = '{chain}'") if self.store.exists() else []
+        rows = self.query(f"select state from chains where chain_id = '{chain}'")
         return str(rows[0]["state"]) if rows else ""
 
     def wait_for(self, chain: str, state: str, timeout_s: float = 60) -> None:

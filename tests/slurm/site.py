@@ -101,7 +101,7 @@ class Site:
     def submit_chain(self, user: str, *words: str) -> tuple[str, list[int]]:
         """(chain id, job ids) of a chain started with mirage-submit."""
         told = json.loads(self.run(user, "mirage-submit", "--json", *words).stdout)
-        return told["chain"], told["jobs"]
+        return told["chain"], [job["job_id"] for job in told["jobs"]]
 
     def job(self, job_id: int) -> dict[str, str]:
         """A job as `scontrol show job` has it; empty if slurmctld does not know it."""

@@ -1,0 +1,535 @@
+"""The reference simulator, rule by rule. Times are seconds from the simulator's start unless said otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_sim.nodes import pick_nodes
+from slurm_sim.reference import (
+    InvalidCluster,
+    InvalidJob,
+    JobRecord,
+    JobSpec,
+    Params,
+    Partition,
+    SimulationError,
+    Simulator,
+    State,
+    UnknownJob,
+)
+
+HOUR = 3600
+FIFO = Params(priority_weight_age=0, priority_weight_job_size=0)
+EXACT = replace(FIFO, limit_check_s=0)
+
+
+def make(nodes: int = 4, params: Params = FIFO, *specs: JobSpec) -> Simulator:
+    names = tuple(f"n{number}" for number in range(1, nodes + 1))
+    return Simulator(names, [Partition("gpu", names)], params, specs)
+
+
+def job(nodes: int = 1, limit_s: int = HOUR, runtime_s: int | None = None, **more: object) -> JobSpec:
+    return JobSpec(nodes, limit_s, limit_s if runtime_s is None else runtime_s, **more)  # type: ignore[arg-type]
+
+
+def starts(sim: Simulator) -> dict[int, int | None]:
+    return {record.job_id: record.start_s for record in (*sim.finished(), *sim.running(), *sim.pending())}
+
+
+# --- nodes
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "picked"),
+    [
+        (0b1111, 2, 0b0011),
+        (0b0111_0110, 2, 0b0000_0110),  # the shortest run that is long enough
+        (0b0110_0111, 2, 0b0110_0000),
+        (0b0111_0111, 3, 0b0000_0111),  # of equals the first
+        (0b1101_1011, 4, 0b0001_1011),  # none is enough: the longest first, then the rest by the same rule
+        (0b1011_0111, 4, 0b1000_0111),  # after the longest one node is missing: the shortest run has it
+    ],
+)
+def test_select_linear(free: int, count: int, picked: int) -> None:
+    assert pick_nodes(free, count) == picked
+
+
+def test_nodes_have_names() -> None:
+    sim = make(4, FIFO, job(3), job(1))
+    sim.run_until(10)
+    assert [record.node_names for record in sim.running()] == [("n1", "n2", "n3"), ("n4",)]
+    assert [sim.is_idle(name) for name in sim.node_names] == [False] * 4
+
+
+# --- when
+
+
+def test_a_submission_waits_for_the_next_main_pass() -> None:
+    sim = make(4, FIFO, job(submit_s=100), job(submit_s=101))
+    sim.run_until(200)
+    # Backfill looks each second once bf_interval is over, so it takes the first; the second is 3 s after a main pass.
+    assert [(record.start_s, record.scheduler) for record in sim.running()] == [(100, "backfill"), (103, "main")]
+
+
+def test_a_job_that_ends_makes_room_within_batch_sched_delay() -> None:
+    sim = make(1, EXACT, job(runtime_s=1001), job())
+    sim.run_until(2000)
+    first, second = sim.job(1), sim.job(2)
+    assert first.end_s == (first.start_s or 0) + 1001
+    assert second.start_s is not None
+    assert 0 <= second.start_s - first.end_s <= 3
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "check_s", "end_s"), [(600, 30, 630), (600, 0, 603), (617, 30, 630), (628, 30, 660)]
+)
+def test_a_job_is_killed_at_the_first_check_after_its_limit(limit_s: int, check_s: int, end_s: int) -> None:
+    sim = make(1, replace(FIFO, limit_check_s=check_s), job(limit_s=limit_s, runtime_s=10**6))
+    sim.run()
+    assert sim.job(1).start_s == 3
+    assert (sim.job(1).state, sim.job(1).end_s) == (State.TIMEOUT, end_s)
+
+
+def test_who_ends_by_itself_after_the_limit_is_a_time_out_too() -> None:
+    sim = make(3, FIFO, job(limit_s=600, runtime_s=600), job(limit_s=600, runtime_s=601), job(runtime_s=9, exit_code=1))
+    sim.run()
+    states = {record.job_id: (record.state, record.end_s, record.exit_code) for record in sim.finished()}
+    assert states == {
+        1: (State.COMPLETED, 603, 0),
+        2: (State.TIMEOUT, 604, 0),
+        3: (State.FAILED, 12, 1),
+    }
+
+
+def test_a_job_without_a_limit_runs_until_somebody_ends_it() -> None:
+    sim = make(1, FIFO, JobSpec(1))
+    assert sim.run() == []
+    assert [record.job_id for record in sim.running()] == [1]
+    sim.set_runtime_end(1, 5000)
+    sim.run()
+    assert (sim.job(1).state, sim.job(1).end_s) == (State.COMPLETED, 5000)
+
+
+def test_a_job_ends_earlier_when_told() -> None:
+    sim = make(1, FIFO, job(limit_s=HOUR))
+    sim.run_until(100)
+    sim.set_runtime_end(1, 200)
+    sim.run()
+    assert (sim.job(1).state, sim.job(1).end_s) == (State.COMPLETED, 200)
+    with pytest.raises(SimulationError, match="COMPLETED"):
+        sim.set_runtime_end(1, 10**6)
+
+
+# --- order
+
+
+def test_the_main_scheduler_is_strict() -> None:
+    # The second does not fit, so the third must wait for backfill, although a node is free.
+    sim = make(2, FIFO, job(1), job(2), job(1, 60))
+    sim.run_until(29)
+    assert [record.reason for record in sim.pending()] == ["Resources", "Priority"]
+    sim.run_until(31)
+    assert sim.job(3).scheduler == "backfill"
+
+
+def test_backfill_respects_the_reservation() -> None:
+    # Job 1 ends at about 3600, so job 2 is reserved for then: the hour of job 3 is too long, ten minutes are not.
+    sim = make(2, FIFO, job(1), job(2), job(1, HOUR), job(1, 600))
+    sim.run_until(1000)
+    assert (sim.job(3).state, sim.job(4).state) == (State.PENDING, State.COMPLETED)
+
+
+def test_beyond_the_window_there_is_no_reservation() -> None:
+    blocked = (job(1, 3 * HOUR), job(2, HOUR), job(1, 4 * HOUR))
+    assert starts(_after(make(2, replace(FIFO, bf_window_s=4 * HOUR), *blocked)))[3] is None
+    assert starts(_after(make(2, replace(FIFO, bf_window_s=2 * HOUR), *blocked)))[3] == 30
+
+
+def _after(sim: Simulator) -> Simulator:
+    sim.run_until(100)
+    return sim
+
+
+def test_a_reservation_that_begins_at_a_jobs_end_is_in_its_way() -> None:
+    # Job 1 ends at 3603; its successor's reservation begins at 3600, the full minute.
+    limits = {limit_s: job(1, limit_s) for limit_s in (3540, 3570, 3600)}
+    for limit_s, candidate in limits.items():
+        sim = make(2, FIFO, job(1), job(2), candidate)
+        sim.run_until(40)
+        assert (sim.job(3).start_s == 30) == (30 + limit_s < 3600)
+
+
+def test_bf_max_job_test() -> None:
+    queue = (job(1), job(2), job(1, 7200), job(1, 60))
+    assert starts(_after(make(2, replace(FIFO, bf_max_job_test=2), *queue)))[4] is None
+    assert starts(_after(make(2, replace(FIFO, bf_max_job_test=3), *queue)))[4] == 30
+
+
+def test_default_queue_depth() -> None:
+    # Two partitions; with a depth of 1 an event pass looks at two jobs, the full pass at all of them.
+    names = ("n1", "n2")
+    partitions = [Partition("a", ("n1",)), Partition("b", ("n2",))]
+    params = replace(FIFO, default_queue_depth=1, bf_interval_s=10**6)
+    specs = [*(job(partition="a") for _ in range(3)), job(partition="b")]
+    sim = Simulator(names, partitions, params, specs)
+    sim.run()
+    assert starts(sim)[4] == 60
+
+
+def test_tiers_come_before_priority_and_older_jobs_before_younger() -> None:
+    partitions = [Partition("low", ("n1",)), Partition("high", ("n1",), priority_tier=2)]
+    sim = Simulator(
+        ("n1",), partitions, Params(), [job(submit_s=5), job(submit_s=6), job(partition="high", submit_s=50)]
+    )
+    sim.run()
+    order = sorted(starts(sim).items(), key=lambda item: item[1] or 0)
+    assert [job_id for job_id, _ in order] == [1, 3, 2]
+
+
+def test_overlapping_partitions_keep_their_nodes_for_the_job_that_waits() -> None:
+    partitions = [Partition("all", ("n1", "n2", "n3")), Partition("few", ("n2", "n3")), Partition("own", ("n4",))]
+    specs = [job(2, partition="all"), job(3, 600, partition="all"), job(1, partition="few"), job(1, partition="own")]
+    sim = Simulator(("n1", "n2", "n3", "n4"), partitions, FIFO, specs)
+    sim.run_until(20)
+    assert starts(sim) == {1: 3, 2: None, 3: None, 4: 3}
+    assert sim.job(3).reason == "Resources"
+
+
+def test_priority_is_truncated_and_refreshed_each_period() -> None:
+    params = Params(priority_max_age_s=HOUR, priority_weight_age=100, priority_calc_period_s=300)
+    sim = make(16, params, job(16), job(1, submit_s=10))
+    seen = []
+    for time_s in (10, 299, 301, 1199, 1201):
+        sim.run_until(time_s)
+        seen.append(sim.job(2).priority)
+    assert seen == [62, 62, 70, 87, 95]  # 1000 / 16 + 100 * (age at 300, 900, 1200) / 3600
+
+
+def test_age_is_capped() -> None:
+    sim = make(1, replace(FIFO, priority_weight_age=1000, priority_max_age_s=HOUR), job(1, 5 * HOUR), job())
+    sim.run_until(4 * HOUR)
+    assert sim.job(2).priority == 1000
+
+
+@pytest.mark.parametrize(("accrue_always", "priority"), [(False, 1), (True, 250)])
+def test_a_dependent_jobs_age(accrue_always: bool, priority: int) -> None:
+    params = replace(FIFO, priority_weight_age=1000, priority_max_age_s=4 * HOUR, accrue_always=accrue_always)
+    sim = make(1, params, job(1, 5 * HOUR), job(), job(dependency="afterany:1"))
+    sim.run_until(HOUR)
+    sim.drop_dependency(3)
+    assert sim.job(3).priority == priority
+
+
+def test_favor_small_and_the_partition_factor() -> None:
+    params = replace(FIFO, priority_weight_job_size=100, priority_favor_small=True, priority_weight_partition=1000)
+    partitions = [Partition("a", ("n1", "n2", "n3", "n4"), priority_job_factor=10)]
+    partitions.append(Partition("b", ("n1",), priority_job_factor=5))
+    sim = Simulator(("n1", "n2", "n3", "n4"), partitions, params, [job(4), job(3), job(1), job(1, partition="b")])
+    sim.run_until(5)
+    assert [sim.job(job_id).priority for job_id in (1, 2, 3, 4)] == [1000, 1025, 1075, 575]
+
+
+# --- what keeps jobs back
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "expected"),
+    [
+        ("afterany", job(runtime_s=50), "starts"),
+        ("afterany", job(runtime_s=50, exit_code=1), "starts"),
+        ("afterok", job(runtime_s=50), "starts"),
+        ("afterok", job(runtime_s=50, exit_code=1), "DependencyNeverSatisfied"),
+        ("afterok", job(limit_s=60, runtime_s=999), "DependencyNeverSatisfied"),  # TIMEOUT is not OK
+        ("afternotok", job(runtime_s=50), "DependencyNeverSatisfied"),
+        ("afternotok", job(limit_s=60, runtime_s=999), "starts"),
+    ],
+)
+def test_dependencies(kind: str, first: JobSpec, expected: str) -> None:
+    sim = make(4, FIFO, first, job(dependency=f"{kind}:1"))
+    sim.run_until(40)
+    assert (sim.job(2).reason, sim.job(2).dependency) == ("Dependency", f"{kind}:1(unfulfilled)")
+    assert sim.job(2).eligible_s is None
+    left = sim.run()
+    second = sim.job(2)
+    if expected == "starts":
+        assert left == []
+        assert second.dependency == ""
+        assert second.start_s is not None
+        assert second.eligible_s is not None
+        assert 0 <= second.start_s - second.eligible_s <= 3
+        assert 0 <= second.eligible_s - (sim.job(1).end_s or 0) <= 3
+    else:
+        assert [(record.reason, record.dependency) for record in left] == [(expected, f"{kind}:1(failed)")]
+
+
+def test_after_is_met_when_the_other_has_started() -> None:
+    sim = make(4, FIFO, job(begin_s=500), job(dependency="after:1"))
+    sim.run_until(499)
+    assert sim.job(2).reason == "Dependency"
+    sim.run_until(700)
+    assert sim.job(2).state is State.RUNNING
+
+
+def test_all_or_any() -> None:
+    pair = (job(runtime_s=100), job(runtime_s=1000))
+    sim = make(4, FIFO, *pair, job(dependency="afterany:1,afterany:2"), job(dependency="afterok:1?afternotok:2"))
+    sim.run_until(500)
+    assert sim.job(3).dependency == "afterany:2(unfulfilled)"
+    assert sim.job(4).state is State.RUNNING
+    sim.run()
+    assert (sim.job(3).start_s or 0) >= 1000
+
+
+def test_a_dependency_on_an_unknown_job_is_silently_fulfilled() -> None:
+    sim = make(1, FIFO, job(dependency="afterok:77"))
+    sim.run()
+    assert sim.job(1).start_s == 3
+
+
+def test_a_requeue_does_not_fire_afterany() -> None:
+    sim = make(2, FIFO, job(runtime_s=500), job(dependency="afterany:1"))
+    sim.run_until(100)
+    sim.requeue(1)
+    first = sim.job(1)
+    assert (first.state, first.reason, first.submit_s, first.restarts) == (State.PENDING, "BeginTime", 100, 1)
+    sim.run_until(200)
+    assert sim.job(2).reason == "Dependency"
+    sim.run()
+    first = sim.job(1)
+    assert first.eligible_s == 221
+    assert (first.end_s or 0) <= (sim.job(2).start_s or 0)
+    assert [(run.state, run.start_s, run.end_s) for run in sim.cut_short()] == [(State.REQUEUED, 3, 100)]
+
+
+def test_dropping_a_dependency() -> None:
+    sim = make(2, FIFO, job(1), job(1, dependency="afterany:1"))
+    sim.run_until(1000)
+    sim.drop_dependency(2)
+    assert (sim.job(2).dependency, sim.job(2).eligible_s, sim.job(2).reason) == ("", 1000, "None")
+    sim.drop_dependency(2)
+    sim.run_until(1010)
+    assert sim.job(2).start_s == 1000
+    sim.drop_dependency(2)
+    with pytest.raises(UnknownJob, match="77"):
+        sim.drop_dependency(77)
+
+
+def test_hold_and_release() -> None:
+    sim = make(1, FIFO, job(runtime_s=2000), job())
+    sim.run_until(100)
+    sim.hold(2)
+    held = sim.job(2)
+    assert (held.reason, held.priority, held.eligible_s) == ("JobHeldUser", 0, None)
+    sim.run_until(3000)
+    assert sim.job(2).start_s is None
+    sim.release(2)
+    sim.run_until(3010)
+    assert (sim.job(2).eligible_s, sim.job(2).start_s) == (3000, 3000)
+    with pytest.raises(SimulationError, match="RUNNING"):
+        sim.hold(2)
+
+
+def test_held_at_submission() -> None:
+    sim = make(1, FIFO, job(held=True))
+    assert [record.reason for record in sim.run()] == ["JobHeldUser"]
+
+
+def test_begin_time() -> None:
+    sim = make(1, FIFO, job(begin_s=1000))
+    sim.run_until(999)
+    assert (sim.job(1).reason, sim.job(1).eligible_s) == ("BeginTime", None)
+    sim.run()
+    assert sim.job(1).eligible_s == 1000
+    assert 1000 <= (sim.job(1).start_s or 0) <= 1060
+
+
+def test_the_limit_of_jobs_per_user() -> None:
+    sim = make(4, replace(FIFO, max_jobs_per_user=1), job(runtime_s=100), job(), job(user="other"))
+    sim.run_until(90)
+    assert sim.job(2).reason == "QOSMaxJobsPerUserLimit"
+    assert sim.job(3).start_s == 3
+    assert sim.run() == []
+
+
+def test_cancel() -> None:
+    sim = make(1, FIFO, job(), job(), job(dependency="afterany:1"))
+    sim.run_until(100)
+    sim.cancel(2)
+    sim.cancel(1)
+    sim.cancel(1)
+    assert [(record.state, record.start_s, record.end_s) for record in sim.finished()] == [
+        (State.CANCELLED, None, 100),
+        (State.CANCELLED, 3, 100),
+    ]
+    sim.run()
+    assert sim.job(3).start_s == 100
+
+
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_node_that_fails(requeue: bool) -> None:
+    sim = make(2, FIFO, job(2, requeue=requeue), job(1, runtime_s=10))
+    sim.run_until(100)
+    sim.node_down("n2")
+    assert (sim.is_up("n2"), sim.is_idle("n2"), sim.is_idle("n1")) == (False, False, True)
+    left = sim.run()
+    if requeue:
+        assert [(record.job_id, record.reason) for record in left] == [(1, "Resources")]
+        assert [run.state for run in sim.cut_short()] == [State.NODE_FAIL]
+    else:
+        assert left == []
+        assert sim.job(1).state is State.NODE_FAIL
+    assert sim.job(2).node_names == ("n1",)
+    came_back_s = sim.now_s
+    sim.node_up("n2")
+    assert sim.run() == []
+    assert [(outage.node, outage.start_s, outage.end_s) for outage in sim.outages()] == [("n2", 100, came_back_s)]
+
+
+# --- input
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (job(5), "5 nodes asked for; partition 'gpu' has 4"),
+        (job(0), "nodes is 0; give at least 1"),
+        (job(limit_s=0), "time_limit_s is 0"),
+        (job(runtime_s=-1), "runtime_s is -1"),
+        (job(submit_s=-5), "submit_s is -5"),
+        (job(begin_s=-5), "begin_s is -5"),
+        (job(partition="cpu"), "partition 'cpu' does not exist; this cluster has gpu"),
+        (job(dependency="afterany"), "'afterany' is not KIND:ID"),
+        (job(dependency="singleton"), "not KIND:ID"),
+        (job(dependency="afterany:1,after:2?after:3"), "mixes"),
+        (job(job_id=7, dependency="afterany:7"), "wait for itself"),
+        (job(job_id=0), "job_id 0"),
+    ],
+)
+def test_impossible_jobs(spec: JobSpec, message: str) -> None:
+    sim = make(4)
+    with pytest.raises(InvalidJob, match=message):
+        sim.submit(spec)
+    assert sim.next_event_s() is None
+
+
+def test_a_limit_above_the_partitions() -> None:
+    sim = Simulator(("n1",), [Partition("short", ("n1",), max_time_s=HOUR)])
+    with pytest.raises(InvalidJob, match="allows 3600 s"):
+        sim.submit(job(limit_s=HOUR + 1))
+    assert sim.job(sim.submit(JobSpec(1))).time_limit_s == HOUR
+
+
+def test_jobs_that_wait_for_each_other() -> None:
+    circle = [
+        job(job_id=1, dependency="after:2"),
+        job(job_id=2, dependency="after:3"),
+        job(job_id=3, dependency="after:1"),
+    ]
+    with pytest.raises(InvalidJob, match="1 -> 2 -> 3 -> 1"):
+        make(1, FIFO, *circle)
+    make(1, FIFO, circle[0], circle[1], job(job_id=3))
+
+
+def test_the_past_is_over() -> None:
+    sim = make()
+    sim.run_until(100)
+    with pytest.raises(InvalidJob, match="past"):
+        sim.submit(job(submit_s=99))
+    with pytest.raises(SimulationError, match="fork"):
+        sim.run_until(99)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "partitions", "message"),
+    [
+        ((), [], "nodes"),
+        (("a", "a"), [Partition("p", ("a",))], "each of them once"),
+        (("a",), [], "partitions"),
+        (("a",), [Partition("p", ("a", "b"))], "unknown: b"),
+        (("a",), [Partition("p", ())], "at least one"),
+        (("a",), [Partition("p", ("a",)), Partition("p", ("a",))], "each name once"),
+    ],
+)
+def test_impossible_clusters(nodes: tuple[str, ...], partitions: list[Partition], message: str) -> None:
+    with pytest.raises(InvalidCluster, match=message):
+        Simulator(nodes, partitions)
+
+
+@pytest.mark.parametrize("name", ["bf_interval_s", "sched_interval_s", "priority_calc_period_s", "max_jobs_per_user"])
+def test_impossible_parameters(name: str) -> None:
+    with pytest.raises(InvalidCluster, match=name):
+        Params(**{name: 0})
+
+
+# --- interface
+
+
+def test_ids() -> None:
+    sim = make(1, FIFO, job(job_id=40), job())
+    assert sim.submit(job()) == 42
+    with pytest.raises(InvalidJob, match="40"):
+        sim.submit(job(job_id=40))
+    with pytest.raises(UnknownJob, match="43"):
+        sim.job(43)
+
+
+def test_hooks_may_call_the_simulator() -> None:
+    sim = make(2, EXACT)
+    seen: list[tuple[str, int, int]] = []
+
+    def prologue(record: JobRecord) -> None:
+        seen.append(("start", record.job_id, sim.now_s))
+        if record.job_id < 3:
+            sim.submit(job(1, 600, dependency=f"afterany:{record.job_id}"))
+        if record.job_id == 2:
+            sim.cancel(2)
+
+    sim.on_start.append(prologue)
+    sim.on_end.append(lambda record: seen.append((record.state.value, record.job_id, sim.now_s)))
+    sim.submit(job(1, 600))
+    sim.run()
+    assert [(what, job_id) for what, job_id, _ in seen] == [
+        ("start", 1),
+        ("COMPLETED", 1),
+        ("start", 2),
+        ("CANCELLED", 2),
+        ("start", 3),
+        ("COMPLETED", 3),
+    ]
+    assert all(time_s == sim.job(job_id).start_s for what, job_id, time_s in seen if what == "start")
+
+
+def test_records_are_copies() -> None:
+    sim = make(1, FIFO, job())
+    sim.run_until(10)
+    sim.job(1).state = State.FAILED
+    sim.running()[0].start_s = 0
+    assert (sim.job(1).state, sim.job(1).start_s) == (State.RUNNING, 3)
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    sim = make(1, FIFO, job(), job(), job(1, 60))
+    sim.run_until(1000)
+    twin = sim.fork()
+    twin.cancel(2)
+    twin.run()
+    assert sim.now_s == 1000
+    sim.run()
+    assert (sim.job(2).state, twin.job(2).state) == (State.COMPLETED, State.CANCELLED)
+    assert (twin.job(3).start_s or 0) < (sim.job(3).start_s or 0)
+
+
+def test_finished_since() -> None:
+    sim = make(2, EXACT, job(runtime_s=100), job(runtime_s=200), job(runtime_s=300, submit_s=500))
+    sim.run()
+    assert [record.job_id for record in sim.finished(since_s=203)] == [2, 3]
+    assert [record.job_id for record in sim.finished()] == [1, 2, 3]
+
+
+def test_nothing_happens_in_an_empty_cluster() -> None:
+    sim = make()
+    assert sim.next_event_s() is None
+    sim.step(10**9)
+    assert (sim.now_s, sim.run()) == (10**9, [])
