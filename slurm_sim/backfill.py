@@ -58,7 +58,6 @@ class Plan:
 
     def __init__(self, now_s: int, window_s: int, resolution_s: int, nodes: int) -> None:
         self._resolution_s = resolution_s
-        self.last_start_s = now_s + window_s
         self._times = [self._floor(now_s)]
         self._nodes = [nodes]
         self._end_s = self._floor(now_s + window_s)
@@ -92,7 +91,7 @@ class Plan:
         return start_s < self._end_s and any(place.nodes & ~free for free in self._nodes[first:last])
 
     def earliest(self, outlook: Outlook, usable: int, count: int, limit_s: int) -> Placement | None:
-        """The first place for a job; None if there is none that begins in the window."""
+        """The first place for a job; None: there is none. It may lie beyond the window."""
         later_s: int | None = outlook.now_s
         tested = self.tested + 1
         while later_s is not None:
@@ -107,8 +106,6 @@ class Plan:
             place_s = max(found.start_s, start_s)
             if place_s > outlook.now_s and later_s is not None and place_s > later_s:
                 continue
-            if place_s > self.last_start_s:
-                return None
             place = Placement(place_s, pick_nodes(found.nodes, count))
             if place_s == outlook.now_s or not self._overlaps(place, place_s + limit_s):
                 return place
@@ -116,7 +113,10 @@ class Plan:
         return None
 
     def reserve(self, place: Placement, limit_s: int) -> None:
-        """Takes the nodes out from the place's start to its end, for at least one step of the resolution."""
+        """Takes the nodes out from the place's start to its end, for at least one step of the resolution.
+
+        What starts beyond the window (bf_window) gets no reservation, so longer jobs may pass it.
+        """
         start_s = max(self._floor(place.start_s), self._times[0])
         end_s = max(self._floor(place.start_s + limit_s), start_s + self._resolution_s)
         if start_s >= self._end_s:

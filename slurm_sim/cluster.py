@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slurm_sim.dependency import Dependencies, Dependency, Verdict, parse_dependency
+from slurm_sim.dependency import Dependency, Verdict, parse_dependency
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.model import JobRecord, JobSpec, NodeOutage, Params, Partition, State
 from slurm_sim.priority import Multifactor
@@ -174,7 +174,6 @@ class Cluster:
         job.state, job.submit_s, job.begin_s = State.PENDING, now_s, now_s + self._params.requeue_delay_s
         job.eligible_s = job.start_s = None
         job.allocated, job.node_names, job.scheduler = 0, (), ""
-        job.dependencies = Dependencies()
         job.restarts += 1
         self.waiting[job.job_id] = job
         return run

@@ -68,7 +68,7 @@ class Simulator:
     """A cluster, its queue and its clock, `now_s`.
 
     `on_start` and `on_end` are lists of functions that get the job's record once the event that started or ended it
-    is done, at the same time; they may call the simulator.
+    is done, at the same time; they may call the simulator, but not let its time pass.
     """
 
     def __init__(

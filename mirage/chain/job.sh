@@ -184,6 +184,7 @@ m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
 
 m_queue_next() { # ARGUMENTS...: tries until it is queued or the link ends. Runs beside the user's script
     m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
+    m_ignore_signals
     trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap"' TERM
     while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
     until m_queue_once "$@" || [ -n "$m_stop" ]; do
@@ -310,6 +311,8 @@ m_is_healthy() {
 
 m_take_over_when_healthy() { # beside the user's service
     m_passed=0 m_look_at=0
+    m_ignore_signals
+    trap - TERM
     until [ "$m_pred" -eq 0 ] || m_gone "$m_pred" $((m_seg - 1)) || m_is_healthy || m_overlap_is_used_up; do
         m_leave_if_over
         sleep "$m_health_interval"
@@ -345,27 +348,39 @@ m_alive() { # PID: running, and no zombie
     case $m_stat in *') Z '*) return 1 ;; esac
 }
 
-m_pass_on() { # SIGNAL
+m_pass_on() { # SIGNAL CANARY: fails if the whole job had the signal
     sleep 0.2 2>/dev/null || sleep 1
-    if m_alive "$m_canary"; then
-        kill -s "$1" "$m_child" 2>/dev/null
-    else
-        m_swept="$m_swept $1"
-        m_start_canary
-    fi
+    m_alive "$2" || return 1
+    kill -s "$1" "$m_child" 2>/dev/null
+    kill -s KILL "$2"
 }
 
-m_on_signal() { # SIGNAL
+m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
     m_signals_seen=$((m_signals_seen + 1)) m_caught="$m_caught $1"
-    [ -z "$m_child" ] || m_pass_on "$1"
+    [ -n "$m_child" ] || return 0
+    m_pass_on "$1" "$m_canary" &
+    [ "$1" != TERM ] || m_terms="$m_terms $!"
+    m_start_canary
+}
+
+m_is_swept() { # Slurm has ended the job: every process had SIGTERM
+    for m_passer in $m_terms; do
+        wait "$m_passer" || return 0
+    done
+    return 1
 }
 
 m_watch_signals() {
-    m_signals_seen=0 m_caught='' m_swept=''
+    m_signals_seen=0 m_caught='' m_terms=''
     for m_signal in $m_signals; do
         # shellcheck disable=SC2064  # the name is meant now
         trap "m_on_signal $m_signal" "$m_signal"
     done
+}
+
+m_ignore_signals() { # meant for the user's script, not for what runs beside it
+    # shellcheck disable=SC2064  # the name is meant now
+    for m_signal in $m_signals; do trap '' "$m_signal"; done
 }
 
 m_start() { # ARGUMENTS...
@@ -379,22 +394,22 @@ m_start() { # ARGUMENTS...
 }
 
 m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot be seen from its status alone
-    m_code=''
     while :; do
         m_seen=$m_signals_seen
         wait "$m_child"
-        m_status=$?
-        # 127 after another status: that one was the script's own already.
-        if [ "$m_status" -eq 127 ] && [ -n "$m_code" ]; then return; fi
-        m_code=$m_status
+        m_code=$?
         if [ "$m_seen" -eq "$m_signals_seen" ] || [ "$m_code" -le 128 ]; then return; fi
+        # bash (5.2) can lose a child that ends just as a signal comes, and would wait for it for ever. This happens
+        # only when the whole job is signalled; then the signal stands in for the script's exit code.
+        kill -0 "$m_child" 2>/dev/null || return
     done
 }
 
 m_stop_helpers() {
     m_child=''
-    kill "$m_canary" 2>/dev/null
-    [ -z "$m_helper" ] || kill "$m_helper" 2>/dev/null
+    # A shell that was forked a moment ago can lose any other signal.
+    kill -s KILL "$m_canary" 2>/dev/null
+    [ -z "$m_helper" ] || kill -s KILL "$m_helper" 2>/dev/null
 }
 
 # ---- The end --------------------------------------------------------------------------------------------------------
@@ -407,10 +422,10 @@ m_was_warned() { # it died of the user's own --signal, near its time limit
     [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]
 }
 
-m_how() {
-    if [ -e "$m_dir/handover.$m_seg" ]; then echo handover; return; fi
-    case $m_swept in *TERM*) echo slurm; return ;; esac
-    if m_was_warned; then echo slurm; else echo exit; fi
+m_judge() { # sets m_how
+    m_how=handover
+    [ ! -e "$m_dir/handover.$m_seg" ] || return 0
+    if m_is_swept || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
 }
 
 m_record() { # HOW
@@ -475,7 +490,8 @@ start=$m_started" || m_leave 1 "cannot write to $m_dir, which must be on a file 
     if [ "$m_mode" = service ]; then m_take_over_when_healthy & m_helper=$!; fi
     m_wait
     m_stop_helpers
-    m_finish "$(m_how)" "$@"
+    m_judge
+    m_finish "$m_how" "$@"
 }
 
 m_main "$@"

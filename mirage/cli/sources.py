@@ -7,14 +7,17 @@ import pwd
 from pathlib import Path
 from typing import Any
 
-from mirage.config import Config, DaemonConfig
+from mirage.cli.folders import add_chains
+from mirage.config import ClusterConfig, DaemonConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.scheduler import WallClock
 from mirage.daemon.socket import ask
-from mirage.errors import InputError
+from mirage.domain import ChainState
+from mirage.errors import ClusterError, InputError
 from mirage.provision.heuristics import Reactive
 from mirage.slurm.commands import CommandCluster
+from mirage.store.lock import is_held
 from mirage.store.repository import SqlStore
 
 Json = dict[str, Any]
@@ -36,49 +39,47 @@ def agent_store() -> str:
     return f"sqlite:///{agent_folder() / 'mirage.db'}"
 
 
+def agent_lock() -> Path:
+    """Held while an agent runs."""
+    return agent_folder() / "mirage.lock"
+
+
 def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
-    """Reports on one's chains, and a note if nobody watches them. Raises InputError if the chain is not known."""
-    question = {"ask": "chains", "chain": chain_id}
-    reports = _merged([*_from_daemon(question), *_from_agent(chain_id)])
-    note = ""
-    if not any(report["state"] == "active" for report in reports):
-        known = {report["chain"] for report in reports}
-        live = [report for report in _from_slurm(chain_id) if report["chain"] not in known]
-        note = UNWATCHED if live else ""
-        reports = live + reports
+    """Reports on one's chains, newest first, and a note where something is amiss. InputError: the chain is not known.
+
+    What the site's daemon says goes before what one's own machine can tell.
+    """
+    watched = _from_daemon(chain_id)
+    known = {report["chain"] for report in watched}
+    store, note = _own_view(chain_id)
+    own = [report for report in chain_reports(store, None, chain_id) if report["chain"] not in known]
+    reports = sorted([*watched, *own], key=lambda report: report["created"], reverse=True)
     if chain_id and not reports:
-        raise InputError(f"chain {chain_id}: not known. `mirage status` lists your chains.")
+        raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
+    if any(report["state"] == ChainState.ACTIVE for report in own) and not is_held(agent_lock()):
+        note = note or UNWATCHED
     return reports, note
 
 
 def find_explanation(job_id: int) -> Json:
     """Raises InputError if the job is in no chain of one's own."""
-    question = {"ask": "explain", "job": job_id}
     try:
-        return ask(_socket(), question)
+        return ask(_socket(), {"ask": "explain", "job": job_id})
     except (OSError, InputError):
-        pass  # no daemon here, or it has not seen the job: the agent may have
-    store = _agent_store() or _live_store()
-    return explain(store, None, job_id)
-
-
-def _merged(reports: list[Json]) -> list[Json]:
-    """One report a chain: that of whoever saw it last."""
-    best: dict[tuple[str, str], Json] = {}
-    for report in reports:
-        key = (report["user"], report["chain"])
-        if key not in best or report["updated"] > best[key]["updated"]:
-            best[key] = report
-    return list(best.values())
+        pass  # no daemon here, or it has not seen the job: one's own agent may have
+    agent = _agent_store()
+    if agent and agent.link_of_job(job_id):
+        return explain(agent, None, job_id)
+    return explain(_own_view(None)[0], None, job_id)
 
 
 def _socket() -> Path:
     return Path(os.environ.get("MIRAGE_SOCKET") or DaemonConfig.socket)
 
 
-def _from_daemon(question: Json) -> list[Json]:
+def _from_daemon(chain_id: str | None) -> list[Json]:
     try:
-        chains: list[Json] = ask(_socket(), question)["chains"]
+        chains: list[Json] = ask(_socket(), {"ask": "chains", "chain": chain_id})["chains"]
     except OSError:
         return []
     return chains
@@ -90,19 +91,29 @@ def _agent_store() -> SqlStore | None:
     return SqlStore.open(agent_store(), readonly=True)
 
 
-def _from_agent(chain_id: str | None) -> list[Json]:
-    store = _agent_store()
-    return chain_reports(store, None, chain_id) if store else []
+def _own_view(chain_id: str | None) -> tuple[SqlStore, str]:
+    """What agent, Slurm and the chains' own folders know together, in a store in memory; and a note.
 
-
-def _from_slurm(chain_id: str | None) -> list[Json]:
-    return chain_reports(_live_store(), None, chain_id)
-
-
-def _live_store() -> SqlStore:
-    """A store in memory, filled by one cycle that decides nothing."""
+    The agent's store may be old, if it does not run; so what Slurm shows now is put on top, by the daemon's own code.
+    """
     store = SqlStore.open("sqlite://")
-    config = Config()
-    cluster = CommandCluster.from_config(config.cluster)
-    Daemon(cluster, store, WallClock(), Reactive(), poll_s=config.daemon.poll_s, only_user=me()).observe_once()
-    return store
+    if agent := _agent_store():
+        _copy(agent, store)
+    note = ""
+    cluster = CommandCluster.from_config(ClusterConfig())
+    try:
+        Daemon(cluster, store, WallClock(), Reactive(), poll_s=DaemonConfig.poll_s, only_user=me()).observe_once()
+    except ClusterError as error:
+        note = f"Slurm can't be asked now, so this may be old: {error}"
+    add_chains(store, me(), chain_id, known={chain.chain_id for chain in store.chains()})
+    return store, note
+
+
+def _copy(source: SqlStore, target: SqlStore) -> None:
+    with target.transaction():
+        for chain in source.chains():
+            target.save_chain(chain)
+            for link in source.links(chain.user, chain.chain_id):
+                target.save_link(link)
+                if decision := next(iter(source.decisions(link.job_id, limit=1)), None):
+                    target.add_decision(decision)

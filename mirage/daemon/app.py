@@ -55,10 +55,11 @@ class Daemon:
         return True
 
     def observe_once(self) -> None:
-        """Writes what the queue shows now into the store; decides and does nothing. Raises ClusterError, StoreError."""
+        """Writes what Slurm shows now into the store; releases nothing. Raises ClusterError, StoreError."""
         snapshot = self._cluster.snapshot()
-        self._memory.observe(snapshot)
-        self._save(self._tick(snapshot))
+        actions = [action for action in self._tick(snapshot) if not isinstance(action, Wait | Release)]
+        self._save(actions)
+        self._follow(actions, snapshot)
 
     def _cycle(self) -> None:
         snapshot = self._cluster.snapshot()
@@ -72,6 +73,10 @@ class Daemon:
         for action in actions:
             if isinstance(action, Release):
                 self._release(action.decision, snapshot)
+        self._follow(actions, snapshot)
+
+    def _follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
+        """What became of jobs that left the queue, and of their chains."""
         for action in actions:
             if isinstance(action, LookUp):
                 self._look_up(action.links)

@@ -28,7 +28,7 @@ class Workload:
     users: int = 20
     sizes: tuple[tuple[int, float], ...] = ((1, 0.6), (2, 0.2), (4, 0.15), (8, 0.05))
     """(nodes, share of jobs)."""
-    limits_h: tuple[tuple[int, float], ...] = ((2, 0.35), (6, 0.25), (12, 0.2), (24, 0.2))
+    limits_h: tuple[tuple[int, float], ...] = ((1, 0.4), (3, 0.3), (8, 0.2), (24, 0.1))
     """(time limit in hours, share of jobs)."""
     reaches_limit: float = 0.25
     """Share of jobs that run into their limit; the others end anywhere before it."""

@@ -67,11 +67,16 @@ class Service:
 
     @contextmanager
     def running(self) -> Iterator[None]:
+        starts = self._starts()
         self.start()
         try:
+            until(lambda: self._starts() > starts, 30, "the daemon to start")
             yield
         finally:
             self.stop()
+
+    def _starts(self) -> int:
+        return self.log.read_text().count(" started: ") if self.log.exists() else 0
 
     def query(self, sql: str) -> list[dict[str, object]]:
         """Rows of the daemon's database; none before it is there."""

@@ -122,6 +122,46 @@ def test_a_job_ends_earlier_when_told() -> None:
         sim.set_runtime_end(1, 10**6)
 
 
+def test_a_later_end_replaces_the_earlier_one() -> None:
+    sim = make(1, FIFO, job(runtime_s=200))
+    sim.run_until(100)
+    sim.set_runtime_end(1, 500)
+    sim.run()
+    assert sim.job(1).end_s == 500
+
+
+def test_the_limit_of_an_earlier_run_is_forgotten() -> None:
+    sim = make(1, FIFO, job(limit_s=600, runtime_s=10**6))
+    sim.run_until(100)
+    sim.requeue(1)
+    sim.run()
+    assert ((sim.job(1).end_s or 0) - (sim.job(1).start_s or 0)) >= 600
+
+
+def test_a_kill_asks_for_a_main_pass_at_once() -> None:
+    # The submission at 629 has just had its main pass.
+    sim = make(1, FIFO, job(limit_s=600, runtime_s=10**6), job(), job(submit_s=629))
+    sim.run_until(700)
+    assert (sim.job(2).start_s, sim.job(2).scheduler) == (630, "main")
+
+
+def test_backfill_notices_a_kill_a_second_later() -> None:
+    # So its next pass is 31 s after the kill. The head needs both nodes; the other waits for backfill.
+    sim = make(2, FIFO, job(), job(limit_s=600, runtime_s=10**6), job(2, submit_s=640), job(1, 60, submit_s=640))
+    sim.run_until(700)
+    assert (sim.job(2).end_s, sim.job(4).start_s, sim.job(4).scheduler) == (630, 661, "backfill")
+
+
+def test_backfill_does_not_start_at_once_again() -> None:
+    cycles = {
+        cycle_us: make(2, replace(FIFO, bf_cycle_us=cycle_us), job(), job(2), job(1, 60, submit_s=35))
+        for cycle_us in (0, 900_000)
+    }
+    for sim in cycles.values():
+        sim.run_until(100)
+    assert [sim.job(3).start_s for sim in cycles.values()] == [60, 61]
+
+
 # --- order
 
 
@@ -186,6 +226,14 @@ def test_tiers_come_before_priority_and_older_jobs_before_younger() -> None:
     sim.run()
     order = sorted(starts(sim).items(), key=lambda item: item[1] or 0)
     assert [job_id for job_id, _ in order] == [1, 3, 2]
+
+
+def test_of_equal_priority_the_earlier_submission_comes_first() -> None:
+    sim = make(1, replace(FIFO, requeue_delay_s=0), job(limit_s=600), job(), job(submit_s=50))
+    sim.run_until(100)
+    sim.requeue(1)
+    sim.run()
+    assert (sim.job(2).start_s, sim.job(2).end_s) < (sim.job(3).start_s, sim.job(3).end_s) < (sim.job(1).start_s, 10**9)
 
 
 def test_overlapping_partitions_keep_their_nodes_for_the_job_that_waits() -> None:

@@ -1,0 +1,642 @@
+"""job.sh under each shell that may be /bin/sh, with fakes of Slurm's commands on PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from mirage.chain.folder import over_marker, queued_jobs, read_link
+from mirage.chain.sbatch import Option
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, build_job_script, parse_script
+from mirage.domain import Mode, Penalties
+
+SHELLS = [words for words in (["dash"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(words[0])]
+CHAIN = "abcdefgh"
+TAG = f"mirage/1 chain={CHAIN} seg={{}}/4 pred={{}} mode=train ei=1 eo=1"
+
+# Each fake keeps a log of its calls. squeue answers from files: queue (-u), state.JOB (-j), steps.JOB (-s), end (%e).
+FAKES = {
+    "squeue": r"""
+echo "$*" >>"$FAKE/squeue.log"
+[ ! -e "$FAKE/down" ] || { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
+case "$*" in
+    *' -s '*) for last; do [ "$prev" = -j ] && cat "$FAKE/steps.$last" 2>/dev/null; prev=$last; done; exit 0 ;;
+    *%e*) cat "$FAKE/end" ;;
+    *' -u '*) cat "$FAKE/queue" ;;
+    *) for word; do [ "$prev" = -j ] && job=$word; prev=$word; done
+       [ -e "$FAKE/state.$job" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+       cat "$FAKE/state.$job" ;;
+esac
+""",
+    "sbatch": r"""
+printf '%s\n' "$@" >"$FAKE/sbatch.args"; env | sort >"$FAKE/sbatch.env"; pwd >"$FAKE/sbatch.pwd"
+echo call >>"$FAKE/sbatch.log"
+[ ! -e "$FAKE/refuse" ] || { cat "$FAKE/refuse" >&2; exit 1; }
+echo "9$(wc -l <"$FAKE/sbatch.log" | tr -d ' ');cluster"
+""",
+    "scancel": r"""
+echo "$*" >>"$FAKE/scancel.log"
+for job; do :; done
+[ -e "$FAKE/pid.$job" ] || exit 0
+case "$*" in *--signal=*) sig=${*#*--signal=} sig=${sig%% *} ;; *) sig=TERM ;; esac
+kill -s "$sig" "$(cat "$FAKE/pid.$job")"
+""",
+}
+
+
+@dataclass
+class Rig:
+    """A chain's folder, the fakes, and a way to run its links."""
+
+    shell: list[str]
+    root: Path
+    settings: ChainSettings
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.folder
+
+    @property
+    def fake(self) -> Path:
+        return self.root / "fake"
+
+    def script(self, body: str) -> None:
+        content = f"#!/bin/sh\n{body}\n".encode()
+        (self.folder / "script").write_bytes(content)
+        (self.folder / "script").chmod(0o700)
+        (self.folder / "job.sh").write_bytes(build_job_script(self.settings, parse_script(content)))
+
+    def start(self, segment: int, job: int, pred: int = 0, *args: str, **environ: str) -> subprocess.Popen[str]:
+        """Starts a link as slurmd does: in a process group of its own."""
+        words = [*self.shell, str(self.folder / "job.sh"), str(segment), str(pred), *args]
+        base = {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}", "FAKE": str(self.fake), "HOME": str(self.root)}
+        env = {**base, "SLURM_JOB_ID": str(job), **environ}
+        with (self.fake / "queue").open("a") as queue:
+            queue.write(f"{job} RUNNING {TAG.format(segment, pred)}\n")
+        (self.fake / f"state.{job}").write_text("RUNNING\n")
+        link = subprocess.Popen(
+            words,
+            env=env,
+            cwd=self.root,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        (self.fake / f"pid.{job}").write_text(str(link.pid))
+        self.running.append(link)
+        return link
+
+    def run(self, segment: int, job: int, pred: int = 0, *args: str, **environ: str) -> tuple[int, str, str]:
+        """Runs a link to its end: exit code, stdout, stderr."""
+        link = self.start(segment, job, pred, *args, **environ)
+        out, err = link.communicate(timeout=30)
+        self.over(job)
+        return link.returncode, out, err
+
+    def over(self, job: int, state: str = "COMPLETED") -> None:
+        (self.fake / f"state.{job}").write_text(f"{state}\n")
+
+    def log(self, command: str) -> list[str]:
+        path = self.fake / f"{command}.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def queue(self, job: int, segment: int, pred: int) -> None:
+        """Link `segment` is queued."""
+        (self.folder / f"queued.{segment}").write_text(f"{job}\n")
+        with (self.fake / "queue").open("a") as queue:
+            queue.write(f"{job} PENDING {TAG.format(segment, pred)}\n")
+        (self.fake / f"state.{job}").write_text("PENDING\n")
+
+
+@pytest.fixture(params=SHELLS, ids=lambda words: words[0])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "fake").mkdir()
+    for name, body in FAKES.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}")
+        (tmp_path / "bin" / name).chmod(0o755)
+    folder = tmp_path / "chains" / CHAIN
+    folder.mkdir(parents=True)
+    settings = ChainSettings(
+        chain_id=CHAIN,
+        folder=folder,
+        segments=4,
+        options=(Option("nodes", "2", ("-N", "2")),),
+        mode=Mode.TRAIN,
+        penalties=Penalties(),
+        failure=Failure(min_runtime_s=0),
+        submit_dir=str(tmp_path),
+        work_dir=str(tmp_path),
+    )
+    rig = Rig(request.param, tmp_path, settings)
+    yield rig
+    for link in rig.running:
+        if link.poll() is None:
+            os.killpg(link.pid, signal.SIGKILL)
+        link.communicate()
+
+
+def wait_until(happened: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def change(rig: Rig, **changes: object) -> None:
+    rig.settings = replace(rig.settings, **changes)  # type: ignore[arg-type]
+
+
+# ---- The user's script notices nothing
+
+
+def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) -> None:
+    rig.script('echo "$#,$1,$2"; cat; pwd; env | grep MIRAGE_ | sort; echo "code=$code"; exit 7')
+    change(rig, failure=Failure("continue", min_runtime_s=0))
+    link = rig.start(2, 11, 10, "a b", "*", code="untouched")
+    out, _err = link.communicate("from stdin\n", timeout=30)
+    assert link.returncode == 7
+    assert out.splitlines() == [
+        "2,a b,*",
+        "from stdin",
+        str(rig.root),
+        f"MIRAGE_CHAIN_DIR={rig.folder}",
+        f"MIRAGE_CHAIN_ID={CHAIN}",
+        f"MIRAGE_DONE_FILE={rig.folder}/done",
+        "MIRAGE_PRED_JOBID=10",
+        f"MIRAGE_READY_FILE={rig.folder}/ready.2",
+        "MIRAGE_SEGMENT=2",
+        "MIRAGE_SEGMENTS=4",
+        "code=untouched",
+    ]
+
+
+REPORTER = """
+import os, signal, sys, time
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+assert signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL
+def report(number, frame=None):
+    os.write(1, f"{signal.Signals(number).name}\\n".encode())
+    if number == signal.SIGTERM:
+        sys.exit(5)
+for name in ("HUP", "INT", "USR1", "USR2", "TERM"):
+    signal.signal(getattr(signal, "SIG" + name), report)
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(0.1)
+"""
+
+
+def start_reporter(rig: Rig, segment: int = 1, job: int = 11, pred: int = 0) -> subprocess.Popen[str]:
+    rig.script("")
+    (rig.folder / "script").write_text(f"#!{sys.executable}\n{REPORTER}")
+    link = rig.start(segment, job, pred)
+    assert link.stdout
+    assert link.stdout.readline() == "ready\n"
+    return link
+
+
+def test_a_signal_to_the_batch_shell_alone_is_passed_on_once(rig: Rig) -> None:
+    link = start_reporter(rig)
+    for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+        os.kill(link.pid, number)
+        time.sleep(0.6)
+    os.kill(link.pid, signal.SIGTERM)
+    out, _err = link.communicate(timeout=20)
+    assert out.split() == ["SIGUSR1", "SIGINT", "SIGHUP", "SIGTERM"]
+    assert link.returncode == 5
+
+
+def test_a_signal_to_all_processes_reaches_the_script_once(rig: Rig) -> None:
+    link = start_reporter(rig)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+        os.killpg(link.pid, number)
+        time.sleep(0.8)
+    out, _err = link.communicate(timeout=20)
+    assert out.split() == ["SIGUSR1", "SIGUSR2", "SIGTERM"]
+    assert link.returncode in (5, 128 + signal.SIGTERM)  # see m_wait
+
+
+# ---- The next link
+
+
+def test_the_next_link_is_queued_as_the_user_asked(rig: Rig) -> None:
+    change(
+        rig,
+        comment="it's mine",
+        has_begin=True,
+        environment=(("SLURM_MPI_TYPE", "pmix"), ("CUDA_VISIBLE_DEVICES", "as before")),
+    )
+    rig.script("sleep 1")
+    rig.run(
+        1, 11, 0, "a b", SLURM_NODEID="0", SLURMD_NODENAME="n1", SLURM_CONF="/c", CUDA_VISIBLE_DEVICES="0", MINE="1"
+    )
+    assert (rig.fake / "sbatch.args").read_text().splitlines() == [
+        "-N",
+        "2",
+        "--begin=now",
+        f"--chdir={rig.root}",
+        "--parsable",
+        "--comment=mirage/1 chain=abcdefgh seg=2/4 pred=11 mode=train ei=1 eo=1 -- it's mine",
+        "--dependency=afterany:11",
+        f"{rig.folder}/job.sh",
+        "2",
+        "11",
+        "a b",
+    ]
+    environ = (rig.fake / "sbatch.env").read_text().splitlines()
+    kept = {line for line in environ if line.startswith(("SLURM", "CUDA", "MIRAGE", "MINE"))}
+    assert kept == {"SLURM_CONF=/c", "SLURM_MPI_TYPE=pmix", "CUDA_VISIBLE_DEVICES=as before", "MINE=1"}
+    assert queued_jobs(rig.folder) == {2: 91}
+
+
+def test_the_next_link_is_queued_once_however_often_this_one_is_requeued(rig: Rig) -> None:
+    rig.script("sleep 1")
+    rig.run(1, 11)
+    rig.run(1, 11, SLURM_RESTART_COUNT="1")
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_a_successor_that_slurm_has_but_no_record_names_is_adopted(rig: Rig) -> None:
+    rig.script("sleep 1")
+    (rig.fake / "queue").write_text(f"55 PENDING {TAG.format(2, 11)} -- mine\n")
+    rig.run(1, 11)
+    assert rig.log("sbatch") == []
+    assert queued_jobs(rig.folder) == {2: 55}
+
+
+def test_link_1_leaves_link_2_to_a_mirage_submit_that_is_at_work(rig: Rig) -> None:
+    rig.script("sleep 3")
+    (rig.folder / "submitting").touch()
+    link = rig.start(1, 11)
+    time.sleep(1.5)
+    assert rig.log("sbatch") == []
+    rig.queue(12, 2, 11)
+    (rig.folder / "submitting").unlink()
+    link.communicate(timeout=20)
+    assert rig.log("sbatch") == []
+    assert queued_jobs(rig.folder) == {2: 12}
+
+
+def test_a_refused_submission_is_tried_again(rig: Rig) -> None:
+    rig.script("sleep 5")
+    (rig.fake / "refuse").write_text("sbatch: error: AssocMaxSubmitJobLimit\n")
+    link = rig.start(1, 11)
+    wait_until(lambda: rig.log("sbatch"))
+    (rig.fake / "refuse").unlink()
+    _out, err = link.communicate(timeout=20)
+    assert "link 2 is not queued yet, trying on: sbatch: error: AssocMaxSubmitJobLimit" in err
+    assert queued_jobs(rig.folder) == {2: 92}
+
+
+def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
+    rig.script("sleep 1")
+    (rig.fake / "refuse").write_text("sbatch: error: no\n")
+    code, _out, err = rig.run(1, 11)
+    assert code == 0
+    assert "link 2 could not be queued, so the chain ends here: sbatch: error: no" in err
+    assert over_marker(rig.folder) == ("failed", "link 2 could not be queued")
+
+
+def test_nothing_is_submitted_while_squeue_gives_no_sound_answer(rig: Rig) -> None:
+    rig.script("sleep 3")
+    (rig.fake / "down").touch()
+    link = rig.start(1, 11)
+    time.sleep(1)
+    (rig.fake / "down").unlink()
+    (rig.fake / "queue").write_text("")  # not even this job: nonsense
+    time.sleep(1)
+    assert rig.log("sbatch") == []
+    (rig.fake / "queue").write_text(f"11 RUNNING {TAG.format(1, 0)}\n")
+    link.communicate(timeout=20)
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_neither_the_last_link_nor_a_chain_queued_up_front_submits(rig: Rig) -> None:
+    rig.script("sleep 1")
+    rig.run(4, 14, 13)
+    change(rig, up_front=True)
+    rig.script("sleep 1")
+    (rig.folder / "done").unlink()
+    rig.run(1, 11)
+    assert rig.log("sbatch") == []
+
+
+# ---- How a chain ends
+
+
+def test_the_last_link_ends_the_chain(rig: Rig) -> None:
+    rig.script("exit 0")
+    rig.run(4, 14, 13)
+    assert over_marker(rig.folder) == ("done", "all 4 links have run")
+
+
+def test_the_done_file_ends_the_chain_and_takes_the_successors_along(rig: Rig) -> None:
+    rig.script('echo enough >"$MIRAGE_DONE_FILE"; exit 3')
+    rig.queue(12, 2, 11)
+    rig.queue(13, 3, 12)
+    code, _out, _err = rig.run(1, 11)
+    assert code == 3
+    assert rig.log("scancel") == ["--state=PENDING 12 13"]
+    assert over_marker(rig.folder) == ("done", "enough")
+
+
+def test_the_users_own_done_file_counts(rig: Rig) -> None:
+    change(rig, done_file=rig.root / "finished")
+    rig.script('touch "$MIRAGE_DONE_FILE"')
+    rig.queue(12, 2, 11)
+    rig.run(1, 11)
+    assert rig.log("scancel") == ["--state=PENDING 12"]
+    assert over_marker(rig.folder) == ("done", f"{rig.root}/finished exists")
+
+
+@pytest.mark.parametrize("marker", ["done", "failed", "cancelled"])
+def test_a_link_of_a_chain_that_is_over_does_nothing(rig: Rig, marker: str) -> None:
+    rig.script("touch ran")
+    (rig.folder / marker).write_text("why\n")
+    rig.queue(13, 3, 12)
+    code, _out, err = rig.run(2, 12, 11)
+    assert (code, err) == (0, "mirage: the chain is over: why\n")
+    assert not (rig.root / "ran").exists()
+    assert rig.log("scancel") == ["--state=PENDING 13"]
+
+
+def test_stop_ends_the_chain_at_the_first_failure(rig: Rig) -> None:
+    rig.script("exit 3")
+    rig.queue(12, 2, 11)
+    code, _out, err = rig.run(1, 11)
+    assert code == 3
+    assert "link 1 ended with exit code 3: the chain ends here" in err
+    assert over_marker(rig.folder) == ("failed", "link 1 ended with exit code 3")
+    assert rig.log("scancel") == ["--state=PENDING 12"]
+
+
+def test_continue_ignores_failures(rig: Rig) -> None:
+    change(rig, failure=Failure("continue", min_runtime_s=0))
+    rig.script("exit 3")
+    rig.run(1, 11)
+    assert over_marker(rig.folder) is None
+    assert queued_jobs(rig.folder) == {2: 91}
+
+
+def test_retry_counts_failures_in_a_row(rig: Rig) -> None:
+    change(rig, segments=9, up_front=True, failure=Failure("retry", 1, min_runtime_s=0))
+    rig.script("case $MIRAGE_SEGMENT in 1 | 3 | 4) exit 3 ;; esac")
+    for segment in (1, 2, 3):
+        rig.run(segment, 10 + segment, 9 + segment if segment > 1 else 0)
+        assert over_marker(rig.folder) is None
+    rig.run(4, 14, 13)
+    assert over_marker(rig.folder) == ("failed", "link 4 ended with exit code 3")
+
+
+def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
+    change(rig, segments=9, up_front=True, failure=Failure("stop", min_runtime_s=60, max_short=3))
+    rig.script("exit 0")
+    rig.run(1, 11)
+    rig.run(2, 12, 11)
+    assert over_marker(rig.folder) is None
+    rig.run(3, 13, 12)
+    assert over_marker(rig.folder) == ("failed", "crash loop: 3 links in a row ran for less than 60 s each")
+
+
+def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: Rig) -> None:
+    change(rig, segments=9, up_front=True, failure=Failure("stop", min_runtime_s=60, max_short=2))
+    rig.script("touch ran")
+    now = int(time.time())
+    (rig.folder / "start.1").write_text(f"job=11\nstart={now - 20}\n")
+    (rig.folder / "start.2").write_text(f"job=12\nstart={now - 10}\n")
+    code, _out, _err = rig.run(3, 13, 12)
+    assert code == 0
+    assert not (rig.root / "ran").exists()
+    assert over_marker(rig.folder) == ("failed", "crash loop: 2 links in a row ran for less than 60 s each")
+
+
+def test_what_slurm_ends_goes_on_whatever_its_exit_code(rig: Rig) -> None:
+    """Time limit, preemption, scancel: every process of the job gets SIGTERM."""
+    link = start_reporter(rig)
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "slurm"
+    assert over_marker(rig.folder) is None
+    assert list(queued_jobs(rig.folder)) == [2]
+
+
+@pytest.mark.parametrize(("left_s", "marker"), [(90, None), (900, "failed")])
+def test_dying_of_ones_own_limit_signal_near_the_limit_is_no_failure(rig: Rig, left_s: int, marker: str | None) -> None:
+    change(rig, limit_signal=LimitSignal("USR1", batch=True, lead_s=60))
+    rig.script("kill -USR1 $$")
+    (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
+    code, _out, _err = rig.run(1, 11)
+    assert code == 128 + signal.SIGUSR1
+    assert (over_marker(rig.folder) or [None])[0] == marker
+
+
+def test_a_failure_that_the_link_before_could_not_mark_is_found(rig: Rig) -> None:
+    rig.script("touch ran")
+    (rig.folder / "link.1").write_text("job=11\nrestart=0\nstart=1\nwork=1\nend=99\nexit=3\nhow=exit\n")
+    rig.run(2, 12, 11)
+    assert over_marker(rig.folder) == ("failed", "link 1 ended with exit code 3")
+    assert not (rig.root / "ran").exists()
+
+
+# ---- Handover
+
+TRAINING = r"""
+trap 'echo "$MIRAGE_SEGMENT saved" >>trace; exit 1' TERM USR1
+echo "$MIRAGE_SEGMENT starts" >>trace
+while :; do sleep 0.1; done
+"""
+
+
+def trace(rig: Rig) -> list[str]:
+    path = rig.root / "trace"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def start_first(rig: Rig) -> subprocess.Popen[str]:
+    rig.queue(12, 2, 11)
+    link = rig.start(1, 11)
+    wait_until(lambda: trace(rig) == ["1 starts"])
+    return link
+
+
+def test_the_successor_asks_waits_and_only_then_starts(rig: Rig) -> None:
+    rig.script(TRAINING)
+    first = start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: len(trace(rig)) == 3)
+    assert trace(rig) == ["1 starts", "1 saved", "2 starts"]
+    first.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert (record.exit_code, record.how) == (1, "handover")
+    assert over_marker(rig.folder) is None, "being asked to end is no failure"
+    assert [line for line in rig.log("scancel") if "--batch" in line] == ["--batch --signal=TERM 11"]
+    assert (rig.folder / "handover.1").read_text() == "12\n"
+
+
+def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
+    change(rig, handover=Handover("USR1"))
+    rig.script(TRAINING)
+    (rig.fake / "steps.11").write_text("11.batch\n11.extern\n11.0\n")
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel")[0] == "--signal=USR1 11"
+
+
+def test_after_its_grace_the_predecessor_is_cancelled(rig: Rig) -> None:
+    change(rig, handover=Handover("USR2", grace_s=2))
+    rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel")[:2] == ["--batch --signal=USR2 11", "11"]
+
+
+def test_none_waits_for_the_predecessors_own_end_up_to_the_overlap(rig: Rig) -> None:
+    change(rig, handover=Handover("none", grace_s=0, max_overlap_s=3))
+    rig.script(TRAINING)
+    start_first(rig)
+    rig.start(2, 12, 11)
+    time.sleep(1.5)
+    assert rig.log("scancel") == []
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel") == ["11"]
+
+
+def test_no_answer_about_the_predecessor_means_waiting(rig: Rig) -> None:
+    change(rig, up_front=True, handover=Handover("none"))
+    rig.script("echo started >>trace")
+    (rig.fake / "state.11").write_text("")
+    link = rig.start(2, 12, 11)
+    time.sleep(1.5)
+    assert trace(rig) == []
+    (rig.folder / "link.1").write_text("job=11\nhow=exit\nexit=0\nwork=1\nend=99\n")  # its own record counts at once
+    link.communicate(timeout=20)
+    assert trace(rig) == ["started"]
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "PENDING", "NODE_FAIL", None])
+def test_a_predecessor_that_is_over_requeued_or_forgotten_is_not_waited_for(rig: Rig, state: str | None) -> None:
+    change(rig, up_front=True)
+    rig.script("echo started >>trace")
+    if state:
+        (rig.fake / "state.11").write_text(f"{state}\n")
+    rig.run(2, 12, 11)
+    assert trace(rig) == ["started"]
+    assert rig.log("scancel") == []
+
+
+def test_a_requeued_predecessor_finds_itself_superseded(rig: Rig) -> None:
+    change(rig, up_front=True)
+    rig.script('echo "$MIRAGE_SEGMENT" >>trace')
+    rig.run(2, 12, 11)
+    code, _out, err = rig.run(1, 11, SLURM_RESTART_COUNT="1")
+    assert (code, err) == (0, "mirage: link 2 (job 12) has taken over; nothing to do\n")
+    assert trace(rig) == ["2"]
+
+
+def test_a_requeued_link_that_nobody_superseded_runs_again(rig: Rig) -> None:
+    change(rig, up_front=True)
+    rig.script('echo "$MIRAGE_SEGMENT" >>trace')
+    rig.run(1, 11)
+    rig.run(1, 11, SLURM_RESTART_COUNT="1")
+    assert trace(rig) == ["1", "1"]
+
+
+def test_of_two_jobs_for_one_link_the_second_leaves(rig: Rig) -> None:
+    rig.script(TRAINING)
+    start_first(rig)
+    code, _out, err = rig.run(1, 99)
+    assert (code, err) == (0, "mirage: link 1 (job 11) has taken over; nothing to do\n")
+
+
+def test_of_many_jobs_that_start_together_one_writes(rig: Rig) -> None:
+    change(rig, up_front=True)
+    rig.script('echo "$SLURM_JOB_ID" >>trace; sleep 2')
+    links = [rig.start(1, job) for job in range(20, 26)]
+    for link in links:
+        link.communicate(timeout=30)
+    assert len(trace(rig)) == 1
+
+
+def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
+    change(rig, handover=Handover("none"))
+    rig.script(TRAINING)
+    start_first(rig)
+    link = rig.start(2, 12, 11)
+    wait_until((rig.folder / "ready.2").exists)
+    (rig.folder / "cancelled").write_text("no more\n")
+    _out, err = link.communicate(timeout=20)
+    assert link.returncode == 0
+    assert "the chain is over: no more" in err
+    assert trace(rig) == ["1 starts"]
+
+
+def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig) -> None:
+    change(rig, handover=Handover("none"))
+    rig.script(TRAINING)
+    start_first(rig)
+    link = rig.start(2, 12, 11)
+    wait_until((rig.folder / "ready.2").exists)
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    record = read_link(rig.folder, 2)
+    assert record
+    assert (record.exit_code, record.how) == (143, "told")
+    assert 3 in queued_jobs(rig.folder)
+    assert over_marker(rig.folder) is None
+
+
+def test_a_service_starts_at_once_and_ends_the_old_one_when_it_is_healthy(rig: Rig) -> None:
+    change(rig, mode=Mode.SERVICE, handover=Handover(health_command="[ -e healthy ]", health_count=1))
+    rig.script(TRAINING)
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    time.sleep(0.5)
+    assert trace(rig) == ["1 starts", "2 starts"], "both run until the new one is healthy"
+    (rig.root / "healthy").touch()
+    wait_until(lambda: "1 saved" in trace(rig), 15)
+    wait_until((rig.folder / "writer.2" / "owner").exists)
+    assert "job=12" in (rig.folder / "writer.2" / "owner").read_text()
+
+
+def test_a_service_without_a_health_command_says_when_it_is_ready(rig: Rig) -> None:
+    change(rig, mode=Mode.SERVICE)
+    rig.script(TRAINING.replace("while", 'touch "$MIRAGE_READY_FILE"\nwhile'))
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "1 saved" in trace(rig), 15)
+    assert trace(rig) == ["1 starts", "2 starts", "1 saved"]
+
+
+# ---- The text itself
+
+
+def test_shellcheck_has_nothing_to_say(rig: Rig) -> None:
+    shellcheck = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
+    if not Path(shellcheck).exists():
+        pytest.skip("shellcheck is not installed")
+    change(rig, comment="it's $HOME `x`", environment=(("SLURM_X", "a'b"),))
+    rig.script("exit 0")
+    # What the code says about itself counts for the code alone; the values above it are not ours.
+    words = [shellcheck, "-s", "sh", "-e", "SC2016,SC2034,SC2154,SC2329"]
+    for path in (str(rig.folder / "job.sh"), str(files("mirage.chain") / "job.sh")):
+        assert subprocess.run([*words, path], capture_output=True, text=True).stdout == ""
