@@ -102,11 +102,20 @@ def parse_request(words: Sequence[str]) -> Request:
     return Request(own, tuple(options), rest[0] if rest else "", tuple(rest[1:]))
 
 
-def check_options(request: Request, script: UserScript, environ: Mapping[str, str]) -> None:
+def check_request(request: Request, environ: Mapping[str, str]) -> None:
     """InputError: something of sbatch's that can't be chained, and what to do instead."""
-    if request.script == ":" or script.is_heterogeneous:
+    _refuse((*request.options, *_environment_options(environ)), is_heterogeneous=request.script == ":")
+
+
+def check_script(script: UserScript) -> None:
+    """The same for the #SBATCH lines."""
+    _refuse(script.options, script.is_heterogeneous)
+
+
+def _refuse(options: Sequence[Option], is_heterogeneous: bool) -> None:
+    if is_heterogeneous:
         raise InputError("heterogeneous jobs can't be chained: start one chain for each component")
-    for option in (*request.options, *_environment_options(environ), *script.options):
+    for option in options:
         if option.name in _REFUSED:
             raise InputError(f"{option.words[0]}: {_REFUSED[option.name]}")
 

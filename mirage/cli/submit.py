@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mirage import __version__
-from mirage.chain.request import Request, check_options, find_script, parse_request, settle
+from mirage.chain.request import Request, check_request, check_script, find_script, parse_request, settle
 from mirage.chain.script import ChainSettings, UserScript, link_command, parse_script
 from mirage.chain.submission import new_chain_id, submit_chain
 from mirage.errors import InputError, MirageError
@@ -76,10 +76,10 @@ def _run(words: list[str]) -> int:
 
 
 def _submit(request: Request) -> None:
+    check_request(request, os.environ)
     cwd = str(Path.cwd())
     source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
     script = _read_script(source)
-    check_options(request, script, os.environ)
     settings = settle(request, script, os.environ, cwd, _folder_of_sbatch(), new_chain_id())
     if "dry-run" in request.own:
         _show_commands(settings, "json" in request.own)
@@ -94,11 +94,13 @@ def _folder_of_sbatch() -> str:
 
 def _read_script(path: Path) -> UserScript:
     try:
-        return parse_script(path.read_bytes())
+        script = parse_script(path.read_bytes())
+        check_script(script)
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+    return script
 
 
 def _show_commands(settings: ChainSettings, as_json: bool) -> None:

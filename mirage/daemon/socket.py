@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 MAX_QUESTION = 4096
 """Bytes; a question is far shorter."""
+OPEN_TO = frozenset({0})
+"""Uids that may see every chain, beside the daemon's own: root."""
 PATIENCE_S = 5.0
 """An asker who sends nothing for this long is hung up on."""
 
@@ -61,7 +63,7 @@ class _Handler(socketserver.StreamRequestHandler):
 def _asker(connection: socket.socket) -> str | None:
     """User name of the peer; None for those who may see everything."""
     _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if uid in (0, os.getuid()):
+    if uid in OPEN_TO or uid == os.getuid():
         return None
     try:
         return pwd.getpwuid(uid).pw_name

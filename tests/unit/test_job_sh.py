@@ -121,7 +121,11 @@ class Rig:
         (self.fake / f"state.{job}").write_text("PENDING\n")
 
 
-@pytest.fixture(params=SHELLS, ids=lambda words: words[0])
+every_shell = pytest.mark.parametrize("rig", SHELLS, indirect=True, ids=[words[0] for words in SHELLS])
+"""For what shells do differently; the other tests run under the first one."""
+
+
+@pytest.fixture
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     (tmp_path / "bin").mkdir()
     (tmp_path / "fake").mkdir()
@@ -141,7 +145,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         submit_dir=str(tmp_path),
         work_dir=str(tmp_path),
     )
-    rig = Rig(request.param, tmp_path, settings)
+    rig = Rig(getattr(request, "param", SHELLS[0]), tmp_path, settings)
     yield rig
     for link in rig.running:
         if link.poll() is None:
@@ -163,6 +167,7 @@ def change(rig: Rig, **changes: object) -> None:
 # ---- The user's script notices nothing
 
 
+@every_shell
 def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) -> None:
     rig.script('echo "$#,$1,$2"; cat; pwd; env | grep MIRAGE_ | sort; echo "code=$code"; exit 7')
     change(rig, failure=Failure("continue", min_runtime_s=0))
@@ -209,6 +214,7 @@ def start_reporter(rig: Rig, segment: int = 1, job: int = 11, pred: int = 0) -> 
     return link
 
 
+@every_shell
 def test_a_signal_to_the_batch_shell_alone_is_passed_on_once(rig: Rig) -> None:
     link = start_reporter(rig)
     for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
@@ -220,6 +226,7 @@ def test_a_signal_to_the_batch_shell_alone_is_passed_on_once(rig: Rig) -> None:
     assert link.returncode == 5
 
 
+@every_shell
 def test_a_signal_to_all_processes_reaches_the_script_once(rig: Rig) -> None:
     link = start_reporter(rig)
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
@@ -233,6 +240,7 @@ def test_a_signal_to_all_processes_reaches_the_script_once(rig: Rig) -> None:
 # ---- The next link
 
 
+@every_shell
 def test_the_next_link_is_queued_as_the_user_asked(rig: Rig) -> None:
     change(
         rig,
@@ -344,6 +352,7 @@ def test_the_last_link_ends_the_chain(rig: Rig) -> None:
     assert over_marker(rig.folder) == ("done", "all 4 links have run")
 
 
+@every_shell
 def test_the_done_file_ends_the_chain_and_takes_the_successors_along(rig: Rig) -> None:
     rig.script('echo enough >"$MIRAGE_DONE_FILE"; exit 3')
     rig.queue(12, 2, 11)
@@ -374,6 +383,7 @@ def test_a_link_of_a_chain_that_is_over_does_nothing(rig: Rig, marker: str) -> N
     assert rig.log("scancel") == ["--state=PENDING 13"]
 
 
+@every_shell
 def test_stop_ends_the_chain_at_the_first_failure(rig: Rig) -> None:
     rig.script("exit 3")
     rig.queue(12, 2, 11)
@@ -392,6 +402,7 @@ def test_continue_ignores_failures(rig: Rig) -> None:
     assert queued_jobs(rig.folder) == {2: 91}
 
 
+@every_shell
 def test_retry_counts_failures_in_a_row(rig: Rig) -> None:
     change(rig, segments=9, up_front=True, failure=Failure("retry", 1, min_runtime_s=0))
     rig.script("case $MIRAGE_SEGMENT in 1 | 3 | 4) exit 3 ;; esac")
@@ -424,6 +435,7 @@ def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: 
     assert over_marker(rig.folder) == ("failed", "crash loop: 2 links in a row ran for less than 60 s each")
 
 
+@every_shell
 def test_what_slurm_ends_goes_on_whatever_its_exit_code(rig: Rig) -> None:
     """Time limit, preemption, scancel: every process of the job gets SIGTERM."""
     link = start_reporter(rig)
@@ -475,6 +487,7 @@ def start_first(rig: Rig) -> subprocess.Popen[str]:
     return link
 
 
+@every_shell
 def test_the_successor_asks_waits_and_only_then_starts(rig: Rig) -> None:
     rig.script(TRAINING)
     first = start_first(rig)
@@ -543,6 +556,7 @@ def test_a_predecessor_that_is_over_requeued_or_forgotten_is_not_waited_for(rig:
     assert rig.log("scancel") == []
 
 
+@every_shell
 def test_a_requeued_predecessor_finds_itself_superseded(rig: Rig) -> None:
     change(rig, up_front=True)
     rig.script('echo "$MIRAGE_SEGMENT" >>trace')
@@ -567,6 +581,7 @@ def test_of_two_jobs_for_one_link_the_second_leaves(rig: Rig) -> None:
     assert (code, err) == (0, "mirage: link 1 (job 11) has taken over; nothing to do\n")
 
 
+@every_shell
 def test_of_many_jobs_that_start_together_one_writes(rig: Rig) -> None:
     change(rig, up_front=True)
     rig.script('echo "$SLURM_JOB_ID" >>trace; sleep 2')
@@ -589,6 +604,7 @@ def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
     assert trace(rig) == ["1 starts"]
 
 
+@every_shell
 def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig) -> None:
     change(rig, handover=Handover("none"))
     rig.script(TRAINING)
@@ -604,6 +620,7 @@ def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig)
     assert over_marker(rig.folder) is None
 
 
+@every_shell
 def test_a_service_starts_at_once_and_ends_the_old_one_when_it_is_healthy(rig: Rig) -> None:
     change(rig, mode=Mode.SERVICE, handover=Handover(health_command="[ -e healthy ]", health_count=1))
     rig.script(TRAINING)

@@ -1,0 +1,286 @@
+"""The whole service on the simulated cluster: the same code as on a real one, with its faults at a switch."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from mirage.chain.tag import ChainTag, format_tag, parse_tag
+from mirage.daemon import act
+from mirage.daemon.app import Daemon
+from mirage.domain import Action, ChainState, Decision, JobState, Mode, Outcome, Penalties
+from mirage.errors import ClusterUnavailable, Refused, StoreError
+from mirage.ports import Policy
+from mirage.provision.heuristics import Reactive, Timer
+from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
+from mirage.store.repository import SqlStore
+from slurm_sim.reference import JobSpec, Partition, Simulator
+
+HOUR = 3600
+START = 1_700_000_000
+
+
+@dataclass
+class World:
+    """Two nodes, a chain of Alice's with its first link running, and a service."""
+
+    policy: Policy = field(default_factory=lambda: Timer(HOUR))
+    segments: int = 2
+    store: SqlStore = field(default_factory=lambda: SqlStore.open("sqlite://"))
+
+    def __post_init__(self) -> None:
+        nodes = ("n1", "n2")
+        self.sim = Simulator(nodes, [Partition("gpu", nodes)], start_s=START)
+        self.cluster = SimulatedCluster(self.sim, user="mirage", operator=True)
+        self.first = self.submit(1, None)
+        self.second = self.submit(2, self.first)
+        self.sim.step(60)
+        self.daemon = self.restart()
+
+    def submit(self, segment: int, predecessor: int | None) -> int:
+        tag = ChainTag("chain1", segment, self.segments, predecessor, Mode.TRAIN, Penalties())
+        dependency = f"afterany:{predecessor}" if predecessor else ""
+        return self.sim.submit(
+            JobSpec(1, 2 * HOUR, user="alice", partition="gpu", comment=format_tag(tag), dependency=dependency)
+        )
+
+    def restart(self, **more: object) -> Daemon:
+        clock = SimulatedClock(self.sim)
+        self.daemon = Daemon(self.cluster, self.store, clock, self.policy, poll_s=600, **more)  # type: ignore[arg-type]
+        return self.daemon
+
+    def cycles(self, count: int = 1, step_s: int = 600) -> None:
+        for _ in range(count):
+            self.daemon.run_cycle()
+            self.sim.step(step_s)
+
+    def outcomes(self) -> list[Outcome | None]:
+        return [intent.outcome for intent in reversed(self.store.intents(self.second))]
+
+    @property
+    def chain(self):
+        return self.store.chain("alice", "chain1")
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_the_successor_is_let_in_once_an_hour_before_the_end(world):
+    world.cycles(6)
+    assert world.outcomes() == []
+    world.cycles(2)
+    assert world.outcomes() == [Outcome.RELEASED]
+    link = world.store.link_of_job(world.second)
+    started = world.sim.job(world.second).start_s
+    assert abs(link.released_s - (START + HOUR)) < 700
+    assert started < world.sim.job(world.first).start_s + 2 * HOUR
+    world.cycles(40)
+    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.chain.state is ChainState.DONE
+
+
+def test_every_decision_is_written_down_with_its_grounds(world):
+    world.cycles(3)
+    decisions = world.store.decisions(world.second)
+    assert [decision.action for decision in decisions] == [Action.WAIT] * 3
+    assert len({decision.inputs_hash for decision in decisions}) == 3
+
+
+def test_with_the_reactive_policy_slurm_carries_the_chain(world):
+    world.policy = Reactive()
+    world.restart()
+    world.cycles(40)
+    assert world.outcomes() == []
+    assert world.store.link_of_job(world.second).released_s is None
+    assert world.chain.state is ChainState.DONE
+
+
+def test_an_empty_queue_is_not_believed(world):
+    world.cycles(2)
+    world.cluster.empty_queue_answers = 3
+    world.cycles(3, step_s=10)
+    assert world.chain.state is ChainState.ACTIVE
+    assert {link.state for link in world.store.open_links()} == {JobState.RUNNING, JobState.PENDING}
+
+
+def test_while_slurm_is_down_nothing_happens_and_nothing_is_lost(world, caplog):
+    world.cycles(5)
+    world.cluster.down = True
+    with caplog.at_level(logging.WARNING):
+        assert world.daemon.run_cycle() is False
+    assert "cycle skipped" in caplog.text
+    world.sim.step(1200)
+    assert world.chain.state is ChainState.ACTIVE
+    world.cluster.down = False
+    world.cycles(1)
+    assert world.outcomes() == [Outcome.RELEASED]
+
+
+def test_without_accounting_it_says_so_and_goes_on(world, caplog):
+    world.cluster.has_accounting = False
+    with caplog.at_level(logging.WARNING):
+        world.cycles(8)
+    assert "accounting can't be read" in caplog.text
+    assert world.outcomes() == [Outcome.RELEASED]
+
+
+def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
+    world.policy = Reactive()
+    world.restart()
+    world.cycles(2)
+    world.cluster.has_accounting = False
+    world.sim.step(6 * HOUR)
+    world.cycles(3)
+    assert world.chain.state is ChainState.ACTIVE
+    world.sim.step(48 * HOUR)
+    world.cycles(1)
+    assert world.chain.state is ChainState.UNKNOWN
+
+
+def test_history_survives_a_restart_without_accounting(world, caplog):
+    world.cycles(4)
+    world.cluster.has_accounting = False
+    world.restart()
+    with caplog.at_level(logging.WARNING):
+        world.cycles(1)
+    assert "the store has 4 steps of history" in caplog.text
+
+
+def test_an_agent_without_rights_over_others_is_refused_once_an_hour(world, caplog):
+    world.cluster = world.cluster.as_user("bob")
+    world.restart()
+    with caplog.at_level(logging.WARNING):
+        world.cycles(10)
+    assert world.outcomes() == [Outcome.REFUSED]
+    assert "not tried again within the hour" in caplog.text
+
+
+def test_a_user_filter_leaves_others_alone(world):
+    world.restart(only_user="bob")
+    world.cycles(8)
+    assert world.chain is None
+    assert world.outcomes() == []
+
+
+# --- a crash at each point of a release -------------------------------------------------------------------------------
+
+
+class CrashError(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def crash_in(method, *, after: bool):
+    def crashing(*args, **kwargs):
+        if after:
+            method(*args, **kwargs)
+        raise CrashError
+
+    return crashing
+
+
+@pytest.mark.parametrize(
+    ("port", "method", "after", "expected"),
+    [
+        ("store", "open_intent", False, [Outcome.RELEASED]),
+        ("store", "open_intent", True, [Outcome.NOT_DONE, Outcome.RELEASED]),
+        ("cluster", "release", False, [Outcome.NOT_DONE, Outcome.RELEASED]),
+        ("cluster", "release", True, [Outcome.RELEASED]),
+        ("store", "close_intent", False, [Outcome.RELEASED]),
+        ("store", "close_intent", True, [Outcome.RELEASED]),
+    ],
+)
+def test_a_crash_at_any_point_of_a_release(world, monkeypatch, port, method, after, expected):
+    world.cycles(6)
+    target = getattr(world, port)
+    monkeypatch.setattr(target, method, crash_in(getattr(target, method), after=after))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == expected
+    assert world.store.open_intents() == []
+    assert world.store.link_of_job(world.second).released_s is not None
+    assert len(world.sim.running()) + len(world.sim.pending()) == 2
+
+
+def test_a_crash_before_the_act_that_is_noticed_after_the_end(world, monkeypatch):
+    """Then Slurm let the successor in, and it must not be counted as Mirage's release."""
+    world.cycles(6)
+    monkeypatch.setattr(world.cluster, "release", crash_in(world.cluster.release, after=False))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    world.sim.run_until(world.sim.job(world.first).limit_end_s + 120)
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == [Outcome.ALREADY]
+    assert world.store.link_of_job(world.second).released_s is None
+
+
+# --- act, step by step ------------------------------------------------------------------------------------------------
+
+
+def decide(world) -> tuple[Decision, ChainTag]:
+    tag = parse_tag(world.sim.job(world.second).spec.comment)
+    decision = Decision(
+        world.sim.now_s, "chain1", "alice", world.first, world.second, "timer", Action.RELEASE, "because", "0" * 64
+    )
+    return decision, tag
+
+
+def release(world, **more):
+    decision, tag = decide(world)
+    return act.release(replace(decision, **more), tag, world.cluster, world.store, SimulatedClock(world.sim))
+
+
+def test_what_changed_since_the_decision_is_respected(world):
+    world.cycles(1)
+    world.sim.drop_dependency(world.second)
+    outcome, detail = release(world)
+    assert outcome is Outcome.NOT_DONE
+    assert "its dependency is gone" in detail
+    assert world.outcomes() == []
+
+
+def test_an_answer_that_is_lost_leaves_the_intent_open(world, monkeypatch):
+    world.cycles(1)
+
+    def lost(job_id):
+        raise ClusterUnavailable("no answer")
+
+    monkeypatch.setattr(world.cluster, "release", lost)
+    assert release(world)[0] is Outcome.UNKNOWN
+    assert world.outcomes() == [None]
+    monkeypatch.undo()
+    world.daemon.run_cycle()
+    assert world.outcomes()[0] is Outcome.NOT_DONE
+
+
+def test_nothing_is_done_that_can_not_be_written_down_first(world, monkeypatch):
+    world.cycles(1)
+
+    def locked(*args):
+        raise StoreError("database is locked")
+
+    monkeypatch.setattr(world.store, "open_intent", locked)
+    with pytest.raises(StoreError):
+        release(world)
+    assert world.sim.job(world.second).dependency
+
+
+def test_a_refusal_is_kept_in_slurms_own_words(world, monkeypatch):
+    world.cycles(1)
+
+    def refuse(job_id):
+        raise Refused("Invalid user id")
+
+    monkeypatch.setattr(world.cluster, "release", refuse)
+    assert release(world) == (Outcome.REFUSED, "Invalid user id")
+    assert release(world, at_s=world.sim.now_s + 60)[1].startswith("not tried again")
+    monkeypatch.undo()
+    assert release(world, at_s=world.sim.now_s + act.REFUSAL_HOLDS_S)[0] is Outcome.RELEASED

@@ -1,0 +1,255 @@
+"""The commands as users run them, on fake Slurm commands: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mirage.daemon.socket import ask, serving
+from mirage.domain import Chain
+from mirage.errors import InputError
+from mirage.store.repository import SqlStore
+from tests.fakes.fake_slurm import FakeSlurm
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+NOW = int(time.time())
+
+
+@dataclass
+class Shell:
+    folder: Path
+    slurm: FakeSlurm
+
+    def run(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        env = {
+            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+            "FAKE_SLURM_DIR": str(self.folder),
+            "FAKE_SLURM_USER": ME,
+            "HOME": str(self.folder),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "MIRAGE_SOCKET": str(self.folder / "no.sock"),
+            "COLUMNS": "200",
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "mirage.cli.main", *words],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def sbatch(self, *words: str) -> int:
+        script = self.folder / "work.sh"
+        script.write_text("#!/bin/sh\nsleep 600\nexit 0\n")
+        env = {"FAKE_SLURM_DIR": str(self.folder), "FAKE_SLURM_USER": ME, "PATH": os.environ["PATH"]}
+        done = subprocess.run(
+            [self.folder / "bin" / "sbatch", "--parsable", *words, script], env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    def chain(self) -> tuple[int, int]:
+        """The jobs of a chain whose first link runs."""
+        tag = "mirage/1 chain=abcdef12 seg={}/3{} mode=train ei=1 eo=1"
+        first = self.sbatch("--nodes=1", "--time=60", f"--comment={tag.format(1, '')}")
+        second = self.sbatch(
+            "--nodes=1", "--time=60", f"--dependency=afterany:{first}", f"--comment={tag.format(2, f' pred={first}')}"
+        )
+        self.slurm.advance(2)
+        return first, second
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, NOW))
+
+
+def test_help_names_every_verb(shell):
+    text = shell.run("--help").stdout
+    for verb in ("status", "explain", "history", "cancel", "done", "daemon", "agent", "demo"):
+        assert verb in text
+        assert shell.run(verb, "--help").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nonsense"], "invalid choice"),
+        (["explain", "x"], "invalid int value"),
+        (["agent", "--poll", "0"], "expected a number of seconds above 0"),
+        (["agent", "--policy", "oracle"], "invalid choice"),
+        (["status", "abcdef99"], "not known"),
+        (["cancel", "abcdef99"], "not one of yours"),
+        (["cancel", "../x"], "no chain id"),
+        (["done"], "which chain?"),
+        (["explain", "99"], "no link of a chain of yours"),
+    ],
+)
+def test_wrong_usage_is_one_clear_sentence_and_exit_2(shell, words, said):
+    done = shell.run(*words)
+    assert done.returncode == 2, done
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_broken_configuration_is_refused_with_its_line(shell):
+    config = shell.folder / "mirage.toml"
+    config.write_text('[policy]\nname = "quantile"\n[policy.quantile]\nlast = "many"\n')
+    done = shell.run("daemon", "--config", str(config), "--once")
+    assert done.returncode == 2
+    assert f"{config}:4: policy.quantile.last: expected a whole number" in done.stderr
+    assert not (shell.folder / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "how", "said"),
+    [
+        ("squeue", "garbage", "squeue"),
+        ("squeue", "fail", "something is wrong"),
+        ("squeue", "down", "Unable to contact slurm controller"),
+        ("squeue", "hang", "squeue"),
+        ("sinfo", "garbage", "sinfo"),
+        ("sinfo", "empty", "sinfo"),
+        ("sinfo", "hang", "sinfo"),
+    ],
+)
+def test_a_slurm_that_answers_nonsense_stops_the_cycle_not_the_chain(shell, command, how, said):
+    config = shell.folder / "mirage.toml"
+    config.write_text("[cluster]\ntimeout_s = 2\n")
+    shell.chain()
+    words = ("agent", "--config", str(config), "--policy", "timer", "--once")
+    shell.slurm.misbehave(command, how)
+    done = shell.run(*words)
+    assert done.returncode == 1, done
+    assert "cycle skipped" in done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert ["scontrol"] not in [call[:1] for call in shell.slurm.calls() if "update" in call]
+    shell.slurm.behave()
+    again = shell.run(*words)
+    assert again.returncode == 0, again.stderr
+    assert "release: released" in again.stderr
+
+
+def test_an_empty_squeue_loses_nothing(shell):
+    shell.chain()
+    assert shell.run("agent", "--once", "--policy", "reactive").returncode == 0
+    shell.slurm.misbehave("squeue", "empty")
+    assert shell.run("agent", "--once", "--policy", "reactive").returncode == 0
+    shell.slurm.behave()
+    (report,) = json.loads(shell.run("status", "--json").stdout)["chains"]
+    assert (report["state"], len(report["links"])) == ("active", 2)
+
+
+def test_a_cycle_asks_squeue_and_sinfo_once_whatever_the_number_of_chains(shell):
+    shell.chain()
+    shell.run("agent", "--once", "--policy", "reactive")
+    before = len(shell.slurm.calls())
+    for _ in range(5):
+        shell.sbatch("--nodes=1")
+    shell.run("agent", "--once", "--policy", "reactive")
+    asked = [call[0] for call in shell.slurm.calls()[before:]]
+    assert asked.count("squeue") == asked.count("sinfo") == 1
+
+
+def test_status_without_any_service_shows_what_slurm_knows(shell):
+    first, second = shell.chain()
+    text = shell.run("status").stdout
+    assert "chain abcdef12 active" in text
+    assert f"waits for job {first}" in text
+    assert f"If Mirage stops, Slurm starts it after job {first} ends" in text
+    assert "No Mirage daemon or agent is watching" in text
+    assert shell.run("explain", str(second)).stdout.startswith(f"Job {second} (link 2)")
+
+
+def test_the_agents_reasons_are_shown(shell):
+    first, second = shell.chain()
+    shell.run("agent", "--once", "--policy", "avg")
+    text = shell.run("explain", str(second)).stdout
+    assert "is held back for now" in text
+    assert f"Slurm starts it after job {first} ends" in text
+    assert "abcdef12" in shell.run("history").stdout
+
+
+def test_status_while_slurm_is_down_says_that_it_may_be_old(shell):
+    shell.chain()
+    shell.run("agent", "--once", "--policy", "reactive")
+    shell.slurm.misbehave("squeue", "down")
+    done = shell.run("status")
+    assert done.returncode == 0
+    assert "abcdef12" in done.stdout
+    assert "Slurm can't be asked now" in done.stdout
+
+
+def test_cancel_ends_successor_and_running_link(shell):
+    first, second = shell.chain()
+    done = shell.run("cancel", "abcdef12")
+    assert done.returncode == 0
+    assert f"ended jobs {second}, {first}" in done.stdout
+    order = [call[-1] for call in shell.slurm.calls() if call[0] == "scancel"]
+    assert order == [str(second), str(first)]
+
+
+def test_done_cancels_the_successor_only(shell):
+    first, second = shell.chain()
+    assert f"cancelled successor {second}" in shell.run("done", "abcdef12").stdout
+    assert [call[-1] for call in shell.slurm.calls() if call[0] == "scancel"] == [str(second)]
+    assert first
+
+
+def test_a_second_agent_on_the_same_store_is_refused(shell):
+    from mirage.store.lock import exclusive
+
+    with exclusive(shell.folder / "state" / "mirage" / "mirage.lock"):
+        done = shell.run("agent", "--once")
+    assert done.returncode == 1
+    assert f"pid {os.getpid()}" in done.stderr
+
+
+# --- the socket -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store():
+    store = SqlStore.open("sqlite://")
+    for user in (ME, "somebody"):
+        store.save_chain(Chain(f"chain{len(user)}x", user, 2))
+    return store
+
+
+def test_the_kernel_says_who_asks(tmp_path, store, monkeypatch):
+    path = tmp_path / "m.sock"
+    with serving(path, store):
+        mine = ask(path, {"ask": "chains", "chain": None})["chains"]
+        assert len(mine) == 2, "the daemon's own user may see all"
+        monkeypatch.setattr("mirage.daemon.socket.os.getuid", lambda: 4_000_000)
+        monkeypatch.setattr("mirage.daemon.socket.OPEN_TO", frozenset())
+        assert [chain["user"] for chain in ask(path, {"ask": "chains", "chain": None})["chains"]] == [ME]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("question", [{}, {"ask": "chains"}, {"ask": "explain", "job": "1"}, {"ask": "drop tables"}])
+def test_other_questions_are_refused(tmp_path, store, question):
+    with serving(tmp_path / "m.sock", store), pytest.raises(InputError, match="expected"):
+        ask(tmp_path / "m.sock", question)
+
+
+def test_noise_on_the_socket_does_no_harm(tmp_path, store):
+    import socket
+
+    path = tmp_path / "m.sock"
+    with serving(path, store):
+        for noise in (b"\n", b"\xff\x00\n", b"[" * 4000 + b"\n", b"x" * 5000 + b"\n", b'"a"\n'):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(path))
+                connection.sendall(noise)
+                assert b"error" in connection.recv(4096)
+        assert ask(path, {"ask": "chains", "chain": None})["chains"]
