@@ -1,8 +1,9 @@
-"""One cycle of the daemon with a long queue and many chains: time, peak memory, commands run.
+"""One cycle of the daemon with a long queue and many chains: CPU time, peak memory, commands run.
 
     .venv/bin/python -m benchmarks.tick_cost [--queued 10000] [--chains 500] [--cycles 7]
 
-The Cluster port is answered from memory: encoding, deciding and the store are measured, Slurm and parsing are not.
+Slurm's commands are replaced by answers of that size, as text: so parsing, encoding, deciding and the store are
+measured, and Slurm is not. Seed 1.
 """
 
 from __future__ import annotations
@@ -12,76 +13,95 @@ import random
 import resource
 import tempfile
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from mirage.chain.durations import format_time_limit
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import PolicyConfig
 from mirage.daemon.app import Daemon
-from mirage.domain import Job, JobState, Mode, Node, NodeEvent, Penalties, Settings, Snapshot
+from mirage.domain import Job, JobState, Mode, Penalties
 from mirage.provision.registry import make_policy
+from mirage.slurm.argv import SQUEUE_FIELDS
+from mirage.slurm.commands import CommandCluster
+from mirage.slurm.runner import Result, Runner
 from mirage.store.repository import SqlStore
 
 HOUR = 3600
 NODES = 1000
+MARK = "\0"
+"""Stands for the nonce until the call that brings it."""
 
 
-class Queue:
-    """A Cluster with a given queue. Counts what it is asked."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.now = snapshot
-        self.asked = {"snapshot": 0, "jobs": 0, "accounting": 0}
-
-    def snapshot(self) -> Snapshot:
-        self.asked["snapshot"] += 1
-        return self.now
-
-    def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
-        self.asked["jobs"] += 1
-        return {job: self.now.by_id[job] for job in job_ids if job in self.now.by_id}
-
-    def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
-        self.asked["accounting"] += 1
-        return [job for job in self.now.jobs if job.start_s is not None]
-
-    def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
-        return []
-
-    def settings(self) -> Settings:
-        return Settings("benchmark")
-
-
-def queue(queued: int, chains: int, now_s: int) -> Snapshot:
+def queue(queued: int, chains: int, now_s: int) -> list[Job]:
+    """Other users' pending jobs, and of each chain a running and a waiting link."""
     rng = random.Random(1)
     jobs = []
     for job_id in range(1, queued + 1):
-        age = rng.randrange(48 * HOUR)
-        jobs.append(
-            Job(job_id, f"user{job_id % 200}", "gpu", JobState.PENDING, rng.choice([1, 1, 1, 2, 4, 8]), now_s - age,
-                rng.choice([2, 8, 24, 48]) * HOUR, "Priority", now_s - age)
-        )  # fmt: skip
+        age_s, limit_s = rng.randrange(48 * HOUR), rng.choice([2, 8, 24, 48]) * HOUR
+        nodes = rng.choice([1, 1, 1, 2, 4, 8])
+        user = f"user{job_id % 200}"
+        submit_s = now_s - age_s
+        jobs.append(Job(job_id, user, "gpu", JobState.PENDING, nodes, submit_s, limit_s, "Priority", submit_s))
     for number in range(chains):
-        first = queued + 2 * number + 1
-        start = now_s - rng.randrange(40 * HOUR)
+        first, user, start_s = queued + 2 * number + 1, f"user{number}", now_s - rng.randrange(40 * HOUR)
         tag = ChainTag(f"chain{number:05d}", 1, 9, None, Mode.TRAIN, Penalties())
-        jobs.append(
-            Job(first, f"user{number}", "gpu", JobState.RUNNING, 1, start - HOUR, 48 * HOUR, "None", start - HOUR,
-                start, comment=format_tag(tag))
-        )  # fmt: skip
+        running = Job(first, user, "gpu", JobState.RUNNING, 1, start_s - HOUR, 48 * HOUR, "None", start_s - HOUR)
+        jobs.append(replace(running, start_s=start_s, comment=format_tag(tag)))
         tag = ChainTag(f"chain{number:05d}", 2, 9, first, Mode.TRAIN, Penalties())
-        jobs.append(
-            Job(first + 1, f"user{number}", "gpu", JobState.PENDING, 1, start, 48 * HOUR, "Dependency",
-                dependency=f"afterany:{first}(unfulfilled)", comment=format_tag(tag))
-        )  # fmt: skip
-    nodes = tuple(Node(f"n{number}", ("gpu",), True, number > chains) for number in range(NODES))
-    return Snapshot(now_s, tuple(jobs), nodes)
+        waiting = Job(first + 1, user, "gpu", JobState.PENDING, 1, start_s, 48 * HOUR, "Dependency")
+        jobs.append(replace(waiting, dependency=f"afterany:{first}(unfulfilled)", comment=format_tag(tag)))
+    return jobs
+
+
+class Slurm:
+    """Answers squeue and sinfo from memory, and counts."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.sinfo = "".join(f"n{number}|gpu|allocated\n" for number in range(NODES))
+        self.squeue = ""
+
+    def show(self, jobs: Sequence[Job]) -> None:
+        self.squeue = "".join(_row(job) for job in jobs)
+
+    def execute(self, argv: Sequence[str], _env: Mapping[str, str], _timeout_s: float, _limit: int) -> Result:
+        self.asked[argv[0]] += 1
+        if argv[0] == "squeue" and "-j" not in argv and "all" not in argv:
+            nonce = argv[-1].split(",")[0].removeprefix("JobID:")
+            return Result(self.squeue.replace(MARK, nonce), "", 0)
+        return Result(self.sinfo if argv[0] == "sinfo" else "", "", 0)
+
+
+def _row(job: Job) -> str:
+    text = {
+        "JobID": job.job_id,
+        "ArrayTaskID": "N/A",
+        "UserName": job.user,
+        "Partition": job.partition,
+        "State": job.state.value,
+        "NumNodes": job.nodes,
+        "SubmitTime": job.submit_s,
+        "TimeLimit": format_time_limit(job.time_limit_s),
+        "EligibleTime": job.eligible_s or "N/A",
+        "StartTime": job.start_s or "N/A",
+        "EndTime": "N/A",
+        "PriorityLong": 1000,
+        "exit_code": 0,
+        "tres-alloc": f"cpu=64,mem=256G,node={job.nodes},billing=64,gres/gpu=4",
+        "NodeList": "n17" if job.start_s else "",
+        "Dependency": job.dependency or "(null)",
+        "Reason": job.reason,
+        "Comment": job.comment or "(null)",
+    }
+    return "".join(f"{text[name]}{MARK}" for name in SQUEUE_FIELDS) + "\n"
 
 
 class StepClock:
-    def __init__(self, now_s: int) -> None:
-        self.time_s = now_s
+    time_s = 1_800_000_000
 
     def now_s(self) -> int:
         return self.time_s
@@ -92,26 +112,27 @@ def main() -> None:
     parser.add_argument("--queued", type=int, default=10_000)
     parser.add_argument("--chains", type=int, default=500)
     parser.add_argument("--cycles", type=int, default=7)
+    parser.add_argument("--policy", default="quantile")
     args = parser.parse_args()
-    clock = StepClock(1_800_000_000)
-    cluster = Queue(queue(args.queued, args.chains, clock.time_s))
+    clock, slurm = StepClock(), Slurm()
+    cluster = CommandCluster(Runner(execute=slurm.execute), now_s=clock.now_s)
     with tempfile.TemporaryDirectory() as folder:
         store = SqlStore.open(f"sqlite:///{Path(folder) / 'mirage.db'}")
-        daemon = Daemon(cluster, store, clock, make_policy(PolicyConfig()), poll_s=600)  # type: ignore[arg-type]
+        daemon = Daemon(cluster, store, clock, make_policy(PolicyConfig(args.policy)), poll_s=600)
         times = []
         for _ in range(args.cycles):
+            slurm.show(queue(args.queued, args.chains, clock.time_s))
             begin = time.process_time()
             assert daemon.run_cycle()
             times.append(time.process_time() - begin)
             clock.time_s += 600
-            cluster.now = queue(args.queued, args.chains, clock.time_s)
         decided = len(store.decisions(args.queued + 2))
         size_mib = sum(file.stat().st_size for file in Path(folder).iterdir()) / 2**20
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{args.queued} queued jobs, {args.chains} chains: first cycle {times[0]:.2f} CPU s, then median "
-        f"{median(times[1:]):.2f} CPU s; peak memory {peak_mib:.0f} MiB; database {size_mib:.1f} MiB after "
-        f"{args.cycles} cycles; {decided} decisions on the first chain; asked of Slurm: {cluster.asked}"
+        f"{args.queued} queued jobs, {args.chains} chains, policy {args.policy}: first cycle {times[0]:.2f} CPU s, "
+        f"then median {median(times[1:]):.2f} CPU s; peak memory {peak_mib:.0f} MiB; database {size_mib:.1f} MiB after "
+        f"{args.cycles} cycles; {decided} decisions on each chain; commands run: {dict(slurm.asked)}"
     )
 
 

@@ -447,7 +447,7 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
     elif [ "$m_ending" = exit ] && m_verdict "$m_seg" && [ -n "$m_reason" ]; then
         m_say "$m_reason: the chain ends here"
         m_mark failed "$m_reason"
-    elif [ "$m_seg" -eq "$m_segments" ]; then
+    elif [ "$m_ending" = exit ] && [ "$m_seg" -eq "$m_segments" ]; then
         m_mark "done" "all $m_segments links have run"
     elif m_queues_next && ! m_queue_once "$@"; then
         m_say "link $m_next could not be queued, so the chain ends here: $(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)"

@@ -11,7 +11,7 @@ from rich.live import Live
 from mirage.cli.table import console
 from mirage.config import PolicyConfig
 from mirage.demo.run import Progress, Result, Scenario, run_chain
-from mirage.demo.show import results_table, save_picture, screen
+from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.provision.registry import POLICIES, make_policy
 
 
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if not show:
         console.print(screen(scenario, rows))
     console.print(results_table(results))
+    console.print(verdict(results))
     picture = args.out / "demo.png"
     save_picture(scenario, results, picture)
     console.print(f"Picture: {picture}")

@@ -24,14 +24,14 @@ class Scenario:
     """The cluster, who else uses it, and the chain."""
 
     seed: int = 1
-    cluster_nodes: int = 16
-    load: float = 1.0
+    cluster_nodes: int = 20
+    load: float = 0.95
     segments: int = 5
     link_nodes: int = 2
-    limit_s: int = 12 * HOUR_S
+    limit_s: int = 24 * HOUR_S
     warm_up_s: int = 3 * DAY_S
     """The chain is submitted after this long, into a cluster that is busy already."""
-    longest_s: int = 14 * DAY_S
+    longest_s: int = 20 * DAY_S
     """A bound, should the queue never let the chain through."""
 
     @property

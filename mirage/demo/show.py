@@ -18,7 +18,7 @@ from mirage.domain import Link
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CELL_S = 3 * HOUR_S
+CELL_S = 4 * HOUR_S
 """Time that one character of the timeline stands for."""
 COLOURS = {"one": "green", "both": "yellow", "none": "red"}
 
@@ -54,7 +54,8 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
     lines = []
     for row in rows:
         line = Text(f"{row.policy:>10}  ", style="bold")
-        line.append_text(timeline(row.links, scenario.warm_up_s, row.now_s))
+        until_s = max((link.end_s or 0 for link in row.links), default=0) if row.done else row.now_s
+        line.append_text(timeline(row.links, scenario.warm_up_s, until_s))
         lines.append(line)
     last = rows[-1]
     status = f"{clock(last.now_s)}   {last.queued} jobs wait for nodes" if not last.done else ""
@@ -68,10 +69,10 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
 def results_table(results: Sequence[Result]) -> Table:
     """Interruption, overlap and waste of each handover, policies side by side."""
     table = Table(title="What each handover cost", title_justify="left")
-    table.add_column("link", justify="right")
+    table.add_column("to link", justify="right")
     for result in results:
-        for name in ("interruption", "overlap", "node-hours wasted"):
-            table.add_column(f"{result.policy}\n{name}", justify="right")
+        for name in ("interrupted", "overlap", "wasted"):
+            table.add_column(f"{result.policy}\n{name}", justify="right", no_wrap=True)
     for row in zip(*(result.handoffs for result in results), strict=False):
         cells = [str(row[0].link.segment)]
         for handoff in row:
@@ -81,11 +82,23 @@ def results_table(results: Sequence[Result]) -> Table:
     totals = [result.totals() for result in results]
     cells = [cell for t in totals for cell in _cells(t["interruption_s"], t["overlap_s"], t["node_hours_wasted"])]
     table.add_row("all", *cells, style="bold")
+    table.caption = "wasted: node-hours held by two links at once"
+    table.caption_justify = "left"
     return table
 
 
 def _cells(interruption_s: float, overlap_s: float, node_hours: float) -> list[str]:
-    return [format_duration(interruption_s), format_duration(overlap_s), f"{node_hours:.1f}"]
+    return [f"{interruption_s / HOUR_S:.1f} h", f"{overlap_s / HOUR_S:.1f} h", f"{node_hours:.1f}"]
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """What it came to, in a sentence."""
+    before, after = (result.totals()["interruption_s"] / HOUR_S for result in results)
+    wasted = results[-1].totals()["node_hours_wasted"]
+    return (
+        f"{results[-1].policy} was interrupted for {after:.1f} h where {results[0].policy} was for {before:.1f} h, and "
+        f"held {wasted:.1f} node-hours twice for it."
+    )
 
 
 def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> None:

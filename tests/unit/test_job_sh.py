@@ -352,6 +352,14 @@ def test_the_last_link_ends_the_chain(rig: Rig) -> None:
     assert over_marker(rig.folder) == ("done", "all 4 links have run")
 
 
+def test_a_last_link_that_slurm_ends_may_be_requeued_so_it_is_not_the_end(rig: Rig) -> None:
+    link = start_reporter(rig, 4, 14, 13)
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    assert over_marker(rig.folder) is None
+    assert rig.log("sbatch") == []
+
+
 @every_shell
 def test_the_done_file_ends_the_chain_and_takes_the_successors_along(rig: Rig) -> None:
     rig.script('echo enough >"$MIRAGE_DONE_FILE"; exit 3')
