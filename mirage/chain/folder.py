@@ -59,8 +59,15 @@ def chain_folder(chain_id: str, environ: Mapping[str, str] = os.environ) -> Path
 
 
 def make_chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Makes the folder of all chains, for its owner alone. InputError: somebody else could get at it."""
+    """Makes the folder of all chains, for its owner alone. InputError: it can't be made, or others could get at it."""
     folder = chains_folder(environ)
+    try:
+        return _make_private(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: {error.strerror}: set MIRAGE_HOME to a folder that you can write to") from error
+
+
+def _make_private(folder: Path) -> Path:
     for path in (folder.parent, folder):
         if not path.exists() and not path.is_symlink():
             path.mkdir(mode=0o700, parents=True)

@@ -50,13 +50,13 @@ m_slurm() ( # COMMAND...: without the user's defaults for squeue and scancel
 )
 
 m_list() { # this chain's links in the queue, "job state segment"; fails if Slurm gave no sound answer
-    m_queue=$(m_slurm squeue -h -u "$(id -u)" -o '%A %T %k' 2>/dev/null) || return 1
+    m_queue=$(m_slurm squeue -h -a -u "$(id -u)" -o '%A %T %k' 2>/dev/null) || return 1
     case $m_queue in *"$m_job "*) ;; *) return 1 ;; esac # this job is in every sound answer
     printf '%s\n' "$m_queue" | sed -n "s|^\([0-9]*\) \([A-Z_]*\) mirage/1 chain=$m_chain seg=\([0-9]*\)/.*|\1 \2 \3|p"
 }
 
 m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as running
-    m_answer=$(m_slurm squeue -h -t all -j "$1" -o %T 2>&1)
+    m_answer=$(m_slurm squeue -h -a -t all -j "$1" -o %T 2>&1)
     case $m_answer in *'Invalid job id'*) return 0 ;; esac
     case $(printf '%s\n' "$m_answer" | tail -n 1) in
         BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED) ;;
@@ -247,7 +247,7 @@ job=$m_job"
     [ "$m_last" -eq "$m_mine" ]
 }
 
-m_has_steps() { m_slurm squeue -h -s -j "$1" -o %i 2>/dev/null | grep -q "^$1\.[0-9]"; }
+m_has_steps() { m_slurm squeue -h -a -s -j "$1" -o %i 2>/dev/null | grep -q "^$1\.[0-9]"; }
 
 m_ask() { # JOB SEGMENT: to checkpoint and end
     [ "$m_handover_signal" != none ] || return 0
@@ -416,7 +416,7 @@ m_stop_helpers() {
 
 m_was_warned() { # it died of the user's own --signal, near its time limit
     [ "$m_limit_signal" -gt 0 ] && [ "$m_code" -eq $((128 + m_limit_signal)) ] || return 1
-    m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -j "$m_job" -o %e 2>/dev/null)
+    m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -a -j "$m_job" -o %e 2>/dev/null)
     case $m_limit in '' | *[!0-9]*) return 1 ;; esac
     # sbatch(1): "the signal may be sent up to 60 seconds earlier than specified"
     [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]

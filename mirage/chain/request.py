@@ -134,7 +134,7 @@ def settle(
         options=(*(option for option in request.options if option.name != "comment"), *name),
         arguments=request.arguments,
         mode=_mode(request.own),
-        penalties=Penalties(_penalty(request.own, "interruption"), _penalty(request.own, "overlap")),
+        penalties=_penalties(request.own),
         comment=_last(said, "comment") or "",
         failure=_failure(request.own),
         handover=_handover(request.own, limit_signal),
@@ -265,10 +265,17 @@ def _done_file(own: Mapping[str, str], cwd: str) -> Path | None:
     return path
 
 
+def _penalties(own: Mapping[str, str]) -> Penalties:
+    penalties = Penalties(_penalty(own, "interruption"), _penalty(own, "overlap"))
+    if penalties.interruption + penalties.overlap <= 0:
+        raise InputError("--penalty-interruption and --penalty-overlap can't both be 0: nothing would matter then")
+    return penalties
+
+
 def _penalty(own: Mapping[str, str], kind: str) -> float:
     text = own.get(f"penalty-{kind}", "1")
     try:
-        value = float(text)
+        value = round(float(text), 6)  # as many decimals as the tag keeps
     except ValueError:
         value = math.nan
     if not 0 <= value <= MAX_PENALTY:

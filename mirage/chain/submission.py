@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mirage.chain.folder import (
@@ -83,13 +83,22 @@ def _undone_on_error(folder: Path, jobs: Sequence[int]) -> Iterator[None]:
     """Whatever goes wrong, Ctrl-C included, neither jobs nor a folder stay behind."""
     try:
         yield
+    except OSError as error:
+        _undo(folder, jobs)
+        raise SubmissionFailed(f"{error.filename}: {error.strerror}; no chain was started") from error
     except BaseException:
-        mark_over(folder, CANCELLED, "it was not submitted completely")
-        if not jobs or _scancel(jobs):
-            import shutil  # it takes longer than all of mirage-submit's other work
-
-            shutil.rmtree(folder, ignore_errors=True)
+        _undo(folder, jobs)
         raise
+
+
+def _undo(folder: Path, jobs: Sequence[int]) -> None:
+    if jobs:
+        with suppress(OSError):  # the mark only spares a link that starts meanwhile its work
+            mark_over(folder, CANCELLED, "it was not submitted completely")
+    if not jobs or _scancel(jobs):
+        import shutil  # it takes longer than all of mirage-submit's other work
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fill_folder(settings: ChainSettings, script: UserScript, source: Path) -> None:

@@ -79,4 +79,5 @@ def _is_sound(tag: ChainTag) -> bool:
         and (tag.predecessor_id is None) == (tag.segment == 1)
         and (tag.predecessor_id or 0) <= MAX_JOB_ID
         and max(tag.penalties.interruption, tag.penalties.overlap) <= MAX_PENALTY
+        and tag.penalties.interruption + tag.penalties.overlap > 0
     )

@@ -67,9 +67,6 @@ def find_explanation(job_id: int) -> Json:
         return ask(_socket(), {"ask": "explain", "job": job_id})
     except (OSError, InputError):
         pass  # no daemon here, or it has not seen the job: one's own agent may have
-    agent = _agent_store()
-    if agent and agent.link_of_job(job_id):
-        return explain(agent, None, job_id)
     return explain(_own_view(None)[0], None, job_id)
 
 
@@ -115,5 +112,15 @@ def _copy(source: SqlStore, target: SqlStore) -> None:
             target.save_chain(chain)
             for link in source.links(chain.user, chain.chain_id):
                 target.save_link(link)
-                if decision := next(iter(source.decisions(link.job_id, limit=1)), None):
-                    target.add_decision(decision)
+                _copy_decisions(source, target, link.job_id)
+
+
+def _copy_decisions(source: SqlStore, target: SqlStore, job_id: int) -> None:
+    intents = {intent.decision: intent for intent in source.intents(job_id)}
+    for decision in reversed(source.decisions(job_id, limit=10)):
+        if intent := intents.get(decision):
+            copy = target.open_intent(decision, intent.created_s)
+            if intent.outcome:
+                target.close_intent(copy, intent.outcome, intent.detail, intent.finished_s or 0)
+        else:
+            target.add_decision(decision)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
-from mirage.ports import Clock, Observation, Policy, Store
+from mirage.ports import Advice, Clock, Observation, Policy, Store
 
 if TYPE_CHECKING:
     from mirage.state.history import History
     from mirage.state.likeness import Waits
+
+
+log = logging.getLogger(__name__)
 
 
 class View(Protocol):
@@ -173,7 +177,7 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
 
 
 def _decide(observation: Observation, tag: ChainTag, policy: Policy, digest: str) -> TickAction:
-    advice = policy.decide(observation)
+    advice = _advice(policy, observation)
     decision = Decision(
         observation.now_s,
         tag.chain_id,
@@ -192,6 +196,14 @@ def _decide(observation: Observation, tag: ChainTag, policy: Policy, digest: str
         advice.expected_overlap_s,
     )
     return Release(decision) if advice.action is Action.RELEASE else Wait(decision)
+
+
+def _advice(policy: Policy, observation: Observation) -> Advice:
+    try:
+        return policy.decide(observation)
+    except Exception as error:  # a policy that fails on one user's pair must not stop the service for the others
+        log.exception("policy %s failed on job %d", policy.name, observation.successor.job_id)
+        return Advice(Action.WAIT, f"the policy failed: {error!r}")
 
 
 def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:

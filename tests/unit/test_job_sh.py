@@ -272,14 +272,14 @@ def test_the_next_link_is_queued_as_the_user_asked(rig: Rig) -> None:
 
 
 def test_the_next_link_is_queued_once_however_often_this_one_is_requeued(rig: Rig) -> None:
-    rig.script("sleep 1")
+    rig.script(":")
     rig.run(1, 11)
     rig.run(1, 11, SLURM_RESTART_COUNT="1")
     assert len(rig.log("sbatch")) == 1
 
 
 def test_a_successor_that_slurm_has_but_no_record_names_is_adopted(rig: Rig) -> None:
-    rig.script("sleep 1")
+    rig.script(":")
     (rig.fake / "queue").write_text(f"55 PENDING {TAG.format(2, 11)} -- mine\n")
     rig.run(1, 11)
     assert rig.log("sbatch") == []
@@ -311,7 +311,7 @@ def test_a_refused_submission_is_tried_again(rig: Rig) -> None:
 
 
 def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
-    rig.script("sleep 1")
+    rig.script(":")
     (rig.fake / "refuse").write_text("sbatch: error: no\n")
     code, _out, err = rig.run(1, 11)
     assert code == 0
@@ -334,10 +334,10 @@ def test_nothing_is_submitted_while_squeue_gives_no_sound_answer(rig: Rig) -> No
 
 
 def test_neither_the_last_link_nor_a_chain_queued_up_front_submits(rig: Rig) -> None:
-    rig.script("sleep 1")
+    rig.script(":")
     rig.run(4, 14, 13)
     change(rig, up_front=True)
-    rig.script("sleep 1")
+    rig.script(":")
     (rig.folder / "done").unlink()
     rig.run(1, 11)
     assert rig.log("sbatch") == []

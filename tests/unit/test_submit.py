@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -475,6 +476,27 @@ def test_a_linked_folder_is_refused(site: Site, capsys: pytest.CaptureFixture[st
     site.chains.symlink_to(site.root)
     assert main(["--segments=2", "train.sbatch"]) == 2
     assert "is not a directory (a link is not accepted)" in capsys.readouterr().err
+
+
+def test_a_home_that_cannot_be_written_is_told(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRAGE_HOME", "/proc/mirage")
+    assert main(["--segments=2", "train.sbatch"]) == 2
+    assert "set MIRAGE_HOME to a folder that you can write to" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_nothing(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, _content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["--segments=2", "train.sbatch"]) == 1
+    assert "No space left on device; no chain was started" in capsys.readouterr().err
+    assert site.folders() == []
+    assert site.sbatch_calls() == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")

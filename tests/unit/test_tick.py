@@ -98,6 +98,19 @@ def test_a_pair_is_decided_on_and_the_decision_says_on_what_grounds(store):
     assert again.decision.inputs_hash == decision.inputs_hash != other.decision.inputs_hash
 
 
+def test_a_policy_that_fails_on_one_pair_does_not_stop_the_others(store):
+    class Fragile(Always):
+        def decide(self, observation):
+            if observation.successor.user == "alice":
+                raise ZeroDivisionError("0/0")
+            return super().decide(observation)
+
+    jobs = [running(), waiting(), running(20, "bob"), waiting(21, "bob", 20)]
+    actions = step(jobs, store, Fragile(Action.RELEASE))
+    assert [release.decision.successor_id for release in of(Release, actions)] == [21]
+    assert "ZeroDivisionError" in of(Wait, actions)[0].decision.reason
+
+
 def test_waiting_is_a_decision_too(store):
     (wait,) = of(Wait, step([running(), waiting()], store, Always(Action.WAIT)))
     assert wait.decision.action is Action.WAIT

@@ -1,0 +1,152 @@
+"""Whole chains on a real Slurm, as their owners run them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from tests.slurm.site import ALICE, BOB, until
+
+pytestmark = pytest.mark.slurm
+
+TRAINING = """#!/bin/sh
+#SBATCH -N1 -t5 -o /dev/null --signal=B:USR1@30
+log() { echo "$MIRAGE_SEGMENT $1" >>"$HOME/log.$MIRAGE_CHAIN_ID"; }
+trap 'log saved; exit 0' USR1
+log resumed
+sleep 300 & wait $!
+"""
+SERVICE = """#!/bin/sh
+#SBATCH -N1 -t5 -o /dev/null
+log() { echo "$MIRAGE_SEGMENT $1" >>"$HOME/log.$MIRAGE_CHAIN_ID"; }
+trap 'log stopped; exit 0' TERM
+log up
+sleep 3
+log ready
+touch "$MIRAGE_READY_FILE"
+sleep 300 & wait $!
+"""
+
+
+def log_of(site, chain):
+    path = site.home(ALICE) / f"log.{chain}"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def start(site, *options, script):
+    chain, jobs = site.submit_chain(ALICE, *options, site.script(ALICE, "work.sh", script))
+    until(lambda: site.state(jobs[0]) == "RUNNING", 30, "the first link")
+    until(lambda: log_of(site, chain), 30, "the first link's work")
+    return chain, jobs
+
+
+def test_a_training_chain_hands_over_checkpoint_first_and_ends_with_mirage_done(site, service):
+    """One writer at any time: the old link has saved before the new one resumes; and so from link to link."""
+    with service.running():
+        chain, jobs = start(site, "--segments=3", script=TRAINING)
+        until(lambda: "2 resumed" in log_of(site, chain), 90, "the second link's work")
+        assert log_of(site, chain)[:3] == ["1 resumed", "1 saved", "2 resumed"]
+        until(lambda: "3 resumed" in log_of(site, chain), 90, "the third link, which the second one queued")
+        assert log_of(site, chain) == ["1 resumed", "1 saved", "2 resumed", "2 saved", "3 resumed"]
+        links = site.chain_jobs(ALICE, chain)
+        assert [len(links[segment]) for segment in (1, 2, 3)] == [1, 1, 1]
+        assert links[1] == jobs[:1]
+        site.run(ALICE, "mirage", "done", chain)
+        site.run(ALICE, "scancel", "--batch", "--signal=USR1", str(links[3][0]))
+        service.wait_for(chain, "done", 60)
+
+
+def test_a_service_is_ready_before_the_old_one_stops(site, service):
+    with service.running():
+        chain, _ = start(site, "--segments=2", "--mode=service", script=SERVICE)
+        until(lambda: "1 stopped" in log_of(site, chain), 90, "the old one to stop")
+    log = log_of(site, chain)
+    assert sorted(log) == ["1 ready", "1 stopped", "1 up", "2 ready", "2 up"]
+    assert log[-2:] == ["2 ready", "1 stopped"]
+
+
+def test_the_work_says_that_it_is_done(site):
+    chain, jobs = site.submit_chain(
+        ALICE,
+        "--segments=3",
+        site.script(ALICE, "work.sh", '#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nsleep 3\ntouch "$MIRAGE_DONE_FILE"\n'),
+    )
+    until(lambda: site.state(jobs[1]) == "CANCELLED", 60, "the queued link to be cancelled")
+    assert site.state(jobs[0]) == "COMPLETED"
+    assert set(site.chain_jobs(ALICE, chain)) == {1, 2}
+    assert '"done"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout
+
+
+def test_up_front_all_links_are_queued_at_once_and_run_without_sbatch_in_the_job(site):
+    script = (
+        '#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\necho "$MIRAGE_SEGMENT ran" >>"$HOME/log.$MIRAGE_CHAIN_ID"\nsleep 2\n'
+    )
+    options = ("--segments=3", "--up-front", "--min-runtime=0")
+    chain, jobs = site.submit_chain(ALICE, *options, site.script(ALICE, "work.sh", script))
+    assert len(jobs) == 3
+    until(lambda: len(log_of(site, chain)) == 3, 90, "all links")
+    assert log_of(site, chain) == ["1 ran", "2 ran", "3 ran"]
+    assert site.chain_jobs(ALICE, chain) == {1: [jobs[0]], 2: [jobs[1]], 3: [jobs[2]]}
+
+
+def test_a_crash_loop_is_stopped(site):
+    script = site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexit 0\n")
+    chain, _ = site.submit_chain(ALICE, "--segments=9", "--max-short=2", script)
+    until(
+        lambda: '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json", check=False).stdout,
+        60,
+        "the chain to be stopped",
+        1,
+    )
+    assert "crash loop" in site.run(ALICE, "mirage", "status", chain).stdout
+    assert max(site.chain_jobs(ALICE, chain)) <= 3
+
+
+def test_cancel_ends_the_chain_and_not_only_its_running_link(site):
+    chain, jobs = start(site, "--segments=3", script=TRAINING)
+    site.run(ALICE, "mirage", "cancel", chain)
+    until(lambda: all(site.state(job) == "CANCELLED" for job in jobs), 30, "both links to end")
+    assert set(site.chain_jobs(ALICE, chain)) == {1, 2}
+    assert '"cancelled"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout
+
+
+def test_a_plain_users_agent_carries_a_chain_through_a_full_cluster(site, tmp_path):
+    """As the benchmark does at length: the successor is let in while its predecessor runs and the nodes are taken."""
+    subprocess.run(["rm", "-rf", str(site.home(ALICE) / ".local")], check=True)
+    script = site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t1 -o /dev/null\nexec sleep 300\n")
+    with site.full(backlog=3, run_s=(15, 30)):
+        chain, jobs = site.submit_chain(ALICE, "--segments=2", script)
+        agent = site.start(ALICE, "mirage", "agent", "--poll=2", "--policy=avg", log=tmp_path / "agent.log")
+        try:
+            until(lambda: site.state(jobs[0]) == "RUNNING", 120, "the first link")
+            until(lambda: site.state(jobs[1]) == "RUNNING", 240, "the second link")
+            until(lambda: site.state(jobs[0]) not in ("RUNNING", "COMPLETING"), 60, "the first link to end")
+        finally:
+            agent.send_signal(signal.SIGTERM)
+            assert agent.wait(20) == 0
+            print((tmp_path / "agent.log").read_text())
+    assert "release: released" in (tmp_path / "agent.log").read_text()
+    assert "Mirage let it into the queue" in site.run(ALICE, "mirage", "explain", str(jobs[1])).stdout
+    assert chain not in site.run(BOB, "mirage", "history").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--segments=2", "nothing.sh"], 2, "nothing.sh"),
+        (["--segments=0", "work.sh"], 2, "segments"),
+        (["work.sh"], 2, "--segments"),
+        (["--segments=2", "--partition=nosuch", "work.sh"], 1, "invalid partition specified: nosuch"),
+        (["--segments=2", "--array=1-3", "work.sh"], 2, "array"),
+    ],
+)
+def test_what_is_refused_leaves_nothing_behind(site, words, code, said):
+    site.script(ALICE, "work.sh", TRAINING)
+    before = sorted((site.home(ALICE) / ".mirage" / "chains").glob("*"))
+    done = site.run(ALICE, "mirage-submit", *words, check=False)
+    assert done.returncode == code, done
+    assert said in done.stderr
+    assert sorted((site.home(ALICE) / ".mirage" / "chains").glob("*")) == before
+    assert not site.run("root", "squeue", "-h").stdout
