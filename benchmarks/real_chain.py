@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from statistics import fmean
 
+from mirage.chain.folder import queued_jobs
 from tests.slurm.site import ALICE, BOB, OPERATOR, Site, the_site, until
 
 WORK = "#!/bin/sh\n#SBATCH -N1 -t{limit} -o /dev/null\nexec sleep 3600\n"
@@ -56,7 +57,7 @@ def run_phase(site: Site, who: str, args: argparse.Namespace) -> dict[str, objec
         finally:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait(30)
-    mine = {k: jobs[-1] for k, jobs in site.chain_jobs(ALICE, chain).items()}
+    mine = queued_jobs(site.home(ALICE) / ".mirage" / "chains" / chain)
     return {who: handovers(site, mine), "reactive": handovers(site, dict(enumerate(hand, start=1)))}
 
 
@@ -84,9 +85,8 @@ def by_hand(site: Site, script: str, links: int) -> list[int]:
 
 
 def is_over(site: Site, chain: str, hand: list[int], links: int) -> bool:
-    mine = site.chain_jobs(ALICE, chain)
-    last = [*mine.get(links, []), hand[-1]]
-    return len(last) == 2 and all(site.state(job) not in ("PENDING", "RUNNING", "COMPLETING") for job in last)
+    last = [queued_jobs(site.home(ALICE) / ".mirage" / "chains" / chain).get(links), hand[-1]]
+    return all(job and site.state(job) not in ("PENDING", "RUNNING", "COMPLETING") for job in last)
 
 
 def handovers(site: Site, jobs: dict[int, int]) -> list[dict[str, int]]:
