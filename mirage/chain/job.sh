@@ -51,7 +51,9 @@ m_slurm() ( # COMMAND...: without the user's defaults for squeue and scancel
 
 m_list() { # this chain's links in the queue, "job state segment"; fails if Slurm gave no sound answer
     m_queue=$(m_slurm squeue -h -a -u "$(id -u)" -o '%A %T %k' 2>/dev/null) || return 1
-    case $m_queue in *"$m_job "*) ;; *) return 1 ;; esac # this job is in every sound answer
+    case "
+$m_queue" in *"
+$m_job "*) ;; *) return 1 ;; esac # this job is in every sound answer
     printf '%s\n' "$m_queue" | sed -n "s|^\([0-9]*\) \([A-Z_]*\) mirage/1 chain=$m_chain seg=\([0-9]*\)/.*|\1 \2 \3|p"
 }
 
@@ -274,7 +276,7 @@ m_may_end() { # the predecessor has had its time
 
 m_is_told() { # before its work began, by Slurm or by its own successor, to end
     [ -z "$m_child" ] || return 1
-    case $m_caught in *TERM* | *INT* | *HUP* | *QUIT*) ;; *) return 1 ;; esac
+    case $m_early in *TERM* | *INT* | *HUP* | *QUIT*) ;; *) return 1 ;; esac
 }
 
 m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if this link is told to end itself
@@ -356,8 +358,11 @@ m_pass_on() { # SIGNAL CANARY: fails if the whole job had the signal
 }
 
 m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
-    m_signals_seen=$((m_signals_seen + 1)) m_caught="$m_caught $1"
-    [ -n "$m_child" ] || return 0
+    m_signals_seen=$((m_signals_seen + 1))
+    if [ -z "$m_child" ]; then
+        m_early="$m_early $1"
+        return
+    fi
     m_pass_on "$1" "$m_canary" &
     [ "$1" != TERM ] || m_terms="$m_terms $!"
     m_start_canary
@@ -371,7 +376,7 @@ m_is_swept() { # Slurm has ended the job: every process had SIGTERM
 }
 
 m_watch_signals() {
-    m_signals_seen=0 m_caught='' m_terms=''
+    m_signals_seen=0 m_early='' m_terms=''
     for m_signal in $m_signals; do
         # shellcheck disable=SC2064  # the name is meant now
         trap "m_on_signal $m_signal" "$m_signal"
@@ -387,10 +392,10 @@ m_start() { # ARGUMENTS...
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
     m_start_canary
-    m_before=$m_caught m_work=$(m_now)
+    m_work=$(m_now)
     m_run "$m_dir/script" "$@" <&3 3<&- &
     m_child=$!
-    for m_signal in $m_before; do kill -s "$m_signal" "$m_child" 2>/dev/null; done
+    for m_signal in $m_early; do m_on_signal "$m_signal"; done
 }
 
 m_wait() { # sets m_code. A signal interrupts `wait`, and whether it did cannot be seen from its status alone
@@ -481,7 +486,8 @@ start=$m_started" || m_leave 1 "cannot write to $m_dir, which must be on a file 
     if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
     if m_queues_next; then m_queue_next "$@" & m_queuer=$!; fi
     exec 3<&0
-    if [ "$m_mode" = train ] && ! m_take_over; then
+    [ "$m_mode" = service ] || m_take_over || : # fails if this link is told to end
+    if m_is_told; then
         m_say "told to end before the work began"
         m_code=143
         m_finish told "$@"

@@ -28,6 +28,7 @@ TAG = f"mirage/1 chain={CHAIN} seg={{}}/4 pred={{}} mode=train ei=1 eo=1"
 FAKES = {
     "squeue": r"""
 echo "$*" >>"$FAKE/squeue.log"
+[ ! -e "$FAKE/slow" ] || sleep 1
 [ ! -e "$FAKE/down" ] || { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
 case "$*" in
     *' -s '*) for last; do [ "$prev" = -j ] && cat "$FAKE/steps.$last" 2>/dev/null; prev=$last; done; exit 0 ;;
@@ -626,6 +627,28 @@ def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig)
     assert (record.exit_code, record.how) == (143, "told")
     assert 3 in queued_jobs(rig.folder)
     assert over_marker(rig.folder) is None
+
+
+@every_shell
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.SERVICE])
+@pytest.mark.parametrize("whole_job", [True, False], ids=["whole job", "batch shell"])
+def test_a_link_that_slurm_ends_in_its_prologue_has_not_failed(rig: Rig, mode: Mode, whole_job: bool) -> None:
+    """Preempted or cancelled before its work began: the script is not started, and the chain goes on."""
+    change(rig, mode=mode)
+    rig.script("echo started >started")
+    rig.queue(13, 3, 12)
+    (rig.fake / "state.11").write_text("TIMEOUT\n")
+    (rig.fake / "slow").touch()
+    link = rig.start(2, 12, 11)
+    wait_until(lambda: rig.log("squeue"))
+    (os.killpg if whole_job else os.kill)(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    record = read_link(rig.folder, 2)
+    assert record
+    assert (record.exit_code, record.how) == (143, "told")
+    assert over_marker(rig.folder) is None
+    assert rig.log("scancel") == []
+    assert not (rig.root / "started").exists()
 
 
 @every_shell
