@@ -9,7 +9,7 @@ help:            ## what there is
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 demo: $(READY)   ## the whole loop on a simulated cluster; no Slurm needed
-	$(VENV)/bin/mirage demo --out demo-out
+	$(VENV)/bin/mirage demo
 
 test: $(READY)   ## everything: checks, tests, and the tests on a real Slurm where one can be started
 	scripts/test

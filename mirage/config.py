@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -33,8 +34,8 @@ class ClusterConfig:
 class DaemonConfig:
     poll_s: int = _positive(600)
     """Seconds between two cycles. The paper's interval is 600."""
-    store: str = ""
-    """SQLAlchemy URL; empty: SQLite in the state folder (daemon: /var/lib/mirage, agent: ~/.local/state/mirage)."""
+    store: str = field(default="", metadata={"prefix": "sqlite:///"})
+    """sqlite:///FILE; empty: in the state folder (daemon: /var/lib/mirage, agent: ~/.local/state/mirage)."""
     socket: str = "/run/mirage/mirage.sock"
     """Where users' `mirage status` asks the daemon; empty: nowhere."""
 
@@ -61,7 +62,7 @@ class QuantileConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    name: str = "quantile"
+    name: str = field(default="quantile", metadata={"choices": ("reactive", "timer", "avg", "quantile")})
     timer: TimerConfig = TimerConfig()
     avg: AverageConfig = AverageConfig()
     quantile: QuantileConfig = QuantileConfig()
@@ -140,7 +141,7 @@ def _build(kind: type, tree: dict[str, Any], path: tuple[str, ...], source: _Sou
                 raise source.error(here, f"expected a table [{'.'.join(here)}], got {_show(value)}")
             values[key] = _build(types[key], value, here, source)
         else:
-            values[key] = _check(types[key], known[key].metadata.get("min"), value, here, source)
+            values[key] = _check(types[key], known[key].metadata, value, here, source)
     return kind(**values)
 
 
@@ -150,11 +151,15 @@ def _unknown(key: str, known: list[str]) -> str:
     return f"unknown key; {hint}"
 
 
-def _check(kind: type, least: int | None, value: Any, here: tuple[str, ...], source: _Source) -> Any:
+def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ...], source: _Source) -> Any:
     if type(value) is not kind:
         raise source.error(here, f"expected {_WORDS[kind]}, got {_show(value)}")
-    if least is not None and isinstance(value, int) and value < least:
-        raise source.error(here, f"expected at least {least}, got {value}")
+    if isinstance(value, int) and value < rules.get("min", value):
+        raise source.error(here, f"expected at least {rules['min']}, got {value}")
+    if "choices" in rules and value not in rules["choices"]:
+        raise source.error(here, f"expected one of {', '.join(rules['choices'])}, got {value!r}")
+    if "prefix" in rules and value and not re.match(re.escape(rules["prefix"]) + ".", str(value)):
+        raise source.error(here, f"expected {rules['prefix']}FILE, got {value!r}")
     return value
 
 

@@ -18,6 +18,8 @@ class Handoff:
     """Nothing of the chain ran for this long (paper, section 4.5)."""
     overlap_s: int
     """Both ran for this long, on their own nodes."""
+    cut_short_s: int
+    """So much of its time limit the predecessor gave up, since its successor was there already and asked it to end."""
 
     @property
     def node_hours_wasted(self) -> float:
@@ -33,6 +35,18 @@ def handoffs(links: Sequence[Link]) -> list[Handoff]:
         predecessor = by_id.get(link.predecessor_id or 0)
         if link.start_s is None or predecessor is None or predecessor.end_s is None:
             continue
-        gap_s = link.start_s - predecessor.end_s
-        found.append(Handoff(link, predecessor, max(0, gap_s), max(0, -gap_s)))
+        interruption_s = max(0, link.start_s - predecessor.end_s)
+        both_end_s = min(predecessor.end_s, link.end_s or predecessor.end_s)
+        found.append(
+            Handoff(
+                link, predecessor, interruption_s, max(0, both_end_s - link.start_s), _cut_short_s(predecessor, link)
+            )
+        )
     return found
+
+
+def _cut_short_s(predecessor: Link, successor: Link) -> int:
+    started_before = successor.start_s is not None and successor.start_s <= (predecessor.end_s or 0)
+    if not started_before or predecessor.start_s is None or predecessor.time_limit_s is None:
+        return 0
+    return max(0, predecessor.start_s + predecessor.time_limit_s - (predecessor.end_s or 0))

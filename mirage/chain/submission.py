@@ -24,11 +24,17 @@ from mirage.errors import ClusterError, ClusterNonsense
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
 _SUBMIT_LIMIT = ("MaxSubmit", "job submit limit")
+# The connection was made and then nothing came: slurmctld may have taken the job (slurm_errno.c).
+_NO_ANSWER = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received", "Connection reset")
 _ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
 class SubmissionFailed(ClusterError):
     """sbatch refused the job; its own message is above. No chain was started."""
+
+
+class SubmissionUnclear(ClusterError):
+    """Slurm gave no answer in time, so it may have accepted the job or not."""
 
 
 class SubmitLimit(SubmissionFailed):
@@ -47,6 +53,7 @@ def submit_chain(
 
     One id although there are more links: the second one must wait for the user's submit limit, link 1 queues it.
     InputError: the folder of chains is not safe. SubmissionFailed: sbatch said no; nothing is left.
+    SubmissionUnclear: no answer; the folder stays, for the job may be in the queue.
     """
     make_chains_folder(environ)
     settings.folder.mkdir(mode=0o700)
@@ -70,7 +77,7 @@ def _queued_at_first(settings: ChainSettings) -> int:
 
 
 def _follow(settings: ChainSettings, segment: int, jobs: list[int]) -> None:
-    job_id = _sbatch(link_command(settings, segment, str(jobs[-1])), capture=True)
+    job_id = _sbatch(link_command(settings, segment, str(jobs[-1])))
     if _record_job(settings.folder, segment, job_id):
         jobs.append(job_id)
     else:  # it took so long that link 1 stopped waiting for us and queued it itself
@@ -83,6 +90,13 @@ def _undone_on_error(folder: Path, jobs: Sequence[int]) -> Iterator[None]:
     """Whatever goes wrong, Ctrl-C included, neither jobs nor a folder stay behind."""
     try:
         yield
+    except SubmissionUnclear as error:
+        # The job may be in the queue. Then it finds its folder, and goes on as the chain's first link should.
+        (folder / SUBMITTING).unlink(missing_ok=True)
+        raise SubmissionUnclear(
+            f"Slurm did not answer, so the job may be in the queue or not. When it answers again: `mirage status "
+            f"{folder.name}` tells, `mirage cancel {folder.name}` ends the chain"
+        ) from error
     except OSError as error:
         _undo(folder, jobs)
         raise SubmissionFailed(f"{error.filename}: {error.strerror}; no chain was started") from error
@@ -136,13 +150,13 @@ def _record_job(folder: Path, segment: int, job_id: int) -> bool:
     return True
 
 
-def _sbatch(command: Sequence[str], capture: bool = False) -> int:
-    """Runs sbatch; its messages go to the user as they are, ``capture``: once it has ended."""
+def _sbatch(command: Sequence[str]) -> int:
+    """Runs sbatch; its messages go to the user as they are, once it has ended."""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if capture else None)
+        done = subprocess.run(command, capture_output=True)
     except FileNotFoundError as error:
         raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch") from error
-    message = os.fsdecode(done.stderr or b"")
+    message = os.fsdecode(done.stderr)
     sys.stderr.write(message)
     if done.returncode:
         raise _failure(done.returncode, message)
@@ -152,7 +166,9 @@ def _sbatch(command: Sequence[str], capture: bool = False) -> int:
     return int(answer)
 
 
-def _failure(exit_code: int, message: str) -> SubmissionFailed:
+def _failure(exit_code: int, message: str) -> ClusterError:
+    if any(words in message for words in _NO_ANSWER):
+        return SubmissionUnclear()
     is_limit = any(words in message for words in _SUBMIT_LIMIT)
     failure = SubmitLimit() if is_limit else SubmissionFailed()
     failure.exit_code = exit_code

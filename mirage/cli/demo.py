@@ -12,6 +12,7 @@ from mirage.cli.table import console
 from mirage.config import PolicyConfig
 from mirage.demo.run import Progress, Result, Scenario, run_chain
 from mirage.demo.show import results_table, save_picture, screen, verdict
+from mirage.errors import InputError
 from mirage.provision.registry import POLICIES, make_policy
 
 
@@ -19,15 +20,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=Scenario.seed, help="of the other users' jobs (default %(default)s)"
     )
-    parser.add_argument("--segments", type=int, default=Scenario.segments, help="links (default %(default)s)")
+    parser.add_argument("--segments", type=_segments, default=Scenario.segments, help="links (default %(default)s)")
     parser.add_argument("--policy", choices=[p for p in POLICIES if p != "reactive"], default=PolicyConfig.name)
-    parser.add_argument("--out", type=Path, default=Path("mirage-demo"), help="folder of the picture (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture (%(default)s)")
     parser.add_argument("--json", action="store_true", help="only the figures, for programs (docs/cli.md)")
 
 
+def _segments(text: str) -> int:
+    if not text.isdecimal() or not 2 <= int(text) <= 50:
+        raise argparse.ArgumentTypeError(f"expected a number from 2 to 50, got {text!r}")
+    return int(text)
+
+
 def run(args: argparse.Namespace) -> int:
-    scenario = Scenario(seed=args.seed, segments=max(2, args.segments))
+    scenario = Scenario(seed=args.seed, segments=args.segments)
     policies = [make_policy(PolicyConfig(name=name)) for name in ("reactive", args.policy)]
+    if not args.json:
+        _make_folder(args.out)
     rows: list[Progress] = []
     results: list[Result] = []
     if not args.json:
@@ -59,6 +68,13 @@ def run(args: argparse.Namespace) -> int:
     save_picture(scenario, results, picture)
     console.print(f"Picture: {picture}")
     return 0
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {folder}: can't be made: {error.strerror}") from error
 
 
 def _introduction(scenario: Scenario) -> str:

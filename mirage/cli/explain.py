@@ -7,13 +7,20 @@ import json
 
 from rich.markup import escape
 
+from mirage.chain.tag import MAX_JOB_ID
 from mirage.cli.sources import find_explanation
 from mirage.cli.table import console, when
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", type=int, metavar="JOB", help="job id of a link")
+    parser.add_argument("job", type=_job_id, metavar="JOB", help="job id of a link")
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+
+
+def _job_id(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= MAX_JOB_ID:
+        raise argparse.ArgumentTypeError(f"expected a job id, got {text!r}")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

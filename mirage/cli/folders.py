@@ -1,12 +1,14 @@
-"""One's chains as their own folders tell them: for those that no daemon or agent saw, since they were over too soon."""
+"""What the folders of one's chains add: chains that no daemon or agent saw, and why the jobs themselves ended one."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from mirage.chain.folder import (
     CHAIN_RECORD,
     LinkRecord,
+    chain_folder,
     chains_folder,
     over_marker,
     queued_jobs,
@@ -16,35 +18,62 @@ from mirage.chain.folder import (
 from mirage.domain import Chain, ChainState, JobState, Link, Mode
 from mirage.ports import Store
 
+Json = dict[str, Any]
+
 
 def add_chains(store: Store, user: str, chain_id: str | None, known: set[str]) -> None:
-    """Writes one's chains (or one of them) that are not ``known`` into ``store``, as far as their folders tell."""
-    folders = sorted(chains_folder().glob(chain_id or "*"))
-    with store.transaction():
-        for folder in folders:
-            if folder.name not in known and (record := read_record(folder / CHAIN_RECORD)):
-                chain = _chain(folder, user, record)
-                store.save_chain(chain)
-                for segment, job_id in queued_jobs(folder).items():
-                    store.save_link(_link(chain, segment, job_id, folder))
+    """Writes one's chains (or one of them) that are not ``known`` into ``store``, as far as their folders tell.
+
+    A chain that its folder does not call over is active: Slurm is asked about its jobs after this.
+    """
+    folders = [chain_folder(chain_id)] if chain_id else sorted(chains_folder().glob("*"))
+    for folder in folders:
+        if folder.name in known:
+            continue
+        try:
+            chain, links = _read(folder, user)
+        except (OSError, ValueError, KeyError):
+            continue  # not a chain's folder, or not a whole one
+        with store.transaction():
+            store.save_chain(chain)
+            for link in links:
+                store.save_link(link)
 
 
-def _chain(folder: Path, user: str, record: dict[str, str]) -> Chain:
-    marker, reason = over_marker(folder) or (ChainState.UNKNOWN.value, "its jobs are not in the queue any more")
-    submitted_s = int(record.get("submitted", "0"))
-    return Chain(
+def add_markers(reports: list[Json], user: str) -> None:
+    """Puts in why a chain's own jobs ended it: a done-file, the failure policy, a crash loop, `mirage cancel`.
+
+    From outside these look alike: a link that ended and a successor that was cancelled.
+    """
+    for report in reports:
+        marker = over_marker(chain_folder(report["chain"])) if report["user"] == user else None
+        if marker is None:
+            continue
+        state, reason = marker
+        if report["state"] != ChainState.ACTIVE.value:
+            report |= {"state": state, "reason": reason}
+        report["next"] = f"No further link: {reason}"
+
+
+def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
+    record = read_record(folder / CHAIN_RECORD)
+    submitted_s = int(record["submitted"])
+    state, reason = over_marker(folder) or (ChainState.ACTIVE.value, "")
+    chain = Chain(
         folder.name,
         user,
-        int(record.get("segments", "1")),
-        Mode(record.get("mode", Mode.TRAIN.value)),
-        state=ChainState(marker),
+        int(record["segments"]),
+        Mode(record["mode"]),
+        state=ChainState(state),
         reason=reason,
         created_s=submitted_s,
         updated_s=submitted_s,
     )
+    jobs = queued_jobs(folder)
+    return chain, [_link(chain, segment, job_id, jobs.get(segment - 1), folder) for segment, job_id in jobs.items()]
 
 
-def _link(chain: Chain, segment: int, job_id: int, folder: Path) -> Link:
+def _link(chain: Chain, segment: int, job_id: int, predecessor_id: int | None, folder: Path) -> Link:
     ended = read_link(folder, segment)
     start = read_record(folder / f"start.{segment}").get("start")
     return Link(
@@ -52,8 +81,8 @@ def _link(chain: Chain, segment: int, job_id: int, folder: Path) -> Link:
         chain.user,
         segment,
         job_id,
-        queued_jobs(folder).get(segment - 1),
-        _state(ended, start),
+        predecessor_id,
+        _state(chain, ended, start),
         partition="",
         nodes=0,
         time_limit_s=None,
@@ -64,8 +93,10 @@ def _link(chain: Chain, segment: int, job_id: int, folder: Path) -> Link:
     )
 
 
-def _state(ended: LinkRecord | None, start: str | None) -> JobState:
-    """Slurm's own word for it is gone; this is what the job's epilogue saw."""
+def _state(chain: Chain, ended: LinkRecord | None, start: str | None) -> JobState:
+    """As far as the job's own records tell; Slurm may know better."""
+    if ended is None and not chain.state.is_over:
+        return JobState.RUNNING if start else JobState.PENDING
     if ended is None:
         return JobState.UNKNOWN if start else JobState.CANCELLED
     if ended.how == "exit":

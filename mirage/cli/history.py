@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import Any
 
+from rich.markup import escape
+
 from mirage.cli.sources import find_chains
 from mirage.cli.table import console, duration, links_table
 
@@ -22,12 +24,13 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"chains": summaries}, indent=2))
         return 0
     for report in summaries:
-        console.print(f"[bold]chain {report['chain']}[/] {report['state']} {report['reason']}", markup=True)
+        console.print(f"[bold]chain {report['chain']}[/] {report['state']} {escape(report['reason'])}")
         console.print(links_table(report))
         totals = report["totals"]
         console.print(
             f"{totals['handovers']} handovers: interrupted for {duration(totals['interruption_s'])} in all, overlapped "
-            f"for {duration(totals['overlap_s'])} ({totals['node_hours_wasted']:.2f} node-hours)\n"
+            f"for {duration(totals['overlap_s'])} ({totals['node_hours_wasted']:.2f} node-hours); links gave up "
+            f"{duration(totals['cut_short_s'])} of their time limits to early successors\n"
         )
     if not summaries:
         console.print("No chain of yours is known here.")
@@ -41,5 +44,6 @@ def _totals(report: dict[str, Any]) -> dict[str, Any]:
         "handovers": len(done),
         "interruption_s": sum(link["interruption_s"] for link in done),
         "overlap_s": sum(link["overlap_s"] for link in done),
-        "node_hours_wasted": sum(link["overlap_s"] * nodes[link["predecessor"]] for link in done) / 3600,
+        "cut_short_s": sum(link["cut_short_s"] for link in report["links"]),
+        "node_hours_wasted": sum(link["overlap_s"] * (nodes[link["predecessor"]] or 1) for link in done) / 3600,
     }

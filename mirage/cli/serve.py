@@ -13,7 +13,6 @@ from mirage.config import Config, load_config
 from mirage.daemon.app import Daemon
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import serving
-from mirage.errors import InputError
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.slurm.commands import CommandCluster
 from mirage.store.lock import exclusive
@@ -67,14 +66,16 @@ def serve(args: argparse.Namespace, config: Config, *, only_user: str | None, so
         if socket:
             stack.enter_context(serving(Path(socket), store))
         logging.getLogger(__name__).info(
-            "started: policy %s, a cycle every %d s, store %s", policy.name, config.daemon.poll_s, config.daemon.store
+            "started: policy %s, a cycle every %d s, store %s, socket %s",
+            policy.name,
+            config.daemon.poll_s,
+            config.daemon.store,
+            socket or "none",
         )
         run_forever(daemon.run_cycle, config.daemon.poll_s)
+        logging.getLogger(__name__).info("stopped")
     return 0
 
 
 def _lock_file(url: str) -> Path:
-    prefix = "sqlite:///"
-    if not url.startswith(prefix):
-        raise InputError(f"daemon.store: {url}: expected sqlite:///FILE")
-    return Path(url[len(prefix) :]).with_suffix(".lock")
+    return Path(url.removeprefix("sqlite:///")).with_suffix(".lock")

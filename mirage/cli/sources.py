@@ -7,7 +7,7 @@ import pwd
 from pathlib import Path
 from typing import Any
 
-from mirage.cli.folders import add_chains
+from mirage.cli.folders import add_chains, add_markers
 from mirage.config import ClusterConfig, DaemonConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.report import chain_reports, explain
@@ -54,6 +54,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     store, note = _own_view(chain_id)
     own = [report for report in chain_reports(store, None, chain_id) if report["chain"] not in known]
     reports = sorted([*watched, *own], key=lambda report: report["created"], reverse=True)
+    add_markers(reports, me())
     if chain_id and not reports:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
     if any(report["state"] == ChainState.ACTIVE for report in own) and not is_held(agent_lock()):
@@ -65,7 +66,7 @@ def find_explanation(job_id: int) -> Json:
     """Raises InputError if the job is in no chain of one's own."""
     try:
         return ask(_socket(), {"ask": "explain", "job": job_id})
-    except (OSError, InputError):
+    except (OSError, ValueError, InputError):
         pass  # no daemon here, or it has not seen the job: one's own agent may have
     return explain(_own_view(None)[0], None, job_id)
 
@@ -77,7 +78,7 @@ def _socket() -> Path:
 def _from_daemon(chain_id: str | None) -> list[Json]:
     try:
         chains: list[Json] = ask(_socket(), {"ask": "chains", "chain": chain_id})["chains"]
-    except OSError:
+    except (OSError, ValueError, InputError):  # none listens here, or it can't answer now
         return []
     return chains
 
@@ -96,13 +97,13 @@ def _own_view(chain_id: str | None) -> tuple[SqlStore, str]:
     store = SqlStore.open("sqlite://")
     if agent := _agent_store():
         _copy(agent, store)
+    add_chains(store, me(), chain_id, known={chain.chain_id for chain in store.chains()})
     note = ""
     cluster = CommandCluster.from_config(ClusterConfig())
     try:
         Daemon(cluster, store, WallClock(), Reactive(), poll_s=DaemonConfig.poll_s, only_user=me()).observe_once()
     except ClusterError as error:
         note = f"Slurm can't be asked now, so this may be old: {error}"
-    add_chains(store, me(), chain_id, known={chain.chain_id for chain in store.chains()})
     return store, note
 
 

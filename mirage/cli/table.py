@@ -13,6 +13,8 @@ from mirage.chain.durations import format_duration
 Json = dict[str, Any]
 
 console = Console(highlight=False)
+if not console.is_terminal:
+    console.width = max(console.width, 130)  # no terminal, no edge to wrap at
 
 
 def when(seconds: int | None) -> str:
@@ -27,18 +29,19 @@ def duration(seconds: float | None) -> str:
 def links_table(report: Json) -> Table:
     """A chain's links, one a row."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("link", "job", "state", "nodes", "start", "end", "interruption", "overlap", "let in by"):
+    for name in ("link", "job", "state", "nodes", "start", "end", "interrupted", "overlap", "cut short", "let in by"):
         table.add_column(name, justify="right" if name in ("link", "job", "nodes") else "left")
     for link in report["links"]:
         table.add_row(
             f"{link['segment']}/{report['segments']}",
             str(link["job_id"]),
-            link["state"],
-            str(link["nodes"]),
+            "handed over" if link["cut_short_s"] else link["state"],
+            str(link["nodes"] or "-"),
             when(link["start"]),
             when(link["end"]),
             duration(link["interruption_s"]),
             duration(link["overlap_s"]),
+            duration(link["cut_short_s"] or None),
             _let_in_by(link),
         )
     return table

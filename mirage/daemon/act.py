@@ -6,12 +6,14 @@ The act itself is idempotent, so nothing is ever done twice.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 from mirage.chain.tag import ChainTag
+from mirage.daemon.settle import latest
 from mirage.daemon.tick import awaited, obstacle
 from mirage.domain import Decision, Intent, Job, Outcome
-from mirage.errors import ClusterUnavailable, Refused
+from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster, Store
 
 REFUSAL_HOLDS_S = 3600
@@ -39,7 +41,11 @@ def release(decision: Decision, tag: ChainTag, cluster: Cluster, store: Store, c
 def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tuple[Outcome, str]:
     """Verifies an open intent against what Slurm shows now, and closes it. Raises ClusterError, StoreError."""
     decision = intent.decision
-    jobs = cluster.jobs([decision.predecessor_id, decision.successor_id])
+    ids = [decision.predecessor_id, decision.successor_id]
+    jobs = cluster.jobs(ids)
+    if len(jobs) < len(ids):  # slurmctld forgets a job some minutes after its end
+        with contextlib.suppress(AccountingUnavailable):
+            jobs = {**latest(cluster.accounting(intent.created_s, clock.now_s(), ids)), **jobs}
     found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), decision)
     return _close(intent, *found, store, clock)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
 from mirage.chain.tag import ChainTag, parse_tag
@@ -13,7 +13,7 @@ from mirage.daemon.memory import Memory
 from mirage.daemon.settle import chain_end, chain_lost, latest, settled
 from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
 from mirage.domain import Decision, Job, Link, Outcome, Snapshot
-from mirage.errors import AccountingUnavailable, ClusterError, MirageError
+from mirage.errors import ClusterError, ClusterNonsense, MirageError
 from mirage.ports import Clock, Cluster, Policy, Store
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,14 @@ class Daemon:
         """When to fill the memory from accounting; never again once that is done."""
 
     def run_cycle(self) -> bool:
-        """One cycle. If Slurm or the store fails, that is logged and False returned: the next cycle tries again."""
+        """One cycle. If anything fails, that is logged and False returned: the next cycle tries again."""
         try:
             self._cycle()
         except MirageError as error:
             log.warning("cycle skipped: %s", error)
+            return False
+        except Exception:  # the last resort: a fault of ours must not end the service
+            log.exception("cycle skipped: a fault in Mirage; please report it")
             return False
         return True
 
@@ -77,10 +80,11 @@ class Daemon:
 
     def _follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
         """What became of jobs that left the queue, and of their chains."""
+        seen = set(snapshot.by_id)
         for action in actions:
             if isinstance(action, LookUp):
-                self._look_up(action.links)
-        self._close_chains(snapshot)
+                seen |= self._look_up(action.links)
+        self._close_chains(seen)
 
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
         return tick(
@@ -114,7 +118,7 @@ class Daemon:
         assert isinstance(tag, ChainTag)
         try:
             outcome, detail = act.release(decision, tag, self._cluster, self._store, self._clock)
-        except ClusterError as error:
+        except ClusterNonsense as error:
             outcome, detail = Outcome.UNKNOWN, str(error)
         level = logging.INFO if outcome in (Outcome.RELEASED, Outcome.ALREADY) else logging.WARNING
         log.log(
@@ -128,8 +132,11 @@ class Daemon:
             decision.reason,
         )
 
-    def _look_up(self, links: Sequence[Link]) -> None:
-        """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting."""
+    def _look_up(self, links: Sequence[Link]) -> set[int]:
+        """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting.
+
+        Returns the ids of those that could be found.
+        """
         found = self._cluster.jobs([link.job_id for link in links])
         missing = [link for link in links if link.job_id not in found]
         if missing:
@@ -138,16 +145,18 @@ class Daemon:
             for link in links:
                 if job := found.get(link.job_id):
                     self._store.save_link(settled(link, job))
+        return set(found)
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
         since_s = min(link.submit_s for link in links)
         try:
             return latest(self._cluster.accounting(since_s, self._clock.now_s(), [link.job_id for link in links]))
-        except AccountingUnavailable as error:
+        except ClusterError as error:
             log.warning("%d jobs left the queue; how they ended can't be told now: %s", len(links), error)
             return {}
 
-    def _close_chains(self, snapshot: Snapshot) -> None:
+    def _close_chains(self, seen: Collection[int]) -> None:
+        """Ends the chains that have no living link. ``seen``: the jobs that Slurm has told of in this cycle."""
         now_s = self._clock.now_s()
         open_links: dict[tuple[str, str], list[Link]] = defaultdict(list)
         for link in self._store.open_links():
@@ -156,7 +165,7 @@ class Daemon:
             left = open_links[chain.user, chain.chain_id]
             if not left:
                 ended = chain_end(chain, self._store.links(chain.user, chain.chain_id), now_s)
-            elif any(link.job_id in snapshot.by_id for link in left):
+            elif any(link.job_id in seen for link in left):
                 continue
             else:
                 ended = chain_lost(chain, left, now_s)

@@ -6,7 +6,7 @@ import hashlib
 import logging
 
 from mirage.domain import Snapshot
-from mirage.errors import AccountingUnavailable
+from mirage.errors import ClusterError
 from mirage.ports import Cluster, Store
 from mirage.state.encoder import Step, encode
 from mirage.state.history import BrokenStep, History, decode_step, encode_step
@@ -43,7 +43,7 @@ class Memory:
         try:
             records = cluster.accounting(now_s - WAITS_KEPT_S, now_s)
             events = cluster.node_events(now_s - DAY_S, now_s)
-        except AccountingUnavailable as error:
+        except ClusterError as error:
             known = [self._from_store(history, now_s) for history in self._histories.values()]
             log.warning(
                 "accounting can't be read, so the last 24 h are not rebuilt and recent waits are not known; "

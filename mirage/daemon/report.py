@@ -6,7 +6,7 @@ from typing import Any
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
-from mirage.domain import Action, Chain, Decision, Intent, JobState, Link
+from mirage.domain import Action, Chain, Decision, Intent, JobState, Link, Outcome
 from mirage.errors import InputError
 from mirage.ports import Store
 
@@ -22,6 +22,7 @@ def chain_reports(store: Store, user: str | None, chain_id: str | None = None) -
 def _chain(chain: Chain, store: Store) -> Json:
     links = store.links(chain.user, chain.chain_id)
     costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    cut_short = {handoff.predecessor.job_id: handoff.cut_short_s for handoff in costs.values()}
     return {
         "chain": chain.chain_id,
         "user": chain.user,
@@ -37,6 +38,7 @@ def _chain(chain: Chain, store: Store) -> Json:
             | {
                 "interruption_s": costs[link.job_id].interruption_s if link.job_id in costs else None,
                 "overlap_s": costs[link.job_id].overlap_s if link.job_id in costs else None,
+                "cut_short_s": cut_short.get(link.job_id, 0),
             }
             for link in links
         ],
@@ -51,7 +53,7 @@ def _link(link: Link) -> Json:
         "predecessor": link.predecessor_id,
         "state": link.state.value,
         "partition": link.partition,
-        "nodes": link.nodes,
+        "nodes": link.nodes or None,
         "submit": link.submit_s,
         "eligible": link.eligible_s,
         "start": link.start_s,
@@ -64,8 +66,11 @@ def _link(link: Link) -> Json:
 def _next(chain: Chain, links: list[Link], store: Store) -> str:
     """One sentence: what happens next, and what if Mirage stops."""
     waiting = [link for link in links if link.state is JobState.PENDING]
-    if chain.state.is_over or not waiting:
+    if chain.state.is_over:
         return chain.reason
+    if not waiting:
+        running = [link for link in links if link.state.has_nodes]
+        return f"Job {running[-1].job_id} (link {running[-1].segment}) runs; no link waits." if running else ""
     return explanation(waiting[0], store)
 
 
@@ -96,12 +101,22 @@ def explanation(link: Link, store: Store) -> str:
     if link.predecessor_id is None:
         return f"{who} is the chain's first and waits for nodes."
     if link.eligible_s is not None:
-        return f"{who} waits for nodes: Slurm let it in as job {link.predecessor_id} ended."
+        before = store.link_of_job(link.predecessor_id)
+        by_whom = "Slurm let it in as" if before is None or before.state.is_over else "it was let into the queue before"
+        return f"{who} waits for nodes: {by_whom} job {link.predecessor_id} ended."
     fallback = f"If Mirage stops, Slurm starts it after job {link.predecessor_id} ends."
+    if refused := _refusal(link, store):
+        return f"{who} could not be let into the queue: Slurm refused ({refused}). {fallback}"
     decisions = store.decisions(link.job_id, limit=1)
     if not decisions:
         return f"{who} waits for job {link.predecessor_id}; Mirage has not decided anything yet. {fallback}"
     return f"{who} {_verb(decisions[0])}: {decisions[0].reason}. {fallback}"
+
+
+def _refusal(link: Link, store: Store) -> str | None:
+    """Slurm's words, if the last release that was tried was refused."""
+    last = next(iter(store.intents(link.job_id)), None)
+    return last.detail if last and last.outcome is Outcome.REFUSED else None
 
 
 def _verb(decision: Decision) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from types import FrameType
 
-from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
 
-logging.getLogger("apscheduler").setLevel(logging.WARNING)
+logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it warns of each cycle that a slow one displaces
 
 
 class WallClock:
@@ -22,8 +22,11 @@ class WallClock:
 
 
 def run_forever(cycle: Callable[[], object], poll_s: int) -> None:
-    """Calls ``cycle`` now and then every ``poll_s`` seconds; returns after SIGTERM or SIGINT, never inside a cycle."""
-    scheduler = BlockingScheduler(timezone=UTC)
+    """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under way is finished."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _signal, _frame: stop.set())
+    scheduler = BackgroundScheduler(timezone=UTC)
     # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for by one.
     scheduler.add_job(
         cycle,
@@ -34,10 +37,6 @@ def run_forever(cycle: Callable[[], object], poll_s: int) -> None:
         coalesce=True,
         misfire_grace_time=None,
     )
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        scheduler.shutdown(wait=False)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
     scheduler.start()
+    stop.wait()
+    scheduler.shutdown(wait=True)

@@ -15,6 +15,7 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ MAX_QUESTION = 4096
 OPEN_TO = frozenset({0})
 """Uids that may see every chain, beside the daemon's own: root."""
 PATIENCE_S = 5.0
-"""An asker who sends nothing for this long is hung up on."""
+"""An asker who has not asked after this long is hung up on."""
+MAX_ASKERS = 16
+"""At once."""
 
 
 def answer(store: Store, user: str | None, question: dict[str, Any]) -> dict[str, Any]:
@@ -43,13 +46,12 @@ def answer(store: Store, user: str | None, question: dict[str, Any]) -> dict[str
     raise InputError("expected {'ask': 'chains', 'chain': ID or null} or {'ask': 'explain', 'job': N}")
 
 
-class _Handler(socketserver.StreamRequestHandler):
-    timeout = PATIENCE_S
+class _Handler(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
         try:
-            question = json.loads(self.rfile.readline(MAX_QUESTION))
+            question = json.loads(_read_line(self.request))
             reply = answer(self.server.store, _asker(self.request), question)
         except (ValueError, RecursionError, InputError) as error:
             reply = {"error": str(error)}
@@ -57,7 +59,20 @@ class _Handler(socketserver.StreamRequestHandler):
             log.warning("a question could not be answered: %s", error)
             reply = {"error": f"the daemon can't answer now: {error}"}
         with contextlib.suppress(OSError):  # the asker may have hung up
-            self.wfile.write(json.dumps(reply).encode() + b"\n")
+            self.request.settimeout(PATIENCE_S)
+            self.request.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """What was asked, within PATIENCE_S in all. Raises TimeoutError, an OSError."""
+    deadline = time.monotonic() + PATIENCE_S
+    line = b""
+    while b"\n" not in line and len(line) < MAX_QUESTION:
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
+        if not (part := connection.recv(MAX_QUESTION)):
+            break
+        line += part
+    return line
 
 
 def _asker(connection: socket.socket) -> str | None:
@@ -76,7 +91,21 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
     def __init__(self, path: Path, store: Store) -> None:
         self.store = store
+        self._slots = threading.BoundedSemaphore(MAX_ASKERS)
         super().__init__(str(path), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Hangs up on who comes when too many ask at once: the daemon needs its threads and files itself."""
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
 
 
 @contextlib.contextmanager
@@ -84,8 +113,9 @@ def serving(path: Path, store: Store) -> Iterator[None]:
     """Answers questions at ``path`` in the background. Raises InputError if the socket can't be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_socket():  # left by a daemon that was killed: the store's lock says that none is running
-            path.unlink()
+        if path.is_socket():
+            _refuse_if_in_use(path)
+            path.unlink()  # left by a daemon that was killed
         server = _Server(path, store)
         path.chmod(0o666)
     except OSError as error:
@@ -100,6 +130,13 @@ def serving(path: Path, store: Store) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+def _refuse_if_in_use(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, contextlib.suppress(OSError):
+        connection.settimeout(PATIENCE_S)
+        connection.connect(str(path))
+        raise InputError(f"daemon.socket: another daemon listens at {path}; stop it, or give this one another path")
+
+
 def ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
     """Asks a daemon. Raises OSError if none listens, InputError with its words if it refuses."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -107,7 +144,10 @@ def ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
         connection.connect(str(path))
         connection.sendall(json.dumps(question).encode() + b"\n")
         with connection.makefile("rb") as lines:
-            reply: dict[str, Any] = json.loads(lines.readline() or b'{"error": "the daemon hung up"}')
+            line = lines.readline()
+    if not line.endswith(b"\n"):
+        raise ConnectionError(f"the daemon at {path} hung up")
+    reply: dict[str, Any] = json.loads(line)
     if "error" in reply:
         raise InputError(str(reply["error"]))
     return reply

@@ -85,20 +85,35 @@ def tick(
     seen = [(job, tag) for job, tag in tagged_jobs(snapshot) if only_user in (None, job.user)]
     now_s = clock.now_s()
     actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
-    for job, tag in seen:
-        predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
-        if predecessor is None or obstacle(job, predecessor, tag):
-            continue
+    for job, tag, predecessor in _pairs(seen, snapshot):
         pool = snapshot.pool_of(job.partition)
         observation = Observation(now_s, step_s, predecessor, job, tag.penalties, view.waits(pool), view.history(pool))
         actions.append(_decide(observation, tag, policy, view.digest(pool)))
     return actions
 
 
+def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag, Job]]:
+    """Each successor that may be released, with its predecessor, which runs or queues for nodes.
+
+    Of two jobs that wait for the same one only the first submitted is the successor.
+    """
+    taken: set[int] = set()
+    for job, tag in sorted(seen, key=lambda entry: entry[0].job_id):
+        predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
+        if predecessor is None or predecessor.job_id in taken or obstacle(job, predecessor, tag):
+            continue
+        if predecessor.state.has_nodes or predecessor.is_queueing:
+            taken.add(predecessor.job_id)
+            yield job, tag, predecessor
+
+
 def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
-    """The jobs whose owners opted in: those that carry Mirage's tag in the comment, which only the owner can set."""
+    """The jobs whose owners opted in: those that carry Mirage's tag in the comment, which only the owner can set.
+
+    A link is a plain job: an array task that carries the tag is none.
+    """
     for job in snapshot.jobs:
-        if tag := parse_tag(job.comment):
+        if not job.array_task and (tag := parse_tag(job.comment)):
             yield job, tag
 
 
@@ -147,12 +162,18 @@ def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Stor
     known = {(link.user, link.chain_id, link.job_id): link for link in store.open_links()}
     actions: list[TickAction] = []
     for job, tag in seen:
-        before = known.get((job.user, tag.chain_id, job.job_id))
+        before = known.get((job.user, tag.chain_id, job.job_id)) or _closed_link(job, tag, store)
         now = link_of(job, tag, before)
         if now != before:
             actions.append(SaveLink(now))
     vanished = tuple(link for link in known.values() if link.job_id not in snapshot.by_id)
     return [*actions, LookUp(vanished)] if vanished else actions
+
+
+def _closed_link(job: Job, tag: ChainTag, store: Store) -> Link | None:
+    """The link of a chain that was taken to be over, if this is one of it."""
+    link = store.link_of_job(job.job_id)
+    return link if link and (link.user, link.chain_id) == (job.user, tag.chain_id) else None
 
 
 def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:

@@ -58,12 +58,12 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
         line.append_text(timeline(row.links, scenario.warm_up_s, until_s))
         lines.append(line)
     last = rows[-1]
-    status = f"{clock(last.now_s)}   {last.queued} jobs wait for nodes" if not last.done else ""
+    status = Text(f"{' ' * 12}{clock(last.now_s)}   {last.queued} jobs wait for nodes" if not last.done else "")
     legend = Text.assemble(
         " " * 12, ("█", COLOURS["one"]), " a link runs  ", ("░", COLOURS["none"]), " interrupted  ",
-        ("▓", COLOURS["both"]), f" two at once   ({format_duration(CELL_S)} a character)  {status}",
+        ("▓", COLOURS["both"]), f" two at once   ({format_duration(CELL_S)} a character)",
     )  # fmt: skip
-    return Group(*lines, legend)
+    return Group(*lines, legend, status)
 
 
 def results_table(results: Sequence[Result]) -> Table:
@@ -130,7 +130,7 @@ def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> N
     below.set_title("Jobs waiting for nodes", loc="left", fontsize=10)
     below.set_xlabel(f"Hours of simulated time (seed {scenario.seed})")
     below.legend(fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.suptitle("Red: interrupted. Yellow: two links at once.", fontsize=10)
     figure.savefig(path, dpi=110)
 
 

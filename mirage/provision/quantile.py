@@ -30,7 +30,22 @@ class Quantile:
         waits_s = observation.waits.like(observation.successor, self.at_least)[-self.last :]
         if not len(waits_s):
             return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
-        return _advise(observation, waits_s)
+        return _would_start_now(observation) or _advise(observation, waits_s)
+
+
+def _would_start_now(observation: Observation) -> Advice | None:
+    """Wait while nodes are free and nobody queues: whatever others waited before, a release would start at once."""
+    latest = observation.history.latest if observation.history else None
+    remaining_s = observation.remaining_s or 0
+    if latest is None or len(latest.queued) or latest.idle_nodes < observation.successor.nodes or remaining_s == 0:
+        return None
+    left = format_duration(remaining_s)
+    return Advice(
+        Action.WAIT,
+        f"{latest.idle_nodes} nodes are free and nothing is queued, so it would start at once, {left} too early",
+        expected_interruption_s=0.0,
+        expected_overlap_s=float(remaining_s),
+    )
 
 
 def expected_costs(waits_s: NDArray[np.float64], lead_s: float) -> tuple[float, float]:

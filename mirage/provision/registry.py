@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from mirage.config import PolicyConfig
-from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.heuristics import Average, Reactive, Timer
 from mirage.provision.quantile import Quantile
@@ -20,9 +18,5 @@ POLICIES: dict[str, Callable[[PolicyConfig], Policy]] = {
 
 
 def make_policy(config: PolicyConfig) -> Policy:
-    """The policy that the configuration names. Raises InputError with what there is."""
-    if config.name not in POLICIES:
-        close = difflib.get_close_matches(config.name, POLICIES, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"policy.name: unknown policy {config.name!r}{hint} Known: {', '.join(POLICIES)}.")
+    """The policy that the configuration names, which was checked as it was read."""
     return POLICIES[config.name](config)

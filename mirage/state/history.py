@@ -32,6 +32,11 @@ class History:
         """What is kept, oldest first."""
         return tuple(self._steps)
 
+    @property
+    def latest(self) -> Step | None:
+        """The newest step; None: there is none yet."""
+        return self._steps[-1] if self._steps else None
+
     def add(self, step: Step) -> bool:
         """Takes a step in. True if it is the first of its slot: it stays, so it is worth saving."""
         by_time = {known.at_s: known for known in self._steps} | {step.at_s: step}

@@ -83,7 +83,7 @@ def test_help_names_every_verb(shell):
     ("words", "said"),
     [
         (["nonsense"], "invalid choice"),
-        (["explain", "x"], "invalid int value"),
+        (["explain", "x"], "expected a job id"),
         (["agent", "--poll", "0"], "expected a number of seconds above 0"),
         (["agent", "--policy", "oracle"], "invalid choice"),
         (["status", "abcdef99"], "not known"),

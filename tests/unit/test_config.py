@@ -24,6 +24,9 @@ def test_values_are_read():
         ("[daemon]\npol_s = 10\n", "site.toml:2: daemon.pol_s", "did you mean 'poll_s'?"),
         ("\n[demon]\nx = 1\n", "site.toml:2: demon", "did you mean 'daemon'?"),
         ("policy.timer.lead = 1\n", "site.toml:1: policy.timer.lead", "did you mean 'lead_s'?"),
+        ('[policy]\nname = "oracel"\n', "site.toml:2: policy.name", "expected one of reactive, timer, avg, quantile"),
+        ('[daemon]\nstore = "sqlite:///"\n', "site.toml:2: daemon.store", "expected sqlite:///FILE"),
+        ('[daemon]\nstore = "mysql://x"\n', "site.toml:2: daemon.store", "expected sqlite:///FILE"),
         ("[policy]\ntimer = 3\n", "site.toml:2: policy.timer", "expected a table [policy.timer], got 3 (int)"),
     ],
 )

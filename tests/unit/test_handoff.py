@@ -15,6 +15,11 @@ def test_a_gap_is_interruption_and_an_early_start_is_overlap():
     assert third.node_hours_wasted == 400 * 2 / 3600
 
 
+def test_a_successor_that_ends_first_overlaps_only_while_it_runs():
+    (handoff,) = handoffs([link(1, 11, None, 0, 1000), link(2, 12, 11, 100, 110)])
+    assert (handoff.interruption_s, handoff.overlap_s) == (0, 10)
+
+
 def test_unknown_ends_are_not_counted():
     assert handoffs([link(1, 11, None, 0, None), link(2, 12, 11, 5, None), link(3, 13, 12, None, None)]) == []
     assert handoffs([link(2, 12, 11, 5, 9)]) == []

@@ -1,15 +1,18 @@
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.config import PolicyConfig
-from mirage.domain import Action, Job, JobState, Penalties, WaitSample
-from mirage.errors import InputError
+from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
 from mirage.ports import Observation
 from mirage.provision.heuristics import Average, Reactive, Timer, now_is_nearest
 from mirage.provision.quantile import Quantile, penalty
 from mirage.provision.registry import POLICIES, make_policy
+from mirage.state.encoder import encode
+from mirage.state.history import History
 from mirage.state.likeness import Waits
 
 HOUR = 3600
@@ -108,6 +111,19 @@ def test_polling_with_quantile_ends_at_the_cheapest_point(waits, end_s, weights)
     assert penalty(np.array(waits, dtype=float), chosen, penalties) == pytest.approx(min(costs))
 
 
+@pytest.mark.parametrize(
+    ("idle", "queued", "released"), [(1, 0, False), (0, 0, True), (1, 1, True)], ids=["free", "full", "others queue"]
+)
+def test_quantile_does_not_release_what_would_start_at_once(idle, queued, released):
+    """Waits of an hour ago say nothing once nodes are free and nobody is before us."""
+    pending = [job(90 + n, JobState.PENDING, None) for n in range(queued)]
+    nodes = tuple(Node(f"n{n}", ("gpu",), True, n < idle) for n in range(2))
+    history = History("gpu")
+    history.add(encode(Snapshot(48 * HOUR, tuple(pending), nodes), "gpu"))
+    observation = replace(observe(HOUR, [sample(5 * HOUR)] * 30), history=history)
+    assert (Quantile(100, 1).decide(observation).action is Action.RELEASE) is released
+
+
 def test_quantile_reports_what_it_expects():
     advice = Quantile(100, 1).decide(observe(2 * HOUR, [sample(HOUR), sample(5 * HOUR)]))
     assert (advice.wait_p10_s, advice.wait_p90_s) == (HOUR, 5 * HOUR)
@@ -137,6 +153,6 @@ def test_the_registry_makes_every_policy_under_its_own_name():
         assert make_policy(PolicyConfig(name=name)).name == name
 
 
-def test_an_unknown_policy_is_refused_with_what_there_is():
-    with pytest.raises(InputError, match="did you mean 'quantile'"):
-        make_policy(PolicyConfig(name="quantil"))
+def test_the_configuration_knows_the_same_policies():
+    (name,) = (field for field in fields(PolicyConfig) if field.name == "name")
+    assert set(name.metadata["choices"]) == set(POLICIES)

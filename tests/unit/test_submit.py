@@ -412,6 +412,20 @@ def test_a_refused_successor_takes_the_first_link_along(site: Site, capfd: pytes
 LIMIT = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: (job submit limit, ...)"
 
 
+@pytest.mark.parametrize("call", [1, 2])
+def test_without_an_answer_nothing_is_claimed_and_nothing_removed(
+    site: Site, capfd: pytest.CaptureFixture[str], call: int
+) -> None:
+    """Slurm may have accepted the job. Its folder stays, and the user is told how to find out."""
+    site.refuse(call, "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+    assert main(["--segments=2", "train.sbatch"]) == 1
+    (folder,) = site.folders()
+    assert not (folder / "submitting").exists()
+    assert over_marker(folder) is None
+    assert f"mirage status {folder.name}" in capfd.readouterr().err
+    assert site.cancelled() == []
+
+
 def test_at_the_submit_limit_the_first_link_stays_and_queues_the_second(
     site: Site, capfd: pytest.CaptureFixture[str]
 ) -> None:
