@@ -161,9 +161,19 @@ def find_script(request: Request, cwd: str, path: str) -> Path:
     raise InputError(f"{request.script}: no such batch script{_hint(request.options)}")
 
 
+def stray_options(request: Request) -> list[str]:
+    """Words among the script's arguments that are options of ours: perhaps meant for us."""
+    own = _OWN_WITH_VALUE | _OWN_WITHOUT_VALUE
+    return [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in own]
+
+
 def _hint(options: Sequence[Option]) -> str:
     """The word may have been the value of an option that we took for one without."""
     if options and len(options[-1].words) == 1 and options[-1].value is None:
+        import difflib  # only on the way out
+
+        if close := difflib.get_close_matches(options[-1].name, _OWN_WITH_VALUE, n=1):
+            return f" (did you mean --{close[0]}, where {options[-1].words[0]} stands?)"
         return f" (if it is the value of {options[-1].words[0]}, attach it with =)"
     return ""
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mirage import __version__
-from mirage.chain.request import Request, check_request, check_script, find_script, parse_request, settle
+from mirage.chain.request import Request, check_request, check_script, find_script, parse_request, settle, stray_options
 from mirage.chain.script import ChainSettings, UserScript, link_command, parse_script
 from mirage.chain.submission import new_chain_id, submit_chain
 from mirage.errors import InputError, MirageError
@@ -77,6 +77,8 @@ def _run(words: list[str]) -> int:
 
 def _submit(request: Request) -> None:
     check_request(request, os.environ)
+    for word in stray_options(request):
+        print(f"mirage-submit: note: {word} stands after the script, so it goes to the script", file=sys.stderr)
     cwd = str(Path.cwd())
     source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
     script = _read_script(source)

@@ -153,10 +153,12 @@ def test_a_cycle_asks_squeue_and_sinfo_once_whatever_the_number_of_chains(shell)
     shell.chain()
     shell.run("agent", "--once", "--policy", "reactive")
     before = len(shell.slurm.calls())
-    for _ in range(5):
-        shell.sbatch("--nodes=1")
+    for number in range(5):
+        shell.sbatch("--nodes=1", f"--comment=mirage/1 chain=another{number} seg=1/3 mode=train ei=1 eo=1")
     shell.run("agent", "--once", "--policy", "reactive")
-    asked = [call[0] for call in shell.slurm.calls()[before:]]
+    calls = shell.slurm.calls()[before:]
+    assert len(json.loads(shell.run("status", "--json").stdout)["chains"]) == 6
+    asked = [call[0] for call in calls]
     assert asked.count("squeue") == asked.count("sinfo") == 1
 
 
@@ -187,6 +189,45 @@ def test_status_while_slurm_is_down_says_that_it_may_be_old(shell):
     assert done.returncode == 0
     assert "abcdef12" in done.stdout
     assert "Slurm can't be asked now" in done.stdout
+
+
+def folder_of(shell, marker=""):
+    """The folder of the chain that `Shell.chain` starts, as mirage-submit and the jobs leave it."""
+    folder = shell.folder / ".mirage" / "chains" / "abcdef12"
+    folder.mkdir(parents=True)
+    (folder / "chain").write_text(f"chain=abcdef12\nsegments=3\nmode=train\nsubmitted={NOW}\n")
+    if marker:
+        (folder / marker).write_text("crash loop: 3 links in a row\n")
+    return folder
+
+
+def test_why_its_own_jobs_ended_a_chain_is_told_though_the_agent_can_not_see_it(shell):
+    """To the agent a crash loop looks like work that was done early: a link that ended, a successor cancelled."""
+    _first, second = shell.chain()
+    shell.run("agent", "--once", "--policy", "reactive")
+    with shell.slurm.state() as state:
+        for job in state["jobs"]:
+            job |= {"state": "COMPLETED" if job["id"] != second else "CANCELLED", "end": state["now"] + 5}
+    shell.run("agent", "--once", "--policy", "reactive")
+    (before,) = json.loads(shell.run("status", "--all", "--json").stdout)["chains"]
+    folder_of(shell, "failed")
+    (after,) = json.loads(shell.run("status", "--all", "--json").stdout)["chains"]
+    assert (before["state"], after["state"], after["reason"]) == ("done", "failed", "crash loop: 3 links in a row")
+
+
+def test_without_slurm_and_agent_a_chain_is_what_its_folder_says(shell):
+    first, second = shell.chain()
+    folder = folder_of(shell)
+    (folder / "queued.1").write_text(f"{first}\n")
+    (folder / "queued.2").write_text(f"{second}\n")
+    (folder / "start.1").write_text(f"job={first}\nrestart=0\nstart={NOW}\n")
+    (folder.parent / "a file").touch()
+    (folder.parent / "zzzzzz").mkdir()
+    shell.slurm.misbehave("squeue", "down")
+    found = json.loads(shell.run("status", "--json").stdout)
+    assert "Slurm can't be asked now" in found["note"]
+    (report,) = found["chains"]
+    assert (report["state"], [link["state"] for link in report["links"]]) == ("active", ["RUNNING", "PENDING"])
 
 
 def test_cancel_ends_successor_and_running_link(shell):

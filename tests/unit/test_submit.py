@@ -409,6 +409,20 @@ def test_a_refused_successor_takes_the_first_link_along(site: Site, capfd: pytes
     assert site.folders() == []
 
 
+def test_an_option_after_the_script_is_the_scripts_and_that_is_said(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--segments=3", "train.sbatch", "--dry-run", "--epochs=3"]) == 0
+    error = capfd.readouterr().err
+    assert "--dry-run stands after the script" in error
+    assert "--epochs" not in error
+
+
+def test_a_misspelt_option_is_recognised(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--segmets", "3", "train.sbatch"]) == 2
+    assert "did you mean --segments" in capfd.readouterr().err
+
+
 LIMIT = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: (job submit limit, ...)"
 
 
