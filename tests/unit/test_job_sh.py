@@ -55,6 +55,12 @@ kill -s "$sig" "$(cat "$FAKE/pid.$job")"
 }
 
 
+def _default_signals() -> None:
+    """As slurmstepd does. Under nohup, say, SIGHUP is ignored, and a shell can't trap what it was started to ignore."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @dataclass
 class Rig:
     """A chain's folder, the fakes, and a way to run its links."""
@@ -95,6 +101,7 @@ class Rig:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=_default_signals,
         )
         (self.fake / f"pid.{job}").write_text(str(link.pid))
         self.running.append(link)
