@@ -4,7 +4,8 @@
 
 Two phases, each with a control at its side: Alice's chain under Mirage (first the site's daemon, then her own agent)
 and Bob's chain of plain sbatch lines with `--dependency=afterany`, both of one-node links that run to their limit,
-while Carol keeps all nodes full and jobs waiting. Starts and ends are slurmctld's. Prints a table and writes JSON.
+while Carol keeps all nodes full and jobs waiting. The handover ends a predecessor whose successor is there, so an early start
+shows as a predecessor cut short of its limit rather than as overlap. Starts and ends are slurmctld's. Prints a table and writes JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     args.out.write_text(
         json.dumps({"options": vars(args) | {"out": str(args.out)}, "phases": results}, indent=1) + "\n"
     )
-    report(results)
+    report(results, args.limit * 60)
 
 
 def run_phase(site: Site, who: str, args: argparse.Namespace) -> dict[str, object]:
@@ -110,13 +111,14 @@ def slurm_times(site: Site, job: int) -> tuple[int, int]:
     return int(start), int(end)
 
 
-def report(results: list[dict[str, object]]) -> None:
+def report(results: list[dict[str, object]], limit_s: int) -> None:
     for phase in results:
         for name, rows in phase.items():
             assert isinstance(rows, list)
-            each = ", ".join(f"{r['interruption_s']}/{r['overlap_s']}" for r in rows)
-            means = (fmean(r[key] for r in rows) for key in ("interruption_s", "overlap_s"))
-            print(f"{name:>9}: interruption/overlap s by link: {each}; means {next(means):.0f}/{next(means):.0f}")
+            costs = [(r["interruption_s"], r["overlap_s"], max(0, limit_s - r["ran_s"])) for r in rows]
+            each = ", ".join("/".join(map(str, cost)) for cost in costs)
+            means = "/".join(f"{fmean(column):.1f}" for column in zip(*costs, strict=True))
+            print(f"{name:>9}: interruption/overlap/cut short, s by handover: {each}; means {means}")
 
 
 if __name__ == "__main__":
