@@ -4,8 +4,9 @@
 
 Two phases, each with a control at its side: Alice's chain under Mirage (first the site's daemon, then her own agent)
 and Bob's chain of plain sbatch lines with `--dependency=afterany`, both of one-node links that run to their limit,
-while Carol keeps all nodes full and jobs waiting. The handover ends a predecessor whose successor is there, so an early start
-shows as a predecessor cut short of its limit rather than as overlap. Starts and ends are slurmctld's. Prints a table and writes JSON.
+while Carol keeps all nodes full and jobs waiting. The handover ends a predecessor whose successor is there, so an early
+start shows as a predecessor cut short of its limit rather than as overlap. Starts and ends are slurmdbd's. Prints a
+table and writes JSON.
 """
 
 from __future__ import annotations
