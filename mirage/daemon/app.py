@@ -67,6 +67,7 @@ class Daemon:
     def _cycle(self) -> None:
         snapshot = self._cluster.snapshot()
         if snapshot.at_s >= self._warm_up_s:
+            self._tell_settings()
             warm = self._memory.warm_up(self._cluster, snapshot)
             self._warm_up_s = inf if warm else snapshot.at_s + WARM_UP_AGAIN_S
         self._memory.observe(snapshot)
@@ -77,6 +78,19 @@ class Daemon:
             if isinstance(action, Release):
                 self._release(action.decision, snapshot)
         self._follow(actions, snapshot)
+
+    def _tell_settings(self) -> None:
+        try:
+            settings = self._cluster.settings()
+        except ClusterError as error:
+            log.warning("Slurm's configuration can't be read: %s", error)
+            return
+        log.info("Slurm %s", settings.version)
+        if settings.accrue_always:
+            log.warning(
+                "PriorityFlags has ACCRUE_ALWAYS: a successor gains age while it waits for its predecessor, so it will "
+                "start sooner than like jobs did, and the policies let it in too early rather than too late"
+            )
 
     def _follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
         """What became of jobs that left the queue, and of their chains."""

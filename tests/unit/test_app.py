@@ -141,6 +141,13 @@ def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
     assert world.chain.state is ChainState.UNKNOWN
 
 
+def test_accrue_always_is_noticed(world, caplog):
+    world.sim.params = replace(world.sim.params, accrue_always=True)
+    with caplog.at_level(logging.WARNING):
+        world.cycles(2)
+    assert caplog.text.count("ACCRUE_ALWAYS") == 1
+
+
 def test_history_survives_a_restart_without_accounting(world, caplog):
     world.cycles(4)
     world.cluster.has_accounting = False
