@@ -62,7 +62,7 @@ class Service:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self.process and self.process.poll() is None:
             os.killpg(self.process.pid, how)
-            self.process.wait(20)
+            self.process.wait(90)  # a cycle under way is finished; with slurmctld down that takes some time-outs
         self.process = None
 
     @contextmanager
