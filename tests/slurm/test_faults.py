@@ -165,7 +165,10 @@ def test_the_successor_has_started_already_when_we_act(site, service, chain):
     site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=")
     until(lambda: site.state(second) == "RUNNING", 40, "the successor to start")
     with service.running():
-        until(lambda: outcomes(service, second) == ["released"], 40, "the open intent to be closed")
+        until(lambda: outcomes(service, second) != [None], 40, "the open intent to be closed")
+    # Which of the two it says depends on whether the owner's drop and the predecessor's end fell into one second.
+    assert outcomes(service, second)[0] in ("released", "already released")
+    assert len(outcomes(service, second)) == 1
     assert_no_link_lost_or_twice(site, name, (first, second))
 
 
