@@ -16,6 +16,8 @@ from mirage.domain import Decision, Intent, Job, Outcome
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster, Store
 
+UNDER_WAY_S = 2
+"""From the intent to Slurm's carrying it out, at most, if all is well."""
 REFUSAL_HOLDS_S = 3600
 """A refused release is tried again after this long: rights may have been given meanwhile."""
 
@@ -46,19 +48,19 @@ def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tupl
     if len(jobs) < len(ids):  # slurmctld forgets a job some minutes after its end
         with contextlib.suppress(AccountingUnavailable):
             jobs = {**latest(cluster.accounting(intent.created_s, clock.now_s(), ids)), **jobs}
-    found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), decision)
+    found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), intent)
     return _close(intent, *found, store, clock)
 
 
-def _found(job: Job | None, predecessor: Job | None, decision: Decision) -> tuple[Outcome, str]:
+def _found(job: Job | None, predecessor: Job | None, intent: Intent) -> tuple[Outcome, str]:
     if job is None:
         return Outcome.NOT_DONE, "Slurm does not know the job any more"
-    if job.is_pending and awaited(job) == decision.predecessor_id:
+    if job.is_pending and awaited(job) == intent.decision.predecessor_id:
         return Outcome.NOT_DONE, "it still waits for its predecessor; decided anew"
     if not job.is_pending and job.start_s is None:
         return Outcome.NOT_DONE, f"the job ended without a start ({job.state.value})"
     where = "in the queue" if job.is_pending else f"started ({job.state.value})"
-    if predecessor is None or not _before_its_end(job, predecessor):
+    if predecessor is None or not (_before_its_end(job, predecessor) or _when_intended(job, intent)):
         return Outcome.ALREADY, f"{where}; Slurm let it in as its predecessor ended"
     return Outcome.RELEASED, where
 
@@ -68,6 +70,11 @@ def _before_its_end(job: Job, predecessor: Job) -> bool:
     if predecessor.end_s is None or not predecessor.state.is_over:
         return True
     return job.eligible_s is not None and job.eligible_s < predecessor.end_s
+
+
+def _when_intended(job: Job, intent: Intent) -> bool:
+    """Whether the job became eligible as the release was under way. Its predecessor may have ended in that second."""
+    return job.eligible_s is not None and abs(job.eligible_s - intent.created_s) <= UNDER_WAY_S
 
 
 def _close(intent: Intent, outcome: Outcome, detail: str, store: Store, clock: Clock) -> tuple[Outcome, str]:

@@ -229,6 +229,21 @@ def test_a_crash_before_the_act_that_is_noticed_after_the_end(world, monkeypatch
     assert world.store.link_of_job(world.second).released_s is None
 
 
+def test_a_release_in_the_very_second_in_which_the_predecessor_ends(world, monkeypatch):
+    """Slurm's own times are equal then; that the job became eligible as the release was under way decides."""
+    world.cycles(6)
+    monkeypatch.setattr(world.cluster, "release", crash_in(world.cluster.release, after=True))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    world.sim.set_runtime_end(world.first, world.sim.now_s)
+    world.sim.step(5)
+    assert world.sim.job(world.first).end_s == world.sim.job(world.second).eligible_s
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == [Outcome.RELEASED]
+
+
 # --- act, step by step ------------------------------------------------------------------------------------------------
 
 
