@@ -1,12 +1,14 @@
-"""Where and when a job could start: the planning half of Slurm's backfill scheduler (sched/backfill, select/linear)."""
+"""Where and when a job could start: the planning half of Slurm's backfill scheduler (sched/backfill)."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from slurm_sim.nodes import pick_nodes
+from slurm_sim.config import Params, SelectType
+from slurm_sim.reservations import Calendar
+from slurm_sim.resources import Pool, Request
 
 
 class Placement(NamedTuple):
@@ -16,121 +18,250 @@ class Placement(NamedTuple):
     nodes: int
 
 
+class Wish(NamedTuple):
+    """What a job needs to be placed."""
+
+    usable: int
+    """Nodes on which it may run at all."""
+    needed: int
+    request: Request
+    limit_s: int
+    reservation: str | None
+
+
+class Held(NamedTuple):
+    """What a running job has, and until when at most."""
+
+    end_s: int
+    nodes: int
+    request: Request
+
+
+class Opening(NamedTuple):
+    """When enough nodes are first free together, which are, and what is free on them then."""
+
+    start_s: int
+    nodes: int
+    pool: Pool
+
+
+class Pick(Protocol):
+    """Picks so many of these nodes, given what is free on them, for a job that starts now or later."""
+
+    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool) -> int: ...
+
+
+GROUP_S = 30
+"""select/cons_tres lets running jobs end in groups: those that end within this time of a barrier, then within twice as
+long, and so on (its `_will_run_test`)."""
+
+
 class Outlook:
-    """Which nodes the running jobs leave, one job after the other, each at the end of its limit.
+    """What the running jobs leave as they end, each at its limit: one by one, or in groups with select/cons_tres."""
 
-    A job past its limit counts as ending a second from now.
-    """
-
-    def __init__(self, now_s: int, free: int, running: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, now_s: int, pool: Pool, running: Iterable[Held], params: Params) -> None:
         self.now_s = now_s
-        self._ends = sorted(running, key=lambda job: job[0])
-        self._rebuild(free)
+        self._pool = pool
+        self._params = params
+        self._held = sorted(running, key=lambda held: held.end_s)
+        self._chains: dict[Request, list[int]] = {}
 
-    def _rebuild(self, free: int) -> None:
-        self._free = [free]
-        for _, nodes in self._ends:
-            self._free.append(self._free[-1] | nodes)
+    def _chain(self, request: Request) -> list[int]:
+        """Nodes on which it fits: now, and after each job's end."""
+        if request not in self._chains:
+            pool = self._pool.copy()
+            chain = [pool.hosts(request)]
+            for held in self._held:
+                pool.give(held.nodes, held.request)
+                chain.append(pool.hosts(request))
+            self._chains[request] = chain
+        return self._chains[request]
 
-    @property
-    def free(self) -> int:
-        return self._free[0]
+    def _pool_after(self, count: int) -> Pool:
+        pool = self._pool.copy()
+        for held in self._held[:count]:
+            pool.give(held.nodes, held.request)
+        return pool
 
-    def started(self, end_s: int, nodes: int) -> None:
-        """A job started just now."""
-        self._ends.insert(bisect_right(self._ends, end_s, key=lambda job: job[0]), (end_s, nodes))
-        self._rebuild(self.free & ~nodes)
+    def free(self, request: Request) -> int:
+        """Nodes on which it fits now."""
+        return self._chain(request)[0]
 
-    def first(self, usable: int, count: int) -> Placement | None:
-        """When at least `count` of the usable nodes are first free together, and which these are."""
-        index = bisect_left(self._free, count, key=lambda free: (free & usable).bit_count())
-        if index == len(self._free):
+    def started(self, held: Held) -> None:
+        """A job started just now; the pool knows it already."""
+        self._held.insert(bisect_right(self._held, held.end_s, key=lambda other: other.end_s), held)
+        self._chains.clear()
+
+    def first(self, wish: Wish, nodes: int) -> Opening | None:
+        """When enough of these nodes are first free together."""
+        chain = self._chain(wish.request)
+        ended = bisect_left(chain, wish.needed, key=lambda free: (free & nodes).bit_count())
+        if ended == len(chain):
             return None
-        start_s = self.now_s if index == 0 else max(self._ends[index - 1][0], self.now_s + 1)
-        return Placement(start_s, self._free[index] & usable)
+        if ended == 0:
+            return Opening(self.now_s, chain[0] & nodes, self._pool)
+        if self._params.select_type is SelectType.LINEAR:
+            start_s = max(self._held[ended - 1].end_s, self.now_s + 1)
+        else:
+            ended, start_s = self._end_of_group(nodes, ended)
+        return Opening(start_s, chain[ended] & nodes, self._pool_after(ended))
+
+    def _end_of_group(self, nodes: int, enough: int) -> tuple[int, int]:
+        """How many jobs have ended with the group of the job with which it is enough, and when the last of them does.
+
+        Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
+        """
+        barrier_s, window_s, last_s = None, GROUP_S, self.now_s
+        for index, held in enumerate(self._held):
+            if not held.nodes & nodes:
+                continue
+            if barrier_s is None:
+                barrier_s = held.end_s - held.end_s % GROUP_S + GROUP_S
+            last_s = held.end_s
+            next_s = self._held[index + 1].end_s if index + 1 < len(self._held) else None
+            if next_s is not None and next_s <= barrier_s + window_s:
+                continue
+            if index + 1 >= enough:
+                break
+            window_s *= 2
+            while next_s is not None and next_s > barrier_s + window_s:
+                window_s *= 2
+        else:
+            index = len(self._held) - 1
+        overdue = last_s <= self.now_s
+        return index + 1, max(last_s + self._params.kill_wait_s, self.now_s + 1) if overdue else last_s
 
 
 class Plan:
-    """The nodes that reservations leave over, as steps in time; running jobs are not in it.
+    """The nodes that backfill's own reservations leave over, as steps in time; jobs that ran before are not in it.
 
-    Times are rounded down to `resolution_s`. A reservation that begins exactly at a job's end is in its way.
+    The steps are slurmctld's, record for record (`_add_reservation`): it merges one pair of equal neighbours at most,
+    and which steps there are decides when a job is tried again. Times are rounded down to `resolution_s`.
     """
 
     def __init__(self, now_s: int, window_s: int, resolution_s: int, nodes: int) -> None:
         self._resolution_s = resolution_s
-        self._times = [self._floor(now_s)]
-        self._nodes = [nodes]
+        self._last_start_s = now_s + window_s
+        self._begins = [self._floor(now_s)]
+        """Of the steps; each ends where the next begins, the last at `_end_s`."""
         self._end_s = self._floor(now_s + window_s)
+        self._nodes = [nodes]
         self.tested = 0
         """Jobs for which there were enough unreserved nodes at some time: what bf_max_job_test counts."""
+
+    @property
+    def steps(self) -> int:
+        """What bf_node_space_size limits."""
+        return len(self._begins)
 
     def _floor(self, time_s: int) -> int:
         return time_s - time_s % self._resolution_s
 
-    def unreserved(self, nodes: int, start_s: int, end_s: int) -> tuple[int, int | None]:
+    def _step_end_s(self, index: int) -> int:
+        return self._begins[index + 1] if index + 1 < len(self._begins) else self._end_s
+
+    def _first_after(self, time_s: int) -> int:
+        """The index of the first step that ends after this time."""
+        index = max(0, bisect_right(self._begins, time_s) - 1)
+        while index < len(self._begins) and self._step_end_s(index) <= time_s:
+            index += 1
+        return index
+
+    def _unreserved(self, nodes: int, start_s: int, end_s: int) -> tuple[int, int | None]:
         """Those of the nodes that are unreserved all the time, and when to look again if they are not good enough.
 
-        Looking again is worth it at the first step that brings a node which was reserved before.
+        A reservation that begins exactly at the end is in the way. Looking again is worth it at the first step that
+        brings a node which was reserved before; the step after the end counts too.
         """
         left, later_s = nodes, None
-        if start_s >= self._end_s:
-            return left, later_s
-        for index in range(max(0, bisect_right(self._times, start_s) - 1), len(self._times)):
+        for index in range(self._first_after(start_s), len(self._begins)):
             step = left & self._nodes[index]
-            if later_s is None and index + 1 < len(self._times) and nodes & self._nodes[index + 1] & ~step:
-                later_s = self._times[index + 1]
-            if self._times[index] > end_s:
+            if later_s is None and index + 1 < len(self._begins) and nodes & self._nodes[index + 1] & ~step:
+                later_s = self._begins[index + 1]
+            if self._begins[index] > end_s:
                 break
             left = step
         return left, later_s
 
     def _overlaps(self, place: Placement, end_s: int) -> bool:
-        start_s = self._floor(place.start_s)
-        first = max(0, bisect_right(self._times, start_s) - 1)
-        last = bisect_left(self._times, self._floor(end_s))
-        return start_s < self._end_s and any(place.nodes & ~free for free in self._nodes[first:last])
+        first = self._first_after(self._floor(place.start_s))
+        last = bisect_left(self._begins, self._floor(end_s))
+        return any(place.nodes & ~free for free in self._nodes[first:last])
 
-    def earliest(self, outlook: Outlook, usable: int, count: int, limit_s: int) -> Placement | None:
+    def _candidates(self, wish: Wish, calendar: Calendar, start_s: int) -> tuple[int, int | None]:
+        """Nodes for a start at this time that neither kind of reservation holds, and when to look again."""
+        taken = calendar.taken(wish.reservation, start_s, start_s + wish.limit_s) & wish.usable
+        nodes, later_s = self._unreserved(wish.usable & ~taken, start_s, start_s + wish.limit_s)
+        if taken:
+            after_s = calendar.next_end_s(start_s, self._resolution_s)
+            if after_s < self._end_s and (later_s is None or after_s < later_s):
+                later_s = after_s
+        return nodes, later_s
+
+    def earliest(self, outlook: Outlook, calendar: Calendar, wish: Wish, pick: Pick) -> Placement | None:
         """The first place for a job; None: there is none. It may lie beyond the window."""
         later_s: int | None = outlook.now_s
         tested = self.tested + 1
         while later_s is not None:
             start_s = later_s
-            nodes, later_s = self.unreserved(usable, start_s, start_s + limit_s)
-            if nodes.bit_count() < count:
+            nodes, later_s = self._candidates(wish, calendar, start_s)
+            if nodes.bit_count() < wish.needed:
                 continue
             self.tested = tested
-            found = outlook.first(nodes, count)
+            found = outlook.first(wish, nodes)
             if found is None:
                 continue
             place_s = max(found.start_s, start_s)
             if place_s > outlook.now_s and later_s is not None and place_s > later_s:
                 continue
-            place = Placement(place_s, pick_nodes(found.nodes, count))
-            if place_s == outlook.now_s or not self._overlaps(place, place_s + limit_s):
+            starts = place_s == outlook.now_s
+            place = Placement(place_s, pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts))
+            if starts or self.is_beyond(place_s) or not self._overlaps(place, place_s + wish.limit_s):
                 return place
             later_s = place_s
         return None
 
-    def reserve(self, place: Placement, limit_s: int) -> None:
-        """Takes the nodes out from the place's start to its end, for at least one step of the resolution.
+    def is_beyond(self, start_s: int) -> bool:
+        """Whether a start at this time gets no reservation (bf_window), so that longer jobs may pass it."""
+        return start_s > self._last_start_s
 
-        What starts beyond the window (bf_window) gets no reservation, so longer jobs may pass it.
+    def reserve(self, start_s: int, end_s: int, nodes: int) -> None:
+        """Takes the nodes out between these times, for at least one step of the resolution."""
+        begin_s = max(self._floor(start_s), self._begins[0])
+        end_s = max(self._floor(end_s), begin_s + self._resolution_s)
+        before, first = self._split_begin(begin_s)
+        index, after = first, len(self._begins)
+        while index < len(self._begins):
+            if end_s < self._step_end_s(index):
+                self._insert(index + 1, end_s)
+            self._nodes[index] &= ~nodes
+            if end_s == self._step_end_s(index):
+                after = index + 1
+                break
+            index += 1
+        self._merge_one(before, after)
+
+    def _split_begin(self, begin_s: int) -> tuple[int, int]:
+        """The index of the step before the first that begins here, and of this one, made if needed.
+
+        The very first step is split even if it begins here: that leaves one of no length.
         """
-        start_s = max(self._floor(place.start_s), self._times[0])
-        end_s = max(self._floor(place.start_s + limit_s), start_s + self._resolution_s)
-        if start_s >= self._end_s:
-            return
-        first, last = self._cut(start_s), self._cut(end_s)
-        for index in range(first, last):
-            self._nodes[index] &= ~place.nodes
+        before = 0
+        for index in range(len(self._begins)):
+            if self._step_end_s(index) > begin_s:
+                self._insert(index + 1, begin_s)
+                return before, index + 1
+            if self._step_end_s(index) == begin_s:
+                return before, index + 1
+            before = index
+        return before, len(self._begins)
 
-    def _cut(self, time_s: int) -> int:
-        """The index of the step that begins at this time, made if needed."""
-        index = bisect_left(self._times, time_s)
-        if time_s >= self._end_s:
-            return len(self._times)
-        if index == len(self._times) or self._times[index] != time_s:
-            self._times.insert(index, time_s)
-            self._nodes.insert(index, self._nodes[index - 1])
-        return index
+    def _insert(self, index: int, begin_s: int) -> None:
+        self._begins.insert(index, begin_s)
+        self._nodes.insert(index, self._nodes[index - 1])
+
+    def _merge_one(self, first: int, last: int) -> None:
+        for index in range(first, min(last, len(self._begins) - 1)):
+            if self._nodes[index] == self._nodes[index + 1]:
+                del self._begins[index + 1], self._nodes[index + 1]
+                return

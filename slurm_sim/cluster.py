@@ -2,56 +2,97 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
+from slurm_sim.backfill import Held, Wish
+from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition, SelectType
 from slurm_sim.dependency import Dependency, Verdict, parse_dependency
-from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
-from slurm_sim.model import JobRecord, JobSpec, NodeOutage, Params, Partition, State
+from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
+from slurm_sim.fairshare import FairShare
+from slurm_sim.jobs import JobRecord, JobSpec, State
+from slurm_sim.limits import Limits, Use
+from slurm_sim.nodes import Picker
 from slurm_sim.priority import Multifactor
+from slurm_sim.reservations import Calendar
+from slurm_sim.resources import Pool, Request, bits
+
+YEAR_S = 365 * 86400
+"""What Slurm plans for a job without a limit."""
 
 
 class Cluster:
     """What slurmctld keeps in memory. Sets of nodes are bits of an int, the first node the lowest bit."""
 
-    def __init__(
-        self, node_names: Sequence[str], partitions: Sequence[Partition], params: Params, start_s: int
-    ) -> None:
-        self.node_names = tuple(node_names)
-        self.partitions = {partition.name: partition for partition in partitions}
-        self.masks = _partition_masks(self.node_names, partitions)
-        self.up = self.free = (1 << len(self.node_names)) - 1
-        """Nodes that can be used, and nodes without a job."""
+    def __init__(self, config: ClusterConfig, start_s: int) -> None:
+        self.node_names = tuple(node.name for node in config.nodes)
+        self.partitions = {partition.name: partition for partition in config.partitions}
+        self._index = {name: index for index, name in enumerate(self.node_names)}
+        self.masks = {partition.name: self._mask(partition.nodes) for partition in config.partitions}
+        self.up = (1 << len(self.node_names)) - 1
+        """Nodes that take jobs: neither down nor drained."""
+        self.pool = Pool(config.nodes)
+        self.limits = Limits(config.qos, config.partitions, config.associations)
+        self.fairshare = FairShare(config.params, config.associations, start_s)
+        self.calendar = Calendar(config.reservations, self.bit)
+        self.pick = Picker(config.params.select_type, [node.weight for node in config.nodes])
         self.outages: list[NodeOutage] = []
         self.jobs: dict[int, JobRecord] = {}
+        self.arrays: dict[int, list[JobRecord]] = {}
         self.waiting: dict[int, JobRecord] = {}
         """Pending, and kept back by something other than a lack of nodes."""
         self.competing: dict[int, JobRecord] = {}
         self.running: dict[int, JobRecord] = {}
+        self.suspended: dict[int, JobRecord] = {}
         self.finished: list[JobRecord] = []
         self.cut_short: list[JobRecord] = []
-        self._params = params
+        self._config = config
+        self._params = config.params
         self._start_s = start_s
-        self._multifactor = Multifactor(params, len(self.node_names), partitions)
-        self._running_of = Counter[str]()
+        self._multifactor = Multifactor(config, self.limits, self.fairshare)
+        self._tasks_running = Counter[int]()
+        self._suitable_for: dict[tuple[str, Request, str, str | None], int] = {}
+        self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
         self._queue: list[JobRecord] = []
         self._queue_of_s: int | None = None
+        self._energy_j, self._energy_of_s, self._power_w = 0.0, start_s, self._power()
 
     # ---- input
 
     def check(self, spec: JobSpec) -> None:
         """Raises InvalidJob for one that could never run here as asked."""
         partition = self.partition_of(spec)
-        for name, least in (("nodes", 1), ("time_limit_s", 1), ("runtime_s", 0), ("submit_s", 0), ("begin_s", 0)):
-            value = getattr(spec, name)
-            if value is not None and value < least:
-                raise InvalidJob(f"{name} is {value}; give at least {least}")
-        if spec.nodes > len(partition.nodes):
-            raise InvalidJob(f"{spec.nodes} nodes asked for; partition {partition.name!r} has {len(partition.nodes)}")
-        limit_s = spec.time_limit_s or partition.max_time_s
+        if not self.limits.knows(spec.qos):
+            known = ", ".join(qos.name for qos in self._config.qos)
+            raise InvalidJob(f"qos {spec.qos!r} does not exist; this cluster has {known}")
+        if spec.reservation is not None:
+            self.calendar.check(spec.reservation, spec.user)
+        self._check_size(spec, partition)
+        limit_s = self._limit_s(spec, partition)
         if partition.max_time_s is not None and limit_s is not None and limit_s > partition.max_time_s:
             raise InvalidJob(f"limit of {limit_s} s; partition {partition.name!r} allows {partition.max_time_s} s")
+        most_s = self.limits.qos_of(spec.qos).max_wall_s
+        if most_s is not None and (limit_s is None or limit_s > most_s):
+            asked = "no limit" if limit_s is None else f"limit of {limit_s} s"
+            raise InvalidJob(f"{asked}; qos {self.limits.qos_of(spec.qos).name!r} allows {most_s} s")
+
+    def _check_size(self, spec: JobSpec, partition: Partition) -> None:
+        most = len(partition.nodes) if partition.max_nodes is None else partition.max_nodes
+        if spec.nodes > len(partition.nodes):
+            raise InvalidJob(f"{spec.nodes} nodes asked for; partition {partition.name!r} has {len(partition.nodes)}")
+        if not partition.min_nodes <= spec.nodes <= most:
+            raise InvalidJob(
+                f"{spec.nodes} nodes asked for; partition {partition.name!r} allows {partition.min_nodes} to {most}"
+            )
+        able = self._suitable(spec, partition).bit_count()
+        if able < spec.nodes:
+            raise InvalidJob(
+                f"{spec.nodes} nodes asked for; {able} of partition {partition.name!r} have "
+                f"{spec.cpus_per_node} CPUs, {spec.memory_mib_per_node} MiB, {spec.gpus_per_node} GPUs"
+                + (f", {spec.constraint}" if spec.constraint else "")
+                + (f" in reservation {spec.reservation!r}" if spec.reservation else "")
+            )
 
     def partition_of(self, spec: JobSpec) -> Partition:
         """The one asked for, or the first."""
@@ -60,15 +101,81 @@ class Cluster:
             raise InvalidJob(f"partition {name!r} does not exist; this cluster has {', '.join(self.partitions)}")
         return self.partitions[name]
 
+    @staticmethod
+    def _limit_s(spec: JobSpec, partition: Partition) -> int | None:
+        return spec.time_limit_s or partition.default_time_s or partition.max_time_s
+
     def find(self, job_id: int) -> JobRecord:
         if job_id not in self.jobs:
             raise UnknownJob(f"job {job_id} has not been submitted yet; look at pending(), running(), finished()")
         return self.jobs[job_id]
 
     def bit(self, node: str) -> int:
-        if node not in self.node_names:
+        if node not in self._index:
             raise SimulationError(f"node {node!r} does not exist; this cluster has {', '.join(self.node_names)}")
-        return 1 << self.node_names.index(node)
+        return 1 << self._index[node]
+
+    def _mask(self, names: tuple[str, ...]) -> int:
+        return sum(1 << self._index[name] for name in names)
+
+    # ---- what a job needs
+
+    def request(self, spec: JobSpec, partition: Partition) -> Request:
+        """What it takes on each node: all of it with select/linear, or if it or its partition is exclusive."""
+        linear = self._params.select_type is SelectType.LINEAR
+        if linear:
+            return Request(0, 0, 0, whole=True)
+        memory_mib = spec.memory_mib_per_node if self._params.memory_is_consumable else 0
+        whole = spec.exclusive or partition.exclusive
+        return Request(spec.cpus_per_node, memory_mib, spec.gpus_per_node, whole)
+
+    def _suitable(self, spec: JobSpec, partition: Partition) -> int:
+        """Nodes on which it could ever run."""
+        request = self.request(spec, partition)
+        key = (partition.name, request, spec.constraint, spec.reservation)
+        if key not in self._suitable_for:
+            able = self.masks[partition.name] & self.pool.capable(request) & self._featured(spec.constraint)
+            reserved = self.calendar.nodes(spec.reservation)
+            self._suitable_for[key] = able if reserved is None else able & reserved
+        return self._suitable_for[key]
+
+    def _featured(self, constraint: str) -> int:
+        every = (1 << len(self.node_names)) - 1
+        if not constraint:
+            return every
+        if not re.fullmatch(r"[\w.-]+(&[\w.-]+)*|[\w.-]+(\|[\w.-]+)*", constraint, re.ASCII):
+            raise InvalidJob(f"constraint {constraint!r} is not a&b&... or a|b|...; no brackets, counts or mixtures")
+        any_of = "|" in constraint
+        wanted = set(re.split(r"[&|]", constraint))
+        return sum(
+            1 << index
+            for index, node in enumerate(self._config.nodes)
+            if (wanted & set(node.features) if any_of else wanted <= set(node.features))
+        )
+
+    def wish(self, job: JobRecord) -> Wish:
+        """What the schedulers look for, on nodes that take jobs."""
+        partition = self.partitions[job.partition]
+        usable = self.up & self._suitable(job.spec, partition)
+        request = self.request(job.spec, partition)
+        return Wish(usable, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation)
+
+    def limit_reached(self, job: JobRecord) -> str:
+        """The reason for which a limit keeps it from starting; empty: none does."""
+        return self.limits.reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job))
+
+    def _use(self, job: JobRecord) -> Use:
+        request = self.request(job.spec, self.partitions[job.partition])
+        if job.allocated:
+            cpus, gpus = self.pool.cpus(job.allocated, request), self.pool.gpus(job.allocated, request)
+        else:
+            cpus, gpus = job.nodes * job.spec.cpus_per_node, job.nodes * job.spec.gpus_per_node
+        return Use(1, job.nodes, cpus, gpus)
+
+    def throttled(self, job: JobRecord, planned: int = 0) -> bool:
+        """Whether so many of its array's tasks run, or are planned, that this one has to wait."""
+        array, throttle = job.spec.array_job_id, job.spec.array_throttle
+        return array is not None and throttle is not None and self._tasks_running[array] + planned >= throttle
 
     # ---- pending jobs
 
@@ -79,14 +186,21 @@ class Cluster:
             job_id=job_id,
             spec=spec,
             partition=partition.name,
-            time_limit_s=spec.time_limit_s or partition.max_time_s,
+            time_limit_s=self._limit_s(spec, partition),
             submit_s=now_s,
-            dependencies=parse_dependency(spec.dependency).known(self.jobs.__contains__),
+            dependencies=parse_dependency(spec.dependency).known(self._is_known),
+            nodes=spec.nodes,
             begin_s=spec.begin_s,
             held=spec.held,
         )
         self.jobs[job_id] = self.waiting[job_id] = job
+        if spec.array_job_id is not None:
+            self.arrays.setdefault(spec.array_job_id, []).append(job)
+        self.limits.count_submitted(job.user, spec.qos, job.partition, 1)
         return job
+
+    def _is_known(self, job_id: int) -> bool:
+        return job_id in self.jobs or job_id in self.arrays
 
     def review(self, job: JobRecord, now_s: int) -> None:
         """Lets a waiting job compete if nothing keeps it back any more."""
@@ -101,14 +215,16 @@ class Cluster:
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
             return "JobHeldUser"
-        job.dependencies, verdict = job.dependencies.review(self._verdict)
+        job.dependencies, verdict = job.dependencies.review(lambda dependency: self._verdict(dependency, now_s))
         if verdict is not Verdict.MET:
             return str(verdict.value)
         return "BeginTime" if job.begin_s is not None and job.begin_s > now_s else ""
 
-    def _verdict(self, dependency: Dependency) -> Verdict:
-        state = self.jobs[dependency.job_id].state
-        return dependency.verdict(started=state is not State.PENDING, over=state.is_over, ok=state is State.COMPLETED)
+    def _verdict(self, dependency: Dependency, now_s: int) -> Verdict:
+        jobs = self.arrays.get(dependency.job_id) or [self.jobs[dependency.job_id]]
+        started = all(_has_started(job, now_s - dependency.delay_s) for job in jobs)
+        over = all(job.state.is_over for job in jobs)
+        return dependency.verdict(started=started, over=over, ok=all(job.state is State.COMPLETED for job in jobs))
 
     def hold(self, job: JobRecord, now_s: int) -> None:
         self.forget_pending(job)
@@ -132,40 +248,110 @@ class Cluster:
             self._queue = sorted(self.competing.values(), key=self._rank)
         return self._queue
 
+    def reorder(self) -> None:
+        """What the order depends on has changed."""
+        self._queue_of_s = None
+
     def _calculated_s(self, now_s: int) -> int:
         return now_s - (now_s - self._start_s) % self._params.priority_calc_period_s
 
-    def _rank(self, job: JobRecord) -> tuple[int, int, int, int]:
-        return -self.partitions[job.partition].priority_tier, -job.priority, job.submit_s, job.job_id
-
-    def at_user_limit(self, job: JobRecord) -> bool:
-        limit = self._params.max_jobs_per_user
-        return limit is not None and self._running_of[job.user] >= limit
-
-    def available(self, job: JobRecord) -> int:
-        """The nodes of its partition that are up and free."""
-        return self.up & self.free & self.masks[job.partition]
+    def _rank(self, job: JobRecord) -> tuple[bool, int, int, int, int]:
+        """Jobs in a reservation come first."""
+        return (
+            job.spec.reservation is None,
+            -self.partitions[job.partition].priority_tier,
+            -job.priority,
+            job.submit_s,
+            job.job_id,
+        )
 
     # ---- running jobs
 
+    def held(self, job: JobRecord, now_s: int) -> Held:
+        """What backfill expects of a running job."""
+        start_s = now_s if job.start_s is None else job.start_s
+        end_s = start_s + (job.time_limit_s or YEAR_S) + job.suspended_s
+        return Held(end_s, job.allocated, self.request(job.spec, self.partitions[job.partition]))
+
     def start(self, job: JobRecord, nodes: int, scheduler: str, now_s: int) -> None:
         self.forget_pending(job)
-        self.free &= ~nodes
         self.running[job.job_id] = job
-        self._running_of[job.user] += 1
         job.state, job.reason, job.start_s, job.scheduler = State.RUNNING, "None", now_s, scheduler
-        job.allocated = nodes
-        job.node_names = tuple(name for index, name in enumerate(self.node_names) if nodes >> index & 1)
+        self._occupy(job, nodes, now_s)
+        if job.spec.array_job_id is not None:
+            self._tasks_running[job.spec.array_job_id] += 1
 
-    def vacate(self, job: JobRecord) -> None:
-        """A running job gives its nodes back; `finish` or `requeue` must follow."""
-        del self.running[job.job_id]
-        self._running_of[job.user] -= 1
-        self.free |= job.allocated
+    def _occupy(self, job: JobRecord, nodes: int, now_s: int) -> None:
+        job.allocated = nodes
+        job.node_names = tuple(self.node_names[index] for index in bits(nodes))
+        self._take(job, now_s)
+        self._count(job, now_s, 1)
+
+    def _take(self, job: JobRecord, now_s: int) -> None:
+        self._account_energy(now_s)
+        self.pool.take(job.allocated, self.request(job.spec, self.partitions[job.partition]))
+        self._power_w = self._power()
+
+    def _give(self, job: JobRecord, now_s: int) -> None:
+        self._account_energy(now_s)
+        self.pool.give(job.allocated, self.request(job.spec, self.partitions[job.partition]))
+        self._power_w = self._power()
+
+    def _count(self, job: JobRecord, now_s: int, sign: int) -> None:
+        use = self._use(job)
+        self.limits.count(job.user, job.spec.account, job.spec.qos, job.partition, use, sign)
+        self.fairshare.count(job.spec.account, job.user, sign * use.cpus, now_s)
+
+    def vacate(self, job: JobRecord, now_s: int) -> None:
+        """A running or suspended job gives its nodes back; `finish` or `requeue` must follow."""
+        if self.suspended.pop(job.job_id, None) is None:
+            del self.running[job.job_id]
+            self._give(job, now_s)
+        self._count(job, now_s, -1)
+        if job.spec.array_job_id is not None:
+            self._tasks_running[job.spec.array_job_id] -= 1
+
+    def suspend(self, job: JobRecord, now_s: int) -> None:
+        self.suspended[job.job_id] = self.running.pop(job.job_id)
+        job.state = State.SUSPENDED
+        self._give(job, now_s)
+
+    def resume(self, job: JobRecord, suspended_s: int, now_s: int) -> None:
+        request = self.request(job.spec, self.partitions[job.partition])
+        if job.allocated & ~(self.pool.hosts(request) & self.up):
+            names = ", ".join(job.node_names)
+            raise SimulationError(f"job {job.job_id} can't be resumed: other jobs, or nobody, can use {names} now")
+        self.running[job.job_id] = self.suspended.pop(job.job_id)
+        job.state, job.suspended_s = State.RUNNING, job.suspended_s + suspended_s
+        self._take(job, now_s)
+
+    def resize(self, job: JobRecord, nodes: int, now_s: int) -> None:
+        """A running job keeps its first nodes, or gets more; a pending one asks for so many."""
+        if job.state is State.PENDING:
+            self._check_size(replace(job.spec, nodes=nodes), self.partitions[job.partition])
+            job.nodes = nodes
+            self.reorder()
+            return
+        kept = sum(1 << index for index in list(bits(job.allocated))[:nodes])
+        if nodes > job.nodes:
+            kept |= self._more(job, nodes - job.nodes, now_s)
+        self._give(job, now_s)
+        self._count(job, now_s, -1)
+        job.nodes = nodes
+        self._occupy(job, kept, now_s)
+
+    def _more(self, job: JobRecord, count: int, now_s: int) -> int:
+        wish = self.wish(job)
+        taken = self.calendar.taken(wish.reservation, now_s, job.limit_end_s or now_s + YEAR_S)
+        free = self.pool.hosts(wish.request) & wish.usable & ~taken & ~job.allocated
+        if free.bit_count() < count:
+            raise SimulationError(f"job {job.job_id} can't get {count} more nodes: {free.bit_count()} are free for it")
+        return self.pick(free, count, self.pool, wish.request, starts=True)
 
     def finish(self, job: JobRecord, state: State, now_s: int) -> None:
         job.state, job.end_s, job.reason = state, now_s, "None"
         self.finished.append(job)
+        self.limits.count_submitted(job.user, job.spec.qos, job.partition, -1)
 
     def requeue(self, job: JobRecord, state: State, now_s: int) -> JobRecord:
         """Puts it back into the queue; returns the record of the run that ended so."""
@@ -173,42 +359,54 @@ class Cluster:
         self.cut_short.append(run)
         job.state, job.submit_s, job.begin_s = State.PENDING, now_s, now_s + self._params.requeue_delay_s
         job.eligible_s = job.start_s = None
-        job.allocated, job.node_names, job.scheduler = 0, (), ""
+        job.allocated, job.node_names, job.scheduler, job.suspended_s = 0, (), "", 0
         job.restarts += 1
         self.waiting[job.job_id] = job
         return run
 
     # ---- nodes
 
-    def down(self, node: str, now_s: int) -> list[JobRecord]:
-        """Takes the node out; returns the jobs that were on it."""
+    def change_node(self, node: str, action: NodeAction, now_s: int) -> list[JobRecord]:
+        """Takes the node out or back in; returns the jobs that this ends."""
         bit = self.bit(node)
-        if self.up & bit:
+        self._account_energy(now_s)
+        if action is NodeAction.RESUME:
+            self._back(node, bit, now_s)
+        elif self.up & bit:
             self.up &= ~bit
             self.outages.append(NodeOutage(node, now_s))
-        return [job for job in self.running.values() if job.allocated & bit]
+        self._power_w = self._power()
+        if action is not NodeAction.DOWN:
+            return []
+        there = (*self.running.values(), *self.suspended.values())
+        return [job for job in there if job.allocated & bit]
 
-    def back(self, node: str, now_s: int) -> None:
-        """The node can be used again."""
-        bit = self.bit(node)
+    def _back(self, node: str, bit: int, now_s: int) -> None:
         if not self.up & bit:
             self.up |= bit
             last = max(index for index, outage in enumerate(self.outages) if outage.node == node)
             self.outages[last] = replace(self.outages[last], end_s=now_s)
 
+    # ---- energy
 
-def _partition_masks(nodes: Sequence[str], partitions: Sequence[Partition]) -> dict[str, int]:
-    bits = {name: 1 << index for index, name in enumerate(nodes)}
-    if not bits or len(bits) < len(nodes):
-        raise InvalidCluster("nodes: give at least one, and each of them once")
-    if not partitions or len({partition.name for partition in partitions}) < len(partitions):
-        raise InvalidCluster("partitions: give at least one, and each name once")
-    return {partition.name: _mask(partition, bits) for partition in partitions}
+    def energy_j(self, now_s: int) -> float:
+        """Joules since the start: busy nodes draw `busy_w`, idle ones that take jobs `idle_w`, others nothing."""
+        self._account_energy(now_s)
+        return self._energy_j
+
+    def _account_energy(self, now_s: int) -> None:
+        self._energy_j += self._power_w * (now_s - self._energy_of_s)
+        self._energy_of_s = now_s
+
+    def _power(self) -> float:
+        power_w = 0.0
+        for index, node in enumerate(self._config.nodes if self._draws_power else ()):
+            if not self.pool.idle >> index & 1:
+                power_w += node.busy_w
+            elif self.up >> index & 1:
+                power_w += node.idle_w
+        return power_w
 
 
-def _mask(partition: Partition, bits: dict[str, int]) -> int:
-    unknown = [name for name in partition.nodes if name not in bits]
-    if unknown or not partition.nodes or len(set(partition.nodes)) < len(partition.nodes):
-        detail = f"unknown: {', '.join(unknown)}" if unknown else "give at least one, and each of them once"
-        raise InvalidCluster(f"nodes of partition {partition.name!r}: {detail}")
-    return sum(bits[name] for name in partition.nodes)
+def _has_started(job: JobRecord, by_s: int) -> bool:
+    return job.state.is_over or (job.start_s is not None and job.start_s <= by_s)

@@ -9,7 +9,8 @@ from enum import Enum
 
 from slurm_sim.errors import InvalidJob
 
-_TERM = re.compile(r"(\w+)((?::\d+)+)", re.ASCII)
+_TERM = re.compile(r"(\w+)((?::\d+(?:\+\d+)?)+)", re.ASCII)
+MINUTE_S = 60
 
 
 class Verdict(Enum):
@@ -39,13 +40,18 @@ class Dependency:
 
     kind: str
     job_id: int
+    """A job, or an array: then all of its tasks count."""
+    delay_s: int = 0
+    """Of ``after:ID+minutes``: this long after the start."""
     failed: bool = False
 
     def verdict(self, *, started: bool, over: bool, ok: bool) -> Verdict:
+        """`started`: at least `delay_s` ago."""
         return _RULES[self.kind](started, over, ok)
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.job_id}({'failed' if self.failed else 'unfulfilled'})"
+        delay = f"+{self.delay_s // MINUTE_S}" if self.delay_s else ""
+        return f"{self.kind}:{self.job_id}{delay}({'failed' if self.failed else 'unfulfilled'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +106,16 @@ def parse_dependency(text: str) -> Dependencies:
 def _parse_term(term: str, text: str) -> list[Dependency]:
     match = _TERM.fullmatch(term)
     if match is None or match[1] not in _RULES:
-        raise InvalidJob(f"dependency {text!r}: {term!r} is not KIND:ID[:ID...] with KIND one of {', '.join(_RULES)}")
-    return [Dependency(match[1], int(job_id)) for job_id in match[2][1:].split(":")]
+        kinds = ", ".join(_RULES)
+        raise InvalidJob(f"dependency {text!r}: {term!r} is not KIND:ID[:ID...] with KIND one of {kinds}")
+    return [_parse_target(match[1], target, text) for target in match[2][1:].split(":")]
+
+
+def _parse_target(kind: str, target: str, text: str) -> Dependency:
+    job_id, _, minutes = target.partition("+")
+    if minutes and kind != "after":
+        raise InvalidJob(f"dependency {text!r}: only 'after' takes +minutes")
+    return Dependency(kind, int(job_id), MINUTE_S * int(minutes or 0))
 
 
 def check_no_cycle(dependencies: Mapping[int, Dependencies]) -> None:

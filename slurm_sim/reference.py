@@ -1,9 +1,10 @@
-"""A small, exact simulator of Slurm's scheduling on whole nodes: the rules in plain Python, to be read first.
+"""A small, exact simulator of Slurm's scheduling: the rules in plain Python, to be read first.
 
-It follows slurmctld 22.05 with select/linear to the second. What happens is ordered by (time, `Kind`, sequence
-number), so equal input gives equal output everywhere:
+It follows slurmctld 22.05. What happens is ordered by (time, `Kind`, sequence number), so equal input gives equal
+output everywhere:
 
-* Jobs that end by themselves come first, then submissions, then begin times.
+* Jobs that end by themselves come first, then what happens to nodes and reservations, cancellations, submissions,
+  begin times.
 * A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something new.
 * The *limit check* runs each `limit_check_s` and ends what is over its limit; a main pass follows at once.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
@@ -14,7 +15,8 @@ Periods count from the simulator's start. Nothing starts between passes. Within 
 priority, submission, id. The age in a priority is that at the last multiple of `priority_calc_period_s`.
 
 `passes.py` has the two schedulers, `backfill.py` how backfill plans, `nodes.py` which nodes are picked,
-`priority.py` the order, `dependency.py` what may start at all, `cluster.py` the state.
+`resources.py` what is left on them, `priority.py` and `fairshare.py` the order, `dependency.py` and `limits.py` what
+may start at all, `reservations.py` what is set aside, `cluster.py` the state; `config.py` and `jobs.py` are the input.
 """
 
 from __future__ import annotations
@@ -22,31 +24,26 @@ from __future__ import annotations
 import copy
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from slurm_sim.cluster import Cluster
+from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
 from slurm_sim.dependency import Dependencies, check_no_cycle, parse_dependency
-from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
-from slurm_sim.model import JobRecord, JobSpec, NodeOutage, Params, Partition, State
+from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
+from slurm_sim.jobs import LAST_S, JobRecord, JobSpec, Sample, State
 from slurm_sim.passes import backfill_pass, main_pass
 
-__all__ = [
-    "InvalidCluster",
-    "InvalidJob",
-    "JobRecord",
-    "JobSpec",
-    "NodeOutage",
-    "Params",
-    "Partition",
-    "SimulationError",
-    "Simulator",
-    "State",
-    "UnknownJob",
-]
+if TYPE_CHECKING:
+    from slurm_sim.state import PendingJob, RunningJob, Timers
+
+__all__ = ["Simulator", "UnknownJob"]
 
 SECOND_US = 1_000_000
+LIMITED = ("Limit", "GRES", "PerUser")
+"""How the reasons of jobs end that wait for a limit, not for nodes."""
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
@@ -57,11 +54,14 @@ class Kind(IntEnum):
     """What happens, in the order of things within one second."""
 
     END = 0
-    SUBMIT = 1
-    BEGIN = 2
-    BACKFILL = 3
-    LIMIT = 4
-    MAIN = 5
+    NODE = 1
+    RESERVATION = 2
+    CANCEL = 3
+    SUBMIT = 4
+    BEGIN = 5
+    BACKFILL = 6
+    LIMIT = 7
+    MAIN = 8
 
 
 class Simulator:
@@ -71,27 +71,24 @@ class Simulator:
     is done, at the same time; they may call the simulator, but not let its time pass.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        partitions: Sequence[Partition],
-        params: Params | None = None,
-        jobs: Iterable[JobSpec] = (),
-        start_s: int = 0,
-    ) -> None:
-        if start_s < 0:
-            raise SimulationError(f"start_s is {start_s}; times count from 0")
-        self.params = params or Params()
+    def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0) -> None:
+        if not 0 <= start_s <= LAST_S:
+            raise SimulationError(f"start_s is {start_s}; give seconds, from 0 to {LAST_S:,}")
+        self.config = config
+        self.params = config.params
         self.start_s = self.now_s = start_s
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
-        self._cluster = Cluster(nodes, partitions, self.params, start_s)
+        self._cluster = Cluster(config, start_s)
         self._future: dict[int, JobSpec] = {}
         self._next_id = 1
         self._events: list[tuple[int, Kind, int, int]] = []
         self._sequence = 0
-        self._end_of_run: dict[int, int] = {}
+        self._end_of_run: dict[int, tuple[int, int]] = {}
+        """Of running jobs: time and sequence number of the event that counts; others are out of date."""
         self._end_of_limit: dict[int, int] = {}
+        self._suspended: dict[int, tuple[int, int | None]] = {}
+        """Since when, and when the job would have ended by itself."""
         self._main_due_s: int | None = None
         self._main_wanted = self._review_wanted = False
         self._last_main_s = self._last_full_s = start_s
@@ -100,7 +97,29 @@ class Simulator:
         self._happening: Kind | None = None
         self._news: list[tuple[list[Hook], JobRecord]] = []
         self._telling = False
+        for index, change in enumerate(config.node_changes):
+            self._push(max(change.time_s, start_s), Kind.NODE, index)
+        for reservation in config.reservations:
+            for time_s in (reservation.start_s, reservation.end_s):
+                self._push(max(time_s, start_s), Kind.RESERVATION, 0)
         check_no_cycle({self.submit(spec): parse_dependency(spec.dependency) for spec in jobs})
+
+    @classmethod
+    def from_state(
+        cls,
+        config: ClusterConfig,
+        now_s: int,
+        running: Sequence[RunningJob] = (),
+        pending: Sequence[PendingJob] = (),
+        down: Collection[str] = (),
+        timers: Timers | None = None,
+    ) -> Simulator:
+        """Begins in the middle, with these jobs and these nodes down: see `state.py`. Raises SimulationError."""
+        from slurm_sim.state import put_in
+
+        simulator = cls(config, (), now_s if timers is None else timers.start_s)
+        put_in(simulator, now_s, running, pending, down, timers)
+        return simulator
 
     # ---- time
 
@@ -142,7 +161,7 @@ class Simulator:
         may_change = bool(self._cluster.competing and self._events)
         if self._main_wanted or may_change:
             yield self._next_full_s(), Kind.MAIN
-        if may_change:
+        if may_change and self.params.backfill:
             yield self._recalculation_noticed_s(), Kind.BACKFILL
 
     def _happen(self, kind: Kind) -> None:
@@ -159,7 +178,14 @@ class Simulator:
             self._enter(job_id, self._future.pop(job_id))
         elif kind is Kind.BEGIN:
             self._main_wanted = self._review_wanted = True
-        elif kind is Kind.END and self._end_of_run.get(job_id) == sequence:
+        elif kind is Kind.RESERVATION:
+            self._changed()
+        elif kind is Kind.NODE:
+            change = self.config.node_changes[job_id]
+            self._change_node(change.node, change.action)
+        elif kind is Kind.CANCEL:
+            self._cancel(self._cluster.jobs[job_id])
+        elif kind is Kind.END and self._end_of_run.get(job_id) == (self.now_s, sequence):
             self._end_by_itself(self._cluster.running[job_id])
         elif kind is Kind.LIMIT and self._end_of_limit.get(job_id) == sequence:
             self._kill(self._cluster.running[job_id], State.TIMEOUT)
@@ -191,22 +217,26 @@ class Simulator:
         if submit_s < self.now_s:
             raise InvalidJob(f"submit_s is {submit_s}, in the past (now: {self.now_s}); leave it out to submit now")
         job_id = self._take_id(spec)
+        self._cluster.fairshare.add(spec.account, spec.user)
         if submit_s > self.now_s:
             self._future[job_id] = spec
             self._push(submit_s, Kind.SUBMIT, job_id)
         else:
             self._enter(job_id, spec)
+            self._tell()
         return job_id
 
     def cancel(self, job_id: int) -> None:
         """As scancel; a job that is over already is no error."""
-        job = self._cluster.find(job_id)
-        if job.state is State.RUNNING:
+        self._cancel(self._cluster.find(job_id))
+        self._tell()
+
+    def _cancel(self, job: JobRecord) -> None:
+        if job.state in (State.RUNNING, State.SUSPENDED):
             self._kill(job, State.CANCELLED)
         elif job.state is State.PENDING:
             self._cluster.forget_pending(job)
             self._finish(job, State.CANCELLED)
-        self._tell()
 
     def requeue(self, job_id: int) -> None:
         """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now."""
@@ -240,23 +270,62 @@ class Simulator:
         self._in_state(job_id, State.RUNNING)
         if end_s < self.now_s:
             raise SimulationError(f"job {job_id} can't end at {end_s}: it is {self.now_s} already")
-        self._end_of_run[job_id] = self._push(end_s, Kind.END, job_id)
+        self._end_at(job_id, end_s)
+
+    def suspend(self, job_id: int) -> None:
+        """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others.
+
+        Simplification: Slurm keeps its memory, and lets GPUs go only to some jobs.
+        """
+        job = self._in_state(job_id, State.RUNNING)
+        end_of_run = self._end_of_run.pop(job_id, None)
+        self._end_of_limit.pop(job_id, None)
+        self._suspended[job_id] = (self.now_s, None if end_of_run is None else end_of_run[0])
+        self._cluster.suspend(job, self.now_s)
+        self._changed()
+        self._ask_main()
+
+    def resume(self, job_id: int) -> None:
+        """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its nodes now.
+
+        Simplification: Slurm itself does not look.
+        """
+        job = self._in_state(job_id, State.SUSPENDED)
+        since_s, end_s = self._suspended[job_id]
+        self._cluster.resume(job, self.now_s - since_s, self.now_s)
+        del self._suspended[job_id]
+        if end_s is not None:
+            self._end_at(job_id, end_s + self.now_s - since_s)
+        self._watch_limit(job)
+        self._changed()
+
+    def resize(self, job_id: int, nodes: int) -> None:
+        """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets free ones now.
+
+        Raises SimulationError if there are not enough. Slurm lets a running job grow through a second job only
+        (``--dependency=expand``); this is both in one step.
+        """
+        if nodes < 1:
+            raise SimulationError(f"job {job_id} can't have {nodes} nodes; give at least 1")
+        job = self._cluster.find(job_id)
+        if job.state not in (State.PENDING, State.RUNNING):
+            raise SimulationError(f"job {job_id} is {job.state.value}; this needs one that is PENDING or RUNNING")
+        self._cluster.resize(job, nodes, self.now_s)
+        self._changed()
+        self._ask_main()
 
     def node_down(self, node: str) -> None:
         """The node fails: a job on it is requeued, or ends as NODE_FAIL."""
-        for job in self._cluster.down(node, self.now_s):
-            if job.spec.requeue:
-                self._requeue(job, State.NODE_FAIL)
-            else:
-                self._kill(job, State.NODE_FAIL)
-        self._changed()
+        self._change_node(node, NodeAction.DOWN)
         self._tell()
+
+    def node_drain(self, node: str) -> None:
+        """The node takes no new jobs; those on it run on."""
+        self._change_node(node, NodeAction.DRAIN)
 
     def node_up(self, node: str) -> None:
         """The node can be used again."""
-        self._cluster.back(node, self.now_s)
-        self._changed()
-        self._ask_main()
+        self._change_node(node, NodeAction.RESUME)
 
     # ---- what there is to see
 
@@ -272,6 +341,10 @@ class Simulator:
         """By id."""
         return _by_id(self._cluster.running)
 
+    def suspended(self) -> list[JobRecord]:
+        """By id."""
+        return _by_id(self._cluster.suspended)
+
     def finished(self, since_s: int = 0) -> list[JobRecord]:
         """Jobs that ended at this time or later, in that order."""
         jobs = self._cluster.finished
@@ -282,7 +355,7 @@ class Simulator:
         return [replace(job) for job in self._cluster.cut_short]
 
     def outages(self) -> list[NodeOutage]:
-        """When nodes were down, by beginning."""
+        """When nodes were down or drained, by beginning."""
         return list(self._cluster.outages)
 
     @property
@@ -291,18 +364,38 @@ class Simulator:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        return tuple(self._cluster.partitions.values())
+        return self.config.partitions
 
     def is_up(self, node: str) -> bool:
         return bool(self._cluster.up & self._cluster.bit(node))
 
     def is_idle(self, node: str) -> bool:
         """Up, and nothing on it."""
-        return bool(self._cluster.up & self._cluster.free & self._cluster.bit(node))
+        return bool(self._cluster.up & self._cluster.pool.idle & self._cluster.bit(node))
+
+    def energy_j(self) -> float:
+        """Joules that the nodes have drawn since the start."""
+        return self._cluster.energy_j(self.now_s)
+
+    def sample(self) -> Sample:
+        """What there is to learn from at this moment (the paper's third verb): see `Sample`."""
+        queued = [job for _, job in sorted(self._cluster.competing.items()) if not job.reason.endswith(LIMITED)]
+        running = [job for _, job in sorted(self._cluster.running.items())]
+        return Sample(
+            time_s=self.now_s,
+            queued_nodes=[job.nodes for job in queued],
+            queued_age_s=[self.now_s - (job.eligible_s or 0) for job in queued],
+            queued_limit_s=[-1 if job.time_limit_s is None else job.time_limit_s for job in queued],
+            running_nodes=[job.nodes for job in running],
+            running_elapsed_s=[self.now_s - (job.start_s or 0) for job in running],
+            running_limit_s=[-1 if job.time_limit_s is None else job.time_limit_s for job in running],
+            idle_nodes=(self._cluster.up & self._cluster.pool.idle).bit_count(),
+            up_nodes=self._cluster.up.bit_count(),
+        )
 
     def fork(self) -> Simulator:
         """An exact copy that goes its own way from here. The hooks stay behind."""
-        shared = [self.params, *self.partitions, *(job.spec for job in self._cluster.jobs.values())]
+        shared = [self.config, self.params, *self.partitions, *(job.spec for job in self._cluster.jobs.values())]
         memo: dict[int, object] = {id(value): value for value in shared}
         twin = copy.copy(self)
         twin.on_start, twin.on_end, twin._news, twin._telling = [], [], [], False
@@ -327,7 +420,16 @@ class Simulator:
         return job
 
     def _enter(self, job_id: int, spec: JobSpec) -> None:
-        self._queued(self._cluster.add(job_id, spec, self.now_s))
+        refused = self._cluster.limits.refused(spec.user, spec.qos, self._cluster.partition_of(spec).name)
+        job = self._cluster.add(job_id, spec, self.now_s)
+        if spec.cancel_s is not None:
+            self._push(max(spec.cancel_s, self.now_s), Kind.CANCEL, job_id)
+        if refused:
+            self._cluster.forget_pending(job)
+            self._finish(job, State.CANCELLED)
+            job.reason = refused
+        else:
+            self._queued(job)
 
     def _queued(self, job: JobRecord) -> None:
         if job.begin_s is not None and job.begin_s > self.now_s:
@@ -339,12 +441,37 @@ class Simulator:
     def _start(self, job: JobRecord, nodes: int, scheduler: str) -> None:
         self._cluster.start(job, nodes, scheduler, self.now_s)
         if job.spec.runtime_s is not None:
-            self._end_of_run[job.job_id] = self._push(self.now_s + job.spec.runtime_s, Kind.END, job.job_id)
-        if job.limit_end_s is not None:
-            killed_s = self.start_s + _round_up(job.limit_end_s - self.start_s, self.params.limit_check_s)
-            self._end_of_limit[job.job_id] = self._push(killed_s, Kind.LIMIT, job.job_id)
+            self._end_at(job.job_id, self.now_s + job.spec.runtime_s)
+        self._watch_limit(job)
+        for waiting in self._cluster.waiting.values():
+            for item in waiting.dependencies.items:
+                if item.delay_s:
+                    self._push(self.now_s + item.delay_s, Kind.BEGIN, waiting.job_id)
         self._news.append((self.on_start, replace(job)))
         self._changed()
+
+    def _end_at(self, job_id: int, end_s: int) -> None:
+        self._end_of_run[job_id] = (end_s, self._push(end_s, Kind.END, job_id))
+
+    def _watch_limit(self, job: JobRecord) -> None:
+        """It is killed at the first check from its limit's end on, or after its reservation's (ResvOverRun=0)."""
+        last_s = job.limit_end_s
+        if job.spec.reservation is not None:
+            closed_s = self._cluster.calendar.end_s(job.spec.reservation) + 1
+            last_s = closed_s if last_s is None else min(last_s, closed_s)
+        if last_s is not None:
+            killed_s = self.start_s + _round_up(last_s - self.start_s, self.params.limit_check_s)
+            self._end_of_limit[job.job_id] = self._push(max(killed_s, self.now_s), Kind.LIMIT, job.job_id)
+
+    def _change_node(self, node: str, action: NodeAction) -> None:
+        for job in self._cluster.change_node(node, action, self.now_s):
+            if job.spec.requeue:
+                self._requeue(job, State.NODE_FAIL)
+            else:
+                self._kill(job, State.NODE_FAIL)
+        self._changed()
+        if action is NodeAction.RESUME:
+            self._ask_main()
 
     def _end_by_itself(self, job: JobRecord) -> None:
         over_limit = job.limit_end_s is not None and self.now_s > job.limit_end_s
@@ -363,7 +490,8 @@ class Simulator:
         self._queued(job)
 
     def _vacate(self, job: JobRecord) -> None:
-        self._cluster.vacate(job)
+        self._cluster.vacate(job, self.now_s)
+        self._suspended.pop(job.job_id, None)
         self._end_of_run.pop(job.job_id, None)
         self._end_of_limit.pop(job.job_id, None)
 
@@ -400,16 +528,16 @@ class Simulator:
         if full:
             self._last_full_s, self._main_wanted = self.now_s, False
         self._review()
-        # Slurm counts before it compares, so it looks at one job more than the depth.
-        queue = self._cluster.queue(self.now_s)[: None if full else self.params.default_queue_depth + 1]
-        if main_pass(self._cluster, queue, lambda job, nodes: self._start(job, nodes, "main")):
+        queue, depth = self._cluster.queue(self.now_s), None if full else self.params.default_queue_depth
+        if main_pass(self._cluster, queue, depth, self.now_s, lambda job, nodes: self._start(job, nodes, "main")):
             self._news_for_backfill()
 
     def _backfill_pass(self) -> None:
         begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US
-        self._last_backfill_us, self._backfill_due_s = begun_us + self.params.bf_cycle_us, None
         self._review()
         queue = self._cluster.queue(self.now_s)
+        cycle_us = self.params.cycle_us(len(queue), len(self._cluster.running))
+        self._last_backfill_us, self._backfill_due_s = begun_us + cycle_us, None
         backfill_pass(
             self._cluster, queue, self.params, self.now_s, lambda job, nodes: self._start(job, nodes, "backfill")
         )
@@ -419,6 +547,8 @@ class Simulator:
 
     def _news_for_backfill(self) -> None:
         after_its_look = self._happening in (Kind.LIMIT, Kind.MAIN)
+        if not self.params.backfill:
+            return
         due_s = self._next_look_s(self.now_s + after_its_look)
         self._backfill_due_s = due_s if self._backfill_due_s is None else min(due_s, self._backfill_due_s)
 

@@ -16,7 +16,9 @@ from mirage.ports import Policy
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
-from slurm_sim.reference import JobSpec, Partition, Simulator
+from slurm_sim.config import Partition
+from slurm_sim.jobs import JobSpec
+from tests.sims import fast_simulator
 
 HOUR = 3600
 START = 1_700_000_000
@@ -32,7 +34,7 @@ class World:
 
     def __post_init__(self) -> None:
         nodes = ("n1", "n2")
-        self.sim = Simulator(nodes, [Partition("gpu", nodes)], start_s=START)
+        self.sim = fast_simulator(nodes, [Partition("gpu", nodes)], start_s=START)
         self.cluster = SimulatedCluster(self.sim, user="mirage", operator=True)
         self.first = self.submit(1, None)
         self.second = self.submit(2, self.first)
@@ -141,8 +143,9 @@ def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
     assert world.chain.state is ChainState.UNKNOWN
 
 
-def test_accrue_always_is_noticed(world, caplog):
-    world.sim.params = replace(world.sim.params, accrue_always=True)
+def test_accrue_always_is_noticed(world, caplog, monkeypatch):
+    settings = replace(world.cluster.settings(), accrue_always=True)
+    monkeypatch.setattr(world.cluster, "settings", lambda: settings)
     with caplog.at_level(logging.WARNING):
         world.cycles(2)
     assert caplog.text.count("ACCRUE_ALWAYS") == 1

@@ -6,19 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from slurm_sim.config import Params, Partition, Qos
+from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
+from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.nodes import pick_nodes
-from slurm_sim.reference import (
-    InvalidCluster,
-    InvalidJob,
-    JobRecord,
-    JobSpec,
-    Params,
-    Partition,
-    SimulationError,
-    Simulator,
-    State,
-    UnknownJob,
-)
+from slurm_sim.reference import Simulator
+from tests.sims import simulator
 
 HOUR = 3600
 FIFO = Params(priority_weight_age=0, priority_weight_job_size=0)
@@ -27,7 +20,13 @@ EXACT = replace(FIFO, limit_check_s=0)
 
 def make(nodes: int = 4, params: Params = FIFO, *specs: JobSpec) -> Simulator:
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
-    return Simulator(names, [Partition("gpu", names)], params, specs)
+    return simulator(names, [Partition("gpu", names)], params, specs)
+
+
+def limited(qos: tuple[Qos, ...], *specs: JobSpec) -> Simulator:
+    """Four nodes, and these QOS."""
+    names = ("n1", "n2", "n3", "n4")
+    return simulator(names, [Partition("gpu", names)], FIFO, specs, qos=qos)
 
 
 def job(nodes: int = 1, limit_s: int = HOUR, runtime_s: int | None = None, **more: object) -> JobSpec:
@@ -203,8 +202,8 @@ def test_a_reservation_that_begins_at_a_jobs_end_is_in_its_way() -> None:
 
 def test_bf_max_job_test() -> None:
     queue = (job(1), job(2), job(1, 7200), job(1, 60))
-    assert starts(_after(make(2, replace(FIFO, bf_max_job_test=2), *queue)))[4] is None
-    assert starts(_after(make(2, replace(FIFO, bf_max_job_test=3), *queue)))[4] == 30
+    assert starts(_after(make(2, replace(FIFO, bf_max_job_test=2, bf_node_space_size=9), *queue)))[4] is None
+    assert starts(_after(make(2, replace(FIFO, bf_max_job_test=3, bf_node_space_size=9), *queue)))[4] == 30
 
 
 def test_default_queue_depth() -> None:
@@ -213,14 +212,14 @@ def test_default_queue_depth() -> None:
     partitions = [Partition("a", ("n1",)), Partition("b", ("n2",))]
     params = replace(FIFO, default_queue_depth=1, bf_interval_s=10**6)
     specs = [*(job(partition="a") for _ in range(3)), job(partition="b")]
-    sim = Simulator(names, partitions, params, specs)
+    sim = simulator(names, partitions, params, specs)
     sim.run()
     assert starts(sim)[4] == 60
 
 
 def test_tiers_come_before_priority_and_older_jobs_before_younger() -> None:
     partitions = [Partition("low", ("n1",)), Partition("high", ("n1",), priority_tier=2)]
-    sim = Simulator(
+    sim = simulator(
         ("n1",), partitions, Params(), [job(submit_s=5), job(submit_s=6), job(partition="high", submit_s=50)]
     )
     sim.run()
@@ -239,7 +238,7 @@ def test_of_equal_priority_the_earlier_submission_comes_first() -> None:
 def test_overlapping_partitions_keep_their_nodes_for_the_job_that_waits() -> None:
     partitions = [Partition("all", ("n1", "n2", "n3")), Partition("few", ("n2", "n3")), Partition("own", ("n4",))]
     specs = [job(2, partition="all"), job(3, 600, partition="all"), job(1, partition="few"), job(1, partition="own")]
-    sim = Simulator(("n1", "n2", "n3", "n4"), partitions, FIFO, specs)
+    sim = simulator(("n1", "n2", "n3", "n4"), partitions, FIFO, specs)
     sim.run_until(20)
     assert starts(sim) == {1: 3, 2: None, 3: None, 4: 3}
     assert sim.job(3).reason == "Resources"
@@ -274,7 +273,7 @@ def test_favor_small_and_the_partition_factor() -> None:
     params = replace(FIFO, priority_weight_job_size=100, priority_favor_small=True, priority_weight_partition=1000)
     partitions = [Partition("a", ("n1", "n2", "n3", "n4"), priority_job_factor=10)]
     partitions.append(Partition("b", ("n1",), priority_job_factor=5))
-    sim = Simulator(("n1", "n2", "n3", "n4"), partitions, params, [job(4), job(3), job(1), job(1, partition="b")])
+    sim = simulator(("n1", "n2", "n3", "n4"), partitions, params, [job(4), job(3), job(1), job(1, partition="b")])
     sim.run_until(5)
     assert [sim.job(job_id).priority for job_id in (1, 2, 3, 4)] == [1000, 1025, 1075, 575]
 
@@ -394,7 +393,8 @@ def test_begin_time() -> None:
 
 
 def test_the_limit_of_jobs_per_user() -> None:
-    sim = make(4, replace(FIFO, max_jobs_per_user=1), job(runtime_s=100), job(), job(user="other"))
+    qos = (Qos("normal", max_jobs_per_user=1),)
+    sim = limited(qos, job(runtime_s=100), job(), job(user="other"))
     sim.run_until(90)
     assert sim.job(2).reason == "QOSMaxJobsPerUserLimit"
     assert sim.job(3).start_s == 3
@@ -439,31 +439,31 @@ def test_a_node_that_fails(requeue: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("request_", "message"),
     [
-        (job(5), "5 nodes asked for; partition 'gpu' has 4"),
-        (job(0), "nodes is 0; give at least 1"),
-        (job(limit_s=0), "time_limit_s is 0"),
-        (job(runtime_s=-1), "runtime_s is -1"),
-        (job(submit_s=-5), "submit_s is -5"),
-        (job(begin_s=-5), "begin_s is -5"),
-        (job(partition="cpu"), "partition 'cpu' does not exist; this cluster has gpu"),
-        (job(dependency="afterany"), "'afterany' is not KIND:ID"),
-        (job(dependency="singleton"), "not KIND:ID"),
-        (job(dependency="afterany:1,after:2?after:3"), "mixes"),
-        (job(job_id=7, dependency="afterany:7"), "wait for itself"),
-        (job(job_id=0), "job_id 0"),
+        ({"nodes": 5}, "5 nodes asked for; partition 'gpu' has 4"),
+        ({"nodes": 0}, "nodes is 0; give at least 1"),
+        ({"limit_s": 0}, "time_limit_s is 0"),
+        ({"runtime_s": -1}, "runtime_s is -1"),
+        ({"submit_s": -5}, "submit_s is -5"),
+        ({"begin_s": -5}, "begin_s is -5"),
+        ({"partition": "cpu"}, "partition 'cpu' does not exist; this cluster has gpu"),
+        ({"dependency": "afterany"}, "'afterany' is not KIND:ID"),
+        ({"dependency": "singleton"}, "not KIND:ID"),
+        ({"dependency": "afterany:1,after:2?after:3"}, "mixes"),
+        ({"job_id": 7, "dependency": "afterany:7"}, "wait for itself"),
+        ({"job_id": 0}, "job_id is 0"),
     ],
 )
-def test_impossible_jobs(spec: JobSpec, message: str) -> None:
+def test_impossible_jobs(request_: dict[str, object], message: str) -> None:
     sim = make(4)
     with pytest.raises(InvalidJob, match=message):
-        sim.submit(spec)
+        sim.submit(job(**request_))
     assert sim.next_event_s() is None
 
 
 def test_a_limit_above_the_partitions() -> None:
-    sim = Simulator(("n1",), [Partition("short", ("n1",), max_time_s=HOUR)])
+    sim = simulator(("n1",), [Partition("short", ("n1",), max_time_s=HOUR)])
     with pytest.raises(InvalidJob, match="allows 3600 s"):
         sim.submit(job(limit_s=HOUR + 1))
     assert sim.job(sim.submit(JobSpec(1))).time_limit_s == HOUR
@@ -497,15 +497,15 @@ def test_the_past_is_over() -> None:
         (("a",), [], "partitions"),
         (("a",), [Partition("p", ("a", "b"))], "unknown: b"),
         (("a",), [Partition("p", ())], "at least one"),
-        (("a",), [Partition("p", ("a",)), Partition("p", ("a",))], "each name once"),
+        (("a",), [Partition("p", ("a",)), Partition("p", ("a",))], "each of them once"),
     ],
 )
 def test_impossible_clusters(nodes: tuple[str, ...], partitions: list[Partition], message: str) -> None:
     with pytest.raises(InvalidCluster, match=message):
-        Simulator(nodes, partitions)
+        simulator(nodes, partitions)
 
 
-@pytest.mark.parametrize("name", ["bf_interval_s", "sched_interval_s", "priority_calc_period_s", "max_jobs_per_user"])
+@pytest.mark.parametrize("name", ["bf_interval_s", "sched_interval_s", "priority_calc_period_s", "bf_max_job_user"])
 def test_impossible_parameters(name: str) -> None:
     with pytest.raises(InvalidCluster, match=name):
         Params(**{name: 0})

@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_sim.cluster import Cluster
-from slurm_sim.model import JobRecord
+from slurm_sim.config import ClusterConfig, Params, Partition, Qos, named_nodes
+from slurm_sim.errors import SimulationError
+from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.nodes import pick_nodes, runs
 from slurm_sim.passes import main_pass
-from slurm_sim.reference import JobSpec, Params, Partition, SimulationError, Simulator, State
+from slurm_sim.reference import Simulator
+from slurm_sim.resources import Request
+from tests.sims import simulator
 
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
 MINUTE = 60
@@ -75,7 +79,6 @@ params = st.builds(
     bf_cycle_us=st.sampled_from([0, 700_000]),
     priority_max_age_s=st.sampled_from([3600, 7 * 86400]),
     accrue_always=st.booleans(),
-    max_jobs_per_user=st.sampled_from([None, 1, 2]),
     limit_check_s=st.sampled_from([0, 30]),
 )
 calls = st.lists(st.tuples(st.integers(0, 2000), st.sampled_from(CALLS), st.integers(1, 25)), max_size=12)
@@ -93,10 +96,10 @@ def everything(sim: Simulator) -> tuple[object, ...]:
     return sim.now_s, sim.next_event_s(), sim.pending(), sim.running(), sim.finished(), sim.cut_short(), sim.outages()
 
 
-@given(specs(), params, calls)
+@given(specs(), params, st.sampled_from([None, 1, 2]), calls)
 @settings(max_examples=60, deadline=None)
-def test_invariants(jobs: list[JobSpec], parameters: Params, script: list[Call]) -> None:
-    sim = Simulator(NODES, PARTITIONS, parameters, jobs)
+def test_invariants(jobs: list[JobSpec], parameters: Params, most: int | None, script: list[Call]) -> None:
+    sim = simulator(NODES, PARTITIONS, parameters, jobs, qos=(Qos("normal", max_jobs_per_user=most),))
     running: dict[int, JobRecord] = {}
 
     def started(record: JobRecord) -> None:
@@ -109,8 +112,7 @@ def test_invariants(jobs: list[JobSpec], parameters: Params, script: list[Call])
         assert record.eligible_s is not None
         assert record.submit_s <= record.eligible_s <= record.start_s
         running[record.job_id] = record
-        limit = parameters.max_jobs_per_user
-        assert limit is None or sum(other.user == record.user for other in running.values()) <= limit
+        assert most is None or sum(other.user == record.user for other in running.values()) <= most
 
     def ended(record: JobRecord) -> None:
         running.pop(record.job_id, None)
@@ -125,14 +127,15 @@ def test_invariants(jobs: list[JobSpec], parameters: Params, script: list[Call])
     assert known >= set(range(1, len(jobs) + 1))
     over = [record.job_id for record in sim.finished()]
     assert len(over) == len(set(over))
+    dependency = ("Dependency", "DependencyNeverSatisfied")
     for record in sim.pending():
-        assert record.reason in ("JobHeldUser", "Dependency", "DependencyNeverSatisfied", "Resources", "Priority")
+        assert record.reason in ("JobHeldUser", *dependency, "Resources", "Priority", "QOSMaxJobsPerUserLimit")
 
 
 @given(specs(), params, calls)
 @settings(max_examples=30, deadline=None)
 def test_the_same_input_gives_the_same_output(jobs: list[JobSpec], parameters: Params, script: list[Call]) -> None:
-    first, second = (Simulator(NODES, PARTITIONS, parameters, jobs) for _ in range(2))
+    first, second = (simulator(NODES, PARTITIONS, parameters, jobs) for _ in range(2))
     for sim in (first, second):
         follow(sim, script)
         sim.run()
@@ -142,7 +145,7 @@ def test_the_same_input_gives_the_same_output(jobs: list[JobSpec], parameters: P
 @given(specs(), params, calls, calls)
 @settings(max_examples=40, deadline=None)
 def test_a_fork_is_exact(jobs: list[JobSpec], parameters: Params, script: list[Call], rest: list[Call]) -> None:
-    sim = Simulator(NODES, PARTITIONS, parameters, jobs)
+    sim = simulator(NODES, PARTITIONS, parameters, jobs)
     follow(sim, script)
     before, twin = everything(sim), sim.fork()
     assert everything(twin) == before
@@ -157,7 +160,7 @@ def test_a_fork_is_exact(jobs: list[JobSpec], parameters: Params, script: list[C
 @given(specs(), st.integers(1, 20_000))
 @settings(max_examples=30, deadline=None)
 def test_steps_make_no_difference(jobs: list[JobSpec], step_s: int) -> None:
-    sim, stepped = (Simulator(NODES, PARTITIONS, Params(), jobs) for _ in range(2))
+    sim, stepped = (simulator(NODES, PARTITIONS, Params(), jobs) for _ in range(2))
     sim.run()
     while stepped.now_s < sim.now_s:
         stepped.step(step_s)
@@ -167,13 +170,13 @@ def test_steps_make_no_difference(jobs: list[JobSpec], step_s: int) -> None:
 @given(specs(), st.integers(0, 2**6 - 1), st.integers(0, 2**6 - 1))
 @settings(max_examples=80, deadline=None)
 def test_the_main_scheduler_is_strict(jobs: list[JobSpec], busy: int, down: int) -> None:
-    cluster = Cluster(NODES, PARTITIONS, Params(), 0)
-    cluster.free &= ~busy
+    cluster = Cluster(ClusterConfig(named_nodes(NODES), tuple(PARTITIONS)), 0)
+    cluster.pool.take(busy, Request(0, 0, 0, whole=True))
     cluster.up &= ~down
     for number, spec in enumerate(jobs, 1):
         cluster.review(cluster.add(number, replace(spec, dependency="", begin_s=None, held=False), 0), 0)
     queue = list(cluster.queue(0))
-    main_pass(cluster, queue, lambda job, nodes: cluster.start(job, nodes, "main", 0))
+    main_pass(cluster, queue, None, 0, lambda job, nodes: cluster.start(job, nodes, "main", 0))
     for place, job in enumerate(queue):
         left_waiting = [before for before in queue[:place] if before.state is State.PENDING]
         kept = 0
@@ -195,7 +198,7 @@ def test_backfill_does_not_delay_the_head_of_the_queue(shapes: list[tuple[int, i
     parameters = Params(priority_weight_age=0, priority_weight_job_size=0, limit_check_s=0)
 
     def starts(queue: list[JobSpec]) -> list[int]:
-        sim = Simulator(NODES, PARTITIONS[:1], parameters, queue)
+        sim = simulator(NODES, PARTITIONS[:1], parameters, queue)
         assert sim.run() == []
         return [sim.job(number).start_s or 0 for number in range(1, len(queue) + 1)]
 

@@ -11,7 +11,10 @@ from mirage.domain import JobState, NodeEvent
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
-from slurm_sim.reference import JobSpec, Params, Partition, Simulator
+from slurm_sim import Simulator
+from slurm_sim.config import Params, Partition
+from slurm_sim.jobs import JobSpec
+from tests.sims import fast_simulator
 
 NOW = 1_800_000_000
 HOUR = 3600
@@ -23,7 +26,7 @@ def sim() -> Simulator:
         Partition("gpu", ("n1", "n2", "n3"), max_time_s=48 * HOUR),
         Partition("debug", ("n3",), max_time_s=1800),
     ]
-    return Simulator(("n1", "n2", "n3"), partitions, start_s=NOW)
+    return fast_simulator(("n1", "n2", "n3"), partitions, start_s=NOW)
 
 
 @pytest.fixture
@@ -178,7 +181,7 @@ def test_accounting_leaves_out_what_never_competed(sim: Simulator, alice: Simula
 
 
 def test_settings_follow_the_parameters() -> None:
-    sim = Simulator(("n1",), [Partition("gpu", ("n1",))], Params(accrue_always=True))
+    sim = fast_simulator(("n1",), [Partition("gpu", ("n1",))], Params(accrue_always=True))
     settings = SimulatedCluster(sim).settings()
     assert (settings.version, settings.accrue_always) == ("simulated", True)
 

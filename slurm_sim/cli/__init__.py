@@ -1,0 +1,1 @@
+"""The command `slurm-sim` (docs/slurm-sim.md)."""

@@ -1,0 +1,139 @@
+"""`slurm-sim compare`: two results, or a result and reality."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from slurm_sim.cli.arguments import positive
+from slurm_sim.cli.inputs import tell
+from slurm_sim.cli.jobs import read_jobs
+from slurm_sim.results import WITHIN_S, Results, compare_results, matched, nodes_in, read_results
+from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.table import replacing
+
+console = Console(highlight=False)
+if not console.is_terminal:
+    console.width = max(console.width, 130)  # no terminal, no edge to wrap at
+
+ROWS = (
+    ("makespan", ("makespan_s",), "s", 0),
+    ("mean completion time (submit to end)", ("completion_s",), "s", 1),
+    ("mean wait (submit to start)", ("wait_s", "mean"), "s", 1),
+    *((f"wait, {percent} %", ("wait_s", f"p{percent}"), "s", 1) for percent in (50, 90, 95, 99)),
+    ("mean bounded slowdown", ("bounded_slowdown",), "", 2),
+    ("node-hours", ("node_hours",), "", 1),
+    ("utilisation", ("utilisation",), "", 4),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", type=Path, help="a result, a replay's actual.csv, or a trace")
+    parser.add_argument("b", metavar="B", type=Path, help="the other one")
+    parser.add_argument("--jobs", type=Path, metavar="J", help="the jobs, for their nodes if A and B have none")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="of the cluster (the most that were busy at once)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for compare.json and compare.png")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/slurm-sim.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    a, b = read_results(args.a), read_results(args.b)
+    nodes_of = None
+    if args.jobs is not None:
+        jobs = read_jobs(args.jobs)
+        nodes_of = dict(zip(map(str, jobs.labels), map(float, jobs.numbers("nodes")), strict=True))
+    if not len(matched(a, b)[0]):
+        raise TraceError(str(args.b), f"jobs that are in {args.a}, too (job_id)", found="none")
+    figures = compare_results(a, b, nodes_of, args.nodes)
+    figures |= {"files": {"a": str(args.a), "b": str(args.b)}}
+    made = _save(figures, a, b, nodes_of, args) if args.out else []
+    if args.json:
+        console.file.write(_json(figures))
+    else:
+        _show(figures)
+        for path in made:
+            console.print(escape(str(path)))
+    if (differ := figures["difference"]["submissions_differ"]) and not args.json:
+        tell([f"{differ} jobs were not submitted at the same time in both"])
+    return 0
+
+
+def _json(figures: dict[str, Any]) -> str:
+    return json.dumps(_plain(figures), indent=2) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """What can't be told is null: JSON has no NaN."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _save(
+    figures: dict[str, Any], a: Results, b: Results, nodes_of: dict[str, float] | None, args: argparse.Namespace
+) -> list[Path]:
+    from slurm_sim.cli.picture import save_picture
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    rows_a, rows_b = matched(a, b)
+    in_a, in_b = a.pick(rows_a), b.pick(rows_b)
+    nodes = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
+    made = [args.out / "compare.json", args.out / "compare.png"]
+    with replacing(made[0]) as temporary:
+        temporary.write_text(_json(figures))
+    with replacing(made[1]) as temporary:
+        save_picture(in_a, in_b, nodes, ("A", "B"), temporary)
+    return made
+
+
+def _show(figures: dict[str, Any]) -> None:
+    console.print(f"{figures['jobs']} jobs in both")
+    for key in ("a", "b"):
+        console.print(f"{key.upper()}: {escape(figures['files'][key])}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "A", "B", "B to A"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, keys, unit, digits in ROWS:
+        of_a, of_b = (_at(figures[each], keys) for each in ("a", "b"))
+        change = (of_b - of_a) / of_a if of_a else float("nan")
+        table.add_row(name, _n(of_a, digits, unit), _n(of_b, digits, unit), _n(100 * change, 3, "%", sign=True))
+    console.print(table)
+    ratio, start = figures["difference"]["completion_ratio"], figures["start"]
+    console.print(f"geometric mean of the ratios of completion times: {_n(ratio, 5)}")
+    console.print(
+        f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute {_n(start['mean_absolute_s'], 2, 's')}, "
+        f"largest {_n(start['max_absolute_s'], 0, 's')}"
+    )
+    shares = ", ".join(
+        f"{_n(100 * start[f'within_{seconds}_s'], 1, '%')} {f'within {seconds} s' if seconds else 'equal'}"
+        for seconds in WITHIN_S
+    )
+    console.print(f"starts: {shares}")
+    console.print(f"utilisation is of {_n(figures['cluster_nodes'], 0)} nodes")
+    for key in ("a", "b"):
+        missing = figures[key]["jobs"] - figures[key]["started"]
+        only = figures[f"only_in_{key}"]
+        if missing:
+            console.print(f"{missing} of these jobs did not start in {key.upper()}")
+        if only["jobs"]:
+            console.print(f"{only['jobs']} jobs only in {key.upper()}: {escape(', '.join(only['first']))}, ...")
+
+
+def _at(figures: dict[str, Any], keys: tuple[str, ...]) -> float:
+    value: Any = figures
+    for key in keys:
+        value = value[key]
+    return float(value)
+
+
+def _n(value: float, digits: int = 1, unit: str = "", *, sign: bool = False) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:{'+' if sign else ''},.{digits}f}" + (f" {unit}" if unit else "")

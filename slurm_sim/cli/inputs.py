@@ -1,0 +1,98 @@
+"""What `run` and `bench` share: options, the cluster, notes on stderr."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from slurm_sim.cli.arguments import positive
+from slurm_sim.cli.jobs import Jobs, jobs_of, read_jobs
+from slurm_sim.clusters import SLURM_DEFAULTS, NoteKind, params_from, read_cluster
+from slurm_sim.config import ClusterConfig, whole_nodes
+from slurm_sim.traces.table import Trace, read_trace
+
+STARTED_BEFORE_S = 120
+"""slurmctld is up this long before time 0, or before the first job of a trace."""
+OF_THE_CLUSTER = ("partition", "qos", "reservation", "constraint")
+"""Columns that name parts of a cluster; a plain one (`--nodes`) has none of them."""
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:
+    """The cluster; `conf`: also --slurm-conf, which --cluster takes too."""
+    cluster = parser.add_mutually_exclusive_group(required=True)
+    cluster.add_argument("--cluster", type=Path, metavar="C", help="a cluster: .toml, otherwise a slurm.conf")
+    if conf:
+        cluster.add_argument("--slurm-conf", type=Path, metavar="F", help="a real slurm.conf")
+    cluster.add_argument(
+        "--nodes",
+        type=positive,
+        metavar="N",
+        help="a plain cluster: N whole nodes, one partition, priority/basic, backfill with Slurm's defaults",
+    )
+    parser.add_argument(
+        "--slurm-params",
+        default="",
+        metavar="P",
+        help="changes, in Slurm's names and units: bf_max_job_test=500,bf_window=2880,PriorityWeightAge=1000",
+    )
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--skip-impossible", action="store_true", help="leave out jobs that could never run")
+    parser.add_argument(
+        "--ignore", default="", metavar="COLUMNS", help="columns of the jobs not to use, like partition,qos"
+    )
+    parser.add_argument("--trace-priority", action="store_true", help="use the priorities that a trace has")
+    parser.add_argument(
+        "--slurmctld-started-s",
+        type=int,
+        metavar="S",
+        help=f"its timers count from here (-{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s before its first job)",
+    )
+    parser.add_argument("--reference", action="store_true", help="use the slow simulator in Python")
+
+
+def load_cluster(args: argparse.Namespace) -> tuple[ClusterConfig, list[str]]:
+    """The cluster and the notes of its reader. Raises InvalidCluster."""
+    notes: list[str] = []
+    path = args.cluster or getattr(args, "slurm_conf", None)
+    if path is not None:
+        loaded = read_cluster(path)
+        cluster = loaded.cluster
+        told = [note for note in loaded.notes if note.kind is not NoteKind.NO_EFFECT]
+        notes += [str(note) for note in told]
+        if rest := len(loaded.notes) - len(told):
+            notes.append(f"{path}: {rest} parameters without effect on scheduling")
+    else:
+        cluster = whole_nodes(args.nodes, SLURM_DEFAULTS)
+    params, more = params_from(args.slurm_params, cluster.params)
+    return replace(cluster, params=params), notes + [f"--slurm-params: {note}" for note in more]
+
+
+def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Jobs, int]:
+    """The jobs, and when slurmctld was started. Raises TraceError."""
+    if trace is None and args.trace is not None:
+        trace = read_trace(args.trace)
+    jobs = read_jobs(args.jobs) if trace is None else jobs_of(trace, args.trace_priority)
+    if args.ignore:
+        jobs = jobs.without([name.strip() for name in args.ignore.split(",")], "--ignore")
+    if args.nodes is not None:
+        jobs = jobs.without(OF_THE_CLUSTER, "the plain cluster of --nodes has none")
+    started_s = args.slurmctld_started_s
+    if started_s is None:
+        first_s = 0 if trace is None or not len(jobs) else int(jobs.numbers("submit_s").min())
+        started_s = first_s - STARTED_BEFORE_S
+    return jobs, started_s
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Notes for the user, on stderr."""
+    for note in notes:
+        errors.print(f"note: {escape(note)}")

@@ -1,0 +1,350 @@
+"""Jobs to simulate, as columns: from a CSV or Parquet file, or from a trace (docs/slurm-sim.md has the columns)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+from numpy.typing import NDArray
+
+from slurm_sim.jobs import LAST_S, LONGEST_S
+from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.table import Trace, numbered, open_text
+
+Ints = NDArray[np.int64]
+MISSING = -1
+"""In a column of numbers: not given."""
+MOST = 2**53
+"""Above this a float is no exact number."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """What a column of numbers may hold."""
+
+    least: int
+    expected: str
+    required: bool = False
+    """A value must be there."""
+    whole: bool = True
+    most: int = MOST
+
+    def is_good(self, value: float) -> bool:
+        return self.least <= value <= self.most and (not self.whole or value == int(value))
+
+
+def _whole(least: int, required: bool = False) -> Number:
+    return Number(least, f"a whole number from {least}" + ("" if required else ", or nothing"), required)
+
+
+_MINUTES = f"minutes above 0, at most {LONGEST_S // 60:,}, or nothing for the partition's DefaultTime"
+
+
+def _seconds(least: int, most: int, required: bool = False) -> Number:
+    expected = f"a whole number from {least} to {most:,} (seconds)" + ("" if required else ", or nothing")
+    return Number(least, expected, required, most=most)
+
+
+NUMBERS = {
+    "job_id": _whole(1, required=True),
+    "submit_s": _seconds(0, LAST_S, required=True),
+    "nodes": _whole(1, required=True),
+    "timelimit_min": Number(0, _MINUTES, whole=False, most=LONGEST_S // 60),
+    "timelimit_s": _seconds(1, LONGEST_S),
+    "runtime_s": _seconds(0, LONGEST_S),
+    "begin_s": _seconds(0, LAST_S),
+    "cancel_s": _seconds(0, LAST_S),
+    "cpus": _whole(1),
+    "cpus_per_node": _whole(1),
+    "gpus": _whole(0),
+    "gpus_per_node": _whole(0),
+    "mem_mib": _whole(0),
+    "mem_mib_per_node": _whole(0),
+    "array_job_id": _whole(1),
+    "array_throttle": _whole(1),
+    "priority": _whole(0),
+}
+WORDS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1, "": MISSING}
+FLAGS = {"held": 0, "exclusive": 0, "requeue": 1}
+"""Columns of yes and no, with what an empty field means."""
+TEXTS = ("user", "account", "partition", "qos", "dependency", "constraint", "reservation", "exit_code")
+COLUMNS = (*NUMBERS, *FLAGS, *TEXTS)
+REQUIRED = ("job_id", "submit_s", "nodes", "runtime_s")
+SHARED = {"cpus": "cpus_per_node", "gpus": "gpus_per_node", "mem_mib": "mem_mib_per_node"}
+"""Totals of a job, and what they become: an equal part on each node, rounded up."""
+EXIT_CODE = re.compile(r"(\d{1,3})(?::(\d{1,3}))?", re.ASCII)
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs as columns of equal length: numbers as int64 with `MISSING`, texts as objects. Times as in the file."""
+
+    source: str
+    columns: dict[str, Any]
+    """job_id, submit_s, nodes, timelimit_s, runtime_s always; of the others those that the file has."""
+    labels: Any
+    """The ids as the file has them, for the results."""
+    locate: Callable[[int], int | None]
+    """Where a row is in the file: its line, if there is one."""
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def numbers(self, name: str) -> Ints:
+        """A column of numbers; all `MISSING` if the file has none."""
+        column: Ints | None = self.columns.get(name)
+        return np.full(len(self), MISSING, np.int64) if column is None else column
+
+    def texts(self, name: str) -> NDArray[np.object_]:
+        """A column of texts; all empty if the file has none."""
+        column: NDArray[np.object_] | None = self.columns.get(name)
+        return np.full(len(self), "", object) if column is None else column
+
+    def pick(self, rows: NDArray[Any]) -> Jobs:
+        """The jobs of a mask or of row numbers."""
+        chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
+        columns = {name: column[chosen] for name, column in self.columns.items()}
+        locate = self.locate
+        return replace(self, columns=columns, labels=self.labels[chosen], locate=lambda row: locate(int(chosen[row])))
+
+    def without(self, names: Iterable[str], why: str) -> Jobs:
+        """Leaves columns out, and notes which."""
+        there = [name for name in names if name in self.columns]
+        if not there:
+            return self
+        columns = {name: column for name, column in self.columns.items() if name not in there}
+        return replace(self, columns=columns, notes=(*self.notes, f"not used: {', '.join(there)} ({why})"))
+
+    def refuse(self, row: int, field: str, expected: str, found: object = "") -> TraceError:
+        """For raising: says where."""
+        line = self.locate(row)
+        place = field if line is not None else f"job {self.labels[row]}: {field}"
+        return TraceError(self.source, expected, found=str(found), line=line, field=place)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def read_jobs(path: Path) -> Jobs:
+    """Reads .csv, .csv.gz or .parquet. Raises TraceError for the first bad line, saying where and what is expected."""
+    try:
+        if path.name.endswith(".parquet"):
+            table = pa_parquet.read_table(path)
+            _check_header(table.column_names, str(path))
+            return _jobs(path, table, lambda row: row + 1)
+        return _jobs(path, _read_csv(path), lambda row: _line_of(path, row))
+    except (OSError, EOFError, pa.ArrowInvalid) as error:
+        what = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise TraceError(str(path), f"a readable table of jobs ({what})") from error
+
+
+def _check_header(names: Sequence[str], file: str) -> None:
+    missing = [name for name in REQUIRED if name not in names]
+    if not {"timelimit_min", "timelimit_s"} & set(names):
+        missing.append("timelimit_min")
+    if missing:
+        like_a_trace = {"submit", "start", "end"} <= set(names)
+        hint = "; this looks like a trace: give it with --trace" if like_a_trace else ""
+        expected = f"the columns job_id, submit_s, nodes, timelimit_min, runtime_s{hint}"
+        raise TraceError(file, expected, found=",".join(names), line=1, field="header")
+    if twice := sorted({name for name in names if list(names).count(name) > 1}):
+        raise TraceError(file, "each column once", found=", ".join(twice), line=1, field="header")
+    for pair in (("timelimit_min", "timelimit_s"), *SHARED.items()):
+        if set(pair) <= set(names):
+            raise TraceError(file, f"{pair[0]} or {pair[1]}, not both", found="both", line=1, field="header")
+
+
+def _read_csv(path: Path) -> Any:
+    with open_text(path) as lines:
+        header = next(csv.reader([lines.readline(100_000)]), [])
+    _check_header(header, str(path))
+    types = {name: pa.float64() if name in NUMBERS else pa.string() for name in header}
+    convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
+    try:
+        with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
+            return pa_csv.read_csv(stream, convert_options=convert)
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        _find_bad_line(path)
+        raise TraceError(str(path), f"a CSV file ({str(error).splitlines()[0]})") from error
+
+
+def _jobs(path: Path, table: Any, locate: Callable[[int], int | None]) -> Jobs:
+    raw: dict[str, Any] = {}
+    jobs = Jobs(str(path), raw, np.arange(table.num_rows), locate)
+    for name in (each for each in COLUMNS if each in table.column_names):
+        raw[name] = _numbers(jobs, name, table[name]) if name in NUMBERS else _texts(jobs, name, table[name])
+    unknown = [name for name in table.column_names if name not in COLUMNS]
+    notes = (f"unknown columns, not used: {', '.join(unknown)}",) if unknown else ()
+    return _finished(replace(jobs, labels=raw["job_id"], notes=notes))
+
+
+def _numbers(jobs: Jobs, name: str, column: Any) -> Any:
+    """int64 with `MISSING`; timelimit_min stays float64."""
+    rule = NUMBERS[name]
+    try:
+        floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise TraceError(jobs.source, f"{rule.expected} ({error})", field=name) from error
+    empty = column.is_null().to_numpy()
+    good = (floats >= rule.least) & (floats <= rule.most)
+    if rule.whole:
+        good &= floats == np.floor(floats)
+    else:
+        good &= floats > 0
+    bad = ~good & ~empty
+    if rule.required:
+        bad |= empty
+    if bad.any():
+        row = int(np.argmax(bad))
+        found = "nothing" if empty[row] else f"{floats[row]:g}"
+        raise jobs.refuse(row, name, rule.expected, found)
+    filled = np.where(empty, MISSING, floats)
+    return filled.astype(np.int64) if rule.whole else filled
+
+
+def _texts(jobs: Jobs, name: str, column: Any) -> Any:
+    coded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
+    values = [text.strip() for text in coded.dictionary.to_pylist()]
+    codes = coded.indices.to_numpy()
+    if name in FLAGS:
+        known = np.array([WORDS.get(text.lower(), -2) for text in values], np.int64)
+        bad = known[codes] == -2
+        expected = "yes or no"
+    elif name == "exit_code":
+        bad = np.array([bool(text) and EXIT_CODE.fullmatch(text) is None for text in values], bool)[codes]
+        expected = "an exit code like 1 or 1:0"
+    else:
+        return np.array([*values, ""], object)[codes]
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise jobs.refuse(row, name, expected, values[codes[row]])
+    if name in FLAGS:
+        return np.where(known < 0, FLAGS[name], known)[codes]
+    return exit_codes(np.array(values, object))[codes]
+
+
+def exit_codes(texts: NDArray[np.object_]) -> Ints:
+    """``1``, ``1:0`` or ``0:9`` (a signal) as one number; anything else: 0."""
+    found = (EXIT_CODE.fullmatch(str(text)) for text in texts)
+    return np.array([int(match[1]) or int(match[2] or 0) if match else 0 for match in found], np.int64)
+
+
+def _finished(jobs: Jobs) -> Jobs:
+    """Limits in seconds, totals of a job as parts of each node; each id once."""
+    columns = dict(jobs.columns)
+    if "timelimit_min" in columns:
+        minutes = columns.pop("timelimit_min")
+        columns["timelimit_s"] = np.where(minutes < 0, MISSING, np.ceil(np.round(minutes * 60, 6))).astype(np.int64)
+    for total, each in SHARED.items():
+        if total in columns:
+            amount = columns.pop(total)
+            columns[each] = np.where(amount < 0, MISSING, -(-amount // np.maximum(columns["nodes"], 1)))
+    ids = columns["job_id"]
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][ids[order[1:]] == ids[order[:-1]]]
+    if len(again):
+        row = int(again.min())
+        raise jobs.refuse(row, "job_id", "each id once", ids[row])
+    return replace(jobs, columns=columns)
+
+
+def _line_of(path: Path, wanted: int) -> int | None:
+    with open_text(path) as lines:
+        reader = csv.reader(lines)
+        next(reader, None)
+        row = -1
+        for fields in reader:
+            row += bool(fields)
+            if row == wanted:
+                return reader.line_num
+    return None
+
+
+def _find_bad_line(path: Path) -> None:
+    """Streams the file again, slowly and in little memory, and raises for the first line that can't be read."""
+    with open_text(path) as lines:
+        reader = csv.reader(lines, strict=True)
+        header = next(reader)
+        rules = [(index, name, NUMBERS[name]) for index, name in enumerate(header) if name in NUMBERS]
+        try:
+            for row in filter(None, reader):
+                if len(row) != len(header):
+                    found, expected = f"{len(row)} fields", f"{len(header)} fields"
+                    raise TraceError(str(path), expected, found=found, line=reader.line_num, field="line")
+                for index, name, rule in rules:
+                    if not _is_good(row[index], rule):
+                        found = row[index] or "nothing"
+                        raise TraceError(str(path), rule.expected, found=found, line=reader.line_num, field=name)
+        except csv.Error as error:
+            raise TraceError(str(path), f"a CSV line ({error})", line=reader.line_num) from error
+
+
+def _is_good(text: str, rule: Number) -> bool:
+    if not text:
+        return not rule.required
+    return DECIMAL.fullmatch(text) is not None and rule.is_good(float(text))
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
+    """What a trace's users asked for, and how their jobs behaved; times stay Unix seconds.
+
+    A job that never ran, or with nothing but an end, is cancelled when it ended in the log. One that was eligible
+    after its submission, without a dependency that says why, gets that as its begin time. Priorities are the
+    simulator's own, or with `priorities` the log's.
+    """
+    run = trace.run_s
+    submit, start, end = (trace.column(name) for name in ("submit", "start", "end"))
+    never_ran = ~np.isnan(end) & (np.isnan(start) | ((run == 0) & (trace.text("state") == "CANCELLED")))
+    cancel = np.where(never_ran, end, submit + trace.column("cancel_after_s"))
+    columns: dict[str, Any] = {
+        "job_id": numbered(trace),
+        "submit_s": submit.astype(np.int64),
+        "nodes": trace.column("nodes").astype(np.int64),
+        "timelimit_s": _filled(trace.column("timelimit_s")),
+        "runtime_s": _filled(np.where(never_ran & ~(run > 0), np.nan, run)),
+    }
+    each = np.maximum(columns["nodes"], 1)
+    for name, ours in (("cpus", "cpus_per_node"), ("gpus", "gpus_per_node"), ("mem_mib", "mem_mib_per_node")):
+        if (trace.column(name) > 0).any():
+            asked = np.ceil(trace.column(name) / each)
+            columns[ours] = _filled(np.where(asked > 0, asked, np.nan) if name == "cpus" else asked)
+    if not np.isnan(cancel).all():
+        columns["cancel_s"] = _filled(cancel)
+    for name in ("user", "partition", "account", "qos", "dependency"):
+        if name in trace.jobs.columns and (trace.text(name) != "").any():
+            columns[name] = trace.text(name)
+    for name in ("array_job_id", "array_throttle", *(["priority"] if priorities else [])):
+        if not np.isnan(trace.column(name)).all():
+            columns[name] = _filled(trace.column(name))
+    later = trace.column("eligible") > submit
+    if "dependency" in columns:
+        columns["dependency"] = _plain(columns["dependency"])
+        later &= columns["dependency"] == ""
+    if later.any():
+        columns["begin_s"] = _filled(np.where(later, trace.column("eligible"), np.nan))
+    failed = trace.text("state") == "FAILED"
+    codes = exit_codes(trace.text("exit_code")) if "exit_code" in trace.jobs.columns else np.zeros(len(trace), np.int64)
+    columns["exit_code"] = np.where(codes == 0, failed.astype(np.int64), codes)
+    return Jobs(trace.source, columns, trace.text("job_id"), lambda _row: None)
+
+
+def _plain(texts: NDArray[np.object_]) -> NDArray[np.object_]:
+    """Without ``(unfulfilled)``, as sacct has it for jobs that were pending."""
+    return np.array([re.sub(r"\(\w+\)", "", text) for text in texts], object)
+
+
+def _filled(values: NDArray[np.float64]) -> Ints:
+    return np.where(np.isnan(values), MISSING, values).astype(np.int64)

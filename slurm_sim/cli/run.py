@@ -1,0 +1,135 @@
+"""`slurm-sim run`: simulates jobs on a cluster and writes when each started and ended."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from slurm_sim.cli import engine
+from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, errors, load_cluster, load_jobs, tell
+from slurm_sim.cli.jobs import MISSING, Jobs
+from slurm_sim.cli.prepare import Ready, prepare
+from slurm_sim.results import check_format, write_results
+from slurm_sim.traces.errors import TraceError, refuse_overwriting
+
+ALWAYS = ("job_id", "submit_s", "start_s", "end_s")
+MORE = ("state", "nodes", "partition", "user", "eligible_s", "wait_s", "queued_s", "scheduler", "reason", "nodelist")
+SHOWN = 5
+"""So many jobs that never started are named."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--jobs", type=Path, metavar="J", help="jobs: .csv, .csv.gz or .parquet")
+    source.add_argument("--trace", type=Path, metavar="T", help="a trace in place of --jobs (`mirage trace import`)")
+    add_cluster_arguments(parser, conf=True)
+    parser.add_argument("--out", type=Path, required=True, metavar="R", help="results: .csv, .csv.gz or .parquet")
+    parser.add_argument(
+        "--columns", default="", metavar="C", help=f"more columns: `all`, or some of {','.join(MORE)}", type=_columns
+    )
+    parser.add_argument("--until", type=int, metavar="S", help="stop at this time, in that of the jobs")
+    parser.add_argument("--seed", type=int, default=0, help="accepted for scripts: nothing in a run is random")
+    add_job_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    check_format(args.out)
+    refuse_overwriting(args.out, args.jobs, args.trace)
+    cluster, notes = load_cluster(args)
+    tell(notes)
+    jobs, started_s = load_jobs(args)
+    ready, notes = prepare(cluster, jobs, started_s, args.skip_impossible)
+    tell(notes)
+    if args.until is not None and args.until < started_s:
+        raise TraceError("--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until))
+    if engine.simulator_class(args.reference)[1] == "reference" and not args.reference:
+        tell(["the simulator's core is not installed: using the reference, which is slow (docs/slurm-sim.md)"])
+    simulator = engine.make(ready, args.reference)
+    with _progress() as progress:
+        engine.run(simulator, ready, args.until, progress)
+    found = engine.outcome(simulator, ready)
+    write_results(_rows(args.columns, simulator, ready, found), args.out)
+    _report(ready.jobs, found, args)
+    return 0
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = MORE if text == "all" else tuple(filter(None, (name.strip() for name in text.split(","))))
+    if unknown := [name for name in names if name not in MORE]:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; expected `all` or some of {','.join(MORE)}")
+    return tuple(name for name in MORE if name in names)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[float], None] | None]:
+    """A bar, on a terminal."""
+    if not errors.is_terminal:
+        yield None
+        return
+    shown = (TextColumn("submissions"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=errors, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share: bar.update(task, completed=share)
+
+
+def _rows(more: tuple[str, ...], simulator: Any, ready: Ready, found: engine.Outcome) -> dict[str, Any]:
+    jobs = ready.jobs
+    submit_s = jobs.numbers("submit_s")
+    columns: dict[str, Callable[[], Any]] = {
+        "job_id": lambda: jobs.labels,
+        "submit_s": lambda: submit_s,
+        "start_s": lambda: _known(found.start_s),
+        "end_s": lambda: _known(found.end_s),
+        "state": lambda: found.state,
+        "nodes": lambda: jobs.numbers("nodes"),
+        "partition": lambda: _or(jobs.texts("partition"), ready.cluster.partitions[0].name),
+        "user": lambda: _or(jobs.texts("user"), "user"),
+        "eligible_s": lambda: _known(found.eligible_s),
+        "wait_s": lambda: _difference(found.start_s, submit_s),
+        "queued_s": lambda: _difference(found.start_s, found.eligible_s),
+        "scheduler": lambda: found.scheduler,
+        "reason": lambda: found.reason,
+        "nodelist": lambda: engine.node_lists(simulator, ready),
+    }
+    return {name: columns[name]() for name in (*ALWAYS, *more)}
+
+
+def _known(values: Any) -> Any:
+    """Int64, with nothing where it is missing; int64 if all is there."""
+    missing = values == MISSING
+    return pd.arrays.IntegerArray(values, missing) if missing.any() else values
+
+
+def _difference(values: Any, since: Any) -> Any:
+    return _known(np.where((values == MISSING) | (since == MISSING), MISSING, values - since))
+
+
+def _or(texts: Any, otherwise: str) -> Any:
+    return np.where(texts == "", otherwise, texts)
+
+
+def _report(jobs: Jobs, found: engine.Outcome, args: argparse.Namespace) -> None:
+    """What a user must know of jobs that did not run to their end, and one line on the whole."""
+    states = Counter(found.state.tolist())
+    shown = ", ".join(f"{count} {state or 'not submitted yet'}" for state, count in sorted(states.items()))
+    errors.print(f"{len(jobs)} jobs: {shown}; {escape(str(args.out))}")
+    if args.until is not None:
+        return
+    if (stuck := np.flatnonzero(found.state == "PENDING")).size:
+        reasons = Counter(str(reason).split(" ")[0] for reason in found.reason[stuck])
+        counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+        named = ", ".join(f"{jobs.labels[row]}: {found.reason[row]}" for row in stuck[:SHOWN])
+        more = ", ..." if stuck.size > SHOWN else ""
+        errors.print(f"warning: {stuck.size} jobs never start ({counted}): job {escape(named)}{more}")
+    if (endless := np.flatnonzero(found.state == "RUNNING")).size:
+        named = ", ".join(str(jobs.labels[row]) for row in endless[:SHOWN])
+        errors.print(f"warning: {endless.size} jobs have neither a run time nor a limit and never end: {named}")

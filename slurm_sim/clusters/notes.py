@@ -1,0 +1,75 @@
+"""What a reader of cluster descriptions found besides the cluster: where something stands, and what it did not use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from slurm_sim.config import ClusterConfig
+from slurm_sim.errors import InvalidCluster
+
+
+class NoteKind(str, Enum):
+    """Why a parameter was not used as it stands."""
+
+    UNKNOWN = "unknown"
+    """No parameter of Slurm that we know."""
+    NO_EFFECT = "no effect"
+    """Known, and without influence on scheduling as simulated."""
+    NOT_SIMULATED = "not simulated"
+    """It would change what a real slurmctld does, and is not simulated, or not in full."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A parameter that did not go into the cluster as it stands."""
+
+    kind: NoteKind
+    parameter: str
+    value: str
+    where: str
+    """``file:line``."""
+    why: str
+
+    def __str__(self) -> str:
+        found = f"{self.parameter}={self.value}" if self.value else self.parameter
+        return f"{self.where}: {found}: {self.kind.value}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A cluster, and all that its description says and the simulator does not use."""
+
+    cluster: ClusterConfig
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One ``Key=value``, as written, and where."""
+
+    key: str
+    value: str
+    where: str
+
+    def error(self, expected: str) -> InvalidCluster:
+        """For raising: says where it is, what was found and what is expected."""
+        return InvalidCluster(f"{self.where}: {self.key}={self.value}: give {expected}")
+
+    def note(self, kind: NoteKind, why: str) -> Note:
+        # Notes are shown to users: no passwords (AccountingStoragePass, JobCompPass).
+        value = "***" if self.key.lower().endswith("pass") else self.value
+        return Note(kind, self.key, value, self.where, why)
+
+    def unknown(self) -> Note:
+        return self.note(NoteKind.UNKNOWN, "not a parameter of Slurm 22.05 that is known here; check its spelling")
+
+    def no_effect(self, why: str) -> Note:
+        return self.note(NoteKind.NO_EFFECT, why)
+
+    def not_simulated(self, why: str) -> Note:
+        return self.note(NoteKind.NOT_SIMULATED, why)
+
+
+Entries = dict[str, Entry]
+"""By key in lower case: Slurm's keys are case-insensitive."""

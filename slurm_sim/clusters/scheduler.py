@@ -1,0 +1,320 @@
+"""The scheduler's parameters, from Slurm's own names (`slurm.conf(5)`: SchedulerParameters, Priority*, Select*).
+
+The same names come from a slurm.conf, from `scontrol show config` and from a command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from slurm_sim.clusters.known import (
+    GLOBAL_DIFFERENCES,
+    GLOBAL_NO_EFFECT,
+    OPTION_DIFFERENCES,
+    OPTION_NO_EFFECT,
+    note_on,
+)
+from slurm_sim.clusters.notes import Entries, Entry, Note
+from slurm_sim.clusters.values import duration_s, integer, is_unset, words, yes
+from slurm_sim.config import Params, SelectType
+from slurm_sim.errors import InvalidCluster
+
+MINUTE_S = 60
+SLURM_DEFAULTS = Params(
+    priority_multifactor=False,
+    priority_weight_age=0,
+    priority_weight_job_size=0,
+)
+"""What slurmctld 22.05 does with an empty slurm.conf: `Params` has other weights, for clusters described by hand."""
+
+Change = dict[str, Any]
+"""Fields of `Params` and their new values."""
+Rule = Callable[[Entry], tuple[Change, list[Note]]]
+
+
+def _field(name: str, convert: Callable[[Entry], object]) -> Rule:
+    return lambda entry: ({name: convert(entry)}, [])
+
+
+def _range(least: int, most: int, unit: int = 1) -> Callable[[Entry], int]:
+    return lambda entry: unit * integer(entry, least, most)
+
+
+def _limit(entry: Entry) -> int | None:
+    """0: no limit."""
+    return integer(entry, 0, 1_000_000) or None
+
+
+def _bf_interval(entry: Entry) -> tuple[Change, list[Note]]:
+    if entry.value == "-1":
+        return {"backfill": False}, []
+    return {"bf_interval_s": integer(entry, 1, 10800)}, []
+
+
+def _sched_interval(entry: Entry) -> tuple[Change, list[Note]]:
+    if entry.value == "-1":
+        return {}, [entry.not_simulated("the main loop always runs; here each 60 s")]
+    return {"sched_interval_s": integer(entry, 1)}, []
+
+
+def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
+    tasks = integer(entry, 0, 1000)
+    notes = [] if tasks else [entry.not_simulated("backfill reserves nodes for at least one task of an array")]
+    return {"bf_max_job_array_resv": max(1, tasks)}, notes
+
+
+OPTIONS: Mapping[str, Rule] = {
+    "batch_sched_delay": _field("batch_sched_delay_s", integer),
+    "bf_interval": _bf_interval,
+    "bf_max_job_array_resv": _array_reservations,
+    "bf_max_job_part": _field("bf_max_job_part", _limit),
+    "bf_max_job_start": _field("bf_max_job_start", _limit),
+    "bf_max_job_test": _field("bf_max_job_test", _range(1, 1_000_000)),
+    "bf_max_job_user": _field("bf_max_job_user", _limit),
+    "bf_node_space_size": _field("bf_node_space_size", _range(2, 2_000_000)),
+    "bf_resolution": _field("bf_resolution_s", _range(1, 3600)),
+    "bf_window": _field("bf_window_s", _range(1, 43200, MINUTE_S)),
+    "default_queue_depth": _field("default_queue_depth", _range(1, 1_000_000)),
+    "sched_interval": _sched_interval,
+}
+"""Options of SchedulerParameters that are simulated, with the ranges and units of the manual: bf_window is minutes."""
+
+
+def _options(entry: Entry) -> tuple[Change, list[Note]]:
+    changes: Change = {}
+    notes: list[Note] = []
+    for word in words(entry):
+        name, _, value = word.partition("=")
+        change, more = _option(Entry(name.strip(), value.strip(), entry.where))
+        changes |= change
+        notes += more
+    return changes, notes
+
+
+def _option(option: Entry) -> tuple[Change, list[Note]]:
+    if (rule := OPTIONS.get(option.key.lower())) is not None:
+        return rule(option)
+    return {}, [note_on(option, OPTION_DIFFERENCES, OPTION_NO_EFFECT)]
+
+
+def _scheduler_type(entry: Entry) -> tuple[Change, list[Note]]:
+    kind = entry.value.lower()
+    if kind not in ("sched/backfill", "sched/builtin"):
+        raise entry.error("sched/backfill or sched/builtin")
+    return {"backfill": kind == "sched/backfill"}, []
+
+
+def _priority_type(entry: Entry) -> tuple[Change, list[Note]]:
+    kind = entry.value.lower()
+    if kind not in ("priority/basic", "priority/multifactor"):
+        raise entry.error("priority/basic or priority/multifactor")
+    return {"priority_multifactor": kind == "priority/multifactor"}, []
+
+
+def _select_type(entry: Entry) -> tuple[Change, list[Note]]:
+    kind = entry.value.lower()
+    if kind == "select/cons_res":
+        why = "simulated as select/cons_tres, which also hands out GPUs one by one"
+        return {"select_type": SelectType.CONS_TRES}, [entry.not_simulated(why)]
+    try:
+        return {"select_type": SelectType(kind)}, []
+    except ValueError:
+        raise entry.error("select/linear, select/cons_tres or select/cons_res; no other is simulated") from None
+
+
+SELECT_DIFFERENCES = {
+    "cr_socket": ("", "CPUs are handed out one by one, not by socket"),
+    "cr_socket_memory": ("", "CPUs are handed out one by one, not by socket; memory is counted"),
+    "cr_lln": ("", "nodes are not chosen by their load"),
+    "cr_one_task_per_core": ("", "jobs ask for CPUs here, not for tasks"),
+    "other_cons_res": ("", "only for Cray"),
+    "other_cons_tres": ("", "only for Cray"),
+}
+SELECT_USED = ("cr_cpu", "cr_core", "cr_memory", "cr_cpu_memory", "cr_core_memory", "none")
+SELECT_NO_EFFECT = frozenset(("cr_pack_nodes", "cr_core_default_dist_block"))
+
+
+def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
+    """Whether memory counts. Whether CPUs are cores or threads is the nodes' matter."""
+    options = [Entry(entry.key, word, entry.where) for word in words(entry)]
+    names = [option.value.lower() for option in options]
+    notes = [
+        dataclasses.replace(
+            note_on(Entry(option.value, "", entry.where), SELECT_DIFFERENCES, SELECT_NO_EFFECT),
+            parameter=entry.key,
+            value=option.value,
+        )
+        for option, name in zip(options, names, strict=True)
+        if name not in SELECT_USED
+    ]
+    return {"memory_is_consumable": any(name.endswith("_memory") for name in names)}, notes
+
+
+PRIORITY_FLAGS = {
+    "depth_oblivious": ("", "usage becomes a factor as without this flag"),
+    "incr_only": ("", "priorities also fall"),
+    "max_tres": ("", "usage counts allocated CPUs"),
+    "no_fair_tree": ("", "usage becomes a factor as without this flag"),
+    "no_normal_all": ("", "factors are relative to the largest"),
+    "no_normal_assoc": ("", "no association's own priority"),
+    "no_normal_part": ("", "the partition's factor is relative to the largest PriorityJobFactor"),
+    "no_normal_qos": ("", "the QOS's factor is relative to the highest priority of a QOS"),
+    "no_normal_tres": ("", "no priority for what kind of resources a job asks"),
+    "small_relative_to_time": ("", "the size factor does not depend on the time limit"),
+}
+
+
+def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
+    flags = words(entry)
+    notes = [
+        dataclasses.replace(
+            note_on(Entry(flag, "", entry.where), PRIORITY_FLAGS, frozenset({"calculate_running"})),
+            parameter=entry.key,
+            value=flag,
+        )
+        for flag in flags
+        if flag.lower() != "accrue_always"
+    ]
+    return {"accrue_always": any(flag.lower() == "accrue_always" for flag in flags)}, notes
+
+
+def _span_s(entry: Entry) -> int:
+    """In whole minutes, rounded up, as slurmctld keeps it."""
+    seconds = duration_s(entry)
+    if seconds is None:
+        raise entry.error("a time; there is no UNLIMITED here")
+    return -(-seconds // MINUTE_S) * MINUTE_S
+
+
+def _positive_span_s(entry: Entry) -> int:
+    if (seconds := _span_s(entry)) == 0:
+        raise entry.error("at least 1 minute")
+    return seconds
+
+
+def _kill_wait(entry: Entry) -> tuple[Change, list[Note]]:
+    """`scontrol` writes "30 sec"."""
+    return {"kill_wait_s": integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")))}, []
+
+
+def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
+    """A requeued job waits until its credential has expired."""
+    lifetime = re.search(r"(?:^|,)cred_expire=(\d+)", entry.value, re.IGNORECASE | re.ASCII)
+    if lifetime is None:
+        return {}, [entry.no_effect("it does not influence scheduling as simulated")]
+    return {"requeue_delay_s": int(lifetime[1]) + 1}, []
+
+
+GLOBALS: Mapping[str, Rule] = {
+    "authinfo": _auth_info,
+    "prioritycalcperiod": _field("priority_calc_period_s", _positive_span_s),
+    "prioritydecayhalflife": _field("priority_decay_half_life_s", _span_s),
+    "priorityfavorsmall": _field("priority_favor_small", yes),
+    "priorityflags": _priority_flags,
+    "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
+    "killwait": _kill_wait,
+    "prioritytype": _priority_type,
+    "priorityweightage": _field("priority_weight_age", integer),
+    "priorityweightfairshare": _field("priority_weight_fairshare", integer),
+    "priorityweightjobsize": _field("priority_weight_job_size", integer),
+    "priorityweightpartition": _field("priority_weight_partition", integer),
+    "priorityweightqos": _field("priority_weight_qos", integer),
+    "schedulerparameters": _options,
+    "schedulertype": _scheduler_type,
+    "selecttype": _select_type,
+    "selecttypeparameters": _select_parameters,
+}
+"""Parameters outside SchedulerParameters that are simulated."""
+
+ELSEWHERE = ("clustername", "accountingstorageenforce", "accountingstoragetype")
+"""Read by `of_cluster` and the readers themselves."""
+
+
+def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
+    """The parameters of a whole configuration; what it does not set has Slurm 22.05's default."""
+    notes: list[Note] = []
+    changes: Change = {}
+    for name, entry in entries.items():
+        if (rule := GLOBALS.get(name)) is not None:
+            change, more = rule(entry)
+            # bf_interval=-1 also switches backfill off.
+            changes |= change | {"backfill": changes.get("backfill", True) and change.get("backfill", True)}
+            notes += more
+        elif name not in ELSEWHERE:
+            notes.append(note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT))
+    params = dataclasses.replace(SLURM_DEFAULTS, **_with_memory_default(changes, entries))
+    without, more = _without_slurmdbd(params, entries)
+    return without, notes + more + _memory_notes(params, entries)
+
+
+def _with_memory_default(changes: Change, given: Collection[str]) -> Change:
+    """`slurm.conf(5)`, SelectTypeParameters: select/cons_tres takes CR_Core_Memory by itself."""
+    if changes.get("select_type") is SelectType.CONS_TRES and "selecttypeparameters" not in given:
+        return {**changes, "memory_is_consumable": True}
+    return changes
+
+
+def _memory_notes(params: Params, entries: Entries) -> list[Note]:
+    if params.memory_is_consumable and params.select_type is SelectType.LINEAR:
+        return [entries["selecttypeparameters"].not_simulated("select/linear does not count memory here")]
+    return []
+
+
+def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[Note]]:
+    """Without slurmdbd a real slurmctld says: PriorityWeightAge can only be used with SlurmDBD, ignoring."""
+    kind = entries.get("accountingstoragetype")
+    if kind is not None and kind.value.lower() == "accounting_storage/slurmdbd":
+        return params, []
+    notes = [
+        entries[name].no_effect("slurmctld ignores it unless AccountingStorageType is accounting_storage/slurmdbd")
+        for name in ("priorityweightage", "priorityweightfairshare")
+        if name in entries and integer(entries[name])
+    ]
+    return dataclasses.replace(params, priority_weight_age=0, priority_weight_fairshare=0), notes
+
+
+def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple[Note, ...]]:
+    """`base` with changes such as ``bf_window=2880,bf_max_job_test=500,PriorityWeightAge=1000``.
+
+    Each is an option of SchedulerParameters or another parameter of slurm.conf, in Slurm's notation and units, or a
+    field of `Params` that Slurm has no name for (``bf_cycle_us``, ``limit_check_s``, ``requeue_delay_s``). A known one
+    that is not simulated gives a `Note`; an unknown one is an error here, since it was typed by hand.
+    """
+    changes: Change = {}
+    notes: list[Note] = []
+    names: set[str] = set()
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = word.partition("=")
+        entry = Entry(name.strip(), value.strip(), "parameters")
+        change, more = _typed(entry)
+        changes |= change
+        notes += more
+        names.add(entry.key.lower())
+    return dataclasses.replace(base, **_with_memory_default(changes, names)), tuple(notes)
+
+
+OWN_FIELDS = ("bf_cycle_us", "limit_check_s", "requeue_delay_s")
+
+
+def _typed(entry: Entry) -> tuple[Change, list[Note]]:
+    name = entry.key.lower()
+    if name in OWN_FIELDS:
+        return {name: integer(entry)}, []
+    if (rule := OPTIONS.get(name) or GLOBALS.get(name)) is not None:
+        return rule(entry)
+    if name in OPTION_DIFFERENCES or name in OPTION_NO_EFFECT:
+        return _option(entry)
+    if name in GLOBAL_DIFFERENCES or name in GLOBAL_NO_EFFECT:
+        return {}, [note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT)]
+    like = difflib.get_close_matches(name, [*OPTIONS, *GLOBALS, *OWN_FIELDS], 1)
+    hint = f"did you mean {like[0]}?" if like else f"known: {', '.join(sorted((*OPTIONS, *GLOBALS, *OWN_FIELDS)))}"
+    raise InvalidCluster(f"{entry.where}: {entry.key}: not a parameter of slurm.conf; {hint}")
+
+
+def set_entries(entries: Entries) -> Entries:
+    """Without those that scontrol shows as not set."""
+    return {name: entry for name, entry in entries.items() if not is_unset(entry.value)}

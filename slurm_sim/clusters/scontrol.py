@@ -1,0 +1,146 @@
+"""A cluster from what a live Slurm prints: `scontrol show config`, `show node -o`, `show partition -o`, sacctmgr."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from slurm_sim.clusters.draft import Draft
+from slurm_sim.clusters.notes import Entries, Entry, Loaded
+from slurm_sim.clusters.parts import ABSENT, DOWN, DRAIN, UP, NodeFate, by_name, node_notes, partition_notes
+from slurm_sim.clusters.sacctmgr import Accounting, read_accounting
+from slurm_sim.clusters.scheduler import of_cluster, set_entries
+from slurm_sim.clusters.values import compress_hosts, hosts
+from slurm_sim.errors import InvalidCluster
+
+CONFIG, NODES, PARTITIONS = "scontrol show config", "scontrol show node", "scontrol show partition"
+SETTING = re.compile(r"(?P<key>[A-Za-z0-9_]+(?:\[\d+\])?)\s*= ?(?P<value>.*)")
+ATTRIBUTE = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_]*)=")
+NODE_ATTRIBUTES = {
+    "cputot": "CPUs",
+    "corespersocket": "CoresPerSocket",
+    "threadspercore": "ThreadsPerCore",
+    "sockets": "Sockets",
+    "realmemory": "RealMemory",
+    "gres": "Gres",
+    "weight": "Weight",
+    "availablefeatures": "Features",
+    "corespeccount": "CoreSpecCount",
+    "cpuspeclist": "CpuSpecList",
+    "memspeclimit": "MemSpecLimit",
+}
+"""Of `scontrol show node`: what is configuration, and its name in slurm.conf; the rest is the node's present state."""
+PARTITION_COUNTS = ("totalcpus", "totalnodes", "tres", "nodesets")
+"""Of `scontrol show partition`: what follows from the rest."""
+LIMITS = ("limits", "safe", "all")
+"""With one of these in AccountingStorageEnforce the limits of QOS and associations hold."""
+
+
+def read_live(
+    config_text: str,
+    nodes_text: str,
+    partitions_text: str,
+    qos_text: str | None = None,
+    assoc_text: str | None = None,
+) -> Loaded:
+    """The cluster as slurmctld has it now.
+
+    `config_text`: `scontrol show config`; `nodes_text`, `partitions_text`: `scontrol show node -o`, `... partition -o`;
+    `qos_text`, `assoc_text`: `sacctmgr -P show qos`, `sacctmgr -P show assoc tree` (or with a column ParentName).
+    Nodes that are down or drained now are so from time 0. Raises InvalidCluster with the command and the line.
+    """
+    settings = _settings(config_text)
+    params, notes = of_cluster(settings)
+    draft = Draft("the live cluster", list(notes))
+    for entries in _records(nodes_text, NODES, "nodename"):
+        _add_node(draft, entries)
+    for entries in _records(partitions_text, PARTITIONS, "partitionname"):
+        _add_partition(draft, entries)
+    name = settings["clustername"].value if "clustername" in settings else "cluster"
+    accounting = _enforced(draft, settings, read_accounting(qos_text, assoc_text, name))
+    return draft.finish(name, params, accounting.qos, accounting.associations)
+
+
+def _settings(text: str) -> Entries:
+    """The lines ``Key = value``, up to the blank line before what is not slurm.conf's."""
+    entries: Entries = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if entries and not line.strip():
+            break
+        if (found := SETTING.fullmatch(line)) is not None:
+            entries[found["key"].lower()] = Entry(found["key"], found["value"].strip(), f"{CONFIG}:{number}")
+        elif line.strip() and not line.startswith("Configuration data as of"):
+            raise InvalidCluster(f"{CONFIG}:{number}: found {line!r}; give the output of `{CONFIG}`: Key = value")
+    if "schedulertype" not in entries:
+        raise InvalidCluster(f"{CONFIG}: no SchedulerType; give the whole output of `{CONFIG}`")
+    return set_entries(entries)
+
+
+def _records(text: str, source: str, first: str) -> Iterator[Entries]:
+    """One line each (`-o`). Values may hold blanks; of a key that seems to come twice the first counts."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{source}:{number}"
+        pieces = ATTRIBUTE.split(line)
+        entries: Entries = {}
+        for key, value in zip(pieces[1::2], pieces[2::2], strict=True):
+            entries.setdefault(key.lower(), Entry(key, value.strip(), where))
+        if next(iter(entries), None) != first:
+            raise InvalidCluster(f"{where}: found {line[:40]!r}; give the output of `{source} -o`, one line each")
+        yield set_entries(entries)
+
+
+def _add_node(draft: Draft, shown: Entries) -> None:
+    known = [
+        Entry(NODE_ATTRIBUTES[name], shown[name].value, shown[name].where) for name in shown if name in NODE_ATTRIBUTES
+    ]
+    entries = by_name(known)
+    draft.notes += node_notes(entries)
+    draft.add_nodes(shown["nodename"], entries, _fate(draft, shown.get("state")))
+
+
+def _fate(draft: Draft, state: Entry | None) -> NodeFate:
+    """`scontrol(1)`, `sinfo(1)` (NODE STATE CODES): a base, ``+FLAG``s, and a sign such as * for: does not respond."""
+    if state is None:
+        return UP
+    base, *flags = re.findall(r"[A-Z_]+", state.value.upper())
+    if base == "FUTURE":
+        return ABSENT
+    if base in ("DOWN", "UNKNOWN", "ERROR") or "NOT_RESPONDING" in flags or "*" in state.value:
+        return DOWN
+    if {base, *flags} & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "INVAL", "INVALID_REG"}:
+        return DRAIN
+    if re.search(r"[~#%!]|POWER", state.value):
+        draft.notes.append(state.not_simulated("nodes are never powered down here, so none has to boot"))
+    return UP
+
+
+def _add_partition(draft: Draft, shown: Entries) -> None:
+    entries = by_name(entry for name, entry in shown.items() if name not in PARTITION_COUNTS)
+    draft.notes += partition_notes(entries)
+    nodes = entries.get("nodes")
+    if nodes is not None:
+        _leave_out_hidden(draft, entries, nodes)
+    draft.add_partition(entries["partitionname"], entries)
+
+
+def _leave_out_hidden(draft: Draft, entries: Entries, nodes: Entry) -> None:
+    """FUTURE nodes are in a partition's list, but `show node` does not have them."""
+    there = [name for name in hosts(nodes) if name in draft.node_where]
+    if len(there) < len(hosts(nodes)):
+        draft.notes.append(nodes.not_simulated("nodes that `scontrol show node` does not list (FUTURE) are left out"))
+        entries["nodes"] = Entry(nodes.key, compress_hosts(there), nodes.where)
+
+
+def _enforced(draft: Draft, settings: Entries, accounting: Accounting) -> Accounting:
+    """Limits only where slurmctld enforces them."""
+    draft.notes += accounting.notes
+    enforce = settings.get("accountingstorageenforce")
+    if enforce is not None and any(word in LIMITS for word in enforce.value.lower().split(",")):
+        return accounting
+    why = "without limits in it slurmctld enforces no limits of QOS and associations; they are left out"
+    found = enforce or Entry("AccountingStorageEnforce", "", CONFIG)
+    if accounting.qos is not None or accounting.associations:
+        draft.notes.append(found.no_effect(why))
+    return accounting.without_limits()

@@ -1,0 +1,302 @@
+"""What a simulated cluster is made of. Times and durations are integer seconds, memory is MiB, power is watts.
+
+Slurm's names are kept (`slurm.conf(5)`), with the unit added: ``bf_window_s`` is SchedulerParameters' ``bf_window``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from slurm_sim.errors import InvalidCluster
+
+DAY_S = 86400
+
+
+class SelectType(str, Enum):
+    """How nodes are given to jobs (SelectType)."""
+
+    LINEAR = "select/linear"
+    """Whole nodes."""
+    CONS_TRES = "select/cons_tres"
+    """CPUs, GPUs and, if `Params.memory_is_consumable`, memory; whole nodes to jobs and partitions that say so."""
+
+
+class NodeAction(str, Enum):
+    """What happens to a node (`scontrol update NodeName=... State=`)."""
+
+    DOWN = "DOWN"
+    """It fails: jobs on it are requeued, or end as NODE_FAIL."""
+    DRAIN = "DRAIN"
+    """It takes no new jobs; those on it run on."""
+    RESUME = "RESUME"
+    """It can be used again."""
+
+
+@dataclass(frozen=True)
+class Params:
+    """The scheduler's parameters, with Slurm's defaults (22.05), but for the priority's weights."""
+
+    select_type: SelectType = SelectType.LINEAR
+    memory_is_consumable: bool = False
+    """SelectTypeParameters=CR_*_Memory. Ignored by select/linear."""
+    sched_interval_s: int = 60
+    """Between main passes over the whole queue."""
+    batch_sched_delay_s: int = 3
+    """At least this long from any main pass to one that a submission or a job's end asked for."""
+    default_queue_depth: int = 100
+    """Jobs that such a pass looks at."""
+    backfill: bool = True
+    """SchedulerType=sched/backfill; otherwise sched/builtin."""
+    bf_interval_s: int = 30
+    bf_window_s: int = DAY_S
+    bf_resolution_s: int = 60
+    bf_max_job_test: int = 500
+    bf_max_job_user: int | None = None
+    """Jobs of one user that a pass tests."""
+    bf_max_job_part: int | None = None
+    """Jobs of one partition that a pass tests."""
+    bf_max_job_start: int | None = None
+    """Jobs that a pass starts."""
+    bf_max_job_array_resv: int = 20
+    """Tasks of one array for which a pass reserves nodes."""
+    bf_node_space_size: int | None = None
+    """Steps in time of a pass's plan, after which it ends; None: as bf_max_job_test."""
+    bf_cycle_us: int | None = None
+    """How long a backfill pass takes (`sdiag(1)`, Mean cycle, in the same unit); the next comes bf_interval after its
+    end, so over a day it shifts the passes by seconds. None: `typical_cycle_us`."""
+    priority_multifactor: bool = True
+    """PriorityType=priority/multifactor; otherwise priority/basic: first come, first served."""
+    priority_weight_age: int = 10000
+    priority_max_age_s: int = 7 * DAY_S
+    priority_weight_job_size: int = 1000
+    priority_favor_small: bool = False
+    priority_weight_partition: int = 0
+    priority_weight_qos: int = 0
+    priority_weight_fairshare: int = 0
+    priority_decay_half_life_s: int = 7 * DAY_S
+    """PriorityDecayHalfLife; 0: usage never decays."""
+    priority_calc_period_s: int = 300
+    accrue_always: bool = False
+    """PriorityFlags=ACCRUE_ALWAYS: age counts from submission, also while a dependency keeps the job back."""
+    limit_check_s: int = 30
+    """slurmctld looks for jobs over their limit this often (a constant there), so a killed job runs its limit plus up
+    to 29 s. 0: killed exactly at the limit."""
+    kill_wait_s: int = 30
+    """KillWait; select/cons_tres plans with it for jobs that are over their limit already."""
+    requeue_delay_s: int = 121
+    """A requeued job gets this begin time: the credential's lifetime and a second."""
+
+    def __post_init__(self) -> None:
+        positive = ("sched_interval_s", "bf_interval_s", "bf_window_s", "bf_resolution_s", "bf_max_job_test")
+        optional = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_max_job_array_resv")
+        for name in (
+            *positive,
+            *optional,
+            "bf_node_space_size",
+            "priority_max_age_s",
+            "priority_calc_period_s",
+            "default_queue_depth",
+        ):
+            _at_least(1, "Params", name, getattr(self, name))
+        weights = tuple(f"priority_weight_{name}" for name in ("age", "job_size", "partition", "qos", "fairshare"))
+        delays = ("batch_sched_delay_s", "bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s")
+        for name in (*weights, *delays, "priority_decay_half_life_s"):
+            _at_least(0, "Params", name, getattr(self, name))
+
+    def cycle_us(self, queued: int, running: int) -> int:
+        """What a pass takes that finds so many jobs."""
+        return typical_cycle_us(queued, running) if self.bf_cycle_us is None else self.bf_cycle_us
+
+    @property
+    def node_space_size(self) -> int:
+        return self.bf_max_job_test if self.bf_node_space_size is None else self.bf_node_space_size
+
+
+def typical_cycle_us(queued: int, running: int) -> int:
+    """How long a backfill pass over so many jobs took on the machine of the recorded replays, about.
+
+    A curve through block means, set by eye; single passes scatter widely, and the machine matters (`sdiag(1)`).
+    """
+    return queued * (9000 + 400 * running + 5 * queued * running) // 1000
+
+
+@dataclass(frozen=True)
+class Node:
+    """A compute node (NodeName line). CPUs, memory and GPUs only count under select/cons_tres."""
+
+    name: str
+    cpus: int = 1
+    memory_mib: int = 1
+    """RealMemory."""
+    gpus: int = 0
+    """Gres=gpu:N."""
+    weight: int = 1
+    """Nodes of a lower weight are used first."""
+    features: tuple[str, ...] = ()
+    idle_w: float = 0.0
+    busy_w: float = 0.0
+    """Power with at least one job on it."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("cpus", 1), ("memory_mib", 0), ("gpus", 0), ("weight", 0), ("idle_w", 0), ("busy_w", 0)):
+            _at_least(least, f"node {self.name!r}", name, getattr(self, name))
+
+
+def named_nodes(names: Iterable[str], **each: object) -> tuple[Node, ...]:
+    """Equal nodes of these names; keywords go to each `Node`."""
+    return tuple(Node(name, **each) for name in names)  # type: ignore[arg-type]
+
+
+def make_nodes(count: int, prefix: str = "n", **each: object) -> tuple[Node, ...]:
+    """Nodes ``n1``, ``n2``, ...; keywords go to each `Node`."""
+    return named_nodes((f"{prefix}{number}" for number in range(1, count + 1)), **each)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A set of nodes with rules (PartitionName line); partitions may share nodes."""
+
+    name: str
+    nodes: tuple[str, ...]
+    max_time_s: int | None = None
+    """MaxTime; None: UNLIMITED."""
+    default_time_s: int | None = None
+    """DefaultTime; None: MaxTime."""
+    min_nodes: int = 1
+    max_nodes: int | None = None
+    priority_tier: int = 1
+    """Jobs of a higher tier come first whatever their priority."""
+    priority_job_factor: int = 1
+    """Relative to the largest among all partitions, times `Params.priority_weight_partition`."""
+    exclusive: bool = False
+    """OverSubscribe=EXCLUSIVE: whole nodes, also under select/cons_tres."""
+    qos: str | None = None
+    """Partition QOS: its limits hold for every job here, before those of the job's own."""
+
+
+@dataclass(frozen=True)
+class Qos:
+    """A quality of service and its limits (`sacctmgr(1)`); None: no limit."""
+
+    name: str
+    priority: int = 0
+    max_jobs_per_user: int | None = None
+    """MaxJobsPU: running at once."""
+    max_submit_jobs_per_user: int | None = None
+    """MaxSubmitPU: pending and running. A submission above it is refused."""
+    max_nodes_per_user: int | None = None
+    """MaxTRESPU=node=, cpu=, gres/gpu=: held by running jobs of one user."""
+    max_cpus_per_user: int | None = None
+    max_gpus_per_user: int | None = None
+    grp_jobs: int | None = None
+    """GrpJobs: running at once in the whole QOS."""
+    grp_nodes: int | None = None
+    grp_cpus: int | None = None
+    grp_gpus: int | None = None
+    max_wall_s: int | None = None
+    """MaxWall: a job's limit."""
+
+
+@dataclass(frozen=True)
+class Association:
+    """An account, or a user in one, with its shares (`sacctmgr(1)`).
+
+    A user or account that is listed nowhere has one share: an account under root, a user in its job's account.
+    """
+
+    account: str
+    user: str | None = None
+    """None: this is the account itself."""
+    parent: str = "root"
+    """The account above an account."""
+    shares: int = 1
+    """Fairshare (RawShares)."""
+    max_jobs: int | None = None
+    """MaxJobs: running at once; of an account: of each of its users that sets none. A QOS's limit goes before it."""
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Nodes set aside for some users for some time (`scontrol create reservation`); with no users: maintenance."""
+
+    name: str
+    start_s: int
+    end_s: int
+    nodes: tuple[str, ...]
+    users: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.end_s <= self.start_s:
+            raise InvalidCluster(f"reservation {self.name!r} ends at {self.end_s}, not after its start {self.start_s}")
+
+
+@dataclass(frozen=True)
+class NodeChange:
+    """A node fails, is drained or comes back, at a known time."""
+
+    time_s: int
+    node: str
+    action: NodeAction
+
+
+@dataclass(frozen=True)
+class NodeOutage:
+    """A time during which a node could not be used; ``end_s`` None: still."""
+
+    node: str
+    start_s: int
+    end_s: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """A cluster as its administrator describes it. Raises InvalidCluster where parts contradict each other."""
+
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...]
+    """The first is the default."""
+    params: Params = field(default_factory=Params)
+    qos: tuple[Qos, ...] = (Qos("normal"),)
+    """The first is that of jobs that name none."""
+    associations: tuple[Association, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    node_changes: tuple[NodeChange, ...] = ()
+    name: str = "cluster"
+
+    def __post_init__(self) -> None:
+        names = _each_once("nodes", (node.name for node in self.nodes))
+        _each_once("partitions", (partition.name for partition in self.partitions))
+        qos = _each_once("qos", (item.name for item in self.qos))
+        for partition in self.partitions:
+            _known(f"nodes of partition {partition.name!r}", _each_once(partition.name, partition.nodes), names)
+            if partition.qos is not None:
+                _known(f"qos of partition {partition.name!r}", {partition.qos}, qos)
+        for reservation in self.reservations:
+            _known(f"nodes of reservation {reservation.name!r}", set(reservation.nodes), names)
+        _known("node_changes", {change.node for change in self.node_changes}, names)
+
+
+def whole_nodes(count: int, params: Params | None = None, max_time_s: int | None = None) -> ClusterConfig:
+    """A cluster of equal nodes in one partition, ``batch``."""
+    nodes = make_nodes(count)
+    partition = Partition("batch", tuple(node.name for node in nodes), max_time_s)
+    return ClusterConfig(nodes, (partition,), params or Params())
+
+
+def _at_least(least: int, where: str, name: str, value: float | None) -> None:
+    if value is not None and not value >= least:
+        raise InvalidCluster(f"{where}.{name} is {value}; give at least {least}")
+
+
+def _each_once(what: str, names: Iterable[str]) -> set[str]:
+    listed = list(names)
+    if not listed or len(set(listed)) < len(listed):
+        raise InvalidCluster(f"{what}: give at least one, and each of them once")
+    return set(listed)
+
+
+def _known(what: str, names: set[str], known: set[str]) -> None:
+    if unknown := sorted(names - known):
+        raise InvalidCluster(f"{what}: unknown: {', '.join(unknown)}")

@@ -1,0 +1,1 @@
+"""The C++ core. `slurm_sim.simulator` is its face."""

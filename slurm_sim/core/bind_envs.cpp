@@ -1,0 +1,56 @@
+// What Python sees of vector_env.hpp: slurm_sim/envs/vector.py is its only user.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include "vector_env.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace slurm_sim {
+namespace {
+
+template <class T, int DIMENSIONS>
+using Array = nb::ndarray<T, nb::ndim<DIMENSIONS>, nb::c_contig, nb::device::cpu>;
+
+void make(Lanes* self, int count, int history, Time step, Time horizon, double interruption_weight,
+          double overlap_weight, bool skip_to_outcome, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions,
+          std::vector<float> scale) {
+  EnvTask task{history, step, horizon, interruption_weight, overlap_weight, skip_to_outcome};
+  new (self) Lanes(count, task, std::move(nodes), std::move(partitions), std::move(scale));
+}
+
+void add_start(Lanes& lanes, Core& core, int64_t predecessor, int64_t successor, Array<const float, 2> history) {
+  if (history.shape(0) != static_cast<size_t>(lanes.history() - 1) || history.shape(1) != kColumns)
+    throw nb::value_error("history must be (task.history - 1, 40)");
+  std::vector<float> rows(history.data(), history.data() + history.size());
+  lanes.add_start(core, predecessor, successor, std::move(rows));
+}
+
+void step(Lanes& lanes, Array<const int64_t, 1> actions, Array<const int64_t, 1> starts, Array<float, 3> observations,
+          Array<double, 1> rewards, Array<bool, 1> terminated, Array<bool, 1> truncated, Array<int64_t, 2> facts) {
+  auto count = static_cast<size_t>(lanes.size());
+  bool fits = actions.shape(0) == count && starts.shape(0) == count && rewards.shape(0) == count &&
+              terminated.shape(0) == count && truncated.shape(0) == count && facts.shape(0) == count &&
+              facts.shape(1) == kFacts && observations.shape(0) == count &&
+              observations.shape(1) == static_cast<size_t>(lanes.history()) && observations.shape(2) == kColumns;
+  if (!fits) throw nb::value_error("the arrays don't have the shapes of Buffers.of(num_envs, task)");
+  for (size_t i = 0; i < count; i++)
+    if (starts.data()[i] < -1 || starts.data()[i] >= lanes.start_count())
+      throw nb::index_error("no start has this number");
+  StepOut out{observations.data(), rewards.data(), terminated.data(), truncated.data(), facts.data()};
+  nb::gil_scoped_release unlocked;
+  lanes.step(actions.data(), starts.data(), out);
+}
+
+}  // namespace
+
+void bind_envs(nb::module_& m) {
+  nb::class_<Lanes>(m, "Lanes")
+      .def("__init__", &make)
+      .def("add_start", &add_start)
+      .def("step", &step);
+}
+
+}  // namespace slurm_sim

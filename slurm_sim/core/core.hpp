@@ -1,0 +1,89 @@
+// What the bindings see of a simulation, whatever the cluster's size.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "model.hpp"
+#include "nodeset.hpp"
+#include "observe.hpp"
+
+namespace slurm_sim {
+
+// A job as it is submitted from outside, before it is put into the catalogue.
+struct Submission {
+  Spec spec;  // shape, person: not yet
+  Extras extras;
+  Shape shape;
+  Request request;
+  std::string account, user, dependency;  // dependency: as it was written
+};
+
+struct News {
+  bool is_start;
+  Record record;
+};
+
+struct Outage {
+  int node;
+  Time start, end;
+};
+
+class Core {
+ public:
+  virtual ~Core() = default;
+  virtual std::unique_ptr<Core> fork() = 0;
+
+  virtual Time now() const = 0;
+  virtual Time next_event() = 0;  // kNever: nothing will happen
+  // Until everything due up to and at this time has happened, or, with `news_wanted`, there is news.
+  virtual void run_until(Time time) = 0;
+  virtual void run() = 0;
+
+  virtual int64_t submit(Submission& job) = 0;
+  virtual void check_new(Time submit, int64_t job_id) const = 0;
+  virtual void cancel(int64_t job_id) = 0;
+  virtual void requeue(int64_t job_id) = 0;
+  virtual void drop_dependency(int64_t job_id) = 0;
+  virtual void hold(int64_t job_id) = 0;
+  virtual void release(int64_t job_id) = 0;
+  virtual void set_runtime_end(int64_t job_id, Time end) = 0;
+  virtual void suspend(int64_t job_id) = 0;
+  virtual void resume(int64_t job_id) = 0;
+  virtual void resize(int64_t job_id, int64_t nodes) = 0;
+  virtual void check_resizable(int64_t job_id) const = 0;
+  virtual void change_node(int node, NodeChange::Action action) = 0;
+
+  virtual Record job(int64_t job_id) const = 0;
+  virtual std::vector<Record> in_state(State state) const = 0;  // pending, running or suspended; by id
+  virtual int64_t finished_count() const = 0;
+  virtual Record finished(int64_t index) const = 0;
+  virtual int64_t cut_short_count() const = 0;
+  virtual Record cut_short(int64_t index) const = 0;
+  virtual std::vector<Outage> outages() const = 0;
+  virtual std::vector<Range> ranges(const Record& record) const = 0;
+  virtual const Dependencies* dependencies(const Record& record) const = 0;
+  virtual const Spec& spec(int32_t job) const = 0;
+  virtual const Extras* extras(const Spec& spec) const = 0;
+  virtual int32_t job_count() const = 0;
+  virtual Record record_of(int32_t job) const = 0;  // record.job -1: not submitted yet
+  virtual bool is_competing(int64_t job_id) const = 0;
+  virtual bool is_up(int node) const = 0;
+  virtual bool is_idle(int node) const = 0;
+  virtual int idle_nodes() const = 0;
+  virtual int up_nodes() const = 0;
+  virtual void observe(const Watch& watch, Sight& sight) const = 0;  // adds to it
+  virtual double energy() = 0;
+  virtual std::vector<News> take_news() = 0;
+
+  bool news_wanted = false;
+  std::shared_ptr<const Config> config;
+  std::shared_ptr<const Trace> trace;
+  std::shared_ptr<const Catalogue> catalogue;
+};
+
+std::unique_ptr<Core> make_core(std::shared_ptr<const Config>, std::shared_ptr<const Trace>,
+                                std::shared_ptr<const Catalogue>, Time start);
+
+}  // namespace slurm_sim

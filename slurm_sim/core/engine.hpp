@@ -1,0 +1,329 @@
+// A simulation: state and the events that change it, as in reference.py and cluster.py. The passes are in passes.inl.
+//
+// A fork copies an Engine: a handful of flat vectors about jobs that are pending or running, and shared logs.
+#pragma once
+#include <algorithm>
+#include <queue>
+
+#include "core.hpp"
+#include "fairshare.hpp"
+#include "nodeset.hpp"
+#include "plan.hpp"
+#include "shared_log.hpp"
+
+namespace slurm_sim {
+
+enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kLimit, kMain, kNothing };
+
+// A job in the queue or on nodes.
+struct Live : Record {
+  int32_t shape = 0, person = 0, partition = 0, qos = 0, array = -1, place = -1;  // place: in `waiting`, -1: competing
+  Time runtime_end = kNone;       // by itself
+  Time suspended_since = kNone;
+  uint64_t end_event = 0, limit_event = 0;  // the events that count; others are out of date
+  uint64_t started = 0;           // order of starts
+  bool watched = false;           // a dependency asks for it
+};
+
+struct Event {
+  Time time;
+  uint64_t order;  // kind, then sequence number
+  int32_t subject;
+  Happening kind() const { return static_cast<Happening>(order >> 56); }
+  uint64_t sequence() const { return order & ((uint64_t{1} << 56) - 1); }
+  bool operator>(const Event& o) const { return time != o.time ? time > o.time : order > o.order; }
+};
+
+template <int W>
+struct Run {
+  Time end;  // by its limit
+  int64_t job_id;
+  int32_t slot, request;
+  NodeSet<W> nodes;
+  bool operator<(const Run& o) const { return end != o.end ? end < o.end : job_id < o.job_id; }
+};
+
+// A competing job: what passes ask of it first, side by side.
+struct Queued {
+  Time limit;
+  int32_t slot, nodes, shape;
+};
+
+struct QosUse {
+  int64_t used[kKinds] = {};
+  int64_t submitted = 0;
+};
+
+// The competing jobs of a shape.
+struct Demand {
+  int32_t jobs = 0, least_nodes = INT32_MAX;  // least_nodes: none asks for less
+};
+
+// To the next multiple; a step of 0 changes nothing.
+inline Time round_up(Time value, Time step) {
+  if (!step) return value;
+  return value >= 0 ? (value + step - 1) / step * step : -(-value / step) * step;
+}
+
+template <int W>
+class Engine final : public Core {
+  using Set = NodeSet<W>;
+
+ public:
+  Engine(std::shared_ptr<const Config>, std::shared_ptr<const Trace>, std::shared_ptr<const Catalogue>, Time start);
+  std::unique_ptr<Core> fork() override {
+    auto twin = std::unique_ptr<Engine>(new Engine(*this));
+    twin->news_wanted = false;
+    twin->news_.clear();
+    twin->plan_ = 0;
+    return twin;
+  }
+  void enter_due();
+
+  Time now() const override { return now_; }
+  Time next_event() override { return due().time; }
+  void run_until(Time time) override;
+  void run() override;
+  int64_t submit(Submission& job) override;
+  void check_new(Time submit, int64_t job_id) const override;
+  void cancel(int64_t job_id) override;
+  void requeue(int64_t job_id) override;
+  void drop_dependency(int64_t job_id) override;
+  void hold(int64_t job_id) override;
+  void release(int64_t job_id) override;
+  void set_runtime_end(int64_t job_id, Time end) override;
+  void suspend(int64_t job_id) override;
+  void resume(int64_t job_id) override;
+  void resize(int64_t job_id, int64_t nodes) override;
+  void check_resizable(int64_t job_id) const override;
+  void change_node(int node, NodeChange::Action action) override;
+  Record job(int64_t job_id) const override;
+  std::vector<Record> in_state(State state) const override;
+  int64_t finished_count() const override { return finished_.size(); }
+  Record finished(int64_t index) const override { return finished_[index]; }
+  int64_t cut_short_count() const override { return cut_short_.size(); }
+  Record cut_short(int64_t index) const override { return cut_short_[index]; }
+  std::vector<Outage> outages() const override { return outages_; }
+  std::vector<Range> ranges(const Record& record) const override;
+  const Dependencies* dependencies(const Record& r) const override {
+    return r.dependencies < 0 ? nullptr : dependency_log_[r.dependencies].get();
+  }
+  const Spec& spec(int32_t job) const override {
+    auto known = static_cast<int32_t>(trace->specs.size());
+    return job < known ? trace->specs[job] : *more_specs_[job - known].spec;
+  }
+  const Extras* extras(const Spec& spec) const override;
+  int32_t job_count() const override { return static_cast<int32_t>(trace->specs.size() + more_specs_.size()); }
+  Record record_of(int32_t job) const override;
+  bool is_competing(int64_t job_id) const override;
+  bool is_up(int node) const override { return up_.has(node); }
+  bool is_idle(int node) const override { return up_.has(node) && idle_.has(node); }
+  int idle_nodes() const override { return (up_ & idle_).count(); }
+  int up_nodes() const override { return up_.count(); }
+  void observe(const Watch& watch, Sight& sight) const override {
+    auto look = [&](const Live& job) {
+      if (watch.counts(job.partition, job.job_id) && job.reason < Reason::kArrayTaskLimit)
+        sight.queued.add(job.nodes, job.eligible - watch.origin, job.limit);
+    };
+    for (const Queued& job : queue_) look(lives_[job.slot]);
+    for (int32_t slot : fresh_) look(lives_[slot]);
+    for (const Run<W>& run : running_) {
+      const Live& job = lives_[run.slot];
+      if (watch.counts(job.partition, job.job_id))
+        sight.running.add(job.nodes, job.start - watch.origin, job.limit);
+    }
+    Set pool = set_of(watch.nodes);
+    sight.idle = (up_ & idle_ & pool).count();
+    sight.up = (up_ & pool).count();
+  }
+  double energy() override {
+    account_energy();
+    return energy_;
+  }
+  std::vector<News> take_news() override { return std::exchange(news_, {}); }
+
+ private:
+  struct Added {
+    std::shared_ptr<const Spec> spec;
+    std::shared_ptr<const Extras> extras;
+  };
+  struct Due {
+    Time time;
+    Happening kind;
+  };
+  struct Scratch;
+  friend struct Scratch;
+
+  Engine(const Engine&) = default;
+
+  const Params& params() const { return config->params; }
+  Set set_of(const std::vector<uint64_t>& words) const {
+    Set set = Set::none();
+    std::copy(words.begin(), words.end(), set.word);
+    return set;
+  }
+
+  // ---- events
+  Due due() const;
+  void happen(Happening kind);
+  void job_event(const Event& event);
+  uint64_t push(Time time, Happening kind, int32_t subject);
+  void skip_quiet_passes(Time until);
+
+  // ---- jobs
+  int32_t find(int64_t job_id) const;  // its index, or -1
+  int32_t index_of(int64_t job_id) const;
+  Live& live_in(int64_t job_id, State state);
+  int32_t slot_of(int32_t job) const { return where_.get(job) - 1; }  // < 0: not submitted yet, or over
+  void enter(int32_t job);
+  void queued(int32_t slot);
+  void review(int32_t slot);
+  void review_all();
+  Reason kept_back_by(Live& job);
+  int verdict(const Dependency& dependency) const;
+  bool review_dependencies(Live& job, Reason& reason);
+  void touched(const Live& job) {
+    if (job.watched || (watch_arrays_ && job.array >= 0)) dependency_news_ = true;
+  }
+  void to_waiting(int32_t slot);
+  void leave_waiting(int32_t slot);
+  void forget_pending(int32_t slot);
+  void compete(int32_t slot);
+  void start_job(int32_t slot, const Set& nodes, uint8_t scheduler);
+  void watch_limit(int32_t slot);
+  void end_at(int32_t slot, Time end);
+  void end_by_itself(int32_t slot);
+  void kill(int32_t slot, State state);
+  void cancel_slot(int32_t slot);
+  void requeue_slot(int32_t slot, State state);
+  void vacate(int32_t slot);
+  void finish(int32_t slot, State state, Reason reason = Reason::kNone);
+  void tell(bool is_start, const Record& record) {
+    if (news_wanted) news_.push_back({is_start, record});
+  }
+  void node_action(int node, NodeChange::Action action);
+
+  // ---- what is taken
+  const Shape& shape(const Live& job) const { return catalogue->shapes[job.shape]; }
+  const Request& request(const Live& job) const { return catalogue->requests[shape(job).request]; }
+  void take(const Set& nodes, const Request& request, int sign);
+  void run_begins(int32_t slot, const Set& nodes);
+  Set run_ends(int32_t slot);
+  Run<W>& run_of(const Live& job);
+  void put_ranges(Live& job, const Set& nodes);
+  Set nodes_of(const Record& job) const;
+  void count_use(const Live& job, const Set* nodes, int sign);
+  int64_t use(const Live& job, Kind kind, const Set* nodes) const;
+  const LimitSet& limit_set(const Live& job) const {
+    return config->limit_sets[job.partition * config->qos_count() + job.qos];
+  }
+  QosUse& use_of(int qos, int user);
+  Reason limit_reached(const Live& job) const;
+  bool throttled(const Live& job, int64_t planned) const;
+  int32_t& tasks_running(int32_t array);
+  Set hosts(const Request& request) const;
+  Set pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts) const;
+  Set taken(int reservation, Time from, Time to) const;
+  bool is_open(int reservation, Time time) const {
+    return config->reservations[reservation].start <= time && time <= config->reservations[reservation].end;
+  }
+  Set more_nodes(const Live& job, int64_t count) const;
+  void account_energy() {
+    energy_ += power_ * static_cast<double>(now_ - energy_of_);
+    energy_of_ = now_;
+  }
+  double power() const;
+
+  // ---- the order of the queue
+  Time calculated(Time now) const { return now - (now - start_) % params().calc_period; }
+  int64_t priority_of(const Live& job, Time calculated);
+  bool before(int32_t a, int32_t b) const;
+  void order_queue();
+  Queued queued_as(int32_t slot) const {
+    const Live& job = lives_[slot];
+    return {job.limit == kNone ? kYear : job.limit, slot, job.nodes, job.shape};
+  }
+  void forget_started() {
+    std::erase_if(queue_, [](const Queued& job) { return job.slot < 0; });
+  }
+
+  // ---- when the schedulers run
+  void changed() {
+    main_wanted_ = review_wanted_ = true;
+    news_for_backfill();
+  }
+  // What passes depend on has changed, other than by jobs at the queue's end.
+  void disturb() {
+    main_quiet_ = false;
+    quiet_until_ = kNone;
+    plan_ = 0;
+  }
+  void ask_main();
+  Time next_full() const;
+  Time next_look(Time news) const;
+  Time recalculation_noticed() const;
+  Time cycle_us() const;
+  void news_for_backfill();
+  void main_pass();
+  void backfill_pass();
+
+  // ---- the passes
+  bool run_main(bool full);
+  bool mark_rest(size_t stopped_at, size_t looked_at);
+  Set fitting(Live& job, const Set& kept);
+  void run_backfill(Scratch& room, bool go_on);
+  bool backfill_is_quiet(Scratch& room, bool& go_on);
+  static Scratch& scratch();
+
+  Time start_, now_;
+  uint64_t sequence_ = 0, starts_ = 0;
+  std::vector<Event> events_;     // a heap
+  int32_t next_submit_ = 0;       // in trace->by_submit
+  Time main_due_ = kNever, backfill_due_ = kNever;
+  Time last_main_, last_full_, last_backfill_us_;
+  bool main_wanted_ = false, review_wanted_ = false;
+  Happening happening_ = Happening::kNothing;
+  bool main_quiet_ = false;       // main passes would start nothing and change no reason
+  bool main_passes_over_ = false; // and would pass jobs over
+  size_t quiet_size_ = 0;         // jobs in the queue that backfill knows about while it is quiet
+  uint64_t plan_ = 0;             // the scratch's plan that holds all the time; 0: none
+  Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason
+
+  std::vector<Live> lives_;
+  std::vector<int32_t> spare_, fresh_, waiting_, unmarked_;
+  std::vector<Queued> queue_;
+  Time ordered_for_ = kNone;      // which calculation of priorities the order is of
+  int64_t ordered_shares_ = 0;    // and which of fair shares
+  bool order_changed_ = false;
+  Time next_begin_ = kNever;      // no begin time of a waiting job comes before
+  bool dependency_news_ = false, watch_arrays_ = false;
+  int32_t delayed_ = 0;           // dependencies with a delay were seen
+  int32_t special_ = 0;           // competing jobs of arrays or in reservations
+  std::vector<Demand> demand_;    // by shape
+  std::vector<int32_t> competing_of_;  // by partition
+
+  Set up_, idle_;
+  std::vector<Run<W>> running_;
+  std::vector<int32_t> suspended_;
+  std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
+  std::vector<int32_t> jobs_on_;
+  std::vector<QosUse> use_;       // by user * (QOS + 1); the first rows are the whole QOS'
+  std::vector<int64_t> jobs_of_person_;
+  std::vector<std::pair<int32_t, int32_t>> tasks_running_;
+  FairShare fairshare_;
+  double energy_ = 0, power_ = 0;
+  Time energy_of_;
+  std::vector<Outage> outages_;
+
+  SharedLog<int32_t, 6> where_;   // by job: 0 not submitted, slot + 1, or -1 - place in finished_
+  SharedLog<Record, 3> finished_, cut_short_;
+  SharedLog<Range> ranges_;
+  SharedLog<std::shared_ptr<const Dependencies>> dependency_log_;
+  SharedLog<Added> more_specs_;
+  SharedLog<std::pair<int64_t, int32_t>> more_ids_;       // ascending
+  std::vector<std::pair<int64_t, int32_t>> odd_ids_;      // that came out of order
+  int64_t next_id_;
+  std::vector<News> news_;
+};
+
+}  // namespace slurm_sim

@@ -1,0 +1,265 @@
+// What a simulation is given and never changes: the cluster, the jobs asked for. The names are Slurm's, as in config.py.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace slurm_sim {
+
+using Time = int64_t;
+constexpr Time kNone = INT64_MIN;                  // Python's None
+constexpr Time kNever = INT64_MAX;
+constexpr Time kYear = 365 * Time{86400};          // what Slurm plans for a job without a limit
+constexpr Time kSecondUs = 1'000'000;
+constexpr Time kBackfillPhaseUs = 400'000;         // where in the second backfill looks for news
+constexpr Time kGroup = 30;                         // cons_tres ends running jobs in groups, see backfill.py
+
+// Becomes slurm_sim.errors.<kind> in Python.
+struct Refusal : std::runtime_error {
+  enum Kind { kSimulation, kUnknownJob, kInvalidJob } kind;
+  Refusal(Kind k, const std::string& text) : std::runtime_error(text), kind(k) {}
+};
+
+enum class State : uint8_t { kPending, kRunning, kSuspended, kCompleted, kFailed, kTimeout, kCancelled, kNodeFail, kRequeued };
+inline bool is_over(State state) { return state > State::kSuspended; }
+constexpr const char* kStateNames[] = {"PENDING", "RUNNING",   "SUSPENDED", "COMPLETED", "FAILED",
+                                       "TIMEOUT", "CANCELLED", "NODE_FAIL", "REQUEUED"};
+
+enum class Reason : uint8_t {
+  kNone, kResources, kPriority, kReservation, kDependency, kNeverSatisfied, kBeginTime, kHeld, kArrayTaskLimit,
+  kGrpJobs, kMaxJobsUser, kGrpCpu, kGrpNode, kGrpGres, kMaxCpuUser, kMaxNodeUser, kMaxGresUser, kAssocMaxJobs, kMaxSubmit
+};
+constexpr const char* kReasonNames[] = {
+    "None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
+    "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpGRES",
+    "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser", "AssocMaxJobsLimit",
+    "QOSMaxSubmitJobPerUserLimit"};
+
+struct Params {
+  bool linear = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false;
+  Time sched_interval = 60, batch_sched_delay = 3, bf_interval = 30, bf_window = 86400, bf_resolution = 60;
+  Time bf_cycle_us = kNone, calc_period = 300, max_age = 7 * 86400, limit_check = 30, requeue_delay = 121, kill_wait = 30;
+  int64_t queue_depth = 100, max_job_test = 500, node_space = 0;
+  int64_t max_job_user = kNone, max_job_part = kNone, max_job_start = kNone, max_array_resv = 20;
+  int64_t weight_age = 0, weight_size = 0, weight_share = 0;
+  double decay = 1;  // of fair-share usage in one PriorityCalcPeriod
+};
+
+struct Node {
+  int64_t cpus, memory, gpus;
+  double idle_w, busy_w;
+};
+
+enum Kind { kJobs, kNodes, kCpus, kGpus, kKinds };
+
+// One limit of a QOS: how much of a kind may be in use, by one user or in all.
+struct QosLimit {
+  int qos;
+  Kind kind;
+  bool own;
+  int64_t most;
+  Reason reason;
+};
+
+// Limits of the QOS of a partition and of a job together: of a limit that both set, the partition's decides.
+struct LimitSet {
+  std::vector<int> counted;      // the QOS in which such a job counts
+  std::vector<QosLimit> limits;  // in the order in which slurmctld looks
+  bool max_jobs_per_user = false;
+  int submit_qos = -1;           // MaxSubmitPU
+  int64_t submit_most = 0;
+};
+
+struct Partition {
+  int64_t tier;
+  double priority_part;
+  std::vector<uint64_t> nodes;
+};
+
+struct Reservation {
+  Time start, end;
+  std::vector<uint64_t> nodes;
+};
+
+struct NodeChange {
+  Time time;
+  int node;
+  enum Action : uint8_t { kDown, kDrain, kResume } action;
+};
+
+struct Config {
+  Params params;
+  std::vector<std::string> node_names, partition_names;
+  std::vector<Node> nodes;
+  std::vector<std::vector<uint64_t>> levels;       // nodes of each Weight, lightest first
+  std::vector<Partition> partitions;
+  std::vector<double> qos_part;
+  std::vector<LimitSet> limit_sets;                // by partition * qos + qos
+  std::vector<Reservation> reservations;
+  std::vector<NodeChange> node_changes;
+  int64_t cpus = 0;                                // of all nodes
+  bool any_limit = false, any_submit_limit = false, draws_power = false;
+  int qos_count() const { return static_cast<int>(qos_part.size()); }
+};
+
+// What a job takes on each node.
+struct Request {
+  int64_t cpus, memory, gpus;
+  bool whole;
+  bool operator==(const Request&) const = default;
+};
+
+// Jobs that can run on the same nodes with the same request.
+struct Shape {
+  int partition, request, reservation;  // reservation -1: none
+  std::vector<uint64_t> suitable;
+  bool operator==(const Shape&) const = default;
+};
+
+// A user in an account.
+struct Person {
+  int user, account;
+  int64_t max_jobs;  // MaxJobs of the association; kNone: no limit
+};
+
+struct Dependency {
+  enum Kind : uint8_t { kAfter, kAny, kOk, kNotOk } kind;
+  bool failed;
+  int64_t job_id;
+  Time delay;
+};
+
+struct Dependencies {
+  std::vector<Dependency> items;
+  bool any_of = false;
+};
+
+// What few jobs have.
+struct Extras {
+  std::shared_ptr<const Dependencies> dependencies;
+  std::shared_ptr<const void> origin;  // the Python object it was made of
+  int64_t priority = kNone, throttle = kNone;
+  int64_t array = kNone;  // the array's id; once in the catalogue, its index, or -1
+  Time cancel = kNone;
+};
+
+struct Spec {
+  int64_t job_id;
+  Time submit, begin, limit, runtime;  // kNone: none
+  int32_t nodes, shape, person, qos;
+  int64_t cpus, gpus;                  // on each node
+  int32_t extras = -1;
+  bool held = false, requeue = true, failing = false;
+};
+
+struct Account {
+  std::string name;
+  int parent;
+  int64_t shares;
+};
+
+// One in the tree of accounts: an account (user < 0) or a person.
+struct Member {
+  int account = -1, person = -1;
+  int64_t shares = 1;
+  std::vector<int> members;
+};
+
+// Everything jobs refer to by number. Copied before it grows, so that forks can share it.
+struct Catalogue {
+  std::vector<Request> requests;
+  std::vector<Shape> shapes;
+  std::vector<std::string> users;
+  std::unordered_map<std::string, int> user_index;
+  std::vector<Person> persons;
+  std::unordered_map<std::string, int> person_index;  // "account\0user"
+  std::unordered_map<int64_t, int> array_index;
+  std::vector<std::vector<int32_t>> arrays;           // jobs of each, by their index
+  std::vector<Member> members;                        // Fair Tree; the root first
+  std::unordered_map<std::string, int> account_member;
+  std::vector<int> member_of_person;
+  std::unordered_map<std::string, std::string> parents;
+  std::unordered_map<std::string, int64_t> account_shares;
+  std::unordered_map<std::string, int64_t> max_jobs;  // "account\0user", or "account" alone
+
+  int request(const Request& wanted) {
+    for (size_t i = 0; i < requests.size(); i++)
+      if (requests[i] == wanted) return static_cast<int>(i);
+    requests.push_back(wanted);
+    return static_cast<int>(requests.size()) - 1;
+  }
+  int find_shape(const Shape& wanted) const {
+    for (size_t i = 0; i < shapes.size(); i++)
+      if (shapes[i] == wanted) return static_cast<int>(i);
+    return -1;
+  }
+  int account(const std::string& name) {
+    if (auto found = account_member.find(name); found != account_member.end()) return found->second;
+    int index = static_cast<int>(members.size());
+    account_member[name] = index;
+    members.emplace_back().account = index;
+    if (auto shares = account_shares.find(name); shares != account_shares.end()) members[index].shares = shares->second;
+    auto above = parents.find(name);
+    int parent = account(above == parents.end() ? "root" : above->second);
+    members[parent].members.push_back(index);
+    return index;
+  }
+  static std::string key(const std::string& account, const std::string& user) { return account + '\0' + user; }
+  int find_person(const std::string& account, const std::string& user) const {
+    auto found = person_index.find(key(account, user));
+    return found == person_index.end() ? -1 : found->second;
+  }
+  // A user who may use the cluster: known to Fair Tree from now on.
+  int person(const std::string& account_name, const std::string& user) {
+    if (int known = find_person(account_name, user); known >= 0) return known;
+    auto [found, is_new] = user_index.try_emplace(user, static_cast<int>(users.size()));
+    if (is_new) users.push_back(user);
+    int index = static_cast<int>(persons.size());
+    person_index[key(account_name, user)] = index;
+    auto own = max_jobs.find(key(account_name, user));
+    if (own == max_jobs.end()) own = max_jobs.find(account_name);
+    persons.push_back({found->second, 0, own == max_jobs.end() ? kNone : own->second});
+    int member = static_cast<int>(members.size());
+    members.emplace_back().person = index;
+    member_of_person.push_back(member);
+    int above = account(account_name);
+    members[above].members.push_back(member);
+    return index;
+  }
+};
+
+// The jobs known from the beginning, shared by all forks.
+struct Trace {
+  std::vector<Spec> specs;
+  std::vector<Extras> extras;
+  std::vector<int32_t> by_submit;                    // the future ones, in the order in which they come
+  std::unordered_map<int64_t, int32_t> by_id;        // empty if ids are first_id, first_id + 1, ...
+  int64_t first_id = 1, next_id = 1;
+  std::shared_ptr<const void> origins;               // Python's list of specs
+
+  int32_t find(int64_t job_id) const {
+    if (by_id.empty()) {
+      int64_t index = job_id - first_id;
+      return index >= 0 && index < static_cast<int64_t>(specs.size()) ? static_cast<int32_t>(index) : -1;
+    }
+    auto found = by_id.find(job_id);
+    return found == by_id.end() ? -1 : found->second;
+  }
+};
+
+// A job, or a run of it that was cut short, as slurmctld shows it.
+struct Record {
+  int64_t job_id = 0, priority = 0;
+  Time submit = 0, begin = kNone, eligible = kNone, start = kNone, end = kNone, limit = kNone, suspended = 0;
+  int64_t ranges = 0;  // its nodes, in Engine::ranges_
+  int32_t range_count = 0, job = -1, nodes = 0, restarts = 0, dependencies = -1;
+  State state = State::kPending;
+  Reason reason = Reason::kNone;
+  uint8_t scheduler = 0;  // 1: main, 2: backfill
+  bool held = false;
+};
+
+}  // namespace slurm_sim

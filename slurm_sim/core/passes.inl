@@ -1,0 +1,685 @@
+// Slurm's two schedulers, as in passes.py: which of the queued jobs start now.
+#pragma once
+#include "engine.hpp"
+
+namespace slurm_sim {
+
+// Room for a pass to work in; no part of the state. One for each thread, so that passes allocate nothing.
+template <int W>
+struct Engine<W>::Scratch {
+  Plan<W> plan;
+  int64_t tested = 0;  // jobs for which there were enough unreserved nodes at some time
+  std::vector<Held<W>> held;               // the running jobs, by end
+  bool held_known = false;
+  std::vector<std::vector<Set>> chains;    // by request: nodes on which it fits now, and after each job's end
+  std::vector<uint8_t> chain_known;
+  std::vector<int64_t> cpus, memory, gpus;
+  std::vector<int32_t> jobs_on;
+
+  // What a pass has looked at.
+  std::vector<int64_t> of_user, of_partition;
+  std::vector<std::pair<int32_t, int64_t>> reserved;
+  std::vector<int32_t> rejected;
+  int64_t started = 0;
+
+  uint64_t plan_id = 0;                    // whose plan it is: Engine::plan_
+  size_t planned = 0, next = 0;            // places in the queue: the first not planned, the first that might start
+  bool over = false;                       // the pass would not go on, whoever came
+
+  std::vector<uint8_t> stopped, stopped_reservation;
+  // What a pass knows about the jobs of a shape.
+  struct About {
+    bool known = false, free_known = false;
+    Set usable, free;  // nodes that take jobs and are suitable, and those of them on which such a job fits now
+    int free_count = 0;
+    View<W>* view = nullptr;
+    std::vector<Time> startable_until;  // by nodes: limits up to which a job could start now
+    uint64_t startable_version = 0;
+    int startable_asked = 0;            // how often it was asked of this version of the plan
+  };
+  std::vector<About> abouts;
+
+  About& about(const Engine& sim, int shape) {
+    About& it = abouts[shape];
+    const Shape& its = sim.catalogue->shapes[shape];
+    if (!it.known) {
+      it.known = true;
+      it.usable = sim.up_ & sim.set_of(its.suitable);
+      it.view = nullptr;
+    }
+    if (!it.free_known) {
+      it.free_known = true;
+      it.free = it.usable & sim.hosts(sim.catalogue->requests[its.request]);
+      it.free_count = it.free.count();
+      it.startable_version = 0;
+    }
+    return it;
+  }
+  // Whether enough nodes are free now and unreserved for as long.
+  bool unreserved_and_free(const Engine& sim, About& it, const Queued& job) {
+    int last;
+    if (it.startable_version != plan.version) {
+      it.startable_version = plan.version;
+      it.startable_asked = 0;
+    }
+    if (job.nodes > kTable || ++it.startable_asked < 8)
+      return (it.free & plan.open_until(sim.now_ + job.limit, last)).count() >= job.nodes;
+    if (it.startable_asked == 8) {
+      int enough = std::min(it.free_count, kTable);
+      it.startable_until.assign(enough + 1, 0);
+      for (int i = plan.step_of_now(); i < plan.size() && enough > 0; i++) {
+        Set left = it.free & plan.open_until(std::max(plan.begins[i], sim.now_), last);
+        enough = note(it.startable_until, enough, left.count(), plan.begins[i] - sim.now_);
+      }
+      note(it.startable_until, enough, 0, kNever);
+      spread(it.startable_until);
+    }
+    return job.limit < it.startable_until[job.nodes];
+  }
+
+  bool is_rejected(int32_t array) const {
+    return array >= 0 && std::find(rejected.begin(), rejected.end(), array) != rejected.end();
+  }
+  void reject(int32_t array) {
+    if (array >= 0 && !is_rejected(array)) rejected.push_back(array);
+  }
+  int64_t& reserved_of(int32_t array) {
+    for (auto& [known, count] : reserved)
+      if (known == array) return count;
+    return reserved.emplace_back(array, 0).second;
+  }
+
+  void outlook_begins(const Engine& sim) {
+    held.clear();
+    held_known = false;
+    abouts.resize(sim.catalogue->shapes.size());
+    for (About& it : abouts) {
+      it.known = it.free_known = false;
+      it.view = nullptr;
+    }
+    chains.resize(sim.catalogue->requests.size());
+    chain_known.assign(chains.size(), 0);
+  }
+  const std::vector<Set>& chain(const Engine& sim, int request) {
+    std::vector<Set>& sets = chains[request];
+    if (chain_known[request]) return sets;
+    if (!held_known) {
+      held_known = true;
+      for (const Run<W>& run : sim.running_) held.push_back({run.end, run.nodes, run.request});
+    }
+    chain_known[request] = 1;
+    sets.resize(held.size() + 1);
+    const Request& asked = sim.catalogue->requests[request];
+    sets[0] = sim.hosts(asked);
+    if (sim.params().linear) {
+      for (size_t i = 0; i < held.size(); i++) sets[i + 1] = sets[i] | held[i].nodes;
+      return sets;
+    }
+    cpus = sim.free_cpus_;
+    memory = sim.free_memory_;
+    gpus = sim.free_gpus_;
+    jobs_on = sim.jobs_on_;
+    for (size_t i = 0; i < held.size(); i++) {
+      sets[i + 1] = sets[i];
+      give(sim, held[i], asked, sets[i + 1]);
+    }
+    return sets;
+  }
+  void give(const Engine& sim, const Held<W>& run, const Request& asked, Set& fits) {
+    const Request& has = sim.catalogue->requests[run.request];
+    for_each_run(run.nodes, [&](int first, int length) {
+      for (int i = first; i < first + length; i++) {
+        const Node& node = sim.config->nodes[i];
+        cpus[i] += has.whole ? node.cpus : has.cpus;
+        memory[i] += has.whole ? node.memory : has.memory;
+        gpus[i] += has.whole ? node.gpus : has.gpus;
+        jobs_on[i]--;
+        bool room = asked.whole ? jobs_on[i] == 0
+                                : cpus[i] >= asked.cpus && memory[i] >= asked.memory && gpus[i] >= asked.gpus;
+        if (room) fits.add(i);
+      }
+    });
+  }
+  void outlook_started(const Held<W>& run) {
+    auto later = [](Time end, const Held<W>& other) { return end < other.end; };
+    held.insert(std::upper_bound(held.begin(), held.end(), run.end, later), run);
+    std::fill(chain_known.begin(), chain_known.end(), 0);
+    for (About& it : abouts) it.free_known = false;
+    plan.version++;
+  }
+  // When enough of these nodes are first free together, which these are, and after how many jobs' ends.
+  Placement<W> first(const Engine& sim, const Wish<W>& wish, const Set& nodes, int& ended) {
+    const std::vector<Set>& sets = chain(sim, wish.request);
+    int low = 0, high = static_cast<int>(sets.size());
+    while (low < high) {
+      int middle = (low + high) / 2;
+      if ((sets[middle] & nodes).count() < wish.needed) low = middle + 1;
+      else high = middle;
+    }
+    ended = low;
+    if (low == static_cast<int>(sets.size())) return {};
+    if (low == 0) return {sim.now_, sets[0] & nodes};
+    if (!sim.params().linear) {
+      Time start = end_of_group(sim, nodes, ended);
+      return {start, sets[ended] & nodes};
+    }
+    Time end = held[low - 1].end;
+    plan.note_change(std::max(end, sim.now_ + 1));
+    return {std::max(end, sim.now_ + 1), sets[low] & nodes};
+  }
+  // With select/cons_tres: when the last job of the group of the job with which it is enough ends; `ended` counts on to
+  // that. Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
+  Time end_of_group(const Engine& sim, const Set& nodes, int& ended) {
+    Time barrier = kNone, window = kGroup, last = sim.now_;
+    int count = static_cast<int>(held.size()), i = 0;
+    for (; i < count; i++) {
+      if (!(held[i].nodes & nodes).any()) continue;
+      if (barrier == kNone) barrier = held[i].end - held[i].end % kGroup + kGroup;
+      last = held[i].end;
+      Time next = i + 1 < count ? held[i + 1].end : kNone;
+      if (next != kNone && next <= barrier + window) continue;
+      if (i + 1 >= ended) break;
+      window *= 2;
+      while (next != kNone && next > barrier + window) window *= 2;
+    }
+    ended = std::min(i + 1, count);
+    plan.note_change(last);
+    if (last > sim.now_) return last;
+    last = std::max(last + sim.params().kill_wait, sim.now_ + 1);
+    plan.note_change(last);
+    return last;
+  }
+  // Free CPUs after so many jobs' ends.
+  const std::vector<int64_t>& cpus_after(const Engine& sim, int ended) {
+    cpus = sim.free_cpus_;
+    for (int k = 0; k < ended; k++) {
+      const Request& has = sim.catalogue->requests[held[k].request];
+      for_each_run(held[k].nodes, [&](int first, int length) {
+        for (int i = first; i < first + length; i++) cpus[i] += has.whole ? sim.config->nodes[i].cpus : has.cpus;
+      });
+    }
+    return cpus;
+  }
+
+  // Nodes for a start at this time that neither kind of reservation holds, and when to look again.
+  Set candidates(const Engine& sim, const Wish<W>& wish, Time start, Time& later) {
+    if (sim.config->reservations.empty())
+      return start == sim.now_ ? plan.unreserved_now(wish.usable, wish.limit, later)
+                               : plan.unreserved(wish.usable, start, start + wish.limit, later);
+    Set taken = sim.taken(wish.reservation, start, start + wish.limit) & wish.usable;
+    Set nodes = plan.unreserved(wish.usable.without(taken), start, start + wish.limit, later);
+    if (taken.any()) {
+      Time after = kNever;
+      for (const Reservation& item : sim.config->reservations)
+        if (item.end >= start) after = std::min(after, item.end);
+      after = round_up(after, plan.resolution) + 1;
+      if (after < plan.end && after < later) later = after;
+    }
+    return nodes;
+  }
+  // The first place for a job. It may lie beyond the window.
+  Placement<W> earliest(const Engine& sim, const Wish<W>& wish) {
+    if (sim.config->reservations.empty())
+      if (View<W>* view = plan.view(wish.usable)) return earliest_seen(sim, wish, *view);
+    Time later = sim.now_;
+    int64_t test = tested + 1;
+    while (later != kNever) {
+      Time start = later;
+      Set nodes = candidates(sim, wish, start, later);
+      if (nodes.count() < wish.needed) continue;
+      tested = test;
+      int ended = 0;
+      Placement<W> found = first(sim, wish, nodes, ended);
+      if (found.start == kNone) continue;
+      found.start = std::max(found.start, start);
+      if (found.start > sim.now_ && later != kNever && found.start > later) continue;
+      const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
+      bool starts = found.start == sim.now_;
+      found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
+      if (starts || plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
+      later = found.start;
+    }
+    return {};
+  }
+  // The same, faster, by counts of nodes: where a step on the way has too few, no start up to it is good, and the next
+  // one to be tried is the first rise after it.
+  Placement<W> earliest_seen(const Engine& sim, const Wish<W>& wish, View<W>& view) {
+    int64_t test = tested + 1;
+    Time start = sim.now_;
+    int step = plan.step_of_now();
+    bool first_try = true;
+    for (;; first_try = false) {
+      int last = std::max(step - 1, plan.last_step(start + wish.limit));
+      if (int few = Plan<W>::too_few(view, wish.needed, step, last); few >= 0) {
+        int tried = few;
+        while (tried > step && !view.rises[tried]) tried--;
+        bool from_now = tried == step;  // no rise between
+        int reach = from_now ? last : plan.last_step(plan.begins[tried] + wish.limit);
+        int rise = plan.next_rise(view, few, reach + 2);
+        if (rise < 0) {
+          if (from_now && first_try && last + 1 < plan.size()) plan.note_change(plan.begins[last + 1] - wish.limit);
+          view.misses++;
+          return {};
+        }
+        start = plan.begins[rise];
+        step = rise;
+        continue;
+      }
+      int rise = plan.next_rise(view, step, last + 2);
+      Time later = rise < 0 ? kNever : plan.begins[rise];
+      Set nodes = wish.usable;
+      if (first_try) {
+        int same;
+        nodes = nodes & plan.open_until(start + wish.limit, same);
+        plan.note_end_moves(wish.usable, nodes, wish.limit, last, later);
+      } else {
+        for (int i = step; i <= last; i++) nodes = nodes & plan.nodes[i];
+      }
+      if (nodes.count() >= wish.needed) {
+        tested = test;
+        int ended = 0;
+        Placement<W> found = first(sim, wish, nodes, ended);
+        if (found.start != kNone) {
+          found.start = std::max(found.start, start);
+          if (found.start == sim.now_ || later == kNever || found.start <= later) {
+            bool starts = found.start == sim.now_;
+            const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
+            found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
+            if (starts || plan.is_beyond(found.start) ||
+                !plan.overlaps(found.nodes, found.start, found.start + wish.limit))
+              return found;
+            start = found.start;
+            step = plan.first_after(start);
+            if (step >= plan.size()) return past_the_end(sim, wish, start);
+            continue;
+          }
+        }
+      }
+      if (rise < 0) {
+        view.misses++;
+        return {};
+      }
+      start = later;
+      step = rise;
+    }
+  }
+  // Skips jobs that can't start now, as far as that is quickly told.
+  void skip(const Engine& sim, size_t& next) {
+    const Queued* queue = sim.queue_.data();
+    size_t size = sim.queue_.size();
+    if (next >= size) return;
+    int shape = queue[next].shape;
+    const About& it = about(sim, shape);
+    bool tabled = it.startable_version == plan.version && it.startable_asked >= 8;
+    for (; next < size && queue[next].shape == shape; next++) {
+      if (queue[next].nodes > it.free_count) continue;
+      if (!tabled || queue[next].nodes > kTable || queue[next].limit < it.startable_until[queue[next].nodes]) return;
+    }
+  }
+  // Which jobs have no place in the plan, and for which there are too few unreserved nodes at each start (select/linear).
+  void make_tables(const Engine& sim, View<W>& view, int request) {
+    const std::vector<Set>& sets = chain(sim, request);
+    int most = std::min(view.usable.count(), kTable), count = plan.size(), step = plan.step_of_now();
+    int rise = plan.next_rise(view, step, count), runs = static_cast<int>(held.size()), ended = 0;
+    view.misses = 0;
+    view.table_version = plan.version;
+    view.nowhere_from.assign(most + 1, 0);
+    view.hopeless_from.assign(most + 1, 0);
+    view.hopeless_start = rise < 0 ? kNever : plan.begins[rise];
+    int enough = most, last;
+    for (int i = step; i < count && enough > 0; i++) {
+      Set left = view.usable & sets[0] & plan.open_until(std::max(plan.begins[i], sim.now_), last);
+      enough = note(view.nowhere_from, enough, left.count(), plan.begins[i] - sim.now_);
+    }
+    note(view.nowhere_from, enough, 0, kNever);
+    // Later, a job can begin when a running one ends, or at a rise: any other time is no better than the last of these.
+    while (ended < runs || rise >= 0) {
+      Time end = ended < runs ? std::max(held[ended].end, sim.now_ + 1) : kNever;
+      Time start = rise < 0 ? end : std::min(end, plan.begins[rise]);
+      if (start >= plan.end) break;
+      while (ended < runs && std::max(held[ended].end, sim.now_ + 1) <= start) ended++;
+      while (step + 1 < count && plan.begins[step + 1] <= start) step++;
+      enough = most;
+      Set left = view.usable & sets[ended];
+      for (int i = step; i < count && enough > 0; i++) {
+        left = left & plan.nodes[i];
+        enough = note(view.nowhere_from, enough, left.count(), plan.begins[i] + plan.resolution - start);
+      }
+      note(view.nowhere_from, enough, 0, kNever);
+      if (rise >= 0 && plan.begins[rise] <= start) {
+        enough = most;
+        left = view.usable;
+        for (int i = rise; i < count && enough > 0; i++) {
+          left = left & plan.nodes[i];
+          enough = note(view.hopeless_from, enough, left.count(), plan.begins[i] - start);
+        }
+        note(view.hopeless_from, enough, 0, kNever);
+        rise = plan.next_rise(view, rise, count);
+      }
+    }
+    if (rise >= 0) view.hopeless_start = kNever;
+    spread(view.nowhere_from);
+    spread(view.hopeless_from);
+  }
+  // Until when enough nodes are unreserved from now on.
+  Time enough_until(const Engine& sim, View<W>& view, int needed, Time limit) {
+    int last, count = plan.size();
+    if (view.now_version != plan.version) {
+      view.now_version = plan.version;
+      view.now_asked = 0;
+    }
+    if (++view.now_asked < 8) {
+      if ((view.usable & plan.open_until(sim.now_ + limit, last)).count() < needed) return sim.now_;
+      return last + 1 < count ? plan.begins[last + 1] : kNever;  // at least
+    }
+    if (view.now_asked == 8) {
+      int enough = std::min(view.usable.count(), kTable);
+      view.enough_until.assign(enough + 1, 0);
+      for (int i = plan.step_of_now(); i < count && enough > 0; i++) {
+        Set left = view.usable & plan.open_until(std::max(plan.begins[i], sim.now_), last);
+        enough = note(view.enough_until, enough, left.count(), std::max(plan.begins[i], sim.now_));
+      }
+      note(view.enough_until, enough, 0, kNever);
+      spread(view.enough_until);
+    }
+    return view.enough_until[needed];
+  }
+  enum class Guess { kNone, kUntested, kTested };
+  // Whether the tables tell that the job has no place in the plan; if so, whether it counts as tested.
+  Guess guess(const Engine& sim, const Queued& job) {
+    View<W>* seen = abouts[job.shape].view;
+    if (!seen) {
+      About& it = about(sim, job.shape);
+      seen = it.view = plan.view(it.usable);
+      if (!seen) return Guess::kNone;
+    }
+    View<W>& view = *seen;
+    if (view.misses >= 2 && view.table_version != plan.version)
+      make_tables(sim, view, sim.catalogue->shapes[job.shape].request);
+    if (job.nodes >= static_cast<int>(view.nowhere_from.size()) || job.limit < view.nowhere_from[job.nodes])
+      return Guess::kNone;
+    Time until = enough_until(sim, view, job.nodes, job.limit);
+    if (until <= sim.now_ + job.limit) {
+      bool hopeless = view.hopeless_start != kNever && job.limit >= view.hopeless_from[job.nodes];
+      return hopeless ? Guess::kUntested : Guess::kNone;
+    }
+    if (until != kNever) plan.note_change(until - job.limit);
+    return Guess::kTested;
+  }
+  // A try past the plan's last step: all nodes are unreserved.
+  Placement<W> past_the_end(const Engine& sim, const Wish<W>& wish, Time start) {
+    int ended = 0;
+    if (wish.usable.count() < wish.needed) return {};
+    Placement<W> found = first(sim, wish, wish.usable, ended);
+    if (found.start == kNone) return {};
+    found.start = std::max(found.start, start);
+    const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
+    found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, false);
+    if (plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
+    return past_the_end(sim, wish, found.start);
+  }
+};
+
+template <int W>
+typename Engine<W>::Scratch& Engine<W>::scratch() {
+  static thread_local Scratch room;
+  return room;
+}
+
+// Starts jobs in strict order. One that does not fit stops its partition, and keeps all of the partition's nodes from
+// the jobs after it; in a reservation it stops that. Returns whether jobs were passed over.
+template <int W>
+bool Engine<W>::run_main(bool full) {
+  Scratch& room = scratch();
+  size_t size = queue_.size();
+  int64_t depth = full ? kNever - 1 : params().queue_depth, tested = 0;
+  room.stopped.assign(config->partitions.size(), 0);
+  room.stopped_reservation.assign(config->reservations.size(), 0);
+  room.rejected.clear();
+  // Partitions that are not stopped yet.
+  auto open = std::count_if(competing_of_.begin(), competing_of_.end(), [](int32_t jobs) { return jobs > 0; });
+  Set kept = Set::none();
+  bool passed_over = false, started = false;
+  for (size_t i = 0; i < size; i++) {
+    int32_t slot = queue_[i].slot;
+    Live& job = lives_[slot];
+    if (job.array >= 0) {
+      if (room.is_rejected(job.array)) continue;
+      if (throttled(job, 0)) {
+        job.reason = Reason::kArrayTaskLimit;
+        room.reject(job.array);
+        continue;
+      }
+    }
+    // Slurm counts before it compares, so it looks at one job more than the depth.
+    if (++tested > depth + 1) break;
+    int reservation = shape(job).reservation;
+    uint8_t& gate = reservation < 0 ? room.stopped[job.partition] : room.stopped_reservation[reservation];
+    if (gate) {
+      passed_over = true;
+      if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
+    } else if (Reason limit = limit_reached(job); limit != Reason::kNone) {
+      job.reason = limit;
+    } else {
+      Reason before = job.reason;
+      Set nodes = fitting(job, kept);
+      if (nodes.any()) {
+        queue_[i].slot = -1;
+        started = true;
+        start_job(slot, nodes, 1);
+        if (competing_of_[job.partition] == 0) open--;
+        continue;
+      }
+      if (before != Reason::kNone && before != Reason::kResources) unmarked_.push_back(slot);
+      if (job.reason != Reason::kReservation) {
+        gate = 1;
+        if (reservation < 0) {
+          kept = kept | set_of(config->partitions[job.partition].nodes);
+          if (--open == 0 && special_ == 0) {
+            passed_over = mark_rest(i + 1, std::min<int64_t>(size, depth + 1 < 0 ? size : depth + 1)) || passed_over;
+            break;
+          }
+        }
+      }
+    }
+    room.reject(job.array);
+  }
+  if (started) forget_started();
+  if (full && !started && config->reservations.empty()) {
+    main_quiet_ = true;
+    main_passes_over_ = passed_over;
+  }
+  return passed_over;
+}
+
+// All partitions are stopped: the jobs of these places in the queue wait for those before. Only few don't say so yet.
+template <int W>
+bool Engine<W>::mark_rest(size_t first, size_t last) {
+  if (first >= last) return false;
+  size_t kept = 0;
+  for (int32_t slot : unmarked_) {
+    Live& job = lives_[slot];
+    bool marked = job.reason != Reason::kNone && job.reason != Reason::kResources;
+    if (marked || job.state != State::kPending || job.place >= 0) continue;
+    bool after = !before(slot, queue_[first].slot), looked_at = last == queue_.size() || before(slot, queue_[last].slot);
+    if (after && looked_at) job.reason = Reason::kPriority;
+    else unmarked_[kept++] = slot;
+  }
+  unmarked_.resize(kept);
+  return true;
+}
+
+// The nodes on which it starts now; none: its reason says why.
+template <int W>
+NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
+  const Shape& its = shape(job);
+  Set usable = up_ & set_of(its.suitable), open = usable;
+  if (!config->reservations.empty()) {
+    open = usable.without(taken(its.reservation, now_, now_ + (job.limit == kNone ? kYear : job.limit)));
+    if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
+  }
+  Set nodes = (hosts(catalogue->requests[its.request]) & open).without(kept);
+  if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
+  bool reserved = usable.count() >= job.nodes && job.nodes > open.count();
+  job.reason = reserved ? Reason::kReservation : Reason::kResources;
+  return Set::none();
+}
+
+// Starts what delays no reservation; each tested job that can't start now gets one on the nodes it would have.
+// Reservations don't outlive the pass, so it ends after the last job that could start now.
+template <int W>
+void Engine<W>::run_backfill(Scratch& room, bool go_on) {
+  const Params& p = params();
+  size_t size = queue_.size();
+  Plan<W>& plan = room.plan;
+  room.started = 0;
+  if (go_on) {
+    plan.go_on(now_, p.bf_window);
+    if (p.max_job_user != kNone) room.of_user.resize(catalogue->users.size());
+  } else {
+    plan.begin(now_, p.bf_window, p.bf_resolution, up_);
+    room.tested = 0;
+    room.planned = room.next = 0;
+    room.over = false;
+    room.rejected.clear();
+    room.reserved.clear();
+    if (p.max_job_user != kNone) room.of_user.assign(catalogue->users.size(), 0);
+    if (p.max_job_part != kNone) room.of_partition.assign(config->partitions.size(), 0);
+    room.outlook_begins(*this);
+  }
+  auto wish_of = [&](const Queued& job) {
+    const Shape& its = catalogue->shapes[job.shape];
+    return Wish<W>{room.about(*this, job.shape).usable, job.nodes, its.request, its.reservation, job.limit};
+  };
+  auto fits_now = [&](const Queued& job) { return job.nodes <= room.about(*this, job.shape).free_count; };
+  // Whether it could start in this pass, if its turn came now. What can't, won't: starts and reservations only take.
+  auto startable = [&](const Queued& job) {
+    auto& about = room.about(*this, job.shape);
+    if (job.nodes > about.free_count) return false;
+    if (config->reservations.empty()) {
+      if (!room.unreserved_and_free(*this, about, job)) return false;
+    } else {
+      int last;
+      Set free = about.free.without(taken(catalogue->shapes[job.shape].reservation, now_, now_ + job.limit));
+      if ((free & plan.open_until(now_ + job.limit, last)).count() < job.nodes) return false;
+    }
+    if (!config->any_limit && special_ == 0) return true;
+    const Live& live = lives_[job.slot];
+    return limit_reached(live) == Reason::kNone && !throttled(live, 0);
+  };
+  auto looks_at = [&](const Live& job) {
+    if (room.is_rejected(job.array)) return false;
+    if (p.max_job_part != kNone && room.of_partition[job.partition] >= p.max_job_part) return false;
+    int user = catalogue->persons[job.person].user;
+    if (p.max_job_user != kNone && room.of_user[user] >= p.max_job_user) return false;
+    if (p.max_job_part != kNone) room.of_partition[job.partition]++;
+    if (p.max_job_user != kNone) room.of_user[user]++;
+    return true;
+  };
+  // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
+  auto tells_news = [&](size_t from) {
+    if (!config->any_limit && special_ == 0) return false;
+    size_t end = size;
+    while (end > from && !fits_now(queue_[end - 1])) end--;
+    for (size_t i = from; i < end; i++) {
+      const Live& job = lives_[queue_[i].slot];
+      if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
+      if (Reason limit = limit_reached(job); limit != Reason::kNone && limit != job.reason) return true;
+    }
+    return false;
+  };
+  bool plain = p.linear && config->reservations.empty() && !config->any_limit && special_ == 0 &&
+               p.max_job_user == kNone && p.max_job_part == kNone;
+  bool to_the_end = false;  // somebody after the last who could start gets a reason
+  for (size_t& i = room.planned; i < size; i++) {
+    if (!to_the_end) {
+      room.next = std::max(room.next, i);
+      while (room.next < size && !startable(queue_[room.next])) room.skip(*this, ++room.next);
+      if (room.next == size) {
+        if (!tells_news(i)) break;
+        to_the_end = true;
+      }
+    }
+    if (to_the_end) {
+      while (size > i && !fits_now(queue_[size - 1])) size--;
+      if (i >= size) break;
+    }
+    if (room.tested >= p.max_job_test) {
+      room.over = true;
+      break;
+    }
+    if (plain && plan.size() < p.node_space) {
+      auto guess = room.guess(*this, queue_[i]);
+      room.tested += guess == Scratch::Guess::kTested;
+      if (guess != Scratch::Guess::kNone) continue;
+    }
+    int32_t slot = queue_[i].slot;
+    Live& job = lives_[slot];
+    if (job.array >= 0 && throttled(job, room.reserved_of(job.array))) {
+      job.reason = Reason::kArrayTaskLimit;
+      room.reject(job.array);
+      continue;
+    }
+    if (!looks_at(job)) continue;
+    if (Reason limit = limit_reached(job); limit != Reason::kNone) {
+      job.reason = limit;
+      room.reject(job.array);
+      continue;
+    }
+    Wish<W> wish = wish_of(queue_[i]);
+    if (wish.reservation >= 0 && !is_open(wish.reservation, now_)) {
+      room.reject(job.array);
+      continue;
+    }
+    Placement<W> place = room.earliest(*this, wish);
+    if (place.start == kNone || (place.start > now_ && plan.is_beyond(place.start))) {
+      room.reject(job.array);
+      continue;
+    }
+    if (place.start > now_) {
+      if (plan.size() >= p.node_space) {
+        room.over = true;
+        break;
+      }
+      plan.reserve(place.start, place.start + wish.limit, place.nodes);
+      if (job.array >= 0 && ++room.reserved_of(job.array) >= p.max_array_resv) room.reject(job.array);
+      continue;
+    }
+    queue_[i].slot = -1;
+    Held<W> held{now_ + wish.limit + job.suspended, place.nodes, wish.request};
+    start_job(slot, place.nodes, 2);
+    room.outlook_started(held);
+    // Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
+    if (!p.linear && catalogue->requests[wish.request].whole) plan.reserve(0, now_ + wish.limit, place.nodes);
+    room.started++;
+    if (p.max_job_start != kNone && room.started >= p.max_job_start) break;
+  }
+  if (room.started) {
+    forget_started();
+  } else if (config->reservations.empty()) {
+    static std::atomic<uint64_t> plans{0};
+    quiet_until_ = plan.valid_until;
+    quiet_size_ = queue_.size();
+    plan_ = room.plan_id = ++plans;
+  }
+}
+
+// Whether a backfill pass now would start nothing and change no reason, because the last one did not and since then at
+// most jobs at the queue's end have come. `go_on`: the last pass's plan holds, and only those jobs need a look.
+template <int W>
+bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
+  if (now_ >= quiet_until_) return false;
+  if (queue_.size() == quiet_size_) return true;
+  if (config->any_limit || special_) return false;
+  bool known = plan_ && room.plan_id == plan_ && catalogue->shapes.size() == room.abouts.size();
+  if (known && room.over) return true;
+  go_on = known;
+  for (size_t i = quiet_size_; i < queue_.size(); i++) {
+    const Shape& its = catalogue->shapes[queue_[i].shape];
+    if ((hosts(catalogue->requests[its.request]) & up_ & set_of(its.suitable)).count() >= queue_[i].nodes) return false;
+  }
+  quiet_size_ = queue_.size();
+  return true;
+}
+
+}  // namespace slurm_sim

@@ -1,0 +1,85 @@
+// Episodes side by side: slurm_sim/envs/episode.py in C++, for SubmitVectorEnv. The two agree exactly.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core.hpp"
+#include "observe.hpp"
+
+namespace slurm_sim {
+
+constexpr int kColumns = 40, kQueued = 0, kRunning = 16, kPair = 32, kNodesAt = 38;
+// Fields of envs.episode.Facts.
+enum Fact { kTime, kMaySubmit, kSubmitted, kPredecessorStart, kPredecessorEnd, kSuccessorStart, kInterruption, kOverlap, kFacts };
+
+struct EnvTask {
+  int history;
+  Time step, horizon;
+  double interruption_weight, overlap_weight;
+  bool skip_to_outcome;
+};
+
+// Percentiles of one column of jobs, as of the last look: jobs seldom change between two steps.
+class Percentiles {
+ public:
+  static constexpr int kCount = 5;
+  const double* of(const std::vector<int32_t>& values);
+
+ private:
+  bool adapt(const std::vector<int32_t>& values);
+
+  std::vector<int32_t> values_, sorted_;
+  double found_[kCount] = {};
+};
+
+// The arrays of envs.vector.Buffers, one environment after the other.
+struct StepOut {
+  float* observations;
+  double* rewards;
+  bool *terminated, *truncated;
+  int64_t* facts;
+};
+
+class Lanes {
+ public:
+  Lanes(int count, EnvTask task, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions, std::vector<float> scale);
+  Lanes(const Lanes&) = delete;
+  // `history`: the rows before the start, scaled, oldest first.
+  void add_start(Core& core, int64_t predecessor, int64_t successor, std::vector<float> history);
+  // Where `starts` has a start's number, a new episode begins; where it has -1, the old one takes its action.
+  void step(const int64_t* actions, const int64_t* starts, const StepOut& out);
+  int size() const { return static_cast<int>(lanes_.size()); }
+  int history() const { return task_.history; }
+  int start_count() const { return static_cast<int>(starts_.size()); }
+
+ private:
+  struct Start {
+    std::unique_ptr<Core> core;
+    int64_t predecessor, successor;
+    std::vector<float> history;
+  };
+  struct Lane {
+    std::unique_ptr<Core> core;
+    Watch watch;
+    Time begin = 0;
+    int64_t facts[kFacts] = {};
+    bool terminated = false, truncated = false;
+    std::vector<float> rows;  // a window of `history` rows slides over them
+    int first = 0;
+    Percentiles queued[3], running[3];
+  };
+
+  void begin(Lane& lane, const Start& start);
+  double act(Lane& lane, int64_t action);
+  void look(Lane& lane);
+  float* next_row(Lane& lane) const;
+  double reward(const Lane& lane) const;
+
+  EnvTask task_;
+  std::vector<float> scale_;
+  std::vector<Start> starts_;
+  std::vector<Lane> lanes_;
+  Sight sight_;
+};
+
+}  // namespace slurm_sim

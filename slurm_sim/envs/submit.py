@@ -1,0 +1,92 @@
+"""`SubmitEnv`: when to let the successor of a job into the queue, as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from slurm_sim.envs.episode import SUBMIT, WAIT, Episode, Facts, Start, Task
+from slurm_sim.envs.example import example_starts
+from slurm_sim.envs.observation import WIDTH, Pool, Vectors, scales
+from slurm_sim.errors import SimulationError
+
+MOST = float(2**31)
+"""No value in an observation is larger."""
+
+
+class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
+    """One pair of jobs on a cluster that others use too; docs/environments.md has the whole story.
+
+    Action 0 waits for `task.step_s`, 1 submits: it drops the successor's dependency, once. An observation is the matrix
+    (`task.history`, 40), float32, oldest row first. The episode ends when both the predecessor's end and the
+    successor's start are known; the reward is 0 until then. `info` has the fields of `Facts` (-1: not known yet) and
+    `action_mask`, which of the two actions have an effect.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
+
+    def __init__(self, starts: Sequence[Start] | None = None, task: Task | None = None) -> None:
+        """`starts`: where episodes may begin, one is drawn at each reset; None: those of a small example cluster."""
+        self.task = task or Task()
+        self.starts = example_starts(task=self.task) if starts is None else list(starts)
+        self._scale = scale_of(self.starts, self.task)
+        self.observation_space: spaces.Space[Vectors] = observation_space(self.task)
+        self.action_space = spaces.Discrete(2)
+        self._episode: Episode | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Vectors, dict[str, Any]]:
+        """`options={"start": number}` begins at this of the starts."""
+        super().reset(seed=seed)
+        number = (options or {}).get("start")
+        if number is None:
+            number = self.np_random.integers(len(self.starts))
+        self._episode = Episode(self.starts[number], self.task, self._scale)
+        return self._seen()
+
+    def step(self, action: np.int64) -> tuple[Vectors, float, bool, bool, dict[str, Any]]:
+        """Takes the action, then lets `task.step_s` pass."""
+        episode = self._running()
+        if action not in (WAIT, SUBMIT):
+            raise SimulationError(f"action {action}; give 0 (wait) or 1 (submit)")
+        reward = episode.step(int(action))
+        observation, info = self._seen()
+        return observation, reward, episode.terminated, episode.truncated, info
+
+    def action_masks(self) -> NDArray[np.int8]:
+        """Which actions have an effect, (2,); after the submission only waiting does."""
+        return mask(self._running().facts)
+
+    def _running(self) -> Episode:
+        if self._episode is None:
+            raise SimulationError("no episode has begun; call reset() first")
+        return self._episode
+
+    def _seen(self) -> tuple[Vectors, dict[str, Any]]:
+        episode = self._running()
+        return episode.rows.copy(), {**episode.facts._asdict(), "action_mask": mask(episode.facts)}
+
+
+def mask(facts: Facts) -> NDArray[np.int8]:
+    """Which actions have an effect."""
+    return np.array([1, facts.may_submit], dtype=np.int8)
+
+
+def observation_space(task: Task) -> Any:
+    """Of one environment."""
+    return spaces.Box(0.0, MOST, (task.history, WIDTH), np.float32)
+
+
+def scale_of(starts: Sequence[Start], task: Task) -> Vectors:
+    """The factors of all columns. Raises SimulationError if there is no start, or they are of different pools."""
+    pools = {start.pool for start in starts}
+    if len(pools) != 1:
+        raise SimulationError(f"{len(starts)} starts of {len(pools)} pools; give at least one, all of the same pool")
+    pool: Pool = pools.pop()
+    return scales(pool) if task.scaled else np.ones(WIDTH, dtype=np.float32)

@@ -1,0 +1,180 @@
+"""Jobs: what a user asks for, and what became of it. Times and durations are integer seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from slurm_sim.dependency import Dependencies
+from slurm_sim.errors import InvalidJob
+
+
+class State(str, Enum):
+    """A job's state, in Slurm's words (`squeue(1)`, JOB STATE CODES)."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    CANCELLED = "CANCELLED"
+    NODE_FAIL = "NODE_FAIL"
+    REQUEUED = "REQUEUED"
+    """Only in `Simulator.cut_short()`: this run ended, the job is pending again."""
+
+    @property
+    def is_over(self) -> bool:
+        return self not in (State.PENDING, State.RUNNING, State.SUSPENDED)
+
+
+LAST_S = 10**11
+"""No time is later than this (about the year 5138 as Unix time), so milliseconds are noticed."""
+LONGEST_S = 10**9
+"""No limit or run time is longer (31 years)."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What a user asks for, and how the job will behave."""
+
+    nodes: int
+    time_limit_s: int | None = None
+    """None: the partition's DefaultTime."""
+    runtime_s: int | None = None
+    """After which it ends by itself; None: only its limit, or a call, ends it."""
+    user: str = "user"
+    partition: str | None = None
+    """None: the cluster's first partition."""
+    submit_s: int | None = None
+    """None: now."""
+    job_id: int | None = None
+    """None: the next free one."""
+    dependency: str = ""
+    """As for `sbatch --dependency`: ``afterany:1:2,afterok:3``."""
+    begin_s: int | None = None
+    """Not before this time."""
+    held: bool = False
+    requeue: bool = True
+    """Whether a node failure requeues it; otherwise it ends as NODE_FAIL."""
+    exit_code: int = 0
+    """What it returns if it ends by itself; not 0: FAILED."""
+    comment: str = ""
+    cpus_per_node: int = 1
+    memory_mib_per_node: int = 0
+    gpus_per_node: int = 0
+    exclusive: bool = False
+    """`--exclusive`: whole nodes."""
+    account: str = "root"
+    qos: str | None = None
+    """None: the cluster's first QOS."""
+    constraint: str = ""
+    """Features that each node must have: ``a&b``, or ``a|b`` for any of them."""
+    reservation: str | None = None
+    """Runs inside this reservation, on its nodes."""
+    priority: int | None = None
+    """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed."""
+    array_job_id: int | None = None
+    """The tasks of one array share it; each task is a job of its own."""
+    array_throttle: int | None = None
+    """``--array=...%N``: tasks that may run at once."""
+    cancel_s: int | None = None
+    """Its owner cancels it at this time, if it is not over by then."""
+
+    def __post_init__(self) -> None:
+        longest = {"time_limit_s": LONGEST_S, "runtime_s": LONGEST_S}
+        longest |= dict.fromkeys(("submit_s", "begin_s", "cancel_s"), LAST_S)
+        for name, most in longest.items():
+            value = getattr(self, name)
+            if value is not None and value > most:
+                raise InvalidJob(f"{name} is {value}; give seconds, at most {most:,}")
+        least = {"nodes": 1, "time_limit_s": 1, "runtime_s": 0, "submit_s": 0, "begin_s": 0, "cpus_per_node": 1}
+        least |= {"memory_mib_per_node": 0, "gpus_per_node": 0, "array_throttle": 1, "cancel_s": 0, "job_id": 1}
+        for name, smallest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < smallest:
+                raise InvalidJob(f"{name} is {value}; give at least {smallest}")
+
+
+def array(spec: JobSpec, runtimes_s: Sequence[int | None], first_id: int, throttle: int | None = None) -> list[JobSpec]:
+    """The tasks of an array (`sbatch --array`), with ids from `first_id` on, which is also the array's."""
+    tasks = enumerate(runtimes_s, start=first_id)
+    return [
+        replace(spec, runtime_s=runtime_s, job_id=job_id, array_job_id=first_id, array_throttle=throttle)
+        for job_id, runtime_s in tasks
+    ]
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """A job as slurmctld shows it. The simulator hands out copies: changing one changes nothing."""
+
+    job_id: int
+    spec: JobSpec
+    partition: str
+    time_limit_s: int | None
+    submit_s: int
+    dependencies: Dependencies
+    """What it still waits for; empty once fulfilled or dropped."""
+    nodes: int
+    """How many it asks for, or has: `spec.nodes` until it is resized."""
+    begin_s: int | None = None
+    held: bool = False
+    state: State = State.PENDING
+    reason: str = "None"
+    """Why it is pending, in Slurm's words."""
+    priority: int = 0
+    eligible_s: int | None = None
+    """Since when it competes for nodes; None while a dependency, a hold or a begin time keeps it back."""
+    start_s: int | None = None
+    end_s: int | None = None
+    allocated: int = 0
+    """The nodes it has, or had, as bits."""
+    node_names: tuple[str, ...] = ()
+    scheduler: str = ""
+    """Which pass started it: main or backfill."""
+    restarts: int = 0
+    suspended_s: int = 0
+    """For how long it was suspended, in whole, until the last resume; its limit does not count it."""
+
+    @property
+    def user(self) -> str:
+        return self.spec.user
+
+    @property
+    def dependency(self) -> str:
+        """As squeue prints it: ``afterany:17(unfulfilled)``."""
+        return str(self.dependencies)
+
+    @property
+    def exit_code(self) -> int:
+        return self.spec.exit_code if self.state in (State.COMPLETED, State.FAILED) else 0
+
+    @property
+    def limit_end_s(self) -> int | None:
+        """When its limit is reached; None: not started, or no limit."""
+        if self.start_s is None or self.time_limit_s is None:
+            return None
+        return self.start_s + self.time_limit_s + self.suspended_s
+
+
+class Sample(NamedTuple):
+    """The queue and the running jobs at one moment; each list is by job id.
+
+    Queued jobs are those that compete for nodes: a dependency, a hold, a begin time or a limit keeps the others back.
+    """
+
+    time_s: int
+    queued_nodes: Sequence[int]
+    queued_age_s: Sequence[int]
+    """Since they became eligible."""
+    queued_limit_s: Sequence[int]
+    """-1: no limit."""
+    running_nodes: Sequence[int]
+    running_elapsed_s: Sequence[int]
+    running_limit_s: Sequence[int]
+    idle_nodes: int
+    """Up and empty."""
+    up_nodes: int

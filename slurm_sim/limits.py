@@ -1,0 +1,108 @@
+"""Limits of QOS and associations on what may run at once (`sacctmgr(1)`, `resource_limits.html`).
+
+A job over a limit waits, with the limit's name as its reason. It stops nobody else, and backfill reserves nothing
+for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from slurm_sim.config import Association, Partition, Qos
+
+
+class Use(NamedTuple):
+    """What a job holds, or would hold, while it runs."""
+
+    jobs: int
+    nodes: int
+    cpus: int
+    gpus: int
+
+
+KINDS = ("jobs", "nodes", "cpus", "gpus")
+# (Qos field, kind in Use, whether a user's own use counts, reason) in the order in which slurmctld looks.
+_QOS_LIMITS = (
+    ("grp_jobs", "jobs", False, "QOSGrpJobsLimit"),
+    ("max_jobs_per_user", "jobs", True, "QOSMaxJobsPerUserLimit"),
+    ("grp_cpus", "cpus", False, "QOSGrpCpuLimit"),
+    ("grp_nodes", "nodes", False, "QOSGrpNodeLimit"),
+    ("grp_gpus", "gpus", False, "QOSGrpGRES"),
+    ("max_cpus_per_user", "cpus", True, "QOSMaxCpuPerUserLimit"),
+    ("max_nodes_per_user", "nodes", True, "QOSMaxNodePerUserLimit"),
+    ("max_gpus_per_user", "gpus", True, "QOSMaxGRESPerUser"),
+)
+
+
+class Limits:
+    """Counts what runs, per QOS, user and association."""
+
+    def __init__(
+        self, qos: Sequence[Qos], partitions: Sequence[Partition], associations: Sequence[Association]
+    ) -> None:
+        self._qos = {item.name: item for item in qos}
+        self._default = qos[0].name
+        self._of_partition = {partition.name: partition.qos for partition in partitions}
+        self._max_jobs: Mapping[tuple[str, str | None], int | None] = {
+            (item.account, item.user): item.max_jobs for item in associations
+        }
+        self._used = Counter[tuple[str, ...]]()
+        self._submitted = Counter[tuple[str, str]]()
+
+    def knows(self, qos: str | None) -> bool:
+        return qos is None or qos in self._qos
+
+    def qos_of(self, qos: str | None) -> Qos:
+        """The QOS of a job that names this one, or none."""
+        return self._qos[self._default if qos is None else qos]
+
+    def _all_qos(self, qos: str | None, partition: str) -> Iterator[Qos]:
+        """The partition's QOS first: of a limit that both set, it decides."""
+        of_partition = self._of_partition[partition]
+        if of_partition is not None:
+            yield self._qos[of_partition]
+        if of_partition != self.qos_of(qos).name:
+            yield self.qos_of(qos)
+
+    def reached(self, user: str, account: str, qos: str | None, partition: str, use: Use) -> str:
+        """The reason for which a job may not start now; empty: it may."""
+        all_qos = list(self._all_qos(qos, partition))
+        for field, kind, own, reason in _QOS_LIMITS:
+            for item in all_qos:
+                limit = getattr(item, field)
+                if limit is None:
+                    continue
+                key = (item.name, kind, user) if own else (item.name, kind)
+                if self._used[key] + getattr(use, kind) > limit:
+                    return reason
+                break
+        if any(item.max_jobs_per_user is not None for item in all_qos):
+            return ""
+        own_limit = self._max_jobs.get((account, user))
+        limit = self._max_jobs.get((account, None)) if own_limit is None else own_limit
+        if limit is not None and self._used["association", account, user] + use.jobs > limit:
+            return "AssocMaxJobsLimit"
+        return ""
+
+    def refused(self, user: str, qos: str | None, partition: str) -> str:
+        """Why a submission is refused (MaxSubmitPU); empty: it is not."""
+        for item in self._all_qos(qos, partition):
+            if item.max_submit_jobs_per_user is not None:
+                full = self._submitted[item.name, user] >= item.max_submit_jobs_per_user
+                return "QOSMaxSubmitJobPerUserLimit" if full else ""
+        return ""
+
+    def count(self, user: str, account: str, qos: str | None, partition: str, use: Use, sign: int) -> None:
+        """A job starts (sign 1) or gives back what it held (-1)."""
+        for item in self._all_qos(qos, partition):
+            for kind in KINDS:
+                self._used[item.name, kind] += sign * getattr(use, kind)
+                self._used[item.name, kind, user] += sign * getattr(use, kind)
+        self._used["association", account, user] += sign * use.jobs
+
+    def count_submitted(self, user: str, qos: str | None, partition: str, sign: int) -> None:
+        """A job enters the queue, or is over."""
+        for item in self._all_qos(qos, partition):
+            self._submitted[item.name, user] += sign

@@ -1,0 +1,86 @@
+"""What nodes have and what is left on them (select/linear, select/cons_tres). Sets of nodes are bits of an int."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from slurm_sim.config import Node
+
+
+class Request(NamedTuple):
+    """What a job takes on each of its nodes. A `whole` one takes the node, and needs one without any job."""
+
+    cpus: int
+    memory_mib: int
+    gpus: int
+    whole: bool
+
+
+class Pool:
+    """Free resources, node by node; whether a node may be used at all is not its business."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._total = [(node.cpus, node.memory_mib, node.gpus) for node in nodes]
+        self._free = [list(total) for total in self._total]
+        self._jobs = [0] * len(nodes)
+        self.idle = (1 << len(nodes)) - 1
+        """Nodes without a job."""
+
+    def copy(self) -> Pool:
+        twin = copy.copy(self)
+        twin._free = [list(free) for free in self._free]
+        twin._jobs = list(self._jobs)
+        return twin
+
+    def capable(self, request: Request) -> int:
+        """Nodes that could host it if they were empty."""
+        return self._where(self._total, request)
+
+    def hosts(self, request: Request) -> int:
+        """Nodes on which it fits now."""
+        return self.idle if request.whole else self._where(self._free, request)
+
+    @staticmethod
+    def _where(amounts: Sequence[Sequence[int]], request: Request) -> int:
+        need = request[:3]
+        return sum(
+            1 << index
+            for index, has in enumerate(amounts)
+            if has[0] >= need[0] and has[1] >= need[1] and has[2] >= need[2]
+        )
+
+    def free_cpus(self, index: int) -> int:
+        """On one node."""
+        return self._free[index][0]
+
+    def cpus(self, nodes: int, request: Request) -> int:
+        """How many it holds in all on these nodes."""
+        return sum(self._total[index][0] if request.whole else request.cpus for index in bits(nodes))
+
+    def gpus(self, nodes: int, request: Request) -> int:
+        return sum(self._total[index][2] if request.whole else request.gpus for index in bits(nodes))
+
+    def take(self, nodes: int, request: Request) -> None:
+        self._change(nodes, request, -1)
+
+    def give(self, nodes: int, request: Request) -> None:
+        self._change(nodes, request, 1)
+
+    def _change(self, nodes: int, request: Request, sign: int) -> None:
+        for index in bits(nodes):
+            amounts = self._total[index] if request.whole else request[:3]
+            for kind, amount in enumerate(amounts):
+                self._free[index][kind] += sign * amount
+            self._jobs[index] -= sign
+            bit = 1 << index
+            self.idle = self.idle & ~bit if self._jobs[index] else self.idle | bit
+
+
+def bits(nodes: int) -> Iterator[int]:
+    """The nodes' indexes, lowest first."""
+    while nodes:
+        lowest = nodes & -nodes
+        yield lowest.bit_length() - 1
+        nodes ^= lowest

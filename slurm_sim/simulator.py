@@ -1,0 +1,417 @@
+"""The simulator: the rules of `slurm_sim.reference`, run by the C++ core; the two agree exactly.
+
+Where the core is missing (no compiler at installation), `slurm_sim.Simulator` is the reference itself: slower by a
+factor of 150 to some thousand, with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slurm_sim.cluster import Cluster
+from slurm_sim.config import ClusterConfig, NodeOutage, Params, Partition
+from slurm_sim.core import _core
+from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
+from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
+from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
+from slurm_sim.table import JobTable
+
+Hook = Callable[[JobRecord], None]
+_STATES = list(State)
+_PENDING, _RUNNING, _SUSPENDED = (_STATES.index(s) for s in (State.PENDING, State.RUNNING, State.SUSPENDED))
+_DOWN, _DRAIN, _RESUME = 0, 1, 2
+
+_core.set_types(JobRecord, Dependencies, Dependency, _STATES, [SimulationError, UnknownJob, InvalidJob])
+
+Ints = NDArray[np.int64]
+
+
+class Results(NamedTuple):
+    """All jobs as columns, in the order in which they were given. -1: none, or not yet."""
+
+    job_id: Ints
+    submit_s: Ints
+    eligible_s: Ints
+    start_s: Ints
+    end_s: Ints
+    state: NDArray[np.int8]
+    """Index into `list(State)`; -1: not submitted yet."""
+    nodes: Ints
+    restarts: Ints
+    scheduler: NDArray[np.int8]
+    """0: not started, 1: main, 2: backfill."""
+
+
+class _Rules:
+    """What does not change while the simulation runs; forks share it."""
+
+    def __init__(self, config: ClusterConfig, start_s: int) -> None:
+        self.config = config
+        self.cluster = Cluster(config, start_s)
+        """The reference's, for its checks of input; no job ever enters it."""
+        self.node_names = self.cluster.node_names
+        self.index = {name: number for number, name in enumerate(self.node_names)}
+        self.partition_index = {partition.name: number for number, partition in enumerate(config.partitions)}
+        self.qos_index = {qos.name: number for number, qos in enumerate(config.qos)}
+        self.reservation_index = {item.name: number for number, item in enumerate(config.reservations)}
+        self._forms: dict[tuple[object, ...], _core.Form] = {}
+
+    def core_config(self) -> _core.Config:
+        config, cluster, parts = self.config, self.cluster, self.cluster._multifactor
+        weights = sorted({node.weight for node in config.nodes})
+        levels = [sum(1 << i for i, node in enumerate(config.nodes) if node.weight == weight) for weight in weights]
+        reserved = [sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations]
+        half_life_s, period_s = config.params.priority_decay_half_life_s, config.params.priority_calc_period_s
+        return _core.make_config(
+            config,
+            [cluster.masks[partition.name] for partition in config.partitions],
+            levels,
+            reserved,
+            [parts._partition_part[partition.name] for partition in config.partitions],
+            [parts._qos_part[qos.name] for qos in config.qos],
+            (1 - 0.693 / half_life_s) ** period_s if half_life_s else 1.0,
+        )
+
+    def form(self, spec: JobSpec) -> _core.Form:
+        """Where the job can run, and with what on each node."""
+        key = (
+            spec.partition,
+            spec.cpus_per_node,
+            spec.memory_mib_per_node,
+            spec.gpus_per_node,
+            spec.exclusive,
+            spec.constraint,
+            spec.reservation,
+        )
+        if key not in self._forms:
+            partition = self.cluster.partition_of(spec)
+            request = self.cluster.request(spec, partition)
+            reservation = -1 if spec.reservation is None else self.reservation_index[spec.reservation]
+            suitable = self.cluster._suitable(spec, partition)
+            self._forms[key] = (self.partition_index[partition.name], *request, reservation, suitable)
+        return self._forms[key]
+
+    def limit_s(self, spec: JobSpec) -> int | None:
+        return self.cluster._limit_s(spec, self.cluster.partition_of(spec))
+
+    def qos(self, spec: JobSpec) -> int:
+        return self.qos_index[self.cluster.limits.qos_of(spec.qos).name]
+
+
+class Simulator:
+    """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference`, whose methods these are.
+
+    Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as columns.
+    """
+
+    __slots__ = ("_core", "_news", "_rules", "_telling", "on_end", "on_start", "start_s")
+
+    def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] | JobTable = (), start_s: int = 0) -> None:
+        if start_s < 0:
+            raise SimulationError(f"start_s is {start_s}; times count from 0")
+        self.start_s = start_s
+        self.on_start: list[Hook] = []
+        self.on_end: list[Hook] = []
+        self._news: list[tuple[bool, JobRecord]] = []
+        self._telling = False
+        self._rules = _Rules(config, start_s)
+        builder = _core.Builder(self._rules.core_config(), _core.make_catalogue(config), start_s)
+        if isinstance(jobs, JobTable):
+            self._core = _add_table(self._rules, builder, jobs, start_s)
+        else:
+            self._core = _add_specs(self._rules, builder, list(jobs), start_s)
+
+    # ---- time
+
+    def step(self, seconds: int) -> None:
+        """Goes on by this many seconds."""
+        self.run_until(self.now_s + seconds)
+
+    def run_until(self, time_s: int) -> None:
+        """Goes on until everything due up to and at this time has happened."""
+        if time_s < self._core.now_s:
+            raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
+        core = self._core
+        core.news_wanted = bool(self.on_start or self.on_end)
+        core.run_until(time_s)
+        while core.news_wanted and self._tell():
+            core.run_until(time_s)
+
+    def run(self) -> list[JobRecord]:
+        """Goes on until nothing more can happen; returns the jobs that can't start, each with its reason.
+
+        It ends, unless hooks submit for ever.
+        """
+        core = self._core
+        core.news_wanted = bool(self.on_start or self.on_end)
+        core.run()
+        while core.news_wanted and self._tell():
+            core.run()
+        return self.pending()
+
+    def next_event_s(self) -> int | None:
+        """When something is due next; None: nothing will happen any more without a call from outside."""
+        return self._core.next_event_s()
+
+    def _tell(self) -> bool:
+        """Calls the hooks; what they cause in turn is told after what was there before. Whether there was news."""
+        news = self._core.take_news(self._rules.node_names)
+        self._news += news
+        if self._telling:
+            return bool(news)
+        self._telling = True
+        try:
+            while self._news:
+                started, job = self._news.pop(0)
+                for hook in list(self.on_start if started else self.on_end):
+                    hook(job)
+                self._news += self._core.take_news(self._rules.node_names)
+        finally:
+            self._telling = False
+        return bool(news)
+
+    # ---- what users and operators do
+
+    def submit(self, spec: JobSpec) -> int:
+        """Submits now, or at `spec.submit_s`; returns the job's id. Raises InvalidJob."""
+        rules = self._rules
+        rules.cluster.check(spec)
+        dependencies = None
+        if spec.dependency:
+            try:
+                dependencies = parse_dependency(spec.dependency)
+            except InvalidJob:
+                self._core.check_new(spec.submit_s, 2**62 if spec.job_id is None else spec.job_id)
+                raise
+        core = self._core
+        core.news_wanted = bool(self.on_start or self.on_end)
+        job_id = core.submit(spec, rules.form(spec), rules.limit_s(spec), rules.qos(spec), dependencies)
+        if core.news_wanted:
+            self._tell()
+        return job_id
+
+    def _do(self, action: Callable[[], None]) -> None:
+        self._core.news_wanted = bool(self.on_start or self.on_end)
+        action()
+        if self._core.news_wanted:
+            self._tell()
+
+    def cancel(self, job_id: int) -> None:
+        """As scancel; a job that is over already is no error."""
+        self._do(lambda: self._core.cancel(job_id))
+
+    def requeue(self, job_id: int) -> None:
+        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now."""
+        self._do(lambda: self._core.requeue(job_id))
+
+    def drop_dependency(self, job_id: int) -> None:
+        """As `scontrol update JobId=... Dependency=`: the job competes from now. Idempotent."""
+        self._core.drop_dependency(job_id)
+
+    def hold(self, job_id: int) -> None:
+        """As `scontrol hold` of a pending job; its age begins anew when it is released."""
+        self._core.hold(job_id)
+
+    def release(self, job_id: int) -> None:
+        """As `scontrol release` of a pending job: the next pass considers it."""
+        self._core.release(job_id)
+
+    def set_runtime_end(self, job_id: int, end_s: int) -> None:
+        """The running job ends by itself at this time, unless its limit ends it before."""
+        self._core.set_runtime_end(job_id, end_s)
+
+    def suspend(self, job_id: int) -> None:
+        """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others."""
+        self._core.suspend(job_id)
+
+    def resume(self, job_id: int) -> None:
+        """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its nodes now."""
+        self._core.resume(job_id)
+
+    def resize(self, job_id: int, nodes: int) -> None:
+        """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets free ones now."""
+        if nodes < 1:
+            raise SimulationError(f"job {job_id} can't have {nodes} nodes; give at least 1")
+        self._core.check_resizable(job_id)
+        job = self.job(job_id)
+        if job.state is State.PENDING:
+            cluster = self._rules.cluster
+            cluster._check_size(replace(job.spec, nodes=nodes), cluster.partitions[job.partition])
+        self._core.resize(job_id, nodes)
+
+    def node_down(self, node: str) -> None:
+        """The node fails: a job on it is requeued, or ends as NODE_FAIL."""
+        self._change_node(node, _DOWN)
+
+    def node_drain(self, node: str) -> None:
+        """The node takes no new jobs; those on it run on."""
+        self._change_node(node, _DRAIN)
+
+    def node_up(self, node: str) -> None:
+        """The node can be used again."""
+        self._change_node(node, _RESUME)
+
+    def _node(self, node: str) -> int:
+        self._rules.cluster.bit(node)
+        return self._rules.index[node]
+
+    def _change_node(self, node: str, action: int) -> None:
+        index = self._node(node)
+        self._do(lambda: self._core.change_node(index, action))
+
+    # ---- what there is to see
+
+    @property
+    def config(self) -> ClusterConfig:
+        return self._rules.config
+
+    @property
+    def params(self) -> Params:
+        return self._rules.config.params
+
+    @property
+    def now_s(self) -> int:
+        return self._core.now_s
+
+    def job(self, job_id: int) -> JobRecord:
+        """A job that has been submitted. Raises UnknownJob."""
+        return self._core.job(job_id, self._rules.node_names)
+
+    def pending(self) -> list[JobRecord]:
+        """By id."""
+        return self._core.in_state(_PENDING, self._rules.node_names)
+
+    def running(self) -> list[JobRecord]:
+        """By id."""
+        return self._core.in_state(_RUNNING, self._rules.node_names)
+
+    def suspended(self) -> list[JobRecord]:
+        """By id."""
+        return self._core.in_state(_SUSPENDED, self._rules.node_names)
+
+    def finished(self, since_s: int = 0) -> list[JobRecord]:
+        """Jobs that ended at this time or later, in that order."""
+        return self._core.finished(since_s, self._rules.node_names)
+
+    def cut_short(self) -> list[JobRecord]:
+        """The runs that a requeue or a node failure ended; their jobs went back into the queue."""
+        return self._core.cut_short(self._rules.node_names)
+
+    def outages(self) -> list[NodeOutage]:
+        """When nodes were down or drained, by beginning."""
+        names = self._rules.node_names
+        return [NodeOutage(names[node], start_s, end_s) for node, start_s, end_s in self._core.outages()]
+
+    def results(self) -> Results:
+        """All jobs as columns, without a Python object for each."""
+        return Results(**self._core.results())
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        return self._rules.node_names
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        return self._rules.config.partitions
+
+    def is_up(self, node: str) -> bool:
+        return self._core.is_up(self._node(node))
+
+    def is_idle(self, node: str) -> bool:
+        """Up, and nothing on it."""
+        return self._core.is_idle(self._node(node))
+
+    def energy_j(self) -> float:
+        """Joules that the nodes have drawn since the start."""
+        return self._core.energy_j()
+
+    def sample(self) -> Sample:
+        """What there is to learn from at this moment (the paper's third verb): see `Sample`."""
+        return Sample(self.now_s, *self._core.sample())
+
+    def fork(self) -> Simulator:
+        """An exact copy that goes its own way from here. The hooks stay behind."""
+        twin: Simulator = object.__new__(Simulator)
+        twin._core = self._core.fork()
+        twin._rules = self._rules
+        twin.start_s = self.start_s
+        twin.on_start = []
+        twin.on_end = []
+        twin._news = []
+        twin._telling = False
+        return twin
+
+
+def _add_specs(rules: _Rules, builder: _core.Builder, specs: Sequence[JobSpec], start_s: int) -> _core.Core:
+    dependencies: dict[int, Dependencies] = {}
+    taken, next_id = set[int](), 1
+    for spec in specs:
+        rules.cluster.check(spec)
+        if spec.submit_s is not None and spec.submit_s < start_s:
+            raise InvalidJob(f"submit_s is {spec.submit_s}, in the past (now: {start_s}); leave it out to submit now")
+        job_id = next_id if spec.job_id is None else spec.job_id
+        if job_id < 1 or job_id in taken:
+            raise InvalidJob(f"job_id {job_id} is taken or not positive; give another one, or none")
+        waits_for = None
+        if spec.dependency:
+            waits_for = dependencies[job_id] = parse_dependency(spec.dependency)
+            if any(item.job_id == job_id for item in waits_for.items):
+                raise InvalidJob(f"job {job_id} would wait for itself ({spec.dependency}); remove this dependency")
+        taken.add(job_id)
+        next_id = max(next_id, job_id + 1)
+        shape, person = builder.shape(rules.form(spec)), builder.person(spec.account, spec.user)
+        builder.add(spec, shape, person, rules.limit_s(spec), rules.qos(spec), job_id, waits_for)
+    core = builder.build(specs)
+    check_no_cycle(dependencies)
+    return core
+
+
+def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int) -> _core.Core:
+    """As `_add_specs`, without a Python object for each job."""
+    columns = table.columns
+    early = np.flatnonzero(columns["submit_s"] < start_s)
+    if early.size:
+        raise InvalidJob(f"job {early[0]} of the table: submit_s is {columns['submit_s'][early[0]]}, before {start_s}")
+    kinds, kind = table.kinds()
+    shapes, limits_s, qos = [], [], []
+    for index, spec in enumerate(kinds):
+        rows = np.flatnonzero(kind == index)
+        for row in {rows[np.argmin(columns["nodes"][rows])], rows[np.argmax(columns["nodes"][rows])]}:
+            _check_row(rules, table, int(row))
+        shapes.append(builder.shape(rules.form(spec)))
+        partition = rules.cluster.partition_of(spec)
+        limits_s.append(partition.default_time_s or partition.max_time_s or -1)
+        qos.append(rules.qos(spec))
+        most_s = [most for most in (partition.max_time_s, rules.cluster.limits.qos_of(spec.qos).max_wall_s) if most]
+        over = rows[columns["time_limit_s"][rows] > min(most_s)] if most_s else rows[:0]
+        if over.size:
+            _check_row(rules, table, int(over[0]))
+    persons = np.array([builder.person(account, user) for account, user in table.persons], dtype=np.int64)
+    given_s = columns["time_limit_s"]
+    builder.add_columns(
+        columns["job_id"],
+        columns["submit_s"],
+        columns["nodes"],
+        np.where(given_s > 0, given_s, np.array(limits_s, dtype=np.int64)[kind]),
+        columns["runtime_s"],
+        np.array(shapes, dtype=np.int64)[kind],
+        persons[columns["person"]],
+        np.array(qos, dtype=np.int64)[kind],
+        columns["cpus_per_node"],
+        columns["gpus_per_node"],
+        columns["cancel_s"],
+        columns["exit_code"],
+    )
+    return builder.build(table)
+
+
+def _check_row(rules: _Rules, table: JobTable, row: int) -> None:
+    try:
+        rules.cluster.check(table[row])
+    except InvalidJob as error:
+        raise InvalidJob(f"job {row} of the table: {error}") from None

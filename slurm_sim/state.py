@@ -1,0 +1,176 @@
+"""A simulation that begins in the middle: jobs that run already, jobs that have waited for a while.
+
+What a cluster tells of itself (`squeue`, `sinfo`) is enough for this, but for what slurmctld keeps to itself: the
+phases of its timers (`Timers`; without them, all periods begin now), users' past usage (all users begin with none, so
+fair-share factors are equal), and of jobs that are over, whether they were successful.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from slurm_sim.config import NodeOutage
+from slurm_sim.dependency import parse_dependency
+from slurm_sim.errors import SimulationError
+from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.reference import Kind, Simulator
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job that holds nodes. `spec.job_id` is needed; `spec.time_limit_s` None is no limit (not the default one)."""
+
+    spec: JobSpec
+    start_s: int
+    node_names: tuple[str, ...]
+    submit_s: int | None = None
+    """None: as it started."""
+    eligible_s: int | None = None
+    """None: as it was submitted."""
+
+
+@dataclass(frozen=True)
+class PendingJob:
+    """A job in the queue. What keeps it back is in its `spec`: a dependency, a hold, a begin time."""
+
+    spec: JobSpec
+    submit_s: int
+    eligible_s: int | None = None
+    """Since when it competes for nodes; None: something keeps it back, or the next pass finds that nothing does."""
+    reason: str = "None"
+    """Slurm's, as last set by a pass."""
+
+
+Item = TypeVar("Item", RunningJob, PendingJob, RunningJob | PendingJob)
+
+
+@dataclass(frozen=True)
+class Timers:
+    """What the times of slurmctld's passes depend on. Only a simulation can tell them: `timers_of`."""
+
+    start_s: int
+    """Periods count from here."""
+    last_main_s: int
+    last_full_s: int
+    last_backfill_us: int
+    main_due_s: int | None
+    backfill_due_s: int | None
+    main_wanted: bool
+    review_wanted: bool
+
+
+def timers_of(simulator: Simulator) -> Timers:
+    """The phases of a simulation's timers."""
+    return Timers(
+        start_s=simulator.start_s,
+        last_main_s=simulator._last_main_s,
+        last_full_s=simulator._last_full_s,
+        last_backfill_us=simulator._last_backfill_us,
+        main_due_s=simulator._main_due_s,
+        backfill_due_s=simulator._backfill_due_s,
+        main_wanted=simulator._main_wanted,
+        review_wanted=simulator._review_wanted,
+    )
+
+
+def put_in(
+    simulator: Simulator,
+    now_s: int,
+    running: Sequence[RunningJob],
+    pending: Sequence[PendingJob],
+    down: Collection[str],
+    timers: Timers | None,
+) -> None:
+    """Makes a new, empty simulation (begun at `timers.start_s`) one that is in this state."""
+    if now_s < simulator.now_s:
+        raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.now_s}")
+    simulator.now_s = now_s
+    simulator._events = [event for event in simulator._events if event[0] > now_s]
+    heapq.heapify(simulator._events)
+    items: list[RunningJob | PendingJob] = [*running, *pending]
+    _check(simulator, items)
+    _take_down(simulator, down)
+    records = {item.spec.job_id: _enter(simulator, item) for item in _by_id(items)}
+    for item in _by_id(running):
+        _run(simulator, records[item.spec.job_id], item)
+    for waiting in _by_id(pending):
+        _queue(simulator, records[waiting.spec.job_id], waiting)
+    if timers is None:
+        simulator._changed()
+        simulator._ask_main()
+        return
+    simulator._last_main_s, simulator._last_full_s = timers.last_main_s, timers.last_full_s
+    simulator._last_backfill_us = timers.last_backfill_us
+    simulator._main_due_s, simulator._backfill_due_s = timers.main_due_s, timers.backfill_due_s
+    simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted
+
+
+def _check(simulator: Simulator, items: Sequence[RunningJob | PendingJob]) -> None:
+    seen = set[int]()
+    for item in items:
+        job_id = item.spec.job_id
+        if job_id is None or job_id in seen:
+            raise SimulationError(f"job_id {job_id}: each job of a state needs an id of its own")
+        seen.add(job_id)
+        since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
+        if since_s > simulator.now_s:
+            raise SimulationError(f"job {job_id} was submitted or started at {since_s}, after now, {simulator.now_s}")
+        if isinstance(item, RunningJob) and len(set(item.node_names)) != item.spec.nodes:
+            raise SimulationError(f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named")
+
+
+def _by_id(items: Iterable[Item]) -> list[Item]:
+    return sorted(items, key=lambda item: item.spec.job_id or 0)
+
+
+def _take_down(simulator: Simulator, down: Collection[str]) -> None:
+    cluster = simulator._cluster
+    for node in sorted(set(down)):
+        cluster.up &= ~cluster.bit(node)
+        cluster.outages.append(NodeOutage(node, simulator.now_s))
+
+
+def _enter(simulator: Simulator, item: RunningJob | PendingJob) -> JobRecord:
+    """As a job that has just been submitted, its dependencies still open."""
+    submit_s = item.start_s if item.submit_s is None and isinstance(item, RunningJob) else item.submit_s
+    job_id = simulator._take_id(item.spec)
+    simulator._cluster.fairshare.add(item.spec.account, item.spec.user)
+    record = simulator._cluster.add(job_id, item.spec, submit_s or 0)
+    record.time_limit_s = item.spec.time_limit_s
+    if item.spec.cancel_s is not None:
+        simulator._push(max(item.spec.cancel_s, simulator.now_s), Kind.CANCEL, job_id)
+    return record
+
+
+def _run(simulator: Simulator, record: JobRecord, item: RunningJob) -> None:
+    cluster, now_s = simulator._cluster, simulator.now_s
+    nodes = sum(cluster.bit(name) for name in item.node_names)
+    free = cluster.pool.hosts(cluster.request(record.spec, cluster.partition_of(record.spec)))
+    if nodes & ~free:
+        raise SimulationError(f"job {record.job_id}: not all of {', '.join(item.node_names)} have room for it")
+    cluster.start(record, nodes, "", now_s)
+    record.start_s = item.start_s
+    record.eligible_s = record.submit_s if item.eligible_s is None else item.eligible_s
+    if item.spec.runtime_s is not None:
+        simulator._end_at(record.job_id, max(item.start_s + item.spec.runtime_s, now_s))
+    simulator._watch_limit(record)
+
+
+def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
+    cluster, now_s = simulator._cluster, simulator.now_s
+    known = {*cluster.jobs, *cluster.arrays}
+    record.dependencies = parse_dependency(item.spec.dependency).known(lambda job_id: job_id in known)
+    record.reason = item.reason
+    if item.spec.begin_s is not None and item.spec.begin_s > now_s:
+        simulator._push(item.spec.begin_s, Kind.BEGIN, record.job_id)
+    for needed in record.dependencies.items:
+        other = cluster.jobs.get(needed.job_id)
+        if needed.delay_s and other is not None and other.start_s is not None:
+            simulator._push(max(now_s, other.start_s + needed.delay_s), Kind.BEGIN, record.job_id)
+    if item.eligible_s is not None:
+        record.eligible_s = item.eligible_s
+        cluster.competing[record.job_id] = cluster.waiting.pop(record.job_id)
+    cluster.reorder()

@@ -1,0 +1,350 @@
+"""The table of jobs that every part works on: a checked pandas DataFrame, and its files.
+
+Columns are those of docs/traces.md; times are Unix seconds, durations seconds. A time or limit that is not known
+(pending, running, UNLIMITED) is missing, never a magic number.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+from numpy.typing import NDArray
+
+from slurm_sim.traces.errors import TraceError
+
+REQUIRED: dict[str, str] = {
+    "job_id": "id",
+    "user": "text",
+    "partition": "text",
+    "submit": "known",
+    "start": "number",
+    "end": "number",
+    "timelimit_s": "number",
+    "nodes": "known",
+    "gpus": "number",
+    "cpus": "number",
+    "state": "text",
+}
+"""Column: kind. known: a whole number that must be there; number: one that may be missing; id, text."""
+
+OPTIONAL: dict[str, str] = {
+    "account": "text",
+    "qos": "text",
+    "eligible": "number",
+    "priority": "number",
+    "dependency": "text",
+    "array_job_id": "number",
+    "array_task_id": "number",
+    "array_throttle": "number",
+    "exit_code": "text",
+    "mem_mib": "number",
+    "runtime_s": "number",
+    "cancel_after_s": "number",
+}
+
+COLUMNS = REQUIRED | OPTIONAL
+_EXPECTED = {
+    "id": "a job id like 5, 5_3 or 5+1",
+    "text": "text",
+    "known": "a whole number from 0 to 2^53",
+    "number": "a whole number from 0 to 2^53, or nothing",
+}
+_MAX = 2**53
+_ID = re.compile(r"[A-Za-z0-9_+.\-\[\]%,:]+")
+FORMATS = (".csv", ".csv.gz", ".parquet")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs sorted by submission, one a row; ``jobs`` has all `REQUIRED` columns and some of `OPTIONAL`."""
+
+    jobs: Any
+    """The DataFrame: text columns as str, known columns as int64, the other numbers as Int64 (nullable)."""
+    source: str = "table"
+    _cache: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """A numeric column, shape (jobs,), NaN where it is unknown or the column is absent."""
+        if name not in self._cache:
+            if name in self.jobs.columns:
+                self._cache[name] = self.jobs[name].to_numpy(dtype=np.float64, na_value=np.nan)
+            else:
+                self._cache[name] = np.full(len(self), np.nan)
+        return self._cache[name]
+
+    def text(self, name: str) -> NDArray[np.object_]:
+        """A text column, shape (jobs,)."""
+        values: NDArray[np.object_] = self.jobs[name].to_numpy(dtype=object)
+        return values
+
+    @property
+    def wait_s(self) -> NDArray[np.float64]:
+        """Start - submit; `sacct(1)` counts from Eligible where that is known, see `queued_s`."""
+        return self.column("start") - self.column("submit")
+
+    @property
+    def queued_s(self) -> NDArray[np.float64]:
+        """Start - eligible where eligible is known, else start - submit."""
+        eligible = self.column("eligible")
+        return self.column("start") - np.where(np.isnan(eligible), self.column("submit"), eligible)
+
+    @property
+    def run_s(self) -> NDArray[np.float64]:
+        """End - start, else ``runtime_s`` (synthetic jobs, SWF without waits)."""
+        run = self.column("end") - self.column("start")
+        return np.where(np.isnan(run), self.column("runtime_s"), run)
+
+    @property
+    def ran(self) -> NDArray[np.bool_]:
+        """Jobs that ran for at least a second."""
+        return np.nan_to_num(self.run_s, nan=0.0) > 0
+
+    def pick(self, rows: NDArray[Any]) -> Trace:
+        """The jobs of a mask or of row numbers."""
+        chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
+        return Trace(self.jobs.iloc[chosen].reset_index(drop=True), self.source)
+
+
+def make_trace(frame: Any, source: str = "table", lines: NDArray[np.int64] | None = None) -> Trace:
+    """Checks a DataFrame's columns and values, orders rows by submission (stable) and columns as documented.
+
+    Raises `TraceError`: a column is missing or unknown, or a value is not of its kind. The line is
+    ``lines[row]``, else row + 2, as in a CSV file.
+    """
+    _check_header([str(name) for name in frame.columns], source)
+    columns = {}
+    for name, kind in COLUMNS.items():
+        if name in frame.columns:
+            columns[name] = _typed(frame[name], name, kind, source, lines)
+    jobs = pd.DataFrame(columns)
+    if not jobs["submit"].is_monotonic_increasing:
+        jobs = jobs.sort_values("submit", kind="stable", ignore_index=True)
+    return Trace(jobs, source)
+
+
+def _check_header(names: list[str], file: str) -> None:
+    missing = [name for name in REQUIRED if name not in names]
+    unknown = [name for name in names if name not in COLUMNS]
+    twice = [name for name in set(names) if names.count(name) > 1]
+    if missing or unknown or twice:
+        parts = [
+            f"{what} {', '.join(sorted(found))}"
+            for what, found in (("without", missing), ("unknown", unknown), ("twice", twice))
+            if found
+        ]
+        raise TraceError(
+            file,
+            "the columns of docs/traces.md (another table: `mirage trace import --csv`)",
+            found="; ".join(parts),
+            line=1,
+            field="header",
+        )
+
+
+def _typed(values: Any, name: str, kind: str, source: str, lines: NDArray[np.int64] | None) -> Any:
+    if kind in ("text", "id"):
+        text = values.astype(object).where(values.notna(), "").astype(str)
+        if kind == "id":
+            wrong = ~text.str.fullmatch(_ID.pattern).to_numpy(bool)
+            _refuse(text.astype(object).to_numpy(), wrong, name, source, lines)
+        return text
+    numbers = pd.to_numeric(values, errors="coerce").astype("Float64") if values.dtype == object else values
+    floats = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    given = values.notna().to_numpy(bool)
+    bad = given & ~((floats >= 0) & (floats <= _MAX) & (floats == np.floor(floats)))
+    if kind == "known":
+        bad |= ~given
+    _refuse(values.astype(object).to_numpy(), bad, name, source, lines)
+    if kind == "known":
+        return pd.Series(floats.astype(np.int64), index=values.index)
+    whole = pd.array(np.nan_to_num(floats, nan=0.0).astype(np.int64), dtype="Int64")
+    whole[np.isnan(floats)] = pd.NA
+    return pd.Series(whole, index=values.index)
+
+
+def _refuse(
+    values: NDArray[np.object_], bad: NDArray[np.bool_], name: str, source: str, lines: NDArray[np.int64] | None
+) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        found = "" if pd.isna(values[row]) else str(values[row])
+        line = row + 2 if lines is None else int(lines[row])
+        raise TraceError(source, _EXPECTED[COLUMNS[name]], found=found or "nothing", line=line, field=name)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def read_trace(path: Path | str) -> Trace:
+    """Reads .csv, .csv.gz or .parquet; a million lines take about a second.
+
+    Raises `TraceError` with file, line, field, what was found and what was expected, for the first bad line.
+    """
+    path = Path(path)
+    form = _form(path)
+    try:
+        if form == ".parquet":
+            return make_trace(pa_parquet.read_table(path).to_pandas(), str(path))
+        return make_trace(_read_csv(path), str(path))
+    except OSError as error:
+        raise TraceError(str(path), f"a readable file ({error.strerror or error})") from error
+    except (EOFError, pa.ArrowInvalid) as error:
+        raise TraceError(str(path), f"a whole {form} file ({str(error).splitlines()[0]})") from error
+
+
+def _form(path: Path) -> str:
+    for form in FORMATS:
+        if path.name.endswith(form):
+            return form
+    raise TraceError(str(path), f"a file name ending in {', '.join(FORMATS)}", found=path.name)
+
+
+def open_text(path: Path) -> TextIO:
+    """A text file, plain or gzipped, undecodable bytes replaced."""
+    with path.open("rb") as probe:
+        zipped = probe.read(2) == b"\x1f\x8b"
+    raw: Any = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115 - the caller closes it
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _read_csv(path: Path) -> Any:
+    with open_text(path) as lines:
+        header = next(csv.reader([lines.readline(100_000)]), [])
+    _check_header(header, str(path))
+    types = {name: pa.int64() if COLUMNS[name] in ("known", "number") else pa.string() for name in header}
+    convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
+    try:
+        with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
+            table = pa_csv.read_csv(stream, convert_options=convert)
+    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
+        _find_bad_line(path)
+        raise TraceError(str(path), f"a CSV file ({str(error).splitlines()[0]})") from error
+    for name in header:  # a value of the right type can still be wrong: negative, missing, not an id
+        if _arrow_is_bad(table[name], COLUMNS[name]):
+            _find_bad_line(path)
+    return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+
+
+def _arrow_is_bad(column: Any, kind: str) -> bool:
+    import pyarrow.compute as pc
+
+    if kind == "known" and column.null_count:
+        return True
+    if kind in ("known", "number"):
+        lowest, highest = (pc.min_max(column)[part].as_py() for part in ("min", "max"))
+        return lowest is not None and (lowest < 0 or highest > _MAX)
+    if kind == "id":
+        return pc.all(pc.match_substring_regex(column, f"^{_ID.pattern}$")).as_py() is False
+    return False
+
+
+def _find_bad_line(path: Path) -> None:
+    """Streams the file again, slowly and in little memory, and raises for the first bad line."""
+    with open_text(path) as lines:
+        reader = csv.reader(lines, strict=True)
+        header = next(reader)
+        checks = [(name, _checker(COLUMNS[name]), COLUMNS[name]) for name in header]
+        try:
+            for row in reader:
+                if len(row) != len(header):
+                    if not row:
+                        continue
+                    raise TraceError(
+                        str(path),
+                        f"{len(header)} fields",
+                        found=f"{len(row)} fields",
+                        line=reader.line_num,
+                        field="line",
+                    )
+                for text, (name, is_good, kind) in zip(row, checks, strict=True):
+                    if not is_good(text):
+                        raise TraceError(
+                            str(path), _EXPECTED[kind], found=text or "nothing", line=reader.line_num, field=name
+                        )
+        except csv.Error as error:
+            raise TraceError(str(path), f"a CSV line ({error})", line=reader.line_num) from error
+
+
+def _checker(kind: str) -> Callable[[str], bool]:
+    if kind == "text":
+        return lambda _text: True
+    if kind == "id":
+        return lambda text: _ID.fullmatch(text) is not None
+    if kind == "known":
+        return lambda text: text.isdecimal() and text.isascii() and int(text) <= _MAX
+    return lambda text: not text or (text.isdecimal() and text.isascii() and int(text) <= _MAX)
+
+
+def write_trace(trace: Trace, path: Path | str) -> None:
+    """Writes .csv, .csv.gz or .parquet by the name's ending: the same jobs give the same bytes; all or nothing."""
+    path = Path(path)
+    form = _form(path)
+    with replacing(path) as temporary:
+        if form == ".parquet":
+            pa_parquet.write_table(pa.Table.from_pandas(trace.jobs, preserve_index=False), temporary)
+        elif form == ".csv":
+            temporary.write_bytes(_csv_bytes(trace))
+        else:  # no name and no time in the header, so that equal jobs give equal files
+            temporary.write_bytes(gzip.compress(_csv_bytes(trace), compresslevel=6, mtime=0))
+
+
+def _csv_bytes(trace: Trace) -> bytes:
+    text: str = trace.jobs.to_csv(index=False, lineterminator="\n")
+    return text.encode()
+
+
+class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as temporary`
+    """A temporary name beside ``path`` that becomes ``path`` if all goes well and disappears otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Path:
+        try:
+            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        except OSError as error:
+            raise TraceError(str(self.path), f"a folder to write to ({error.strerror})") from error
+        os.close(handle)
+        self.temporary = Path(name)
+        return self.temporary
+
+    def __exit__(self, kind: object, *_rest: object) -> None:
+        if kind is None:
+            mask = os.umask(0)
+            os.umask(mask)
+            self.temporary.chmod(0o666 & ~mask)
+            self.temporary.replace(self.path)
+        else:
+            self.temporary.unlink(missing_ok=True)
+
+
+def numbered(trace: Trace) -> NDArray[np.int64]:
+    """A number for each job, unique, shape (jobs,): its id where that is a plain number, else one above all of them.
+
+    For programs that know jobs by number (the simulator); ``6203_5`` has no number of its own in a log.
+    """
+    numbers = pd.to_numeric(
+        trace.jobs["job_id"].where(trace.jobs["job_id"].str.fullmatch(r"\d{1,15}")), errors="coerce"
+    )
+    known = numbers.notna().to_numpy(bool) & ~numbers.duplicated().to_numpy(bool)
+    given = np.where(known, numbers.to_numpy(dtype=np.float64, na_value=0.0), 0.0).astype(np.int64)
+    top = int(given.max(initial=0))
+    given[~known] = top + 1 + np.arange(int((~known).sum()))
+    return given

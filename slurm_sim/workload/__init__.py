@@ -1,0 +1,8 @@
+"""Synthetic workloads: a small model fitted to a trace, and jobs drawn from it (docs/traces.md)."""
+
+from slurm_sim.workload.check import compare_workloads
+from slurm_sim.workload.fit import fit
+from slurm_sim.workload.generate import generate
+from slurm_sim.workload.model import WorkloadModel, load_model, shipped_models
+
+__all__ = ["WorkloadModel", "compare_workloads", "fit", "generate", "load_model", "shipped_models"]

@@ -1,0 +1,217 @@
+"""The fitted model of a workload, and its file: TOML, under 100 kB, no user names and none of the trace's jobs."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.table import replacing
+
+SCHEMA = 1
+Table = tuple[float, ...]
+"""Quantiles (tables.py)."""
+SIZE_EDGES = (2, 6, 21)
+"""Batches of 2-5, 6-20 and more jobs have their own gaps."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Jobs of one size and limit (or of a bin of both): how long they run, how many come at once."""
+
+    nodes: Table
+    limit_s: Table
+    """0: no limit known; ``run`` is then in seconds."""
+    smooth: bool
+    """Limits are continuous (no favourites): drawn between the table's points too."""
+    run: Table
+    """Run time over limit, of jobs that ran."""
+    batch: Table
+    """Jobs a batch: equal jobs of one user with short gaps."""
+    cancelled: float
+    """Share cancelled in the queue."""
+    failed: float
+    """Share of those that ran and ended with an exit code."""
+
+
+@dataclass(frozen=True)
+class UserClass:
+    """Users who work alike."""
+
+    users: int
+    share: float
+    """Of all sessions."""
+    activity: Table
+    """Sessions of a user, relative to the class's mean."""
+    batches: Table
+    """Batches a session."""
+    cells: tuple[int, ...]
+    """Row numbers of ``WorkloadModel.cells``; a batch is of cell i with probability weights[i]."""
+    weights: Table
+
+
+@dataclass(frozen=True)
+class WorkloadModel:
+    """Sessions arrive by hour of the week; a session is a user's batches, a batch equal jobs (docs/traces.md)."""
+
+    name: str
+    source: str
+    licence: str
+    nodes: int
+    """Of the cluster it was fitted on."""
+    gpus_per_node: int
+    jobs: int
+    """It was fitted on so many,"""
+    days: float
+    """over so many days."""
+    offered_load: float
+    """Mean nodes asked for and used, over ``nodes``."""
+    has_users: bool
+    sessions_per_h: float
+    hour_of_week: Table
+    """168 factors with mean 1, from Monday 00:00 local time."""
+    day_shape: float
+    """Shape of the gamma factor (mean 1) that days differ by beyond chance; 0: they don't."""
+    run_correlation: float
+    """Of the normal scores of run times within a batch."""
+    chained: float
+    """Share of a batch's followers that depend on the job before."""
+    arrays: float
+    """Share of batches of at least 6 jobs that are job arrays."""
+    throttled: float
+    """Share of those arrays with a throttle,"""
+    throttle: Table
+    """and that throttle over the number of tasks."""
+    patience_s: Table
+    """Time in the queue after which users cancelled."""
+    gaps_s: tuple[Table, ...]
+    """Between jobs of a batch of 2-5, 6-20 and more jobs."""
+    batch_gap_s: Table
+    """Between a session's batches."""
+    classes: tuple[UserClass, ...]
+    cells: tuple[Cell, ...]
+
+    def save(self, path: Path | str) -> None:
+        """Writes the TOML file; all or nothing."""
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(self.text(), encoding="utf-8")
+
+    def text(self) -> str:
+        """The TOML file's text; the same model gives the same text."""
+        lines = ["# A synthetic workload (docs/traces.md). Quantile tables; no user names, none of the trace's jobs."]
+        record = {"schema": SCHEMA} | asdict(self)
+        parts = {name: record.pop(name) for name in ("classes", "cells")}
+        lines += [f"{name} = {_toml(value)}" for name, value in record.items()]
+        for name, rows in parts.items():
+            for row in rows:
+                lines += ["", f"[[{name}]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
+        return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, (bool, str)):
+        return json.dumps(value, ensure_ascii=False)  # for these, JSON's text is TOML's too
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_toml(each) for each in value)}]"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return f"{int(value)}.0" if abs(value) < 1e3 else f"{int(value)}"
+    return str(value)
+
+
+def shipped_models() -> list[str]:
+    """Names of the models that come with the package."""
+    folder = resources.files("slurm_sim.workload") / "data"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def load_model(name_or_path: Path | str) -> WorkloadModel:
+    """A shipped model by its name, or a file ending in .toml. Raises `TraceError` for any other file."""
+    if str(name_or_path) in shipped_models():
+        text = (resources.files("slurm_sim.workload") / "data" / f"{name_or_path}.toml").read_text(encoding="utf-8")
+        return _parsed(text, f"{name_or_path}.toml")
+    path = Path(name_or_path)
+    if path.suffix != ".toml":
+        names = ", ".join(shipped_models())
+        raise TraceError(str(path), f"a .toml file of `mirage trace fit`, or one of {names}", found=str(name_or_path))
+    try:
+        return _parsed(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceError(str(path), f"a readable TOML file ({getattr(error, 'strerror', None) or error})") from error
+
+
+def _parsed(text: str, file: str) -> WorkloadModel:
+    try:
+        record = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise TraceError(file, f"TOML ({error})") from error
+    if record.pop("schema", None) != SCHEMA:
+        raise TraceError(file, f"a workload model with schema = {SCHEMA}", field="schema")
+    cells = tuple(_record(Cell, row, file, f"cells[{index}]") for index, row in enumerate(record.pop("cells", [])))
+    classes = tuple(
+        _record(UserClass, row, file, f"classes[{index}]") for index, row in enumerate(record.pop("classes", []))
+    )
+    model: WorkloadModel = _record(WorkloadModel, record | {"cells": cells, "classes": classes}, file, "")
+    _check(model, file)
+    return model
+
+
+def _record(kind: Any, row: dict[str, Any], file: str, where: str) -> Any:
+    names = [item.name for item in fields(kind)]
+    for name in (*names, *row):
+        if name not in row or name not in names:
+            raise TraceError(file, "missing" if name not in row else "unknown key", field=f"{where}.{name}".strip("."))
+    types = {item.name: str(item.type) for item in fields(kind)}
+    return kind(**{name: _value(row[name], types[name], file, f"{where}.{name}".strip(".")) for name in names})
+
+
+def _value(value: Any, kind: str, file: str, where: str) -> Any:
+    good: Any = {"str": str, "bool": bool, "int": int, "float": (int, float)}.get(kind, (list, tuple))
+    if not isinstance(value, good) or (isinstance(value, bool) and kind != "bool"):
+        raise TraceError(file, kind, found=str(value), field=where)
+    if kind == "float":
+        return float(value)
+    if kind == "Table":
+        return _numbers(value, file, where)
+    if kind == "tuple[Table, ...]":
+        return tuple(_numbers(each, file, where) for each in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _numbers(value: Any, file: str, where: str) -> Table:
+    if not isinstance(value, list) or not all(isinstance(each, (int, float)) and each >= 0 for each in value):
+        raise TraceError(file, "numbers from 0", found=str(value), field=where)
+    return tuple(float(each) for each in value)
+
+
+def _check(model: WorkloadModel, file: str) -> None:
+    from slurm_sim.workload.tables import LEVELS
+
+    def need(good: bool, expected: str, where: str) -> None:
+        if not good:
+            raise TraceError(file, expected, field=where)
+
+    need(model.nodes >= 1 and model.sessions_per_h > 0, "at least one node and session", "nodes, sessions_per_h")
+    need(len(model.hour_of_week) == 168, "168 numbers", "hour_of_week")
+    need(len(model.gaps_s) == len(SIZE_EDGES), f"{len(SIZE_EDGES)} tables", "gaps_s")
+    need(bool(model.cells) and bool(model.classes), "at least one of each", "cells, classes")
+    for index, group in enumerate(model.classes):
+        inside = all(isinstance(cell, int) and 0 <= cell < len(model.cells) for cell in group.cells)
+        need(
+            inside and len(group.cells) == len(group.weights) > 0,
+            "cells of this file, a weight each",
+            f"classes[{index}]",
+        )
+        need(group.users >= 1, "at least one user", f"classes[{index}].users")
+    tables = [(f"cells[{i}].{name}", getattr(cell, name)) for i, cell in enumerate(model.cells) for name in CELL_TABLES]
+    tables += [(f"classes[{i}].{name}", getattr(c, name)) for i, c in enumerate(model.classes) for name in CLASS_TABLES]
+    tables += [("gaps_s", each) for each in model.gaps_s] + [("batch_gap_s", model.batch_gap_s)]
+    for where, points in tables:
+        need(len(points) in (1, len(LEVELS)), f"1 or {len(LEVELS)} numbers", where)
+
+
+CELL_TABLES = ("nodes", "limit_s", "run", "batch")
+CLASS_TABLES = ("activity", "batches")

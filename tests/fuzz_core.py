@@ -1,0 +1,75 @@
+"""Compares a sanitized build of the core with the reference on random simulations: see scripts/fuzz-core."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import random
+import sys
+import time
+from pathlib import Path
+
+
+def load(core: Path) -> None:
+    """Makes this file the core that `slurm_sim.simulator` imports."""
+    name = "slurm_sim.core._core"
+    spec = importlib.util.spec_from_file_location(name, core)
+    if spec is None or spec.loader is None:
+        sys.exit(f"{core} is no extension module")
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def compare(seed: int) -> bool:
+    """One cluster, its jobs, and calls with time between them; whether both simulators always agree."""
+    from slurm_sim.errors import SimulationError
+    from slurm_sim.reference import Simulator as Reference
+    from slurm_sim.simulator import Simulator
+    from tests.sim_random import accepted, call, calls, config, everything, specs
+
+    dice = random.Random(seed).randint
+    rich = bool(seed % 4)
+    cluster = config(dice, rich)
+    jobs = accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
+    try:
+        reference = Reference(cluster, jobs)
+    except SimulationError as error:
+        try:
+            Simulator(cluster, jobs)
+        except SimulationError as other:
+            return str(error) == str(other)
+        return False
+    core = Simulator(cluster, jobs)
+    for seconds, name, subject, number in calls(dice):
+        reference.step(seconds)
+        core.step(seconds)
+        if everything(reference) != everything(core):
+            return False
+        if call(reference, name, subject, number) != call(core, name, subject, number):
+            return False
+        if name == "fork":
+            core = core.fork()
+    reference.run()
+    core.run()
+    return everything(reference) == everything(core)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--core", type=Path, required=True, help="the extension module to test")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long (30)")
+    parser.add_argument("--seed", type=int, default=1, help="the first of the seeds, which are consecutive (1)")
+    args = parser.parse_args()
+    load(args.core)
+    seed, end = args.seed, time.monotonic() + args.seconds
+    while time.monotonic() < end:
+        if not compare(seed):
+            print(f"seed {seed}: core and reference differ", file=sys.stderr)
+            return 1
+        seed += 1
+    print(f"{seed - args.seed} random simulations agree, seeds {args.seed} to {seed - 1}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

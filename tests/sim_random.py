@@ -1,0 +1,294 @@
+"""Random clusters, workloads and calls, by a dice: `random.randint`, or hypothesis' choice of an integer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from slurm_sim.config import (
+    Association,
+    ClusterConfig,
+    Node,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    Qos,
+    Reservation,
+    SelectType,
+)
+from slurm_sim.errors import SimulationError
+from slurm_sim.jobs import JobSpec
+
+Dice = Callable[[int, int], int]
+"""An integer between these two, both included."""
+T = TypeVar("T")
+MINUTE_S = 60
+
+
+def choose(dice: Dice, values: Sequence[T]) -> T:
+    return values[dice(0, len(values) - 1)]
+
+
+def params(dice: Dice, rich: bool) -> Params:
+    return Params(
+        select_type=choose(dice, list(SelectType)) if rich else SelectType.LINEAR,
+        memory_is_consumable=bool(dice(0, 1)),
+        sched_interval_s=choose(dice, [60, 30, 7]),
+        batch_sched_delay_s=dice(0, 5),
+        default_queue_depth=choose(dice, [100, 1, 3]),
+        backfill=dice(0, 9) > 0,
+        bf_interval_s=choose(dice, [30, 10, 45, 400]),
+        bf_window_s=choose(dice, [86400, 600, 3000]),
+        bf_resolution_s=choose(dice, [60, 1, 300]),
+        bf_max_job_test=choose(dice, [500, 1, 5]),
+        bf_max_job_user=choose(dice, [None, None, 1, 2]) if rich else None,
+        bf_max_job_part=choose(dice, [None, None, 2, 5]) if rich else None,
+        bf_max_job_start=choose(dice, [None, None, 1]) if rich else None,
+        bf_max_job_array_resv=choose(dice, [20, 1]),
+        bf_node_space_size=choose(dice, [None, None, None, 3]),
+        bf_cycle_us=choose(dice, [None, 0, 700_000, 3_300_000]),
+        priority_multifactor=dice(0, 2) > 0,
+        priority_weight_age=choose(dice, [10000, 0]),
+        priority_max_age_s=choose(dice, [7 * 86400, 3600]),
+        priority_weight_job_size=choose(dice, [1000, 0]),
+        priority_favor_small=bool(dice(0, 1)),
+        priority_weight_partition=choose(dice, [0, 500]),
+        priority_weight_qos=choose(dice, [0, 700]) if rich else 0,
+        priority_weight_fairshare=choose(dice, [0, 5000]) if rich else 0,
+        priority_decay_half_life_s=choose(dice, [7 * 86400, 3600, 0]),
+        priority_calc_period_s=choose(dice, [300, 100]),
+        accrue_always=bool(dice(0, 1)),
+        limit_check_s=choose(dice, [30, 0]),
+        kill_wait_s=choose(dice, [30, 0]),
+        requeue_delay_s=choose(dice, [121, 0, 13]),
+    )
+
+
+def config(dice: Dice, rich: bool = True) -> ClusterConfig:
+    count = choose(dice, [6, 3, 9, 70, 130]) if dice(0, 3) == 0 else 6
+    energy = rich and dice(0, 3) == 0
+    nodes = tuple(
+        Node(
+            f"n{number}",
+            cpus=choose(dice, [8, 4]) if number < 10 else 8,
+            memory_mib=choose(dice, [64, 32]) if number < 10 else 64,
+            gpus=dice(0, 2) if number < 10 else 2,
+            weight=choose(dice, [1, 1, 5]) if rich and number < 10 else 1,
+            features=choose(dice, [(), ("a",), ("a", "b")]) if rich and number < 10 else (),
+            idle_w=100.1 * energy,
+            busy_w=300.7 * energy,
+        )
+        for number in range(1, count + 1)
+    )
+    names = tuple(node.name for node in nodes)
+    partitions = [
+        Partition(
+            "all",
+            names,
+            default_time_s=choose(dice, [None, 1200]),
+            qos=choose(dice, [None, None, "part"]) if rich else None,
+        ),
+        Partition("left", names[: 2 * count // 3], priority_tier=choose(dice, [2, 1]), priority_job_factor=3),
+        Partition("right", names[count // 3 :], max_time_s=120 * MINUTE_S, exclusive=bool(dice(0, 1))),
+    ]
+    return ClusterConfig(
+        nodes,
+        tuple(partitions[: dice(1, 3)]),
+        params(dice, rich),
+        qos=_qos(dice) if rich else (Qos("normal"),),
+        associations=_associations(dice) if rich else (),
+        reservations=_reservations(dice, names) if rich and dice(0, 3) == 0 else (),
+        node_changes=_changes(dice, names) if rich and dice(0, 3) == 0 else (),
+    )
+
+
+def _qos(dice: Dice) -> tuple[Qos, ...]:
+    def limit(values: Sequence[int]) -> int | None:
+        return choose(dice, values) if dice(0, 4) == 0 else None
+
+    def one(name: str) -> Qos:
+        return Qos(
+            name,
+            priority=dice(0, 3),
+            max_jobs_per_user=limit([1, 2]),
+            max_submit_jobs_per_user=limit([3, 6]),
+            max_nodes_per_user=limit([2, 4]),
+            max_cpus_per_user=limit([4, 12]),
+            max_gpus_per_user=limit([1, 3]),
+            grp_jobs=limit([2, 3]),
+            grp_nodes=limit([3, 5]),
+            grp_cpus=limit([8, 20]),
+            grp_gpus=limit([2, 4]),
+        )
+
+    return one("normal"), one("part"), one("high")
+
+
+def _associations(dice: Dice) -> tuple[Association, ...]:
+    every = (
+        Association("root", max_jobs=None),
+        Association("physics", shares=3, max_jobs=choose(dice, [None, 2])),
+        Association("theory", parent="physics", shares=2),
+        Association("physics", "a", shares=5, max_jobs=choose(dice, [None, 1])),
+        Association("theory", "b", shares=choose(dice, [1, 0])),
+        Association("root", "c", shares=2),
+    )
+    return tuple(item for item in every if dice(0, 1))
+
+
+def _reservations(dice: Dice, names: Sequence[str]) -> tuple[Reservation, ...]:
+    def one(name: str, users: tuple[str, ...]) -> Reservation:
+        start_s = dice(0, 6000)
+        first = dice(0, len(names) - 1)
+        return Reservation(name, start_s, start_s + dice(1, 5000), tuple(names[first : first + dice(1, 4)]), users)
+
+    return (one("mine", ("a", "b")), one("maintenance", ()))[: dice(1, 2)]
+
+
+def _changes(dice: Dice, names: Sequence[str]) -> tuple[NodeChange, ...]:
+    return tuple(
+        NodeChange(dice(0, 8000), choose(dice, names), choose(dice, list(NodeAction))) for _ in range(dice(1, 5))
+    )
+
+
+def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25, exact: bool = False) -> list[JobSpec]:
+    """Jobs, not all of which the cluster accepts. `exact`: they run up to their limits."""
+    jobs = list[JobSpec]()
+    spread_s = choose(dice, [5000, 500, 50_000])
+    array_of: int | None = None
+    for number in range(1, dice(1, most) + 1):
+        limit_s = MINUTE_S * dice(1, 120) if dice(0, 3) else 600 * dice(1, 4)
+        array_of = choose(dice, [array_of, None, number]) if rich and dice(0, 3) == 0 else array_of
+        in_array = array_of if dice(0, 1) else None
+        kind = choose(dice, ["after", "afterany", "afterok", "afternotok"]) if number > 1 and dice(0, 4) == 0 else ""
+        joiner = choose(dice, [",", "?"])
+        delay = "+2" if kind == "after" and dice(0, 2) == 0 else ""
+        others = [f"{kind}:{dice(1, number - 1)}{delay}" for _ in range(dice(1, 2))] if kind else []
+        partition = choose(dice, cluster.partitions)
+        jobs.append(
+            JobSpec(
+                nodes=dice(1, min(len(partition.nodes), 7)) if dice(0, 5) else dice(1, len(partition.nodes)),
+                time_limit_s=choose(dice, [limit_s, limit_s, limit_s, None]),
+                runtime_s=limit_s if exact else choose(dice, [None, dice(0, limit_s + 100), dice(0, limit_s), limit_s]),
+                user=choose(dice, "abc"),
+                account=choose(dice, ["physics", "theory", "root", "new"]) if rich else "root",
+                partition=choose(dice, [None, partition.name]),
+                submit_s=dice(0, spread_s),
+                dependency=joiner.join(others),
+                begin_s=dice(0, 9000) if dice(0, 7) == 0 else None,
+                held=dice(0, 9) == 0,
+                requeue=bool(dice(0, 1)),
+                exit_code=dice(0, 1),
+                cpus_per_node=choose(dice, [1, 2, 4, 8]) if rich else 1,
+                memory_mib_per_node=choose(dice, [0, 16, 32]) if rich else 0,
+                gpus_per_node=choose(dice, [0, 0, 1, 2]) if rich else 0,
+                exclusive=rich and dice(0, 6) == 0,
+                qos=choose(dice, cluster.qos).name if dice(0, 1) else None,
+                constraint=choose(dice, ["", "", "a", "a&b", "a|b"]) if rich else "",
+                reservation="mine" if rich and dice(0, 5) == 0 and cluster.reservations else None,
+                priority=dice(0, 3000) if dice(0, 19) == 0 else None,
+                array_job_id=in_array,
+                array_throttle=choose(dice, [None, 1, 2]) if in_array is not None else None,
+                cancel_s=dice(0, 9000) if dice(0, 9) == 0 else None,
+            )
+        )
+    return jobs
+
+
+Call = tuple[int, str, int, int]
+CALLS = [
+    "cancel",
+    "requeue",
+    "hold",
+    "release",
+    "drop_dependency",
+    "set_runtime_end",
+    "node_down",
+    "node_up",
+    "node_drain",
+    "submit",
+    "suspend",
+    "resume",
+    "resize",
+    "energy_j",
+    "sample",
+    "fork",
+]
+
+
+def calls(dice: Dice, most: int = 12) -> list[Call]:
+    """(seconds to go on before, what, a job or a node, a number)"""
+    return [(dice(0, 2000), choose(dice, CALLS), dice(1, 28), dice(0, 9)) for _ in range(dice(0, most))]
+
+
+def call(sim: Any, name: str, subject: int, number: int) -> object:
+    """Makes a call; what it returned, or the error."""
+    names = sim.node_names
+    try:
+        if name == "set_runtime_end":
+            return sim.set_runtime_end(subject, sim.now_s + 100 * number - 50)
+        if name == "resize":
+            return sim.resize(subject, number)
+        if name.startswith("node"):
+            return getattr(sim, name)(names[subject % len(names)])
+        if name == "submit":
+            return sim.submit(_late(subject, number, sim.now_s))
+        if name in ("energy_j", "sample", "fork"):
+            found = getattr(sim, name)()
+            return None if name == "fork" else plain(found)
+        return getattr(sim, name)(subject)
+    except SimulationError as error:
+        return type(error), str(error)
+
+
+def _late(subject: int, number: int, now_s: int) -> JobSpec:
+    return JobSpec(
+        1 + subject % 4,
+        MINUTE_S * (1 + 20 * number),
+        50 * subject * number,
+        user="abcd"[number % 4],
+        submit_s=None if number < 5 else now_s + 100 * number - 600,
+        dependency="" if number % 4 else f"afterany:{subject}",
+        job_id=None if number else 100 + subject,
+        array_job_id=subject if number == 7 else None,
+        comment=f"late {subject}",
+    )
+
+
+def plain(value: Any) -> Any:
+    """Samples as lists of ints, whatever arrays they are made of; -1 for no limit."""
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [-1 if item is None else item for item in value] if isinstance(value, list) else value
+
+
+def everything(sim: Any) -> tuple[object, ...]:
+    return (
+        sim.now_s,
+        sim.next_event_s(),
+        sim.pending(),
+        sim.running(),
+        sim.suspended(),
+        sim.finished(),
+        sim.cut_short(),
+        sim.outages(),
+        sim.energy_j(),
+        [(sim.is_up(name), sim.is_idle(name)) for name in sim.node_names],
+        plain(sim.sample()),
+    )
+
+
+def accepted(simulator: type, cluster: ClusterConfig, jobs: Sequence[JobSpec]) -> list[JobSpec]:
+    """Those of the jobs that the cluster accepts, one by one."""
+    probe = simulator(cluster)
+    good = list[JobSpec]()
+    for job in jobs:
+        try:
+            probe._cluster.check(job)
+        except SimulationError:
+            continue
+        good.append(job)
+    return good

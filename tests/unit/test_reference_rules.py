@@ -1,0 +1,408 @@
+"""Slurm's rules beyond whole nodes, one by one, in the reference simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_sim.config import (
+    Association,
+    ClusterConfig,
+    Node,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    Qos,
+    Reservation,
+    SelectType,
+    make_nodes,
+)
+from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError
+from slurm_sim.jobs import JobSpec, State, array
+from slurm_sim.reference import Simulator
+
+HOUR = 3600
+FIFO = Params(priority_multifactor=False, limit_check_s=0)
+SHARED = replace(FIFO, select_type=SelectType.CONS_TRES, memory_is_consumable=True)
+
+
+def cluster(count: int, params: Params = FIFO, **more: object) -> ClusterConfig:
+    """So many nodes of 8 CPUs, 64 GiB and 4 GPUs, in one partition."""
+    return of_nodes(make_nodes(count, cpus=8, memory_mib=65536, gpus=4), params, **more)
+
+
+def of_nodes(nodes: tuple[Node, ...], params: Params, **more: object) -> ClusterConfig:
+    partitions = (Partition("gpu", tuple(node.name for node in nodes)),)
+    return ClusterConfig(nodes, partitions, params, **more)  # type: ignore[arg-type]
+
+
+def job(nodes: int = 1, limit_s: int = HOUR, runtime_s: int | None = None, **more: object) -> JobSpec:
+    return JobSpec(nodes, limit_s, limit_s if runtime_s is None else runtime_s, **more)  # type: ignore[arg-type]
+
+
+def starts(sim: Simulator) -> dict[int, int | None]:
+    return {record.job_id: record.start_s for record in (*sim.finished(), *sim.running(), *sim.pending())}
+
+
+# --- shared nodes
+
+
+def test_jobs_share_a_node_until_something_on_it_runs_out() -> None:
+    gpus = [job(gpus_per_node=3), job(gpus_per_node=1), job(gpus_per_node=1)]
+    sim = Simulator(cluster(1, SHARED), gpus)
+    sim.run_until(60)
+    assert starts(sim) == {1: 3, 2: 3, 3: None}
+    memory = [job(memory_mib_per_node=40000), job(memory_mib_per_node=30000), job(memory_mib_per_node=20000)]
+    sim = Simulator(cluster(1, SHARED), memory)
+    sim.run_until(29)
+    assert starts(sim) == {1: 3, 2: None, 3: None}
+    ignored = replace(SHARED, memory_is_consumable=False)
+    sim = Simulator(cluster(1, ignored), memory)
+    sim.run_until(29)
+    assert starts(sim) == {1: 3, 2: 3, 3: 3}
+    sim = Simulator(cluster(1, FIFO), gpus)
+    sim.run_until(29)
+    assert starts(sim) == {1: 3, 2: None, 3: None}
+
+
+def test_an_exclusive_job_needs_an_empty_node_and_fills_it() -> None:
+    sim = Simulator(cluster(2, SHARED), [job(), job(exclusive=True), job(2, cpus_per_node=1)])
+    sim.run_until(29)
+    assert sim.job(1).node_names == ("n1",)
+    assert sim.job(2).node_names == ("n2",)
+    assert sim.job(3).start_s is None
+
+
+def test_the_fullest_node_that_suffices_is_taken() -> None:
+    small, big = Node("n1", cpus=16), Node("n2", cpus=4)
+    sim = Simulator(of_nodes((small, big), SHARED), [job(cpus_per_node=4), job(cpus_per_node=4)])
+    sim.run_until(5)
+    assert [sim.job(number).node_names for number in (1, 2)] == [("n2",), ("n1",)]
+
+
+def test_backfill_reserves_whole_nodes_for_a_part_of_one() -> None:
+    # Job 2 needs 3 GPUs in an hour; its reservation keeps the 4-h job off the last GPU, not the 30-min one.
+    queue = [
+        job(gpus_per_node=3),
+        job(gpus_per_node=3),
+        job(1, 4 * HOUR, gpus_per_node=1),
+        job(1, 1800, gpus_per_node=1),
+    ]
+    sim = Simulator(cluster(1, SHARED), queue)
+    sim.run_until(120)
+    assert starts(sim) == {1: 3, 2: None, 3: None, 4: 30}
+
+
+def test_a_lower_weight_comes_first() -> None:
+    nodes = (Node("a", weight=5), Node("b", weight=1), Node("c", weight=5))
+    for params in (FIFO, SHARED):
+        sim = Simulator(of_nodes(nodes, params), [job(1), job(2)])
+        sim.run_until(5)
+        assert sim.job(1).node_names == ("b",)
+        assert sim.job(2).node_names == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "nodes"), [("a100", ("n2",)), ("a100&ib", ("n2",)), ("a100|v100", ("n1",)), ("ib", ("n1",))]
+)
+def test_constraints(constraint: str, nodes: tuple[str, ...]) -> None:
+    config = of_nodes((Node("n1", features=("v100", "ib")), Node("n2", features=("a100", "ib"))), FIFO)
+    sim = Simulator(config, [job(constraint=constraint)])
+    sim.run_until(5)
+    assert sim.job(1).node_names == nodes
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"gpus_per_node": 5}, "0 of partition 'gpu' have 1 CPUs, 0 MiB, 5 GPUs"),
+        ({"cpus_per_node": 9}, "have 9 CPUs"),
+        ({"constraint": "h100"}, "h100"),
+        ({"constraint": "a&b|c"}, "a&b&... or a|b"),
+        ({"qos": "gold"}, "qos 'gold' does not exist; this cluster has normal"),
+        ({"reservation": "r"}, "reservation 'r' does not exist"),
+        ({"dependency": "afterok:1+5"}, "only 'after' takes"),
+    ],
+)
+def test_what_no_node_can_do(request_: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message.replace("|", r"\|")):
+        Simulator(cluster(2, SHARED), [job(**request_)])
+
+
+# --- limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason", "started"),
+    [
+        ({"max_jobs_per_user": 2}, "QOSMaxJobsPerUserLimit", [1, 2, 4]),
+        ({"max_nodes_per_user": 2}, "QOSMaxNodePerUserLimit", [1, 2, 4]),
+        ({"max_gpus_per_user": 8}, "QOSMaxGRESPerUser", [1, 2, 4]),
+        ({"max_cpus_per_user": 3}, "QOSMaxCpuPerUserLimit", [1, 2, 3, 4]),
+        ({"grp_jobs": 3}, "QOSGrpJobsLimit", [1, 2, 3]),
+        ({"grp_nodes": 3}, "QOSGrpNodeLimit", [1, 2, 3]),
+        ({"grp_gpus": 12}, "QOSGrpGRES", [1, 2, 3]),
+    ],
+)
+def test_qos_limits(limit: dict[str, int], reason: str, started: list[int]) -> None:
+    queue = [*(job(gpus_per_node=4) for _ in range(3)), job(gpus_per_node=4, user="other")]
+    sim = Simulator(cluster(4, SHARED, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
+    sim.run_until(61)
+    assert [number for number, start_s in sorted(starts(sim).items()) if start_s is not None] == started
+    assert {record.reason for record in sim.pending()} <= {reason}
+
+
+def test_a_limited_job_gets_no_reservation() -> None:
+    # Job 2 waits for its user's limit; if backfill reserved the node for it after job 1, job 3 could not start.
+    queue = [job(), job(), job(1, 5 * HOUR, user="other")]
+    sim = Simulator(cluster(2, FIFO, qos=(Qos("normal", max_jobs_per_user=1),)), queue)
+    sim.run_until(61)
+    assert starts(sim) == {1: 3, 2: None, 3: 3}
+
+
+def test_the_partitions_qos_decides() -> None:
+    nodes = make_nodes(3)
+    names = tuple(node.name for node in nodes)
+    qos = (Qos("normal", max_jobs_per_user=3), Qos("busy", max_jobs_per_user=1))
+    config = ClusterConfig(nodes, (Partition("gpu", names, qos="busy"),), FIFO, qos)
+    sim = Simulator(config, [job(), job()])
+    sim.run_until(61)
+    assert starts(sim) == {1: 3, 2: None}
+
+
+def test_submissions_over_the_limit_are_refused() -> None:
+    config = cluster(1, FIFO, qos=(Qos("normal", max_submit_jobs_per_user=2, max_wall_s=2 * HOUR),))
+    sim = Simulator(config, [job(submit_s=second) for second in (1, 2, 3)])
+    sim.run()
+    assert sim.job(3).state is State.CANCELLED
+    assert sim.job(3).reason == "QOSMaxSubmitJobPerUserLimit"
+    with pytest.raises(InvalidJob, match="qos 'normal' allows 7200 s"):
+        sim.submit(job(1, 3 * HOUR))
+
+
+def test_the_associations_limit() -> None:
+    associations = (Association("lab", max_jobs=2), Association("lab", "eve", max_jobs=1))
+    queue = [job(account="lab", user=user) for user in ("eve", "eve", "bob", "bob", "bob")]
+    sim = Simulator(cluster(5, FIFO, associations=associations), queue)
+    sim.run_until(61)
+    assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [2, 5]
+    assert sim.job(2).reason == "AssocMaxJobsLimit"
+
+
+def test_bf_max_job_user_part_and_start() -> None:
+    # One node of two is free, the head of the queue needs both: the rest must be backfilled.
+    queue = [job(), job(2), *(job(1, 60, user=user) for user in ("a", "a", "b"))]
+    strict = replace(FIFO, sched_interval_s=10**6)
+    for name, value, count in (("bf_max_job_user", 1, 1), ("bf_max_job_part", 2, 1), ("bf_max_job_start", 1, 1)):
+        sim = Simulator(cluster(2, replace(strict, **{name: value})), queue)
+        sim.run_until(35)
+        assert len(sim.running()) == 1 + count, name
+
+
+# --- arrays
+
+
+def test_an_arrays_throttle() -> None:
+    tasks = array(job(), [100, 200, 300, 400], first_id=10, throttle=2)
+    sim = Simulator(cluster(8), [*tasks, job(job_id=20)])
+    sim.run_until(30)
+    assert starts(sim) == {10: 3, 11: 3, 12: None, 13: None, 20: 3}
+    assert sim.job(12).reason == "JobArrayTaskLimit"
+    assert sim.run() == []
+    assert sim.job(12).start_s is not None
+    assert sim.job(12).start_s >= 103
+
+
+def test_a_dependency_on_an_array_is_on_all_of_its_tasks() -> None:
+    sim = Simulator(cluster(8), [*array(job(), [100, 500], first_id=10), job(job_id=20, dependency="afterok:10")])
+    sim.run()
+    assert (sim.job(20).start_s or 0) >= 503
+
+
+def test_bf_max_job_array_resv() -> None:
+    # Two reservations for the array are allowed: then its further tasks don't hold the nodes in the way of the last.
+    tasks = array(job(2), [HOUR] * 4, first_id=10)
+    queue = [job(3, HOUR), *tasks, job(1, int(2.5 * HOUR), job_id=20)]
+    few = Simulator(cluster(4, replace(FIFO, bf_max_job_array_resv=1)), queue)
+    many = Simulator(cluster(4, FIFO), queue)
+    for sim in (few, many):
+        sim.run_until(40)
+    assert few.job(20).start_s is not None
+    assert many.job(20).start_s is None
+
+
+# --- time
+
+
+def test_after_with_minutes() -> None:
+    sim = Simulator(cluster(2), [job(), job(dependency="after:1+10")])
+    sim.run_until(500)
+    assert sim.job(2).dependency == "after:1+10(unfulfilled)"
+    sim.run()
+    assert 603 <= (sim.job(2).start_s or 0) <= 606 + 60
+
+
+def test_a_scheduled_cancel() -> None:
+    sim = Simulator(cluster(1), [job(cancel_s=500), job(cancel_s=100)])
+    sim.run()
+    assert [(sim.job(n).state, sim.job(n).end_s) for n in (1, 2)] == [(State.CANCELLED, 500), (State.CANCELLED, 100)]
+
+
+def test_a_node_fails_is_drained_and_comes_back() -> None:
+    changes = (
+        NodeChange(100, "n1", NodeAction.DOWN),
+        NodeChange(100, "n2", NodeAction.DRAIN),
+        NodeChange(1000, "n1", NodeAction.RESUME),
+    )
+    sim = Simulator(cluster(2, node_changes=changes), [job(1, 600), job(1, 600), job(1, 600, submit_s=200)])
+    sim.run()
+    assert sim.job(1).restarts == 1
+    assert sim.job(2).end_s == 603
+    assert all((sim.job(number).start_s or 0) >= 1000 and sim.job(number).node_names == ("n1",) for number in (1, 3))
+
+
+def test_reservations_keep_their_nodes() -> None:
+    maintenance = Reservation("maintenance", 2 * HOUR, 3 * HOUR, ("n1", "n2"))
+    sim = Simulator(cluster(2, reservations=(maintenance,)), [job(1, 3 * HOUR), job(1, HOUR)])
+    sim.run_until(100)
+    assert starts(sim) == {1: None, 2: 3}
+    assert sim.job(1).reason == "Reservation"
+    sim.run()
+    assert 3 * HOUR <= (sim.job(1).start_s or 0) <= 3 * HOUR + 90
+
+
+def test_a_job_in_a_reservation() -> None:
+    course = Reservation("course", HOUR, 2 * HOUR, ("n2",), ("ann",))
+    queue = [job(1, 5 * HOUR, user="ann", reservation="course"), job(1, 600, user="ann", reservation="course")]
+    sim = Simulator(cluster(2, replace(FIFO, limit_check_s=30), reservations=(course,)), queue)
+    sim.run()
+    first, second = sim.job(1), sim.job(2)
+    assert HOUR <= (first.start_s or 0) <= HOUR + 60
+    assert first.node_names == ("n2",)
+    assert (first.state, first.end_s) == (State.TIMEOUT, 2 * HOUR + 30)
+    assert second.state is State.PENDING
+    with pytest.raises(InvalidJob, match="not for user 'bob'"):
+        sim.submit(job(user="bob", reservation="course"))
+    with pytest.raises(InvalidCluster, match="not after its start"):
+        Reservation("r", 10, 10, ("n1",))
+
+
+# --- suspend, resume, resize, energy
+
+
+def test_suspended_time_does_not_count() -> None:
+    sim = Simulator(cluster(1), [job(1, 1000, 900), job(1, 300)])
+    sim.run_until(203)
+    sim.suspend(1)
+    sim.run_until(250)
+    assert sim.job(2).state is State.RUNNING
+    with pytest.raises(SimulationError, match="can't be resumed"):
+        sim.resume(1)
+    sim.run_until(603)
+    sim.resume(1)
+    sim.run()
+    assert (sim.job(1).state, sim.job(1).end_s) == (State.COMPLETED, 3 + 900 + 400)
+
+
+def test_resize() -> None:
+    sim = Simulator(cluster(4), [job(3), job(2, submit_s=10)])
+    sim.run_until(20)
+    sim.resize(1, 2)
+    sim.run_until(30)
+    assert sim.job(1).node_names == ("n1", "n2")
+    assert sim.job(2).node_names == ("n3", "n4")
+    with pytest.raises(SimulationError, match="can't get 1 more nodes: 0 are free"):
+        sim.resize(1, 3)
+    sim.cancel(2)
+    sim.resize(1, 4)
+    assert sim.job(1).node_names == ("n1", "n2", "n3", "n4")
+    pending = sim.submit(job(4))
+    sim.resize(pending, 1)
+    assert sim.job(pending).nodes == 1
+    with pytest.raises(InvalidJob, match="5 nodes"):
+        sim.resize(pending, 5)
+
+
+def test_energy() -> None:
+    nodes = make_nodes(2, idle_w=100.0, busy_w=1000.0)
+    sim = Simulator(of_nodes(nodes, FIFO), [job(1, 1000, submit_s=7)])
+    sim.run_until(10)
+    assert sim.job(1).start_s == 7
+    assert sim.energy_j() == 200 * 7 + 1100 * 3
+    sim.node_down("n2")
+    sim.run_until(110)
+    assert sim.energy_j() == 200 * 7 + 1100 * 3 + 1000 * 100
+
+
+def test_sample() -> None:
+    qos = (Qos("normal", max_jobs_per_user=2),)
+    queue = [job(1), job(1, 600), job(1), job(2, user="b"), job(1, user="c", dependency="afterany:1")]
+    sim = Simulator(cluster(2, qos=qos), queue)
+    sim.run_until(100)
+    sample = sim.sample()
+    assert (sample.running_nodes, sample.running_elapsed_s) == ([1, 1], [97, 97])
+    assert (sample.queued_nodes, sample.queued_age_s, sample.queued_limit_s) == ([2], [100], [HOUR])
+    assert (sample.idle_nodes, sample.up_nodes, sample.time_s) == (0, 2, 100)
+
+
+# --- fair share
+
+
+def test_who_used_less_comes_first() -> None:
+    params = Params(priority_weight_age=0, priority_weight_job_size=0, priority_weight_fairshare=1000)
+    queue = [job(1, HOUR, user="heavy"), job(user="heavy", submit_s=600), job(user="light", submit_s=700)]
+    sim = Simulator(cluster(1, params), queue)
+    sim.run_until(800)
+    assert sim.job(2).priority == 500
+    assert sim.job(3).priority == 1000
+    sim.run()
+    assert (sim.job(3).start_s or 0) < (sim.job(2).start_s or 0)
+
+
+def test_fair_tree_ranks_by_account_first() -> None:
+    """The tree of the manual's kind: a user of an account that used little stands before all of a busy one."""
+    associations = (
+        Association("busy"),
+        Association("quiet", shares=2),
+        Association("busy", "idle-in-busy"),
+        Association("quiet", "works-in-quiet"),
+    )
+    params = Params(priority_weight_age=0, priority_weight_job_size=0, priority_weight_fairshare=600)
+    queue = [
+        job(2, HOUR, account="busy", user="works-in-busy"),
+        job(1, HOUR, account="quiet", user="works-in-quiet"),
+        *(job(3, submit_s=900, account=a, user=u) for a, u in (("busy", "idle-in-busy"), ("busy", "works-in-busy"))),
+        *(job(3, submit_s=900, account="quiet", user=u) for u in ("works-in-quiet", "idle-in-quiet")),
+    ]
+    sim = Simulator(cluster(3, params, associations=associations), queue)
+    sim.run_until(1000)
+    assert [sim.job(number).priority for number in (3, 4, 5, 6)] == [300, 150, 450, 600]
+
+
+def test_usage_decays() -> None:
+    params = Params(
+        priority_weight_age=0,
+        priority_weight_job_size=0,
+        priority_weight_fairshare=1000,
+        priority_decay_half_life_s=HOUR,
+    )
+    queue = [
+        job(1, HOUR, user="first"),
+        job(1, 1800, user="second", submit_s=6 * HOUR),
+        *(job(user=user, submit_s=int(6.6 * HOUR)) for user in ("first", "second")),
+    ]
+    sim = Simulator(cluster(1, params), [*queue, job(1, 5 * HOUR, user="third", submit_s=int(6.55 * HOUR))])
+    sim.run_until(7 * HOUR)
+    assert sim.job(3).priority > sim.job(4).priority  # used twice as much, but six half-lives ago
+    still = Simulator(cluster(1, replace(params, priority_decay_half_life_s=0)), queue)
+    still.run_until(int(6.7 * HOUR))
+    assert still.job(4).start_s is not None
+    assert still.job(4).start_s < (still.job(3).start_s or 10**9)
+
+
+@pytest.mark.parametrize("late", [{"submit_s": 1_763_740_000_000}, {"runtime_s": 10**12}, {"cancel_s": 10**14}])
+def test_milliseconds_are_noticed(late: dict[str, int]) -> None:
+    with pytest.raises(InvalidJob, match="give seconds, at most"):
+        JobSpec(1, **late)

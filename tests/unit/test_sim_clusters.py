@@ -1,0 +1,389 @@
+"""Clusters from slurm.conf. What slurmctld does with odd ones was tried on 22.05.8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
+from slurm_sim.clusters.lines import pairs
+from slurm_sim.clusters.values import compress_hosts, expand_hosts, format_time, parse_time_s
+from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Params, SelectType
+from slurm_sim.errors import InvalidCluster
+
+GOLD = Path(__file__).parents[3] / "shared" / "gold"
+SMALL = Path(__file__).parents[1] / "data" / "slurm_conf" / "small"
+LEAST = "NodeName=n[1-4] CPUs=8\nPartitionName=p Nodes=ALL Default=YES\n"
+
+
+def load(folder: Path, text: str) -> Loaded:
+    path = folder / "slurm.conf"
+    path.write_text(text)
+    return read_cluster(path)
+
+
+def cluster(folder: Path, text: str) -> ClusterConfig:
+    return load(folder, text).cluster
+
+
+def found(loaded: Loaded, kind: NoteKind) -> list[str]:
+    return [note.parameter for note in loaded.notes if note.kind is kind]
+
+
+def not_simulated(folder: Path, text: str) -> list[str]:
+    return found(load(folder, text), NoteKind.NOT_SIMULATED)
+
+
+# ---- recorded and real files
+
+
+@pytest.mark.skipif(not GOLD.is_dir(), reason="the recorded replays are not here")
+def test_gold_files_load_without_anything_unknown() -> None:
+    paths = sorted(GOLD.glob("*/slurm.conf"))
+    assert paths
+    for path in paths:
+        loaded = read_cluster(path)
+        assert found(loaded, NoteKind.UNKNOWN) == []
+        # What differs from the simulator must be named, and nothing else is.
+        assert found(loaded, NoteKind.NOT_SIMULATED) == ["MaxJobCount"]
+        params = loaded.cluster.params
+        assert (params.priority_weight_age, params.priority_calc_period_s) == (10000, 300)
+        assert params.bf_window_s == (86400 if path.parent.name == "syn1_def" else 172800)
+        assert params.select_type is (SelectType.CONS_TRES if "cons" in path.parent.name else SelectType.LINEAR)
+        assert len(loaded.cluster.nodes) == (16 if path.parent.name.startswith("syn1") else 76)
+        (partition,) = loaded.cluster.partitions
+        assert (partition.name, partition.exclusive, partition.max_time_s) == ("gpu", True, None)
+
+
+def test_includes_defaults_and_node_sets() -> None:
+    """The expected values are those that a real slurmctld showed for these files (live/)."""
+    small = read_cluster(SMALL / "slurm.conf").cluster
+    nodes = {node.name: node for node in small.nodes}
+    assert list(nodes) == ["n1", "n2", "n3", "n4", "rack0n07", "rack0n08", "rack1n07", "rack1n08"]
+    assert (nodes["n2"].weight, nodes["n2"].features, nodes["n2"].gpus) == (10, ("a100", "fast"), 2)
+    assert (nodes["n3"].cpus, nodes["n3"].weight, nodes["n4"].memory_mib) == (8, 5, 3000)
+    assert (nodes["rack1n08"].cpus, nodes["rack1n08"].gpus) == (6, 0)
+    assert NodeChange(0, "rack0n07", NodeAction.DOWN) in small.node_changes
+    partitions = {partition.name: partition for partition in small.partitions}
+    assert list(partitions) == ["gpu", "long", "debug", "sets", "quick"], "the default one goes first"
+    assert partitions["sets"].nodes == ("n1", "n2", "n4", "rack0n07")
+    assert partitions["quick"].max_time_s == 91 * 60, "seconds are rounded up to minutes"
+    assert (partitions["long"].max_time_s, partitions["long"].default_time_s) == (None, 180)
+    assert (partitions["debug"].priority_tier, partitions["sets"].priority_tier) == (10, 3)
+    assert small.params.bf_window_s == 172800
+    assert small.params.batch_sched_delay_s == 1, "after a continued line"
+    assert small.params.requeue_delay_s == 11, "cred_expire and a second"
+
+
+# ---- the scheduler's parameters
+
+
+def test_an_empty_configuration_has_slurms_defaults(tmp_path: Path) -> None:
+    params = cluster(tmp_path, LEAST).params
+    assert params == SLURM_DEFAULTS
+    assert not params.priority_multifactor
+    assert (params.priority_weight_age, params.priority_weight_job_size) == (0, 0)
+    assert (params.bf_window_s, params.bf_interval_s, params.bf_max_job_test) == (86400, 30, 500)
+
+
+def test_units(tmp_path: Path) -> None:
+    text = (
+        "SchedulerParameters=bf_window=100,bf_resolution=600,bf_max_job_user=0,default_queue_depth=7\n"
+        "PriorityCalcPeriod=2\nPriorityMaxAge=14-0\nPriorityDecayHalfLife=0\n"
+    )
+    params = cluster(tmp_path, text + LEAST).params
+    assert (params.bf_window_s, params.bf_resolution_s, params.bf_max_job_user) == (6000, 600, None)
+    assert (params.priority_calc_period_s, params.priority_max_age_s) == (120, 14 * 86400)
+    assert (params.priority_decay_half_life_s, params.default_queue_depth) == (0, 7)
+
+
+@pytest.mark.parametrize("line", ["SchedulerType=sched/builtin", "SchedulerParameters=bf_interval=-1"])
+def test_no_backfill(tmp_path: Path, line: str) -> None:
+    assert not cluster(tmp_path, f"{line}\n{LEAST}").params.backfill
+
+
+def test_switching_backfill_off_holds_whatever_comes_after(tmp_path: Path) -> None:
+    text = "SchedulerParameters=bf_interval=-1\nSchedulerType=sched/backfill\n"
+    assert not cluster(tmp_path, text + LEAST).params.backfill
+
+
+def test_memory_counts_by_default_with_cons_tres_only(tmp_path: Path) -> None:
+    assert cluster(tmp_path, "SelectType=select/cons_tres\n" + LEAST).params.memory_is_consumable
+    text = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core,CR_Pack_Nodes\n"
+    assert not cluster(tmp_path, text + LEAST).params.memory_is_consumable
+    assert not cluster(tmp_path, LEAST).params.memory_is_consumable
+
+
+def test_age_and_fairshare_need_slurmdbd(tmp_path: Path) -> None:
+    """slurmctld: PriorityWeightAge can only be used with SlurmDBD, ignoring."""
+    text = "PriorityWeightAge=5\nPriorityWeightFairshare=6\nPriorityWeightJobSize=7\n" + LEAST
+    without = load(tmp_path, text)
+    params = without.cluster.params
+    assert (params.priority_weight_age, params.priority_weight_fairshare, params.priority_weight_job_size) == (0, 0, 7)
+    assert found(without, NoteKind.NO_EFFECT) == ["PriorityWeightAge", "PriorityWeightFairshare"]
+    params = cluster(tmp_path, "AccountingStorageType=accounting_storage/slurmdbd\n" + text).params
+    assert (params.priority_weight_age, params.priority_weight_fairshare) == (5, 6)
+
+
+# ---- notes
+
+
+def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
+    text = (
+        "SlurmctldPort=6817\nPreemptType=preempt/qos\nPreemptMode=OFF\nNoSuchThing=1\nTopologyPlugin=topology/tree\n"
+        "SchedulerParameters=bf_continue,defer,bf_min_age_reserve=0,sched_max_job_start=5,no_such_option=2\n"
+        "PriorityFlags=ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME\n"
+    )
+    loaded = load(tmp_path, text + LEAST)
+    assert found(loaded, NoteKind.UNKNOWN) == ["NoSuchThing", "no_such_option"]
+    assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue", "bf_min_age_reserve"]
+    expected = ["PreemptType", "TopologyPlugin", "defer", "sched_max_job_start", "PriorityFlags"]
+    assert found(loaded, NoteKind.NOT_SIMULATED) == expected
+    assert loaded.cluster.params.accrue_always
+    note = next(note for note in loaded.notes if note.parameter == "NoSuchThing")
+    assert str(note).startswith(f"{tmp_path}/slurm.conf:4: NoSuchThing=1: unknown: ")
+
+
+def test_passwords_are_not_shown(tmp_path: Path) -> None:
+    (note,) = load(tmp_path, "AccountingStoragePass=secret\n" + LEAST).notes
+    assert "secret" not in str(note)
+
+
+def test_notes_on_nodes_and_partitions(tmp_path: Path) -> None:
+    node = "NodeName=n1 MemSpecLimit=100 Gres=gpu:a100:4(S:0-1),fpga:1 Colour=red\n"
+    assert not_simulated(tmp_path, node + "PartitionName=p Nodes=n1 Default=YES") == ["MemSpecLimit", "Gres", "Gres"]
+    partition = "PartitionName=p Nodes=ALL AllowGroups=physics LLN=NO OverSubscribe=FORCE:4\n"
+    loaded = load(tmp_path, "NodeName=n1\n" + partition)
+    assert found(loaded, NoteKind.NOT_SIMULATED) == ["AllowGroups", "OverSubscribe", "PartitionName"]
+
+
+def test_files_of_older_releases(tmp_path: Path) -> None:
+    text = "ControlMachine=head\nFastSchedule=1\nCryptoType=crypto/munge\nCacheGroups=0\nSelectType=select/cons_res\n"
+    old = "NodeName=n[1,2] Procs=24 Sockets=2 CoresPerSocket=12\nPartitionName=p Nodes=n[1-2] Priority=7 Default=YES\n"
+    loaded = load(tmp_path, text + old)
+    assert found(loaded, NoteKind.UNKNOWN) == []
+    assert found(loaded, NoteKind.NOT_SIMULATED) == ["SelectType"]
+    (partition,) = loaded.cluster.partitions
+    assert (partition.priority_tier, partition.priority_job_factor) == (7, 7)
+    assert [node.cpus for node in loaded.cluster.nodes] == [24, 24]
+
+
+def test_the_last_of_two_counts(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "PriorityMaxAge=1-0\nPriorityMaxAge = 2-0\n" + LEAST)
+    assert loaded.cluster.params.priority_max_age_s == 2 * 86400
+    assert [note.value for note in loaded.notes] == ["1-0"]
+
+
+# ---- nodes
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cpus"),
+    [
+        ("", 1),
+        ("CPUs=6", 6),
+        ("Procs=6", 6),
+        ("Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 16),
+        ("Boards=2 SocketsPerBoard=2 CoresPerSocket=4", 16),
+        ("CPUs=8 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 8),
+        ("CPUs=5 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 16),
+    ],
+)
+def test_cpus(tmp_path: Path, attributes: str, cpus: int) -> None:
+    text = f"NodeName=n1 {attributes}\nPartitionName=p Nodes=n1"
+    assert [node.cpus for node in cluster(tmp_path, text).nodes] == [cpus]
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"), [("gpu:a100:4(S:0-1)", 4), ("gpu", 1), ("gpu:v100", 1), ("gpu:a:2,gpu:b:3,x:9", 5), ("nic:2", 0)]
+)
+def test_gpus(tmp_path: Path, gres: str, gpus: int) -> None:
+    assert cluster(tmp_path, f"NodeName=n1 Gres={gres}\nPartitionName=p Nodes=n1").nodes[0].gpus == gpus
+
+
+def test_states_of_nodes(tmp_path: Path) -> None:
+    text = (
+        "NodeName=n[1-2] State=UNKNOWN\nNodeName=n3 State=drain\nNodeName=n4 State=FUTURE\nNodeName=n5\n"
+        'DownNodes=n[2,5] State=DOWN Reason="a fan # not two"\nPartitionName=p Nodes=ALL\n'
+    )
+    # A comment begins within quotes, too: the line then lacks its closing quote.
+    with pytest.raises(InvalidCluster, match=r"slurm\.conf:5: found 'Reason="):
+        cluster(tmp_path, text)
+    made = cluster(tmp_path, text.replace(" # not two", ""))
+    assert [node.name for node in made.nodes] == ["n1", "n2", "n3", "n5"]
+    assert {(change.node, change.action.value) for change in made.node_changes} == {
+        ("n3", "DRAIN"),
+        ("n2", "DOWN"),
+        ("n5", "DOWN"),
+    }
+
+
+# ---- partitions
+
+
+def test_defaults_hold_for_later_lines_only(tmp_path: Path) -> None:
+    text = (
+        "NodeName=n1\nPartitionName=a Nodes=n1\nPartitionName=DEFAULT Nodes=n1 MaxTime=60 Shared=EXCLUSIVE\n"
+        "PartitionName=b\nPartitionName=DEFAULT MaxTime=90\nPartitionName=c OverSubscribe=NO Default=YES\n"
+    )
+    partitions = cluster(tmp_path, text).partitions
+    times = [(partition.name, partition.max_time_s, partition.exclusive) for partition in partitions]
+    assert times == [("c", 5400, False), ("a", None, False), ("b", 3600, True)]
+
+
+def test_closed_partitions_are_left_out(tmp_path: Path) -> None:
+    text = "NodeName=n1\nPartitionName=a Nodes=n1 State=DOWN\nPartitionName=b Nodes=n1 Default=YES\nPartitionName=c\n"
+    loaded = load(tmp_path, text)
+    assert [partition.name for partition in loaded.cluster.partitions] == ["b"]
+    assert found(loaded, NoteKind.NOT_SIMULATED) == ["State", "PartitionName"]
+
+
+def test_a_partitions_qos_is_known_by_name_only(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "NodeName=n1\nPartitionName=a Nodes=n1 QOS=part Default=YES\n")
+    assert [qos.name for qos in loaded.cluster.qos] == ["normal", "part"]
+    assert found(loaded, NoteKind.NOT_SIMULATED) == ["QOS"]
+
+
+# ---- lines
+
+
+def test_lines(tmp_path: Path) -> None:
+    text = (
+        "# a comment that ends in a backslash \\\nclustername = odd  # case and blanks\r\n"
+        'PartitionName=p \\\n  Nodes=n1 \\\n  default=yes\nNODENAME=n1 Feature="a,b"\n\n'
+    )
+    made = cluster(tmp_path, text)
+    assert made.name == "odd"
+    assert made.nodes[0].features == ("a", "b")
+
+
+def test_included_files_are_relative_to_the_one_that_includes_them(tmp_path: Path) -> None:
+    (tmp_path / "here_nodes").mkdir()
+    (tmp_path / "here_nodes" / "nodes.conf").write_text("Include more.conf\n")
+    (tmp_path / "here_nodes" / "more.conf").write_text("NodeName=n[1-2]\n")
+    text = "ClusterName=here\nINCLUDE %c_nodes/nodes.conf\nPartitionName=p Nodes=ALL\n"
+    assert len(cluster(tmp_path, text).nodes) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Include none.conf", r"none\.conf: No such file.*slurm\.conf:1 includes it"),
+        ("Include slurm.conf", "slurm.conf: includes .*slurm.conf"),
+        ("NodeName=n[1-4] CPUs=four\nPartitionName=p", r"slurm\.conf:1: CPUs=four: give a whole number from 1"),
+        ("NodeName=n[4-1]", r"slurm\.conf:1: NodeName=n\[4-1\]: give a list of nodes such as"),
+        ("NodeName=n1\nNodeName=n1", r"slurm\.conf:2: node n1 stands at .*slurm\.conf:1 already"),
+        ("NodeName=n1 CPUs=1 cpus=2", r"slurm\.conf:1: cpus is given twice"),
+        ("NodeName=n1 State=BROKEN", r"slurm\.conf:1: State=BROKEN: give UNKNOWN, DOWN"),
+        ("NodeName=n1 Gres=gpu::2\n", r"slurm\.conf:1: Gres=gpu::2: give name"),
+        ("DownNodes=n1", r"slurm\.conf:1: DownNodes=n1: give nodes of the NodeName lines above"),
+        ("PartitionName=p Nodes=n9", "no nodes that could be used"),
+        ("NodeName=n1\nPartitionName=p Nodes=n9", r"slurm\.conf:2: Nodes=n9: give ALL, or names of NodeName lines"),
+        ("NodeName=n1", "no partition that can run jobs"),
+        ("NodeName=n1\n" + 2 * "PartitionName=p Nodes=n1\n", r"slurm\.conf:3: partition p stands at .*slurm\.conf:2"),
+        (LEAST + "PartitionName=q Nodes=n1 MaxTime=2h", r"slurm\.conf:3: MaxTime=2h: give minutes, m:s"),
+        (LEAST + "PartitionName=q Nodes=n1 MaxTime=0", r"slurm\.conf:3: MaxTime=0: give at least a minute"),
+        (LEAST + "PartitionName=q Nodes=n1 State=MAYBE", r"slurm\.conf:3: State=MAYBE: give UP, DOWN"),
+        (LEAST + "PartitionName=q Nodes=n1 OverSubscribe=4", r"slurm\.conf:3: OverSubscribe=4: give NO, EXCLUSIVE"),
+        ("SelectType=select/cray_aries\n" + LEAST, r"slurm\.conf:1: SelectType=select/cray_aries: give select/linear"),
+        ("PriorityType=priority/fifo\n" + LEAST, r"slurm\.conf:1: PriorityType=priority/fifo: give priority/basic"),
+        (
+            "SchedulerParameters=bf_window=0\n" + LEAST,
+            r"slurm\.conf:1: bf_window=0: give a whole number from 1 to 43200",
+        ),
+        ("PriorityMaxAge=UNLIMITED\n" + LEAST, r"slurm\.conf:1: PriorityMaxAge=UNLIMITED: give a time"),
+        ("what is this\n" + LEAST, r"slurm\.conf:1: found 'what is this'; give Key=value"),
+        ("FrontendName=f1\n" + LEAST, r"slurm\.conf:1: FrontendName=f1: give NodeName lines instead"),
+    ],
+)
+def test_errors_say_where_and_what_is_expected(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidCluster, match=message):
+        cluster(tmp_path, text)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidCluster, match="none: No such file or directory"):
+        read_cluster(tmp_path / "none")
+
+
+# ---- --slurm-params
+
+
+def test_params_from() -> None:
+    text = (
+        "bf_max_job_test=50, bf_window=2880,PriorityWeightAge=7,PriorityType=priority/multifactor,bf_cycle_us=9,defer"
+    )
+    params, notes = params_from(text)
+    assert (params.bf_max_job_test, params.bf_window_s, params.priority_weight_age) == (50, 172800, 7)
+    assert params.priority_multifactor
+    assert params.bf_cycle_us == 9
+    assert [note.parameter for note in notes] == ["defer"]
+    base = Params(bf_interval_s=77)
+    assert params_from("bf_resolution=30", base)[0] == Params(bf_interval_s=77, bf_resolution_s=30)
+    assert params_from("", base)[0] == base
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bf_max_jobtest=5", "bf_max_jobtest: not a parameter of slurm.conf; did you mean bf_max_job_test"),
+        ("bf_window=1 day", "bf_window=1 day: give"),
+        ("bf_resolution", "bf_resolution=: give a whole number from 1 to 3600"),
+    ],
+)
+def test_params_from_bad_text(text: str, message: str) -> None:
+    with pytest.raises(InvalidCluster, match=message):
+        params_from(text)
+
+
+# ---- values
+
+names = st.lists(st.from_regex(r"[a-z]{1,3}(-[a-z])?[0-9]{0,4}", fullmatch=True), unique=True, min_size=1)
+
+
+@given(names)
+def test_lists_of_nodes_round_trip(hosts: list[str]) -> None:
+    assert list(expand_hosts(compress_hosts(hosts))) == hosts
+
+
+@given(st.integers(0, 200), st.integers(1, 30), st.integers(1, 4))
+def test_runs_are_one_range(first: int, count: int, width: int) -> None:
+    hosts = [f"n{number:0{width}}" for number in range(first, first + count)]
+    text = compress_hosts(hosts)
+    assert list(expand_hosts(text)) == hosts
+    assert "," not in text
+
+
+@given(st.integers(0, 10**9))
+def test_times_round_trip(seconds: int) -> None:
+    assert parse_time_s(format_time(seconds)) == seconds
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_time_or_an_error(text: str) -> None:
+    try:
+        seconds = parse_time_s(text)
+    except ValueError:
+        return
+    assert seconds is None or seconds >= 0
+
+
+@given(st.text(max_size=40))
+def test_any_line_is_pairs_or_an_error(text: str) -> None:
+    try:
+        entries = pairs(text, "here:1")
+    except InvalidCluster:
+        return
+    assert all(entry.key for entry in entries)
+
+
+@given(st.text(alphabet='NodeName=n[1-4],\nPartition ALL\\#"CPUs9', max_size=80))
+def test_any_file_is_a_cluster_or_an_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    try:
+        loaded = load(tmp_path_factory.getbasetemp(), text)
+    except InvalidCluster:
+        return
+    assert loaded.cluster.nodes

@@ -1,0 +1,219 @@
+"""Clusters as TOML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_sim.clusters import read_cluster, write_toml
+from slurm_sim.config import (
+    Association,
+    ClusterConfig,
+    Node,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    Qos,
+    Reservation,
+    SelectType,
+    whole_nodes,
+)
+from slurm_sim.errors import InvalidCluster
+
+LEAST = '[[nodes]]\nname = "n[1-4]"\n[[partitions]]\nname = "p"\nnodes = "ALL"\n'
+
+
+def load(folder: Path, text: str) -> ClusterConfig:
+    path = folder / "cluster.toml"
+    path.write_text(text)
+    loaded = read_cluster(path)
+    assert loaded.notes == ()
+    return loaded.cluster
+
+
+def test_what_a_person_writes(tmp_path: Path) -> None:
+    text = """
+        [cluster]
+        name = "ls6"
+        [scheduler]
+        bf_window_s = "2-0"
+        select_type = "select/cons_tres"
+        [[nodes]]
+        name = "g"
+        count = 2
+        gpus = 3
+        busy_w = 900
+        [[nodes]]
+        name = ["c[08-09]", "x"]
+        cpus = 128
+        features = ["big"]
+        [[partitions]]
+        name = "all"
+        nodes = "ALL"
+        max_time_s = "48:00:00"
+        [[partitions]]
+        name = "gpu"
+        nodes = "g1, g2"
+        max_time_s = 3600
+        qos = "part"
+        [[qos]]
+        name = "normal"
+        [[qos]]
+        name = "part"
+        max_jobs_per_user = 2
+        [[associations]]
+        account = "research"
+        shares = 4
+        [[reservations]]
+        name = "service"
+        start_s = 100
+        end_s = 200
+        nodes = "c[08-09]"
+        [[node_changes]]
+        time_s = 0
+        node = "c[08-09]"
+        action = "DRAIN"
+    """
+    assert load(tmp_path, text) == ClusterConfig(
+        (
+            Node("g1", gpus=3, busy_w=900.0),
+            Node("g2", gpus=3, busy_w=900.0),
+            *(Node(name, cpus=128, features=("big",)) for name in ("c08", "c09", "x")),
+        ),
+        (
+            Partition("all", ("g1", "g2", "c08", "c09", "x"), 172800),
+            Partition("gpu", ("g1", "g2"), 3600, qos="part"),
+        ),
+        Params(bf_window_s=172800, select_type=SelectType.CONS_TRES),
+        (Qos("normal"), Qos("part", max_jobs_per_user=2)),
+        (Association("research", shares=4),),
+        (Reservation("service", 100, 200, ("c08", "c09")),),
+        (NodeChange(0, "c08", NodeAction.DRAIN), NodeChange(0, "c09", NodeAction.DRAIN)),
+        "ls6",
+    )
+
+
+def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
+    assert load(tmp_path, LEAST).params == Params()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[cluster\n", r"cluster\.toml: not TOML: .*line 1"),
+        ("colour = 1\n" + LEAST, r"cluster\.toml: colour: give a key that is known here: cluster, scheduler, nodes"),
+        (
+            LEAST + "[scheduler]\nbf_windows_s = 1",
+            r"cluster\.toml: scheduler.bf_windows_s: .*known here: bf_window_s\?",
+        ),
+        (LEAST + "[scheduler]\nbf_window_s = true", r"scheduler\.bf_window_s is True: give a whole number"),
+        (LEAST + '[scheduler]\nbf_window_s = "two days"', r"scheduler\.bf_window_s is 'two days': give seconds, or"),
+        (LEAST + "[scheduler]\nbf_window_s = 0", r"cluster\.toml: scheduler: Params.bf_window_s is 0; give at least 1"),
+        (LEAST + '[scheduler]\nselect_type = "x"', "scheduler.select_type is 'x': give select/linear or"),
+        (LEAST + 'max_time_s = "2h"', r"partitions\[0\]\.max_time_s is '2h': give seconds"),
+        (LEAST + 'color = "red"', r"partitions\[0\]\.color: give a key that is known here: name, nodes"),
+        ("", r"nodes and partitions: give at least one \[\[nodes\]\]"),
+        ("[[nodes]]\ncpus = 1", r"nodes\[0\]\.name: give a list of nodes such as"),
+        ('[[nodes]]\nname = "n[1-"', r"nodes\[0\]\.name: give a list of nodes such as"),
+        ('[[nodes]]\nname = "n[1-2]"\ncount = 3', r"nodes\[0\]\.count: give a number from 1 on, and as name"),
+        ('[[nodes]]\nname = "n"\nfeatures = [1]', r"nodes\[0\]\.features is \[1\]: give a list of strings"),
+        ('[nodes]\nname = "n"', r"nodes: give tables \[\[nodes\]\]"),
+        (LEAST.replace("ALL", "n9"), r"cluster\.toml: nodes of partition 'p': unknown: n9"),
+        (LEAST.replace('nodes = "ALL"', ""), r"partitions\[0\]\.nodes: give a value; it is missing"),
+        (LEAST + "[[qos]]\npriority = 1", r"qos\[0\]\.name: give a value; it is missing"),
+        (
+            LEAST + '[[reservations]]\nname="r"\nstart_s=2\nend_s=1\nnodes="n1"',
+            r"reservations\[0\]: reservation 'r' ends",
+        ),
+    ],
+)
+def test_errors_say_file_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InvalidCluster, match=message) as raised:
+        load(tmp_path, text)
+    assert str(raised.value).startswith(str(tmp_path / "cluster.toml"))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidCluster, match=r"none\.toml: No such file"):
+        read_cluster(tmp_path / "none.toml")
+
+
+def test_equal_nodes_are_one_table() -> None:
+    text = write_toml(whole_nodes(76))
+    assert text.count("[[nodes]]") == 1
+    assert 'name = "n[1-76]"' in text
+
+
+def test_names_that_cannot_be_written() -> None:
+    odd = ClusterConfig((Node("a,b"),), (Partition("p", ("a,b",)),))
+    with pytest.raises(InvalidCluster, match="cannot be written"):
+        write_toml(odd)
+
+
+words = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
+counts = st.none() | st.integers(0, 9)
+many = st.integers(1, 10**6)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> ClusterConfig:
+    nodes = tuple(
+        Node(
+            f"{draw(st.sampled_from('ab'))}{number}",
+            draw(st.integers(1, 2)),
+            draw(many),
+            gpus,
+            weight,
+            tuple(features),
+            watts,
+        )
+        for number, (gpus, weight, features, watts) in enumerate(
+            draw(
+                st.lists(
+                    st.tuples(st.integers(0, 1), st.integers(0, 1), st.lists(words, max_size=1), st.floats(0, 9)),
+                    min_size=1,
+                    max_size=8,
+                )
+            )
+        )
+    )
+    names = [node.name for node in nodes]
+    some = st.lists(st.sampled_from(names), min_size=1, unique=True).map(tuple)
+    qos = tuple(
+        Qos(name, draw(many), draw(counts), max_wall_s=draw(counts)) for name in draw(st.sets(words, min_size=1))
+    )
+    qos_names = st.none() | st.sampled_from([item.name for item in qos])
+    partitions = tuple(
+        Partition(name, draw(some), draw(counts), draw(counts), exclusive=draw(st.booleans()), qos=draw(qos_names))
+        for name in draw(st.sets(words, min_size=1, max_size=3))
+    )
+    params = Params(
+        draw(st.sampled_from(SelectType)), draw(st.booleans()), draw(many), bf_max_job_user=draw(st.none() | many)
+    )
+    return ClusterConfig(
+        nodes,
+        partitions,
+        params,
+        qos,
+        tuple(
+            Association(draw(words), draw(st.none() | words), shares=draw(many)) for _ in range(draw(st.integers(0, 2)))
+        ),
+        tuple(
+            Reservation(draw(words), 1, draw(many) + 1, draw(some), (draw(words),))
+            for _ in range(draw(st.integers(0, 1)))
+        ),
+        tuple(NodeChange(draw(many), name, draw(st.sampled_from(NodeAction))) for name in draw(some)),
+        draw(words),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters())
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, cluster: ClusterConfig) -> None:
+    path = tmp_path_factory.getbasetemp() / "round.toml"
+    path.write_text(write_toml(cluster), encoding="utf-8", newline="")
+    assert read_cluster(path).cluster == cluster

@@ -1,0 +1,239 @@
+"""The C++ core and the reference agree exactly: same clusters, same jobs, same calls, same answers."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_sim.config import ClusterConfig, Params, Partition, make_nodes, whole_nodes
+from slurm_sim.errors import InvalidJob, SimulationError
+from slurm_sim.jobs import JobRecord, JobSpec, State
+from slurm_sim.reference import Simulator as Reference
+from tests.sim_random import Dice, accepted, call, calls, config, everything, specs
+
+pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
+from slurm_sim.simulator import Simulator
+from slurm_sim.table import JobTable
+
+
+def dice_of(draw: st.DrawFn) -> Dice:
+    return lambda least, most: draw(st.integers(least, most))
+
+
+@st.composite
+def situations(draw: st.DrawFn, rich: bool, exact: bool = False) -> tuple[object, ...]:
+    dice = dice_of(draw)
+    cluster = config(dice, rich)
+    return cluster, accepted(Reference, cluster, specs(dice, cluster, rich, exact=exact)), calls(dice)
+
+
+def both(cluster: ClusterConfig, jobs: list[JobSpec]) -> tuple[Reference, Simulator] | None:
+    """A simulation by each; None if both refuse the jobs (as waiting for each other) in the same words."""
+    found = []
+    for simulator in (Reference, Simulator):
+        try:
+            found.append(simulator(cluster, jobs))
+        except SimulationError as error:
+            found.append((type(error), str(error)))
+    if isinstance(found[0], tuple):
+        assert found[0] == found[1]
+        return None
+    return found[0], found[1]
+
+
+def agree(cluster: ClusterConfig, jobs: list[JobSpec], script: list[tuple[int, str, int, int]]) -> None:
+    pair = both(cluster, jobs)
+    if pair is None:
+        return
+    pairs = [pair]
+    for seconds, name, subject, number in script:
+        for reference, core in pairs:
+            reference.step(seconds)
+            core.step(seconds)
+            assert everything(reference) == everything(core)
+            assert call(reference, name, subject, number) == call(core, name, subject, number)
+        if name == "fork" and len(pairs) < 3:
+            pairs.append((pairs[0][0].fork(), pairs[0][1].fork()))
+    for reference, core in pairs:
+        assert reference.run() == core.run()
+        assert everything(reference) == everything(core)
+
+
+@given(situations(rich=True))
+@settings(max_examples=30, deadline=None)
+def test_all_rules(situation: tuple[ClusterConfig, list[JobSpec], list[tuple[int, str, int, int]]]) -> None:
+    agree(*situation)
+
+
+@given(situations(rich=False))
+@settings(max_examples=20, deadline=None)
+def test_whole_nodes(situation: tuple[ClusterConfig, list[JobSpec], list[tuple[int, str, int, int]]]) -> None:
+    agree(*situation)
+
+
+@given(situations(rich=False, exact=True))
+@settings(max_examples=10, deadline=None)
+def test_jobs_that_run_up_to_their_limits(
+    situation: tuple[ClusterConfig, list[JobSpec], list[tuple[int, str, int, int]]],
+) -> None:
+    agree(*situation)
+
+
+def test_a_long_queue() -> None:
+    """Many jobs wait, so plans are long, and most passes can be left out."""
+    rng = np.random.default_rng(7)
+    jobs = [
+        JobSpec(int(nodes), int(limit_s), int(limit_s * part), submit_s=int(submit_s), user="ab"[number % 2])
+        for number, (nodes, limit_s, part, submit_s) in enumerate(
+            zip(
+                rng.choice([1, 1, 2, 4, 9, 16], 110),
+                rng.choice([300, 900, 2700, 9000], 110),
+                rng.choice([0.1, 0.5, 1.0, 1.0], 110),
+                np.sort(rng.integers(0, 20_000, 110)),
+                strict=True,
+            )
+        )
+    ]
+    for params in (Params(priority_multifactor=False, bf_max_job_test=30), Params(bf_cycle_us=40_000)):
+        cluster = whole_nodes(20, params)
+        reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
+        for _ in range(3):
+            reference.step(10_000)
+            core.step(10_000)
+            assert everything(reference) == everything(core)
+        assert reference.run() == core.run()
+        assert everything(reference) == everything(core)
+
+
+def test_wide_jobs_that_have_no_place() -> None:
+    """Six jobs ask for all nodes while one is down; the next one's reservation decides what the last one gets."""
+    jobs = [
+        JobSpec(4, 90_000, 80_000),
+        JobSpec(3, 40_000, 40_000),
+        *(JobSpec(10, 3600, 60, submit_s=100) for _ in range(6)),
+        JobSpec(5, None, 500, submit_s=200),
+        JobSpec(1, 50_000, 500, submit_s=300),
+    ]
+    cluster = whole_nodes(10, Params(priority_multifactor=False, bf_cycle_us=0))
+    reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
+    for sim in (reference, core):
+        sim.step(50)
+        sim.node_down("n10")
+        sim.run()
+    assert everything(reference) == everything(core)
+
+
+def test_hooks_hear_the_same() -> None:
+    def listen(sim: Reference | Simulator) -> list[tuple[int, JobRecord]]:
+        heard = list[tuple[int, JobRecord]]()
+
+        def started(job: JobRecord) -> None:
+            heard.append((sim.now_s, job))
+            if job.job_id == 1:
+                sim.submit(JobSpec(2, 600, 60))
+                sim.cancel(2)
+
+        sim.on_start.append(started)
+        sim.on_end.append(lambda job: heard.append((sim.now_s, job)))
+        sim.run()
+        return heard
+
+    jobs = [JobSpec(1, 600, 100), JobSpec(1, 600, 100), JobSpec(4, 600, 700, submit_s=50)]
+    assert listen(Reference(whole_nodes(4), jobs)) == listen(Simulator(whole_nodes(4), jobs))
+
+
+def test_a_table_is_as_its_jobs() -> None:
+    cluster = ClusterConfig(
+        make_nodes(8), (Partition("a", ("n1", "n2", "n3", "n4")), Partition("b", ("n3", "n4", "n5", "n6", "n7", "n8")))
+    )
+    rng = np.random.default_rng(3)
+    table = JobTable(
+        submit_s=rng.integers(0, 9000, 60),
+        nodes=rng.integers(1, 4, 60),
+        time_limit_s=rng.choice([600, 3600, -1], 60),
+        runtime_s=rng.choice([60, 1200, 5000], 60),
+        user=[f"u{number % 5}" for number in range(60)],
+        partition=list(rng.choice(["a", "b"], 60)),
+        cancel_s=rng.choice([-1, -1, 9000], 60),
+    )
+    reference, core = Reference(cluster, table), Simulator(cluster, table)
+    assert reference.run() == core.run()
+    assert reference.finished() == core.finished()
+    results = core.results()
+    by_id = {job.job_id: job for job in reference.finished()}
+    assert results.end_s.tolist() == [by_id[int(job_id)].end_s for job_id in results.job_id]
+    assert [list(State)[state] for state in results.state] == [by_id[int(job_id)].state for job_id in results.job_id]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes": [1, 0, 1]}, "job 1 of the table: nodes is 0; give at least 1"),
+        ({"nodes": [1, 1, 5]}, "job 2 of the table: 5 nodes asked for; partition 'batch' has 4"),
+        ({"runtime_s": [1, 1]}, r"runtime_s: \(2,\) values; give 3, as submit_s"),
+        ({"submit_s": [0, -5, 0]}, "job 1 of the table: submit_s is -5; give at least 0"),
+        ({"job_id": [4, 5, 4]}, "job_id 4 is there more than once"),
+        ({"nodes": [1.0, 1.0, 1.0]}, "nodes: a column of float64; give integers"),
+        ({"partition": ["batch", "x", "batch"]}, "job 1 of the table: partition 'x' does not exist"),
+    ],
+)
+def test_impossible_tables(change: dict[str, object], message: str) -> None:
+    columns = {"submit_s": [0, 1, 2], "nodes": [1, 1, 1], "time_limit_s": [60] * 3, "runtime_s": [9] * 3}
+    with pytest.raises(InvalidJob, match=message):
+        Simulator(whole_nodes(4), JobTable(**{**columns, **change}))  # type: ignore[arg-type]
+
+
+def test_results_before_the_end() -> None:
+    sim = Simulator(whole_nodes(1), [JobSpec(1, 600, 100), JobSpec(1, 600, 100), JobSpec(1, 600, submit_s=9000)])
+    sim.step(50)
+    results = sim.results()
+    assert results.start_s.tolist() == [3, -1, -1]
+    assert results.end_s.tolist() == [-1, -1, -1]
+    assert results.state.tolist() == [1, 0, -1]
+
+
+def test_forks_of_forks_share_nothing_that_changes() -> None:
+    jobs = [JobSpec(1 + number % 3, 900, 600, submit_s=20 * number) for number in range(40)]
+    sim, whole = Simulator(whole_nodes(4), jobs), Simulator(whole_nodes(4), jobs)
+    whole.run()
+    branches = []
+    while sim.next_event_s() is not None:
+        sim.step(700)
+        branch = sim.fork()
+        branch.submit(JobSpec(4, 600, 600))
+        branches.append((branch, sim.fork()))
+    for branch, twin in branches:
+        twin.run()
+        branch.run()
+        assert twin.finished() == whole.finished()
+        assert branch.job(41).state is State.COMPLETED
+    assert sim.finished() == whole.finished()
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    jobs = [JobSpec(1 + number % 5, 900, 600, submit_s=20 * number) for number in range(300)]
+    alone = Simulator(whole_nodes(8), jobs)
+    warm = alone.fork()
+    warm.step(3000)
+    alone.run()
+    twins = [warm.fork() for _ in range(4)]
+    threads = [threading.Thread(target=twin.run) for twin in twins]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(twin.finished() == alone.finished() for twin in twins)
+
+
+def test_more_nodes_than_a_word_has_bits() -> None:
+    for count in (64, 65, 300, 1100):
+        jobs = [JobSpec(1 + 37 * number % count, 900, 60 * number, submit_s=9 * number) for number in range(30)]
+        cluster = whole_nodes(count, replace(Params(), bf_interval_s=50))
+        reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
+        assert reference.run() == core.run()
+        assert reference.finished() == core.finished()

@@ -1,0 +1,197 @@
+"""Logs in other formats."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_sim.traces import TraceError
+from slurm_sim.traces.fields import memory_mib, time_limit_s, tres_gpus
+from slurm_sim.traces.imports import import_csv, import_mirage_log, import_sacct, import_swf, task_ids
+from slurm_sim.traces.reading import Imported
+
+SACCT = """\
+State|JobName|JobID|User|Submit|Eligible|Start|End|Timelimit|AllocNodes|ReqNodes|AllocTRES|ReqTRES|ExitCode|Partition
+COMPLETED|train|a|5|ann|2023-01-10T12:00:00|2023-01-10T12:00:00|2023-01-10T12:10:00|2023-01-10T13:10:00|2-00:00:00|2|2|\
+cpu=8,mem=64G,gres/gpu=4,gres/gpu:a100=4|cpu=8|0:0|gpu
+CANCELLED by 1000|x|6_3|bob|2023-07-10T12:00:00|Unknown|Unknown|2023-07-10T13:00:00|UNLIMITED|0|1|\
+|cpu=8,mem=4000M,gres/gpu:a100=1|0:0|gpu
+PENDING|x|7_[2-7:5%1]|bob|2023-07-10T12:00:00|Unknown|Unknown|Unknown|30:00|0|3||cpu=8|0:0|gpu
+"""
+
+MIRAGE_LOG = """\
+3
+       JobID    JobName    UID       Start      Submit         End   Priority TimelimitR ExitCode   NNodes
+------------ ---------- ------ ----------- ----------- ----------- ---------- ---------- -------- --------
+100\tmy job\t00007\t2022-11-01T15:34:14\t2022-10-05T11:52:48\t2022-11-03T15:34:15\t1234\t2880\t0:0\t2
+101\tx\t00008\t2022-12-01T01:46:13\t2022-11-30T08:45:51\t2022-12-01T01:46:13\t1365\t180\t0:0\t1
+102\tx\t00009\t900123\t2023-03-12T01:00:00\t2023-03-11T08:45:51\t2023-03-12T04:00:00\t1365\t180\t1:0\t1
+"""
+
+
+def file(folder: Path, text: str) -> Path:
+    path = folder / "log.txt"
+    path.write_text(text)
+    return path
+
+
+def local(text: str, zone: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp())
+
+
+def rows(done: Imported) -> list[dict[str, object]]:
+    return [dict(row) for row in done.trace.jobs.to_dict("records")]
+
+
+def test_sacct(tmp_path: Path) -> None:
+    done = import_sacct(file(tmp_path, SACCT), "America/Chicago")
+    first, cancelled, task, last = rows(done)
+    assert first["submit"] == local("2023-01-10T12:00:00", "America/Chicago")
+    assert first["end"] - first["start"] == 3600  # type: ignore[operator]
+    expected = {"job_id": "5", "user": "ann", "timelimit_s": 172800, "nodes": 2, "gpus": 4, "mem_mib": 65536}
+    assert {name: first[name] for name in expected} == expected
+    assert cancelled["submit"] == local("2023-07-10T12:00:00", "America/Chicago")
+    expected = {"job_id": "6_3", "state": "CANCELLED", "nodes": 1, "gpus": 1, "array_job_id": 6, "array_task_id": 3}
+    assert {name: cancelled[name] for name in expected} == expected
+    assert np.isnan(done.trace.column("timelimit_s")[1])
+    assert np.isnan(done.trace.column("start")[1])
+    assert [task["job_id"], last["job_id"]] == ["7_2", "7_7"]
+    assert (task["nodes"], task["array_throttle"], task["timelimit_s"]) == (3, 1, 1800)
+    assert done.rows == 3
+
+
+def test_sacct_with_epoch_times_and_any_delimiter(tmp_path: Path) -> None:
+    text = "JobIDRaw,Submit,Start,End,State,TimelimitRaw,NNodes\n12,1000,1010,Unknown,RUNNING,90,4\n"
+    (row,) = rows(import_sacct(file(tmp_path, text)))
+    assert (row["submit"], row["start"], row["timelimit_s"], row["nodes"]) == (1000, 1010, 5400, 4)
+
+
+def test_times_without_a_zone_are_noted(tmp_path: Path) -> None:
+    done = import_sacct(file(tmp_path, SACCT))
+    assert any("--timezone" in note for note in done.notes)
+    assert done.trace.jobs["submit"][0] == local("2023-01-10T12:00:00", "UTC")
+
+
+def test_hours_that_a_clock_showed_twice_or_never(tmp_path: Path) -> None:
+    text = (
+        "JobID|Submit|Start|End|State|NNodes\n"
+        "1|2022-11-06T01:30:00|2022-11-06T03:00:00|2022-11-06T04:00:00|COMPLETED|1\n"
+        "2|2023-03-12T02:30:00|2023-03-12T04:00:00|2023-03-12T05:00:00|COMPLETED|1\n"
+    )
+    done = import_sacct(file(tmp_path, text), "America/Chicago")
+    assert done.trace.wait_s.tolist() == [5400, 3600]
+    assert sum("twice" in note for note in done.notes) == 1
+    assert sum("never" in note for note in done.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("2023-01-10T13:10:00", "yesterday", r":2: End: found 'yesterday', expected a time"),
+        ("2-00:00:00", "two days", r":2: Timelimit: found 'two days', expected a time limit"),
+        ("cpu=8,mem=64G", "cpu8", r":2: AllocTRES: "),
+        ("|6_3|", "|six|", r":3: JobID: found 'six', expected a job id"),
+        ("a100=1|0:0|gpu", "a100=1", r":3: line: found '13 fields', expected 15 fields"),
+        ("|Submit|", "|Submitted|", r":1: header: .*expected a column Submit"),
+    ],
+)
+def test_bad_sacct_output_names_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        import_sacct(file(tmp_path, SACCT.replace(old, new)), "UTC")
+
+
+def test_a_wrong_zone_and_an_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="America/Chicago"):
+        import_sacct(file(tmp_path, SACCT), "Chicago/Loop")
+    with pytest.raises(TraceError, match="header"):
+        import_sacct(file(tmp_path, ""))
+    with pytest.raises(TraceError, match="at least one job"):
+        import_sacct(file(tmp_path, SACCT.splitlines()[0]))
+
+
+def test_the_mirage_log(tmp_path: Path) -> None:
+    done = import_mirage_log(file(tmp_path, MIRAGE_LOG), gpus_per_node=3)
+    first, second, third = rows(done)
+    assert (
+        first["start"] == local("2022-11-01T15:34:14", "America/Chicago") == 1667334854
+    )  # as the published trace has it
+    expected = {"user": "u00007", "nodes": 2, "gpus": 6, "timelimit_s": 172800, "state": "TIMEOUT", "priority": 1234}
+    assert {name: first[name] for name in expected} == expected
+    assert second["state"] == "CANCELLED"
+    assert third["state"] == "FAILED"
+    assert third["end"] - third["start"] == 2 * 3600  # type: ignore[operator]  # 01:00 to 04:00 across the change of clocks
+    assert sum("stray" in note for note in done.notes) == 1
+
+
+def test_swf(tmp_path: Path) -> None:
+    text = (
+        "; UnixStartTime: 1000\n"
+        "1 10 5 60 4 -1 -1 8 120 -1 1 3 1 -1 2 -1 -1 -1\n"
+        "2 20 -1 7 -1 -1 -1 3 120 -1 5 3 1 -1 2 -1 1 30\n"
+    )
+    done = import_swf(file(tmp_path, text), cpus_per_node=2)
+    first, second = rows(done)
+    assert (first["submit"], first["start"], first["end"], first["nodes"], first["cpus"]) == (1010, 1015, 1075, 2, 4)
+    assert (second["runtime_s"], second["nodes"], second["state"], second["dependency"]) == (
+        7,
+        2,
+        "CANCELLED",
+        "afterany:1",
+    )
+    assert np.isnan(done.trace.column("start")[1])
+    with pytest.raises(TraceError, match=r":2: run: found 'x', expected a number"):
+        import_swf(file(tmp_path, text.replace(" 60 ", " x ")))
+    with pytest.raises(TraceError, match=r":3: line: found '17 fields', expected 18"):
+        import_swf(file(tmp_path, text.replace(" 1 30", " 1")))
+
+
+def test_any_csv(tmp_path: Path) -> None:
+    text = 'who,submitted,waited,ran,walltime,n\n"a, b",2020-01-01T00:00:00,60,120,30,4\n'
+    mapping = {"user": "who", "submit": "submitted", "wait_s": "waited", "runtime_s": "ran", "nodes": "n"}
+    done = import_csv(file(tmp_path, text), mapping | {"timelimit_s": "walltime:min"}, "UTC")
+    (row,) = rows(done)
+    assert row["user"] == "a, b"
+    assert row["start"] - row["submit"] == 60  # type: ignore[operator]
+    assert row["end"] - row["start"] == 120  # type: ignore[operator]
+    assert (row["timelimit_s"], row["nodes"]) == (1800, 4)
+    with pytest.raises(TraceError, match="--column: found 'nix'"):
+        import_csv(file(tmp_path, text), mapping | {"gpus": "nix"})
+    with pytest.raises(TraceError, match="submit=NAME"):
+        import_csv(file(tmp_path, text), {"nodes": "n"})
+
+
+def test_values_of_slurm() -> None:
+    limits = {"2-00:00:00": 172800, "2-01": 176400, "1:30:00": 5400, "30:00": 1800, "90": 5400, "00:00:10": 10}
+    assert {text: time_limit_s(text) for text in limits} == limits
+    assert np.isnan(time_limit_s("UNLIMITED"))
+    assert [memory_mib(text) for text in ("64G", "4000M", "1Tn", "512K", "2.5G")] == [65536, 4000, 1048576, 1, 2560]
+    assert tres_gpus("cpu=1,gres/gpu:a100=2,gres/gpu:v100=1") == 3
+    assert tres_gpus("billing=9,cpu=1,gres/gpu=4,gres/gpu:a100=4") == 4
+    assert task_ids("1-3,7,10-20:5%4") == [1, 2, 3, 7, 10, 15, 20]
+    with pytest.raises(TraceError, match="tasks"):
+        task_ids("1-999999999")
+
+
+@given(st.integers(0, 30), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_limits_are_read_as_slurm_prints_them(days: int, hours: int, minutes: int, seconds: int) -> None:
+    text = f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}"
+    assert time_limit_s(text) == days * 86400 + hours * 3600 + minutes * 60 + seconds
+    assert time_limit_s(text.partition("-")[2]) == hours * 3600 + minutes * 60 + seconds
+
+
+def test_what_a_job_cancelled_in_the_queue_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "sacct.txt"
+    file.write_text(
+        "JobID|Submit|Start|End|Timelimit|AllocNodes|ReqNodes|AllocCPUS|AllocTRES|ReqTRES|State\n"
+        "7|1700000000|None|1700000100|01:00:00|0|2|0||cpu=256,node=2|CANCELLED by 1000\n"
+        "8|1700000000|None|1700000100|01:00:00|0|2|0|||CANCELLED by 1000\n"
+    )
+    cpus = import_sacct(file).trace.column("cpus")
+    assert cpus[0] == 256
+    assert np.isnan(cpus[1])

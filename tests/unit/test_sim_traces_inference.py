@@ -1,0 +1,172 @@
+"""Inference: what was put into a trace is found, what was not is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slurm_sim.traces import Trace, make_trace, read_trace
+from slurm_sim.traces.capacity import infer_nodes
+from slurm_sim.traces.chains import infer_chains
+from slurm_sim.traces.inference import infer, node_curve, with_dependencies
+from slurm_sim.traces.usage import Steps
+from slurm_sim.traces.users import infer_limit
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces"
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+def trace(jobs: list[dict[str, Any]]) -> Trace:
+    base = {"user": "ann", "partition": "", "timelimit_s": HOUR, "nodes": 1, "gpus": 0, "cpus": 1, "state": "COMPLETED"}
+    return make_trace(pd.DataFrame([base | {"job_id": str(number)} | job for number, job in enumerate(jobs, 1)]))
+
+
+def full_cluster(sizes: list[tuple[int, int]]) -> Trace:
+    """Each (nodes, days): always full of one-node jobs of 2 hours by ten users, six of them waiting long each time."""
+    jobs, now = [], 0
+    for nodes, days in sizes:
+        for start in range(now, now + days * DAY, 2 * HOUR):
+            for node in range(nodes):
+                jobs.append(
+                    {
+                        "user": f"u{node % 10}",
+                        "submit": max(start - 5 * HOUR, 0),
+                        "start": start,
+                        "end": start + 2 * HOUR,
+                    }
+                )
+        now += days * DAY
+    return trace(jobs)
+
+
+def test_steps_of_a_full_cluster_are_found_to_the_second() -> None:
+    found = infer_nodes(full_cluster([(12, 4), (20, 5), (8, 4)]))
+    assert [(step.time, step.nodes) for step in found] == [(0, 12), (4 * DAY, 20), (9 * DAY, 8)]
+    assert all(step.at_level_h == step.contended_h > 0 for step in found[1:])
+
+
+def test_an_idle_spell_without_a_queue_is_not_a_smaller_cluster() -> None:
+    busy = full_cluster([(12, 3)]).jobs
+    later = full_cluster([(12, 3)]).jobs
+    later[["submit", "start", "end"]] += 8 * DAY
+    later["job_id"] = "b" + later["job_id"]
+    quiet = trace([{"job_id": "q", "submit": 4 * DAY, "start": 4 * DAY, "end": 7 * DAY}]).jobs
+    found = infer_nodes(make_trace(pd.concat([busy, quiet, later])))
+    assert [step.nodes for step in found] == [12]
+
+
+def sequence(user: str, begin: int, gap: int, count: int, run: int = 5000) -> list[dict[str, Any]]:
+    """Jobs submitted together that start ``gap`` s after the one before ends."""
+    return [
+        {"user": user, "submit": begin, "start": begin + k * (run + gap), "end": begin + k * (run + gap) + run}
+        for k in range(count)
+    ]
+
+
+def test_chains_are_found_and_chance_is_not() -> None:
+    jobs = [job for k in range(40) for job in sequence(f"c{k}", k * 7000, 30, 5)]
+    rng = np.random.default_rng(1)
+    for number in range(400):  # jobs that wait for nobody
+        begin = int(rng.integers(0, 40 * 7000))
+        jobs.append({"user": f"o{number % 20}", "submit": begin, "start": begin + 5, "end": begin + 4000})
+    done = trace(jobs)
+    chains = infer_chains(done, Steps(np.array([0.0]), np.array([200.0])))
+    assert chains.links == 160
+    assert chains.lengths().tolist() == [5] * 40
+    assert chains.by_chance == 0
+    before = chains.predecessor
+    linked = np.flatnonzero(before >= 0)
+    assert (done.text("user")[linked] == done.text("user")[before[linked]]).all()
+    filled = with_dependencies(done, infer(done))
+    first = filled.jobs["job_id"][before[linked[0]]]
+    assert filled.jobs["dependency"][linked[0]] == f"afterany:{first}"
+
+
+def test_a_wait_for_nodes_is_no_dependency() -> None:
+    """Two jobs of one user on a full cluster: the second starts when any job ends, here its user's own."""
+    jobs = [*sequence("ann", 0, 10, 2), {"user": "bob", "nodes": 9, "submit": 0, "start": 0, "end": 3 * HOUR}]
+    assert infer_chains(trace(jobs), Steps(np.array([0.0]), np.array([10.0]))).links == 0
+    assert infer_chains(trace(jobs), Steps(np.array([0.0]), np.array([20.0]))).links == 1
+
+
+def limited(users: int, limit: int) -> list[dict[str, Any]]:
+    """Users with 12 equal jobs each, of which only so many run at once."""
+    return [
+        {
+            "user": f"u{user}",
+            "submit": user * 100,
+            "start": user * 100 + k // limit * 4000,
+            "end": user * 100 + (k // limit + 1) * 4000,
+        }
+        for user in range(users)
+        for k in range(12)
+    ]
+
+
+def test_a_running_limit_is_found_with_its_evidence() -> None:
+    jobs = limited(8, 4) + [{"user": f"v{k}", "submit": k, "start": k, "end": k + 50} for k in range(30)]
+    limit = infer_limit(trace(jobs), Steps(np.array([0.0]), np.array([500.0])))
+    assert limit is not None
+    assert (limit.jobs, limit.users_at, limit.users_above) == (4, 8, 0)
+    assert limit.blocked_jobs == 64
+    assert limit.blocked_while_idle == 1.0
+    found = infer(trace(jobs))
+    assert found.max_jobs_per_user == 4
+    assert found.chains.links == 0  # hand-overs at the limit are no dependencies
+
+
+def test_peaks_without_a_common_value_are_no_limit() -> None:
+    jobs = [
+        {"user": f"u{user}", "submit": 0, "start": 0, "end": 100} for user in range(20) for _job in range(1 + user % 9)
+    ]
+    assert infer_limit(trace(jobs)) is None
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_an_array_throttle_is_found_with_and_without_array_ids(ids: bool) -> None:
+    tasks = [
+        {
+            "job_id": f"7_{k}" if ids else f"{k}",
+            "user": "",
+            "submit": 0,
+            "start": k // 3 * 2000,
+            "end": (k // 3 + 1) * 2000,
+        }
+        for k in range(30)
+    ]
+    other = [
+        {"job_id": f"o{k}", "user": "", "nodes": 20, "submit": k * 2000, "start": k * 2000, "end": k * 2000 + 900}
+        for k in range(12)
+    ]
+    found = infer(trace(tasks + other))
+    assert [(each.tasks, each.throttle) for each in found.throttles] == [(30, 3)]
+    assert (found.group >= 0).sum() == 30
+    assert with_dependencies(trace(tasks + other), found).column("array_throttle")[0] == 3
+
+
+def test_a_trace_of_jobs_that_never_ran_tells_nothing() -> None:
+    jobs = trace([{"submit": k, "start": np.nan, "end": np.nan, "state": "PENDING"} for k in range(20)])
+    found = infer(jobs)
+    assert found.as_dict()["chains"]["links"] == 0
+    assert (found.max_jobs_per_user, found.node_steps, found.throttles) == (None, [], ())
+
+
+def test_lonestar6() -> None:
+    if not (SHARED / "ls6_a100_dev.csv.gz").exists():
+        pytest.skip("needs the traces in ../shared")
+    found = infer(read_trace(SHARED / "ls6_a100_dev.csv.gz"))
+    assert found.max_jobs_per_user == 8
+    steps = dict(found.node_steps)
+    nodes = node_curve(found.nodes)
+    known = {1667400000: 32, 1672500000: 74, 1674000000: 80, 1676000000: 76}  # ls6_a100_dev.md
+    assert {time: int(nodes.at(np.array([float(time)]))[0]) for time in known} == known
+    assert 1667925908 in steps  # 2022-11-08 10:45 US/Central
+    assert 1673977144 in steps  # 2023-01-17 11:39
+    dimer = found.chains.predecessor[:6]  # rows of the chain that the note names
+    assert dimer[3:].tolist() == [2, 3, 4]
+    assert found.chains.trust > 0.8
