@@ -140,7 +140,7 @@ class Job:
     comment: str = ""
     """The owner's comment; Mirage's tag stands here (`mirage.chain.tag`)."""
     node_names: tuple[str, ...] = ()
-    """From accounting only: which nodes it ran on."""
+    """Which nodes it has; from accounting, also those it had. Empty where that is not known."""
     array_task: str = ""
     """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
 

@@ -19,6 +19,7 @@ VERBS = {
     "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",
     "agent": "the same service as a plain user, for your own chains",
     "demo": "the whole loop on a simulated cluster, without Slurm",
+    "trace": "job histories: import, figures, what they hide, synthetic workloads",
 }
 
 

@@ -13,7 +13,8 @@ from mirage.domain import ChainState, Link, Mode, Penalties
 from mirage.ports import Policy
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
-from slurm_sim.reference import JobRecord, JobSpec, Params, Partition, Simulator
+from slurm_sim import ClusterConfig, JobRecord, JobSpec, Params, Partition, Simulator
+from slurm_sim.config import named_nodes
 
 USER, CHAIN = "you", "demochain"
 POLL_S = 600
@@ -97,12 +98,9 @@ def busy_cluster(scenario: Scenario) -> Simulator:
     """A GPU cluster with one partition, and the other users' jobs."""
     names = scenario.names
     workload = Workload(scenario.cluster_nodes, scenario.load, scenario.longest_s / DAY_S)
-    return Simulator(
-        names,
-        [Partition("gpu", names, max_time_s=48 * HOUR_S)],
-        Params(bf_window_s=2 * DAY_S),
-        list(workload.jobs(scenario.seed)),
-    )
+    partition = Partition("gpu", names, max_time_s=48 * HOUR_S)
+    cluster = ClusterConfig(named_nodes(names), (partition,), Params(bf_window_s=2 * DAY_S))
+    return Simulator(cluster, list(workload.jobs(scenario.seed)))
 
 
 def submit_chain(scenario: Scenario, simulator: Simulator) -> None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slurm_sim.reference import JobSpec
+from slurm_sim.jobs import JobSpec
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S

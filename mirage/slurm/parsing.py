@@ -115,6 +115,7 @@ def _queued_job(fields: list[str], now_s: int) -> Job:
     node_list, dependency, reason, comment = fields[14:]
     state = _state(state_word)
     eligible_s, start_s, end_s = map(_time, times)
+    held = _node_names(node_list) if state.has_nodes else ()  # of a pending job squeue shows a plan
     if state in _NOT_STARTED or (state in _ENDED and node_list in _NO_NODES):
         start_s = None  # squeue shows an estimate or, of a job that was cancelled while pending, its end
     if state not in _ENDED:
@@ -136,6 +137,7 @@ def _queued_job(fields: list[str], now_s: int) -> Job:
         gpus=_gpus(tres),
         exit_code=_exit_code(status),
         comment="" if comment == "(null)" else comment,
+        node_names=held,
         array_task="" if task == "N/A" else task,
     )
 

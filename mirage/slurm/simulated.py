@@ -16,7 +16,7 @@ from mirage.chain.durations import parse_time_limit
 from mirage.domain import Job, JobState, Node, NodeEvent, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster
-from slurm_sim.reference import JobRecord, JobSpec, SimulationError, Simulator
+from slurm_sim import JobRecord, JobSpec, SimulationError, Simulator
 
 MIN_JOB_AGE_S = 300
 """MinJobAge: slurmctld forgets a job this long after its end."""
@@ -200,11 +200,12 @@ class SimulatedCluster(Cluster):
 
 
 def _queued(job: JobRecord) -> Job:
+    state = JobState[job.state.name]
     return Job(
         job_id=job.job_id,
         user=job.user,
         partition=job.partition,
-        state=JobState[job.state.name],
+        state=state,
         nodes=job.nodes,
         submit_s=job.submit_s,
         time_limit_s=job.time_limit_s,
@@ -216,6 +217,7 @@ def _queued(job: JobRecord) -> Job:
         priority=job.priority,
         exit_code=job.exit_code,
         comment=job.spec.comment,
+        node_names=job.node_names if state.has_nodes else (),
     )
 
 

@@ -53,7 +53,7 @@ def _incarnations(records: Sequence[Job], snapshot: Snapshot, pool: str, first_s
         if record is None:
             yield job
         elif record.end_s is None:
-            yield replace(job, node_names=record.node_names)
+            yield job if job.node_names else replace(job, node_names=record.node_names)
 
 
 def _step(lives: _Lives, servers: _Servers, at_s: int) -> Step:

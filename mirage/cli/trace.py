@@ -1,0 +1,417 @@
+"""`mirage trace import|stats|infer|fit|synth|check`: job histories and synthetic workloads (docs/traces.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from rich.markup import escape
+from rich.table import Table
+
+from mirage.cli.table import console
+from mirage.errors import InputError
+from slurm_sim.cli.arguments import amount, positive
+
+if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the verbs
+    from slurm_sim.traces import Trace
+    from slurm_sim.traces.cleaning import CleaningReport
+    from slurm_sim.traces.reading import Imported
+
+Json = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="trace_verb", required=True, metavar="WHAT")
+    for name, (add, act, summary) in ACTIONS.items():
+        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        add(sub)
+        sub.set_defaults(act=act)
+
+
+def run(args: argparse.Namespace) -> int:
+    from slurm_sim.traces import TraceError
+
+    try:
+        args.act(args)
+    except TraceError as error:
+        raise InputError(str(error)) from error
+    return 0
+
+
+# --- import ----------------------------------------------------------------------------------------------------------
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--sacct", metavar="FILE", help="output of `sacct -X -P -D` with its header")
+    source.add_argument("--swf", metavar="FILE", help="Standard Workload Format")
+    source.add_argument("--mirage-log", metavar="FILE", help="the published Mirage log format")
+    source.add_argument("--csv", metavar="FILE", help="any CSV; see --column")
+    parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
+    parser.add_argument("--timezone", help="of times without one (UTC; --mirage-log: America/Chicago)")
+    parser.add_argument("--nodes", type=positive, help="of the cluster: wider jobs are dropped")
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="OURS=THEIRS[:min]", help="--csv: a column's name"
+    )
+    parser.add_argument("--delimiter", default=",", help="--csv: between fields (%(default)s)")
+    parser.add_argument("--cpus-per-node", type=positive, default=1, help="--swf: processors to nodes (%(default)s)")
+    parser.add_argument("--gpus-per-node", type=int, default=0, help="--mirage-log (%(default)s)")
+    parser.add_argument("--cancelled", choices=("keep", "drop"), default="keep", help="jobs cancelled in the queue")
+    parser.add_argument("--overruns", choices=("keep", "clip"), default="keep", help="jobs that outran their limit")
+    parser.add_argument("--duplicates", choices=("restarts", "last"), default="restarts", help="rows of one job id")
+    parser.add_argument("--unstarted", choices=("drop", "keep"), default="drop", help="jobs still pending at the end")
+    parser.add_argument("--json", action="store_true", help="the report, for programs")
+
+
+def _import(args: argparse.Namespace) -> None:
+    from slurm_sim.traces import write_trace
+    from slurm_sim.traces.cleaning import Rules, clean
+    from slurm_sim.traces.errors import refuse_overwriting
+
+    refuse_overwriting(args.out, Path(args.sacct or args.swf or args.mirage_log or args.csv))
+    imported = _read_foreign(args)
+    rules = Rules(args.nodes, args.cancelled, args.overruns, args.duplicates, args.unstarted)
+    trace, report = clean(imported.trace, rules)
+    if not len(trace):
+        raise InputError(f"{imported.trace.source}: no job is left after cleaning; nothing was written")
+    write_trace(trace, args.out)
+    if args.json:
+        record = {"out": str(args.out), "rows": imported.rows, "notes": imported.notes, "cleaning": report.as_dict()}
+        print(json.dumps(record, indent=2))
+        return
+    console.print(_cleaning_table(imported, report))
+    console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
+
+
+def _read_foreign(args: argparse.Namespace) -> Imported:
+    from slurm_sim.traces import imports
+
+    if args.sacct:
+        return imports.import_sacct(args.sacct, args.timezone)
+    if args.swf:
+        return imports.import_swf(args.swf, args.cpus_per_node)
+    if args.mirage_log:
+        return imports.import_mirage_log(args.mirage_log, args.timezone or "America/Chicago", args.gpus_per_node)
+    mapping = {}
+    for text in args.column:
+        ours, equals, theirs = text.partition("=")
+        if not equals:
+            raise InputError(f"--column {text}: expected OURS=THEIRS, like submit=SubmitTime")
+        mapping[ours] = theirs
+    return imports.import_csv(args.csv, mapping, args.timezone, args.delimiter)
+
+
+def _cleaning_table(imported: Imported, report: CleaningReport) -> Table:
+    table = _table("rule", "jobs", "action", "what", title=f"{imported.rows} lines with jobs")
+    for note, count in imported.notes.items():
+        table.add_row("import", str(count), "", escape(note))
+    for found in report.findings:
+        detail = found.detail + (f" ({', '.join(found.examples)}, ...)" if found.examples else "")
+        table.add_row(
+            found.rule, str(found.jobs), found.action if found.jobs or not found.detail else "", escape(detail)
+        )
+    return table
+
+
+# --- stats -----------------------------------------------------------------------------------------------------------
+
+
+def _add_stats(parser: argparse.ArgumentParser) -> None:
+    _add_trace(parser)
+    parser.add_argument("--timezone", default="UTC", type=_zone, help="of months and hours (%(default)s)")
+    parser.add_argument("--nodes", type=positive, help="of the cluster, for its load")
+    parser.add_argument("--out", type=Path, help="folder for stats.json and pictures")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
+
+
+def _stats(args: argparse.Namespace) -> None:
+    from slurm_sim.traces.stats import trace_stats
+
+    trace = _read(args)
+    figures = trace_stats(trace, args.timezone, args.nodes)
+    made = _save_stats(trace, figures, args) if args.out else []
+    if args.json:
+        print(json.dumps(figures, indent=2))
+        return
+    _print_stats(figures)
+    for path in made:
+        console.print(f"Picture: {escape(str(path))}")
+
+
+def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[Path]:
+    from slurm_sim.traces.plots import save_plots
+    from slurm_sim.traces.table import replacing
+
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {args.out}: can't be made: {error.strerror}") from error
+    with replacing(args.out / "stats.json") as temporary:
+        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    return save_plots(trace, figures, args.out, args.nodes)
+
+
+def _print_stats(figures: Json) -> None:
+    wait, sizes, limits, run, load = (figures[name] for name in ("wait", "sizes", "limits", "run", "load"))
+    console.print(f"{figures['jobs']} jobs, {figures['ran']} ran, {figures['users']['count']} users")
+    if wait["jobs"]:
+        console.print(
+            f"wait: mean {_h(wait['mean_s'])}, p50 {_h(wait['p50_s'])}, p90 {_h(wait['p90_s'])}, "
+            f"p99 {_h(wait['p99_s'])}; "
+            f"over 2 h {wait['over_2h']:.1%}, over 12 h {wait['over_12h']:.1%}; "
+            f"by node-hours {_h(wait['node_hours_mean_s'])}"
+        )
+    console.print(
+        f"nodes: mean {_n(sizes['mean'])}, max {sizes['max']}; multi-node jobs take "
+        f"{sizes['multi_node_share_of_node_hours']:.0%} of {load['node_hours']:.0f} node-hours"
+    )
+    console.print(f"limit: median {_h(limits['p50_s'])}; run time / limit: median {_n(run['run_over_limit_p50'], 3)}")
+    if "utilisation" in load:
+        console.print(
+            f"load: {load['utilisation']:.1%} of {load['nodes']} nodes busy, offered {load['offered_load']:.1%}"
+        )
+    if figures["months"]:
+        console.print(_months_table(figures))
+    if figures["users"]["top"]:
+        console.print(_users_table(figures))
+
+
+def _months_table(figures: Json) -> Table:
+    names = (
+        "month",
+        "jobs",
+        "mean wait",
+        "p50",
+        "p90",
+        "p99",
+        "over 2 h",
+        "over 12 h",
+        "by node-hours",
+        "busy",
+        "max busy",
+    )
+    table = _table(*names, title=f"by month of submission ({figures['timezone']})")
+    for month in figures["months"]:
+        times = (_h(month[key]) for key in ("mean_s", "p50_s", "p90_s", "p99_s"))
+        shares = (f"{month[key]:.1%}" for key in ("over_2h", "over_12h"))
+        busy = (_n(month.get(key), 1) for key in ("busy_mean", "busy_max"))
+        table.add_row(month["month"], str(month["jobs"]), *times, *shares, _h(month["node_hours_mean_s"]), *busy)
+    return table
+
+
+def _users_table(figures: Json) -> Table:
+    table = _table("user", "jobs", "node-hours", "mean wait", title="busiest users")
+    for user in figures["users"]["top"]:
+        table.add_row(escape(user["user"]), str(user["jobs"]), f"{user['node_hours']:.0f}", _h(user["mean_wait_s"]))
+    return table
+
+
+# --- infer -----------------------------------------------------------------------------------------------------------
+
+
+def _add_infer(parser: argparse.ArgumentParser) -> None:
+    _add_trace(parser)
+    parser.add_argument("--out", type=Path, help="the trace with inferred dependencies and array throttles")
+    parser.add_argument("--timezone", default="UTC", type=_zone, help="of the times shown (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
+
+
+def _infer(args: argparse.Namespace) -> None:
+    from slurm_sim.traces import write_trace
+    from slurm_sim.traces.errors import refuse_overwriting
+    from slurm_sim.traces.inference import infer, with_dependencies
+
+    if args.out:
+        refuse_overwriting(args.out, args.trace)
+    trace = _read(args)
+    found = infer(trace)
+    if args.out:
+        write_trace(with_dependencies(trace, found), args.out)
+    record = found.as_dict()
+    if args.json:
+        print(json.dumps(record, indent=2))
+        return
+    chains, limit = record["chains"], record["user_limit"]
+    console.print(
+        f"dependencies: {chains['links']} links in {chains['chains']} chains (longest {chains['longest'][:5]}); "
+        f"{chains['by_chance']} are expected by chance alone"
+        + ("" if chains["used"] else ": too many, so none is used")
+    )
+    if limit:
+        idle = (
+            ""
+            if limit["blocked_while_idle"] is None
+            else f", {limit['blocked_while_idle']:.0%} of them beside idle nodes"
+        )
+        console.print(
+            f"running limit: {limit['jobs']} jobs a user ({limit['users_at']} users stop there, "
+            f"{limit['users_above']} go beyond; {limit['blocked_jobs']} jobs waited for it{idle})"
+        )
+    else:
+        console.print("running limit: none seen")
+    console.print(f"array throttles: {len(record['array_throttles'])} groups")
+    table = _table("from", "nodes", "hours with a queue", "of them full", title="nodes over time (at least)")
+    for step in record["nodes"]:
+        when = datetime.fromtimestamp(step["time"], ZoneInfo(args.timezone)).strftime("%Y-%m-%d %H:%M")
+        table.add_row(when, str(step["nodes"]), f"{step['contended_h']:.0f}", f"{step['at_level_h']:.0f}")
+    console.print(table)
+
+
+# --- fit, synth, check -----------------------------------------------------------------------------------------------
+
+
+def _add_fit(parser: argparse.ArgumentParser) -> None:
+    _add_trace(parser)
+    parser.add_argument("--out", required=True, type=Path, help="the model, .toml")
+    parser.add_argument("--nodes", required=True, type=positive, help="of the cluster")
+    parser.add_argument("--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)")
+    parser.add_argument("--since", type=_date, help="only jobs submitted from this day on, like 2022-11-01")
+    parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
+    parser.add_argument("--name", help="(default: the file's)")
+    parser.add_argument("--source", default="", help="where the trace is from")
+    parser.add_argument("--licence", default="", help="of the trace, and so of the model")
+
+
+def _fit(args: argparse.Namespace) -> None:
+    from slurm_sim.workload import fit
+
+    if args.out.suffix != ".toml":
+        raise InputError(f"--out {args.out}: expected a name ending in .toml")
+    trace = _between(_read(args), args)
+    about = {"name": args.name or args.out.stem, "source": args.source, "licence": args.licence}
+    model = fit(trace, args.nodes, timezone=args.timezone, **about)
+    model.save(args.out)
+    size = args.out.stat().st_size
+    console.print(
+        f"{escape(str(args.out))}: {size / 1000:.1f} kB, {model.jobs} jobs over {model.days:.0f} days, "
+        f"{len(model.cells)} cells, {len(model.classes)} user classes, offered load {model.offered_load:.2f}"
+    )
+
+
+def _add_synth(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file")
+    parser.add_argument("--days", required=True, type=amount, help="how long")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same jobs (%(default)s)")
+    parser.add_argument("--nodes", type=positive, help="of the cluster (the model's): arrivals scale with it")
+    parser.add_argument("--load", type=amount, default=1.0, help="multiplies arrivals (%(default)s)")
+    parser.add_argument("--begin", type=int, default=0, help="Unix time of the first Monday 00:00 (%(default)s)")
+    parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
+
+
+def _synth(args: argparse.Namespace) -> None:
+    from slurm_sim.traces import write_trace
+    from slurm_sim.workload import generate, load_model
+
+    if args.seed < 0 or args.begin < 0:
+        raise InputError("--seed and --begin: expected a number from 0")
+    trace = generate(load_model(args.model), args.seed, args.days * 86400, args.nodes, args.load, args.begin)
+    write_trace(trace, args.out)
+    console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
+
+
+def _add_check(parser: argparse.ArgumentParser) -> None:
+    _add_trace(parser)
+    parser.add_argument("model", help="a shipped model's name, a .toml file, or a trace of synthetic jobs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--since", type=_date, help="only jobs of the trace submitted from this day on")
+    parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
+    parser.add_argument("--timezone", default="UTC", type=_zone, help="of --since and --until (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
+
+
+def _check(args: argparse.Namespace) -> None:
+    from slurm_sim.traces import read_trace
+    from slurm_sim.traces.table import FORMATS
+    from slurm_sim.workload import compare_workloads, generate, load_model
+
+    trace = _between(_read(args), args)
+    if args.model.endswith(FORMATS):
+        drawn = read_trace(args.model)
+    else:
+        span = float(trace.column("submit").max() - trace.column("submit").min())
+        drawn = generate(load_model(args.model), args.seed, max(span, 86400.0))
+    distances = compare_workloads(trace, drawn)
+    if args.json:
+        print(json.dumps({"distances": [each.as_dict() for each in distances]}, indent=2))
+        return
+    title = (
+        f"{len(trace)} jobs against {len(drawn)} synthetic ones; floor: the trace's halves, months: its 28-day parts"
+    )
+    table = _table("quantity", "KS", "floor", "months", "Wasserstein", "floor", title=title)
+    for each in distances:
+        shown = (each.ks, each.floor_ks, each.months_ks, each.wasserstein, each.floor_wasserstein)
+        table.add_row(each.quantity, *(_n(value, 3) for value in shown))
+    console.print(table)
+
+
+# --- shared ----------------------------------------------------------------------------------------------------------
+
+
+def _add_trace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", metavar="T", help="a trace (.csv, .csv.gz, .parquet)")
+
+
+def _read(args: argparse.Namespace) -> Trace:
+    from slurm_sim.traces import read_trace
+
+    trace = read_trace(args.trace)
+    if not len(trace):
+        raise InputError(f"{args.trace}: no jobs in it")
+    return trace
+
+
+def _between(trace: Trace, args: argparse.Namespace) -> Trace:
+    zone = ZoneInfo(args.timezone)
+    submit = trace.column("submit")
+    inside = submit >= 0
+    if args.since:
+        inside &= submit >= args.since.replace(tzinfo=zone).timestamp()
+    if args.until:
+        inside &= submit < args.until.replace(tzinfo=zone).timestamp()
+    if not inside.any():
+        raise InputError(f"{args.trace}: no jobs from --since to --until")
+    return trace.pick(inside)
+
+
+def _date(text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"expected a day like 2022-11-01, got {text!r}") from error
+
+
+def _zone(text: str) -> str:
+    try:
+        return ZoneInfo(text).key
+    except (ValueError, OSError, KeyError) as error:
+        raise argparse.ArgumentTypeError(f"expected a name like America/Chicago or UTC, got {text!r}") from error
+
+
+def _table(*names: str, title: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for index, name in enumerate(names):
+        table.add_column(name, justify="right" if index and name not in ("action", "what") else "left")
+    return table
+
+
+def _h(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds / 3600:.2f} h"
+
+
+def _n(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None or value != value else f"{value:.{digits}f}"
+
+
+ACTIONS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None], str]] = {
+    "import": (_add_import, _import, "read a log of another format, clean it, and say what was wrong with it"),
+    "stats": (_add_stats, _stats, "waits, load, sizes, limits and users, with pictures"),
+    "infer": (_add_infer, _infer, "what a log hides: dependencies, running limits, nodes over time, array throttles"),
+    "fit": (_add_fit, _fit, "fit a synthetic workload to a trace"),
+    "synth": (_add_synth, _synth, "draw jobs from a synthetic workload"),
+    "check": (_add_check, _check, "how near a synthetic workload is to a trace"),
+}

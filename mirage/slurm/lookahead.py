@@ -1,0 +1,166 @@
+"""A live cluster's snapshot -> a simulator in the same state, to look ahead from it.
+
+What a snapshot does not tell has to be given, or is assumed: see `simulator_from` and docs/environments.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mirage.domain import Job, JobState, Snapshot
+from mirage.errors import InputError
+from slurm_sim.config import ClusterConfig, SelectType
+from slurm_sim.dependency import parse_dependency
+from slurm_sim.errors import InvalidJob, SimulationError
+from slurm_sim.jobs import JobSpec
+from slurm_sim.reference import Simulator
+from slurm_sim.state import PendingJob, RunningJob, Timers
+
+_DONE = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
+"""Their work is over: their nodes come free at once."""
+_MARK = re.compile(r"\(\w+\)")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known beyond the snapshot, by job id. Whatever is left out is assumed as said."""
+
+    runtimes: Mapping[int, int] = field(default_factory=dict)
+    """Seconds from start to end, for running and for pending jobs; otherwise a job runs until its limit."""
+    node_names: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Of running jobs, where the snapshot has none; otherwise any nodes of its partition in use."""
+    begins_s: Mapping[int, int] = field(default_factory=dict)
+    """Begin times of jobs that are not eligible yet; otherwise those that wait for one stay in the queue."""
+    specs: Mapping[int, JobSpec] = field(default_factory=dict)
+    """CPUs, memory, QOS, account and the like, which only matter with shared nodes, limits and fair-share; otherwise a
+    job has the defaults of `JobSpec`."""
+    priorities: bool = True
+    """Whether competing jobs keep the priority that Slurm gave them: right for their order among each other, however
+    Slurm came by it, but they age no more. If not, the simulator computes it."""
+    timers: Timers | None = None
+    """Of slurmctld's passes; otherwise all periods begin now. Only a simulated cluster can tell."""
+
+
+def simulator_from(snapshot: Snapshot, cluster: ClusterConfig, known: Known | None = None) -> Simulator:
+    """A simulator at `snapshot.at_s`: running jobs with their true starts and limits, pending ones with their times.
+
+    Jobs that a hold or a limit keeps back stay so; a dependency on a job of the snapshot is fulfilled by its end. Array
+    tasks that Slurm has not split off yet share an id: all but the first get new ones. Raises InputError if jobs or
+    nodes do not belong to this cluster.
+    """
+    known = known or Known()
+    names = {node.name for node in cluster.nodes}
+    if strange := sorted(node.name for node in snapshot.nodes if node.name not in names):
+        raise InputError(f"The cluster's configuration has no node {strange[0]!r}; give that of the cluster it is in.")
+    running, pending = [], []
+    nodes = _Nodes(snapshot, cluster, known)
+    for job in _own_ids(snapshot.jobs):
+        if job.start_s is not None and job.state.has_nodes:
+            running.append(_running(job, snapshot.at_s, nodes.of(job), cluster, known))
+        elif job.is_pending:
+            pending.append(_pending(job, cluster, known))
+    down = [node.name for node in snapshot.nodes if not node.up]
+    try:
+        return Simulator.from_state(cluster, snapshot.at_s, running, pending, down, known.timers)
+    except SimulationError as error:
+        raise InputError(f"The snapshot does not fit the cluster's configuration: {error}.") from error
+
+
+class _Nodes:
+    """Which nodes running jobs have."""
+
+    def __init__(self, snapshot: Snapshot, cluster: ClusterConfig, known: Known) -> None:
+        self._known = known
+        self._partitions = {partition.name: partition.nodes for partition in cluster.partitions}
+        named = {name for job in snapshot.jobs for name in self._named(job)}
+        self._in_use = [node.name for node in snapshot.nodes if not node.idle and node.name not in named]
+        """Nodes that may belong to jobs without names: those in use before those that are down."""
+        up = {node.name for node in snapshot.nodes if node.up}
+        self._in_use.sort(key=lambda name: name not in up)
+        self._whole = cluster.params.select_type is SelectType.LINEAR
+        self._guesses: Counter[str] = Counter()
+
+    def _named(self, job: Job) -> Sequence[str]:
+        return job.node_names or self._known.node_names.get(job.job_id, ()) if job.state.has_nodes else ()
+
+    def of(self, job: Job) -> tuple[str, ...]:
+        if named := self._named(job):
+            return tuple(named)
+        there = self._partitions.get(_partition(job, self._partitions), ())
+        chosen = sorted((name for name in self._in_use if name in there), key=self._guesses.__getitem__)[: job.nodes]
+        if len(chosen) < job.nodes:
+            raise InputError(f"Job {job.job_id} has {job.nodes} nodes; only {len(chosen)} in use could be its own.")
+        self._guesses.update(chosen)
+        if self._whole:
+            self._in_use = [name for name in self._in_use if name not in chosen]
+        return tuple(chosen)
+
+
+def _own_ids(jobs: Iterable[Job]) -> Iterator[Job]:
+    jobs = sorted(jobs, key=lambda job: (job.job_id, len(job.array_task), job.array_task))
+    seen, free_id = set[int](), max((job.job_id for job in jobs), default=0) + 1
+    for job in jobs:
+        if job.job_id in seen:
+            job, free_id = replace(job, job_id=free_id), free_id + 1
+        seen.add(job.job_id)
+        yield job
+
+
+def _partition(job: Job, known: Iterable[str]) -> str:
+    """The first of those that it asks for."""
+    name = job.partition.split(",", 1)[0]
+    if name not in set(known):
+        raise InputError(f"Job {job.job_id} is in partition {name!r}, which the cluster's configuration does not have.")
+    return name
+
+
+def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
+    guess = JobSpec(job.nodes, gpus_per_node=-(-job.gpus // max(1, job.nodes)))
+    return replace(
+        known.specs.get(job.job_id, guess),
+        nodes=job.nodes,
+        time_limit_s=job.time_limit_s,
+        runtime_s=known.runtimes.get(job.job_id),
+        user=job.user,
+        partition=_partition(job, (partition.name for partition in cluster.partitions)),
+        submit_s=None,
+        job_id=job.job_id,
+        dependency="",
+        begin_s=None,
+        held=False,
+        comment=job.comment,
+    )
+
+
+def _running(job: Job, now_s: int, node_names: tuple[str, ...], cluster: ClusterConfig, known: Known) -> RunningJob:
+    start_s = now_s if job.start_s is None else job.start_s
+    spec = _spec(job, cluster, known)
+    if job.state in _DONE:
+        spec = replace(spec, runtime_s=now_s - start_s)
+    return RunningJob(spec, start_s, node_names, job.submit_s, job.eligible_s)
+
+
+def _pending(job: Job, cluster: ClusterConfig, known: Known) -> PendingJob:
+    spec, reason = _spec(job, cluster, known), job.reason or "None"
+    if job.eligible_s is not None and job.is_queueing:
+        priority = job.priority if known.priorities else None
+        return PendingJob(replace(spec, priority=priority), job.submit_s, job.eligible_s, reason)
+    dependency, begin_s = _dependency(job), known.begins_s.get(job.job_id)
+    is_free = not job.dependency and (not job.reason or (job.reason == "BeginTime" and begin_s is not None))
+    kept = replace(spec, dependency=dependency, begin_s=begin_s, held=not (dependency or is_free))
+    return PendingJob(kept, job.submit_s, None, reason)
+
+
+def _dependency(job: Job) -> str:
+    """As for sbatch; empty if there is none, it can't be fulfilled any more, or is of a kind the simulator lacks."""
+    if job.reason != "Dependency":
+        return ""
+    text = _MARK.sub("", job.dependency)
+    try:
+        parse_dependency(text)
+    except InvalidJob:
+        return ""
+    return text
