@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from mirage.slurm.simulated import SimulatedCluster
-from slurm_sim.reference import Partition, Simulator
+from slurm_sim.config import Partition
 from tests.contract.cluster_contract import DAY, ClusterContract
 from tests.contract.site import Site
+from tests.sims import fast_simulator
 
 NOW = 1_800_000_000
 
@@ -25,7 +26,7 @@ class SimulatedSite(Site):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         nodes = tuple(f"n{i}" for i in range(1, self.nodes + 1))
-        self.sim = Simulator(nodes, [Partition("gpu", nodes, max_time_s=DAY)], start_s=NOW)
+        self.sim = fast_simulator(nodes, [Partition("gpu", nodes, max_time_s=DAY)], start_s=NOW)
         self.view = SimulatedCluster(self.sim, behaviour=behaviour)
 
     def cluster(self, user: str) -> SimulatedCluster:

@@ -1,0 +1,523 @@
+"""Speed of the simulator beside the yardstick (a minimal C++ program) and a peer: CPU seconds on one core.
+
+    .venv/bin/python -m benchmarks.sim_speed [--repeat 5] [--only NAME ...] [--no-peers] [--out FILE.json]
+
+Compiles ../shared/yardstick/bound.cpp by its own line, installs the peer into a temporary environment, and runs all on
+the same jobs. Parts: speed, fork, vector, threads, memory, growth; without --only all of them. Results replace those
+of the same parts in benchmarks/sim_speed.json and figures/sim_growth.png. Reading and checking of jobs is outside the
+times, unless said. Random choices have seed 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import venv
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.sim_common import (
+    FIGURES,
+    HERE,
+    SHARED,
+    YARDSTICK_PARAMS,
+    Workload,
+    cpu_seconds,
+    ls6,
+    lublin,
+    machine,
+    spread,
+    table,
+    whole_node_cluster,
+    write_json,
+)
+from slurm_sim.config import DAY_S, Association, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes
+from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.reference import Simulator as Reference
+from slurm_sim.simulator import Simulator
+from slurm_sim.table import JobTable
+
+PEER = "accasim==1.1.3"
+ABSENT = {
+    "SchedGym (sched-rl-gym), IRMaSim": "pip download finds no such distribution on PyPI",
+    "pybatsim, gridgym": "on PyPI, but they drive Batsim, a program that PyPI does not have",
+    "CQsim, FastSim, pyss, RLScheduler": "source repositories only; ../shared/notes/simulators.md has their figures",
+}
+"""Peers that PyPI does not offer in a form that runs; looked up on 2026-11-21."""
+HOUR_S = 3600
+PEER_S = 180
+
+
+def workloads() -> dict[str, Workload]:
+    """Those that the issue names."""
+    return {"LS6": ls6(), "lublin_256": lublin(), "lublin_256 x4": lublin().faster(4)}
+
+
+def jobs_of(workload: Workload) -> JobTable:
+    return JobTable(*workload.columns)
+
+
+# --- beside the yardstick and the peers
+
+
+def yardstick(folder: Path) -> Callable[[Path, int], dict[str, float]]:
+    """Compiled; gives jobs/s of its variants on an SWF file."""
+    source, program = SHARED / "yardstick" / "bound.cpp", folder / "bound"
+    flags = ["-O3", "-march=native", "-std=c++20", "-w"]
+    subprocess.run(["g++", *flags, "-o", str(program), str(source)], check=True)
+
+    def run(swf: Path, repeat: int) -> dict[str, float]:
+        text = subprocess.run(
+            [str(program), str(swf), "fin", str(repeat)], check=True, capture_output=True, text=True
+        ).stdout
+        return {m[1].strip(): float(m[2]) for m in re.finditer(r"^(.{22}) +[0-9.]+ ms +([0-9]+) jobs/s", text, re.M)}
+
+    return run
+
+
+def peer(folder: Path) -> Callable[[Path, int], dict[str, Any]]:
+    """AccaSim, in an environment of its own."""
+    place = folder / "peer"
+    venv.create(place, with_pip=True)
+    python = place / "bin" / "python"
+    subprocess.run([str(python), "-m", "pip", "install", "-q", PEER], check=True, capture_output=True)
+    script = shutil.copy(HERE / "sim_peer_accasim.py", folder)  # it leaves its results beside the script
+
+    def run(swf: Path, nodes: int) -> dict[str, Any]:
+        command = [str(python), str(script), str(swf), str(nodes)]
+        try:
+            done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PEER_S)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"not done after {PEER_S} s"}
+        except subprocess.CalledProcessError as error:
+            return {"failed": (error.stderr.strip().splitlines() or ["no message"])[-1]}
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+    return run
+
+
+def all_rules(workload: Workload, users: int = 60) -> tuple[ClusterConfig, JobTable]:
+    """The same jobs with everything on: fairshare, two overlapping partitions, shared GPUs, limits.
+
+    Nodes have 48 CPUs, 3 GPUs, 256 GiB. Jobs of one node ask for 1, 2 or 3 GPUs with that share of CPUs and memory,
+    wider ones for whole nodes; a fifth goes to a partition of half the nodes with a higher tier. 60 users in 6
+    accounts, of whom some submit much more than others; at most 40 jobs run per user, 300 per QOS.
+    """
+    rng = np.random.default_rng(1)
+    count = len(workload)
+    nodes = make_nodes(workload.cluster_nodes, cpus=48, memory_mib=256 * 1024, gpus=3)
+    names = tuple(node.name for node in nodes)
+    params = Params(
+        SelectType.CONS_TRES,
+        memory_is_consumable=True,
+        bf_window_s=YARDSTICK_PARAMS.bf_window_s,
+        priority_weight_fairshare=5000,
+        priority_weight_partition=500,
+        priority_weight_qos=500,
+    )
+    gpus = np.where(workload.nodes > 1, 3, rng.integers(1, 4, count))
+    user = np.minimum(rng.zipf(1.4, count) - 1, users - 1)
+    half = max(1, workload.cluster_nodes // 2)
+    cluster = ClusterConfig(
+        nodes,
+        (Partition("gpu", names), Partition("short", names[:half], priority_tier=2, priority_job_factor=10)),
+        params,
+        qos=(Qos("normal", max_jobs_per_user=40), Qos("high", priority=10, max_jobs_per_user=20, grp_jobs=300)),
+        associations=tuple(Association(f"a{number}", shares=1 + number) for number in range(6)),
+    )
+    short = (rng.random(count) < 0.2) & (workload.nodes <= half)
+    jobs = JobTable(
+        *workload.columns,
+        user=np.char.add("u", user.astype(str)).tolist(),
+        account=np.char.add("a", (user % 6).astype(str)).tolist(),
+        partition=np.where(short, "short", "gpu").tolist(),
+        qos=np.where(rng.random(count) < 0.1, "high", "normal").tolist(),
+        cpus_per_node=16 * gpus,
+        gpus_per_node=gpus,
+        memory_mib_per_node=80 * 1024 * gpus,
+    )
+    return cluster, jobs
+
+
+def timed(cluster: ClusterConfig, jobs: JobTable, repeat: int, simulator: Any = Simulator) -> dict[str, Any]:
+    """CPU seconds of a whole run, and what came out, to be compared with the yardstick's."""
+    kept: list[Any] = []
+
+    def prepare() -> Any:
+        kept[:] = [simulator(cluster, jobs)]
+        return kept[0]
+
+    seconds = cpu_seconds(prepare, lambda sim: sim.run(), repeat)
+    found: dict[str, Any] = {"cpu_s": spread(seconds), "jobs_per_s": len(jobs) / median(seconds)}
+    if simulator is Simulator:
+        results = kept[0].results()
+        ran = results.start_s >= 0
+        found["mean_wait_s"] = float((results.start_s - results.submit_s)[ran].mean())
+        found["never_started"] = int((~ran).sum())
+    return found
+
+
+def speed(repeat: int, peers: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        bound, accasim = yardstick(folder), peer(folder) if peers else None
+        for name, workload in workloads().items():
+            swf = folder / "jobs.swf"
+            workload.write_swf(swf)
+            entry: dict[str, Any] = {"jobs": len(workload), "nodes": workload.cluster_nodes}
+            entry["ours"] = timed(whole_node_cluster(workload.cluster_nodes), jobs_of(workload), repeat)
+            entry["yardstick"] = bound(swf, repeat)
+            entry["all_rules"] = timed(*all_rules(workload), repeat)
+            fastest = entry["yardstick"]["count K=500 1d iv=30"]
+            entry["ratio"] = {which: entry[which]["jobs_per_s"] / fastest for which in ("ours", "all_rules")}
+            if accasim is not None:
+                found = accasim(swf, workload.cluster_nodes)
+                entry[PEER] = found | ({"jobs_per_s": found["jobs"] / found["cpu_s"]} if "cpu_s" in found else {})
+            result[name] = entry
+            print(speed_row(name, entry), flush=True)
+    few = ls6().first(2000)
+    result["reference (Python), first 2000 of LS6"] = timed(whole_node_cluster(76), jobs_of(few), 1, Reference)
+    return result | {"peers_not_on_pypi": ABSENT}
+
+
+SPEED_HEADER = (
+    "jobs",
+    "ours, jobs/s",
+    "yardstick: counts",
+    "its bitmaps: narrowest",
+    "ours / counts",
+    "all rules on, jobs/s",
+    "all rules / counts",
+    PEER,
+)
+
+
+def speed_row(name: str, entry: dict[str, Any]) -> str:
+    bound = entry["yardstick"]
+    other = entry.get(PEER, {})
+    cells = [
+        name,
+        f"{entry['ours']['jobs_per_s']:,.0f}",
+        f"{bound['count K=500 1d iv=30']:,.0f}",
+        f"{bound['bitmap256 same']:,.0f}",
+        f"{entry['ratio']['ours']:.2f}",
+        f"{entry['all_rules']['jobs_per_s']:,.0f}",
+        f"{entry['ratio']['all_rules']:.2f}",
+        f"{other['jobs_per_s']:,.0f}" if "jobs_per_s" in other else other.get("failed", "not run"),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+# --- forks
+
+
+def warm_states(workload: Workload, count: int, known_only: bool) -> Iterator[Simulator]:
+    """The cluster at times spread over the workload; `known_only`: without the jobs that come later."""
+    first_s, last_s = int(workload.submit_s[0]), int(workload.submit_s[-1])
+    cluster = whole_node_cluster(workload.cluster_nodes)
+    sim = Simulator(cluster, jobs_of(workload))
+    for at_s in np.linspace(first_s + (last_s - first_s) // 2, last_s - 2 * DAY_S, count).astype(int).tolist():
+        if known_only:
+            sim = Simulator(cluster, jobs_of(workload.first(int(np.searchsorted(workload.submit_s, at_s, "right")))))
+        sim.run_until(at_s)
+        yield sim
+
+
+def per_call(call: Callable[[], object], repeats: int) -> float:
+    """Microseconds of CPU a call: the least of five rounds, without the loop's own cost."""
+    rounds = []
+    gc.disable()
+    try:
+        for _ in range(5):
+            begin = time.process_time()
+            for _ in range(repeats):
+                call()
+            middle = time.process_time()
+            for _ in range(repeats):
+                pass
+            rounds.append((middle - begin) - (time.process_time() - middle))
+    finally:
+        gc.enable()
+    return 1e6 * min(rounds) / repeats
+
+
+def fork() -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    closest = min(
+        (sim.fork() for sim in warm_states(ls6(), 200, known_only=False)), key=lambda sim: abs(_jobs_in(sim) - 100)
+    )
+    result["jobs_in_state"] = _jobs_in(closest)
+    result["fork_python_us"] = per_call(closest.fork, 20_000)
+    result["fork_core_call_us"] = per_call(closest._core.fork, 20_000)
+    timer = getattr(closest._core, "time_forks", None)
+    result["fork_cpp_us"] = None if timer is None else timer(20_000) / 20_000 / 1000
+    for name, known_only in (("with_arrivals", False), ("known_jobs_only", True)):
+        costs, forks = [], []
+        for sim in warm_states(ls6(), 20, known_only):
+
+            def day(sim: Simulator = sim) -> None:
+                twin = sim.fork()
+                twin.run_until(sim.now_s + DAY_S)
+
+            costs.append(per_call(day, 100))
+            forks.append(_jobs_in(sim))
+        result[f"fork_and_day_{name}_us"] = {"mean": float(np.mean(costs)), "median": median(costs), "most": max(costs)}
+        result[f"jobs_in_states_{name}"] = {"mean": float(np.mean(forks)), "most": max(forks)}
+    return result
+
+
+def _jobs_in(sim: Any) -> int:
+    return len(sim.pending()) + len(sim.running())
+
+
+# --- vector environment
+
+
+def vector(lanes: int = 64, steps: int = 2000) -> dict[str, Any]:
+    """SubmitVectorEnv on the warm LS6 cluster: one row of 40 variables, steps of 600 s, random actions."""
+    try:
+        from slurm_sim.envs.episode import Task
+        from slurm_sim.envs.starts import equal_pair, starts
+        from slurm_sim.envs.vector import PythonLanes, SubmitVectorEnv
+    except ImportError as error:
+        return {"failed": str(error)}
+    workload, task = ls6(), Task(history=1)
+    begins_s = np.linspace(int(workload.submit_s[-1]) // 2, int(workload.submit_s[-1]) - 8 * DAY_S, 32).astype(int)
+    simulation = Simulator(whole_node_cluster(workload.cluster_nodes), jobs_of(workload))
+    warm = starts(simulation, equal_pair(1, 2 * DAY_S), begins_s.tolist(), task)
+    env = SubmitVectorEnv(lanes, warm, task)
+    in_core = not isinstance(env._lanes, PythonLanes)
+    steps = steps if in_core else 20
+    out, rng = env.buffers(), np.random.default_rng(1)
+    actions = (rng.random((steps, lanes)) < 0.002).astype(np.int64)
+    env.reset(seed=1, out=out)
+    seconds, episodes = [], 0
+    for _ in range(5):
+        begin = time.process_time()
+        for row in actions:
+            env.step(row, out)
+            episodes += int(out.terminated.sum())
+        seconds.append(time.process_time() - begin)
+    queue = [_jobs_in(start.simulation) for start in warm]
+    return {
+        "engine": "core" if in_core else "python",
+        "environments": lanes,
+        "steps_per_s": lanes * steps / median(seconds),
+        "cpu_s": spread(seconds),
+        "episodes_ended": episodes,
+        "jobs_in_states": {"mean": float(np.mean(queue)), "most": max(queue)},
+    }
+
+
+# --- threads
+
+
+def threads(runs: int = 60) -> dict[str, Any]:
+    """Whole runs of LS6, in one thread and shared between two; of seven of each, taken in turn, the shortest.
+
+    `times_on_idle_cores` is from CPU seconds: what two threads would reach if only other programs, and no waiting for
+    each other, held them back; `cores_got_with_two` says how much of the machine they got.
+    """
+    workload = ls6()
+    made = Simulator(whole_node_cluster(workload.cluster_nodes), jobs_of(workload))
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            made.fork().run()
+
+    def seconds(number: int) -> tuple[float, float]:
+        crew = [threading.Thread(target=work, args=(runs // number,)) for _ in range(number)]
+        begin, cpu = time.perf_counter(), time.process_time()
+        for one in crew:
+            one.start()
+        for one in crew:
+            one.join()
+        return time.perf_counter() - begin, time.process_time() - cpu
+
+    one, two = zip(*((seconds(1), seconds(2)) for _ in range(7)), strict=True)
+    (one_s, one_cpu_s), (two_s, two_cpu_s) = min(one), min(two)
+    return {
+        "runs": runs,
+        "one_thread": {"wall_s": one_s, "cpu_s": one_cpu_s},
+        "two_threads": {"wall_s": two_s, "cpu_s": two_cpu_s},
+        "times": one_s / two_s,
+        "times_on_idle_cores": 2 * one_cpu_s / two_cpu_s,
+        "cores_got_with_two": two_cpu_s / two_s,
+    }
+
+
+# --- memory
+
+MEMORY_CHILD = """
+import json, resource, sys, time
+from benchmarks import sim_speed
+peak_mib = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak_mib()
+jobs = sim_speed.jobs_of(sim_speed.many(int(sys.argv[1])))
+table = peak_mib()
+begin = time.process_time()
+sim = sim_speed.Simulator(sim_speed.whole_node_cluster(76), jobs)
+made = time.process_time()
+sim.run()
+ran = time.process_time()
+results = sim.results()
+print(json.dumps({"jobs": len(jobs), "imports_mib": before, "with_jobs_as_columns_mib": table, "peak_mib": peak_mib(),
+                  "make_s": made - begin, "run_s": ran - made, "started": int((results.start_s >= 0).sum())}))
+"""
+
+
+def many(count: int) -> Workload:
+    """The LS6 jobs one history after the other, until there are so many; each history 20 days longer than the log."""
+    one = ls6()
+    span_s = int(one.submit_s[-1]) + 20 * DAY_S
+    times = -(-count // len(one))
+    submit_s = np.concatenate([one.submit_s + number * span_s for number in range(times)])
+    return replace(one.each(lambda column: np.tile(column, times)), submit_s=submit_s).first(count)
+
+
+def memory(count: int = 1_000_000) -> dict[str, Any]:
+    """Of a process of its own that makes and runs so many jobs."""
+    command = [sys.executable, "-c", MEMORY_CHILD, str(count)]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+# --- growth
+
+QUEUES = (10, 30, 100, 300, 1000, 3000, 10_000)
+NODES = (16, 64, 256, 1024, 4096)
+
+
+def steady(nodes: int, queue: int, hours: int, params: Params) -> Workload:
+    """A full cluster with so many jobs waiting: for a job that starts another is submitted."""
+    rng = np.random.default_rng(1)
+    count = nodes + queue + 40 * nodes
+    size = np.minimum(rng.geometric(0.5, count), nodes)
+    limit_s = np.maximum(rng.exponential(12, count) * 60, 5).astype(np.int64) * 60
+    runtime_s = (limit_s * rng.uniform(0, 1, count)).astype(np.int64)
+    at_first = int(np.searchsorted(np.cumsum(size), nodes)) + queue
+    submit_s = [0] * at_first
+    whole = Workload(np.zeros(count, np.int64), size, limit_s, runtime_s, nodes)
+    sim = Simulator(whole_node_cluster(nodes, params), jobs_of(whole.first(at_first)))
+
+    def another(_job: JobRecord) -> None:
+        if sim.now_s > 0 and len(submit_s) < count and len(sim.pending()) < queue:
+            row = len(submit_s)
+            sim.submit(JobSpec(int(size[row]), int(limit_s[row]), int(runtime_s[row])))
+            submit_s.append(sim.now_s)
+
+    sim.on_start.append(another)
+    sim.run_until((2 + hours) * HOUR_S)
+    return replace(whole.first(len(submit_s)), submit_s=np.array(submit_s, dtype=np.int64))
+
+
+def cost(nodes: int, queue: int, params: Params, hours: int = 6) -> dict[str, float]:
+    """Of the hours after the first two; the least of three."""
+    warm = Simulator(whole_node_cluster(nodes, params), jobs_of(steady(nodes, queue, hours, params)))
+    warm.run_until(2 * HOUR_S)
+    waiting, done = len(warm.pending()), _started(warm)
+
+    def run(twin: Simulator) -> None:
+        twin.run_until((2 + hours) * HOUR_S)
+
+    seconds = min(cpu_seconds(warm.fork, run, 3))
+    end = warm.fork()
+    run(end)
+    started = _started(end) - done
+    return {
+        "nodes": nodes,
+        "queue_asked": queue,
+        "queue_mean": (waiting + len(end.pending())) / 2,
+        "running": len(end.running()),
+        "started": started,
+        "us_per_hour": 1e6 * seconds / hours,
+        "us_per_start": 1e6 * seconds / max(1, started),
+    }
+
+
+def _started(sim: Simulator) -> int:
+    return int((sim.results().start_s >= 0).sum())
+
+
+def growth() -> dict[str, Any]:
+    deep = replace(YARDSTICK_PARAMS, bf_max_job_test=10_000)
+    full = replace(YARDSTICK_PARAMS, priority_multifactor=True)
+    return {
+        "queue, 500 jobs tested": [cost(256, queue, YARDSTICK_PARAMS) for queue in QUEUES],
+        "queue, all jobs tested": [cost(256, queue, deep) for queue in QUEUES],
+        "queue, multifactor priority": [cost(256, queue, full) for queue in QUEUES],
+        "nodes, 100 waiting": [cost(nodes, 100, YARDSTICK_PARAMS) for nodes in NODES],
+    }
+
+
+def draw_growth(found: dict[str, Any], path: Path) -> None:
+    """Two panels, logarithmic both ways."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for axes, along, label in zip(
+        figure.subplots(1, 2),
+        ("queue", "nodes"),
+        ("jobs waiting, on 256 nodes", "nodes, 100 jobs waiting"),
+        strict=True,
+    ):
+        for name, points in found.items():
+            if name.startswith(along):
+                across = [point["queue_mean" if along == "queue" else "nodes"] for point in points]
+                axes.plot(
+                    across, [point["us_per_start"] for point in points], marker="o", label=name.partition(", ")[2]
+                )
+        axes.set(xscale="log", yscale="log", xlabel=label, ylabel="CPU microseconds per job started")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize="small")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "fork": fork,
+    "vector": vector,
+    "threads": threads,
+    "memory": memory,
+    "growth": growth,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=("speed", *PARTS))
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    chosen = options.only or ["speed", *PARTS]
+    on = machine()
+    result: dict[str, Any] = {}
+    if "speed" in chosen:
+        print(table(SPEED_HEADER, []))
+        result["speed"] = speed(options.repeat, not options.no_peers) | {"machine": on}
+    for name, part in PARTS.items():
+        if name in chosen:
+            result[name] = part() | {"machine": on}
+            print(f"\n{name}: {json.dumps(result[name], indent=1)}", flush=True)
+    if "growth" in result:
+        draw_growth(result["growth"], FIGURES / "sim_growth.png")
+    out = options.out or HERE / "sim_speed.json"
+    write_json(out, (json.loads(out.read_text()) if out.exists() else {}) | result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""The simulator against replays on a real slurmctld: starts, waits, completion, makespan.
+
+    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--reference] [--out FILE.json]
+
+Each folder of DIR (default ../shared/gold; its README says what is in one) is simulated through its own slurm.conf,
+with run times as really measured and the timers counted from slurmctld's start, as notes.md tells it. Two columns:
+*default*, the parameters as read; and *measured*, with the backfill pass's mean duration in that very replay. Beside
+them pairs of real replays of one workload: what two real slurmctlds differ by. Nothing is random.
+
+Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib, gpus (each per
+node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id, array_throttle, cancel_s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import itertools
+import re
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.sim_common import HERE, SHARED, machine, table, write_json
+from slurm_sim.clusters import NoteKind, read_cluster
+from slurm_sim.config import ClusterConfig
+from slurm_sim.jobs import JobSpec
+from slurm_sim.results import geometric_mean_ratio, makespan_s, relative_difference
+
+Floats = NDArray[np.float64]
+WITHIN_S = (5, 60, 600)
+GOALS = {"makespan": 0.005, "completion": 0.005, "within_60_s": 0.9}
+PAIRS = (("syn1_r1", "syn1_r2"), ("syn1_r1", "syn1_ph"))
+WHOLE = {"cpus": "cpus_per_node", "mem_mib": "memory_mib_per_node", "gpus": "gpus_per_node"} | {
+    name: name for name in ("array_job_id", "array_throttle", "priority")
+}
+TEXT = ("user", "account", "partition", "qos", "dependency", "constraint")
+TIMES = ("begin_s", "cancel_s")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One folder. Times are seconds since slurmctld's start."""
+
+    folder: Path
+
+    @cached_property
+    def offset_s(self) -> int:
+        """What notes.md says of t = 0."""
+        text = (self.folder / "notes.md").read_text() if (self.folder / "notes.md").exists() else ""
+        found = re.search(r"t=0 is ([0-9.]+) s after slurmctld", text)
+        if not found:
+            print(f"{self.folder.name}: notes.md doesn't say when slurmctld started; 120 s assumed", file=sys.stderr)
+        return round(float(found[1])) if found else 120
+
+    @cached_property
+    def rows(self) -> list[dict[str, str]]:
+        """By submission: those of actual_ext.csv, with what else jobs.csv has."""
+        asked = {row["job_id"]: row for row in _read(self.folder / "jobs.csv")}
+        rows = [asked.get(row["job_id"], {}) | row for row in _read(self.folder / "actual_ext.csv")]
+        return sorted(rows, key=lambda row: (int(row["submit_s"]), int(row["slurm_id"])))
+
+    def column(self, name: str) -> Floats:
+        return np.array([float(row[name] or "nan") for row in self.rows]) + self.offset_s
+
+    @cached_property
+    def specs(self) -> list[JobSpec]:
+        return [_spec(row, self.offset_s) for row in self.rows]
+
+    @cached_property
+    def cluster(self) -> ClusterConfig:
+        loaded = read_cluster(self.folder / "slurm.conf")
+        for note in loaded.notes:
+            if note.kind is not NoteKind.NO_EFFECT:
+                print(f"{self.folder.name}: {note}", file=sys.stderr)
+        return loaded.cluster
+
+    @cached_property
+    def cycle_us(self) -> int | None:
+        """What a real backfill pass took, on average: by how much the next one came later than bf_interval."""
+        file = self.folder / "passes.csv.gz"
+        if not file.exists():
+            return None
+        times, within = [], False
+        with gzip.open(file, "rt") as text:
+            for row in csv.DictReader(text):
+                if row["kind"] == "B":  # a pass ends with a row without a queue; searches within it have rows, too
+                    if row["queue_len"] != "0" and not within:
+                        times.append(float(row["t_s"]))
+                    within = row["queue_len"] != "0"
+        interval_s = self.cluster.params.bf_interval_s
+        late = [after - before - interval_s for before, after in itertools.pairwise(times)]
+        close = [each for each in late if each < 0.5]
+        return round(1e6 * sum(close) / len(close)) if close else None
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
+    given: dict[str, Any] = {name: int(row[column]) for column, name in WHOLE.items() if row.get(column)}
+    given |= {name: row[name] for name in TEXT if row.get(name)}
+    given |= {name: int(float(row[name])) + offset_s for name in TIMES if row.get(name)}
+    return JobSpec(
+        nodes=int(row["nodes"]),
+        time_limit_s=60 * int(row["timelimit_min"]),
+        runtime_s=int(row["runtime_real_s"]),
+        submit_s=int(row["submit_s"]) + offset_s,
+        job_id=int(row["slurm_id"]),
+        exclusive=row.get("exclusive", "") in ("1", "True", "true"),
+        **given,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of the jobs of one replay, by submission."""
+
+    submit_s: Floats
+    start_s: Floats
+    end_s: Floats
+
+
+def real(replay: Replay) -> Outcome:
+    return Outcome(*(replay.column(name) for name in ("submit_s", "start_s", "end_s")))
+
+
+def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome:
+    """Times of jobs that never start are NaN."""
+    cluster = replay.cluster
+    if bf_cycle_us is not None:
+        cluster = replace(cluster, params=replace(cluster.params, bf_cycle_us=bf_cycle_us))
+    sim = simulator(cluster, replay.specs)
+    sim.run()
+    found = {record.job_id: record for record in sim.finished()}
+    times = [
+        (found[s.job_id].start_s, found[s.job_id].end_s) if s.job_id in found else (None, None) for s in replay.specs
+    ]
+    start_s, end_s = np.array(times, dtype=np.float64).T
+    return Outcome(real(replay).submit_s, start_s, end_s)
+
+
+def completion_s(outcome: Outcome) -> Floats:
+    """From submission to end, at least a second, so that ratios of them exist."""
+    return np.maximum(outcome.end_s - outcome.submit_s, 1)
+
+
+def compare(truth: Outcome, found: Outcome) -> dict[str, float]:
+    """Of `found` against `truth`, both with the same jobs in the same order: shares of jobs, and relative differences.
+
+    completion: geometric mean of the ratios of completion times, less 1 (jobs of seconds weigh as much as those of
+    days); mean_completion: of the mean completion times.
+    """
+    difference_s = np.abs((found.start_s - found.submit_s) - (truth.start_s - truth.submit_s))
+    result = {
+        "makespan": relative_difference(*(makespan_s(each.submit_s, each.end_s) for each in (truth, found))),
+        "mean_wait": relative_difference(*(float(np.nanmean(each.start_s - each.submit_s)) for each in (truth, found))),
+        "completion": geometric_mean_ratio(completion_s(truth), completion_s(found)) - 1,
+        "mean_completion": relative_difference(*(float(np.nanmean(completion_s(each))) for each in (truth, found))),
+        "mean_absolute_s": float(np.nanmean(difference_s)),
+        "greatest_s": float(np.nanmax(difference_s)),
+        "never_started": int(np.isnan(found.start_s).sum()),
+    }
+    return result | {f"within_{limit}_s": float((difference_s <= limit).mean()) for limit in WITHIN_S}
+
+
+def reaches_goals(found: dict[str, float]) -> bool:
+    return (
+        abs(found["makespan"]) <= GOALS["makespan"]
+        and abs(found["completion"]) <= GOALS["completion"]
+        and found["within_60_s"] >= GOALS["within_60_s"]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gold", type=Path, default=SHARED / "gold", help="folder of replays, or one replay")
+    parser.add_argument("--reference", action="store_true", help="the rules in Python instead of the core")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/sim_truth.json, for the default replays only")
+    options = parser.parse_args()
+    if options.reference:
+        from slurm_sim.reference import Simulator
+    else:
+        from slurm_sim.simulator import Simulator  # type: ignore[assignment]
+    folders = [options.gold] if (options.gold / "slurm.conf").exists() else sorted(options.gold.iterdir())
+    replays = {folder.name: Replay(folder) for folder in folders if (folder / "actual_ext.csv").exists()}
+    if not replays:
+        parser.error(f"{options.gold}: no folder with slurm.conf and actual_ext.csv")
+    results: dict[str, Any] = {"replays": {}, "real_pairs": {}}
+    for name, replay in replays.items():
+        cycle_us = replay.cycle_us
+        entry: dict[str, Any] = {"jobs": len(replay.rows), "select": replay.cluster.params.select_type.value}
+        entry |= {"measured_bf_cycle_us": cycle_us, "default": compare(real(replay), simulate(replay, Simulator, None))}
+        if cycle_us is not None:
+            entry["measured"] = compare(real(replay), simulate(replay, Simulator, cycle_us))
+        results["replays"][name] = entry
+    for one, other in PAIRS:
+        if one in replays and other in replays:
+            results["real_pairs"][f"{one}, {other}"] = compare(real(replays[one]), real(replays[other]))
+    results |= {"goals": GOALS, "engine": Simulator.__module__, "machine": machine()}
+    print(report(results))
+    out = options.out or (HERE / "sim_truth.json" if options.gold == SHARED / "gold" else None)
+    if out is not None:
+        write_json(out, results)
+
+
+def report(results: dict[str, Any]) -> str:
+    header = (
+        "replay",
+        "jobs",
+        "pass",
+        "makespan %",
+        "mean wait %",
+        "completion %",
+        "its mean %",
+        "mean abs s",
+        "max s",
+    )
+    rows = []
+    for name, entry in results["replays"].items():
+        for kind in ("default", "measured"):
+            if kind in entry:
+                label = kind if kind == "default" else f"{entry['measured_bf_cycle_us'] / 1000:.1f} ms"
+                rows.append([name, entry["jobs"], label, *_cells(entry[kind])])
+    for name, found in results["real_pairs"].items():
+        rows.append([name, "", "real twice", *_cells(found)])
+    return table((*header, *(f"<= {limit} s" for limit in WITHIN_S), "goals"), rows)
+
+
+def _cells(found: dict[str, float]) -> list[str]:
+    return [
+        f"{100 * found['makespan']:+.3f}",
+        f"{100 * found['mean_wait']:+.3f}",
+        f"{100 * found['completion']:+.3f}",
+        f"{100 * found['mean_completion']:+.3f}",
+        f"{found['mean_absolute_s']:.1f}",
+        f"{found['greatest_s']:.0f}",
+        *(f"{100 * found[f'within_{limit}_s']:.1f} %" for limit in WITHIN_S),
+        "yes" if reaches_goals(found) else "no",
+    ]
+
+
+if __name__ == "__main__":
+    main()
