@@ -56,7 +56,7 @@ class Cluster:
         self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
         self._queue: list[JobRecord] = []
         self._queue_of_s: int | None = None
-        self._energy_j, self._energy_of_s, self._power_w = 0.0, start_s, self._power()
+        self.start_meter(start_s)
 
     # ---- input
 
@@ -393,6 +393,10 @@ class Cluster:
         """Joules since the start: busy nodes draw `busy_w`, idle ones that take jobs `idle_w`, others nothing."""
         self._account_energy(now_s)
         return self._energy_j
+
+    def start_meter(self, now_s: int) -> None:
+        """Energy counts from now."""
+        self._energy_j, self._energy_of_s, self._power_w = 0.0, now_s, self._power()
 
     def _account_energy(self, now_s: int) -> None:
         self._energy_j += self._power_w * (now_s - self._energy_of_s)

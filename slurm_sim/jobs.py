@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
+
+import numpy as np
 
 from slurm_sim.dependency import Dependencies
 from slurm_sim.errors import InvalidJob
@@ -34,6 +38,34 @@ LAST_S = 10**11
 """No time is later than this (about the year 5138 as Unix time), so milliseconds are noticed."""
 LONGEST_S = 10**9
 """No limit or run time is longer (31 years)."""
+MOST = 2**31 - 1
+"""No job asks for more of anything."""
+LAST_ID = 2**53
+
+WHOLE: dict[str, tuple[int, int]] = {
+    "nodes": (1, MOST),
+    "time_limit_s": (1, LONGEST_S),
+    "runtime_s": (0, LONGEST_S),
+    "submit_s": (0, LAST_S),
+    "job_id": (1, LAST_ID),
+    "begin_s": (0, LAST_S),
+    "exit_code": (0, MOST),
+    "cpus_per_node": (1, MOST),
+    "memory_mib_per_node": (0, MOST),
+    "gpus_per_node": (0, MOST),
+    "priority": (0, LAST_ID),
+    "array_job_id": (1, LAST_ID),
+    "array_throttle": (1, MOST),
+    "cancel_s": (0, LAST_S),
+}
+"""Fields of a `JobSpec` that are whole numbers: from, to."""
+NEEDED = ("nodes", "exit_code", "cpus_per_node", "memory_mib_per_node", "gpus_per_node")
+_WHOLE = tuple((name, least, most, name not in NEEDED) for name, (least, most) in WHOLE.items())
+_FLAGS = ("held", "requeue", "exclusive")
+_TEXTS = ("user", "dependency", "comment", "account", "constraint")
+_NAMES = ("partition", "qos", "reservation")
+"""Texts that may be None."""
+_LONG_NUMBER = re.compile(r"\d{16}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -84,18 +116,56 @@ class JobSpec:
     """Its owner cancels it at this time, if it is not over by then."""
 
     def __post_init__(self) -> None:
-        longest = {"time_limit_s": LONGEST_S, "runtime_s": LONGEST_S}
-        longest |= dict.fromkeys(("submit_s", "begin_s", "cancel_s"), LAST_S)
-        for name, most in longest.items():
-            value = getattr(self, name)
-            if value is not None and value > most:
-                raise InvalidJob(f"{name} is {value}; give seconds, at most {most:,}")
-        least = {"nodes": 1, "time_limit_s": 1, "runtime_s": 0, "submit_s": 0, "begin_s": 0, "cpus_per_node": 1}
-        least |= {"memory_mib_per_node": 0, "gpus_per_node": 0, "array_throttle": 1, "cancel_s": 0, "job_id": 1}
-        for name, smallest in least.items():
-            value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise InvalidJob(f"{name} is {value}; give at least {smallest}")
+        """Raises InvalidJob. Numbers of numpy become Python's."""
+        given = self.__dict__
+        for name, least, most, may_be_none in _WHOLE:
+            value = given[name]
+            if value is None and may_be_none:
+                continue
+            if type(value) is not int or value < least or value > most:
+                object.__setattr__(self, name, _whole(name, value, least, most))
+        for name in _FLAGS:
+            if given[name] is not True and given[name] is not False:
+                object.__setattr__(self, name, _flag(name, given[name]))
+        for name in _TEXTS:
+            if type(given[name]) is not str or not given[name].isascii():
+                _check_text(name, given[name])
+        for name in _NAMES:
+            if given[name] is not None and (type(given[name]) is not str or not given[name].isascii()):
+                _check_text(name, given[name])
+        if self.dependency and _LONG_NUMBER.search(self.dependency):
+            raise InvalidJob(f"dependency is {self.dependency!r}; job ids and minutes have at most 15 digits")
+
+
+def _whole(name: str, value: object, least: int, most: int) -> int:
+    """As a Python number: of numpy's, and for errors. True and False are no numbers here."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None:
+        raise InvalidJob(f"{name} is {value!r}; give a whole number from {least} to {most:,}")
+    if number < least:
+        raise InvalidJob(f"{name} is {number}; give at least {least}")
+    if number > most:
+        seconds = "seconds, " if name.endswith("_s") else ""
+        raise InvalidJob(f"{name} is {number}; give {seconds}at most {most:,}")
+    return number
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, np.bool_):
+        raise InvalidJob(f"{name} is {value!r}; give True or False")
+    return bool(value)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise InvalidJob(f"{name} is {value!r}; give a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidJob(f"{name} is {value!r}; give text that can be written as UTF-8") from None
 
 
 def array(spec: JobSpec, runtimes_s: Sequence[int | None], first_id: int, throttle: int | None = None) -> list[JobSpec]:

@@ -113,13 +113,33 @@ class Simulator:
         pending: Sequence[PendingJob] = (),
         down: Collection[str] = (),
         timers: Timers | None = None,
+        jobs: Iterable[JobSpec] = (),
     ) -> Simulator:
-        """Begins in the middle, with these jobs and these nodes down: see `state.py`. Raises SimulationError."""
+        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are submitted later.
+
+        Raises SimulationError.
+        """
         from slurm_sim.state import put_in
 
         simulator = cls(config, (), now_s if timers is None else timers.start_s)
         put_in(simulator, now_s, running, pending, down, timers)
+        check_no_cycle({simulator.submit(spec): parse_dependency(spec.dependency) for spec in jobs})
         return simulator
+
+    def timers(self) -> Timers:
+        """The phases of the passes' timers, for `from_state`."""
+        from slurm_sim.state import Timers
+
+        return Timers(
+            start_s=self.start_s,
+            last_main_s=self._last_main_s,
+            last_full_s=self._last_full_s,
+            last_backfill_us=self._last_backfill_us,
+            main_due_s=self._main_due_s,
+            backfill_due_s=self._backfill_due_s,
+            main_wanted=self._main_wanted,
+            review_wanted=self._review_wanted,
+        )
 
     # ---- time
 
@@ -131,12 +151,28 @@ class Simulator:
         """Goes on until everything due up to and at this time has happened."""
         if time_s < self.now_s:
             raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
-        while (due := min(self._due(), default=None)) is not None and due[0] <= time_s:
-            self.now_s, self._happening = due
-            self._happen(due[1])
-            self._happening = None
-            self._tell()
+        while self._go_on(time_s):
+            pass
         self.now_s = time_s
+
+    def run_until_start(self, job_id: int, latest_s: int) -> int | None:
+        """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
+        while (job := self.job(job_id)).start_s is None and not job.state.is_over:
+            if not self._go_on(latest_s):
+                self.now_s = max(self.now_s, latest_s)
+                break
+        return job.start_s
+
+    def _go_on(self, latest_s: int) -> bool:
+        """What is due next happens, if that is by then."""
+        due = min(self._due(), default=None)
+        if due is None or due[0] > latest_s:
+            return False
+        self.now_s, self._happening = due
+        self._happen(due[1])
+        self._happening = None
+        self._tell()
+        return True
 
     def run(self) -> list[JobRecord]:
         """Goes on until nothing more can happen; returns the jobs that can't start, each with its reason.

@@ -7,7 +7,8 @@ has no ``start_s``. Each figure is a pure function of arrays with one entry a jo
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.lines import Rule, line_of, refuse_bad_line
 from slurm_sim.traces.table import FORMATS, replacing
 
 Floats = NDArray[np.float64]
@@ -98,46 +100,58 @@ class Results:
 def read_results(path: Path | str) -> Results:
     """Reads a result of `slurm-sim run`, a recorded replay, or a trace (columns submit, start, end).
 
-    Raises TraceError with the place of the first job whose times are missing, backwards or no numbers.
+    A job that was cancelled in the queue has no start, also where a trace writes start = end. Raises TraceError with
+    line and field of the first job whose times are missing, backwards or no numbers.
     """
     path = Path(path)
+    is_csv = not path.name.endswith(".parquet")
     try:
-        if path.name.endswith(".parquet"):
-            table = pa_parquet.read_table(path)
-        else:
-            zipped = "gzip" if path.name.endswith(".gz") else None
-            # By block, so that a column that is whole in one and empty in another stays one type.
-            with pa.input_stream(str(path), compression=zipped) as stream:
-                table = pa_csv.read_csv(stream, convert_options=pa_csv.ConvertOptions(column_types=_types()))
+        table = _read_csv(path) if is_csv else pa_parquet.read_table(path)
     except (OSError, EOFError, pa.ArrowInvalid) as error:
         what = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise TraceError(str(path), f"a readable table of results ({what})") from error
-    return _checked(table, str(path))
+    return _checked(table, path, (lambda row: line_of(path, row)) if is_csv else (lambda _row: None))
 
 
-def _types() -> dict[str, Any]:
-    wholes = (*TIMES, *(name.removesuffix("_s") for name in TIMES), "eligible_s", "eligible", "nodes")
-    return {"job_id": pa.string()} | {name: pa.int64() for name in wholes}
+WHOLES = (*TIMES, *(name.removesuffix("_s") for name in TIMES), "eligible_s", "eligible", "nodes")
+TYPES = {"job_id": pa.string()} | {name: pa.int64() for name in WHOLES}
+NUMBER = Rule(lambda text: re.fullmatch(r"(-?\d{1,18})?", text, re.ASCII) is not None, "a whole number, or nothing")
 
 
-def _checked(table: Any, file: str) -> Results:
-    names = [_renamed(name, table.column_names) for name in table.column_names]
+def _read_csv(path: Path) -> Any:
+    # Types are given, so that a column that is whole in one block and empty in another stays one type.
+    convert = pa_csv.ConvertOptions(column_types=TYPES, null_values=[""], strings_can_be_null=False)
+    try:
+        with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
+            return pa_csv.read_csv(stream, convert_options=convert)
+    except pa.ArrowInvalid:
+        refuse_bad_line(path, dict.fromkeys(WHOLES, NUMBER))
+        raise
+
+
+def _checked(table: Any, path: Path, locate: Callable[[int], int | None]) -> Results:
+    given = table.column_names
+    names = [_renamed(name, given) for name in given]
     if missing := [name for name in ("job_id", *TIMES) if name not in names]:
         expected = f"the columns job_id, {', '.join(TIMES)} (without {', '.join(missing)})"
-        raise TraceError(file, expected, found=",".join(table.column_names), line=1, field="header")
+        raise TraceError(str(path), expected, found=",".join(given), line=1, field="header")
     table = table.rename_columns(names)
     try:
-        columns = [table[name].cast(_types().get(name, table[name].type)) for name in names]
+        columns = [table[name].cast(TYPES.get(name, table[name].type)) for name in names]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TraceError(file, f"whole numbers as times ({error})") from error
+        raise TraceError(str(path), f"whole numbers as times ({error})") from error
     frame = pa.table(columns, names=names).to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    result = Results(frame, file)
+    result = Results(frame, str(path))
     submit, start, end = (result.column(name) for name in TIMES)
-    _refuse(file, np.isnan(submit), "submit_s", "a time", frame["submit_s"])
-    _refuse(file, start < submit, "start_s", "a time from submit_s on", frame["start_s"])
-    _refuse(file, end < np.fmax(start, submit), "end_s", "a time from start_s on", frame["end_s"])
-    _refuse(file, frame["job_id"].duplicated().to_numpy(bool), "job_id", "each id once", frame["job_id"])
-    return result
+    for bad, name, expected in (
+        (np.isnan(submit), "submit_s", "a time"),
+        (start < submit, "start_s", "a time from submit_s on"),
+        (end < np.fmax(start, submit), "end_s", "a time from start_s on"),
+        (frame["job_id"].duplicated().to_numpy(bool), "job_id", "each id once"),
+    ):
+        if bad.any():
+            raise _refusal(result, int(np.argmax(bad)), name, given[names.index(name)], expected, locate)
+    return _without_false_starts(result)
 
 
 def _renamed(name: str, names: Sequence[str]) -> str:
@@ -146,10 +160,22 @@ def _renamed(name: str, names: Sequence[str]) -> str:
     return with_unit if with_unit in (*TIMES, "eligible_s") and with_unit not in names else name
 
 
-def _refuse(file: str, bad: NDArray[np.bool_], field: str, expected: str, values: Any) -> None:
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise TraceError(file, expected, found=str(values.iloc[row]), line=row + 2, field=field)
+def _refusal(
+    result: Results, row: int, name: str, field: str, expected: str, locate: Callable[[int], int | None]
+) -> TraceError:
+    line, value = locate(row), result.jobs[name].iloc[row]
+    place = field if line is not None else f"job {result.jobs['job_id'].iloc[row]}: {field}"
+    found = "nothing" if pd.isna(value) else str(value)
+    return TraceError(result.source, expected, found=found, line=line, field=place)
+
+
+def _without_false_starts(result: Results) -> Results:
+    """A trace says start = end of a job that was cancelled in the queue (docs/traces.md): it never started."""
+    if "state" not in result.jobs.columns:
+        return result
+    cancelled = result.jobs["state"].astype("string").str.startswith("CANCELLED").fillna(False).to_numpy(bool)
+    in_queue = cancelled & (result.column("start_s") == result.column("end_s"))
+    return Results(result.jobs.assign(start_s=result.jobs["start_s"].mask(in_queue)), result.source)
 
 
 # --- figures of one result -------------------------------------------------------------------------------------------
@@ -234,62 +260,88 @@ def start_differences(a_start_s: Floats, b_start_s: Floats) -> dict[str, float]:
 
 
 def figures_of(result: Results, nodes: Floats, cluster_nodes: float) -> dict[str, Any]:
-    """A result's figures; jobs that did not run count in ``jobs`` only. Waits are start - submit."""
-    submit, start, end = (result.column(name) for name in TIMES)
-    end = np.where(np.isnan(start), np.nan, end)
-    wait, run = start - submit, end - start
-    span = makespan_s(submit[np.isfinite(end)], end) if np.isfinite(end).any() else float("nan")
+    """A result's figures, all over the jobs that started and ended: ``jobs`` is how many. Waits are start - submit.
+
+    Node-hours and utilisation can't be told (NaN) unless the nodes of each of them are known.
+    """
+    ran = np.isfinite(result.column("start_s")) & np.isfinite(result.column("end_s"))
+    submit, start, end = (result.column(name)[ran] for name in TIMES)
+    nodes, wait, run, span = nodes[ran], start - submit, end - start, makespan_s(submit, end)
+    known = len(nodes) > 0 and bool(np.isfinite(nodes).all())
     return {
-        "jobs": len(result),
-        "started": int(np.isfinite(start).sum()),
+        "jobs": len(start),
         "makespan_s": span,
         "completion_s": mean(end - submit),
         "wait_s": {"mean": mean(wait)} | quantiles(wait),
         "bounded_slowdown": mean(bounded_slowdown(wait, run)),
-        "node_hours": node_seconds(start, end, nodes) / 3600 if np.isfinite(nodes).any() else float("nan"),
-        "utilisation": utilisation(start, end, nodes, span, cluster_nodes),
+        "node_hours": node_seconds(start, end, nodes) / 3600 if known else float("nan"),
+        "utilisation": utilisation(start, end, nodes, span, cluster_nodes) if known else float("nan"),
+        "busy_nodes_max": _peak(start, end, nodes),
     }
 
 
 def compare_results(
     a: Results, b: Results, nodes_of: Mapping[str, float] | None = None, cluster_nodes: int | None = None
 ) -> dict[str, Any]:
-    """The figures of two results over the jobs that both have, and how they differ.
+    """How two results differ. Every figure is over the same ``jobs``: those that started and ended in both.
 
-    `nodes_of`: by job id, where neither result has nodes. `cluster_nodes` None: the most that were busy at once in
-    either. JSON-ready but for NaN, which stands for what can't be told.
+    ``left_out`` counts the others, each once, by reason. `nodes_of`: by job id, where neither result has nodes.
+    `cluster_nodes` None: the most that were busy at once in either. JSON-ready but for NaN, which stands for what
+    can't be told.
     """
-    rows_a, rows_b = matched(a, b)
-    in_a, in_b = a.pick(rows_a), b.pick(rows_b)
+    in_a, in_b, left_out = compared(a, b)
     nodes_a, nodes_b = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
-    peak = float(cluster_nodes) if cluster_nodes else max(_peak(in_a, nodes_a), _peak(in_b, nodes_b))
-    of_a, of_b = figures_of(in_a, nodes_a, peak), figures_of(in_b, nodes_b, peak)
+    busy = [_peak(each.column("start_s"), each.column("end_s"), n) for each, n in ((in_a, nodes_a), (in_b, nodes_b))]
+    cluster = float(cluster_nodes) if cluster_nodes else max(busy)
+    of_a, of_b = figures_of(in_a, nodes_a, cluster), figures_of(in_b, nodes_b, cluster)
     (submit_a, start_a, end_a), (submit_b, start_b, end_b) = (
         [each.column(name) for name in TIMES] for each in (in_a, in_b)
     )
-    only_a = a.jobs["job_id"][~a.jobs["job_id"].isin(b.jobs["job_id"])].tolist()
-    only_b = b.jobs["job_id"][~b.jobs["job_id"].isin(a.jobs["job_id"])].tolist()
     return {
         "jobs": len(in_a),
-        "cluster_nodes": peak,
+        "left_out": left_out,
+        "cluster_nodes": cluster,
         "a": of_a,
         "b": of_b,
         "difference": {
             "makespan": relative_difference(of_a["makespan_s"], of_b["makespan_s"]),
             "completion": relative_difference(of_a["completion_s"], of_b["completion_s"]),
             "wait": relative_difference(of_a["wait_s"]["mean"], of_b["wait_s"]["mean"]),
-            "completion_ratio": geometric_mean_ratio(
-                np.where(np.isnan(start_a), np.nan, end_a - submit_a),
-                np.where(np.isnan(start_b), np.nan, end_b - submit_b),
-            ),
+            "completion_ratio": geometric_mean_ratio(end_a - submit_a, end_b - submit_b),
+            "completion_ratio_jobs": int(((end_a > submit_a) & (end_b > submit_b)).sum()),
             "submissions_differ": int((submit_a != submit_b).sum()),
         },
         "start": start_differences(start_a, start_b),
-        "started_only_in_a": int((np.isfinite(start_a) & np.isnan(start_b)).sum()),
-        "started_only_in_b": int((np.isfinite(start_b) & np.isnan(start_a)).sum()),
-        "only_in_a": {"jobs": len(only_a), "first": only_a[:5]},
-        "only_in_b": {"jobs": len(only_b), "first": only_b[:5]},
     }
+
+
+REASONS = ("only_in_a", "only_in_b", "started_in_neither", "started_only_in_a", "started_only_in_b", "not_ended")
+"""Why a job is in no figure; the first that holds."""
+
+
+def compared(a: Results, b: Results) -> tuple[Results, Results, dict[str, dict[str, Any]]]:
+    """The jobs that started and ended in both, in the order of a, from a and from b; and of the others, by each of
+    `REASONS`, how many (``jobs``) and the ids of the ``first``.
+    """
+    rows_a, rows_b = matched(a, b)
+    in_a, in_b = a.pick(rows_a), b.pick(rows_b)
+    started_a, started_b = (np.isfinite(each.column("start_s")) for each in (in_a, in_b))
+    ended = np.isfinite(in_a.column("end_s")) & np.isfinite(in_b.column("end_s"))
+    ids = in_a.jobs["job_id"]
+    others = (
+        a.jobs["job_id"].drop(rows_a),
+        b.jobs["job_id"].drop(rows_b),
+        ids[~started_a & ~started_b],
+        ids[started_a & ~started_b],
+        ids[~started_a & started_b],
+        ids[started_a & started_b & ~ended],
+    )
+    left_out = {
+        reason: {"jobs": len(each), "first": each.iloc[:5].tolist()}
+        for reason, each in zip(REASONS, others, strict=True)
+    }
+    chosen = np.flatnonzero(started_a & started_b & ended)
+    return in_a.pick(chosen), in_b.pick(chosen), left_out
 
 
 def matched(a: Results, b: Results) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -307,6 +359,6 @@ def nodes_in(result: Results, other: Results, nodes_of: Mapping[str, float] | No
     return other.column("nodes")
 
 
-def _peak(result: Results, nodes: Floats) -> float:
-    _, busy = level(result.column("start_s"), result.column("end_s"), nodes)
+def _peak(start_s: Floats, end_s: Floats, nodes: Floats) -> float:
+    _, busy = level(start_s, end_s, nodes)
     return float(busy.max()) if len(busy) else float("nan")

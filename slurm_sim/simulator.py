@@ -6,7 +6,7 @@ factor of 150 to some thousand, with a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from slurm_sim.core import _core
 from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
+from slurm_sim.state import PendingJob, RunningJob, Timers, by_id, check_state
 from slurm_sim.table import JobTable
 
 Hook = Callable[[JobRecord], None]
@@ -121,10 +122,57 @@ class Simulator:
         self._telling = False
         self._rules = _Rules(config, start_s)
         builder = _core.Builder(self._rules.core_config(), _core.make_catalogue(config), start_s)
-        if isinstance(jobs, JobTable):
-            self._core = _add_table(self._rules, builder, jobs, start_s)
-        else:
-            self._core = _add_specs(self._rules, builder, list(jobs), start_s)
+        specs = jobs if isinstance(jobs, JobTable) else list(jobs)
+        dependencies = _add(self._rules, builder, specs, start_s)
+        self._core = builder.build(specs)
+        check_no_cycle(dependencies)
+
+    @classmethod
+    def from_state(
+        cls,
+        config: ClusterConfig,
+        now_s: int,
+        running: Sequence[RunningJob] = (),
+        pending: Sequence[PendingJob] = (),
+        down: Collection[str] = (),
+        timers: Timers | None = None,
+        jobs: Iterable[JobSpec] | JobTable = (),
+    ) -> Simulator:
+        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are submitted later.
+
+        Raises SimulationError.
+        """
+        simulator = cls(config, (), now_s if timers is None else timers.start_s)
+        if now_s < simulator.start_s:
+            raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.start_s}")
+        items: list[RunningJob | PendingJob] = by_id([*running, *pending])
+        check_state(now_s, items)
+        simulator._begin(now_s, items, down, timers, jobs if isinstance(jobs, JobTable) else list(jobs))
+        return simulator
+
+    def _begin(
+        self,
+        now_s: int,
+        items: Sequence[RunningJob | PendingJob],
+        down: Collection[str],
+        timers: Timers | None,
+        later: Sequence[JobSpec] | JobTable,
+    ) -> None:
+        rules = self._rules
+        builder = _core.Builder(rules.core_config(), _core.make_catalogue(rules.config), self.start_s)
+        first = [item.spec for item in items]
+        for spec in first:
+            _add_one(rules, builder, spec, spec.job_id or 0, spec.time_limit_s)
+        taken = {spec.job_id or 0 for spec in first}
+        dependencies = _add(rules, builder, later, now_s, taken)
+        nodes_down = sorted({self._node(node) for node in down})
+        states = [_placed(rules, item) for item in items]
+        self._core = builder.build_state(_Joined(first, later), now_s, states, nodes_down, timers)
+        check_no_cycle(dependencies)
+
+    def timers(self) -> Timers:
+        """The phases of the passes' timers, for `from_state`."""
+        return Timers(self.start_s, *self._core.timers())
 
     # ---- time
 
@@ -141,6 +189,15 @@ class Simulator:
         core.run_until(time_s)
         while core.news_wanted and self._tell():
             core.run_until(time_s)
+
+    def run_until_start(self, job_id: int, latest_s: int) -> int | None:
+        """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
+        core = self._core
+        core.news_wanted = bool(self.on_start or self.on_end)
+        start_s = core.run_until_start(job_id, latest_s)
+        while core.news_wanted and self._tell():
+            start_s = core.run_until_start(job_id, latest_s)
+        return start_s
 
     def run(self) -> list[JobRecord]:
         """Goes on until nothing more can happen; returns the jobs that can't start, each with its reason.
@@ -347,9 +404,61 @@ class Simulator:
         return twin
 
 
-def _add_specs(rules: _Rules, builder: _core.Builder, specs: Sequence[JobSpec], start_s: int) -> _core.Core:
-    dependencies: dict[int, Dependencies] = {}
-    taken, next_id = set[int](), 1
+class _Joined(Sequence[JobSpec]):
+    """One list after the other."""
+
+    def __init__(self, first: Sequence[JobSpec], later: Sequence[JobSpec] | JobTable) -> None:
+        self._first, self._later = first, later
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._later)
+
+    def __getitem__(self, index: int) -> JobSpec:  # type: ignore[override]
+        return self._first[index] if index < len(self._first) else self._later[index - len(self._first)]
+
+
+def _placed(rules: _Rules, item: RunningJob | PendingJob) -> _core.Placed:
+    """A job of a state, as the core takes it."""
+    if isinstance(item, PendingJob):
+        return None, item.submit_s, item.eligible_s, item.known_reason, 0
+    nodes = sum(rules.cluster.bit(name) for name in item.node_names)
+    eligible_s = item.submitted_s if item.eligible_s is None else item.eligible_s
+    return item.start_s, item.submitted_s, eligible_s, "None", nodes
+
+
+Waits = dict[int, Dependencies]
+"""What jobs wait for, by their ids."""
+
+
+def _add(
+    rules: _Rules,
+    builder: _core.Builder,
+    jobs: Sequence[JobSpec] | JobTable,
+    start_s: int,
+    taken: Collection[int] = (),
+) -> Waits:
+    """Gives the core jobs that are submitted from `start_s` on; `taken`: ids of those that are there already."""
+    if isinstance(jobs, JobTable):
+        _add_table(rules, builder, jobs, start_s, taken)
+        return {}
+    return _add_specs(rules, builder, jobs, start_s, taken)
+
+
+def _add_one(
+    rules: _Rules, builder: _core.Builder, spec: JobSpec, job_id: int, limit_s: int | None
+) -> Dependencies | None:
+    waits_for = parse_dependency(spec.dependency) if spec.dependency else None
+    shape, person = builder.shape(rules.form(spec)), builder.person(spec.account, spec.user)
+    builder.add(spec, shape, person, limit_s, rules.qos(spec), job_id, waits_for)
+    return waits_for
+
+
+def _add_specs(
+    rules: _Rules, builder: _core.Builder, specs: Sequence[JobSpec], start_s: int, known: Collection[int]
+) -> Waits:
+    dependencies: Waits = {}
+    taken = set(known)
+    next_id = max(taken, default=0) + 1
     for spec in specs:
         rules.cluster.check(spec)
         if spec.submit_s is not None and spec.submit_s < start_s:
@@ -357,26 +466,23 @@ def _add_specs(rules: _Rules, builder: _core.Builder, specs: Sequence[JobSpec], 
         job_id = next_id if spec.job_id is None else spec.job_id
         if job_id < 1 or job_id in taken:
             raise InvalidJob(f"job_id {job_id} is taken or not positive; give another one, or none")
-        waits_for = None
-        if spec.dependency:
-            waits_for = dependencies[job_id] = parse_dependency(spec.dependency)
+        if waits_for := _add_one(rules, builder, spec, job_id, rules.limit_s(spec)):
+            dependencies[job_id] = waits_for
             if any(item.job_id == job_id for item in waits_for.items):
                 raise InvalidJob(f"job {job_id} would wait for itself ({spec.dependency}); remove this dependency")
         taken.add(job_id)
         next_id = max(next_id, job_id + 1)
-        shape, person = builder.shape(rules.form(spec)), builder.person(spec.account, spec.user)
-        builder.add(spec, shape, person, rules.limit_s(spec), rules.qos(spec), job_id, waits_for)
-    core = builder.build(specs)
-    check_no_cycle(dependencies)
-    return core
+    return dependencies
 
 
-def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int) -> _core.Core:
+def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int, known: Collection[int]) -> None:
     """As `_add_specs`, without a Python object for each job."""
     columns = table.columns
     early = np.flatnonzero(columns["submit_s"] < start_s)
     if early.size:
         raise InvalidJob(f"job {early[0]} of the table: submit_s is {columns['submit_s'][early[0]]}, before {start_s}")
+    if known and (taken := np.flatnonzero(np.isin(columns["job_id"], list(known)))).size:
+        raise InvalidJob(f"job {taken[0]} of the table: job_id {columns['job_id'][taken[0]]} is taken")
     kinds, kind = table.kinds()
     shapes, limits_s, qos = [], [], []
     for index, spec in enumerate(kinds):
@@ -407,7 +513,6 @@ def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: 
         columns["cancel_s"],
         columns["exit_code"],
     )
-    return builder.build(table)
 
 
 def _check_row(rules: _Rules, table: JobTable, row: int) -> None:

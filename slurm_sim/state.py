@@ -3,6 +3,8 @@
 What a cluster tells of itself (`squeue`, `sinfo`) is enough for this, but for what slurmctld keeps to itself: the
 phases of its timers (`Timers`; without them, all periods begin now), users' past usage (all users begin with none, so
 fair-share factors are equal), and of jobs that are over, whether they were successful.
+
+The records are for `Simulator.from_state`; `put_in` is what the reference does with them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from slurm_sim.config import NodeOutage
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.reference import Kind, Simulator
+from slurm_sim.reference import LIMITED, Kind, Simulator
+
+REASONS = (
+    *("None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime"),
+    *("JobHeldUser", "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit"),
+    *("QOSGrpNodeLimit", "QOSGrpGRES", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser"),
+    *("AssocMaxJobsLimit", "QOSMaxSubmitJobPerUserLimit"),
+)
+"""The reasons that the simulator gives."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,10 @@ class RunningJob:
     eligible_s: int | None = None
     """None: as it was submitted."""
 
+    @property
+    def submitted_s(self) -> int:
+        return self.start_s if self.submit_s is None else self.submit_s
+
 
 @dataclass(frozen=True)
 class PendingJob:
@@ -41,7 +55,18 @@ class PendingJob:
     eligible_s: int | None = None
     """Since when it competes for nodes; None: something keeps it back, or the next pass finds that nothing does."""
     reason: str = "None"
-    """Slurm's, as last set by a pass."""
+    """Slurm's, as last set by a pass; one that the simulator does not have becomes a limit of its own, or None."""
+
+    @property
+    def submitted_s(self) -> int:
+        return self.submit_s
+
+    @property
+    def known_reason(self) -> str:
+        """As the simulator would have it."""
+        if self.reason in REASONS:
+            return self.reason
+        return "QOSMaxJobsPerUserLimit" if self.reason.endswith(LIMITED) else "None"
 
 
 Item = TypeVar("Item", RunningJob, PendingJob, RunningJob | PendingJob)
@@ -49,7 +74,7 @@ Item = TypeVar("Item", RunningJob, PendingJob, RunningJob | PendingJob)
 
 @dataclass(frozen=True)
 class Timers:
-    """What the times of slurmctld's passes depend on. Only a simulation can tell them: `timers_of`."""
+    """What the times of slurmctld's passes depend on. Only a simulation can tell them: `Simulator.timers`."""
 
     start_s: int
     """Periods count from here."""
@@ -60,20 +85,6 @@ class Timers:
     backfill_due_s: int | None
     main_wanted: bool
     review_wanted: bool
-
-
-def timers_of(simulator: Simulator) -> Timers:
-    """The phases of a simulation's timers."""
-    return Timers(
-        start_s=simulator.start_s,
-        last_main_s=simulator._last_main_s,
-        last_full_s=simulator._last_full_s,
-        last_backfill_us=simulator._last_backfill_us,
-        main_due_s=simulator._main_due_s,
-        backfill_due_s=simulator._backfill_due_s,
-        main_wanted=simulator._main_wanted,
-        review_wanted=simulator._review_wanted,
-    )
 
 
 def put_in(
@@ -91,12 +102,13 @@ def put_in(
     simulator._events = [event for event in simulator._events if event[0] > now_s]
     heapq.heapify(simulator._events)
     items: list[RunningJob | PendingJob] = [*running, *pending]
-    _check(simulator, items)
+    check_state(now_s, items)
     _take_down(simulator, down)
-    records = {item.spec.job_id: _enter(simulator, item) for item in _by_id(items)}
-    for item in _by_id(running):
+    simulator._cluster.start_meter(now_s)
+    records = {item.spec.job_id: _enter(simulator, item) for item in by_id(items)}
+    for item in by_id(running):
         _run(simulator, records[item.spec.job_id], item)
-    for waiting in _by_id(pending):
+    for waiting in by_id(pending):
         _queue(simulator, records[waiting.spec.job_id], waiting)
     if timers is None:
         simulator._changed()
@@ -108,7 +120,8 @@ def put_in(
     simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted
 
 
-def _check(simulator: Simulator, items: Sequence[RunningJob | PendingJob]) -> None:
+def check_state(now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:
+    """Raises SimulationError for jobs that can't be in a state at this time."""
     seen = set[int]()
     for item in items:
         job_id = item.spec.job_id
@@ -116,29 +129,29 @@ def _check(simulator: Simulator, items: Sequence[RunningJob | PendingJob]) -> No
             raise SimulationError(f"job_id {job_id}: each job of a state needs an id of its own")
         seen.add(job_id)
         since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
-        if since_s > simulator.now_s:
-            raise SimulationError(f"job {job_id} was submitted or started at {since_s}, after now, {simulator.now_s}")
+        if since_s > now_s:
+            raise SimulationError(f"job {job_id} was submitted or started at {since_s}, after now, {now_s}")
         if isinstance(item, RunningJob) and len(set(item.node_names)) != item.spec.nodes:
             raise SimulationError(f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named")
 
 
-def _by_id(items: Iterable[Item]) -> list[Item]:
+def by_id(items: Iterable[Item]) -> list[Item]:
+    """In the order in which they come into the simulation."""
     return sorted(items, key=lambda item: item.spec.job_id or 0)
 
 
 def _take_down(simulator: Simulator, down: Collection[str]) -> None:
     cluster = simulator._cluster
-    for node in sorted(set(down)):
+    for node in sorted(set(down), key=cluster.bit):
         cluster.up &= ~cluster.bit(node)
         cluster.outages.append(NodeOutage(node, simulator.now_s))
 
 
 def _enter(simulator: Simulator, item: RunningJob | PendingJob) -> JobRecord:
     """As a job that has just been submitted, its dependencies still open."""
-    submit_s = item.start_s if item.submit_s is None and isinstance(item, RunningJob) else item.submit_s
     job_id = simulator._take_id(item.spec)
     simulator._cluster.fairshare.add(item.spec.account, item.spec.user)
-    record = simulator._cluster.add(job_id, item.spec, submit_s or 0)
+    record = simulator._cluster.add(job_id, item.spec, item.submitted_s)
     record.time_limit_s = item.spec.time_limit_s
     if item.spec.cancel_s is not None:
         simulator._push(max(item.spec.cancel_s, simulator.now_s), Kind.CANCEL, job_id)
@@ -163,7 +176,7 @@ def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
     cluster, now_s = simulator._cluster, simulator.now_s
     known = {*cluster.jobs, *cluster.arrays}
     record.dependencies = parse_dependency(item.spec.dependency).known(lambda job_id: job_id in known)
-    record.reason = item.reason
+    record.reason = item.known_reason
     if item.spec.begin_s is not None and item.spec.begin_s > now_s:
         simulator._push(item.spec.begin_s, Kind.BEGIN, record.job_id)
     for needed in record.dependencies.items:

@@ -8,22 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from slurm_sim.errors import InvalidJob
-from slurm_sim.jobs import LAST_S, LONGEST_S, JobSpec
+from slurm_sim.jobs import WHOLE, JobSpec
 
 Ints = NDArray[np.int64]
-_LEAST = {
-    "job_id": 1,
-    "submit_s": 0,
-    "nodes": 1,
-    "time_limit_s": 1,
-    "runtime_s": 0,
-    "cpus_per_node": 1,
-    "memory_mib_per_node": 0,
-    "gpus_per_node": 0,
-    "cancel_s": 0,
-}
+_INT64_MAX = int(np.iinfo(np.int64).max)
 _OPTIONAL = ("time_limit_s", "runtime_s", "cancel_s")
-_MOST = {"submit_s": LAST_S, "cancel_s": LAST_S, "time_limit_s": LONGEST_S, "runtime_s": LONGEST_S}
 
 
 class JobTable(Sequence[JobSpec]):
@@ -127,26 +116,30 @@ class JobTable(Sequence[JobSpec]):
 
 def _column(name: str, value: ArrayLike, size: int) -> Ints:
     array = np.asarray(value)
-    if array.dtype.kind not in "iub":
+    if array.dtype.kind not in ("b" if name == "exclusive" else "") + "iu":
         raise InvalidJob(f"{name}: a column of {array.dtype}; give integers")
+    if array.dtype == np.uint64 and array.size and array.max() > _INT64_MAX:
+        raise InvalidJob(f"job {array.argmax()} of the table: {name} is {array.max()}; give at most {_INT64_MAX:,}")
     array = np.ascontiguousarray(np.broadcast_to(array, size) if array.ndim == 0 else array, dtype=np.int64)
     if array.shape != (size,):
         raise InvalidJob(f"{name}: {array.shape} values; give {size}, as submit_s")
-    least = _LEAST.get(name)
-    if least is not None:
-        wrong = np.flatnonzero((array < least) & ~((array == -1) & (name in _OPTIONAL)))
-        if wrong.size:
-            raise InvalidJob(f"job {wrong[0]} of the table: {name} is {array[wrong[0]]}; give at least {least}")
-    most = _MOST.get(name)
-    if most is not None and size and array.max() > most:
-        raise InvalidJob(f"job {array.argmax()} of the table: {name} is {array.max()}; give seconds, at most {most:,}")
+    least, most = WHOLE.get(name, (0, 1))
+    wrong = np.flatnonzero((array < least) & ~((array == -1) & (name in _OPTIONAL)))
+    if wrong.size:
+        raise InvalidJob(f"job {wrong[0]} of the table: {name} is {array[wrong[0]]}; give at least {least}")
+    if size and array.max() > most:
+        seconds = "seconds, " if name.endswith("_s") else ""
+        raise InvalidJob(f"job {array.argmax()} of the table: {name} is {array.max()}; give {seconds}at most {most:,}")
     return array
 
 
 def _named(name: str, value: Sequence[str] | str | None, size: int) -> tuple[list[str | None], Ints]:
     if value is None or isinstance(value, str):
         return [value], np.zeros(size, dtype=np.int64)
-    names, index = np.unique(np.asarray(value, dtype=np.str_), return_inverse=True)
+    given = np.asarray(value)
+    if given.dtype.kind != "U" and (odd := [each for each in given.ravel() if not isinstance(each, str)]):
+        raise InvalidJob(f"{name}: {odd[0]!r} among the values; give strings, or one for all")
+    names, index = np.unique(given.astype(np.str_), return_inverse=True)
     if index.shape != (size,):
         raise InvalidJob(f"{name}: {len(value)} values; give {size}, as submit_s")
     return [str(item) for item in names], np.ascontiguousarray(index, dtype=np.int64)

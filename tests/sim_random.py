@@ -214,6 +214,8 @@ CALLS = [
     "energy_j",
     "sample",
     "fork",
+    "run_until_start",
+    "timers",
 ]
 
 
@@ -234,7 +236,9 @@ def call(sim: Any, name: str, subject: int, number: int) -> object:
             return getattr(sim, name)(names[subject % len(names)])
         if name == "submit":
             return sim.submit(_late(subject, number, sim.now_s))
-        if name in ("energy_j", "sample", "fork"):
+        if name == "run_until_start":
+            return sim.run_until_start(subject, sim.now_s + 300 * number)
+        if name in ("energy_j", "sample", "fork", "timers"):
             found = getattr(sim, name)()
             return None if name == "fork" else plain(found)
         return getattr(sim, name)(subject)

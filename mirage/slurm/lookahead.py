@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import InputError
+from slurm_sim import Simulator
 from slurm_sim.config import ClusterConfig, SelectType
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference import Simulator
 from slurm_sim.state import PendingJob, RunningJob, Timers
 
 _DONE = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     cluster, notes = load_cluster(args)
     jobs, started_s = load_jobs(args, _swf(args))
     jobs = _thinned(jobs, args.first, args.load)
-    ready, more = prepare(cluster, jobs, started_s, args.skip_impossible)
+    ready, more = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
     if not args.json:
         tell([*notes, *more])
     before_mib = _memory_mib("VmRSS")

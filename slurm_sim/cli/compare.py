@@ -15,7 +15,7 @@ from rich.table import Table
 from slurm_sim.cli.arguments import positive
 from slurm_sim.cli.inputs import tell
 from slurm_sim.cli.jobs import read_jobs
-from slurm_sim.results import WITHIN_S, Results, compare_results, matched, nodes_in, read_results
+from slurm_sim.results import WITHIN_S, Results, compare_results, compared, nodes_in, read_results
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import replacing
 
@@ -49,20 +49,51 @@ def run(args: argparse.Namespace) -> int:
     if args.jobs is not None:
         jobs = read_jobs(args.jobs)
         nodes_of = dict(zip(map(str, jobs.labels), map(float, jobs.numbers("nodes")), strict=True))
-    if not len(matched(a, b)[0]):
-        raise TraceError(str(args.b), f"jobs that are in {args.a}, too (job_id)", found="none")
     figures = compare_results(a, b, nodes_of, args.nodes)
+    if not figures["jobs"]:
+        why = "; ".join(_left_out(figures["left_out"]))
+        raise TraceError(str(args.b), f"jobs that started and ended in {args.a}, too, by job_id: {why}", found="none")
     figures |= {"files": {"a": str(args.a), "b": str(args.b)}}
     made = _save(figures, a, b, nodes_of, args) if args.out else []
     if args.json:
         console.file.write(_json(figures))
-    else:
-        _show(figures)
-        for path in made:
-            console.print(escape(str(path)))
-    if (differ := figures["difference"]["submissions_differ"]) and not args.json:
-        tell([f"{differ} jobs were not submitted at the same time in both"])
+        return 0
+    _show(figures)
+    for path in made:
+        console.print(escape(str(path)))
+    _remark(figures)
     return 0
+
+
+def _remark(figures: dict[str, Any]) -> None:
+    if differ := figures["difference"]["submissions_differ"]:
+        tell([f"{differ} jobs were not submitted at the same time in both"])
+    if not math.isfinite(figures["a"]["node_hours"]):
+        tell(["node-hours and utilisation need the nodes of every job: a column nodes in A or B, or --jobs"])
+    busy, nodes = max(figures[each]["busy_nodes_max"] for each in ("a", "b")), figures["cluster_nodes"]
+    if busy > nodes:
+        why = f"up to {busy:.0f} nodes were busy at once, more than --nodes {nodes:.0f}: the utilisation is too high"
+        what = "give the most nodes that the cluster had (`mirage trace infer` estimates them from a log)"
+        tell([f"{why}; {what}"], "warning")
+
+
+WORDS = {
+    "only_in_a": "only in A",
+    "only_in_b": "only in B",
+    "started_in_neither": "started in neither",
+    "started_only_in_a": "started only in A",
+    "started_only_in_b": "started only in B",
+    "not_ended": "not ended in both",
+}
+
+
+def _left_out(left_out: dict[str, dict[str, Any]]) -> list[str]:
+    """One for each reason: how many jobs, and which."""
+    return [
+        f"{found['jobs']} {WORDS[reason]} (job {', '.join(found['first'])}{', ...' if found['jobs'] > 5 else ''})"
+        for reason, found in left_out.items()
+        if found["jobs"]
+    ]
 
 
 def _json(figures: dict[str, Any]) -> str:
@@ -82,8 +113,7 @@ def _save(
     from slurm_sim.cli.picture import save_picture
 
     args.out.mkdir(parents=True, exist_ok=True)
-    rows_a, rows_b = matched(a, b)
-    in_a, in_b = a.pick(rows_a), b.pick(rows_b)
+    in_a, in_b, _ = compared(a, b)
     nodes = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
     made = [args.out / "compare.json", args.out / "compare.png"]
     with replacing(made[0]) as temporary:
@@ -94,7 +124,9 @@ def _save(
 
 
 def _show(figures: dict[str, Any]) -> None:
-    console.print(f"{figures['jobs']} jobs in both")
+    console.print(f"{figures['jobs']} jobs started and ended in both: all figures are over these")
+    for line in _left_out(figures["left_out"]):
+        console.print(f"left out: {escape(line)}")
     for key in ("a", "b"):
         console.print(f"{key.upper()}: {escape(figures['files'][key])}")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -105,8 +137,10 @@ def _show(figures: dict[str, Any]) -> None:
         change = (of_b - of_a) / of_a if of_a else float("nan")
         table.add_row(name, _n(of_a, digits, unit), _n(of_b, digits, unit), _n(100 * change, 3, "%", sign=True))
     console.print(table)
-    ratio, start = figures["difference"]["completion_ratio"], figures["start"]
-    console.print(f"geometric mean of the ratios of completion times: {_n(ratio, 5)}")
+    difference, start = figures["difference"], figures["start"]
+    ratio, jobs = _n(difference["completion_ratio"], 5), difference["completion_ratio_jobs"]
+    some = f" (of the {jobs} jobs that took time)" if jobs < figures["jobs"] else ""
+    console.print(f"geometric mean of the ratios of completion times: {ratio}{some}")
     console.print(
         f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute {_n(start['mean_absolute_s'], 2, 's')}, "
         f"largest {_n(start['max_absolute_s'], 0, 's')}"
@@ -116,14 +150,8 @@ def _show(figures: dict[str, Any]) -> None:
         for seconds in WITHIN_S
     )
     console.print(f"starts: {shares}")
-    console.print(f"utilisation is of {_n(figures['cluster_nodes'], 0)} nodes")
-    for key in ("a", "b"):
-        missing = figures[key]["jobs"] - figures[key]["started"]
-        only = figures[f"only_in_{key}"]
-        if missing:
-            console.print(f"{missing} of these jobs did not start in {key.upper()}")
-        if only["jobs"]:
-            console.print(f"{only['jobs']} jobs only in {key.upper()}: {escape(', '.join(only['first']))}, ...")
+    if math.isfinite(figures["cluster_nodes"]):
+        console.print(f"utilisation is of {figures['cluster_nodes']:,.0f} nodes")
 
 
 def _at(figures: dict[str, Any], keys: tuple[str, ...]) -> float:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from slurm_sim.cli.arguments import positive
-from slurm_sim.cli.jobs import Jobs, jobs_of, read_jobs
+from slurm_sim.cli.jobs import Jobs, jobs_of, read_jobs, without_ignored
 from slurm_sim.clusters import SLURM_DEFAULTS, NoteKind, params_from, read_cluster
 from slurm_sim.config import ClusterConfig, whole_nodes
 from slurm_sim.traces.table import Trace, read_trace
@@ -46,6 +46,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-impossible", action="store_true", help="leave out jobs that could never run")
+    parser.add_argument("--strict", action="store_true", help="refuse dependencies on jobs not submitted before")
     parser.add_argument(
         "--ignore", default="", metavar="COLUMNS", help="columns of the jobs not to use, like partition,qos"
     )
@@ -82,7 +83,7 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
         trace = read_trace(args.trace)
     jobs = read_jobs(args.jobs) if trace is None else jobs_of(trace, args.trace_priority)
     if args.ignore:
-        jobs = jobs.without([name.strip() for name in args.ignore.split(",")], "--ignore")
+        jobs = without_ignored(jobs, filter(None, (name.strip() for name in args.ignore.split(","))))
     if args.nodes is not None:
         jobs = jobs.without(OF_THE_CLUSTER, "the plain cluster of --nodes has none")
     started_s = args.slurmctld_started_s
@@ -92,7 +93,7 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
     return jobs, started_s
 
 
-def tell(notes: Iterable[str]) -> None:
-    """Notes for the user, on stderr."""
+def tell(notes: Iterable[str], kind: str = "note") -> None:
+    """Notes, or warnings, for the user, on stderr."""
     for note in notes:
-        errors.print(f"note: {escape(note)}")
+        errors.print(f"{kind}: {escape(note)}")

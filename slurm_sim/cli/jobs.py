@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
+import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from slurm_sim.jobs import LAST_S, LONGEST_S
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.table import Trace, numbered, open_text
+from slurm_sim.traces.lines import Rule, line_of, read_header, refuse_bad_line
+from slurm_sim.traces.table import Trace, numbered
 
 Ints = NDArray[np.int64]
 MISSING = -1
@@ -37,8 +38,13 @@ class Number:
     whole: bool = True
     most: int = MOST
 
-    def is_good(self, value: float) -> bool:
-        return self.least <= value <= self.most and (not self.whole or value == int(value))
+    def is_good(self, text: str) -> bool:
+        if not text:
+            return not self.required
+        if DECIMAL.fullmatch(text) is None:
+            return False
+        value = float(text)
+        return self.least <= value <= self.most and (value == int(value) if self.whole else value > 0)
 
 
 def _whole(least: int, required: bool = False) -> Number:
@@ -96,6 +102,8 @@ class Jobs:
     locate: Callable[[int], int | None]
     """Where a row is in the file: its line, if there is one."""
     notes: tuple[str, ...] = ()
+    given: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    """Of columns that have another name, or another unit, in the file: that name, and the file's values."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -114,22 +122,64 @@ class Jobs:
         """The jobs of a mask or of row numbers."""
         chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
         columns = {name: column[chosen] for name, column in self.columns.items()}
+        given = {name: (own, values[chosen]) for name, (own, values) in self.given.items()}
         locate = self.locate
-        return replace(self, columns=columns, labels=self.labels[chosen], locate=lambda row: locate(int(chosen[row])))
+        return replace(
+            self,
+            columns=columns,
+            labels=self.labels[chosen],
+            locate=lambda row: locate(int(chosen[row])),
+            given=given,
+        )
+
+    def own_name(self, name: str) -> str:
+        """What the file calls a column."""
+        return self.given[name][0] if name in self.given else name
+
+    def found(self, row: int, name: str) -> str:
+        """What stands in the file."""
+        value = self.given[name][1][row] if name in self.given else self.columns[name][row]
+        if isinstance(value, str):
+            return value or "nothing"
+        return "nothing" if value == MISSING else f"{value:.15g}"
 
     def without(self, names: Iterable[str], why: str) -> Jobs:
-        """Leaves columns out, and notes which."""
-        there = [name for name in names if name in self.columns]
+        """Leaves columns out, by the file's names or ours, and notes which."""
+        wanted = set(names)
+        there = [name for name in self.columns if {name, self.own_name(name)} & wanted]
         if not there:
             return self
         columns = {name: column for name, column in self.columns.items() if name not in there}
-        return replace(self, columns=columns, notes=(*self.notes, f"not used: {', '.join(there)} ({why})"))
+        shown = ", ".join(map(self.own_name, there))
+        return replace(self, columns=columns, notes=(*self.notes, f"not used: {shown} ({why})"))
 
-    def refuse(self, row: int, field: str, expected: str, found: object = "") -> TraceError:
-        """For raising: says where."""
-        line = self.locate(row)
-        place = field if line is not None else f"job {self.labels[row]}: {field}"
-        return TraceError(self.source, expected, found=str(found), line=line, field=place)
+    def refuse(self, row: int, name: str, expected: str, found: str | None = None) -> TraceError:
+        """For raising: says where, in the file's own words."""
+        line, own = self.locate(row), self.own_name(name)
+        place = own if line is not None else f"job {self.labels[row]}: {own}"
+        found = self.found(row, name) if found is None else found
+        return TraceError(self.source, expected, found=found, line=line, field=place)
+
+
+def like(name: str, known: Iterable[str]) -> str:
+    """For messages: `` (did you mean ...?)``, or nothing if no known name is like it."""
+    near = difflib.get_close_matches(name, list(known), 1, cutoff=0.7)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+NEEDED = ("job_id", "submit_s", "nodes")
+
+
+def without_ignored(jobs: Jobs, names: Iterable[str]) -> Jobs:
+    """Without the columns of `--ignore`. Raises TraceError for a name that no table of jobs has."""
+    own = {jobs.own_name(name) for name in jobs.columns}
+    for name in (names := list(names)):
+        if name in NEEDED or name in map(jobs.own_name, NEEDED):
+            raise TraceError("--ignore", "a column that jobs can do without", found=name)
+        if name not in own.union(COLUMNS):
+            hint = like(name, own.union(COLUMNS)) or f": {', '.join(sorted(own))}"
+            raise TraceError("--ignore", f"columns of the jobs{hint}", found=name)
+    return jobs.without(names, "--ignore")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -142,7 +192,7 @@ def read_jobs(path: Path) -> Jobs:
             table = pa_parquet.read_table(path)
             _check_header(table.column_names, str(path))
             return _jobs(path, table, lambda row: row + 1)
-        return _jobs(path, _read_csv(path), lambda row: _line_of(path, row))
+        return _jobs(path, _read_csv(path), lambda row: line_of(path, row))
     except (OSError, EOFError, pa.ArrowInvalid) as error:
         what = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise TraceError(str(path), f"a readable table of jobs ({what})") from error
@@ -165,8 +215,7 @@ def _check_header(names: Sequence[str], file: str) -> None:
 
 
 def _read_csv(path: Path) -> Any:
-    with open_text(path) as lines:
-        header = next(csv.reader([lines.readline(100_000)]), [])
+    header = read_header(path)
     _check_header(header, str(path))
     types = {name: pa.float64() if name in NUMBERS else pa.string() for name in header}
     convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
@@ -174,7 +223,7 @@ def _read_csv(path: Path) -> Any:
         with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
             return pa_csv.read_csv(stream, convert_options=convert)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        _find_bad_line(path)
+        refuse_bad_line(path, {name: Rule(rule.is_good, rule.expected) for name, rule in NUMBERS.items()})
         raise TraceError(str(path), f"a CSV file ({str(error).splitlines()[0]})") from error
 
 
@@ -183,7 +232,7 @@ def _jobs(path: Path, table: Any, locate: Callable[[int], int | None]) -> Jobs:
     jobs = Jobs(str(path), raw, np.arange(table.num_rows), locate)
     for name in (each for each in COLUMNS if each in table.column_names):
         raw[name] = _numbers(jobs, name, table[name]) if name in NUMBERS else _texts(jobs, name, table[name])
-    unknown = [name for name in table.column_names if name not in COLUMNS]
+    unknown = [name + like(name, COLUMNS) for name in table.column_names if name not in COLUMNS]
     notes = (f"unknown columns, not used: {', '.join(unknown)}",) if unknown else ()
     return _finished(replace(jobs, labels=raw["job_id"], notes=notes))
 
@@ -241,58 +290,23 @@ def exit_codes(texts: NDArray[np.object_]) -> Ints:
 
 def _finished(jobs: Jobs) -> Jobs:
     """Limits in seconds, totals of a job as parts of each node; each id once."""
-    columns = dict(jobs.columns)
+    columns, given = dict(jobs.columns), dict(jobs.given)
     if "timelimit_min" in columns:
         minutes = columns.pop("timelimit_min")
+        given["timelimit_s"] = ("timelimit_min", minutes)
         columns["timelimit_s"] = np.where(minutes < 0, MISSING, np.ceil(np.round(minutes * 60, 6))).astype(np.int64)
     for total, each in SHARED.items():
         if total in columns:
             amount = columns.pop(total)
+            given[each] = (total, amount)
             columns[each] = np.where(amount < 0, MISSING, -(-amount // np.maximum(columns["nodes"], 1)))
     ids = columns["job_id"]
     order = np.argsort(ids, kind="stable")
     again = order[1:][ids[order[1:]] == ids[order[:-1]]]
     if len(again):
         row = int(again.min())
-        raise jobs.refuse(row, "job_id", "each id once", ids[row])
-    return replace(jobs, columns=columns)
-
-
-def _line_of(path: Path, wanted: int) -> int | None:
-    with open_text(path) as lines:
-        reader = csv.reader(lines)
-        next(reader, None)
-        row = -1
-        for fields in reader:
-            row += bool(fields)
-            if row == wanted:
-                return reader.line_num
-    return None
-
-
-def _find_bad_line(path: Path) -> None:
-    """Streams the file again, slowly and in little memory, and raises for the first line that can't be read."""
-    with open_text(path) as lines:
-        reader = csv.reader(lines, strict=True)
-        header = next(reader)
-        rules = [(index, name, NUMBERS[name]) for index, name in enumerate(header) if name in NUMBERS]
-        try:
-            for row in filter(None, reader):
-                if len(row) != len(header):
-                    found, expected = f"{len(row)} fields", f"{len(header)} fields"
-                    raise TraceError(str(path), expected, found=found, line=reader.line_num, field="line")
-                for index, name, rule in rules:
-                    if not _is_good(row[index], rule):
-                        found = row[index] or "nothing"
-                        raise TraceError(str(path), rule.expected, found=found, line=reader.line_num, field=name)
-        except csv.Error as error:
-            raise TraceError(str(path), f"a CSV line ({error})", line=reader.line_num) from error
-
-
-def _is_good(text: str, rule: Number) -> bool:
-    if not text:
-        return not rule.required
-    return DECIMAL.fullmatch(text) is not None and rule.is_good(float(text))
+        raise jobs.refuse(row, "job_id", "each id once")
+    return replace(jobs, columns=columns, given=given)
 
 
 # --- traces ----------------------------------------------------------------------------------------------------------
@@ -316,13 +330,16 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
         "timelimit_s": _filled(trace.column("timelimit_s")),
         "runtime_s": _filled(np.where(never_ran & ~(run > 0), np.nan, run)),
     }
+    given = {"submit_s": ("submit", columns["submit_s"])}
     each = np.maximum(columns["nodes"], 1)
-    for name, ours in (("cpus", "cpus_per_node"), ("gpus", "gpus_per_node"), ("mem_mib", "mem_mib_per_node")):
+    for name, ours in SHARED.items():
         if (trace.column(name) > 0).any():
             asked = np.ceil(trace.column(name) / each)
             columns[ours] = _filled(np.where(asked > 0, asked, np.nan) if name == "cpus" else asked)
+            given[ours] = (name, _filled(trace.column(name)))
     if not np.isnan(cancel).all():
         columns["cancel_s"] = _filled(cancel)
+        given["cancel_s"] = ("cancel_after_s", _filled(trace.column("cancel_after_s")))
     for name in ("user", "partition", "account", "qos", "dependency"):
         if name in trace.jobs.columns and (trace.text(name) != "").any():
             columns[name] = trace.text(name)
@@ -335,10 +352,11 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
         later &= columns["dependency"] == ""
     if later.any():
         columns["begin_s"] = _filled(np.where(later, trace.column("eligible"), np.nan))
+        given["begin_s"] = ("eligible", _filled(trace.column("eligible")))
     failed = trace.text("state") == "FAILED"
     codes = exit_codes(trace.text("exit_code")) if "exit_code" in trace.jobs.columns else np.zeros(len(trace), np.int64)
     columns["exit_code"] = np.where(codes == 0, failed.astype(np.int64), codes)
-    return Jobs(trace.source, columns, trace.text("job_id"), lambda _row: None)
+    return Jobs(trace.source, columns, trace.text("job_id"), lambda _row: None, given=given)
 
 
 def _plain(texts: NDArray[np.object_]) -> NDArray[np.object_]:

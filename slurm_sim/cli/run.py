@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     cluster, notes = load_cluster(args)
     tell(notes)
     jobs, started_s = load_jobs(args)
-    ready, notes = prepare(cluster, jobs, started_s, args.skip_impossible)
+    ready, notes = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
     tell(notes)
     if args.until is not None and args.until < started_s:
         raise TraceError("--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until))

@@ -350,6 +350,36 @@ struct Builder {
   }
 
   std::unique_ptr<Core> build(nb::object origins) {
+    finish(origins, start, 0);
+    auto core = make_core(config, trace, catalogue, start);
+    core->enter_due();
+    return core;
+  }
+  // The first jobs are those of a state, (start, submit, eligible, reason, nodes as int), start None: in the queue.
+  std::unique_ptr<Core> build_state(nb::object origins, Time now, nb::list items, std::vector<int> down,
+                                    nb::object timers) {
+    std::vector<Placed> placed;
+    for (nb::handle item : items) {
+      auto reason = nb::cast<std::string>(item[3]);
+      auto known = std::find(std::begin(kReasonNames), std::end(kReasonNames), reason) - std::begin(kReasonNames);
+      placed.push_back({static_cast<int32_t>(placed.size()), time_or_none(item[0]), nb::cast<Time>(item[1]),
+                        time_or_none(item[2]), static_cast<Reason>(known), words(item[4], config->nodes.size())});
+    }
+    finish(origins, now, static_cast<int32_t>(placed.size()));
+    auto core = make_core(config, trace, catalogue, start);
+    if (timers.is_none()) {
+      core->put_in(now, placed, down, nullptr);
+    } else {
+      auto due = [&](const char* name) { Time at = time_of(timers, name); return at == kNone ? kNever : at; };
+      Timers phases{time_of(timers, "last_main_s"), time_of(timers, "last_full_s"), time_of(timers, "last_backfill_us"),
+                    due("main_due_s"), due("backfill_due_s"), nb::cast<bool>(timers.attr("main_wanted")),
+                    nb::cast<bool>(timers.attr("review_wanted"))};
+      core->put_in(now, placed, down, &phases);
+    }
+    return core;
+  }
+  // `later`: from this job on they are submitted at their time, if that is after `now`.
+  void finish(nb::object origins, Time now, int32_t later) {
     Trace& t = *trace;
     t.origins = keep(origins);
     auto count = static_cast<int32_t>(t.specs.size());
@@ -359,13 +389,12 @@ struct Builder {
       const Spec& s = t.specs[i];
       in_a_row = in_a_row && s.job_id == t.first_id + i;
       t.next_id = std::max(t.next_id, s.job_id + 1);
-      if (s.submit > start) t.by_submit.push_back(i);
+      if (i >= later && s.submit > now) t.by_submit.push_back(i);
     }
     if (!in_a_row)
       for (int32_t i = 0; i < count; i++) t.by_id[t.specs[i].job_id] = i;
     std::stable_sort(t.by_submit.begin(), t.by_submit.end(),
                      [&](int32_t a, int32_t b) { return t.specs[a].submit < t.specs[b].submit; });
-    return make_core(config, trace, catalogue, start);
   }
 };
 
@@ -488,6 +517,7 @@ NB_MODULE(_core, m) {
     }
   });
   m.def("set_types", &set_types);
+  m.def("reasons", [] { return std::vector<std::string>(std::begin(kReasonNames), std::end(kReasonNames)); });
   nb::class_<Config>(m, "Config");
   nb::class_<Catalogue>(m, "Catalogue");
   m.def("make_config", &make_config);
@@ -501,7 +531,8 @@ NB_MODULE(_core, m) {
         self.add(spec, shape, person, time_or_none(limit), qos, job_id, dependencies);
       }, "spec"_a, "shape"_a, "person"_a, "limit_s"_a.none(), "qos"_a, "job_id"_a, "dependencies"_a.none())
       .def("add_columns", &Builder::add_columns)
-      .def("build", &Builder::build);
+      .def("build", &Builder::build)
+      .def("build_state", &Builder::build_state, "specs"_a, "now_s"_a, "items"_a, "down"_a, "timers"_a.none());
   nb::class_<Core>(m, "Core")
       .def("fork", &Core::fork)
       .def_prop_ro("now_s", &Core::now)
@@ -509,6 +540,20 @@ NB_MODULE(_core, m) {
       .def("next_event_s", [](Core& core) { Time t = core.next_event(); return t == kNever ? nb::none() : nb::object(nb::int_(t)); })
       .def("run_until", &Core::run_until, Unlocked())
       .def("run", &Core::run, Unlocked())
+      .def("run_until_start", [](Core& core, int64_t job_id, Time latest) {
+        Time start;
+        {
+          nb::gil_scoped_release unlocked;
+          start = core.run_until_start(job_id, latest);
+        }
+        return python_time(start);
+      })
+      .def("timers", [](const Core& core) {
+        Timers t = core.timers();
+        auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
+        return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
+                              t.main_wanted, t.review_wanted);
+      })
       .def("submit", [](Core& core, nb::object spec, nb::tuple form, nb::object limit, int qos, nb::object dependencies) {
         Submission job = submission(spec, form, time_or_none(limit), qos, dependencies, core.config->nodes.size());
         job.extras.origin = keep(spec);

@@ -30,6 +30,20 @@ struct Outage {
   Time start, end;
 };
 
+// A job of a state in which a simulation begins, see state.py.
+struct Placed {
+  int32_t job;
+  Time start, submit, eligible;  // start kNone: it is in the queue
+  Reason reason;
+  std::vector<uint64_t> nodes;
+};
+
+// What the times of the passes depend on; main_due, backfill_due kNever: not due.
+struct Timers {
+  Time last_main, last_full, last_backfill_us, main_due, backfill_due;
+  bool main_wanted, review_wanted;
+};
+
 class Core {
  public:
   virtual ~Core() = default;
@@ -40,6 +54,13 @@ class Core {
   // Until everything due up to and at this time has happened, or, with `news_wanted`, there is news.
   virtual void run_until(Time time) = 0;
   virtual void run() = 0;
+  // When the job started: goes on until it has, or is over, until this time, or, with `news_wanted`, there is news.
+  virtual Time run_until_start(int64_t job_id, Time latest) = 0;
+
+  virtual void enter_due() = 0;  // the jobs that are submitted as the simulation begins
+  // Makes a new simulation one that is in this state. `timers` null: all periods begin now.
+  virtual void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) = 0;
+  virtual Timers timers() const = 0;
 
   virtual int64_t submit(Submission& job) = 0;
   virtual void check_new(Time submit, int64_t job_id) const = 0;

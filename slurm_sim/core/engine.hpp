@@ -78,12 +78,17 @@ class Engine final : public Core {
     twin->plan_ = 0;
     return twin;
   }
-  void enter_due();
+  void enter_due() override;
 
   Time now() const override { return now_; }
   Time next_event() override { return due().time; }
   void run_until(Time time) override;
   void run() override;
+  Time run_until_start(int64_t job_id, Time latest) override;
+  void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
+  Timers timers() const override {
+    return {last_main_, last_full_, last_backfill_us_, main_due_, backfill_due_, main_wanted_, review_wanted_};
+  }
   int64_t submit(Submission& job) override;
   void check_new(Time submit, int64_t job_id) const override;
   void cancel(int64_t job_id) override;
@@ -165,6 +170,7 @@ class Engine final : public Core {
 
   // ---- events
   Due due() const;
+  void happen(const Due& next);
   void happen(Happening kind);
   void job_event(const Event& event);
   uint64_t push(Time time, Happening kind, int32_t subject);
@@ -175,7 +181,12 @@ class Engine final : public Core {
   int32_t index_of(int64_t job_id) const;
   Live& live_in(int64_t job_id, State state);
   int32_t slot_of(int32_t job) const { return where_.get(job) - 1; }  // < 0: not submitted yet, or over
+  int32_t new_live(int32_t job);
+  void tie(int32_t slot);
+  void admit(int32_t slot);
   void enter(int32_t job);
+  void put_on_nodes(int32_t slot, const Placed& item);
+  void put_in_queue(int32_t slot, const Placed& item);
   void queued(int32_t slot);
   void review(int32_t slot);
   void review_all();
@@ -212,6 +223,7 @@ class Engine final : public Core {
   Run<W>& run_of(const Live& job);
   void put_ranges(Live& job, const Set& nodes);
   Set nodes_of(const Record& job) const;
+  std::string names(const Set& nodes) const;
   void count_use(const Live& job, const Set* nodes, int sign);
   int64_t use(const Live& job, Kind kind, const Set* nodes) const;
   const LimitSet& limit_set(const Live& job) const {

@@ -35,11 +35,88 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
     for (Time time : {reservation.start, reservation.end}) push(std::max(time, start), Happening::kReservation, 0);
 }
 
-// The jobs that are submitted as the simulation begins.
 template <int W>
 void Engine<W>::enter_due() {
   for (int32_t job = 0; job < static_cast<int32_t>(trace->specs.size()); job++)
     if (trace->specs[job].submit <= now_) enter(job);
+}
+
+// As state.py.
+template <int W>
+void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) {
+  now_ = energy_of_ = now;
+  std::erase_if(events_, [now](const Event& event) { return event.time <= now; });
+  std::make_heap(events_.begin(), events_.end(), std::greater<>());
+  for (int node : down) {
+    up_.remove(node);
+    outages_.push_back({node, now, kNone});
+  }
+  power_ = power();
+  std::vector<int32_t> slots;
+  for (const Placed& item : jobs) {
+    slots.push_back(new_live(item.job));
+    lives_[slots.back()].submit = item.submit;
+    admit(slots.back());
+  }
+  for (size_t i = 0; i < jobs.size(); i++)
+    if (jobs[i].start != kNone) put_on_nodes(slots[i], jobs[i]);
+  for (size_t i = 0; i < jobs.size(); i++)
+    if (jobs[i].start == kNone) put_in_queue(slots[i], jobs[i]);
+  watch_arrays_ = dependency_log_.size() && !catalogue->arrays.empty();
+  dependency_news_ = true;
+  ordered_for_ = kNone;
+  if (timers) {
+    last_main_ = timers->last_main;
+    last_full_ = timers->last_full;
+    last_backfill_us_ = timers->last_backfill_us;
+    main_due_ = timers->main_due;
+    backfill_due_ = timers->backfill_due;
+    main_wanted_ = timers->main_wanted;
+    review_wanted_ = timers->review_wanted;
+  } else {
+    changed();
+    ask_main();
+  }
+  for (int32_t job = static_cast<int32_t>(jobs.size()); job < static_cast<int32_t>(trace->specs.size()); job++)
+    if (trace->specs[job].submit <= now) enter(job);
+}
+
+template <int W>
+void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
+  Live& job = lives_[slot];
+  Set nodes = set_of(item.nodes);
+  if (nodes.without(hosts(request(job))).any())
+    throw Refusal(Refusal::kSimulation, "job " + std::to_string(job.job_id) + ": not all of " + names(nodes) + " have room for it");
+  leave_waiting(slot);
+  job.state = State::kRunning;
+  job.start = item.start;
+  job.eligible = item.eligible;
+  job.started = ++starts_;
+  put_ranges(job, nodes);
+  take(nodes, request(job), 1);
+  count_use(job, &nodes, 1);
+  run_begins(slot, nodes);
+  if (job.array >= 0) tasks_running(job.array)++;
+  if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, std::max(item.start + runtime, now_));
+  watch_limit(slot);
+}
+
+template <int W>
+void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
+  tie(slot);
+  Live& job = lives_[slot];
+  job.reason = item.reason;
+  if (job.begin != kNone && job.begin > now_) push(job.begin, Happening::kBegin, job.job);
+  if (job.dependencies >= 0) {
+    for (const Dependency& needed : dependency_log_[job.dependencies]->items) {
+      int32_t other = find(needed.job_id);
+      if (Time start = other < 0 ? kNone : record_of(other).start; needed.delay && start != kNone)
+        push(std::max(now_, start + needed.delay), Happening::kBegin, job.job);
+    }
+  }
+  if (item.eligible == kNone) return;
+  job.eligible = item.eligible;
+  compete(slot);
 }
 
 // ---- time
@@ -76,10 +153,7 @@ void Engine<W>::run_until(Time time) {
       now_ = time;
       return;
     }
-    now_ = next.time;
-    happening_ = next.kind;
-    happen(next.kind);
-    happening_ = Happening::kNothing;
+    happen(next);
   }
 }
 
@@ -89,10 +163,22 @@ void Engine<W>::run() {
     skip_quiet_passes(kNever - 1);
     Due next = due();
     if (next.time == kNever) return;
-    now_ = next.time;
-    happening_ = next.kind;
-    happen(next.kind);
-    happening_ = Happening::kNothing;
+    happen(next);
+  }
+}
+
+template <int W>
+Time Engine<W>::run_until_start(int64_t job_id, Time latest) {
+  int32_t job = index_of(job_id);
+  for (;;) {
+    if (Record its = record_of(job); its.start != kNone || is_over(its.state) || !news_.empty()) return its.start;
+    skip_quiet_passes(latest);
+    Due next = due();
+    if (next.time > latest || next.time == kNever) {
+      now_ = std::max(now_, latest);
+      return kNone;
+    }
+    happen(next);
   }
 }
 
@@ -131,6 +217,14 @@ void Engine<W>::skip_quiet_passes(Time until) {
     full += (end - 1 - full) / p.sched_interval * p.sched_interval;
     last_full_ = last_main_ = full;
   }
+}
+
+template <int W>
+void Engine<W>::happen(const Due& next) {
+  now_ = next.time;
+  happening_ = next.kind;
+  happen(next.kind);
+  happening_ = Happening::kNothing;
 }
 
 template <int W>
@@ -372,12 +466,8 @@ void Engine<W>::resume(int64_t job_id) {
   int32_t slot = slot_of(job.job);
   Set nodes = nodes_of(job);
   if (nodes.without(hosts(request(job)) & up_).any()) {
-    std::string names;
-    for_each_run(nodes, [&](int first, int length) {
-      for (int i = first; i < first + length; i++) names += (names.empty() ? "" : ", ") + config->node_names[i];
-    });
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job_id) +
-                                            " can't be resumed: other jobs, or nobody, can use " + names + " now");
+                                            " can't be resumed: other jobs, or nobody, can use " + names(nodes) + " now");
   }
   Time for_s = now_ - job.suspended_since;
   job.state = State::kRunning;
@@ -532,9 +622,8 @@ std::vector<Range> Engine<W>::ranges(const Record& record) const {
 // ---- what happens
 
 template <int W>
-void Engine<W>::enter(int32_t index) {
+int32_t Engine<W>::new_live(int32_t index) {
   const Spec& asked = spec(index);
-  const Extras* more = extras(asked);
   int32_t slot;
   if (spare_.empty()) {
     slot = static_cast<int32_t>(lives_.size());
@@ -556,40 +645,57 @@ void Engine<W>::enter(int32_t index) {
   job.person = asked.person;
   job.qos = asked.qos;
   job.partition = catalogue->shapes[asked.shape].partition;
+  if (const Extras* more = extras(asked)) job.array = static_cast<int32_t>(more->array);
   if (demand_.size() < catalogue->shapes.size()) demand_.resize(catalogue->shapes.size());
-  const LimitSet& set = limit_set(job);
-  int user = catalogue->persons[job.person].user;
-  bool refused = set.submit_qos >= 0 && use_of(set.submit_qos, user).submitted >= set.submit_most;
-  if (more) {
-    job.array = static_cast<int32_t>(more->array);
-    if (more->dependencies) {
-      auto known = std::make_shared<Dependencies>(*more->dependencies);
-      auto unknown = [&](const Dependency& item) {
-        if (auto array = catalogue->array_index.find(item.job_id); array != catalogue->array_index.end())
-          for (int32_t task : catalogue->arrays[array->second])
-            if (where_.get(task) != 0) return false;
-        int32_t other = find(item.job_id);
-        return other < 0 || where_.get(other) == 0;
-      };
-      if (std::erase_if(known->items, unknown) && known->any_of) known->items.clear();
-      if (!known->items.empty()) {
-        for (const Dependency& item : known->items) {
-          if (item.delay) delayed_++;
-          int32_t other = find(item.job_id);
-          if (int32_t its = other < 0 ? -1 : slot_of(other); its >= 0) lives_[its].watched = true;
-        }
-        job.dependencies = static_cast<int32_t>(dependency_log_.push(std::move(known)));
-      }
-    }
+  return slot;
+}
+
+// Its dependencies; those on jobs that nobody knows are dropped.
+template <int W>
+void Engine<W>::tie(int32_t slot) {
+  const Extras* more = extras(spec(lives_[slot].job));
+  if (!more || !more->dependencies) return;
+  auto known = std::make_shared<Dependencies>(*more->dependencies);
+  auto unknown = [&](const Dependency& item) {
+    if (auto array = catalogue->array_index.find(item.job_id); array != catalogue->array_index.end())
+      for (int32_t task : catalogue->arrays[array->second])
+        if (where_.get(task) != 0) return false;
+    int32_t other = find(item.job_id);
+    return other < 0 || where_.get(other) == 0;
+  };
+  if (std::erase_if(known->items, unknown) && known->any_of) known->items.clear();
+  if (known->items.empty()) return;
+  for (const Dependency& item : known->items) {
+    if (item.delay) delayed_++;
+    int32_t other = find(item.job_id);
+    if (int32_t its = other < 0 ? -1 : slot_of(other); its >= 0) lives_[its].watched = true;
   }
-  where_.at(index) = slot + 1;
+  lives_[slot].dependencies = static_cast<int32_t>(dependency_log_.push(std::move(known)));
+}
+
+// The job is known from now on, and waits.
+template <int W>
+void Engine<W>::admit(int32_t slot) {
+  const Live& job = lives_[slot];
+  where_.at(job.job) = slot + 1;
   to_waiting(slot);
   if (config->any_submit_limit)
-    for (int qos : set.counted) use_of(qos, user).submitted++;
-  if (more && more->cancel != kNone) push(std::max(more->cancel, now_), Happening::kCancel, index);
+    for (int qos : limit_set(job).counted) use_of(qos, catalogue->persons[job.person].user).submitted++;
+  const Extras* more = extras(spec(job.job));
+  if (more && more->cancel != kNone) push(std::max(more->cancel, now_), Happening::kCancel, job.job);
   // An array's id may be, or become, what a dependency waits for.
   watch_arrays_ = dependency_log_.size() && !catalogue->arrays.empty();
   if (watch_arrays_ && job.array >= 0) dependency_news_ = true;
+}
+
+template <int W>
+void Engine<W>::enter(int32_t index) {
+  int32_t slot = new_live(index);
+  const LimitSet& set = limit_set(lives_[slot]);
+  int user = catalogue->persons[lives_[slot].person].user;
+  bool refused = set.submit_qos >= 0 && use_of(set.submit_qos, user).submitted >= set.submit_most;
+  tie(slot);
+  admit(slot);
   if (refused) {
     forget_pending(slot);
     finish(slot, State::kCancelled, Reason::kMaxSubmit);
@@ -881,6 +987,15 @@ NodeSet<W> Engine<W>::nodes_of(const Record& job) const {
     add_range(nodes, range.first, range.length);
   }
   return nodes;
+}
+
+template <int W>
+std::string Engine<W>::names(const Set& nodes) const {
+  std::string all;
+  for_each_run(nodes, [&](int first, int length) {
+    for (int i = first; i < first + length; i++) all += (all.empty() ? "" : ", ") + config->node_names[i];
+  });
+  return all;
 }
 
 template <int W>

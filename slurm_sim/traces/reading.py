@@ -14,7 +14,8 @@ import pandas as pd
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch
-from slurm_sim.traces.table import Trace, make_trace, open_text
+from slurm_sim.traces.lines import open_text
+from slurm_sim.traces.table import Trace, make_trace
 
 Row = tuple[int, list[str]]
 """A line's number and its fields."""

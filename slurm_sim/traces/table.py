@@ -6,16 +6,14 @@ Columns are those of docs/traces.md; times are Unix seconds, durations seconds. 
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import os
 import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +23,7 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.lines import Rule, read_header, refuse_bad_line
 
 REQUIRED: dict[str, str] = {
     "job_id": "id",
@@ -216,17 +215,8 @@ def _form(path: Path) -> str:
     raise TraceError(str(path), f"a file name ending in {', '.join(FORMATS)}", found=path.name)
 
 
-def open_text(path: Path) -> TextIO:
-    """A text file, plain or gzipped, undecodable bytes replaced."""
-    with path.open("rb") as probe:
-        zipped = probe.read(2) == b"\x1f\x8b"
-    raw: Any = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115 - the caller closes it
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
-
-
 def _read_csv(path: Path) -> Any:
-    with open_text(path) as lines:
-        header = next(csv.reader([lines.readline(100_000)]), [])
+    header = read_header(path)
     _check_header(header, str(path))
     types = {name: pa.int64() if COLUMNS[name] in ("known", "number") else pa.string() for name in header}
     convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
@@ -256,35 +246,11 @@ def _arrow_is_bad(column: Any, kind: str) -> bool:
 
 
 def _find_bad_line(path: Path) -> None:
-    """Streams the file again, slowly and in little memory, and raises for the first bad line."""
-    with open_text(path) as lines:
-        reader = csv.reader(lines, strict=True)
-        header = next(reader)
-        checks = [(name, _checker(COLUMNS[name]), COLUMNS[name]) for name in header]
-        try:
-            for row in reader:
-                if len(row) != len(header):
-                    if not row:
-                        continue
-                    raise TraceError(
-                        str(path),
-                        f"{len(header)} fields",
-                        found=f"{len(row)} fields",
-                        line=reader.line_num,
-                        field="line",
-                    )
-                for text, (name, is_good, kind) in zip(row, checks, strict=True):
-                    if not is_good(text):
-                        raise TraceError(
-                            str(path), _EXPECTED[kind], found=text or "nothing", line=reader.line_num, field=name
-                        )
-        except csv.Error as error:
-            raise TraceError(str(path), f"a CSV line ({error})", line=reader.line_num) from error
+    kinds = {name: kind for name, kind in COLUMNS.items() if kind != "text"}
+    refuse_bad_line(path, {name: Rule(_checker(kind), _EXPECTED[kind]) for name, kind in kinds.items()})
 
 
 def _checker(kind: str) -> Callable[[str], bool]:
-    if kind == "text":
-        return lambda _text: True
     if kind == "id":
         return lambda text: _ID.fullmatch(text) is not None
     if kind == "known":

@@ -16,7 +16,7 @@ from slurm_sim.config import Params, whole_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import Simulator
-from slurm_sim.state import PendingJob, RunningJob, timers_of
+from slurm_sim.state import PendingJob, RunningJob
 from tests.unit.test_reference_properties import MINUTE, params
 
 SIZE = 5
@@ -58,7 +58,7 @@ def known_of(sim: Simulator, jobs: list[JobSpec], *, timers: bool) -> Known:
         runtimes={job.job_id: job.spec.runtime_s for job in there if job.spec.runtime_s is not None},
         begins_s={job.job_id: job.begin_s for job in sim.pending() if job.begin_s is not None},
         priorities=False,
-        timers=timers_of(sim) if timers else None,
+        timers=sim.timers() if timers else None,
     )
 
 
@@ -186,7 +186,7 @@ def test_what_does_not_fit_is_refused(jobs: tuple[Job, ...], nodes: tuple[Node, 
 
 
 def test_a_state_before_its_timers_is_refused() -> None:
-    timers = timers_of(Simulator(whole_nodes(1), start_s=50))
+    timers = Simulator(whole_nodes(1), start_s=50).timers()
     with pytest.raises(SimulationError, match="before the start of the timers"):
         Simulator.from_state(whole_nodes(1), 20, timers=timers)
 

@@ -1,0 +1,129 @@
+"""A simulation that begins in the middle: core and reference agree, and both go on as the one it was taken from."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_sim.config import ClusterConfig, whole_nodes
+from slurm_sim.errors import InvalidJob, SimulationError
+from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.reference import Simulator as Reference
+from slurm_sim.state import REASONS, PendingJob, RunningJob, Timers
+from tests.sim_random import Dice, accepted, call, calls, config, everything, specs
+
+pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
+from slurm_sim.simulator import Simulator
+from slurm_sim.table import JobTable
+
+State = tuple[list[RunningJob], list[PendingJob]]
+
+
+def dice_of(draw: st.DrawFn) -> Dice:
+    return lambda least, most: draw(st.integers(least, most))
+
+
+def state_of(sim: Reference) -> State:
+    running = [
+        RunningJob(spec_of(job), job.start_s or 0, job.node_names, job.submit_s, job.eligible_s)
+        for job in sim.running()
+    ]
+    pending = [PendingJob(spec_of(job), job.submit_s, job.eligible_s, job.reason) for job in sim.pending()]
+    return running, pending
+
+
+def spec_of(job: JobRecord) -> JobSpec:
+    waits_for = job.spec.dependency if job.dependencies else ""
+    asked = {"job_id": job.job_id, "nodes": job.nodes, "time_limit_s": job.time_limit_s, "dependency": waits_for}
+    return replace(job.spec, **asked, begin_s=job.begin_s, held=job.held)  # type: ignore[arg-type]
+
+
+@st.composite
+def middles(draw: st.DrawFn, rich: bool) -> tuple[Any, ...]:
+    dice = dice_of(draw)
+    cluster = config(dice, rich)
+    jobs = accepted(Reference, cluster, specs(dice, cluster, rich))
+    sim = Reference(cluster)
+    for job in jobs:
+        with suppress(InvalidJob):  # waits for itself
+            sim.submit(job)
+    sim.run_until(dice(0, 8000))
+    down = [name for name in sim.node_names if not sim.is_up(name)]
+    late = [replace(job, submit_s=sim.now_s + dice(0, 3000)) for job in jobs[: dice(0, 5)]]
+    timers = sim.timers() if dice(0, 1) else None
+    return cluster, sim.now_s, state_of(sim), down, timers, late, calls(dice)
+
+
+def started(simulator: type, *state: object, **more: object) -> Any:
+    try:
+        return simulator.from_state(*state, **more)  # type: ignore[attr-defined]
+    except SimulationError as error:
+        return type(error)
+
+
+def agree(
+    cluster: ClusterConfig,
+    now_s: int,
+    state: State,
+    down: list[str],
+    timers: Timers | None,
+    late: list[JobSpec],
+    script: list[tuple[int, str, int, int]],
+) -> None:
+    reference, core = (started(kind, cluster, now_s, *state, down, timers, late) for kind in (Reference, Simulator))
+    if isinstance(reference, type):
+        assert core is reference
+        return
+    assert everything(reference) == everything(core)
+    for seconds, name, subject, number in script:
+        reference.step(seconds)
+        core.step(seconds)
+        assert everything(reference) == everything(core)
+        assert call(reference, name, subject, number) == call(core, name, subject, number)
+    reference.step(40_000)
+    core.step(40_000)
+    assert everything(reference) == everything(core)
+    assert reference.timers() == core.timers()
+
+
+@given(middles(rich=False))
+@settings(max_examples=60, deadline=None)
+def test_whole_nodes(given: tuple[Any, ...]) -> None:
+    agree(*given)
+
+
+@given(middles(rich=True))
+@settings(max_examples=60, deadline=None)
+def test_shared_nodes_limits_and_fair_share(given: tuple[Any, ...]) -> None:
+    agree(*given)
+
+
+def test_later_jobs_may_come_as_a_table() -> None:
+    late = [JobSpec(1, 600, 300, submit_s=500 + 10 * number, job_id=10 + number) for number in range(5)]
+    table = JobTable([job.submit_s or 0 for job in late], [1] * 5, [600] * 5, [300] * 5, job_id=range(10, 15))
+    running = [RunningJob(JobSpec(2, 3600, 900, job_id=3), 50, ("n1", "n2"))]
+    pending = [PendingJob(JobSpec(2, 3600, 900, job_id=4), 80, 80)]
+    sims = [
+        kind.from_state(whole_nodes(2), 400, running, pending, jobs=jobs)  # type: ignore[attr-defined]
+        for kind, jobs in ((Reference, late), (Simulator, late), (Simulator, table))
+    ]
+    for sim in sims:
+        sim.run()
+    fates = [[(job.job_id, job.start_s, job.node_names) for job in sim.finished()] for sim in sims]
+    assert len(fates[0]) == 7
+    assert fates[0] == fates[1] == fates[2]
+    with pytest.raises(InvalidJob, match="job_id 10 is taken"):
+        Simulator.from_state(whole_nodes(2), 400, [RunningJob(replace(late[0]), 50, ("n1",))], jobs=table)
+
+
+def test_unknown_reasons_become_known_ones() -> None:
+    assert PendingJob(JobSpec(1, 60, job_id=1), 0, reason="QOSMaxMemoryPerUser").known_reason in REASONS
+    assert PendingJob(JobSpec(1, 60, job_id=1), 0, reason="Weird").known_reason == "None"
+    from slurm_sim.core import _core
+
+    assert list(REASONS) == _core.reasons()
