@@ -14,6 +14,10 @@ namespace {
 template <class T, int DIMENSIONS>
 using Array = nb::ndarray<T, nb::ndim<DIMENSIONS>, nb::c_contig, nb::device::cpu>;
 
+void check_free(const Lanes& lanes) {
+  if (lanes.busy) throw Refusal(Refusal::kSimulation, "these environments are stepping in another thread");
+}
+
 void make(Lanes* self, int count, int history, Time step, Time horizon, double interruption_weight,
           double overlap_weight, bool skip_to_outcome, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions,
           std::vector<float> scale) {
@@ -22,6 +26,8 @@ void make(Lanes* self, int count, int history, Time step, Time horizon, double i
 }
 
 void add_start(Lanes& lanes, Core& core, int64_t predecessor, int64_t successor, Array<const float, 2> history) {
+  check_free(lanes);
+  if (core.busy) throw Refusal(Refusal::kSimulation, "this simulation is running in another thread");
   if (history.shape(0) != static_cast<size_t>(lanes.history() - 1) || history.shape(1) != kColumns)
     throw nb::value_error("history must be (task.history - 1, 40)");
   std::vector<float> rows(history.data(), history.data() + history.size());
@@ -40,6 +46,12 @@ void step(Lanes& lanes, Array<const int64_t, 1> actions, Array<const int64_t, 1>
     if (starts.data()[i] < -1 || starts.data()[i] >= lanes.start_count())
       throw nb::index_error("no start has this number");
   StepOut out{observations.data(), rewards.data(), terminated.data(), truncated.data(), facts.data()};
+  check_free(lanes);
+  struct Busy {
+    Lanes& lanes;
+    explicit Busy(Lanes& all) : lanes(all) { lanes.busy = true; }
+    ~Busy() { lanes.busy = false; }
+  } busy(lanes);
   nb::gil_scoped_release unlocked;
   lanes.step(actions.data(), starts.data(), out);
 }

@@ -497,7 +497,57 @@ void set_types(nb::object record, nb::object dependencies, nb::object dependency
   for (int i = 0; i < 3; i++) t.errors[i] = errors[i];
 }
 
-using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+// ---- one caller at a time
+
+void check_free(const Core& core) {
+  if (core.busy)
+    throw Refusal(Refusal::kSimulation, "this simulation is running in another thread; give each thread a fork() of it");
+}
+
+// Runs without the interpreter's lock, so that other threads go on; they must leave this simulation alone.
+template <class F>
+auto unlocked(Core& core, F run) {
+  struct Busy {
+    Core& core;
+    explicit Busy(Core& c) : core(c) { core.busy = true; }
+    ~Busy() { core.busy = false; }
+  } busy(core);
+  nb::gil_scoped_release released;
+  return run();
+}
+
+// In parts of up to a second, so that Ctrl-C ends it, between two events.
+void run_until(Core& core, Time time) {
+  while (!unlocked(core, [&] { return core.advance(time, 1000); }))
+    if (PyErr_CheckSignals()) throw nb::python_error();
+}
+
+template <class Result, class... Given>
+auto alone(Result (Core::*method)(Given...)) {
+  return [method](Core& core, Given... given) -> Result {
+    check_free(core);
+    return (core.*method)(given...);
+  };
+}
+template <class Result, class... Given>
+auto alone(Result (Core::*method)(Given...) const) {
+  return [method](const Core& core, Given... given) -> Result {
+    check_free(core);
+    return (core.*method)(given...);
+  };
+}
+template <class Self, class Result, class... Given>
+auto alone_as(Result (*function)(Self&, Given...)) {
+  return [function](Self& core, Given... given) -> Result {
+    check_free(core);
+    return function(core, given...);
+  };
+}
+// A lambda whose first argument is the simulation.
+template <class F>
+auto alone(F function) {
+  return alone_as(+function);
+}
 
 }  // namespace
 }  // namespace slurm_sim
@@ -534,50 +584,45 @@ NB_MODULE(_core, m) {
       .def("build", &Builder::build)
       .def("build_state", &Builder::build_state, "specs"_a, "now_s"_a, "items"_a, "down"_a, "timers"_a.none());
   nb::class_<Core>(m, "Core")
-      .def("fork", &Core::fork)
+      .def("fork", alone(&Core::fork))
       .def_prop_ro("now_s", &Core::now)
       .def_rw("news_wanted", &Core::news_wanted)
-      .def("next_event_s", [](Core& core) { Time t = core.next_event(); return t == kNever ? nb::none() : nb::object(nb::int_(t)); })
-      .def("run_until", &Core::run_until, Unlocked())
-      .def("run", &Core::run, Unlocked())
-      .def("run_until_start", [](Core& core, int64_t job_id, Time latest) {
-        Time start;
-        {
-          nb::gil_scoped_release unlocked;
-          start = core.run_until_start(job_id, latest);
-        }
-        return python_time(start);
-      })
-      .def("timers", [](const Core& core) {
+      .def("next_event_s", alone([](Core& core) { Time t = core.next_event(); return t == kNever ? nb::none() : nb::object(nb::int_(t)); }))
+      .def("run_until", alone([](Core& core, Time time) { run_until(core, time); }))
+      .def("run", alone([](Core& core) { run_until(core, kNever); }))
+      .def("run_until_start", alone([](Core& core, int64_t job_id, Time latest) {
+        return python_time(unlocked(core, [&] { return core.run_until_start(job_id, latest); }));
+      }))
+      .def("timers", alone([](const Core& core) {
         Timers t = core.timers();
         auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
         return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
                               t.main_wanted, t.review_wanted);
-      })
-      .def("submit", [](Core& core, nb::object spec, nb::tuple form, nb::object limit, int qos, nb::object dependencies) {
+      }))
+      .def("submit", alone([](Core& core, nb::object spec, nb::tuple form, nb::object limit, int qos, nb::object dependencies) {
         Submission job = submission(spec, form, time_or_none(limit), qos, dependencies, core.config->nodes.size());
         job.extras.origin = keep(spec);
         return core.submit(job);
-      }, "spec"_a, "form"_a, "limit_s"_a.none(), "qos"_a, "dependencies"_a.none())
-      .def("check_new", [](const Core& core, nb::object submit, int64_t job_id) {
+      }), "spec"_a, "form"_a, "limit_s"_a.none(), "qos"_a, "dependencies"_a.none())
+      .def("check_new", alone([](const Core& core, nb::object submit, int64_t job_id) {
         core.check_new(submit.is_none() ? core.now() : nb::cast<Time>(submit), job_id);
-      }, "submit_s"_a.none(), "job_id"_a)
-      .def("cancel", &Core::cancel)
-      .def("requeue", &Core::requeue)
-      .def("drop_dependency", &Core::drop_dependency)
-      .def("hold", &Core::hold)
-      .def("release", &Core::release)
-      .def("set_runtime_end", &Core::set_runtime_end)
-      .def("suspend", &Core::suspend)
-      .def("resume", &Core::resume)
-      .def("check_resizable", &Core::check_resizable)
-      .def("resize", &Core::resize)
-      .def("change_node", [](Core& core, int node, int action) { core.change_node(node, static_cast<NodeChange::Action>(action)); })
-      .def("job", [](Core& core, int64_t job_id, nb::handle names) { return python_record(core, core.job(job_id), names); })
-      .def("in_state", [](Core& core, int state, nb::handle names) {
+      }), "submit_s"_a.none(), "job_id"_a)
+      .def("cancel", alone(&Core::cancel))
+      .def("requeue", alone(&Core::requeue))
+      .def("drop_dependency", alone(&Core::drop_dependency))
+      .def("hold", alone(&Core::hold))
+      .def("release", alone(&Core::release))
+      .def("set_runtime_end", alone(&Core::set_runtime_end))
+      .def("suspend", alone(&Core::suspend))
+      .def("resume", alone(&Core::resume))
+      .def("check_resizable", alone(&Core::check_resizable))
+      .def("resize", alone(&Core::resize))
+      .def("change_node", alone([](Core& core, int node, int action) { core.change_node(node, static_cast<NodeChange::Action>(action)); }))
+      .def("job", alone([](Core& core, int64_t job_id, nb::handle names) { return python_record(core, core.job(job_id), names); }))
+      .def("in_state", alone([](Core& core, int state, nb::handle names) {
         return python_records(core, core.in_state(static_cast<State>(state)), names);
-      })
-      .def("finished", [](Core& core, Time since, nb::handle names) {
+      }))
+      .def("finished", alone([](Core& core, Time since, nb::handle names) {
         int64_t low = 0, high = core.finished_count();
         while (low < high) {
           int64_t middle = (low + high) / 2;
@@ -587,26 +632,26 @@ NB_MODULE(_core, m) {
         nb::list out;
         for (; low < core.finished_count(); low++) out.append(python_record(core, core.finished(low), names));
         return out;
-      })
-      .def("cut_short", [](Core& core, nb::handle names) {
+      }))
+      .def("cut_short", alone([](Core& core, nb::handle names) {
         nb::list out;
         for (int64_t i = 0; i < core.cut_short_count(); i++) out.append(python_record(core, core.cut_short(i), names));
         return out;
-      })
-      .def("outages", [](Core& core) {
+      }))
+      .def("outages", alone([](Core& core) {
         nb::list out;
         for (const Outage& o : core.outages()) out.append(nb::make_tuple(o.node, o.start, python_time(o.end)));
         return out;
-      })
-      .def("is_up", &Core::is_up)
-      .def("is_idle", &Core::is_idle)
-      .def("energy_j", &Core::energy)
-      .def("results", &results)
-      .def("sample", &sample)
-      .def("take_news", [](Core& core, nb::handle names) {
+      }))
+      .def("is_up", alone(&Core::is_up))
+      .def("is_idle", alone(&Core::is_idle))
+      .def("energy_j", alone(&Core::energy))
+      .def("results", alone(&results))
+      .def("sample", alone(&sample))
+      .def("take_news", alone([](Core& core, nb::handle names) {
         nb::list out;
         for (const News& n : core.take_news()) out.append(nb::make_tuple(n.is_start, python_record(core, n.record, names)));
         return out;
-      });
+      }));
   bind_envs(m);
 }

@@ -51,9 +51,10 @@ class Core {
 
   virtual Time now() const = 0;
   virtual Time next_event() = 0;  // kNever: nothing will happen
-  // Until everything due up to and at this time has happened, or, with `news_wanted`, there is news.
-  virtual void run_until(Time time) = 0;
-  virtual void run() = 0;
+  // Until everything due up to and at this time (kNever: ever) has happened, or, with `news_wanted`, there is news. Takes
+  // at most so many steps; false if that was not enough.
+  virtual bool advance(Time time, int64_t steps) = 0;
+  void run_until(Time time) { advance(time, INT64_MAX); }
   // When the job started: goes on until it has, or is over, until this time, or, with `news_wanted`, there is news.
   virtual Time run_until_start(int64_t job_id, Time latest) = 0;
 
@@ -99,6 +100,7 @@ class Core {
   virtual std::vector<News> take_news() = 0;
 
   bool news_wanted = false;
+  bool busy = false;  // it runs without the interpreter's lock; set and read with it
   std::shared_ptr<const Config> config;
   std::shared_ptr<const Trace> trace;
   std::shared_ptr<const Catalogue> catalogue;

@@ -73,7 +73,7 @@ class Engine final : public Core {
   Engine(std::shared_ptr<const Config>, std::shared_ptr<const Trace>, std::shared_ptr<const Catalogue>, Time start);
   std::unique_ptr<Core> fork() override {
     auto twin = std::unique_ptr<Engine>(new Engine(*this));
-    twin->news_wanted = false;
+    twin->news_wanted = twin->busy = false;
     twin->news_.clear();
     twin->plan_ = 0;
     return twin;
@@ -82,8 +82,7 @@ class Engine final : public Core {
 
   Time now() const override { return now_; }
   Time next_event() override { return due().time; }
-  void run_until(Time time) override;
-  void run() override;
+  bool advance(Time time, int64_t steps) override;
   Time run_until_start(int64_t job_id, Time latest) override;
   void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
   Timers timers() const override {

@@ -145,26 +145,18 @@ typename Engine<W>::Due Engine<W>::due() const {
 }
 
 template <int W>
-void Engine<W>::run_until(Time time) {
+bool Engine<W>::advance(Time time, int64_t steps) {
   while (news_.empty()) {
-    skip_quiet_passes(time);
+    skip_quiet_passes(std::min(time, kNever - 1));
     Due next = due();
     if (next.time > time || next.time == kNever) {
-      now_ = time;
-      return;
+      if (time != kNever) now_ = time;
+      return true;
     }
+    if (steps-- == 0) return false;
     happen(next);
   }
-}
-
-template <int W>
-void Engine<W>::run() {
-  while (news_.empty()) {
-    skip_quiet_passes(kNever - 1);
-    Due next = due();
-    if (next.time == kNever) return;
-    happen(next);
-  }
+  return true;
 }
 
 template <int W>

@@ -42,6 +42,7 @@ struct StepOut {
 
 class Lanes {
  public:
+  bool busy = false;  // a step runs without the interpreter's lock; set and read with it
   Lanes(int count, EnvTask task, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions, std::vector<float> scale);
   Lanes(const Lanes&) = delete;
   // `history`: the rows before the start, scaled, oldest first.

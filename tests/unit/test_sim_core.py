@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from dataclasses import replace
 
@@ -237,3 +238,43 @@ def test_more_nodes_than_a_word_has_bits() -> None:
         reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
         assert reference.run() == core.run()
         assert reference.finished() == core.finished()
+
+
+def crowded(count: int) -> Simulator:
+    """Takes a while."""
+    return Simulator(whole_nodes(64), [JobSpec(1 + n % 40, 7200, 3000 + n % 977, submit_s=n) for n in range(count)])
+
+
+def test_another_thread_can_not_use_a_running_simulation() -> None:
+    sim = crowded(2_000)
+    runner = threading.Thread(target=sim.run)
+    runner.start()
+    refused = ""
+    while runner.is_alive() and not refused:
+        try:
+            sim.pending()
+        except SimulationError as error:
+            refused = str(error)
+    runner.join()
+    assert "running in another thread" in refused
+    assert not sim.pending()
+
+
+def test_ctrl_c_ends_a_run_between_two_events() -> None:
+    sim, whole = crowded(2_000), crowded(2_000)
+    whole.run()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sim.run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert sim.now_s < whole.now_s
+    sim.run()
+    assert np.array_equal(sim.results().start_s, whole.results().start_s)
