@@ -91,6 +91,15 @@ class Core:
     def take_news(self, names: Names) -> list[tuple[bool, JobRecord]]: ...
 
 def reasons() -> list[str]: ...
+def walk(
+    core: Core,
+    nodes: list[int],
+    partitions: list[bool],
+    predecessor: int,
+    successor: int,
+    times_s: Ints,
+    rows: NDArray[np.float32],
+) -> None: ...
 def set_types(
     record: type[JobRecord],
     dependencies: type[Dependencies],

@@ -56,9 +56,28 @@ void step(Lanes& lanes, Array<const int64_t, 1> actions, Array<const int64_t, 1>
   lanes.step(actions.data(), starts.data(), out);
 }
 
+// Rows of a walk; job ids 0: there is no pair yet.
+void walk(Core& core, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions, int64_t predecessor,
+          int64_t successor, Array<const int64_t, 1> times, Array<float, 2> rows) {
+  if (core.busy) throw Refusal(Refusal::kSimulation, "this simulation is running in another thread");
+  if (rows.shape(0) != times.shape(0) || rows.shape(1) != kColumns) throw nb::value_error("rows must be (times, 40)");
+  Observer observer;
+  observer.watch = {std::move(nodes), std::move(partitions), predecessor, successor};
+  core.busy = true;
+  try {
+    nb::gil_scoped_release unlocked;
+    observer.walk(core, times.data(), times.shape(0), rows.data());
+  } catch (...) {
+    core.busy = false;
+    throw;
+  }
+  core.busy = false;
+}
+
 }  // namespace
 
 void bind_envs(nb::module_& m) {
+  m.def("walk", &walk);
   nb::class_<Lanes>(m, "Lanes")
       .def("__init__", &make)
       .def("add_start", &add_start)

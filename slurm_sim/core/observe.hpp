@@ -42,4 +42,35 @@ struct Sight {
   int idle = 0, up = 0;
 };
 
+// Percentiles of one column of jobs, as of the last look: jobs seldom change between two steps.
+class Percentiles {
+ public:
+  static constexpr int kCount = 5;
+  const double* of(const std::vector<int32_t>& values);
+
+ private:
+  bool adapt(const std::vector<int32_t>& values);
+
+  std::vector<int32_t> values_, sorted_;
+  double found_[kCount] = {};
+};
+
+class Core;
+struct Record;
+constexpr int kColumns = 40, kQueued = 0, kRunning = 16, kPair = 32, kNodesAt = 38;
+
+// Writes rows of 40 columns, of one simulation as time goes on.
+class Observer {
+ public:
+  Watch watch;
+  // The pair null: there is none yet. `scale`: factors of the columns; null: raw.
+  void look(const Core& core, const Record* predecessor, const Record* successor, const float* scale, float* row);
+  // Runs the simulation to each of these times, and writes a row there. Job ids 0: no pair yet.
+  void walk(Core& core, const int64_t* times, size_t count, float* rows);
+
+ private:
+  Percentiles queued_[3], running_[3];
+  Sight sight_;
+};
+
 }  // namespace slurm_sim

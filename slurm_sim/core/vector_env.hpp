@@ -8,7 +8,6 @@
 
 namespace slurm_sim {
 
-constexpr int kColumns = 40, kQueued = 0, kRunning = 16, kPair = 32, kNodesAt = 38;
 // Fields of envs.episode.Facts.
 enum Fact { kTime, kMaySubmit, kSubmitted, kPredecessorStart, kPredecessorEnd, kSuccessorStart, kInterruption, kOverlap, kFacts };
 
@@ -17,19 +16,6 @@ struct EnvTask {
   Time step, horizon;
   double interruption_weight, overlap_weight;
   bool skip_to_outcome;
-};
-
-// Percentiles of one column of jobs, as of the last look: jobs seldom change between two steps.
-class Percentiles {
- public:
-  static constexpr int kCount = 5;
-  const double* of(const std::vector<int32_t>& values);
-
- private:
-  bool adapt(const std::vector<int32_t>& values);
-
-  std::vector<int32_t> values_, sorted_;
-  double found_[kCount] = {};
 };
 
 // The arrays of envs.vector.Buffers, one environment after the other.
@@ -61,13 +47,12 @@ class Lanes {
   };
   struct Lane {
     std::unique_ptr<Core> core;
-    Watch watch;
+    Observer observer;
     Time begin = 0;
     int64_t facts[kFacts] = {};
     bool terminated = false, truncated = false;
     std::vector<float> rows;  // a window of `history` rows slides over them
     int first = 0;
-    Percentiles queued[3], running[3];
   };
 
   void begin(Lane& lane, const Start& start);
@@ -80,7 +65,6 @@ class Lanes {
   std::vector<float> scale_;
   std::vector<Start> starts_;
   std::vector<Lane> lanes_;
-  Sight sight_;
 };
 
 }  // namespace slurm_sim

@@ -19,6 +19,7 @@ from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import JobRecord, JobSpec
 
 Vectors = NDArray[np.float32]
+Ints = NDArray[np.int64]
 PERCENTILES = (0, 25, 50, 75, 100)
 """With linear interpolation, as `numpy.percentile`; of no jobs, all are 0."""
 LIMIT_CAP_S = 30 * DAY_S
@@ -121,6 +122,30 @@ def observe(simulation: Simulation, pool: Pool, pair: tuple[int, int] | None) ->
     row[38] = sum(simulation.is_idle(node) for node in pool.nodes)
     row[39] = sum(simulation.is_up(node) for node in pool.nodes)
     return row.astype(np.float32)
+
+
+def walk(simulation: Simulation, pool: Pool, pair: tuple[int, int] | None, times_s: Sequence[int] | Ints) -> Vectors:
+    """The rows, (times, 40), of these moments, to which the simulation goes on one by one."""
+    rows = np.empty((len(times_s), WIDTH), dtype=np.float32)
+    core = getattr(simulation, "_core", None)
+    if core is not None:
+        from slurm_sim.core import _core
+
+        times = np.ascontiguousarray(times_s, dtype=np.int64)
+        _core.walk(core, *core_pool(simulation.config, pool), *(pair or (0, 0)), times, rows)
+        return rows
+    for row, time_s in zip(rows, times_s, strict=True):
+        simulation.run_until(int(time_s))
+        row[:] = observe(simulation, pool, pair)
+    return rows
+
+
+def core_pool(config: ClusterConfig, pool: Pool) -> tuple[list[int], list[bool]]:
+    """A pool as the core takes it: words of 64 nodes, and a flag for each partition."""
+    nodes = [0] * -(-len(config.nodes) // 64)
+    for index, node in enumerate(config.nodes):
+        nodes[index // 64] |= (node.name in pool.nodes) << index % 64
+    return nodes, [partition.name in pool.partitions for partition in config.partitions]
 
 
 def _counts(job: JobRecord, pool: Pool, pair: tuple[int, int] | None) -> bool:

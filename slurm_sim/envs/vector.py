@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.envs.episode import Episode, Facts, Start, Task, last_rows
 from slurm_sim.envs.example import example_starts
-from slurm_sim.envs.observation import WIDTH, Vectors
+from slurm_sim.envs.observation import WIDTH, Vectors, core_pool
 from slurm_sim.envs.submit import observation_space, scale_of
 from slurm_sim.errors import SimulationError
 
@@ -81,12 +81,7 @@ class CoreLanes:
     def __init__(self, num_envs: int, starts: Sequence[Start], task: Task, scale: Vectors) -> None:
         from slurm_sim.core import _core
 
-        config = starts[0].simulation.config
-        pool = starts[0].pool
-        nodes = [0] * -(-len(config.nodes) // 64)
-        for index, node in enumerate(config.nodes):
-            nodes[index // 64] |= (node.name in pool.nodes) << index % 64
-        partitions = [partition.name in pool.partitions for partition in config.partitions]
+        nodes, partitions = core_pool(starts[0].simulation.config, starts[0].pool)
         weights = (task.interruption_weight, task.overlap_weight)
         times = (task.step_s, task.horizon_s)
         fixed = (task.skip_to_outcome, nodes, partitions, scale.tolist())

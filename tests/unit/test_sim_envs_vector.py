@@ -12,8 +12,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from slurm_sim.envs import Start, SubmitEnv, SubmitVectorEnv, Task, equal_pair, starts
 from slurm_sim.envs import vector as vector_module
 from slurm_sim.envs.example import HOUR_S, busy_cluster, busy_jobs, make_simulation
+from slurm_sim.envs.observation import Pool, walk
 from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import SimulationError
+from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import Simulator
 
 TASK = Task(history=5, step_s=1800)
@@ -129,3 +131,18 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
         env.reset(seed=[1, 2])
     with pytest.raises(SimulationError, match="num_envs is 0"):
         SubmitVectorEnv(0, busy)
+
+
+def test_a_walk_in_the_core_sees_what_the_reference_sees() -> None:
+    cluster, jobs = busy_cluster(), busy_jobs(3, 3)
+    pool, times_s = Pool.of(cluster, None), list(range(20_000, 150_000, 600))
+    seen = []
+    for sim in (make_simulation(cluster, jobs), Simulator(cluster, jobs)):
+        sim.run_until(10_000)
+        first = sim.submit(JobSpec(2, 20_000, user="chain"))
+        pair = first, sim.submit(JobSpec(1, 30_000, user="chain", dependency=f"afterany:{first}"))
+        without, with_pair = sim.fork(), sim.fork()
+        seen.append((walk(without, pool, None, times_s), walk(with_pair, pool, pair, times_s)))
+    assert np.array_equal(seen[0][0], seen[1][0])
+    assert np.array_equal(seen[0][1], seen[1][1])
+    assert seen[0][1][:, [32, 33, 35, 36, 37]].any(axis=0).all()
