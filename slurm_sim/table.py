@@ -137,7 +137,7 @@ def _named(name: str, value: Sequence[str] | str | None, size: int) -> tuple[lis
     if value is None or isinstance(value, str):
         return [value], np.zeros(size, dtype=np.int64)
     given = np.asarray(value)
-    if given.dtype.kind != "U" and (odd := [each for each in given.ravel() if not isinstance(each, str)]):
+    if given.dtype.kind != "U" and (odd := [each for each in given.ravel().tolist() if not isinstance(each, str)]):
         raise InvalidJob(f"{name}: {odd[0]!r} among the values; give strings, or one for all")
     names, index = np.unique(given.astype(np.str_), return_inverse=True)
     if index.shape != (size,):

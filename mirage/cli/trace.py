@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -11,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from rich.markup import escape
-from rich.table import Table
 
 from mirage.cli.table import console
+from mirage.cli.trace_text import cleaning_table, make_table, number, print_inferred, print_stats, too_many_busy
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import amount, positive
 
 if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the verbs
     from slurm_sim.traces import Trace
-    from slurm_sim.traces.cleaning import CleaningReport
+    from slurm_sim.traces.inference import Inferred
     from slurm_sim.traces.reading import Imported
 
 Json = dict[str, Any]
@@ -40,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
         args.act(args)
     except TraceError as error:
         raise InputError(str(error)) from error
+    except KeyboardInterrupt:
+        print(f"mirage trace {args.trace_verb}: interrupted; no file is half-written", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -84,7 +88,7 @@ def _import(args: argparse.Namespace) -> None:
         record = {"out": str(args.out), "rows": imported.rows, "notes": imported.notes, "cleaning": report.as_dict()}
         print(json.dumps(record, indent=2))
         return
-    console.print(_cleaning_table(imported, report))
+    console.print(cleaning_table(imported, report))
     console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
 
 
@@ -104,18 +108,6 @@ def _read_foreign(args: argparse.Namespace) -> Imported:
             raise InputError(f"--column {text}: expected OURS=THEIRS, like submit=SubmitTime")
         mapping[ours] = theirs
     return imports.import_csv(args.csv, mapping, args.timezone, args.delimiter)
-
-
-def _cleaning_table(imported: Imported, report: CleaningReport) -> Table:
-    table = _table("rule", "jobs", "action", "what", title=f"{imported.rows} lines with jobs")
-    for note, count in imported.notes.items():
-        table.add_row("import", str(count), "", escape(note))
-    for found in report.findings:
-        detail = found.detail + (f" ({', '.join(found.examples)}, ...)" if found.examples else "")
-        table.add_row(
-            found.rule, str(found.jobs), found.action if found.jobs or not found.detail else "", escape(detail)
-        )
-    return table
 
 
 # --- stats -----------------------------------------------------------------------------------------------------------
@@ -138,9 +130,11 @@ def _stats(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(figures, indent=2))
         return
-    _print_stats(figures)
+    print_stats(figures)
     for path in made:
         console.print(f"Picture: {escape(str(path))}")
+    if wrong := too_many_busy(figures["load"]):
+        print(f"warning: {wrong}", file=sys.stderr)
 
 
 def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[Path]:
@@ -156,67 +150,15 @@ def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[P
     return save_plots(trace, figures, args.out, args.nodes)
 
 
-def _print_stats(figures: Json) -> None:
-    wait, sizes, limits, run, load = (figures[name] for name in ("wait", "sizes", "limits", "run", "load"))
-    console.print(f"{figures['jobs']} jobs, {figures['ran']} ran, {figures['users']['count']} users")
-    if wait["jobs"]:
-        console.print(
-            f"wait: mean {_h(wait['mean_s'])}, p50 {_h(wait['p50_s'])}, p90 {_h(wait['p90_s'])}, "
-            f"p99 {_h(wait['p99_s'])}; "
-            f"over 2 h {wait['over_2h']:.1%}, over 12 h {wait['over_12h']:.1%}; "
-            f"by node-hours {_h(wait['node_hours_mean_s'])}"
-        )
-    console.print(
-        f"nodes: mean {_n(sizes['mean'])}, max {sizes['max']}; multi-node jobs take "
-        f"{sizes['multi_node_share_of_node_hours']:.0%} of {load['node_hours']:.0f} node-hours"
-    )
-    console.print(f"limit: median {_h(limits['p50_s'])}; run time / limit: median {_n(run['run_over_limit_p50'], 3)}")
-    if "utilisation" in load:
-        console.print(
-            f"load: {load['utilisation']:.1%} of {load['nodes']} nodes busy, offered {load['offered_load']:.1%}"
-        )
-    if figures["months"]:
-        console.print(_months_table(figures))
-    if figures["users"]["top"]:
-        console.print(_users_table(figures))
-
-
-def _months_table(figures: Json) -> Table:
-    names = (
-        "month",
-        "jobs",
-        "mean wait",
-        "p50",
-        "p90",
-        "p99",
-        "over 2 h",
-        "over 12 h",
-        "by node-hours",
-        "busy",
-        "max busy",
-    )
-    table = _table(*names, title=f"by month of submission ({figures['timezone']})")
-    for month in figures["months"]:
-        times = (_h(month[key]) for key in ("mean_s", "p50_s", "p90_s", "p99_s"))
-        shares = (f"{month[key]:.1%}" for key in ("over_2h", "over_12h"))
-        busy = (_n(month.get(key), 1) for key in ("busy_mean", "busy_max"))
-        table.add_row(month["month"], str(month["jobs"]), *times, *shares, _h(month["node_hours_mean_s"]), *busy)
-    return table
-
-
-def _users_table(figures: Json) -> Table:
-    table = _table("user", "jobs", "node-hours", "mean wait", title="busiest users")
-    for user in figures["users"]["top"]:
-        table.add_row(escape(user["user"]), str(user["jobs"]), f"{user['node_hours']:.0f}", _h(user["mean_wait_s"]))
-    return table
-
-
 # --- infer -----------------------------------------------------------------------------------------------------------
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument("--out", type=Path, help="the trace with inferred dependencies and array throttles")
+    parser.add_argument(
+        "--out-cluster", type=Path, metavar="C", help="a cluster for slurm-sim, .toml: nodes over time, running limit"
+    )
     parser.add_argument("--timezone", default="UTC", type=_zone, help="of the times shown (%(default)s)")
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
@@ -226,40 +168,36 @@ def _infer(args: argparse.Namespace) -> None:
     from slurm_sim.traces.errors import refuse_overwriting
     from slurm_sim.traces.inference import infer, with_dependencies
 
+    if args.out_cluster and args.out_cluster.suffix != ".toml":
+        raise InputError(f"--out-cluster {args.out_cluster}: expected a name ending in .toml")
     if args.out:
         refuse_overwriting(args.out, args.trace)
     trace = _read(args)
     found = infer(trace)
     if args.out:
         write_trace(with_dependencies(trace, found), args.out)
-    record = found.as_dict()
+    made = _write_cluster(trace, found, args) if args.out_cluster else []
     if args.json:
-        print(json.dumps(record, indent=2))
+        print(json.dumps(found.as_dict(), indent=2))
         return
-    chains, limit = record["chains"], record["user_limit"]
-    console.print(
-        f"dependencies: {chains['links']} links in {chains['chains']} chains (longest {chains['longest'][:5]}); "
-        f"{chains['by_chance']} are expected by chance alone"
-        + ("" if chains["used"] else ": too many, so none is used")
-    )
-    if limit:
-        idle = (
-            ""
-            if limit["blocked_while_idle"] is None
-            else f", {limit['blocked_while_idle']:.0%} of them beside idle nodes"
-        )
-        console.print(
-            f"running limit: {limit['jobs']} jobs a user ({limit['users_at']} users stop there, "
-            f"{limit['users_above']} go beyond; {limit['blocked_jobs']} jobs waited for it{idle})"
-        )
-    else:
-        console.print("running limit: none seen")
-    console.print(f"array throttles: {len(record['array_throttles'])} groups")
-    table = _table("from", "nodes", "hours with a queue", "of them full", title="nodes over time (at least)")
-    for step in record["nodes"]:
-        when = datetime.fromtimestamp(step["time"], ZoneInfo(args.timezone)).strftime("%Y-%m-%d %H:%M")
-        table.add_row(when, str(step["nodes"]), f"{step['contended_h']:.0f}", f"{step['at_level_h']:.0f}")
-    console.print(table)
+    print_inferred(found.as_dict(), args.timezone)
+    for line in made:
+        console.print(escape(line))
+
+
+def _write_cluster(trace: Trace, found: Inferred, args: argparse.Namespace) -> list[str]:
+    """Writes the cluster that the log lets guess; returns what to tell."""
+    from slurm_sim.clusters import write_toml
+    from slurm_sim.traces.guess import guessed_cluster
+    from slurm_sim.traces.table import replacing
+
+    cluster = guessed_cluster(trace, found)
+    with replacing(args.out_cluster) as temporary:
+        temporary.write_text(write_toml(cluster), encoding="utf-8")
+    told = [f"{args.out_cluster}: {len(cluster.nodes)} nodes, changes: {len(found.nodes) - 1}"]
+    if wide := int((trace.column("nodes") > len(cluster.nodes)).sum()):
+        told.append(f"{wide} jobs are wider than that: `slurm-sim run --skip-impossible` leaves them out")
+    return told
 
 
 # --- fit, synth, check -----------------------------------------------------------------------------------------------
@@ -342,10 +280,10 @@ def _check(args: argparse.Namespace) -> None:
     title = (
         f"{len(trace)} jobs against {len(drawn)} synthetic ones; floor: the trace's halves, months: its 28-day parts"
     )
-    table = _table("quantity", "KS", "floor", "months", "Wasserstein", "floor", title=title)
+    table = make_table("quantity", "KS", "floor", "months", "Wasserstein", "floor", title=title)
     for each in distances:
         shown = (each.ks, each.floor_ks, each.months_ks, each.wasserstein, each.floor_wasserstein)
-        table.add_row(each.quantity, *(_n(value, 3) for value in shown))
+        table.add_row(each.quantity, *(number(value, 3) for value in shown))
     console.print(table)
 
 
@@ -353,7 +291,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _add_trace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trace", metavar="T", help="a trace (.csv, .csv.gz, .parquet)")
+    parser.add_argument("trace", type=Path, metavar="T", help="a trace (.csv, .csv.gz, .parquet)")
 
 
 def _read(args: argparse.Namespace) -> Trace:
@@ -390,21 +328,6 @@ def _zone(text: str) -> str:
         return ZoneInfo(text).key
     except (ValueError, OSError, KeyError) as error:
         raise argparse.ArgumentTypeError(f"expected a name like America/Chicago or UTC, got {text!r}") from error
-
-
-def _table(*names: str, title: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    for index, name in enumerate(names):
-        table.add_column(name, justify="right" if index and name not in ("action", "what") else "left")
-    return table
-
-
-def _h(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds / 3600:.2f} h"
-
-
-def _n(value: float | None, digits: int = 2) -> str:
-    return "-" if value is None or value != value else f"{value:.{digits}f}"
 
 
 ACTIONS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None], str]] = {

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_sim.cli.jobs import Jobs, like
+from slurm_sim.cli.jobs import MISSING, Jobs, like
 from slurm_sim.cli.specs import specs
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import InvalidJob
-from slurm_sim.jobs import JobSpec
+from slurm_sim.jobs import WHOLE, JobSpec
 from slurm_sim.traces.errors import TraceError
 
 SHAPE = ("nodes", "timelimit_s", "cpus_per_node", "gpus_per_node", "mem_mib_per_node", "exclusive")
@@ -25,6 +25,8 @@ NAMES = ("partition", "qos", "constraint", "reservation")
 NAMES_OF_RESERVED = ("user", "account")
 ROOT = "root"
 CAN_BE_IGNORED = (*NAMES, "account")
+COLUMN_OF = {"time_limit_s": "timelimit_s", "memory_mib_per_node": "mem_mib_per_node"}
+"""A `JobSpec`'s fields that have another name in a table of jobs."""
 WITHOUT: dict[str, dict[str, Any]] = {
     "constraint": {"constraint": ""},
     "gpus_per_node": {"gpus_per_node": 0},
@@ -54,10 +56,9 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
             found.setdefault(row, Impossible(row, column, why))
 
     for name, (least, most) in WHOLE.items():
-        column = COLUMN_OF.get(name, name)
-        values = jobs.numbers(column)
-        bad = (values < least) | (values > most) if name in NEEDED else (values != MISSING) & ((values < least) | (values > most))
-        add(np.flatnonzero(bad), column, f"{least} to {most:,}")
+        values = jobs.numbers(COLUMN_OF.get(name, name))
+        out = (values != MISSING) & ((values < least) | (values > most))
+        add(np.flatnonzero(out), COLUMN_OF.get(name, name), f"from {least} to {most:,}")
     for rows, dependency in _each_text(jobs, "dependency"):
         try:
             parse_dependency(dependency)
@@ -97,7 +98,9 @@ def _requests(jobs: Jobs, rows: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Jo
 
 
 def _spec(jobs: Jobs, row: int) -> JobSpec:
-    return replace(next(specs(jobs.pick(np.array([row])))), dependency="")
+    one = jobs.pick(np.array([row]))
+    one.columns.pop("dependency", None)
+    return next(specs(one))
 
 
 def _each_text(jobs: Jobs, name: str) -> Iterator[tuple[NDArray[Any], str]]:

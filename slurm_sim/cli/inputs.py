@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from slurm_sim.cli.arguments import positive
 from slurm_sim.cli.jobs import Jobs, jobs_of, read_jobs, without_ignored
-from slurm_sim.clusters import SLURM_DEFAULTS, NoteKind, params_from, read_cluster
+from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
 from slurm_sim.config import ClusterConfig, whole_nodes
 from slurm_sim.traces.table import Trace, read_trace
 
@@ -36,6 +36,10 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:
         metavar="N",
         help="a plain cluster: N whole nodes, one partition, priority/basic, backfill with Slurm's defaults",
     )
+    add_params_argument(parser)
+
+
+def add_params_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slurm-params",
         default="",
@@ -62,19 +66,18 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_cluster(args: argparse.Namespace) -> tuple[ClusterConfig, list[str]]:
     """The cluster and the notes of its reader. Raises InvalidCluster."""
-    notes: list[str] = []
     path = args.cluster or getattr(args, "slurm_conf", None)
-    if path is not None:
-        loaded = read_cluster(path)
-        cluster = loaded.cluster
-        told = [note for note in loaded.notes if note.kind is not NoteKind.NO_EFFECT]
-        notes += [str(note) for note in told]
-        if rest := len(loaded.notes) - len(told):
-            notes.append(f"{path}: {rest} parameters without effect on scheduling")
-    else:
-        cluster = whole_nodes(args.nodes, SLURM_DEFAULTS)
-    params, more = params_from(args.slurm_params, cluster.params)
-    return replace(cluster, params=params), notes + [f"--slurm-params: {note}" for note in more]
+    loaded = Loaded(whole_nodes(args.nodes, SLURM_DEFAULTS)) if path is None else read_cluster(path)
+    return changed(loaded, args.slurm_params, str(path))
+
+
+def changed(loaded: Loaded, params_text: str, source: str) -> tuple[ClusterConfig, list[str]]:
+    """The cluster with --slurm-params, and what its reader noted; notes on what has no effect are only counted."""
+    params, more = params_from(params_text, loaded.cluster.params)
+    told = [str(note) for note in loaded.notes if note.kind is not NoteKind.NO_EFFECT]
+    if rest := len(loaded.notes) - len(told):
+        told.append(f"{source}: {rest} parameters without effect on scheduling")
+    return replace(loaded.cluster, params=params), told + [f"--slurm-params: {note}" for note in more]
 
 
 def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Jobs, int]:

@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
-from slurm_sim.jobs import LAST_S, LONGEST_S
+from slurm_sim.jobs import LONGEST_S, WHOLE
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_header, refuse_bad_line
 from slurm_sim.traces.table import Trace, numbered
@@ -23,8 +23,6 @@ from slurm_sim.traces.table import Trace, numbered
 Ints = NDArray[np.int64]
 MISSING = -1
 """In a column of numbers: not given."""
-MOST = 2**53
-"""Above this a float is no exact number."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,11 @@ class Number:
     """What a column of numbers may hold."""
 
     least: int
+    most: int
     expected: str
     required: bool = False
     """A value must be there."""
     whole: bool = True
-    most: int = MOST
 
     def is_good(self, text: str) -> bool:
         if not text:
@@ -47,36 +45,32 @@ class Number:
         return self.least <= value <= self.most and (value == int(value) if self.whole else value > 0)
 
 
-def _whole(least: int, required: bool = False) -> Number:
-    return Number(least, f"a whole number from {least}" + ("" if required else ", or nothing"), required)
+def _whole(name: str, *, required: bool = False) -> Number:
+    """As a `JobSpec`'s field of that name takes it."""
+    least, most = WHOLE[name]
+    expected = f"a whole number from {least} to {most:,}{' (seconds)' if name.endswith('_s') else ''}"
+    return Number(least, most, expected + ("" if required else ", or nothing"), required)
 
 
 _MINUTES = f"minutes above 0, at most {LONGEST_S // 60:,}, or nothing for the partition's DefaultTime"
-
-
-def _seconds(least: int, most: int, required: bool = False) -> Number:
-    expected = f"a whole number from {least} to {most:,} (seconds)" + ("" if required else ", or nothing")
-    return Number(least, expected, required, most=most)
-
-
 NUMBERS = {
-    "job_id": _whole(1, required=True),
-    "submit_s": _seconds(0, LAST_S, required=True),
-    "nodes": _whole(1, required=True),
-    "timelimit_min": Number(0, _MINUTES, whole=False, most=LONGEST_S // 60),
-    "timelimit_s": _seconds(1, LONGEST_S),
-    "runtime_s": _seconds(0, LONGEST_S),
-    "begin_s": _seconds(0, LAST_S),
-    "cancel_s": _seconds(0, LAST_S),
-    "cpus": _whole(1),
-    "cpus_per_node": _whole(1),
-    "gpus": _whole(0),
-    "gpus_per_node": _whole(0),
-    "mem_mib": _whole(0),
-    "mem_mib_per_node": _whole(0),
-    "array_job_id": _whole(1),
-    "array_throttle": _whole(1),
-    "priority": _whole(0),
+    "job_id": _whole("job_id", required=True),
+    "submit_s": _whole("submit_s", required=True),
+    "nodes": _whole("nodes", required=True),
+    "timelimit_min": Number(0, LONGEST_S // 60, _MINUTES, whole=False),
+    "timelimit_s": _whole("time_limit_s"),
+    "runtime_s": _whole("runtime_s"),
+    "begin_s": _whole("begin_s"),
+    "cancel_s": _whole("cancel_s"),
+    "cpus": _whole("cpus_per_node"),
+    "cpus_per_node": _whole("cpus_per_node"),
+    "gpus": _whole("gpus_per_node"),
+    "gpus_per_node": _whole("gpus_per_node"),
+    "mem_mib": _whole("memory_mib_per_node"),
+    "mem_mib_per_node": _whole("memory_mib_per_node"),
+    "array_job_id": _whole("array_job_id"),
+    "array_throttle": _whole("array_throttle"),
+    "priority": _whole("priority"),
 }
 WORDS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1, "": MISSING}
 FLAGS = {"held": 0, "exclusive": 0, "requeue": 1}
@@ -255,7 +249,7 @@ def _numbers(jobs: Jobs, name: str, column: Any) -> Any:
         bad |= empty
     if bad.any():
         row = int(np.argmax(bad))
-        found = "nothing" if empty[row] else f"{floats[row]:g}"
+        found = "nothing" if empty[row] else f"{floats[row]:.15g}"
         raise jobs.refuse(row, name, rule.expected, found)
     filled = np.where(empty, MISSING, floats)
     return filled.astype(np.int64) if rule.whole else filled

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 VERBS = {
     "run": "simulate jobs on a cluster; writes when each started and ended",
     "bench": "how fast the simulator is with these jobs on this machine",
+    "cluster": "a cluster's TOML from a slurm.conf, or from what a live Slurm prints",
     "compare": "two results, or a result and reality: makespan, waits, starts, utilisation",
 }
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = _parser(verb).parse_args(words)
         return int(args.run(args))
     except KeyboardInterrupt:
-        print(f"slurm-sim {verb}: interrupted; nothing was written", file=sys.stderr)  # noqa: T201
+        print(f"slurm-sim {verb}: interrupted; no file is half-written", file=sys.stderr)  # noqa: T201
         return 130
     except BrokenPipeError:  # `slurm-sim compare A B | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,7 +22,10 @@ from slurm_sim.results import check_format, write_results
 from slurm_sim.traces.errors import TraceError, refuse_overwriting
 
 ALWAYS = ("job_id", "submit_s", "start_s", "end_s")
-MORE = ("state", "nodes", "partition", "user", "eligible_s", "wait_s", "queued_s", "scheduler", "reason", "nodelist")
+MORE = (
+    *("state", "nodes", "timelimit_s", "partition", "user", "eligible_s", "wait_s", "queued_s"),
+    *("scheduler", "reason", "nodelist"),
+)
 SHOWN = 5
 """So many jobs that never started are named."""
 
@@ -91,6 +94,7 @@ def _rows(more: tuple[str, ...], simulator: Any, ready: Ready, found: engine.Out
         "end_s": lambda: _known(found.end_s),
         "state": lambda: found.state,
         "nodes": lambda: jobs.numbers("nodes"),
+        "timelimit_s": lambda: _known(jobs.numbers("timelimit_s")),
         "partition": lambda: _or(jobs.texts("partition"), ready.cluster.partitions[0].name),
         "user": lambda: _or(jobs.texts("user"), "user"),
         "eligible_s": lambda: _known(found.eligible_s),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from slurm_sim.clusters.files import read_live_files
 from slurm_sim.clusters.notes import Loaded, Note, NoteKind
 from slurm_sim.clusters.scheduler import SLURM_DEFAULTS, params_from
 from slurm_sim.clusters.scontrol import read_live
@@ -18,6 +19,7 @@ __all__ = [
     "params_from",
     "read_cluster",
     "read_live",
+    "read_live_files",
     "write_toml",
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slurm_sim.clusters.accounts import check_accounts
 from slurm_sim.clusters.notes import Entries, Entry, Loaded, Note
 from slurm_sim.clusters.parts import NodeFate, derived_notes, is_open, make_node, make_partition
 from slurm_sim.clusters.values import hosts, yes
@@ -84,6 +85,7 @@ class Draft:
             )
         except InvalidCluster as error:
             raise InvalidCluster(f"{self.source}: {error}") from None
+        check_accounts(associations, f"{self.source}: ")
         return Loaded(cluster, tuple(self.notes))
 
     def _make_partitions(self) -> tuple[Partition, ...]:

@@ -16,6 +16,8 @@ class NoteKind(str, Enum):
     """No parameter of Slurm that we know."""
     NO_EFFECT = "no effect"
     """Known, and without influence on scheduling as simulated."""
+    IGNORED = "ignored"
+    """slurmctld ignores it, too, as other parameters are set."""
     NOT_SIMULATED = "not simulated"
     """It would change what a real slurmctld does, and is not simulated, or not in full."""
 

@@ -18,7 +18,7 @@ from slurm_sim.clusters.known import (
     OPTION_NO_EFFECT,
     note_on,
 )
-from slurm_sim.clusters.notes import Entries, Entry, Note
+from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
 from slurm_sim.clusters.values import duration_s, integer, is_unset, words, yes
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
@@ -248,7 +248,7 @@ def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
             notes.append(note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT))
     params = dataclasses.replace(SLURM_DEFAULTS, **_with_memory_default(changes, entries))
     without, more = _without_slurmdbd(params, entries)
-    return without, notes + more + _memory_notes(params, entries)
+    return without, notes + more + _basic_notes(params, entries) + _memory_notes(params, entries)
 
 
 def _with_memory_default(changes: Change, given: Collection[str]) -> Change:
@@ -269,12 +269,34 @@ def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[No
     kind = entries.get("accountingstoragetype")
     if kind is not None and kind.value.lower() == "accounting_storage/slurmdbd":
         return params, []
+    why = "slurmctld takes it only if AccountingStorageType is accounting_storage/slurmdbd"
     notes = [
-        entries[name].no_effect("slurmctld ignores it unless AccountingStorageType is accounting_storage/slurmdbd")
+        entries[name].note(NoteKind.IGNORED, why)
         for name in ("priorityweightage", "priorityweightfairshare")
-        if name in entries and integer(entries[name])
+        if params.priority_multifactor and name in entries and integer(entries[name])
     ]
     return dataclasses.replace(params, priority_weight_age=0, priority_weight_fairshare=0), notes
+
+
+BASIC = "priority/basic is first come, first served; it counts with PriorityType=priority/multifactor only"
+
+
+def _basic_notes(params: Params, entries: Entries) -> list[Note]:
+    """On priorities that are set beside priority/basic."""
+    if params.priority_multifactor:
+        return []
+    rules = {name: GLOBALS[name] for name in entries if name.startswith("priority") and name in GLOBALS}
+    return [
+        entries[name].note(NoteKind.IGNORED, BASIC)
+        for name, rule in rules.items()
+        if any(is_ignored(params, field, value) for field, value in rule(entries[name])[0].items())
+    ]
+
+
+def is_ignored(params: Params, field: str, value: object) -> bool:
+    """Whether a field of `Params` asks for something that its priority/basic does not do."""
+    is_of_priority = field.startswith("priority_") or field == "accrue_always"
+    return not params.priority_multifactor and is_of_priority and value != getattr(SLURM_DEFAULTS, field)
 
 
 def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple[Note, ...]]:
@@ -286,15 +308,16 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
     """
     changes: Change = {}
     notes: list[Note] = []
-    names: set[str] = set()
+    entries: Entries = {}
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = word.partition("=")
         entry = Entry(name.strip(), value.strip(), "parameters")
         change, more = _typed(entry)
         changes |= change
         notes += more
-        names.add(entry.key.lower())
-    return dataclasses.replace(base, **_with_memory_default(changes, names)), tuple(notes)
+        entries[entry.key.lower()] = entry
+    params = dataclasses.replace(base, **_with_memory_default(changes, entries))
+    return params, (*notes, *_basic_notes(params, entries))
 
 
 OWN_FIELDS = ("bf_cycle_us", "limit_check_s", "requeue_delay_s")

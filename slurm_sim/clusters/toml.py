@@ -14,7 +14,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from slurm_sim.clusters.notes import Loaded
+from slurm_sim.clusters.accounts import check_accounts
+from slurm_sim.clusters.notes import Loaded, Note, NoteKind
+from slurm_sim.clusters.scheduler import BASIC, is_ignored
 from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
 from slurm_sim.config import (
     Association,
@@ -48,7 +50,7 @@ class _Wrong(ValueError):
 
 
 def read_toml(path: Path) -> Loaded:
-    """The cluster; there are no notes, since an unknown key is an error. Raises InvalidCluster with the key's path."""
+    """The cluster; an unknown key is an error. Raises InvalidCluster with the key's path."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,7 +59,14 @@ def read_toml(path: Path) -> Loaded:
         raise InvalidCluster(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidCluster(f"{path}: not TOML: {error}") from None
-    return Loaded(_Reader(path).cluster(data))
+    cluster = _Reader(path).cluster(data)
+    check_accounts(cluster.associations, f"{path}: ")
+    given = {key: getattr(cluster.params, key) for key in data.get("scheduler", {})}
+    ignored = [key for key, value in given.items() if is_ignored(cluster.params, key, value)]
+    return Loaded(
+        cluster,
+        tuple(Note(NoteKind.IGNORED, key, str(given[key]), f"{path}: scheduler", BASIC) for key in ignored),
+    )
 
 
 class _Reader:
@@ -219,15 +228,20 @@ def _member(value: object, kind: type[Enum]) -> Enum:
 
 
 def write_toml(cluster: ClusterConfig) -> str:
-    """The text of a TOML from which `read_cluster` makes an equal cluster. Raises InvalidCluster for odd node names."""
+    """The text of a TOML from which `read_cluster` makes an equal cluster.
+
+    Raises InvalidCluster for node names or accounts that `read_cluster` would refuse.
+    """
+    check_accounts(cluster.associations)
     tables = [
         _text("[cluster]", {"name": cluster.name}),
         _text("[scheduler]", _values(cluster.params)),
         *(_text("[[nodes]]", table) for table in _node_tables(cluster.nodes)),
     ]
     for name in TABLES:
-        if name != "nodes":
+        if name not in ("nodes", "node_changes"):
             tables += [_text(f"[[{name}]]", _with_hosts(_values(part, plain=True))) for part in getattr(cluster, name)]
+    tables += [_text("[[node_changes]]", table) for table in _change_tables(cluster.node_changes)]
     return "\n".join(tables)
 
 
@@ -236,6 +250,13 @@ def _node_tables(nodes: tuple[Node, ...]) -> Iterable[Table]:
     for _, group in itertools.groupby(nodes, key=lambda node: dataclasses.replace(node, name="")):
         alike = list(group)
         yield {**_values(alike[0], plain=True), "name": _hosts_text([node.name for node in alike])}
+
+
+def _change_tables(changes: tuple[NodeChange, ...]) -> Iterable[Table]:
+    """One for each run of nodes that change alike at one time."""
+    for _, group in itertools.groupby(changes, key=lambda change: (change.time_s, change.action)):
+        alike = list(group)
+        yield {**_values(alike[0], plain=True), "node": _hosts_text([change.node for change in alike])}
 
 
 def _with_hosts(table: Table) -> Table:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from mirage.cli.main import main
-from slurm_sim.traces import read_trace
+from slurm_sim.cli.main import main as simulate
+from slurm_sim.clusters import read_cluster
+from slurm_sim.traces import make_trace, read_trace, write_trace
 
 SWF = "; UnixStartTime: 0\n" + "".join(
     f"{k} {k * 400} {k % 50} {30 + k % 600} {1 + k % 4} -1 -1 {1 + k % 4} 900 -1 1 {k % 17} 1 -1 1 -1 -1 -1\n"
@@ -54,6 +58,8 @@ def test_infer_fit_synth_check(trace: Path, tmp_path: Path, capsys: pytest.Captu
     model, drawn = str(tmp_path / "m.toml"), str(tmp_path / "s.parquet")
     assert main(["trace", "infer", str(trace), "--out", str(tmp_path / "i.csv")]) == 0
     assert "dependency" in read_trace(tmp_path / "i.csv").jobs.columns
+    assert main(["trace", "infer", str(trace), "--out", str(tmp_path / "i.csv")]) == 0  # over the old one
+    assert main(["trace", "infer", str(trace), "--out", str(trace)]) == 2
     assert main(["trace", "infer", str(trace), "--json"]) == 0
     assert main(["trace", "fit", str(trace), "--nodes", "8", "--out", model, "--licence", "mine"]) == 0
     assert main(["trace", "synth", "--model", model, "--days", "7", "--seed", "4", "--out", drawn]) == 0
@@ -65,6 +71,91 @@ def test_infer_fit_synth_check(trace: Path, tmp_path: Path, capsys: pytest.Captu
         assert quantities[0] == "inter-arrival time"
     assert main(["trace", "check", str(trace), model]) == 0
     assert "floor" in capsys.readouterr().out
+
+
+def small_trace(path: Path, *jobs: dict[str, object]) -> str:
+    plain = {"user": "u", "partition": "p", "submit": 0, "start": None, "end": None, "timelimit_s": 60, "nodes": 2}
+    plain |= {"gpus": 0, "cpus": 2, "state": "COMPLETED"}
+    table = pd.DataFrame([plain | {"job_id": str(number)} | job for number, job in enumerate(jobs, start=1)])
+    write_trace(make_trace(table), path)
+    return str(path)
+
+
+def test_a_log_in_which_none_ran(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cancelled = {"start": 5, "end": 5, "state": "CANCELLED"}
+    path = small_trace(tmp_path / "t.csv", cancelled, cancelled, {"state": "PENDING"})
+    assert main(["trace", "stats", path, "--nodes", "4", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("3 jobs, none ran (2 CANCELLED, 1 PENDING): waits, sizes and load can't be told\n")
+    assert main(["trace", "infer", path]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "dependencies: none seen",
+        "running limit: none seen",
+        "array throttles: none seen",
+        "nodes over time: not known, since no job has both a start and an end",
+    ]
+    assert main(["trace", "infer", path, "--out-cluster", str(tmp_path / "c.toml")]) == 2
+    assert "expected jobs with a start and an end" in capsys.readouterr().err
+    assert not (tmp_path / "c.toml").exists()
+
+
+def test_a_log_without_starts_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = small_trace(tmp_path / "t.csv", {"runtime_s": 3600, "timelimit_s": None})
+    assert main(["trace", "stats", path, "--nodes", "4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "wait: not known, since no job has a start (`slurm-sim run --trace` gives them one)"
+    assert lines[2] == "nodes: mean 2.00, max 2; multi-node jobs take 100% of 2 node-hours"
+    assert lines[3] == "limit: not known of any job"
+
+
+def test_more_nodes_busy_than_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = small_trace(
+        tmp_path / "t.csv", *({"submit": number, "start": 9, "end": 900} for number in range(0, 200, 40))
+    )
+    assert main(["trace", "stats", path, "--nodes", "9"]) == 0
+    shown = capsys.readouterr()
+    assert "warning: 10 and more nodes were busy for 1 % of the time (most: 10), more than --nodes 9: " in shown.err
+    assert main(["trace", "stats", path, "--nodes", "10"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_infers_cluster_simulates_its_log(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toml, result = str(tmp_path / "c.toml"), str(tmp_path / "r.csv")
+    assert main(["trace", "infer", str(trace), "--out-cluster", toml]) == 0
+    nodes = read_cluster(toml).cluster.nodes
+    assert f": {len(nodes)} nodes, changes: 0" in capsys.readouterr().out
+    assert simulate(["run", "--trace", str(trace), "--cluster", toml, "--out", result]) == 0
+    assert "never" not in capsys.readouterr().err
+    assert main(["trace", "infer", str(trace), "--out-cluster", str(tmp_path / "c.txt")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        ("slurm_sim.traces.table", "_csv_bytes", ["synth", "--model", "ls6_a100", "--days", "1", "--out", "t.csv"]),
+        ("slurm_sim.workload", "generate", ["synth", "--model", "ls6_a100", "--days", "1", "--out", "t.csv"]),
+        ("slurm_sim.workload.model", "asdict", ["fit", "{trace}", "--nodes", "8", "--out", "m.toml"]),
+        ("slurm_sim.clusters", "write_toml", ["infer", "{trace}", "--out-cluster", "c.toml"]),
+    ],
+)
+def test_an_interrupt_is_one_line_and_leaves_nothing(
+    module: str,
+    name: str,
+    words: list[str],
+    trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupt(*_args: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib.import_module(module), name, interrupt)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert main(["trace", *(word.format(trace=trace) for word in words)]) == 130
+    assert capsys.readouterr().err == f"mirage trace {words[0]}: interrupted; no file is half-written\n"
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

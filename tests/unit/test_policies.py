@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirage.config import PolicyConfig
+from mirage.config import TRAINED, UNTRAINED, PolicyConfig
 from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
+from mirage.errors import InputError
+from mirage.learn.methods import METHODS
 from mirage.ports import Observation
 from mirage.provision.heuristics import Average, Reactive, Timer, now_is_nearest
 from mirage.provision.quantile import Quantile, penalty
@@ -155,4 +157,20 @@ def test_the_registry_makes_every_policy_under_its_own_name():
 
 def test_the_configuration_knows_the_same_policies():
     (name,) = (field for field in fields(PolicyConfig) if field.name == "name")
-    assert set(name.metadata["choices"]) == set(POLICIES)
+    assert set(name.metadata["choices"]) == {*POLICIES, *METHODS, "lookahead"} == {*UNTRAINED, *TRAINED}
+    assert set(POLICIES) == set(UNTRAINED)
+    assert {*METHODS, "lookahead"} == set(TRAINED)
+
+
+@pytest.mark.parametrize("name", sorted(set(TRAINED) - set(UNTRAINED)))
+def test_a_method_that_learns_needs_a_model(name):
+    with pytest.raises(InputError, match=r"set policy\.model"):
+        make_policy(PolicyConfig(name=name))
+
+
+def test_a_model_that_can_not_be_used_is_an_error_at_the_start(tmp_path):
+    with pytest.raises(InputError, match="takes no model"):
+        make_policy(PolicyConfig(name="timer", model=str(tmp_path)))
+    for name in ("quantile", "lookahead"):
+        with pytest.raises(InputError, match=r"no recipe\.toml"):
+            make_policy(PolicyConfig(name=name, model=str(tmp_path)))

@@ -169,7 +169,7 @@ def test_an_impossible_dependency(capsys: pytest.CaptureFixture[str]) -> None:
     assert [bool(row["start_s"]) for row in rows()] == [True, False, True]
     shown = capsys.readouterr().err
     assert "2: DependencyNeverSatisfied" in shown
-    assert "1 dependencies are on jobs that are not submitted before" in shown
+    assert "1 dependencies are on jobs that are not there (job 3 on 77): fulfilled at once" in shown
 
 
 def test_jobs_without_an_end_do_not_run_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,18 +200,21 @@ def test_a_job_that_is_cancelled_in_the_queue_has_an_end_only() -> None:
         (HEADER, "2,5,1,10", ["jobs.csv:3: line: found '4 fields', expected 5"]),
         (HEADER, "1,5,1,10,5", ["jobs.csv:3: job_id: found '1', expected each id once"]),
         (HEADER, "2,5,9,10,5", ["jobs.csv:3: nodes: found '9'", "partition 'short' has 4", "--skip-impossible"]),
-        (HEADER, "2,5,1,61,5", ["jobs.csv:3: timelimit: found '3660'", "allows 3600"]),
-        (f"{HEADER},partition", "2,5,1,10,5,none", ["jobs.csv:3: partition: found 'none'", "has short, long"]),
+        (HEADER, "2,5,1,61,5", ["jobs.csv:3: timelimit_min: found '61'", "allows 3600"]),
+        (f"{HEADER},partition", "2,5,1,10,5,none", ["jobs.csv:3: partition: found 'none'", "--ignore partition"]),
         (f"{HEADER},qos", "2,5,1,10,5,none", ["jobs.csv:3: qos: found 'none'"]),
         (f"{HEADER},dependency", "2,5,1,10,5,before:1", ["jobs.csv:3: dependency: found 'before:1'"]),
         (f"{HEADER},held", "2,5,1,10,5,maybe", ["jobs.csv:3: held: found 'maybe', expected yes or no"]),
         (f"{HEADER},exit_code", "2,5,1,10,5,bad", ["jobs.csv:3: exit_code: found 'bad'"]),
         (f"{HEADER},reservation", "2,5,1,10,5,r", ["jobs.csv:3: reservation: found 'r'"]),
-        (f"{HEADER},constraint", "2,5,1,10,5,a&b", ["jobs.csv:3: nodes", "a&b"]),
+        (f"{HEADER},constraint", "2,5,1,10,5,a&b", ["jobs.csv:3: constraint: found 'a&b'"]),
+        (f"{HEADER},gpus", "2,5,2,10,5,7", ["jobs.csv:3: gpus: found '7'", "have 1 CPUs, 0 MiB, 4 GPUs"]),
+        (f"{HEADER},cpus_per_node", "2,5,2,10,5,9", ["jobs.csv:3: cpus_per_node: found '9'"]),
+        (HEADER.replace("_min", "_s"), "2,5,1,4000,5", ["jobs.csv:3: timelimit_s: found '4000'"]),
     ],
 )
 def test_one_clear_error(header: str, line: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    good = "1,0,1,10,5" + "," * header.removeprefix(HEADER).count(",")
+    good = "1,0,1,10,5" + "," * (header.count(",") - 4)
     assert simulate(f"{good}\n{line}\n", cluster="toml", header=header) == 2
     shown = capsys.readouterr().err
     for word in words:
@@ -361,8 +364,8 @@ def test_compare_prints_saves_and_draws(capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
     assert main(["compare", "a.csv", "r.csv", "--jobs", "jobs.csv", "--nodes", "4", "--out", "d"]) == 0
     shown = capsys.readouterr().out
-    assert "2 jobs in both" in shown
-    assert "1 jobs only in A: 3" in shown
+    assert "2 jobs started and ended in both" in shown
+    assert "left out: 1 only in A (job 3)\nleft out: 1 only in B (job 4)\n" in shown
     assert Path("d/compare.png").read_bytes().startswith(b"\x89PNG")
     saved = json.loads(Path("d/compare.json").read_text())
     assert main(["compare", "a.csv", "r.csv", "--jobs", "jobs.csv", "--nodes", "4", "--json"]) == 0
@@ -376,7 +379,7 @@ def test_results_without_a_common_job_cannot_be_compared(capsys: pytest.CaptureF
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,1\n")
     Path("b.csv").write_text("job_id,submit_s,start_s,end_s\n2,0,0,1\n")
     assert main(["compare", "a.csv", "b.csv"]) == 2
-    assert "job_id" in capsys.readouterr().err
+    assert "by job_id: 1 only in A (job 1); 1 only in B (job 2)" in capsys.readouterr().err
 
 
 def test_the_input_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,13 +117,27 @@ def test_memory_counts_by_default_with_cons_tres_only(tmp_path: Path) -> None:
     assert not cluster(tmp_path, LEAST).params.memory_is_consumable
 
 
+WEIGHTS = "PriorityWeightAge=5\nPriorityWeightFairshare=6\nPriorityWeightJobSize=7\n"
+
+
+def test_weights_beside_priority_basic_are_noted(tmp_path: Path) -> None:
+    more = "PriorityWeightQOS=0\nPriorityMaxAge=1-0\nPriorityFlags=ACCRUE_ALWAYS\nPriorityFavorSmall=NO\n"
+    basic = load(tmp_path, WEIGHTS + more + LEAST)
+    names = ["PriorityWeightAge", "PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityMaxAge", "PriorityFlags"]
+    assert found(basic, NoteKind.IGNORED) == names
+    _, notes = params_from("PriorityWeightAge=5,bf_window=2880")
+    assert [(note.parameter, note.kind) for note in notes] == [("PriorityWeightAge", NoteKind.IGNORED)]
+    assert params_from("PriorityWeightAge=5", Params())[1] == ()
+    assert params_from("PriorityWeightAge=5,PriorityType=priority/multifactor")[1] == ()
+
+
 def test_age_and_fairshare_need_slurmdbd(tmp_path: Path) -> None:
     """slurmctld: PriorityWeightAge can only be used with SlurmDBD, ignoring."""
-    text = "PriorityWeightAge=5\nPriorityWeightFairshare=6\nPriorityWeightJobSize=7\n" + LEAST
+    text = "PriorityType=priority/multifactor\n" + WEIGHTS + LEAST
     without = load(tmp_path, text)
     params = without.cluster.params
     assert (params.priority_weight_age, params.priority_weight_fairshare, params.priority_weight_job_size) == (0, 0, 7)
-    assert found(without, NoteKind.NO_EFFECT) == ["PriorityWeightAge", "PriorityWeightFairshare"]
+    assert found(without, NoteKind.IGNORED) == ["PriorityWeightAge", "PriorityWeightFairshare"]
     params = cluster(tmp_path, "AccountingStorageType=accounting_storage/slurmdbd\n" + text).params
     assert (params.priority_weight_age, params.priority_weight_fairshare) == (5, 6)
 
@@ -172,7 +186,8 @@ def test_files_of_older_releases(tmp_path: Path) -> None:
 
 
 def test_the_last_of_two_counts(tmp_path: Path) -> None:
-    loaded = load(tmp_path, "PriorityMaxAge=1-0\nPriorityMaxAge = 2-0\n" + LEAST)
+    text = "PriorityType=priority/multifactor\nPriorityMaxAge=1-0\nPriorityMaxAge = 2-0\n"
+    loaded = load(tmp_path, text + LEAST)
     assert loaded.cluster.params.priority_max_age_s == 2 * 86400
     assert [note.value for note in loaded.notes] == ["1-0"]
 

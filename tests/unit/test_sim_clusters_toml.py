@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_sim.clusters import read_cluster, write_toml
+from slurm_sim.clusters import NoteKind, read_cluster, write_toml
 from slurm_sim.config import (
     Association,
     ClusterConfig,
@@ -129,6 +130,18 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
             LEAST + '[[reservations]]\nname="r"\nstart_s=2\nend_s=1\nnodes="n1"',
             r"reservations\[0\]: reservation 'r' ends",
         ),
+        (
+            LEAST + '[[associations]]\naccount="research"\n[[associations]]\naccount="lab"\nparent="reserch"',
+            r"associations\[1\]\.parent is 'reserch': give an account of the associations; did you mean research\?",
+        ),
+        (
+            LEAST + '[[associations]]\naccount="research"\n[[associations]]\naccount="Research"\nuser="ann"',
+            r"associations\[1\]\.account is 'Research': .*; did you mean research\?",
+        ),
+        (
+            LEAST + "".join(f'[[associations]]\naccount="{a}"\nparent="{b}"\n' for a, b in ("ab", "bc", "ca")),
+            r"associations: accounts above each other: a -> b -> c -> a; put one under root",
+        ),
     ],
 )
 def test_errors_say_file_and_key(tmp_path: Path, text: str, message: str) -> None:
@@ -140,6 +153,37 @@ def test_errors_say_file_and_key(tmp_path: Path, text: str, message: str) -> Non
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidCluster, match=r"none\.toml: No such file"):
         read_cluster(tmp_path / "none.toml")
+
+
+def test_users_alone_need_no_accounts(tmp_path: Path) -> None:
+    """They are under root then, as every account that nothing is said of."""
+    assert load(tmp_path, LEAST + '[[associations]]\naccount="lab"\nuser="ann"').associations[0].account == "lab"
+
+
+def test_what_could_not_be_read_back_is_not_written() -> None:
+    cluster = replace(whole_nodes(1), associations=(Association("lab", parent="nobody"),))
+    with pytest.raises(InvalidCluster, match=r"associations\[0\]\.parent is 'nobody'"):
+        write_toml(cluster)
+
+
+def test_priorities_beside_priority_basic_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    scheduler = "[scheduler]\npriority_weight_age = 5\npriority_weight_qos = 0\naccrue_always = true\n"
+    path.write_text(f"{scheduler}priority_multifactor = false\n{LEAST}")
+    notes = read_cluster(path).notes
+    assert [(note.kind, note.parameter) for note in notes] == [
+        (NoteKind.IGNORED, "priority_weight_age"),
+        (NoteKind.IGNORED, "accrue_always"),
+    ]
+    path.write_text(scheduler + LEAST)
+    assert read_cluster(path).notes == ()
+
+
+def test_nodes_that_change_together_are_one_table() -> None:
+    changes = [NodeChange(5, f"n{number}", NodeAction.DRAIN) for number in range(1, 9)]
+    text = write_toml(replace(whole_nodes(8), node_changes=(*changes, NodeChange(5, "n8", NodeAction.RESUME))))
+    assert text.count("[[node_changes]]") == 2
+    assert 'node = "n[1-8]"' in text
 
 
 def test_equal_nodes_are_one_table() -> None:
@@ -157,6 +201,17 @@ def test_names_that_cannot_be_written() -> None:
 words = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 counts = st.none() | st.integers(0, 9)
 many = st.integers(1, 10**6)
+
+
+@st.composite
+def associations(draw: st.DrawFn) -> tuple[Association, ...]:
+    accounts = draw(st.lists(words, max_size=3, unique=True))
+    tree = [
+        Association(name, parent=draw(st.sampled_from(["root", *accounts[:number]])), shares=draw(many))
+        for number, name in enumerate(accounts)
+    ]
+    users = [Association(draw(st.sampled_from(["root", *accounts])), draw(words), shares=draw(many))]
+    return (*tree, *users[: draw(st.integers(0, 1))])
 
 
 @st.composite
@@ -199,9 +254,7 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
         partitions,
         params,
         qos,
-        tuple(
-            Association(draw(words), draw(st.none() | words), shares=draw(many)) for _ in range(draw(st.integers(0, 2)))
-        ),
+        draw(associations()),
         tuple(
             Reservation(draw(words), 1, draw(many) + 1, draw(some), (draw(words),))
             for _ in range(draw(st.integers(0, 1)))

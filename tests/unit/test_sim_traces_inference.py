@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from slurm_sim import Simulator
+from slurm_sim.config import NodeAction
 from slurm_sim.traces import Trace, make_trace, read_trace
-from slurm_sim.traces.capacity import infer_nodes
+from slurm_sim.traces.capacity import NodeStep, infer_nodes
 from slurm_sim.traces.chains import infer_chains
+from slurm_sim.traces.guess import guessed_cluster, node_changes
 from slurm_sim.traces.inference import infer, node_curve, with_dependencies
 from slurm_sim.traces.usage import Steps
-from slurm_sim.traces.users import infer_limit
+from slurm_sim.traces.users import UserLimit, infer_limit
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
 HOUR = 3600
@@ -48,6 +54,40 @@ def test_steps_of_a_full_cluster_are_found_to_the_second() -> None:
     found = infer_nodes(full_cluster([(12, 4), (20, 5), (8, 4)]))
     assert [(step.time, step.nodes) for step in found] == [(0, 12), (4 * DAY, 20), (9 * DAY, 8)]
     assert all(step.at_level_h == step.contended_h > 0 for step in found[1:])
+
+
+def test_the_guessed_cluster_has_the_steps() -> None:
+    log = full_cluster([(12, 4), (20, 5), (8, 4)])
+    cluster = guessed_cluster(log, infer(log))
+    assert len(cluster.nodes) == 20
+    assert [partition.name for partition in cluster.partitions] == ["batch"]
+    sim = Simulator(cluster)
+    for time_s, nodes in ((0, 12), (4 * DAY - 1, 12), (4 * DAY, 20), (9 * DAY - 1, 20), (9 * DAY, 8)):
+        sim.run_until(time_s)
+        assert sim.sample().up_nodes == nodes
+
+
+def test_the_guessed_cluster_has_the_logs_names_and_limit() -> None:
+    names = [{"partition": "a"}, {"partition": "b"}, {"partition": "b"}, {"partition": ""}]
+    jobs = [{"submit": 0, "start": number, "end": 5 * HOUR, "qos": "high"} | name for number, name in enumerate(names)]
+    log = trace(jobs)
+    found = replace(infer(log), limit=UserLimit(3, 9, 0, 0, 0, 0.0))
+    cluster = guessed_cluster(log, found)
+    assert [partition.name for partition in cluster.partitions] == ["b", "a"]
+    assert [(qos.name, qos.max_jobs_per_user) for qos in cluster.qos] == [("high", 3)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 9)), min_size=1, max_size=6))
+def test_any_steps(steps: list[tuple[int, int]]) -> None:
+    times = np.cumsum([gap for gap, _ in steps]).tolist()
+    found = [NodeStep(at, nodes, 0, 0) for at, (_, nodes) in zip(times, steps, strict=True)]
+    names = [f"n{number}" for number in range(9)]
+    for step, until in zip(found, [*times[1:], times[-1] + 1], strict=True):
+        up = dict.fromkeys(names, True)
+        for change in node_changes(found, names):
+            if change.time_s < until:
+                up[change.node] = change.action is NodeAction.RESUME
+        assert [name for name in names if up[name]] == names[: step.nodes]
 
 
 def test_an_idle_spell_without_a_queue_is_not_a_smaller_cluster() -> None:

@@ -111,6 +111,51 @@ def test_a_policy_that_fails_on_one_pair_does_not_stop_the_others(store):
     assert "ZeroDivisionError" in of(Wait, actions)[0].decision.reason
 
 
+class Batch(Always):
+    """Decides all pairs at once, and counts how often it is asked."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.batches = []
+
+    def decide_all(self, observations):
+        self.batches.append(len(observations))
+        return [self.decide(observation) for observation in observations]
+
+
+def two_pairs():
+    return [running(), waiting(), running(20, "bob"), waiting(21, "bob", 20)]
+
+
+def test_a_policy_that_can_decides_all_pairs_in_one_call(store):
+    policy = Batch(Action.RELEASE)
+    actions = step(two_pairs(), store, policy)
+    assert policy.batches == [2]
+    assert [release.decision.successor_id for release in of(Release, actions)] == [11, 21]
+    assert [observation.successor.job_id for observation in policy.given] == [11, 21]
+    assert policy.given[0].snapshot.at_s == NOW
+    assert not of(Release, step([], store, policy))
+    assert policy.batches == [2]
+
+
+@pytest.mark.parametrize("answers", ["none", "too few"])
+def test_a_batch_that_fails_is_decided_one_by_one(store, answers):
+    class Fragile(Batch):
+        def decide_all(self, observations):
+            if answers == "none":
+                raise ZeroDivisionError("0/0")
+            return super().decide_all(observations[1:])
+
+        def decide(self, observation):
+            if observation.successor.user == "alice":
+                raise ValueError("not alice")
+            return super().decide(observation)
+
+    actions = step(two_pairs(), store, Fragile(Action.RELEASE))
+    assert [release.decision.successor_id for release in of(Release, actions)] == [21]
+    assert "not alice" in of(Wait, actions)[0].decision.reason
+
+
 def test_waiting_is_a_decision_too(store):
     (wait,) = of(Wait, step([running(), waiting()], store, Always(Action.WAIT)))
     assert wait.decision.action is Action.WAIT

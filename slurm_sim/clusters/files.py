@@ -1,0 +1,68 @@
+"""A live Slurm's output in files: which file is which is seen from its first line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from slurm_sim.clusters.notes import Loaded
+from slurm_sim.clusters.scontrol import SETTING, read_live
+from slurm_sim.errors import InvalidCluster
+
+COMMANDS = {
+    "config_text": "scontrol show config",
+    "nodes_text": "scontrol show node -o",
+    "partitions_text": "scontrol show partition -o",
+    "qos_text": "sacctmgr -P show qos",
+    "assoc_text": "sacctmgr -P show assoc tree",
+}
+"""Arguments of `read_live`, and what prints them."""
+NEEDED = tuple(COMMANDS)[:3]
+
+
+def read_live_files(paths: Iterable[Path]) -> Loaded:
+    """As `read_live`, from files in any order. Raises InvalidCluster, also for a file of which nothing can be made."""
+    found: dict[str, tuple[Path, str]] = {}
+    for path in paths:
+        text = _text(path)
+        kind = _kind(text)
+        if kind is None:
+            raise InvalidCluster(f"{path}:1: found {_first(text)[:60]!r}; give the output of {_listed(COMMANDS)}")
+        if kind in found:
+            raise InvalidCluster(f"{path}: is of `{COMMANDS[kind]}`, like {found[kind][0]}; give each of them once")
+        found[kind] = path, text
+    if missing := [kind for kind in NEEDED if kind not in found]:
+        raise InvalidCluster(f"{', '.join(str(path) for path, _ in found.values())}: give also {_listed(missing)}")
+    return read_live(**{kind: text for kind, (_, text) in found.items()})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidCluster(f"{path}: {error.strerror}; give a file that can be read") from None
+
+
+def _first(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "")
+
+
+def _kind(text: str) -> str | None:
+    line = _first(text)
+    columns = [name.strip().lower() for name in line.split("|")]
+    if line.startswith("NodeName="):
+        return "nodes_text"
+    if line.startswith("PartitionName="):
+        return "partitions_text"
+    if "account" in columns:
+        return "assoc_text"
+    if "name" in columns:
+        return "qos_text"
+    if line.startswith("Configuration data as of") or re.fullmatch(SETTING, line):
+        return "config_text"
+    return None
+
+
+def _listed(kinds: Iterable[str]) -> str:
+    return ", ".join(f"`{COMMANDS[kind]}`" for kind in kinds)

@@ -1,0 +1,248 @@
+"""What `slurm-sim run` and `compare` tell of input that is odd: nothing passes silently."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_sim.cli.dependencies import circles, wishes_of
+from slurm_sim.cli.jobs import Jobs
+from slurm_sim.cli.main import main
+from slurm_sim.dependency import check_no_cycle
+
+HEADER = "job_id,submit_s,nodes,timelimit_min,runtime_s"
+LINEAR = '[[nodes]]\nname = "n[1-4]"\n%s\n[[partitions]]\nname = "p"\nnodes = "ALL"\n'
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def simulate(jobs: str, *words: str, header: str = HEADER, cluster: str = "") -> int:
+    Path("jobs.csv").write_text(f"{header}\n{jobs}")
+    Path("c.toml").write_text(cluster)
+    where = ["--cluster", "c.toml"] if cluster else ["--nodes", "4"]
+    return main(["run", "--jobs", "jobs.csv", *where, "--out", "r.csv", *words])
+
+
+# --- what the cluster does not count -----------------------------------------------------------------------------
+
+
+def test_select_linear_says_once_what_it_does_not_look_at(capsys: pytest.CaptureFixture[str]) -> None:
+    header = f"{HEADER},cpus,gpus_per_node,mem_mib"
+    assert simulate("1,0,1,10,5,8,0,\n2,0,1,10,5,8,,0\n", header=header) == 0
+    shown = capsys.readouterr().err
+    assert shown.count("not used") == 1
+    assert "note: not used: cpus (select/linear gives whole nodes and does not look at what they have)\n" in shown
+
+
+def test_jobs_that_want_more_than_any_linear_node_has_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    header = f"{HEADER},gpus_per_node,mem_mib"
+    jobs = "1,0,1,10,5,3,100\n2,0,1,10,5,2,100\n3,0,2,10,5,,999\n"
+    assert simulate(jobs, header=header, cluster=LINEAR % "gpus = 2") == 0
+    assert "not used: gpus_per_node, mem_mib" in (shown := capsys.readouterr().err)
+    assert "; 1 jobs ask for more than any node has, like job 1\n" in shown
+
+
+@pytest.mark.parametrize(("consumable", "told"), [("true", False), ("false", True)])
+def test_memory_that_is_not_counted(consumable: str, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    scheduler = f'[scheduler]\nselect_type = "select/cons_tres"\nmemory_is_consumable = {consumable}\n'
+    cluster = scheduler + LINEAR % "memory_mib = 500\ncpus = 8"
+    assert simulate("1,0,1,10,5,8,100\n", header=f"{HEADER},cpus,mem_mib", cluster=cluster) == 0
+    assert ("not used: mem_mib (SelectTypeParameters without memory" in capsys.readouterr().err) == told
+
+
+# --- dependencies ------------------------------------------------------------------------------------------------
+
+
+def test_dependencies_on_jobs_that_are_not_known_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = "1,0,1,10,5,\n2,5,1,10,5,afterok:1:77\n3,5,1,10,5,afterany:4\n4,9,1,10,5,afterany:78?afterany:1\n"
+    header = f"{HEADER},dependency"
+    assert simulate(jobs, header=header) == 0
+    shown = capsys.readouterr().err
+    assert "2 dependencies are on jobs that are not there (job 2 on 77, job 4 on 78): fulfilled at once" in shown
+    assert "1 dependencies are on jobs that are submitted later (job 3 on 4)" in shown
+    assert simulate(jobs, "--strict", header=header) == 2
+    shown = capsys.readouterr().err
+    assert "jobs.csv:3: dependency: found 'afterok:1:77', expected jobs that are submitted before: 77 is not" in shown
+    assert "3 dependencies are so" in shown
+
+
+def test_dependencies_on_arrays_and_on_jobs_of_the_same_second_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = "11,0,1,10,5,,10\n12,0,1,10,5,,10\n13,0,1,10,5,afterany:10,\n14,0,1,10,5,afterany:13,\n"
+    assert simulate(jobs, "--strict", header=f"{HEADER},dependency,array_job_id") == 0
+    assert "dependencies" not in capsys.readouterr().err
+
+
+def test_a_dependency_on_a_job_that_was_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = "1,0,9,10,5,\n2,5,1,10,5,afterok:1\n"
+    assert simulate(jobs, "--skip-impossible", header=f"{HEADER},dependency") == 0
+    assert "not there (job 2 on 1)" in capsys.readouterr().err
+
+
+def table(texts: list[str]) -> Jobs:
+    ids = np.arange(1, len(texts) + 1)
+    columns = {"job_id": ids, "submit_s": ids, "dependency": np.array(texts, object)}
+    return Jobs("table", columns, ids, lambda _row: None)
+
+
+def test_a_circle_of_many_and_many_circles_take_linear_time() -> None:
+    size = 30_000
+    one = table([f"afterany:{1 + number % size}" for number in range(1, size + 1)])
+    pairs = table([f"afterany:{number - 1 if number % 2 == 0 else number + 1}" for number in range(1, size + 1)])
+    for jobs, shown in ((one, "1 -> 2 -> 3 -> 4 -> 5 -> ... (30000 jobs) -> 1"), (pairs, "1 -> 2 -> 1")):
+        wishes = wishes_of(jobs)
+        begun = time.process_time()
+        found = circles(jobs, wishes)
+        assert time.process_time() - begun < 5
+        assert len(found) == size
+        assert found[0] == shown
+
+
+@given(st.lists(st.sets(st.integers(1, 9), max_size=3), min_size=1, max_size=8))
+def test_without_the_circles_nothing_waits_for_itself(others: list[set[int]]) -> None:
+    jobs = table([",".join(f"afterany:{other}" for other in sorted(each)) for each in others])
+    wishes = wishes_of(jobs)
+    found = circles(jobs, wishes)
+    check_no_cycle({row + 1: wish for row, wish in wishes.items() if row not in found})
+    assert list(found) == [row for row in range(len(others)) if row + 1 in _reached(others, row + 1)]
+    for circle in found.values():
+        members = [int(name) for name in circle.split(" -> ")]
+        assert members[0] == members[-1]
+        assert all(after in others[before - 1] for before, after in pairwise(members))
+
+
+def _reached(others: list[set[int]], job_id: int) -> set[int]:
+    """All that a job waits for, directly or through others."""
+    reached: set[int] = set()
+    ahead = {job_id}
+    while ahead:
+        ahead = {other for each in ahead if each <= len(others) for other in others[each - 1]} - reached
+        reached |= ahead
+    return reached
+
+
+# --- wrong names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("partiton", "--ignore: found 'partiton', expected columns of the jobs (did you mean partition?)"),
+        ("qos,memory", "--ignore: found 'memory', expected columns of the jobs: "),
+        ("nodes", "--ignore: found 'nodes', expected a column that jobs can do without"),
+    ],
+)
+def test_wrong_names_in_ignore(names: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("1,0,1,10,5,x\n", f"--ignore={names}", header=f"{HEADER},partition") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_ignored_columns_by_the_files_names(capsys: pytest.CaptureFixture[str]) -> None:
+    header, cluster = f"{HEADER},partition,gpus", LINEAR % ""
+    assert simulate("1,0,1,10,5,x,9\n", header=header, cluster=cluster) == 2
+    assert "jobs.csv:2: partition: found 'x'" in (shown := capsys.readouterr().err)
+    assert "--skip-impossible leaves them out, --ignore partition the column" in shown
+    assert simulate("1,0,1,10,5,x,9\n", "--ignore=partition, gpus", header=header, cluster=cluster) == 0
+    assert "note: not used: partition, gpus (--ignore)\n" in capsys.readouterr().err
+
+
+def test_a_misspelt_column_is_noted_with_a_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("1,0,1,10,5,\n", header=f"{HEADER},dependancy") == 0
+    assert "unknown columns, not used: dependancy (did you mean dependency?)" in capsys.readouterr().err
+
+
+def test_accounts_that_the_cluster_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = LINEAR % "" + '[[associations]]\naccount = "research"\n[[associations]]\naccount = "root"\nuser = "eve"\n'
+    header, jobs = f"{HEADER},account", "1,0,1,10,5,research\n2,0,1,10,5,reserch\n3,0,1,10,5,\n4,0,1,10,5,root\n"
+    assert simulate(jobs, header=header, cluster=cluster) == 2
+    shown = capsys.readouterr().err
+    assert "jobs.csv:3: account: found 'reserch'" in shown
+    assert "(account 'reserch' does not exist (did you mean research?)); the only such job" in shown
+    assert simulate(jobs, "--ignore=account", header=header, cluster=cluster) == 0
+    assert simulate(jobs, header=header, cluster=LINEAR % "") == 0
+
+
+def test_weights_beside_priority_basic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("1,0,1,10,5\n", "--slurm-params=PriorityWeightAge=1000") == 0
+    assert "PriorityWeightAge=1000: ignored: priority/basic is first come, first served" in capsys.readouterr().err
+
+
+# --- numbers out of range, and the file's own names of columns ---------------------------------------------------
+
+
+LONG = "9" * 20
+
+
+@pytest.mark.parametrize(
+    ("header", "line", "message"),
+    [
+        (HEADER, "1,0,9999999999,10,5", "jobs.csv:2: nodes: found '9999999999', expected a whole number from 1 to 2,1"),
+        (f"{HEADER},gpus", "1,0,1,10,5,1e12", "jobs.csv:2: gpus: found '1000000000000'"),
+        (f"{HEADER},dependency", f"1,0,1,10,5,afterok:{LONG}", f"not there (job 1 on {LONG})"),
+    ],
+)
+def test_numbers_far_out(header: str, line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(line + "\n", header=header)
+    assert message in capsys.readouterr().err
+
+
+def trace_of(**changed: object) -> None:
+    import pandas as pd
+
+    from slurm_sim.traces import make_trace, write_trace
+
+    job = {"job_id": "5_1", "user": "u", "partition": "gpu", "submit": 100, "start": 110, "end": 120}
+    job |= {"timelimit_s": 3600, "nodes": 1, "gpus": 0, "cpus": 4, "state": "COMPLETED"}
+    write_trace(make_trace(pd.DataFrame([job | changed])), "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"partition": "x"}, "t.csv: job 5_1: partition: found 'x', expected a job that this cluster could ever run"),
+        ({"timelimit_s": 0}, "t.csv: job 5_1: timelimit_s: found '0'"),
+        ({"nodes": 0}, "t.csv: job 5_1: nodes: found '0'"),
+        ({"cpus": 2**40}, "t.csv: job 5_1: cpus: found '1099511627776'"),
+        ({"submit": 10**12, "start": 10**12, "end": 10**12 + 1}, "t.csv: job 5_1: submit: found '1000000000000'"),
+    ],
+)
+def test_a_traces_own_names(changed: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trace_of(**changed)
+    Path("c.toml").write_text((LINEAR % "").replace('"p"', '"gpu"'))
+    assert main(["run", "--trace", "t.csv", "--cluster", "c.toml", "--out", "r.csv"]) == 2
+    assert message in capsys.readouterr().err
+
+
+# --- compare -----------------------------------------------------------------------------------------------------
+
+
+def test_more_nodes_busy_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s,nodes\n1,0,0,100,3\n2,0,0,100,2\n")
+    assert main(["compare", "a.csv", "a.csv", "--nodes", "4"]) == 0
+    shown = capsys.readouterr().err
+    assert "warning: up to 5 nodes were busy at once, more than --nodes 4: the utilisation is too high; give" in shown
+    assert main(["compare", "a.csv", "a.csv", "--nodes", "5"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_compare_with_a_trace_whose_jobs_were_cancelled(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.csv").write_text("job_id,submit,start,end,state\n1,0,5,9,COMPLETED\n2,0,7,7,CANCELLED\n")
+    assert main(["compare", "t.csv", "t.csv"]) == 0
+    shown = capsys.readouterr()
+    assert "1 jobs started and ended in both: all figures are over these\n" in shown.out
+    assert "left out: 1 started in neither (job 2)\n" in shown.out
+    assert "note: node-hours and utilisation need the nodes of every job" in shown.err
+
+
+def test_compares_bad_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n2,0,zero,100\n")
+    assert main(["compare", "a.csv", "a.csv"]) == 2
+    assert "a.csv:3: start_s: found 'zero', expected a whole number, or nothing" in capsys.readouterr().err
