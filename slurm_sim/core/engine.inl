@@ -1222,24 +1222,26 @@ void Engine<W>::order_queue() {
   order_changed_ = false;
   auto less = [this](const Queued& a, const Queued& b) { return before(a.slot, b.slot); };
   if (all) {
-    for (int32_t slot : fresh_) queue_.push_back(queued_as(slot));
     for (int32_t slot : waiting_) lives_[slot].priority = priority_of(lives_[slot], of);
+    for (int32_t slot : fresh_) lives_[slot].priority = priority_of(lives_[slot], of);
     for (Queued& job : queue_) {
       lives_[job.slot].priority = priority_of(lives_[job.slot], of);
       job.nodes = lives_[job.slot].nodes;
     }
-    std::sort(queue_.begin(), queue_.end(), less);
     ordered_shares_ = fairshare_.version;
-    disturb();
-  } else {
-    for (int32_t slot : fresh_) {
-      Queued job = queued_as(slot);
-      if (queue_.empty() || less(queue_.back(), job)) {
-        queue_.push_back(job);
-      } else {
-        queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, less), job);
-        disturb();
-      }
+    // Where priorities moved and the order did not, passes go on as before.
+    if (!std::is_sorted(queue_.begin(), queue_.end(), less)) {
+      std::sort(queue_.begin(), queue_.end(), less);
+      disturb();
+    }
+  }
+  for (int32_t slot : fresh_) {
+    Queued job = queued_as(slot);
+    if (queue_.empty() || less(queue_.back(), job)) {
+      queue_.push_back(job);
+    } else {
+      queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, less), job);
+      disturb();
     }
   }
   fresh_.clear();

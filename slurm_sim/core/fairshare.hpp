@@ -58,7 +58,7 @@ class FairShare {
       level_.assign(catalogue.members.size(), 0.0);
       sum(catalogue, 0);
       left_ = shared_ = static_cast<int64_t>(persons_.size());
-      rank(catalogue, catalogue.members[0].members, false);
+      rank(catalogue, 0, false);
     }
     return persons_[person].factor;
   }
@@ -70,6 +70,7 @@ class FairShare {
   double sum(const Catalogue& catalogue, int account) {
     const Member& self = catalogue.members[account];
     std::vector<double> used;
+    used.reserve(self.members.size());
     double total = 0.0;
     int64_t shares = 0;
     for (int index : self.members) {
@@ -91,15 +92,12 @@ class FairShare {
     }
     return total;
   }
-  void rank(const Catalogue& catalogue, std::vector<int> order, bool tied_above) {
-    auto is_account = [&](int index) { return catalogue.members[index].person < 0; };
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return level_[a] != level_[b] ? level_[a] > level_[b] : is_account(a) < is_account(b);
-    });
+  void rank(const Catalogue& catalogue, int account, bool tied_above) {
+    const std::vector<int>& order = sorted(catalogue, account);
     for (size_t i = 0; i < order.size(); i++) {
       bool tied = i == 0 ? tied_above : level_[order[i - 1]] == level_[order[i]];
-      if (is_account(order[i])) {
-        rank(catalogue, catalogue.members[order[i]].members, tied);
+      if (catalogue.members[order[i]].person < 0) {
+        rank(catalogue, order[i], tied);
         continue;
       }
       if (!tied) shared_ = left_;
@@ -109,7 +107,28 @@ class FairShare {
     }
   }
 
+  // Its members, the best served last, accounts after users of equal standing, then as they came. From one calculation to
+  // the next few change places, so each is moved to its place among those before it.
+  const std::vector<int>& sorted(const Catalogue& catalogue, int account) {
+    if (orders_.size() < catalogue.members.size()) orders_.resize(catalogue.members.size());
+    const std::vector<int>& members = catalogue.members[account].members;
+    std::vector<int>& order = orders_[account];
+    for (size_t i = order.size(); i < members.size(); i++) order.push_back(members[i]);
+    auto before = [&](int a, int b) {
+      if (level_[a] != level_[b]) return level_[a] > level_[b];
+      bool account_a = catalogue.members[a].person < 0, account_b = catalogue.members[b].person < 0;
+      return account_a != account_b ? account_b : a < b;
+    };
+    for (size_t i = 1; i < order.size(); i++) {
+      if (!before(order[i], order[i - 1])) continue;
+      auto place = std::upper_bound(order.begin(), order.begin() + i, order[i], before);
+      std::rotate(place, order.begin() + i, order.begin() + i + 1);
+    }
+    return order;
+  }
+
   std::vector<Usage> persons_;
+  std::vector<std::vector<int>> orders_;  // by member: an account's, as last sorted
   std::vector<double> level_;
   double decay_ = 1;
   Time period_ = 300, calculated_ = 0;
