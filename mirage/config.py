@@ -61,11 +61,43 @@ class QuantileConfig:
 
 
 @dataclass(frozen=True)
+class LookaheadConfig:
+    futures: int = _positive(32)
+    """How many futures are simulated for a decision, at most."""
+    seconds: int = _positive(4)
+    """No further future is begun for a pair after this long,"""
+    cycle_s: int = _positive(120)
+    """and all pairs of a cycle share this long."""
+    seed: int = _positive(1)
+    """Of the futures; the same cluster and seed give the same ones."""
+
+
+UNTRAINED = ("reactive", "timer", "avg", "quantile")
+TRAINED = (
+    "random-forest",
+    "xgboost",
+    "transformer",
+    "moe",
+    "transformer-dqn",
+    "moe-dqn",
+    "transformer-pg",
+    "moe-pg",
+    "quantile",
+    "lookahead",
+)
+"""These need `model`; `quantile` is both: with a model its quantiles are conditional on the cluster's state."""
+
+
+@dataclass(frozen=True)
 class PolicyConfig:
-    name: str = field(default="quantile", metadata={"choices": ("reactive", "timer", "avg", "quantile")})
+    name: str = field(default="quantile", metadata={"choices": tuple(dict.fromkeys((*UNTRAINED, *TRAINED)))})
+    model: str = ""
+    """Folder of a trained model, `models/<cluster>/<method>`; empty: none."""
     timer: TimerConfig = TimerConfig()
     avg: AverageConfig = AverageConfig()
     quantile: QuantileConfig = QuantileConfig()
+    """Without a model, and where a model can't be trusted."""
+    lookahead: LookaheadConfig = LookaheadConfig()
 
 
 @dataclass(frozen=True)

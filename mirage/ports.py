@@ -26,6 +26,7 @@ from mirage.domain import (
 )
 
 if TYPE_CHECKING:
+    from mirage.state.encoder import Vectors
     from mirage.state.history import History
     from mirage.state.likeness import Waits
 
@@ -142,6 +143,10 @@ class Observation:
     """Recent starts in the pair's pool, oldest first."""
     history: History | None = None
     """The pool's last 24 h; `history.matrix(...)` is the paper's 144 x 40 state."""
+    matrix: Vectors | None = None
+    """That state where it is known without a history, as in an evaluation."""
+    snapshot: Snapshot | None = None
+    """The whole cluster now, for who looks ahead from it."""
 
     @property
     def remaining_s(self) -> int | None:
@@ -173,3 +178,11 @@ class Policy(Protocol):
     def name(self) -> str: ...
 
     def decide(self, observation: Observation) -> Advice: ...
+
+
+@runtime_checkable
+class BatchPolicy(Policy, Protocol):
+    """A policy to which many pairs at once are cheaper than one by one: all of a cycle are decided in one call."""
+
+    def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
+        """An answer to each, in order; the same as `decide` gives."""

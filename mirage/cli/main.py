@@ -19,6 +19,8 @@ VERBS = {
     "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",
     "agent": "the same service as a plain user, for your own chains",
     "demo": "the whole loop on a simulated cluster, without Slurm",
+    "train": "a model from a job history: episodes on the simulator, then any of the methods that learn",
+    "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
     "trace": "job histories: import, figures, what they hide, synthetic workloads",
 }
 

@@ -10,11 +10,11 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
-from mirage.ports import Advice, Clock, Observation, Policy, Store
+from mirage.ports import Advice, BatchPolicy, Clock, Observation, Policy, Store
 
 if TYPE_CHECKING:
     from mirage.state.history import History
@@ -85,14 +85,35 @@ def tick(
     seen = [(job, tag) for job, tag in tagged_jobs(snapshot) if only_user in (None, job.user)]
     now_s = clock.now_s()
     actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
-    for job, tag, predecessor in _pairs(seen, snapshot):
-        pool = snapshot.pool_of(job.partition)
-        observation = Observation(now_s, step_s, predecessor, job, tag.penalties, view.waits(pool), view.history(pool))
-        actions.append(_decide(observation, tag, policy, view.digest(pool)))
+    pairs = list(_pairs(seen, snapshot))
+    observations = [_observation(pair, snapshot, view, now_s, step_s) for pair in pairs]
+    for pair, observation, advice in zip(pairs, observations, _advices(policy, observations), strict=True):
+        digest = view.digest(snapshot.pool_of(observation.successor.partition))
+        actions.append(_decided(advice, observation, pair.tag, policy.name, digest))
     return actions
 
 
-def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag, Job]]:
+class _Pair(NamedTuple):
+    successor: Job
+    tag: ChainTag
+    predecessor: Job
+
+
+def _observation(pair: _Pair, snapshot: Snapshot, view: View, now_s: int, step_s: int) -> Observation:
+    pool = snapshot.pool_of(pair.successor.partition)
+    return Observation(
+        now_s,
+        step_s,
+        pair.predecessor,
+        pair.successor,
+        pair.tag.penalties,
+        view.waits(pool),
+        view.history(pool),
+        snapshot=snapshot,
+    )
+
+
+def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator[_Pair]:
     """Each successor that may be released, with its predecessor, which runs or queues for nodes.
 
     Of two jobs that wait for the same one only the first submitted is the successor.
@@ -104,7 +125,7 @@ def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator
             continue
         if predecessor.state.has_nodes or predecessor.is_queueing:
             taken.add(predecessor.job_id)
-            yield job, tag, predecessor
+            yield _Pair(job, tag, predecessor)
 
 
 def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
@@ -197,18 +218,17 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
     )
 
 
-def _decide(observation: Observation, tag: ChainTag, policy: Policy, digest: str) -> TickAction:
-    advice = _advice(policy, observation)
+def _decided(advice: Advice, observation: Observation, tag: ChainTag, policy: str, digest: str) -> TickAction:
     decision = Decision(
         observation.now_s,
         tag.chain_id,
         observation.successor.user,
         observation.predecessor.job_id,
         observation.successor.job_id,
-        policy.name,
+        policy,
         advice.action,
         advice.reason,
-        _inputs_hash(observation, policy.name, digest),
+        _inputs_hash(observation, policy, digest),
         observation.remaining_s,
         advice.wait_p10_s,
         advice.wait_p50_s,
@@ -217,6 +237,18 @@ def _decide(observation: Observation, tag: ChainTag, policy: Policy, digest: str
         advice.expected_overlap_s,
     )
     return Release(decision) if advice.action is Action.RELEASE else Wait(decision)
+
+
+def _advices(policy: Policy, observations: Sequence[Observation]) -> list[Advice]:
+    if isinstance(policy, BatchPolicy) and observations:
+        try:
+            advices = policy.decide_all(observations)
+            if len(advices) != len(observations):
+                raise ValueError(f"{len(advices)} answers to {len(observations)} pairs")
+            return advices
+        except Exception:  # one by one, so that only the pair that it fails on goes without an answer
+            log.exception("policy %s failed on %d pairs at once; trying one by one", policy.name, len(observations))
+    return [_advice(policy, observation) for observation in observations]
 
 
 def _advice(policy: Policy, observation: Observation) -> Advice:

@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from mirage.config import PolicyConfig
+from mirage.config import TRAINED, PolicyConfig
+from mirage.errors import InputError
+from mirage.learn.methods import read_model
 from mirage.ports import Policy
 from mirage.provision.heuristics import Average, Reactive, Timer
+from mirage.provision.learned import Learned
 from mirage.provision.quantile import Quantile
+
+
+def _quantile(config: PolicyConfig) -> Policy:
+    return Quantile(config.quantile.last, config.quantile.at_least)
+
 
 POLICIES: dict[str, Callable[[PolicyConfig], Policy]] = {
     "reactive": lambda _: Reactive(),
     "timer": lambda config: Timer(config.timer.lead_s),
     "avg": lambda config: Average(config.avg.last),
-    "quantile": lambda config: Quantile(config.quantile.last, config.quantile.at_least),
+    "quantile": _quantile,
 }
+"""Those that need no model."""
 
 
 def make_policy(config: PolicyConfig) -> Policy:
-    """The policy that the configuration names, which was checked as it was read."""
+    """The policy that the configuration names, which was checked as it was read.
+
+    Raises InputError for a model that is missing, not wanted, or unreadable.
+    """
+    if config.model:
+        return _trained(config, Path(config.model))
+    if config.name not in POLICIES:
+        where = f"models/<cluster>/{config.name}"
+        raise InputError(
+            f"policy.name is {config.name!r}, which needs a trained model: set policy.model, as in {where}."
+        )
     return POLICIES[config.name](config)
+
+
+def _trained(config: PolicyConfig, folder: Path) -> Policy:
+    if config.name not in TRAINED:
+        raise InputError(f"policy.name is {config.name!r}, which takes no model: remove policy.model ({folder}).")
+    if config.name == "lookahead":
+        from mirage.provision.lookahead import read_lookahead  # the simulator, which other policies do without
+
+        return read_lookahead(folder, config.lookahead, _quantile(config))
+    model, recipe = read_model(folder, config.name)
+    return Learned(model, recipe, _quantile(config))

@@ -1133,7 +1133,7 @@ void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
     if (jobs_of_person_.size() < catalogue->persons.size()) jobs_of_person_.resize(catalogue->persons.size());
     jobs_of_person_[job.person] += sign;
   }
-  if (fairshare_.on) fairshare_.count(job.person, sign * use(job, kCpus, nodes), now_);
+  if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * use(job, kCpus, nodes), now_);
 }
 
 // The limit that keeps it from starting; kNone: none does.

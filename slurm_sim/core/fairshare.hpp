@@ -14,6 +14,7 @@ struct Usage {
   int64_t cpus = 0;   // held now
   Time since = 0;
   int64_t fresh = 0;  // CPU-seconds since the last calculation, up to `since`
+  bool active = false;  // has had a job; all others of an account stand alike, so one number serves them
 };
 
 class FairShare {
@@ -28,11 +29,12 @@ class FairShare {
     decay_ = params.decay;
     calculated_ = start;
   }
-  void count(size_t person, int64_t cpus, Time now) {
+  void count(const Catalogue& catalogue, int person, int64_t cpus, Time now) {
     if (!on) return;
     advance(now);
-    grow(person + 1);
+    if (persons_.size() <= static_cast<size_t>(person)) persons_.resize(person + 1);
     Usage& use = persons_[person];
+    if (!use.active) activate(catalogue, person);
     use.fresh += use.cpus * (now - use.since);
     use.cpus += cpus;
     use.since = now;
@@ -41,7 +43,8 @@ class FairShare {
   void advance(Time now) {
     for (; calculated_ + period_ <= now; stale = true) {
       calculated_ += period_;
-      for (Usage& use : persons_) {
+      for (int person : active_) {
+        Usage& use = persons_[person];
         use.fresh += use.cpus * (calculated_ - use.since);
         use.usage = use.usage * decay_ + static_cast<double>(use.fresh);
         use.fresh = 0;
@@ -49,87 +52,129 @@ class FairShare {
       }
     }
   }
-  double factor(const Catalogue& catalogue, size_t person, Time now) {
+  double factor(const Catalogue& catalogue, int person, Time now) {
     advance(now);
     if (stale) {
       stale = false;
       version++;
-      grow(catalogue.persons.size());
-      level_.assign(catalogue.members.size(), 0.0);
+      persons_.resize(catalogue.persons.size());
+      groups_.resize(catalogue.members.size());
+      level_.resize(catalogue.members.size());
+      used_.resize(catalogue.members.size());
       sum(catalogue, 0);
       left_ = shared_ = static_cast<int64_t>(persons_.size());
       rank(catalogue, 0, false);
     }
-    return persons_[person].factor;
+    const Member& member = catalogue.members[catalogue.member_of_person[person]];
+    bool idle = !persons_[person].active && member.shares != 0;
+    return idle ? groups_[member.above].idle_factor : persons_[person].factor;
   }
 
  private:
-  void grow(size_t size) {
-    if (persons_.size() < size) persons_.resize(size);
+  // Members of an account. Idle: persons with shares who never had a job.
+  struct Group {
+    std::vector<int> counted, order;  // all but the idle: as they came, and as last sorted
+    size_t seen = 0;                  // so many of the members are in here
+    int64_t shares = 0, idle = 0;
+    double idle_factor = 1;
+  };
+
+  void activate(const Catalogue& catalogue, int person) {
+    persons_[person].active = true;
+    persons_[person].since = calculated_;
+    active_.push_back(person);
+    int index = catalogue.member_of_person[person];
+    const Member& member = catalogue.members[index];
+    size_t above = member.above;
+    if (above >= groups_.size()) return;
+    Group& group = groups_[above];
+    const std::vector<int>& members = catalogue.members[above].members;
+    bool seen = group.seen && index <= members[group.seen - 1];
+    if (!seen || member.shares == 0) return;
+    group.idle--;
+    group.counted.insert(std::lower_bound(group.counted.begin(), group.counted.end(), index), index);
+    group.order.insert(group.order.begin(), index);
+  }
+  Group& group_of(const Catalogue& catalogue, int account) {
+    Group& group = groups_[account];
+    const std::vector<int>& members = catalogue.members[account].members;
+    for (; group.seen < members.size(); group.seen++) {
+      int index = members[group.seen];
+      const Member& member = catalogue.members[index];
+      group.shares += member.shares;
+      if (member.person >= 0 && member.shares != 0 && !persons_[member.person].active) {
+        group.idle++;
+      } else {
+        group.counted.push_back(index);
+        group.order.push_back(index);
+      }
+    }
+    return group;
   }
   double sum(const Catalogue& catalogue, int account) {
-    const Member& self = catalogue.members[account];
-    std::vector<double> used;
-    used.reserve(self.members.size());
+    Group& group = group_of(catalogue, account);
     double total = 0.0;
-    int64_t shares = 0;
-    for (int index : self.members) {
+    for (int index : group.counted) {
       const Member& member = catalogue.members[index];
-      used.push_back(member.person >= 0 ? persons_[member.person].usage : sum(catalogue, index));
-      total += used.back();
-      shares += member.shares;
+      used_[index] = member.person >= 0 ? persons_[member.person].usage : sum(catalogue, index);
+      total += used_[index];
     }
-    for (size_t i = 0; i < used.size(); i++) {
-      double own = static_cast<double>(catalogue.members[self.members[i]].shares);
-      double& level = level_[self.members[i]];
+    for (int index : group.counted) {
+      auto own = static_cast<double>(catalogue.members[index].shares);
       if (own == 0) {
-        level = 0.0;
-      } else if (used[i] == 0.0) {
-        level = std::numeric_limits<double>::infinity();
+        level_[index] = 0.0;
+      } else if (used_[index] == 0.0) {
+        level_[index] = std::numeric_limits<double>::infinity();
       } else {
-        level = (own / static_cast<double>(shares)) / (used[i] / total);
+        level_[index] = (own / static_cast<double>(group.shares)) / (used_[index] / total);
       }
     }
     return total;
   }
   void rank(const Catalogue& catalogue, int account, bool tied_above) {
-    const std::vector<int>& order = sorted(catalogue, account);
-    for (size_t i = 0; i < order.size(); i++) {
-      bool tied = i == 0 ? tied_above : level_[order[i - 1]] == level_[order[i]];
-      if (catalogue.members[order[i]].person < 0) {
-        rank(catalogue, order[i], tied);
+    Group& group = groups_[account];
+    double people = static_cast<double>(persons_.size()), previous = 0;
+    bool first = true;
+    if (group.idle) {
+      if (!tied_above) shared_ = left_;
+      group.idle_factor = static_cast<double>(shared_) / people;
+      left_ -= group.idle;
+      previous = std::numeric_limits<double>::infinity();
+      first = false;
+    }
+    for (int index : sorted(catalogue, group)) {
+      bool tied = first ? tied_above : previous == level_[index];
+      previous = level_[index];
+      first = false;
+      const Member& member = catalogue.members[index];
+      if (member.person < 0) {
+        rank(catalogue, index, tied);
         continue;
       }
       if (!tied) shared_ = left_;
-      persons_[catalogue.members[order[i]].person].factor =
-          static_cast<double>(shared_) / static_cast<double>(persons_.size());
+      persons_[member.person].factor = static_cast<double>(shared_) / people;
       left_--;
     }
   }
-
-  // Its members, the best served last, accounts after users of equal standing, then as they came. From one calculation to
-  // the next few change places, so each is moved to its place among those before it.
-  const std::vector<int>& sorted(const Catalogue& catalogue, int account) {
-    if (orders_.size() < catalogue.members.size()) orders_.resize(catalogue.members.size());
-    const std::vector<int>& members = catalogue.members[account].members;
-    std::vector<int>& order = orders_[account];
-    for (size_t i = order.size(); i < members.size(); i++) order.push_back(members[i]);
+  // The best served last, accounts after users of equal standing, then as they came. From one calculation to the next few
+  // change places, so each is moved to its place among those before it.
+  const std::vector<int>& sorted(const Catalogue& catalogue, Group& group) {
     auto before = [&](int a, int b) {
       if (level_[a] != level_[b]) return level_[a] > level_[b];
       bool account_a = catalogue.members[a].person < 0, account_b = catalogue.members[b].person < 0;
       return account_a != account_b ? account_b : a < b;
     };
-    for (size_t i = 1; i < order.size(); i++) {
-      if (!before(order[i], order[i - 1])) continue;
-      auto place = std::upper_bound(order.begin(), order.begin() + i, order[i], before);
-      std::rotate(place, order.begin() + i, order.begin() + i + 1);
-    }
-    return order;
+    auto begin = group.order.begin();
+    for (size_t i = 1; i < group.order.size(); i++)
+      if (before(begin[i], begin[i - 1]))
+        std::rotate(std::upper_bound(begin, begin + i, begin[i], before), begin + i, begin + i + 1);
+    return group.order;
   }
 
   std::vector<Usage> persons_;
-  std::vector<std::vector<int>> orders_;  // by member: an account's, as last sorted
-  std::vector<double> level_;
+  std::vector<int> active_;
+  std::vector<Group> groups_;          // by member: an account's
+  std::vector<double> level_, used_;   // by member
   double decay_ = 1;
   Time period_ = 300, calculated_ = 0;
   int64_t left_ = 0, shared_ = 0;

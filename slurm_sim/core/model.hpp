@@ -163,7 +163,7 @@ struct Account {
 
 // One in the tree of accounts: an account (user < 0) or a person.
 struct Member {
-  int account = -1, person = -1;
+  int account = -1, person = -1, above = 0;  // above: the account that it is in
   int64_t shares = 1;
   std::vector<int> members;
 };
@@ -205,6 +205,7 @@ struct Catalogue {
     auto above = parents.find(name);
     int parent = account(above == parents.end() ? "root" : above->second);
     members[parent].members.push_back(index);
+    members[index].above = parent;
     return index;
   }
   static std::string key(const std::string& account, const std::string& user) { return account + '\0' + user; }
@@ -227,6 +228,7 @@ struct Catalogue {
     member_of_person.push_back(member);
     int above = account(account_name);
     members[above].members.push_back(member);
+    members[member].above = above;
     return index;
   }
 };

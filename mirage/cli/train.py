@@ -1,0 +1,264 @@
+"""`mirage train`: from a job history to a model folder with `recipe.toml`, weights and `card.md`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from mirage.cli.evaluate import WARM_UPS, _background, _instant, _words
+from mirage.errors import InputError
+from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:
+    from mirage.learn.background import Background
+    from mirage.learn.course import Course
+    from mirage.learn.model import Model
+    from mirage.learn.samples import Samples
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+LOOKAHEAD = "lookahead"
+LIMITS = (
+    "Learnt from one cluster's queue. The service uses it on a pool of this name and about this size only, and falls "
+    "back to `quantile` on recent waits where a state is far from all that was seen in training."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trace", required=True, type=Path, metavar="T", help="job history (docs/traces.md)")
+    parser.add_argument("--cluster", required=True, type=Path, metavar="C", help=".toml, otherwise a slurm.conf")
+    parser.add_argument(
+        "--method",
+        required=True,
+        type=_words,
+        metavar="M[,M...]",
+        help="quantile, xgboost, moe-dqn, ..., lookahead; all: every one; several get a folder each in DIR",
+    )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the model folder")
+    parser.add_argument(
+        "--from", dest="begin", type=_instant, metavar="ISO", help="begin of the training part (a week in)"
+    )
+    parser.add_argument(
+        "--until", type=_instant, metavar="ISO", help="end of the training part (after 80 %% of the time)"
+    )
+    parser.add_argument("--end", type=_instant, metavar="ISO", help="end of the validation part (the last submission)")
+    parser.add_argument("--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)")
+    parser.add_argument(
+        "--judged", type=positive, default=200, metavar="N", help="of the validation part (%(default)s)"
+    )
+    parser.add_argument(
+        "--augmented", type=_share, default=0.5, metavar="SHARE", help="with other arrivals (%(default)s)"
+    )
+    parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
+    parser.add_argument("--partition", metavar="P", help="of the pairs (the cluster's first)")
+    parser.add_argument(
+        "--samples", type=Path, metavar="FOLDER", help="keeps the episodes: a later call goes on from them"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
+    parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
+    parser.add_argument("--ray", metavar="ADDRESS", help="collects episodes on a Ray cluster instead")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the method, as in its recipe"
+    )
+    parser.add_argument("--tune", type=positive, metavar="N", help="tries so many settings with Ray Tune first")
+    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="writes learning curves there")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to 1, got {text!r}")
+    return share
+
+
+@dataclass(frozen=True)
+class _Lesson:
+    """What all methods of one call learn from."""
+
+    args: argparse.Namespace
+    background: Background
+    course: Course
+    samples: Samples | None
+    judged: Samples | None
+
+
+def run(args: argparse.Namespace) -> int:
+    from mirage.learn.background import WarmUp
+    from mirage.learn.course import Course
+
+    methods = _methods(args.method)
+    folders = _folders(args.out, methods)
+    background, _ = _background(args)
+    course = Course.of(
+        background,
+        args.begin,
+        args.until,
+        args.end,
+        episodes=args.episodes,
+        validation_episodes=args.judged,
+        seed=args.seed,
+        warm_up=WarmUp(args.warm_up),
+        partition=args.partition,
+        augmented=args.augmented,
+    )
+    with _kept(args.samples) as folder:
+        learnt = any(method != LOOKAHEAD for method in methods)
+        samples = (
+            _collected("episodes", args, background, course.training(background), folder / "train") if learnt else None
+        )
+        judged = (
+            _collected("to judge by", args, background, course.validation(background), folder / "judged")
+            if learnt
+            else None
+        )
+        lesson = _Lesson(args, background, course, samples, judged)
+        bases: dict[str, Model] = {}
+        for method in methods:
+            _teach(method, lesson, folders[method], bases)
+    return 0
+
+
+def _methods(wanted: Sequence[str]) -> list[str]:
+    """In an order in which heads find the foundation that they share. Raises InputError."""
+    from mirage.learn.methods import METHODS
+
+    known = [*METHODS, LOOKAHEAD]
+    if strange := [name for name in wanted if name not in (*known, "all")]:
+        raise InputError(f"--method {strange[0]}: there is no such method to train; there are {', '.join(known)}, all.")
+    return [name for name in known if "all" in wanted or name in wanted]
+
+
+def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
+    from mirage.learn.folder import check_replaceable
+
+    folders = {method: out if len(methods) == 1 else out / method for method in methods}
+    for folder in folders.values():
+        check_replaceable(folder)
+    return folders
+
+
+@contextmanager
+def _kept(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="mirage-samples-") as name:
+        yield Path(name)
+
+
+def _collected(what: str, args: argparse.Namespace, background: Background, drawing: Any, folder: Path) -> Samples:
+    from mirage.learn.samples import collect
+
+    with _bar(what) as progress:
+        return collect(background, drawing, folder, args.workers, args.ray, progress)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on a terminal, nothing otherwise."""
+    if not errors.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, Model]) -> None:
+    from mirage.evaluation.provenance import sha256
+    from mirage.learn.card import card
+    from mirage.learn.course import with_ranges
+    from mirage.learn.folder import write_folder
+
+    began = time.monotonic()
+    args, course, background = lesson.args, lesson.course, lesson.background
+    checksum = sha256(args.trace)
+    if method == LOOKAHEAD:
+        from mirage.learn.futures import train_lookahead
+
+        futures = train_lookahead(background.log, background.cluster, course.begin_s, course.until_s)
+        recipe = course.recipe(method, background, args.trace, checksum, {})
+        write_folder(folder, futures, recipe, card(recipe, None, (), {}, LIMITS))
+    else:
+        assert lesson.samples is not None
+        assert lesson.judged is not None
+        model, options = _learnt(method, lesson, bases)
+        recipe = with_ranges(course.recipe(method, background, args.trace, checksum, options), lesson.samples)
+        facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
+        write_folder(folder, model, recipe, card(recipe, model, lesson.judged, facts, LIMITS))
+    errors.print(f"{method}: {folder} ({time.monotonic() - began:.0f} s)")
+
+
+def _words_of(value: Any) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in value.items()) if isinstance(value, dict) else f"{value:,}"
+
+
+def _learnt(method: str, lesson: _Lesson, bases: dict[str, Model]) -> tuple[Model, dict[str, Any]]:
+    """The trained model, and its options for the recipe. Heads go on from a foundation trained in the same call."""
+    from mirage.learn.course import changed, held_out, plain
+    from mirage.learn.methods import METHODS
+
+    assert lesson.samples is not None
+    learnt_from, stop_by = held_out(lesson.samples, lesson.course.seed)
+    options = changed(METHODS[method].default_options(), lesson.args.set)
+    if lesson.args.tune:
+        from mirage.learn.tune import tuned
+
+        options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed)
+    more: dict[str, Any] = {}
+    foundation, _, head = method.partition("-")
+    source = None
+    if head in ("dqn", "pg"):
+        source = lesson.course.source(lesson.background)
+        if foundation in bases and not lesson.args.set:
+            more["base"] = bases[foundation]
+    with _told(method, lesson.args.tensorboard) as progress:
+        model = METHODS[method].train(
+            learnt_from, stop_by, options, source=source, progress=progress, seed=lesson.course.seed, **more
+        )
+    if not head:
+        bases[method] = model
+    return model, plain(options)
+
+
+@contextmanager
+def _told(method: str, tensorboard: Path | None) -> Iterator[Callable[[Any], None]]:
+    """Learning curves: one line a round on a terminal, and TensorBoard's files if they are wanted."""
+    with contextlib.ExitStack() as stack:
+        writer = stack.enter_context(_writer(tensorboard / method)) if tensorboard else None
+
+        def told(progress: Any) -> None:
+            if errors.is_terminal:
+                judged = (
+                    "" if progress.validation_h != progress.validation_h else f", penalty {progress.validation_h:.2f} h"
+                )
+                errors.print(
+                    f"{method}: {progress.stage} {progress.round}/{progress.rounds}: loss {progress.loss:.4g}{judged}"
+                )
+            if writer is not None:
+                writer.add_scalar(f"{progress.stage}/loss", progress.loss, progress.round)
+                writer.add_scalar(f"{progress.stage}/validation_h", progress.validation_h, progress.round)
+
+        yield told
+
+
+def _writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError(f"--tensorboard needs the packages torch and tensorboard ({error}); install them.") from error
+    return SummaryWriter(str(folder))

@@ -1,0 +1,75 @@
+"""An episode lived through once more, for policies that look at the cluster itself at each decision point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mirage.domain import Penalties
+from mirage.errors import MirageError
+from mirage.evaluation.case import Case
+from mirage.learn.background import Background
+from mirage.learn.episode import Link
+from mirage.learn.plans import Plan
+from mirage.learn.sampler import PATIENCE_S, USER
+from mirage.ports import Observation
+from mirage.slurm.simulated import SimulatedCluster
+from slurm_sim.jobs import JobSpec
+
+
+@dataclass
+class Live:
+    """The simulation of a case at its decision points, which are visited in their order."""
+
+    case: Case
+    simulation: Any
+    predecessor_id: int
+    successor_id: int
+
+    @classmethod
+    def of(cls, case: Case, background: Background, plan: Plan) -> Live:
+        """At the predecessor's submission. The pair is submitted as `mirage.learn.sampler` does it.
+
+        With fair-share it matters how many users are known, and so until when submissions are: as long as the sampler
+        knew them. Raises MirageError if the past comes out anew.
+        """
+        limit_s = plan.begin_s + plan.pair.predecessor.time_limit_s
+        for patience_s in PATIENCE_S:
+            live = cls._begun(case, background, plan, min(limit_s + patience_s, background.log.last_s))
+            if live._repeats():
+                return live
+        raise MirageError("A simulation did not repeat itself, so nothing can look ahead from it; report this.")
+
+    @classmethod
+    def _begun(cls, case: Case, background: Background, plan: Plan, until_s: int) -> Live:
+        simulation = background.warm(plan.begin_s, plan.warm_up, until_s)
+        first = simulation.submit(_spec(plan.pair.predecessor, plan))
+        second = simulation.submit(_spec(plan.pair.successor, plan, f"afterany:{first}"))
+        return cls(case, simulation, first, second)
+
+    def _repeats(self) -> bool:
+        """Whether the predecessor starts when it did."""
+        ahead = self.simulation.fork()
+        ahead.run_until(int(self.case.episode.decision_s[0]))
+        return bool(ahead.job(self.predecessor_id).start_s == self.case.episode.predecessor_start_s)
+
+    def observe(self, point: int, penalties: Penalties) -> Observation:
+        """As `Case.observe`, with the jobs themselves and a snapshot."""
+        self.simulation.run_until(int(self.case.episode.decision_s[point]))
+        snapshot = SimulatedCluster(self.simulation).snapshot()
+        predecessor, successor = (snapshot.by_id[each] for each in (self.predecessor_id, self.successor_id))
+        observation = self.case.observe(point, penalties)
+        return replace(observation, predecessor=predecessor, successor=successor, snapshot=snapshot)
+
+
+def _spec(link: Link, plan: Plan, dependency: str = "") -> JobSpec:
+    return JobSpec(
+        link.nodes,
+        link.time_limit_s,
+        link.runtime_s,
+        user=USER,
+        partition=plan.partition,
+        dependency=dependency,
+        requeue=False,
+        exclusive=True,
+    )

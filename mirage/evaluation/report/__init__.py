@@ -1,0 +1,1 @@
+"""`report.html`: one page for people, that needs nothing but itself."""

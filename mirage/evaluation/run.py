@@ -1,0 +1,99 @@
+"""All episodes of a grid, with every method's choices: over the cores of a machine, the same for any number of them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from mirage.domain import Penalties
+from mirage.errors import InputError
+from mirage.evaluation.live import Live
+from mirage.evaluation.methods import Asked
+from mirage.evaluation.protocol import Chooser, Trial, try_all
+from mirage.evaluation.sampling import Grid, sample
+from mirage.learn.background import Background
+from mirage.learn.parallel import spread
+from mirage.learn.plans import Plan
+from mirage.learn.sampler import Dropped
+
+Progress = Callable[[int, int], None]
+"""Gets how many episodes are done, and of how many."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every worker needs."""
+
+    background: Background
+    methods: tuple[Asked, ...]
+    penalties: tuple[Penalties, ...]
+    """The first ones are those of the results."""
+    results: int
+    """How many of the penalties: methods that are slow are asked for these only."""
+
+
+class Tried(NamedTuple):
+    trials: list[Trial]
+    dropped: dict[int, Counter[str]]
+    """By size: pairs without an outcome, and why."""
+
+
+def run(work: Work, grid: Grid, workers: int, progress: Progress | None = None) -> Tried:
+    """Raises InputError: the cluster could never run such a pair, or no episode has an outcome."""
+    plans = list(grid.plans())
+    found: dict[Plan, Trial] = {}
+    dropped: dict[int, Counter[str]] = {nodes: Counter() for nodes in grid.nodes}
+    with _one_thread_each(workers):
+        for done, (plan, trial) in enumerate(spread(_tried, work, plans, workers), start=1):
+            if isinstance(trial, Dropped):
+                dropped[plan.pair.successor.nodes][trial.value] += 1
+            else:
+                found[plan] = trial
+            if progress is not None:
+                progress(done, len(plans))
+    if not found:
+        raise InputError(f"none of the {len(plans)} episodes has an outcome ({_reasons(dropped)}); {_ADVICE}.")
+    return Tried([found[plan] for plan in plans if plan in found], dropped)
+
+
+@contextmanager
+def _one_thread_each(workers: int) -> Iterator[None]:
+    """Several processes whose libraries (torch, xgboost) each use all cores would be in each other's way."""
+    before = os.environ.get(_THREADS)
+    if workers > 1:
+        os.environ[_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_THREADS, None)
+        else:
+            os.environ[_THREADS] = before
+
+
+_THREADS = "OMP_NUM_THREADS"
+_ADVICE = "choose another --start, fewer --episodes or smaller --nodes, so that all end well before the job history"
+
+
+def _reasons(dropped: dict[int, Counter[str]]) -> str:
+    reasons = sum(dropped.values(), Counter[str]())
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+
+
+def _tried(work: Work, plan: Plan) -> Trial | Dropped:
+    case = sample(work.background, plan)
+    if isinstance(case, Dropped):
+        return case
+    live = replace(case, live=partial(Live.of, case, work.background, plan))
+    return try_all(live, _choosers(work.methods), work.penalties, work.results)
+
+
+@lru_cache(maxsize=1)
+def _choosers(methods: tuple[Asked, ...]) -> Sequence[Chooser]:
+    """Once a process: it takes a second to read a model."""
+    return [method.chooser() for method in methods]

@@ -1,0 +1,87 @@
+"""Gradient-boosted trees: the one place that imports xgboost. Stored in its own UBJSON format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xgboost
+
+from mirage.errors import InputError
+from mirage.learn.episode import Floats, Vectors
+from mirage.learn.model import Flags
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """Hyperparameters, under xgboost's names where they say what they mean."""
+
+    rounds: int = 150
+    depth: int = 5
+    learning_rate: float = 0.08
+    leaf: float = 40
+    """Rows that a leaf has at least (min_child_weight): neighbouring decision points are alike."""
+    rows: float = 0.5
+    features: float = 0.5
+    """Shares of the rows and features that each tree sees."""
+    l2: float = 5.0
+
+    def parameters(self, seed: int) -> dict[str, object]:
+        return {
+            "max_depth": self.depth,
+            "learning_rate": self.learning_rate,
+            "min_child_weight": self.leaf,
+            "subsample": self.rows,
+            "colsample_bytree": self.features,
+            "reg_lambda": self.l2,
+            "tree_method": "hist",
+            "max_bin": 128,
+            "nthread": 1,
+            "seed": seed,
+        }
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """A fitted booster, (n, features) -> (n, outputs)."""
+
+    booster: xgboost.Booster
+
+    def predict(self, rows: Vectors) -> Floats:
+        predicted = self.booster.inplace_predict(np.ascontiguousarray(rows), validate_features=False)
+        return np.asarray(predicted, dtype=np.float64).reshape(len(rows), -1)
+
+    def save(self, path: Path) -> None:
+        self.booster.save_model(path)
+
+    @classmethod
+    def load(cls, path: Path, features: int, outputs: int) -> Boosted:
+        """Raises InputError if it is not a booster over so many features."""
+        booster = xgboost.Booster({"nthread": 1})
+        try:
+            booster.load_model(path)  # from memory, xgboost ends the whole process over garbage
+            found = booster.num_features(), cls(booster).predict(np.zeros((1, features), dtype=np.float32)).shape[1]
+        except (OSError, ValueError, xgboost.core.XGBoostError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"{path}: not a model of xgboost ({reason}); train the model again.") from error
+        if found != (features, outputs):
+            raise InputError(f"{path}: a booster of another shape than this version uses; train the model again.")
+        return cls(booster)
+
+
+def boost_chances(rows: Vectors, flags: Flags, options: Boosting, seed: int) -> Boosted:
+    """Cross-entropy: the conditional chance of each flag, (n, outputs)."""
+    return _boost(rows, flags, {"objective": "binary:logistic"} | options.parameters(seed), options.rounds)
+
+
+def boost_quantiles(rows: Vectors, target: Floats, levels: Sequence[float], options: Boosting, seed: int) -> Boosted:
+    """Pinball loss: the conditional quantiles of one target, (n,), at these levels: (n, levels) outputs."""
+    pinball = {"objective": "reg:quantileerror", "quantile_alpha": list(levels)}
+    return _boost(rows, target, pinball | options.parameters(seed), options.rounds)
+
+
+def _boost(rows: Vectors, targets: Floats | Flags, parameters: dict[str, object], rounds: int) -> Boosted:
+    data = xgboost.QuantileDMatrix(rows, targets, max_bin=parameters["max_bin"], nthread=1)
+    return Boosted(xgboost.train(parameters, data, rounds))

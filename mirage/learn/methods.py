@@ -1,0 +1,115 @@
+"""The methods that learn, by name. torch, xgboost and scikit-learn are imported when one that needs them is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mirage.errors import InputError
+from mirage.learn.episode import Episode
+from mirage.learn.folder import Recipe, check_folder
+from mirage.learn.model import Model
+
+EXTRA = "pip install 'mirage-slurm[train]'"
+
+
+@dataclass(frozen=True)
+class Method:
+    """Where its functions are: names of modules of `mirage.learn`, and of what is in them."""
+
+    name: str
+    module: str
+    trainer: str
+    """Called as `train(episodes, validation, options, source, progress, seed)`."""
+    reader_module: str
+    reader: str
+    options: Callable[[Any], Any]
+    """Its default options, of the module."""
+
+    def default_options(self) -> Any:
+        """A dataclass; `dataclasses.replace` changes it, `asdict` makes it part of the recipe."""
+        return self.options(_module(self, self.module))
+
+    def train(
+        self,
+        train: Sequence[Episode],
+        validation: Sequence[Episode],
+        options: Any = None,
+        source: Callable[[int], Episode] | None = None,
+        progress: Callable[[Any], None] | None = None,
+        seed: int = 0,
+        **more: Any,
+    ) -> Model:
+        """``validation``: episodes of held-out weeks of the training months, to stop early by; never those that a
+        result is quoted on. ``more``: what only some methods take, as ``base`` of the neural ones. Raises InputError.
+        """
+        options = self.default_options() if options is None else options
+        trainer = getattr(_module(self, self.module), self.trainer)
+        model: Model = trainer(train, validation, options, source=source, progress=progress, seed=seed, **more)
+        return model
+
+    def read(self, folder: Path) -> Model:
+        """The weights, as the method wrote them; `read_model` checks the folder first. Raises InputError."""
+        model: Model = getattr(_module(self, self.reader_module), self.reader)(folder)
+        return model
+
+
+class Trained(NamedTuple):
+    """What a model folder holds."""
+
+    model: Model
+    recipe: Recipe
+
+
+def _neural(name: str, module: str, trainer: str, options: Callable[[Any], Any]) -> Method:
+    return Method(name, module, trainer, "neural", "read", options)
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "random-forest", "trees", "train_random_forest", "trees", "read_random_forest", lambda m: m.ForestOptions()
+        ),
+        Method("xgboost", "trees", "train_xgboost", "trees", "read_xgboost", lambda m: m.BoostingOptions()),
+        Method("quantile", "quantile", "train_quantile", "quantile", "read", lambda m: m.Options()),
+        _neural("transformer", "pretrain", "train_supervised", lambda m: m.PretrainOptions()),
+        _neural("moe", "pretrain", "train_supervised", lambda _: _moe()),
+        _neural("transformer-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions()),
+        _neural("moe-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions(pretrain=_moe())),
+        _neural("transformer-pg", "pg", "train_pg", lambda m: m.PgOptions()),
+        _neural("moe-pg", "pg", "train_pg", lambda m: m.PgOptions(pretrain=_moe())),
+    )
+}
+"""Those that learn from episodes and decide by the state. `lookahead` learns from a trace: `mirage.learn.futures`."""
+
+
+def _moe() -> Any:
+    """The options of pretraining, of ten experts."""
+    from mirage.learn.foundation import MOE
+    from mirage.learn.pretrain import PretrainOptions
+
+    return PretrainOptions(shape=MOE)
+
+
+def read_model(folder: Path, method: str | None = None) -> Trained:
+    """A checked model folder (`folder.check_folder`), of this method if one is given. Raises InputError."""
+    recipe = check_folder(folder, method)
+    if recipe.method not in METHODS:
+        raise InputError(f"{folder}: method {recipe.method!r} is none of {', '.join(METHODS)}.")
+    model = METHODS[recipe.method].read(folder)
+    if model.name != recipe.method:
+        raise InputError(f"{folder}: the recipe is of method {recipe.method!r}, the weights of {model.name!r}.")
+    return Trained(model, recipe)
+
+
+def _module(method: Method, name: str) -> Any:
+    try:
+        return import_module(f"mirage.learn.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("mirage"):
+            raise
+        raise InputError(f"Method {method.name} needs the package {error.name}; install it: {EXTRA}.") from error

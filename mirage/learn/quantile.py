@@ -1,0 +1,165 @@
+"""The wait's conditional quantiles by boosting with the pinball loss, conformally calibrated; then the newsvendor rule.
+
+Beyond the paper. A release with `lead` seconds to go is cheapest where `lead` is the wait's quantile at
+e_I / (e_I + e_O), so one fit of several levels serves both tastes (`law.py`; the untrained form of the same rule is
+`mirage.provision.quantile`). The logarithm of the wait is fitted: quantiles go through any growing function.
+
+Boosting on a few months is overconfident. Each block of the training time is therefore predicted by fits that have not
+seen it, and each level is renamed to the share of waits that were below its quantile there: conformal prediction on
+ranks (Chernozhukov, Wuethrich, Zhu: Distributional conformal prediction, 2021), over blocks as in CV+ (Barber et al.,
+2021). Short, middle and long predicted waits are counted apart. Moving quantiles by a number of minutes instead, as in
+conformalised quantile regression, made idle clusters look busy: the doubt of some short predictions fell on all. The
+guarantee is for exchangeable data, which weeks of a cluster are not; the evaluation shows what is left of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from mirage.errors import InputError
+from mirage.learn.boosting import Boosted, Boosting, boost_quantiles
+from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints, Vectors
+from mirage.learn.features import NAMES, features
+from mirage.learn.law import Law, assess
+from mirage.learn.model import Assessment, Flags, States
+from mirage.learn.trees import labelled
+
+LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+_MEDIAN = LEVELS.index(0.5)
+_EDGES = np.log1p(np.array([2.0, 12.0]))
+"""Predicted medians are short, middle or long as loads are light, medium or heavy: edges in log hours."""
+_UNIT_S = HOUR_S
+_SHORT = float(np.log1p(STEP_S / HOUR_S))
+"""Below one decision step all waits are equal, so a prediction below it is right at all levels."""
+_LONGEST = float(np.log1p(60 * 24))
+BOOSTER, COVERAGE = "model.ubj", "calibration.safetensors"
+
+
+@dataclass(frozen=True)
+class Options:
+    every: int = 6
+    """Of each episode every so many decision points are learnt from; neighbours are nearly equal."""
+    blocks: int = 5
+    """Parts of the training time, each held out once for the calibration."""
+    at_least: int = 2
+    """Blocks that a calibration of its own for short, middle or long waits must rest on."""
+    boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80, depth=3, learning_rate=0.1))
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """A trained quantile method."""
+
+    booster: Boosted
+    coverage: Floats
+    """(3, levels): the share of short, middle and long waits that is below each quantile, not falling."""
+    name: str = "quantile"
+
+    def assess(self, states: States) -> Assessment:
+        return assess(self.law(states.matrices), states)
+
+    def law(self, matrices: Vectors) -> Law:
+        """Of the waits at these states, (n, 144, 40)."""
+        logs = _in_order(self.booster.predict(features(matrices)))
+        quantiles_s = np.expm1(logs) * _UNIT_S
+        beyond_s = 2 * quantiles_s[:, -1:] - quantiles_s[:, -3:-2]
+        waits_s = np.concatenate([np.zeros((len(logs), 1)), quantiles_s, beyond_s], axis=1)
+        ends = np.ones((len(logs), 1)), np.zeros((len(logs), 1))
+        return Law(waits_s, np.concatenate([ends[0], 1 - self.coverage[_kind(logs)], ends[1]], axis=1))
+
+    def write(self, folder: Path) -> None:
+        self.booster.save(folder / BOOSTER)
+        save_file({"coverage": self.coverage}, folder / COVERAGE)
+
+
+def train_quantile(
+    train: Sequence[Episode],
+    validation: Sequence[Episode],  # noqa: ARG001 - what is held out for the calibration are blocks of `train`
+    options: Options = Options(),
+    source: Any = None,  # noqa: ARG001 - all methods are called alike
+    progress: Any = None,  # noqa: ARG001
+    seed: int = 0,
+) -> Quantile:
+    """Fits once on each part without a block, to calibrate, and once on all. Raises InputError for too few episodes."""
+    ordered = sorted((episode for episode in train if len(episode)), key=lambda episode: episode.begin_s)
+    rows, waits_s = labelled(ordered, options.every)
+    points = _Points.of(ordered, options)
+    logs = np.log1p(waits_s / _UNIT_S)
+    held_out = np.empty((len(rows), len(LEVELS)))
+    for number in range(options.blocks):
+        own, apart = points.block == number, points.apart_from(number)
+        if not own.any() or not apart.any():
+            raise InputError(
+                f"{len(ordered)} episodes can't be cut into {options.blocks} parts of the time that do not overlap; "
+                "give episodes of a longer time."
+            )
+        others = boost_quantiles(rows[apart], logs[apart], LEVELS, options.boosting, seed)
+        held_out[own] = _in_order(others.predict(rows[own]))
+    coverage = _coverage(held_out, logs, points.block, options.at_least)
+    return Quantile(boost_quantiles(rows, logs, LEVELS, options.boosting, seed), coverage)
+
+
+class _Points(NamedTuple):
+    """Of which episode each decision point is that is learnt from; (n,) each."""
+
+    block: Ints
+    """The part of the training time, from 0."""
+    begin_s: Ints
+    end_s: Ints
+    """Of the episode, until all that it tells is known."""
+
+    @classmethod
+    def of(cls, ordered: Sequence[Episode], options: Options) -> _Points:
+        sizes = [len(range(0, len(episode), options.every)) for episode in ordered]
+        blocks = [number * options.blocks // len(ordered) for number in range(len(ordered))]
+        begins_s = [episode.begin_s for episode in ordered]
+        ends_s = [int(episode.successor_start_s.max()) for episode in ordered]
+        return cls(*(np.repeat(np.array(values, dtype=np.int64), sizes) for values in (blocks, begins_s, ends_s)))
+
+    def apart_from(self, number: int) -> Flags:
+        """(n,): whether the episode shares no second with those of this block: neighbours wait in the same queue."""
+        own: Flags = self.block == number
+        if not own.any():
+            return own
+        begin_s, end_s = self.begin_s[own].min(), self.end_s[own].max()
+        return np.asarray((self.end_s < begin_s) | (self.begin_s > end_s))
+
+
+def _coverage(predicted: Floats, logs: Floats, block: Ints, at_least: int) -> Floats:
+    """(3, levels): of the three kinds of waits, the share that was no longer than each level's quantile said."""
+    kind, everything = _kind(predicted), np.ones(len(logs), dtype=np.bool_)
+    same = (logs[:, None] < _SHORT) & (predicted < _SHORT)
+    below = np.where(same, LEVELS, logs[:, None] <= predicted)
+    parts = [kind == number for number in range(len(_EDGES) + 1)]
+    chosen = [part if len(np.unique(block[part])) >= at_least else everything for part in parts]
+    return np.array([np.maximum.accumulate(below[rows].mean(axis=0)) for rows in chosen])
+
+
+def _in_order(logs: Floats) -> Floats:
+    """Log quantiles, (n, levels), that neither cross nor are negative or absurd."""
+    return np.clip(np.maximum.accumulate(logs, axis=1), 0, _LONGEST)
+
+
+def _kind(predicted: Floats) -> NDArray[np.int64]:
+    return np.searchsorted(_EDGES, predicted[:, _MEDIAN])
+
+
+def read(folder: Path) -> Quantile:
+    """Raises InputError."""
+    path = folder / COVERAGE
+    try:
+        coverage = load_file(path).get("coverage", np.empty(0)).astype(np.float64)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: can't be read ({error}); train the model again.") from error
+    rising = coverage.shape == (len(_EDGES) + 1, len(LEVELS)) and bool((np.diff(coverage) >= 0).all())
+    if not rising or not ((coverage >= 0) & (coverage <= 1)).all():
+        raise InputError(f"{path}: not the calibration of {len(LEVELS)} levels; train the model again.")
+    return Quantile(Boosted.load(folder / BOOSTER, len(NAMES), len(LEVELS)), coverage)

@@ -1,0 +1,236 @@
+"""What the three neural trainings share: episodes to draw, progress, judging on validation, keeping the best."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirage.errors import InputError
+from mirage.learn.episode import Episode, Floats
+from mirage.learn.foundation import Network, Shape, Values
+from mirage.learn.model import Flags
+from mirage.learn.points import Points, Prepared, prepare
+from mirage.learn.scaling import Scaling
+
+Source = Callable[[int], Episode]
+"""Gives the i-th fresh episode: new start times, pairs, augmentations. The same i gives the same episode."""
+Head = Literal["value", "policy"]
+_BATCH = 1024
+"""States in one forward pass outside training: bounds memory."""
+
+
+class Progress(NamedTuple):
+    """Told after each round."""
+
+    stage: str
+    """pretrain, expert 3, dqn, pg."""
+    round: int
+    rounds: int
+    loss: float
+    """Training loss; what it is made of differs between stages."""
+    validation_h: float
+    """Mean penalty on validation in hours, at e_I + e_O = 1; NaN: not judged in this round."""
+    best_h: float
+
+
+Report = Callable[[Progress], None]
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto``: a GPU where there is one. Raises InputError for a device that torch does not have."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.zeros(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {name!r} can't be used ({error}); say auto, cpu or cuda") from None
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[np.random.Generator]:
+    """Fixes torch's generators for a training and leaves those of the caller as they were."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield np.random.default_rng(seed)
+
+
+class Draw:
+    """Episodes to train on: fresh ones from a source, else those of the training part in shuffled passes."""
+
+    def __init__(
+        self, train: Sequence[Episode], scaling: Scaling, generator: np.random.Generator, source: Source | None = None
+    ) -> None:
+        self._own = prepare(train, scaling)
+        if not self._own and source is None:
+            raise InputError("no training episode has a decision point; give longer predecessors or more episodes")
+        self._scaling = scaling
+        self._generator = generator
+        self._source = source
+        self._asked = 0
+        self._order: list[int] = []
+
+    def __call__(self, count: int) -> list[Prepared]:
+        return [self._one() for _ in range(count)]
+
+    def _one(self) -> Prepared:
+        if self._source is None:
+            self._order = self._order or self._generator.permutation(len(self._own)).tolist()
+            return self._own[self._order.pop()]
+        while True:  # an episode whose predecessor runs for less than a step has nothing to decide
+            self._asked += 1
+            if found := prepare([self._source(self._asked - 1)], self._scaling):
+                return found[0]
+
+
+class Tastes(NamedTuple):
+    """Penalty shares e_I / (e_I + e_O) of a training: one fixed, or drawn where the share is an input."""
+
+    fixed: float | None
+    low: float = 0.1
+    high: float = 0.9
+    judged: tuple[float, ...] = (0.2, 0.5, 0.8)
+    """At which validation judges a model for all tastes: 1:4, 1:1 and 4:1."""
+
+    def draw(self, generator: np.random.Generator, episodes: int, each: int) -> Floats:
+        """(episodes, each), or (episodes, 1) where it is fixed."""
+        if self.fixed is not None:
+            return np.full((episodes, 1), self.fixed)
+        return generator.uniform(self.low, self.high, (episodes, each))
+
+    def judge(self, episodes: int) -> Floats:
+        return np.tile(self.judged if self.fixed is None else [self.fixed], (episodes, 1))
+
+
+def decide(network: Network, points: Points, shares: Floats, head: Head, only: Flags | None = None) -> Flags:
+    """(S, m): where a network, without dropout, releases at each episode's shares (N, m). ``only``: slots to ask at."""
+    release = np.zeros((len(points.never), shares.shape[1]), dtype=np.bool_)
+    asked = points.decisions if only is None else np.flatnonzero(only & ~points.never)
+    was_training = network.training
+    network.eval()
+    with torch.no_grad():
+        for slots in np.array_split(asked, math.ceil(len(asked) / _BATCH)):
+            scores = score(network, points.states(slots), points.shares(shares, slots), head)
+            release[slots] = prefers_release(scores, head).cpu().numpy()
+    network.train(was_training)
+    return release
+
+
+def score(network: Network, states: Tensor, shares: Tensor, head: Head) -> Tensor:
+    """(n, m, 2): Q-values or log-probabilities of submitting and of waiting."""
+    return network.values(states, shares).q if head == "value" else network.log_chances(states, shares)
+
+
+def prefers_release(scores: Tensor, head: Head) -> Tensor:
+    """Section 4.4: Q of submission larger than that of no-submission; a probability of submission of at least 1/2."""
+    now, wait = scores[..., 0], scores[..., 1]
+    return now > wait if head == "value" else now >= wait
+
+
+class Judge:
+    """The mean penalty of a network's own decisions on the validation episodes."""
+
+    def __init__(
+        self, validation: Sequence[Episode], scaling: Scaling, tastes: Tastes, device: torch.device, most: int
+    ) -> None:
+        episodes = prepare(validation, scaling)
+        if not episodes:
+            raise InputError("no validation episode has a decision point; validation is needed to stop in time")
+        spread = np.unique(np.linspace(0, len(episodes) - 1, min(most, len(episodes))).astype(np.int64))
+        self._points = Points([episodes[i] for i in spread], device)
+        self._shares = tastes.judge(len(self._points))
+        self._costs_h = self._points.costs_h(self._shares)
+
+    def __call__(self, network: Network, head: Head) -> float:
+        """Hours, at e_I + e_O = 1."""
+        stops = self._points.stops(decide(network, self._points, self._shares, head))[self._points.first]
+        return float(np.take_along_axis(self._costs_h, stops, axis=0).mean())
+
+
+class Best:
+    """Keeps the weights that did best on validation; as a context it puts them back, also after Ctrl-C."""
+
+    def __init__(self, network: Network, patience: int) -> None:
+        self._network = network
+        self._patience = patience
+        self._weights: dict[str, Tensor] | None = None
+        self._since = 0
+        self.score = math.inf
+        self.interrupted = False
+
+    def offer(self, score: float) -> bool:
+        """Takes the present weights if they are better; returns whether it is time to stop."""
+        self._since += 1
+        if score < self.score:
+            self.score, self._since = score, 0
+            self._weights = copy.deepcopy(self._network.state_dict())
+        return self._since > self._patience
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._weights is None:
+            return False
+        if kind is None or issubclass(kind, KeyboardInterrupt):
+            self._network.load_state_dict(self._weights)
+            self.interrupted = kind is not None
+            return True
+        return False
+
+
+def go_on(
+    stage: str,
+    train_round: Callable[[], float],
+    rounds: int,
+    best: Best,
+    judge: Callable[[], float],
+    progress: Report | None,
+) -> Best:
+    """Trains round after round, judging each, until the last, or nothing gets better, or Ctrl-C; keeps the best."""
+    with best:
+        for done in range(1, rounds + 1):
+            loss = train_round()
+            judged_h = judge()
+            stop = best.offer(judged_h)
+            if progress:
+                progress(Progress(stage, done, rounds, loss, judged_h, best.score))
+            if stop:
+                break
+    return best
+
+
+def anneal(optimizer: torch.optim.Optimizer, highest: float, done: float) -> None:
+    """Lets the learning rate fall to a tenth along a cosine; ``done``: from 0 to 1."""
+    for group in optimizer.param_groups:
+        group["lr"] = highest * (0.55 + 0.45 * math.cos(math.pi * done))
+
+
+def backward(loss: Tensor) -> None:
+    """torch's own method is not typed."""
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+def step(optimizer: torch.optim.Optimizer, network: Network, loss: Tensor) -> None:
+    """One gradient step, clipped: waits have heavy tails, and one batch must not undo many."""
+    optimizer.zero_grad()
+    backward(loss)
+    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    optimizer.step()
+
+
+def gate_loss(found: Values, shape: Shape) -> Tensor:
+    """Keeps a top-1 gate from sending everything to one expert (Switch transformer's balance loss); else 0."""
+    if shape.gate != "top1":
+        return found.q.new_zeros(())
+    routed = torch.nn.functional.one_hot(found.gate.argmax(-1), shape.experts).float().mean(0)
+    return 0.01 * shape.experts * (routed * found.gate.mean(0)).sum()

@@ -1,0 +1,170 @@
+"""A trained model as the service's policy: all pairs of a cycle in one forward pass, and guards around it.
+
+Where the model can't be trusted the untrained `fallback` decides, and the advice's reason begins with a code in
+brackets: `stale`, `incomplete`, `other-cluster`, `out-of-range`, `model-failed`. These words stay as they are: people
+search for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mirage.chain.durations import format_duration
+from mirage.domain import Action
+from mirage.learn.folder import Recipe
+from mirage.learn.model import Assessment, Model, States
+from mirage.learn.ranges import outside
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.heuristics import not_yet
+from mirage.state.encoder import Pair, Vectors
+
+log = logging.getLogger(__name__)
+
+LEAST_KNOWN = 0.9
+"""Share of the 144 rows that must be known: a poll or two may fail, hours may not."""
+MOST_STEPS_OLD = 2
+"""The newest row may be so many steps older than the decision."""
+SIZES = (0.5, 1.1)
+"""The pool may have so many times the nodes that the model was trained with: fewer when some are down."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Implements `mirage.ports.BatchPolicy`."""
+
+    model: Model
+    recipe: Recipe
+    fallback: Policy
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def decide(self, observation: Observation) -> Advice:
+        return self.decide_all([observation])[0]
+
+    def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
+        answers = [not_yet(observation) for observation in observations]
+        problems = [unusable(observation, self.recipe) for observation in observations]
+        asked = [i for i in range(len(observations)) if answers[i] is None and problems[i] is None]
+        if asked:
+            for index, answer in zip(asked, self._assessed([observations[i] for i in asked]), strict=True):
+                if isinstance(answer, Advice):
+                    answers[index] = answer
+                else:
+                    problems[index] = answer
+        given = zip(observations, answers, problems, strict=True)
+        return [answer or fall_back(self.fallback, each, problem or "") for each, answer, problem in given]
+
+    def _assessed(self, observations: Sequence[Observation]) -> list[Advice | str]:
+        """The model's advice, or why there is none."""
+        states = states_of(observations)
+        answers: list[Advice | str] = [
+            f"out-of-range: {words}" if words else ""
+            for words in outside(self.recipe.ranges, states.matrices, states.remaining_s)
+        ]
+        inside = [index for index, words in enumerate(answers) if not words]
+        if not inside:
+            return answers
+        try:
+            assessment = self.model.assess(chosen(states, inside))
+        except Exception as error:  # a model that fails must not leave users without an answer
+            log.exception("model %s failed on %d pairs", self.name, len(inside))
+            return [words or f"model-failed: {error!r}" for words in answers]
+        for row, index in enumerate(inside):
+            answers[index] = _advice(self.name, observations[index], assessment, row)
+        return answers
+
+
+def chosen(states: States, indices: Sequence[int]) -> States:
+    """These of the states."""
+    rows = list(indices)
+    return replace(
+        states,
+        matrices=states.matrices[rows],
+        remaining_s=states.remaining_s[rows],
+        penalties=states.penalties[rows],
+    )
+
+
+def unusable(observation: Observation, recipe: Recipe) -> str | None:
+    """Why the observation is none that this model could be asked about: a code and the facts; None if it is one."""
+    history = observation.history
+    if observation.matrix is not None:
+        return None
+    if history is None or history.latest is None:
+        return "incomplete: nothing is known of the last 24 h"
+    age_s = observation.now_s - history.latest.at_s
+    if age_s > MOST_STEPS_OLD * history.step_s:
+        return f"stale: the newest state is {format_duration(age_s)} old"
+    if (known := history.known(observation.now_s)) < LEAST_KNOWN:
+        return f"incomplete: {known:.0%} of the last 24 h are known"
+    nodes = history.latest.up_nodes
+    least, most = (factor * recipe.nodes for factor in SIZES)
+    if (recipe.pool and history.pool != recipe.pool) or not least <= nodes <= most:
+        here = f"pool {history.pool} with {nodes} nodes up"
+        return f"other-cluster: this is {here}, the model is of {recipe.cluster} {recipe.pool} with {recipe.nodes}"
+    return None
+
+
+def fall_back(policy: Policy, observation: Observation, problem: str) -> Advice:
+    """The fallback's advice, with the reason's code in front."""
+    advice = policy.decide(observation)
+    return replace(advice, reason=f"[{problem}] {advice.reason}")
+
+
+def states_of(observations: Sequence[Observation]) -> States:
+    """All running pairs at once; each history is asked once."""
+    matrices: list[Vectors | None] = [observation.matrix for observation in observations]
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, observation in enumerate(observations):
+        if matrices[index] is None:
+            groups[id(observation.history), observation.now_s].append(index)
+    for (_, now_s), group in groups.items():
+        history = observations[group[0]].history
+        assert history is not None
+        pairs = [Pair(observations[index].predecessor, observations[index].successor) for index in group]
+        for index, matrix in zip(group, history.matrices(pairs, now_s), strict=True):
+            matrices[index] = matrix
+    return States(
+        np.stack([matrix for matrix in matrices if matrix is not None]),
+        np.array([observation.remaining_s for observation in observations], dtype=np.int64),
+        np.array([(each.penalties.interruption, each.penalties.overlap) for each in observations], dtype=np.float64),
+        observations[0].step_s,
+    )
+
+
+def _advice(name: str, observation: Observation, assessment: Assessment, index: int) -> Advice:
+    release = bool(assessment.release[index])
+    left = format_duration(observation.remaining_s or 0)
+    quantiles = (assessment.wait_p10_s, assessment.wait_p50_s, assessment.wait_p90_s)
+    p10, p50, p90 = (_known(values[index]) for values in quantiles)
+    facts = [*_costs(assessment, index), *_waits(p10, p90), f"its predecessor's limit is {left} away"]
+    choice = "now" if release else "later"
+    return Advice(
+        Action.RELEASE if release else Action.WAIT,
+        f"{name}: better {choice} ({'; '.join(facts)})",
+        wait_p10_s=p10,
+        wait_p50_s=p50,
+        wait_p90_s=p90,
+    )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _costs(assessment: Assessment, index: int) -> Iterable[str]:
+    now_s, later_s = _known(assessment.cost_now_s[index]), _known(assessment.cost_wait_s[index])
+    if now_s is not None and later_s is not None:
+        yield f"expected penalty {format_duration(now_s)} now, {format_duration(later_s)} later"
+
+
+def _waits(p10: float | None, p90: float | None) -> Iterable[str]:
+    if p10 is not None and p90 is not None:
+        yield f"it would wait {format_duration(p10)} to {format_duration(p90)}"

@@ -1,0 +1,216 @@
+"""Look ahead: simulate the live cluster in sampled futures, releasing now or later in each, and take what costs less.
+
+Beyond the paper. A future is a run time for each running and queued job and a stream of arrivals, drawn from what a
+model folder learnt (`mirage.learn.futures`). In each future the same simulation is forked at now and at later release
+points up to the predecessor's end, so the futures' luck is common to all of them and cancels out of the comparison. The
+successor is released if that is cheaper, on average over the futures, than each of the later points. Like the law-based
+methods this leaves out what waiting will reveal; the question is asked anew at each decision point.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mirage.chain.durations import format_duration
+from mirage.config import LookaheadConfig
+from mirage.domain import Action, Job, Penalties, Snapshot
+from mirage.errors import InputError
+from mirage.learn.arrivals import DAY_S
+from mirage.learn.episode import Floats, Ints
+from mirage.learn.folder import check_folder
+from mirage.learn.futures import NAME, Futures, read
+from mirage.learn.runtimes import Asked
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.heuristics import not_yet
+from mirage.provision.learned import fall_back
+from mirage.slurm.lookahead import Known, simulator_from
+from slurm_sim import JobSpec, Simulator
+from slurm_sim.errors import SimulationError
+
+PATIENCE_S = 3 * DAY_S
+"""A successor that has not started so long after its predecessor's end counts as starting then."""
+GROWTH = 1.5
+"""Each later release point is so many times as far away as the one before."""
+
+
+class Starts(NamedTuple):
+    """When the successor starts in each future."""
+
+    points_s: Ints
+    """(P,): release points; the first is now, the last the predecessor's end, where nothing is done."""
+    starts_s: Ints
+    """(futures, P)."""
+    end_s: int
+    """The predecessor's limit."""
+
+    def costs_s(self, penalties: Penalties) -> Floats:
+        """(P,): the mean penalty of each release point."""
+        late_s = self.starts_s - self.end_s
+        costs = np.where(late_s > 0, penalties.interruption * late_s, -penalties.overlap * late_s)
+        return np.asarray(costs.mean(axis=0), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Lookahead:
+    """Implements `mirage.ports.BatchPolicy`: a cycle's pairs share the futures, and the time."""
+
+    futures: Futures
+    config: LookaheadConfig
+    fallback: Policy
+    clock: Callable[[], float] = field(default=time.monotonic)
+    name: str = NAME
+
+    def decide(self, observation: Observation) -> Advice:
+        return self.decide_all([observation])[0]
+
+    def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
+        answers = [not_yet(observation) for observation in observations]
+        asked = [index for index, answer in enumerate(answers) if answer is None]
+        asked.sort(key=lambda index: observations[index].remaining_s or 0)  # who is pressed most goes first
+        end_s = self.clock() + self.config.cycle_s
+        shared = _Shared(self.futures, self.config, [observations[index] for index in asked])
+        for done, index in enumerate(asked):
+            budget_s = min(self.config.seconds, (end_s - self.clock()) / (len(asked) - done))
+            answers[index] = self._decide(observations[index], shared, self.clock() + budget_s)
+        return [answer for answer in answers if answer is not None]
+
+    def _decide(self, observation: Observation, shared: _Shared, deadline: float) -> Advice:
+        try:
+            return _advice(observation, self._starts(observation, shared, deadline), self.config.futures)
+        except (InputError, SimulationError) as error:
+            return fall_back(self.fallback, observation, f"no-futures: {error}")
+
+    def _starts(self, observation: Observation, shared: _Shared, deadline: float) -> Starts:
+        """In at least one future, and in as many as the time allows."""
+        if observation.snapshot is None:
+            raise InputError("there is no snapshot to look ahead from")
+        points_s = release_points(observation)
+        rows = list[Ints]()
+        for number in range(self.config.futures):
+            if rows and self.clock() >= deadline:
+                break
+            rows.append(starts_in(shared.future(observation.snapshot, number), observation.successor.job_id, points_s))
+        return Starts(points_s, np.array(rows), int(points_s[-1]))
+
+
+def read_lookahead(folder: Path, config: LookaheadConfig, fallback: Policy) -> Lookahead:
+    """The policy of a checked model folder. Raises InputError."""
+    check_folder(folder, NAME)
+    return Lookahead(read(folder), config, fallback)
+
+
+def release_points(observation: Observation) -> Ints:
+    """Now, later decision points, ever sparser, and the predecessor's end; Unix seconds, (P,)."""
+    remaining_s, steps = observation.remaining_s or 0, list[int]()
+    step = 0
+    while step * observation.step_s < remaining_s:
+        steps.append(step)
+        step = max(step + 1, int(step * GROWTH))
+    return observation.now_s + np.array([*(step * observation.step_s for step in steps), remaining_s], dtype=np.int64)
+
+
+def starts_in(future: Simulator, successor_id: int, points_s: Ints) -> Ints:
+    """When the successor starts if it is released at each point; at the last: if it never is. Leaves `future` alone."""
+    base, latest_s, starts_s = future.fork(), int(points_s[-1]) + PATIENCE_S, list[int]()
+    for point_s in points_s[:-1].tolist():
+        base.run_until(max(point_s, base.now_s))
+        fork = base.fork()
+        fork.drop_dependency(successor_id)
+        starts_s.append(_start_s(fork, successor_id, latest_s))
+    return np.array([*starts_s, _start_s(base, successor_id, latest_s)], dtype=np.int64)
+
+
+def _start_s(simulation: Simulator, job_id: int, latest_s: int) -> int:
+    start_s = simulation.run_until_start(job_id, latest_s)
+    return latest_s if start_s is None else start_s
+
+
+class _Shared:
+    """The futures of one cycle: simulations that begin now. They are made when first asked for."""
+
+    def __init__(self, futures: Futures, config: LookaheadConfig, observations: Collection[Observation]) -> None:
+        self._futures = futures
+        self._config = config
+        self._horizon_s = max((each.remaining_s or 0 for each in observations), default=0) + PATIENCE_S
+        self._predecessors = {each.predecessor.job_id for each in observations}
+        self._made: dict[tuple[int, int], Simulator] = {}
+
+    def future(self, snapshot: Snapshot, number: int) -> Simulator:
+        """The same for the same snapshot, number and seed. Raises InputError, SimulationError."""
+        key = id(snapshot), number
+        if key not in self._made:
+            generator = np.random.default_rng([self._config.seed, snapshot.at_s, number])
+            self._made[key] = self._simulation(snapshot, generator)
+        return self._made[key]
+
+    def _simulation(self, snapshot: Snapshot, generator: np.random.Generator) -> Simulator:
+        cluster, arrivals = self._futures.cluster, self._futures.arrivals
+        by_fair_share = cluster.params.priority_weight_fairshare > 0
+        known = Known(runtimes=self._drawn(snapshot, generator), priorities=by_fair_share)
+        simulation = simulator_from(snapshot, cluster, known)
+        rows, times_s = arrivals.drawn(snapshot.at_s, self._horizon_s, generator)
+        for row, time_s in zip(rows.tolist(), times_s.tolist(), strict=True):
+            simulation.submit(self._arrival(row, time_s))
+        return simulation
+
+    def _drawn(self, snapshot: Snapshot, generator: np.random.Generator) -> dict[int, int]:
+        """Run times by job id. Predecessors run to their limit, at which policies aim."""
+        jobs = [job for job in snapshot.jobs if job.time_limit_s and job.job_id not in self._predecessors]
+        if not jobs:
+            return {}
+        drawn = self._futures.runtimes.drawn(_asked(jobs, snapshot.at_s), generator, 1)[0]
+        return {job.job_id: int(runtime_s) for job, runtime_s in zip(jobs, drawn, strict=True) if runtime_s >= 0}
+
+    def _arrival(self, row: int, time_s: int) -> JobSpec:
+        arrivals = self._futures.arrivals
+        limit_s, runtime_s, patience_s = (
+            int(column[row]) for column in (arrivals.limit_s, arrivals.runtime_s, arrivals.cancel_after_s)
+        )
+        return JobSpec(
+            int(arrivals.nodes[row]),
+            limit_s if limit_s > 0 else None,
+            runtime_s if runtime_s >= 0 else None,
+            user=f"arrival{arrivals.user[row]}",
+            partition=self._futures.partitions[arrivals.partition[row]],
+            submit_s=time_s,
+            cancel_s=time_s + patience_s if patience_s >= 0 else None,
+        )
+
+
+def _asked(jobs: Sequence[Job], now_s: int) -> Asked:
+    elapsed_s = [now_s - job.start_s if job.start_s is not None and job.state.has_nodes else 0 for job in jobs]
+    return Asked(
+        [job.user for job in jobs],
+        np.array([job.nodes for job in jobs], dtype=np.int64),
+        np.array([job.time_limit_s for job in jobs], dtype=np.int64),
+        np.maximum(np.array(elapsed_s, dtype=np.int64), 0),
+    )
+
+
+def _advice(observation: Observation, found: Starts, wanted: int) -> Advice:
+    costs_s = found.costs_s(observation.penalties)
+    now_s, later_s = float(costs_s[0]), float(costs_s[1:].min(initial=np.inf))
+    release = len(costs_s) > 1 and now_s < later_s
+    late_s = found.starts_s[:, 0] - found.end_s
+    waits_s = found.starts_s[:, 0] - observation.now_s
+    p10, p50, p90 = (float(wait_s) for wait_s in np.quantile(waits_s, [0.1, 0.5, 0.9], method="inverted_cdf"))
+    used = f"{len(found.starts_s)} futures" + (
+        f" of {wanted}, for lack of time" if len(found.starts_s) < wanted else ""
+    )
+    left = format_duration(observation.remaining_s or 0)
+    return Advice(
+        Action.RELEASE if release else Action.WAIT,
+        f"in {used} a release costs {format_duration(now_s)} now, {format_duration(later_s)} at the best later moment; "
+        f"its predecessor's limit is {left} away",
+        wait_p10_s=p10,
+        wait_p50_s=p50,
+        wait_p90_s=p90,
+        expected_interruption_s=float(np.maximum(late_s, 0).mean()),
+        expected_overlap_s=float(np.maximum(-late_s, 0).mean()),
+    )

@@ -1,0 +1,64 @@
+"""What tests of the neural methods share: a toy queue, small networks, a model's distance from the best policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+import torch
+
+from mirage.domain import Penalties
+from mirage.learn.episode import HOUR_S, Episode
+from mirage.learn.foundation import Shape
+from mirage.learn.model import Model, States
+from mirage.learn.pretrain import PretrainOptions
+from mirage.learn.toy import Toy
+
+torch.set_num_threads(1)
+
+TOY = Toy(limit_h=5, most_jobs=70)
+TRAIN = [TOY.episode(i) for i in range(128)]
+VALIDATION = [TOY.episode(i) for i in range(1000, 1064)]
+TEST = [TOY.episode(i) for i in range(2000, 2150)]
+SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=24, dropout=0.0)
+PRETRAIN = PretrainOptions(
+    shape=SMALL, share=0.5, rounds=20, states=2048, per_episode=29, batch=64, rate=3e-3, patience=99, device="cpu"
+)
+ALL_TASTES = replace(PRETRAIN, share=None)
+SHORT = replace(PRETRAIN, rounds=2, states=256)
+
+
+def fresh(index: int) -> Episode:
+    return TOY.episode(10_000 + index)
+
+
+def choice(model: Model, episode: Episode, share: float) -> int:
+    """The decision point at which the model releases; T: never."""
+    release = model.assess(States.of(episode, share, 1 - share)).release
+    return int(np.argmax(release)) if release.any() else len(release)
+
+
+def mean_cost_h(choices: list[int], share: float) -> float:
+    costs = [
+        episode.costs_s(Penalties(share, 1 - share))[chosen] / HOUR_S
+        for episode, chosen in zip(TEST, choices, strict=True)
+    ]
+    return float(np.mean(costs))
+
+
+def regret(model: Model, share: float) -> float:
+    """The model's mean penalty on unseen episodes: 0 is the best policy's, 1 the reactive one's."""
+    mine = mean_cost_h([choice(model, episode, share) for episode in TEST], share)
+    best = mean_cost_h([TOY.best(episode, share) for episode in TEST], share)
+    reactive = mean_cost_h([len(episode) for episode in TEST], share)
+    return (mine - best) / (reactive - best)
+
+
+def lateness_h(model: Model, share: float) -> float:
+    """How much later than the best policy it releases, on average."""
+    return float(np.mean([choice(model, episode, share) - TOY.best(episode, share) for episode in TEST])) / 6

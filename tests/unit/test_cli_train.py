@@ -1,0 +1,157 @@
+"""`mirage train` on a small cluster: from a job history to model folders that the service can read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("xgboost", reason="the extra `train` is not installed")
+pytest.importorskip("torch", reason="the extra `train` is not installed")
+
+from mirage.cli.main import main
+from mirage.domain import Penalties
+from mirage.errors import InputError
+from mirage.learn.card import choice
+from mirage.learn.course import changed
+from mirage.learn.dqn import DqnOptions
+from mirage.learn.episode import Load
+from mirage.learn.methods import METHODS, read_model
+from mirage.learn.samples import Samples
+from mirage.learn.tune import score_h, space_of
+
+HOUR = 3600
+DAY = 24 * HOUR
+FIRST_S = 1_675_209_600
+CLUSTER = """
+[cluster]
+name = "small"
+[[nodes]]
+name = "n"
+count = 4
+[[partitions]]
+name = "gpu"
+nodes = "ALL"
+max_time_s = "12:00:00"
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four nodes, wanted by day and hardly by night, for seven weeks."""
+    folder = tmp_path_factory.mktemp("train")
+    random = np.random.default_rng(1)
+    submit_s = FIRST_S + np.sort(random.integers(0, 49 * DAY, 1600))
+    submit_s = submit_s[(submit_s % DAY < 14 * HOUR) | (random.random(1600) < 0.1)]
+    lines = ["job_id,user,partition,submit,start,end,timelimit_s,nodes,gpus,cpus,state"]
+    for number, at_s in enumerate(submit_s, start=1):
+        start_s = at_s + int(random.integers(0, 2 * HOUR))
+        end_s = start_s + int(random.integers(HOUR, 6 * HOUR))
+        lines.append(
+            f"{number},u{number % 7},gpu,{at_s},{start_s},{end_s},{6 * HOUR},{random.integers(1, 3)},0,,COMPLETED"
+        )
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    (folder / "c.toml").write_text(CLUSTER)
+    return folder
+
+
+def train(folder: Path, *words: str) -> int:
+    given = ["--trace", str(folder / "t.csv"), "--cluster", str(folder / "c.toml"), "--workers", "1"]
+    return main(["train", *given, "--episodes", "60", "--judged", "12", "--samples", str(folder / "s"), *words])
+
+
+@pytest.fixture(scope="module")
+def trained(files: Path) -> Path:
+    out = files / "models"
+    small = ["--set", "boosting.rounds=20"]
+    assert train(files, "--method", "quantile,xgboost", "--out", str(out), *small) == 0
+    assert train(files, "--method", "lookahead", "--out", str(out / "lookahead")) == 0
+    return out
+
+
+def test_each_method_has_a_folder_that_can_be_read(trained: Path) -> None:
+    for name in ("quantile", "xgboost"):
+        model, recipe = read_model(trained / name, name)
+        assert model.name == name
+        assert (recipe.cluster, recipe.pool, recipe.nodes, recipe.trace) == ("small", "gpu", 4, "t.csv")
+        assert recipe.train_s[1] == recipe.validation_s[0]
+        assert recipe.options["boosting"]["rounds"] == 20
+        assert recipe.options["course"]["episodes"] == 60
+        assert "queued_jobs" in recipe.ranges
+        assert "never trained on" in (trained / name / "card.md").read_text()
+    assert (trained / "lookahead" / "recipe.toml").is_file()
+
+
+def test_a_model_beats_doing_nothing_where_it_matters(files: Path, trained: Path) -> None:
+    model = read_model(trained / "quantile").model
+    busy = [episode for episode in Samples.load(files / "s" / "train") if episode.load is not Load.LIGHT]
+    taste = Penalties(4, 1)
+    ours = np.mean([episode.costs_s(taste)[choice(model, episode, taste)] for episode in busy])
+    reactive = np.mean([episode.costs_s(taste)[-1] for episode in busy])
+    assert len(busy) >= 5
+    assert ours < 0.8 * reactive
+
+
+def test_the_same_call_makes_the_same_weights(files: Path, trained: Path, tmp_path: Path) -> None:
+    assert train(files, "--method", "quantile", "--out", str(tmp_path / "q"), "--set", "boosting.rounds=20") == 0
+    again, first = (read_model(folder).recipe for folder in (tmp_path / "q", trained / "quantile"))
+    assert again.weights == first.weights
+
+
+def test_a_network_learns_online_and_is_written(files: Path, tmp_path: Path) -> None:
+    sets = ["pretrain.rounds=1", "pretrain.states=256", "rounds=1", "episodes=2", "updates=2", "pretrain.shape.width=8"]
+    words = [word for item in sets for word in ("--set", item)]
+    assert train(files, "--method", "transformer-dqn", "--out", str(tmp_path / "m"), *words) == 0
+    assert read_model(tmp_path / "m", "transformer-dqn").recipe.options["rounds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "magic"], "there is no such method to train; there are random-forest"),
+        (["--method", "quantile", "--set", "speed=9"], "there is no option 'speed'"),
+        (["--method", "quantile", "--set", "boosting"], "expected NAME=VALUE"),
+        (["--method", "quantile", "--set", "boosting.rounds=many"], "'many' is not such a value as"),
+        (["--method", "quantile", "--until", "2033-01-01"], "choose other times"),
+    ],
+)
+def test_wrong_words_are_one_clear_error(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert train(files, *words, "--out", str(tmp_path / "x")) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_with_other_files_is_left_alone(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years")
+    assert train(files, "--method", "quantile", "--out", str(tmp_path)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_options_are_changed_by_name() -> None:
+    options = changed(DqnOptions(), ["rounds=7", "replay=false", "pretrain.share=0.5", "pretrain.shape.experts=1"])
+    assert (options.rounds, options.replay, options.pretrain.share) == (7, False, 0.5)
+    assert changed(options, ["pretrain.share=none"]) == replace(options, pretrain=replace(options.pretrain, share=None))
+    with pytest.raises(InputError, match="has options of its own"):
+        changed(DqnOptions(), ["pretrain=3"])
+
+
+def test_every_setting_that_is_tried_exists() -> None:
+    for name, method in METHODS.items():
+        for option, values in space_of(name).items():
+            for value in values:
+                changed(method.default_options(), [f"{option}={value}"])
+
+
+def test_the_score_of_a_model_is_its_mean_penalty(files: Path, trained: Path) -> None:
+    episodes = Samples.load(files / "s" / "judged")
+    model = read_model(trained / "xgboost").model
+    by_hand = [
+        (it.costs_s(taste) / (taste.interruption + taste.overlap))[choice(model, it, taste)]
+        for it in episodes
+        for taste in (Penalties(1, 1), Penalties(4, 1))
+    ]
+    assert score_h(model, episodes) == pytest.approx(np.mean(by_hand) / HOUR)
