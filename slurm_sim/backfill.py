@@ -148,6 +148,11 @@ class Plan:
         self._nodes = [nodes]
         self.tested = 0
         """Jobs for which there were enough unreserved nodes at some time: what bf_max_job_test counts."""
+        self.moved = False
+        """Whether a try at a later time found an earlier one: then slurmctld sets the job's expected start to the time
+        of the try, which it counts as a change of the job (`_attempt_backfill`: last_job_update)."""
+        self.planned = 0
+        """Nodes that jobs are expected to start on: those without a job become PLANNED (`_handle_planned`)."""
 
     @property
     def steps(self) -> int:
@@ -211,6 +216,7 @@ class Plan:
             found = outlook.first(wish, nodes)
             if found is None:
                 continue
+            self.moved |= found.start_s < start_s
             place_s = max(found.start_s, start_s)
             if place_s > outlook.now_s and later_s is not None and place_s > later_s:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from slurm_sim.backfill import Outlook, Plan
 from slurm_sim.cluster import Cluster
@@ -68,19 +69,32 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> int:
     return 0
 
 
-def backfill_pass(cluster: Cluster, queue: Sequence[JobRecord], params: Params, now_s: int, start: Start) -> None:
+class Forecast(NamedTuple):
+    """What a backfill pass changed in slurmctld's eyes, besides the jobs that it started."""
+
+    moved: bool
+    """An expected start was set (last_job_update)."""
+    planned: bool
+    """There are PLANNED nodes now (last_node_update)."""
+
+
+def backfill_pass(cluster: Cluster, queue: Sequence[JobRecord], params: Params, now_s: int, start: Start) -> Forecast:
     """Starts what delays no reservation; each tested job that can't start now gets one on the nodes it would have.
 
-    Reservations don't outlive the pass, so it ends after the last job that could start now.
+    Reservations don't outlive the pass.
     """
-    tasks = _Tasks(params)
     plan = Plan(now_s, params.bf_window_s, params.bf_resolution_s, cluster.up)
+    _attempt(cluster, queue, plan, params, now_s, start)
+    return Forecast(plan.moved, bool(plan.planned & cluster.pool.idle))
+
+
+def _attempt(
+    cluster: Cluster, queue: Sequence[JobRecord], plan: Plan, params: Params, now_s: int, start: Start
+) -> None:
+    tasks = _Tasks(params)
     outlook = _outlook(cluster, params, now_s)
-    count = len(queue)
-    for index, job in enumerate(queue):
-        while count > index and not _may_start(cluster, queue[count - 1], outlook):
-            count -= 1
-        if index >= count or plan.tested >= params.bf_max_job_test:
+    for job in queue:
+        if plan.tested >= params.bf_max_job_test:
             return
         if cluster.throttled(job, tasks.reserved_of(job)):
             job.reason = "JobArrayTaskLimit"
@@ -91,11 +105,6 @@ def backfill_pass(cluster: Cluster, queue: Sequence[JobRecord], params: Params, 
                 tasks.reject(job)
             elif not _place(cluster, job, plan, outlook, tasks, start):
                 return
-
-
-def _may_start(cluster: Cluster, job: JobRecord, outlook: Outlook) -> bool:
-    wish = cluster.wish(job)
-    return (outlook.free(wish.request) & wish.usable).bit_count() >= wish.needed
 
 
 class _Tasks:
@@ -149,6 +158,7 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
         tasks.reject(job)
         return True
     if place.start_s > outlook.now_s:
+        plan.planned |= place.nodes
         if plan.steps >= tasks.params.node_space_size:
             return False
         plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)

@@ -94,6 +94,8 @@ class Simulator:
         self._last_main_s = self._last_full_s = start_s
         self._backfill_due_s: int | None = None
         self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
+        self._planned = False
+        """Whether the last backfill pass left PLANNED nodes."""
         self._happening: Kind | None = None
         self._news: list[tuple[list[Hook], JobRecord]] = []
         self._telling = False
@@ -139,6 +141,7 @@ class Simulator:
             backfill_due_s=self._backfill_due_s,
             main_wanted=self._main_wanted,
             review_wanted=self._review_wanted,
+            planned=self._planned,
         )
 
     # ---- time
@@ -574,11 +577,13 @@ class Simulator:
         queue = self._cluster.queue(self.now_s)
         cycle_us = self.params.cycle_us(len(queue), len(self._cluster.running))
         self._last_backfill_us, self._backfill_due_s = begun_us + cycle_us, None
-        backfill_pass(
+        forecast = backfill_pass(
             self._cluster, queue, self.params, self.now_s, lambda job, nodes: self._start(job, nodes, "backfill")
         )
-        # Expected starts that move are news to slurmctld, and with two jobs or more nearly always one does.
-        if len(self._cluster.competing) > 1 and self._events:
+        # A pass begins by taking back what the last one had planned: that is a change, too.
+        changed = forecast.moved or forecast.planned or self._planned
+        self._planned = forecast.planned
+        if changed and self._events:
             self._news_for_backfill()
 
     def _news_for_backfill(self) -> None:

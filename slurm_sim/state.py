@@ -85,6 +85,8 @@ class Timers:
     backfill_due_s: int | None
     main_wanted: bool
     review_wanted: bool
+    planned: bool
+    """Whether nodes are PLANNED; the next backfill pass takes that back, which makes it run once more."""
 
 
 def put_in(
@@ -118,6 +120,7 @@ def put_in(
     simulator._last_backfill_us = timers.last_backfill_us
     simulator._main_due_s, simulator._backfill_due_s = timers.main_due_s, timers.backfill_due_s
     simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted
+    simulator._planned = timers.planned
 
 
 def check_state(now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:

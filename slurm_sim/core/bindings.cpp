@@ -373,7 +373,7 @@ struct Builder {
       auto due = [&](const char* name) { Time at = time_of(timers, name); return at == kNone ? kNever : at; };
       Timers phases{time_of(timers, "last_main_s"), time_of(timers, "last_full_s"), time_of(timers, "last_backfill_us"),
                     due("main_due_s"), due("backfill_due_s"), nb::cast<bool>(timers.attr("main_wanted")),
-                    nb::cast<bool>(timers.attr("review_wanted"))};
+                    nb::cast<bool>(timers.attr("review_wanted")), nb::cast<bool>(timers.attr("planned"))};
       core->put_in(now, placed, down, &phases);
     }
     return core;
@@ -597,7 +597,7 @@ NB_MODULE(_core, m) {
         Timers t = core.timers();
         auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
         return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
-                              t.main_wanted, t.review_wanted);
+                              t.main_wanted, t.review_wanted, t.planned);
       }))
       .def("submit", alone([](Core& core, nb::object spec, nb::tuple form, nb::object limit, int qos, nb::object dependencies) {
         Submission job = submission(spec, form, time_or_none(limit), qos, dependencies, core.config->nodes.size());

@@ -41,7 +41,7 @@ struct Placed {
 // What the times of the passes depend on; main_due, backfill_due kNever: not due.
 struct Timers {
   Time last_main, last_full, last_backfill_us, main_due, backfill_due;
-  bool main_wanted, review_wanted;
+  bool main_wanted, review_wanted, planned;
 };
 
 class Core {

@@ -86,7 +86,7 @@ class Engine final : public Core {
   Time run_until_start(int64_t job_id, Time latest) override;
   void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
   Timers timers() const override {
-    return {last_main_, last_full_, last_backfill_us_, main_due_, backfill_due_, main_wanted_, review_wanted_};
+    return {last_main_, last_full_, last_backfill_us_, main_due_, backfill_due_, main_wanted_, review_wanted_, planned_};
   }
   int64_t submit(Submission& job) override;
   void check_new(Time submit, int64_t job_id) const override;
@@ -174,6 +174,7 @@ class Engine final : public Core {
   void job_event(const Event& event);
   uint64_t push(Time time, Happening kind, int32_t subject);
   void skip_quiet_passes(Time until);
+  void skip_passes_without_news(Time end);
 
   // ---- jobs
   int32_t find(int64_t job_id) const;  // its index, or -1
@@ -277,6 +278,8 @@ class Engine final : public Core {
   void news_for_backfill();
   void main_pass();
   void backfill_pass();
+  void note_news(const Scratch& room);
+  bool idle_nodes_wanted() const;
 
   // ---- the passes
   bool run_main(bool full);
@@ -293,6 +296,8 @@ class Engine final : public Core {
   Time main_due_ = kNever, backfill_due_ = kNever;
   Time last_main_, last_full_, last_backfill_us_;
   bool main_wanted_ = false, review_wanted_ = false;
+  bool moved_ = false;            // the last backfill pass set an expected start
+  bool planned_ = false;          // and left PLANNED nodes
   Happening happening_ = Happening::kNothing;
   bool main_quiet_ = false;       // main passes would start nothing and change no reason
   bool main_passes_over_ = false; // and would pass jobs over

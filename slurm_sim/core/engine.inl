@@ -73,6 +73,7 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
     backfill_due_ = timers->backfill_due;
     main_wanted_ = timers->main_wanted;
     review_wanted_ = timers->review_wanted;
+    planned_ = timers->planned;
   } else {
     changed();
     ask_main();
@@ -191,7 +192,7 @@ void Engine<W>::skip_quiet_passes(Time until) {
   if (p.multifactor && (p.weight_age || fairshare_.on)) end = std::min(end, ordered_for_ + p.calc_period);
   if (p.backfill) {
     Time first_us = last_backfill_us_ + p.bf_interval * kSecondUs, period_us = p.bf_interval * kSecondUs + cycle_us();
-    if (queue_.size() > 1) {
+    if (moved_ || planned_) {
       if (backfill_due_ != first_us / kSecondUs) return;
       if (end * kSecondUs > first_us) {
         Time passes = (end * kSecondUs - 1 - first_us) / period_us;  // after the first
@@ -199,15 +200,30 @@ void Engine<W>::skip_quiet_passes(Time until) {
         backfill_due_ = (last_backfill_us_ + p.bf_interval * kSecondUs) / kSecondUs;
       }
     } else {
-      // Only recalculated priorities are news.
-      if (backfill_due_ != kNever || main_passes_over_) return;
-      for (Time pass = recalculation_noticed(); pass < end; pass = recalculation_noticed())
-        last_backfill_us_ = pass * kSecondUs + last_backfill_us_ % kSecondUs + cycle_us();
+      return skip_passes_without_news(end);
     }
   }
   if (Time full = next_full(); full < end) {
     full += (end - 1 - full) / p.sched_interval * p.sched_interval;
     last_full_ = last_main_ = full;
+  }
+}
+
+// The passes before `end` where backfill makes no news of its own: it runs after recalculated priorities, and after main
+// passes that pass jobs over.
+template <int W>
+void Engine<W>::skip_passes_without_news(Time end) {
+  for (Time full = next_full();;) {
+    Time look = std::min(backfill_due_, recalculation_noticed());
+    if (std::min(look, full) >= end) return;
+    if (look <= full) {
+      last_backfill_us_ = look * kSecondUs + last_backfill_us_ % kSecondUs + cycle_us();
+      backfill_due_ = kNever;
+    } else {
+      last_full_ = last_main_ = full;
+      if (main_passes_over_) backfill_due_ = std::min(backfill_due_, next_look(full + 1));
+      full += params().sched_interval;
+    }
   }
 }
 
@@ -1312,12 +1328,12 @@ void Engine<W>::backfill_pass() {
   order_queue();
   last_backfill_us_ = begun_us + cycle_us();
   backfill_due_ = kNever;
-  bool go_on = false;
+  bool go_on = false, were_planned = planned_;
   Scratch& room = scratch();
   if (!backfill_is_quiet(room, go_on)) run_backfill(room, go_on);
-  // Expected starts that move are news to slurmctld, and with two jobs or more nearly always one does.
+  // A pass begins by taking back what the last one had planned: that is a change, too.
   bool any = !events_.empty() || next_submit_ < static_cast<int32_t>(trace->by_submit.size());
-  if (queue_.size() + fresh_.size() > 1 && any) news_for_backfill();
+  if (any && (moved_ || planned_ || were_planned)) news_for_backfill();
 }
 
 }  // namespace slurm_sim

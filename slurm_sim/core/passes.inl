@@ -231,6 +231,7 @@ struct Engine<W>::Scratch {
       int ended = 0;
       Placement<W> found = first(sim, wish, nodes, ended);
       if (found.start == kNone) continue;
+      plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
       if (found.start > sim.now_ && later != kNever && found.start > later) continue;
       const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
@@ -280,6 +281,7 @@ struct Engine<W>::Scratch {
         int ended = 0;
         Placement<W> found = first(sim, wish, nodes, ended);
         if (found.start != kNone) {
+          plan.moved |= found.start < start;
           found.start = std::max(found.start, start);
           if (found.start == sim.now_ || later == kNever || found.start <= later) {
             bool starts = found.start == sim.now_;
@@ -412,6 +414,7 @@ struct Engine<W>::Scratch {
     if (wish.usable.count() < wish.needed) return {};
     Placement<W> found = first(sim, wish, wish.usable, ended);
     if (found.start == kNone) return {};
+    plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
     const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
     found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, false);
@@ -526,7 +529,8 @@ NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
 }
 
 // Starts what delays no reservation; each tested job that can't start now gets one on the nodes it would have.
-// Reservations don't outlive the pass, so it ends after the last job that could start now.
+// Reservations don't outlive the pass, so it ends after the last job that could start now, once it is clear what news
+// the pass makes.
 template <int W>
 void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   const Params& p = params();
@@ -551,7 +555,6 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     const Shape& its = catalogue->shapes[job.shape];
     return Wish<W>{room.about(*this, job.shape).usable, job.nodes, its.request, its.reservation, job.limit};
   };
-  auto fits_now = [&](const Queued& job) { return job.nodes <= room.about(*this, job.shape).free_count; };
   // Whether it could start in this pass, if its turn came now. What can't, won't: starts and reservations only take.
   auto startable = [&](const Queued& job) {
     auto& about = room.about(*this, job.shape);
@@ -579,9 +582,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   auto tells_news = [&](size_t from) {
     if (!config->any_limit && special_ == 0) return false;
-    size_t end = size;
-    while (end > from && !fits_now(queue_[end - 1])) end--;
-    for (size_t i = from; i < end; i++) {
+    for (size_t i = from; i < size; i++) {
       const Live& job = lives_[queue_[i].slot];
       if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
       if (Reason limit = limit_reached(job); limit != Reason::kNone && limit != job.reason) return true;
@@ -590,19 +591,21 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   };
   bool plain = p.linear && config->reservations.empty() && !config->any_limit && special_ == 0 &&
                p.max_job_user == kNone && p.max_job_part == kNone;
-  bool to_the_end = false;  // somebody after the last who could start gets a reason
+  bool none_starts = false;  // from here on
+  int idle_wanted = -1;      // not asked yet
+  bool to_the_end = false;   // somebody after the last who could start gets a reason
   for (size_t& i = room.planned; i < size; i++) {
-    if (!to_the_end) {
+    if (!none_starts) {
       room.next = std::max(room.next, i);
       while (room.next < size && !startable(queue_[room.next])) room.skip(*this, ++room.next);
-      if (room.next == size) {
-        if (!tells_news(i)) break;
-        to_the_end = true;
-      }
+      none_starts = room.next == size;
+      to_the_end = none_starts && tells_news(i);
     }
-    if (to_the_end) {
-      while (size > i && !fits_now(queue_[size - 1])) size--;
-      if (i >= size) break;
+    // With PLANNED nodes there is news whatever comes; without idle ones none can become PLANNED.
+    if (none_starts && !to_the_end) {
+      note_news(room);
+      if (moved_ && idle_wanted < 0) idle_wanted = idle_nodes_wanted();
+      if (planned_ || (moved_ && !idle_wanted)) break;
     }
     if (room.tested >= p.max_job_test) {
       room.over = true;
@@ -637,6 +640,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       continue;
     }
     if (place.start > now_) {
+      plan.planned = plan.planned | place.nodes;
       if (plan.size() >= p.node_space) {
         room.over = true;
         break;
@@ -654,6 +658,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     room.started++;
     if (p.max_job_start != kNone && room.started >= p.max_job_start) break;
   }
+  note_news(room);
   if (room.started) {
     forget_started();
   } else if (config->reservations.empty()) {
@@ -664,8 +669,25 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   }
 }
 
-// Whether a backfill pass now would start nothing and change no reason, because the last one did not and since then at
-// most jobs at the queue's end have come. `go_on`: the last pass's plan holds, and only those jobs need a look.
+// Of the pass so far: what it changes in slurmctld's eyes, besides the jobs that it starts.
+template <int W>
+void Engine<W>::note_news(const Scratch& room) {
+  moved_ = room.plan.moved || room.started;
+  planned_ = (room.plan.planned & idle_).any();
+}
+
+// Whether a competing job may use an idle node, which would become PLANNED if it is expected to start there.
+template <int W>
+bool Engine<W>::idle_nodes_wanted() const {
+  Set idle = idle_ & up_;
+  if (!idle.any()) return false;
+  for (size_t shape = 0; shape < demand_.size(); shape++)
+    if (demand_[shape].jobs && (idle & set_of(catalogue->shapes[shape].suitable)).any()) return true;
+  return false;
+}
+
+// Whether a backfill pass now would start nothing, change no reason and make the same news, because the last one started
+// nothing and changed no reason, and since then at most jobs at the queue's end have come. `go_on`: the last pass's plan holds, and only those jobs need a look.
 template <int W>
 bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
   if (now_ >= quiet_until_) return false;
@@ -676,6 +698,7 @@ bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
   go_on = known;
   for (size_t i = quiet_size_; i < queue_.size(); i++) {
     const Shape& its = catalogue->shapes[queue_[i].shape];
+    if (!planned_ && (!moved_ || (idle_ & up_ & set_of(its.suitable)).any())) return false;  // it may make news
     if ((hosts(catalogue->requests[its.request]) & up_ & set_of(its.suitable)).count() >= queue_[i].nodes) return false;
   }
   quiet_size_ = queue_.size();

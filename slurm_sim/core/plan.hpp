@@ -71,6 +71,8 @@ class Plan {
   Time now = 0;
   uint64_t version = 0;       // of begins, nodes, now
   Time valid_until = kNever;  // before this, the same questions have the same answers
+  bool moved = false;         // a try at a later time found an earlier one
+  NodeSet<W> planned;         // nodes that jobs are expected to start on
 
   void begin(Time at, Time window, Time step, const NodeSet<W>& up) {
     resolution = step;
@@ -81,6 +83,8 @@ class Plan {
     end = floor(last_start);
     version++;
     valid_until = kNever;
+    moved = false;
+    planned = NodeSet<W>::none();
     open_count_ = 0;
     view_count_ = 0;
   }
