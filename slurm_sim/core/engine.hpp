@@ -279,6 +279,7 @@ class Engine final : public Core {
   void main_pass();
   void backfill_pass();
   void note_news(const Scratch& room);
+  bool first_tells_news(Scratch& room);
   bool idle_nodes_wanted() const;
 
   // ---- the passes

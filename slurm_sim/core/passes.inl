@@ -537,6 +537,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   size_t size = queue_.size();
   Plan<W>& plan = room.plan;
   room.started = 0;
+  room.plan_id = 0;
   if (go_on) {
     plan.go_on(now_, p.bf_window);
     if (p.max_job_user != kNone) room.of_user.resize(catalogue->users.size());
@@ -592,6 +593,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   bool plain = p.linear && config->reservations.empty() && !config->any_limit && special_ == 0 &&
                p.max_job_user == kNone && p.max_job_part == kNone;
   bool none_starts = false;  // from here on
+  bool told = false;         // what news there is
   int idle_wanted = -1;      // not asked yet
   bool to_the_end = false;   // somebody after the last who could start gets a reason
   for (size_t& i = room.planned; i < size; i++) {
@@ -600,6 +602,10 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       while (room.next < size && !startable(queue_[room.next])) room.skip(*this, ++room.next);
       none_starts = room.next == size;
       to_the_end = none_starts && tells_news(i);
+    }
+    if (none_starts && i == 0 && plain && first_tells_news(room)) {
+      told = true;
+      break;
     }
     // With PLANNED nodes there is news whatever comes; without idle ones none can become PLANNED.
     if (none_starts && !to_the_end) {
@@ -658,7 +664,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     room.started++;
     if (p.max_job_start != kNone && room.started >= p.max_job_start) break;
   }
-  note_news(room);
+  if (!told) note_news(room);
   if (room.started) {
     forget_started();
   } else if (config->reservations.empty()) {
@@ -674,6 +680,26 @@ template <int W>
 void Engine<W>::note_news(const Scratch& room) {
   moved_ = room.plan.moved || room.started;
   planned_ = (room.plan.planned & idle_).any();
+}
+
+// Whether the queue's first job alone tells what news the pass makes (select/linear, no start is possible): it would have
+// an idle node, or there is no other job.
+template <int W>
+bool Engine<W>::first_tells_news(Scratch& room) {
+  const Queued& job = queue_[0];
+  if (queue_.size() > 1 && !idle_.any()) return false;
+  const Set& usable = room.about(*this, job.shape).usable;
+  Set busy = Set::none(), idle = usable & idle_;
+  auto run = running_.begin();
+  int missing = job.nodes - idle.count();
+  while (run != running_.end() && busy.count() < missing) busy = busy | (usable & (run++)->nodes);
+  bool placed = busy.count() >= missing && !room.plan.is_beyond(std::max(std::prev(run)->end, now_ + 1));
+  // It needs an idle one, or might take one.
+  planned_ = placed && idle.any() &&
+             (busy.count() < job.nodes ||
+              (pick(busy | idle, job.nodes, request(lives_[job.slot]), free_cpus_, false) & idle).any());
+  moved_ = false;
+  return planned_ || queue_.size() == 1;
 }
 
 // Whether a competing job may use an idle node, which would become PLANNED if it is expected to start there.
