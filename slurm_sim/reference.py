@@ -5,7 +5,8 @@ output everywhere:
 
 * Jobs that end by themselves come first, then what happens to nodes and reservations, cancellations, submissions,
   begin times.
-* A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something new.
+* A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something new. What a pass
+  does may itself be new: see `Forecast` in passes.py.
 * The *limit check* runs each `limit_check_s` and ends what is over its limit; a main pass follows at once.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
   for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last of either kind.

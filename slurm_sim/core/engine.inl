@@ -1330,7 +1330,11 @@ void Engine<W>::backfill_pass() {
   backfill_due_ = kNever;
   bool go_on = false, were_planned = planned_;
   Scratch& room = scratch();
-  if (!backfill_is_quiet(room, go_on)) run_backfill(room, go_on);
+  if (queue_.empty()) {
+    moved_ = planned_ = false;
+  } else if (!backfill_is_quiet(room, go_on)) {
+    run_backfill(room, go_on);
+  }
   // A pass begins by taking back what the last one had planned: that is a change, too.
   bool any = !events_.empty() || next_submit_ < static_cast<int32_t>(trace->by_submit.size());
   if (any && (moved_ || planned_ || were_planned)) news_for_backfill();
