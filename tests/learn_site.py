@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -30,11 +31,9 @@ def cluster() -> ClusterConfig:
 @cache
 def frame() -> pd.DataFrame:
     """The log: simulated, so that it is one of this cluster."""
-    from dataclasses import replace
-
     jobs = [
         replace(job, submit_s=EPOCH_S + (job.submit_s or 0))
-        for job in Workload(12, load=0.8, days=DAYS, users=9).jobs(seed=3)
+        for job in Workload(12, load=0.8, days=DAYS, users=30).jobs(seed=3)
     ]
     simulation = slurm_sim.Simulator(cluster(), jobs, EPOCH_S)
     simulation.run()
@@ -64,3 +63,10 @@ def trace(**columns: object) -> Trace:
 @cache
 def background() -> Background:
     return Background(cluster(), read_log(trace(), cluster()))
+
+
+@cache
+def fair_background() -> Background:
+    """The same where fair-share orders the queue."""
+    params = replace(cluster().params, priority_weight_fairshare=5000)
+    return replace(background(), cluster=replace(cluster(), params=params))

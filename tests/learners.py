@@ -23,11 +23,20 @@ torch.set_num_threads(1)
 
 TOY = Toy(limit_h=5, most_jobs=70)
 TRAIN = [TOY.episode(i) for i in range(128)]
-VALIDATION = [TOY.episode(i) for i in range(1000, 1064)]
+VALIDATION = [TOY.episode(i) for i in range(1000, 1032)]
 TEST = [TOY.episode(i) for i in range(2000, 2150)]
-SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=24, dropout=0.0)
+SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=72, dropout=0.0)
 PRETRAIN = PretrainOptions(
-    shape=SMALL, share=0.5, rounds=20, states=2048, per_episode=29, batch=64, rate=3e-3, patience=99, device="cpu"
+    shape=SMALL,
+    share=0.5,
+    rounds=20,
+    states=2048,
+    per_episode=29,
+    batch=64,
+    rate=3e-3,
+    patience=99,
+    every=1,
+    device="cpu",
 )
 ALL_TASTES = replace(PRETRAIN, share=None)
 SHORT = replace(PRETRAIN, rounds=2, states=256)

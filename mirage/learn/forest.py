@@ -100,7 +100,7 @@ class Forest:
 
 def grow(rows: Vectors, target: Floats, outputs: Floats | Flags, growth: Growth, seed: int) -> Forest:
     """A forest over (n, features), split to tell one target, (n,), that predicts the outputs, (n, outputs)."""
-    from sklearn.ensemble import RandomForestRegressor  # type: ignore[import-untyped]
+    from sklearn.ensemble import RandomForestRegressor
 
     grown = RandomForestRegressor(
         n_estimators=growth.trees,

@@ -108,7 +108,7 @@ class Learner:
         for _ in range(self.options.warm):
             points = Points(self.draw(self.options.episodes), self.device)
             shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
-            slots = self.generator.permutation(self._clock(points))
+            slots = self.generator.permutation(points.clock(self.options.every, self.generator))
             for batch in np.array_split(slots, math.ceil(len(slots) / recipe.batch)):
                 asked = points.states(batch), points.shares(shares, batch)
                 with torch.no_grad():
@@ -122,20 +122,13 @@ class Learner:
         recipe = self.options.pretrain
         shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
         costs_h = points.costs_h(shares)
-        asked = self._clock(points)
+        asked = points.clock(self.options.every, self.generator)
         ends = self._sample(points, self._chances(points, shares, asked))
         spent_h = np.take_along_axis(costs_h, ends.reshape(-1, ends.shape[2]), axis=0).reshape(ends.shape)
         anneal(self._optimizer, self.options.rate, self._rounds / self.options.rounds)
         self._climb(points, shares, asked, Credit.of(points, ends, advantages(-spent_h)))
         self._rounds += 1
         return float(spent_h.mean())
-
-    def _clock(self, points: Points) -> Ints:
-        """The slots at which this round's rollouts decide."""
-        phase = self.generator.integers(0, self.options.every, len(points))
-        since = points.decisions - (points.first + phase)[points.episode[points.decisions]]
-        chosen: Ints = points.decisions[since % self.options.every == 0]
-        return chosen
 
     def _chances(self, points: Points, shares: Floats, asked: Ints) -> Floats:
         """(S, m): the probability of releasing at each slot, 0 where the rollouts don't decide."""

@@ -112,6 +112,13 @@ class Points:
         split = np.linspace(self.first, self.last_decision, probes)
         return np.unique(np.rint(split).astype(np.int64))
 
+    def clock(self, every: int, generator: np.random.Generator) -> Ints:
+        """The slots of every so many-th decision point of each episode, from a random one of its first on."""
+        phase = generator.integers(0, every, len(self))
+        since = self.decisions - (self.first + phase)[self.episode[self.decisions]]
+        chosen: Ints = self.decisions[since % every == 0]
+        return chosen
+
     def split(self, of_slots: Flags) -> list[Flags]:
         """An array over all slots, cut into the episodes' parts."""
         return np.split(of_slots, self.first[1:])

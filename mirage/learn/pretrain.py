@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mirage.errors import InputError
 from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
-from mirage.learn.foundation import Network, Shape
+from mirage.learn.foundation import MOE, Network, Shape
 from mirage.learn.model import Flags
 from mirage.learn.neural import Neural, Serving
 from mirage.learn.points import Points
@@ -65,12 +65,15 @@ class PretrainOptions:
     """States a round."""
     per_episode: int = 144
     """Most states of one episode in a round: neighbours tell little new."""
+    every: int = 3
+    """For the labels of waiting, the policy decides only at every third point, from a random first one on: a third of
+    the work, for labels that are of waiting twenty minutes on average instead of ten."""
     batch: int = 256
-    rate: float = 1e-3
+    rate: float = 2e-3
     """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
     patience: int = 10
     """Rounds without a better validation, after which it stops."""
-    judged: int = 64
+    judged: int = 32
     """Most validation episodes used after each round, evenly spread in time."""
     expert_rounds: int = 6
     """Rounds of each expert alone, on its time slice, before gate and experts go on together."""
@@ -83,7 +86,7 @@ class PretrainOptions:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("shares_each", "rounds", "states", "per_episode", "batch", "judged", "expert_rounds"):
+        for name in ("shares_each", "rounds", "states", "per_episode", "every", "batch", "judged", "expert_rounds"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give at least 1")
         if self.probes is not None and self.probes < 2:
@@ -102,6 +105,10 @@ class PretrainOptions:
     def foundation(self) -> str:
         """The method's name: that of its foundation."""
         return "transformer" if self.shape.gate == "none" else "moe"
+
+
+MOE_OPTIONS = PretrainOptions(shape=MOE, states=8192)
+"""Ten experts cost about five times as much a state."""
 
 
 @dataclass
@@ -156,9 +163,9 @@ class Fit:
         """(S, m): where the labels of waiting take it that the successor is released."""
         if self.options.wait == "hindsight":
             return best_from_here(points, costs_h)
-        known = np.zeros(len(points.never), dtype=np.bool_)
-        known[slots] = True  # with probes, nothing else was observed
-        return decide(self.network, points, shares, "value", known if self.options.probes else None)
+        # With probes nothing else was observed.
+        asked = slots if self.options.probes else points.clock(self.options.every, self.generator)
+        return decide(self.network, points, shares, "value", asked)
 
     def _step(self, points: Points, shares: Floats, slots: Ints, labels: Floats) -> float:
         target = torch.from_numpy(labels.astype(np.float32)).to(self.device)

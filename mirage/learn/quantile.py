@@ -7,9 +7,9 @@ e_I / (e_I + e_O), so one fit of several levels serves both tastes (`law.py`; th
 Boosting on a few months is overconfident. Each block of the training time is therefore predicted by fits that have not
 seen it, and each level is renamed to the share of waits that were below its quantile there: conformal prediction on
 ranks (Chernozhukov, Wuethrich, Zhu: Distributional conformal prediction, 2021), over blocks as in CV+ (Barber et al.,
-2021). Short, middle and long predicted waits are counted apart. Moving quantiles by a number of minutes instead, as in
-conformalised quantile regression, made idle clusters look busy: the doubt of some short predictions fell on all. The
-guarantee is for exchangeable data, which weeks of a cluster are not; the evaluation shows what is left of it.
+2021). Moving quantiles by a number of minutes instead, as in conformalised quantile regression, makes idle clusters
+look busy: the doubt of some predictions falls on all. Calibrating long waits apart rests on too few spells of them.
+The guarantee is for exchangeable data, which weeks of a cluster are not; the evaluation shows what is left of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -33,10 +32,6 @@ from mirage.learn.model import Assessment, Flags, States
 from mirage.learn.trees import labelled
 
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
-_MEDIAN = LEVELS.index(0.5)
-_EDGES = np.log1p(np.array([2.0, 12.0]))
-"""Predicted medians are short, middle or long as loads are light, medium or heavy: edges in log hours."""
-_UNIT_S = HOUR_S
 _SHORT = float(np.log1p(STEP_S / HOUR_S))
 """Below one decision step all waits are equal, so a prediction below it is right at all levels."""
 _LONGEST = float(np.log1p(60 * 24))
@@ -47,10 +42,8 @@ BOOSTER, COVERAGE = "model.ubj", "calibration.safetensors"
 class Options:
     every: int = 6
     """Of each episode every so many decision points are learnt from; neighbours are nearly equal."""
-    blocks: int = 5
+    blocks: int = 10
     """Parts of the training time, each held out once for the calibration."""
-    at_least: int = 2
-    """Blocks that a calibration of its own for short, middle or long waits must rest on."""
     boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80, depth=3, learning_rate=0.1))
 
 
@@ -60,7 +53,7 @@ class Quantile:
 
     booster: Boosted
     coverage: Floats
-    """(3, levels): the share of short, middle and long waits that is below each quantile, not falling."""
+    """(levels,): the share of waits that is below each quantile; not falling."""
     name: str = "quantile"
 
     def assess(self, states: States) -> Assessment:
@@ -69,11 +62,12 @@ class Quantile:
     def law(self, matrices: Vectors) -> Law:
         """Of the waits at these states, (n, 144, 40)."""
         logs = _in_order(self.booster.predict(features(matrices)))
-        quantiles_s = np.expm1(logs) * _UNIT_S
+        quantiles_s = np.expm1(logs) * HOUR_S
         beyond_s = 2 * quantiles_s[:, -1:] - quantiles_s[:, -3:-2]
         waits_s = np.concatenate([np.zeros((len(logs), 1)), quantiles_s, beyond_s], axis=1)
         ends = np.ones((len(logs), 1)), np.zeros((len(logs), 1))
-        return Law(waits_s, np.concatenate([ends[0], 1 - self.coverage[_kind(logs)], ends[1]], axis=1))
+        exceeded = np.tile(1 - self.coverage, (len(logs), 1))
+        return Law(waits_s, np.concatenate([ends[0], exceeded, ends[1]], axis=1))
 
     def write(self, folder: Path) -> None:
         self.booster.save(folder / BOOSTER)
@@ -92,7 +86,7 @@ def train_quantile(
     ordered = sorted((episode for episode in train if len(episode)), key=lambda episode: episode.begin_s)
     rows, waits_s = labelled(ordered, options.every)
     points = _Points.of(ordered, options)
-    logs = np.log1p(waits_s / _UNIT_S)
+    logs = np.log1p(waits_s / HOUR_S)
     held_out = np.empty((len(rows), len(LEVELS)))
     for number in range(options.blocks):
         own, apart = points.block == number, points.apart_from(number)
@@ -103,8 +97,7 @@ def train_quantile(
             )
         others = boost_quantiles(rows[apart], logs[apart], LEVELS, options.boosting, seed)
         held_out[own] = _in_order(others.predict(rows[own]))
-    coverage = _coverage(held_out, logs, points.block, options.at_least)
-    return Quantile(boost_quantiles(rows, logs, LEVELS, options.boosting, seed), coverage)
+    return Quantile(boost_quantiles(rows, logs, LEVELS, options.boosting, seed), _coverage(held_out, logs))
 
 
 class _Points(NamedTuple):
@@ -133,23 +126,19 @@ class _Points(NamedTuple):
         return np.asarray((self.end_s < begin_s) | (self.begin_s > end_s))
 
 
-def _coverage(predicted: Floats, logs: Floats, block: Ints, at_least: int) -> Floats:
-    """(3, levels): of the three kinds of waits, the share that was no longer than each level's quantile said."""
-    kind, everything = _kind(predicted), np.ones(len(logs), dtype=np.bool_)
+def _coverage(predicted: Floats, logs: Floats) -> Floats:
+    """(levels,): the share of waits that were no longer than each level's quantile said, where that is in question."""
     same = (logs[:, None] < _SHORT) & (predicted < _SHORT)
+    told = ~same.all(axis=1)
+    if not told.any():
+        return np.array(LEVELS)
     below = np.where(same, LEVELS, logs[:, None] <= predicted)
-    parts = [kind == number for number in range(len(_EDGES) + 1)]
-    chosen = [part if len(np.unique(block[part])) >= at_least else everything for part in parts]
-    return np.array([np.maximum.accumulate(below[rows].mean(axis=0)) for rows in chosen])
+    return np.maximum.accumulate(below[told].mean(axis=0))
 
 
 def _in_order(logs: Floats) -> Floats:
     """Log quantiles, (n, levels), that neither cross nor are negative or absurd."""
     return np.clip(np.maximum.accumulate(logs, axis=1), 0, _LONGEST)
-
-
-def _kind(predicted: Floats) -> NDArray[np.int64]:
-    return np.searchsorted(_EDGES, predicted[:, _MEDIAN])
 
 
 def read(folder: Path) -> Quantile:
@@ -159,7 +148,7 @@ def read(folder: Path) -> Quantile:
         coverage = load_file(path).get("coverage", np.empty(0)).astype(np.float64)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path}: can't be read ({error}); train the model again.") from error
-    rising = coverage.shape == (len(_EDGES) + 1, len(LEVELS)) and bool((np.diff(coverage) >= 0).all())
+    rising = coverage.shape == (len(LEVELS),) and bool((np.diff(coverage) >= 0).all())
     if not rising or not ((coverage >= 0) & (coverage <= 1)).all():
         raise InputError(f"{path}: not the calibration of {len(LEVELS)} levels; train the model again.")
     return Quantile(Boosted.load(folder / BOOSTER, len(NAMES), len(LEVELS)), coverage)

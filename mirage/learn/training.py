@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mirage.errors import InputError
-from mirage.learn.episode import Episode, Floats
+from mirage.learn.episode import Episode, Floats, Ints
 from mirage.learn.foundation import Network, Shape, Values
 from mirage.learn.model import Flags
 from mirage.learn.points import Points, Prepared, prepare
@@ -109,10 +109,13 @@ class Tastes(NamedTuple):
         return np.tile(self.judged if self.fixed is None else [self.fixed], (episodes, 1))
 
 
-def decide(network: Network, points: Points, shares: Floats, head: Head, only: Flags | None = None) -> Flags:
-    """(S, m): where a network, without dropout, releases at each episode's shares (N, m). ``only``: slots to ask at."""
+def decide(network: Network, points: Points, shares: Floats, head: Head, asked: Ints | None = None) -> Flags:
+    """(S, m): where a network, without dropout, releases at each episode's shares (N, m).
+
+    ``asked``: the decision points to ask at, at the others it waits; None: all.
+    """
     release = np.zeros((len(points.never), shares.shape[1]), dtype=np.bool_)
-    asked = points.decisions if only is None else np.flatnonzero(only & ~points.never)
+    asked = points.decisions if asked is None else asked
     was_training = network.training
     network.eval()
     with torch.no_grad():

@@ -23,7 +23,7 @@ _BOOSTING: Space = {
     "boosting.rounds": (50, 100, 200, 400),
     "boosting.depth": (3, 4, 5, 6, 8),
     "boosting.learning_rate": (0.03, 0.05, 0.08, 0.15),
-    "boosting.leaf": (10.0, 40.0, 160.0),
+    "boosting.leaf": (10, 40, 160),
 }
 _NETWORK: Space = {
     "shape.patch": (4, 6, 12, 24),

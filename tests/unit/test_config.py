@@ -13,6 +13,13 @@ def test_values_are_read():
     assert (config.daemon.poll_s, config.policy.name, config.policy.timer.lead_s) == (60, "timer", 5)
 
 
+def test_a_model_and_how_to_look_ahead_are_read():
+    text = '[policy]\nname = "lookahead"\nmodel = "models/x/lookahead"\n[policy.lookahead]\nfutures = 8\n'
+    policy = parse_config(text).policy
+    assert (policy.name, policy.model) == ("lookahead", "models/x/lookahead")
+    assert (policy.lookahead.futures, policy.lookahead.seconds) == (8, 4)
+
+
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [

@@ -115,7 +115,9 @@ def test_a_discount_makes_later_rewards_smaller() -> None:
     plain = one._targets(replay, slots)[..., 1]
     one.options = replace(one.options, discount=0.9)
     future = replay.after(slots, 99)
-    assert torch.allclose(one._targets(replay, slots)[..., 1], plain * torch.tensor(0.9**future.waits), atol=1e-5)
+    assert torch.allclose(
+        one._targets(replay, slots)[..., 1], plain * torch.tensor(0.9**future.waits).float(), atol=1e-5
+    )
 
 
 def test_epsilon_falls_and_is_the_share_of_episodes_that_explore() -> None:

@@ -143,15 +143,3 @@ def test_bad_input_is_refused() -> None:
     for wrong in ({"rollouts": 1}, {"first_chance": 0.0}, {"episodes": 0}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             PgOptions(**wrong)  # type: ignore[arg-type]
-
-
-def test_rollouts_decide_at_every_so_many_points_from_a_random_one_on() -> None:
-    one = learner(replace(OPTIONS, every=5))
-    points = Points(one.draw(200), CPU)
-    asked = one._clock(points)
-    steps = np.diff(asked)[np.diff(points.episode[asked]) == 0]
-    assert (steps == 5).all()
-    firsts = asked[np.unique(points.episode[asked], return_index=True)[1]] - points.first
-    assert set(firsts.tolist()) == {0, 1, 2, 3, 4}
-    chances = one._chances(points, np.full((200, 1), 0.5), asked)
-    assert set(np.flatnonzero(chances).tolist()) == set(asked.tolist())

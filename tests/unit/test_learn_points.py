@@ -72,6 +72,18 @@ def test_probes_are_evenly_split_from_the_first_to_the_last_decision() -> None:
         assert np.ptp(np.diff(own)) <= 1
 
 
+def test_the_clock_strikes_every_so_many_points_from_a_random_one_on() -> None:
+    generator = np.random.default_rng(0)
+    seen: set[int] = set()
+    for _ in range(40):
+        asked = POINTS.clock(5, generator)
+        for first, never in spans():
+            own = asked[(asked >= first) & (asked < never)]
+            assert (np.diff(own) == 5).all()
+            seen.add(int(own[0]) - first)
+    assert seen == {0, 1, 2, 3, 4}
+
+
 def test_the_successors_start_is_the_decision_point_before_it() -> None:
     for episode, (first, never) in zip(EPISODES, spans(), strict=True):
         for slot in range(first, never + 1):

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.learn.augment import Scaled
-from mirage.learn.background import WarmUp
+from mirage.learn.augment import Augmentation, Resampled, Scaled
+from mirage.learn.background import Background, WarmUp
 from mirage.learn.episode import HISTORY, STEP_S, Link, Pair
 from mirage.learn.plans import Plan, fixed_pair
 from mirage.learn.sampler import USER, Dropped, Labelled, label
 from slurm_sim.envs.observation import PAIR, Pool, observe
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import Simulator as Reference
-from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster
+from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, fair_background
 
-BUSY_S = EPOCH_S + 8 * DAY_S + 77
+BUSY_S = EPOCH_S + 12 * DAY_S + 77
 PLAN = Plan(BUSY_S, fixed_pair(4, 6 * HOUR_S))
 
 
@@ -93,22 +93,28 @@ def test_the_rows_before_the_submission_know_nothing_of_the_pair() -> None:
     np.testing.assert_array_equal(episode.rows[10], observe(simulation, Pool.of(cluster(), None), None))
 
 
-def test_the_reference_labels_alike() -> None:
-    plan = Plan(EPOCH_S + 4 * DAY_S, fixed_pair(1, HOUR_S))
-    slow = label(replace(background(), engine=Reference), plan)
+@pytest.mark.parametrize("site", [background(), fair_background()], ids=["first come", "fair-share"])
+def test_the_reference_labels_alike(site: Background) -> None:
+    plan = Plan(EPOCH_S + 4 * DAY_S, fixed_pair(2, HOUR_S))
+    slow, fast = label(replace(site, engine=Reference), plan), label(site, plan)
     assert isinstance(slow, Labelled)
-    fast = labelled(plan)
+    assert isinstance(fast, Labelled)
     np.testing.assert_array_equal(slow.episode.successor_start_s, fast.episode.successor_start_s)
     np.testing.assert_array_equal(slow.episode.rows, fast.episode.rows)
 
 
-def test_later_arrivals_change_no_label() -> None:
-    """Most episodes are done without loading what comes after the shorter patience."""
-    log = background().log
-    cut = log.between(log.first_s, PLAN.begin_s + 6 * HOUR_S + 3 * DAY_S)
-    short = label(replace(background(), log=cut), PLAN)
+@pytest.mark.parametrize("augmentation", [None, Resampled()], ids=["as logged", "augmented"])
+def test_later_arrivals_change_no_label(monkeypatch: pytest.MonkeyPatch, augmentation: Augmentation | None) -> None:
+    """Most episodes are done without loading what comes after the shorter patience; not even fair-share knows of it."""
+    plan = replace(PLAN, augmentation=augmentation)
+    short = label(fair_background(), plan)
+    monkeypatch.setattr("mirage.learn.sampler.PATIENCE_S", (14 * DAY_S,))
+    full = label(fair_background(), plan)
     assert isinstance(short, Labelled)
-    np.testing.assert_array_equal(short.episode.successor_start_s, labelled().episode.successor_start_s)
+    assert isinstance(full, Labelled)
+    assert len(full.simulation.results().job_id) > len(short.simulation.results().job_id)
+    np.testing.assert_array_equal(short.episode.successor_start_s, full.episode.successor_start_s)
+    np.testing.assert_array_equal(short.episode.rows, full.episode.rows)
 
 
 def test_an_early_end_is_seen_in_the_outcome_and_not_in_the_state() -> None:
@@ -116,9 +122,9 @@ def test_an_early_end_is_seen_in_the_outcome_and_not_in_the_state() -> None:
     early = replace(PLAN, pair=Pair(Link(4, limit_s, 2 * HOUR_S), Link(4, limit_s, limit_s)))
     short, full = labelled(early).episode, labelled().episode
     assert short.predecessor_end_s == short.predecessor_start_s + 2 * HOUR_S
-    assert len(short) == 12
-    np.testing.assert_array_equal(short.rows, full.rows[: HISTORY - 1 + 12])
-    np.testing.assert_array_equal(short.remaining_s, full.remaining_s[:12])
+    assert len(short) in (11, 12)
+    np.testing.assert_array_equal(short.rows, full.rows[: HISTORY - 1 + len(short)])
+    np.testing.assert_array_equal(short.remaining_s, full.remaining_s[: len(short)])
 
 
 def test_tags_tell_where_it_comes_from() -> None:
