@@ -29,10 +29,10 @@ SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=72, dropout=0.0
 PRETRAIN = PretrainOptions(
     shape=SMALL,
     share=0.5,
-    rounds=20,
-    states=2048,
+    rounds=14,
+    states=1024,
     per_episode=29,
-    batch=64,
+    batch=32,
     rate=3e-3,
     patience=99,
     every=1,

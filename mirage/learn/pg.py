@@ -214,7 +214,7 @@ def train_pg(
         learner = Learner(network, Draw(train, begun.scaling, generator, source), options, generator, device)
         judge = Judge(validation, begun.scaling, options.pretrain.tastes, device, options.pretrain.judged)
         if options.pretrained or base is not None:
-            learner.warm_up(begun.network.to(device))
+            learner.warm_up(deepcopy(begun.network).to(device))
         best = Best(network, options.patience)
         best.offer(judge(network, "policy"))
         go_on("pg", learner.round, options.rounds, best, lambda: judge(network, "policy"), progress)

@@ -69,17 +69,13 @@ class Toy:
 
     def best(self, episode: Episode, share: float) -> int:
         """The decision point at which the best policy releases; T: never."""
-        expected = [
-            self.expected_cost_h(float(episode.tags["level"]), lead_h, share) for lead_h in self._leads_h(episode)
-        ]
-        return len(expected) - 1 - int(np.argmin(expected[::-1]))
+        leads_h = (episode.predecessor_end_s - np.append(episode.decision_s, episode.predecessor_end_s)) / HOUR_S
+        costs_h = self.expected_costs_h(float(episode.tags["level"]), leads_h, share)
+        return len(costs_h) - 1 - int(np.argmin(costs_h[::-1]))
 
-    def _leads_h(self, episode: Episode) -> Floats:
-        return (episode.predecessor_end_s - np.append(episode.decision_s, episode.predecessor_end_s)) / HOUR_S
-
-    def expected_cost_h(self, level: float, lead_h: float, share: float) -> float:
-        """Mean of share * interruption + (1 - share) * overlap, in hours, of a release that long before the end."""
-        parts = 2001
-        surprise = np.linspace(-1, 1, parts) * self.surprise_h
-        late_h = np.maximum(HOURS_PER_JOB * level + surprise, 0) - lead_h
-        return float(np.mean(share * np.maximum(late_h, 0) + (1 - share) * np.maximum(-late_h, 0)))
+    def expected_costs_h(self, level: float, leads_h: Floats, share: float) -> Floats:
+        """(n,): mean of share * interruption + (1 - share) * overlap of releases so long before the end, (n,)."""
+        waits_h = np.maximum(HOURS_PER_JOB * level + np.linspace(-1, 1, 501) * self.surprise_h, 0)
+        late_h = waits_h - leads_h[:, None]
+        costs_h: Floats = np.mean(share * np.maximum(late_h, 0) + (1 - share) * np.maximum(-late_h, 0), axis=1)
+        return costs_h

@@ -4,7 +4,12 @@ Beyond the paper. A future is a run time for each running and queued job and a s
 model folder learnt (`mirage.learn.futures`). In each future the same simulation is forked at now and at later release
 points up to the predecessor's end, so the futures' luck is common to all of them and cancels out of the comparison. The
 successor is released if that is cheaper, on average over the futures, than each of the later points. Like the law-based
-methods this leaves out what waiting will reveal; the question is asked anew at each decision point.
+methods this leaves out what waiting will reveal; the question is asked anew at each decision point. The least of many
+noisy means is a little too low, which favours waiting; that is left so, since only a release can't be taken back.
+
+Most decisions are to wait, and easy, so futures are added only until that is clear (a race: Maron and Moore, 1994).
+What decides near the best moment are rare futures in which waiting a little costs hours, because many jobs come before;
+a few futures don't show them. So only a release hours later that is clearly better cuts a decision short.
 """
 
 from __future__ import annotations
@@ -37,6 +42,9 @@ PATIENCE_S = 3 * DAY_S
 """A successor that has not started so long after its predecessor's end counts as starting then."""
 GROWTH = 1.5
 """Each later release point is so many times as far away as the one before."""
+FEWEST, CLEAR, FAR_S = 8, 3.0, 7200
+"""After so many futures it is clear that waiting is right if a release so much later is cheaper by so many standard
+errors."""
 
 
 class Starts(NamedTuple):
@@ -48,12 +56,13 @@ class Starts(NamedTuple):
     """(futures, P)."""
     end_s: int
     """The predecessor's limit."""
+    hurried: bool = False
+    """Whether the time was up before the answer was clear."""
 
     def costs_s(self, penalties: Penalties) -> Floats:
-        """(P,): the mean penalty of each release point."""
+        """(futures, P): the penalty of each release point."""
         late_s = self.starts_s - self.end_s
-        costs = np.where(late_s > 0, penalties.interruption * late_s, -penalties.overlap * late_s)
-        return np.asarray(costs.mean(axis=0), dtype=np.float64)
+        return np.where(late_s > 0, penalties.interruption * late_s, -penalties.overlap * late_s)
 
 
 @dataclass(frozen=True)
@@ -82,21 +91,25 @@ class Lookahead:
 
     def _decide(self, observation: Observation, shared: _Shared, deadline: float) -> Advice:
         try:
-            return _advice(observation, self._starts(observation, shared, deadline), self.config.futures)
+            return _advice(observation, self._starts(observation, shared, deadline))
         except (InputError, SimulationError) as error:
             return fall_back(self.fallback, observation, f"no-futures: {error}")
 
     def _starts(self, observation: Observation, shared: _Shared, deadline: float) -> Starts:
-        """In at least one future, and in as many as the time allows."""
+        """In at least one future, and in as many more as are needed, wanted, and possible in the time."""
         if observation.snapshot is None:
             raise InputError("there is no snapshot to look ahead from")
-        points_s = release_points(observation)
-        rows = list[Ints]()
+        points_s, successor_id = release_points(observation), observation.successor.job_id
+        far = np.flatnonzero(points_s >= observation.now_s + FAR_S)
+        found = Starts(points_s, np.empty((0, len(points_s)), dtype=np.int64), int(points_s[-1]))
         for number in range(self.config.futures):
-            if rows and self.clock() >= deadline:
+            row = starts_in(shared.future(observation.snapshot, number), successor_id, points_s)
+            found = found._replace(starts_s=np.vstack([found.starts_s, row]))
+            if waiting_is_clear(found.costs_s(observation.penalties)[:, [0, *far]]):
                 break
-            rows.append(starts_in(shared.future(observation.snapshot, number), observation.successor.job_id, points_s))
-        return Starts(points_s, np.array(rows), int(points_s[-1]))
+            if self.clock() >= deadline and number + 1 < self.config.futures:
+                return found._replace(hurried=True)
+        return found
 
 
 def read_lookahead(folder: Path, config: LookaheadConfig, fallback: Policy) -> Lookahead:
@@ -113,6 +126,15 @@ def release_points(observation: Observation) -> Ints:
         steps.append(step)
         step = max(step + 1, int(step * GROWTH))
     return observation.now_s + np.array([*(step * observation.step_s for step in steps), remaining_s], dtype=np.int64)
+
+
+def waiting_is_clear(costs: Floats) -> bool:
+    """Whether more futures would hardly make it right to release now: (futures, 1 + later points), now first."""
+    count = len(costs)
+    if count < FEWEST:
+        return False
+    gains = costs[:, :1] - costs[:, 1:]  # of each later point against now, in the same future
+    return bool((gains.mean(axis=0) > CLEAR * gains.std(axis=0, ddof=1) / np.sqrt(count)).any())
 
 
 def starts_in(future: Simulator, successor_id: int, points_s: Ints) -> Ints:
@@ -193,16 +215,16 @@ def _asked(jobs: Sequence[Job], now_s: int) -> Asked:
     )
 
 
-def _advice(observation: Observation, found: Starts, wanted: int) -> Advice:
+def _advice(observation: Observation, found: Starts) -> Advice:
     costs_s = found.costs_s(observation.penalties)
-    now_s, later_s = float(costs_s[0]), float(costs_s[1:].min(initial=np.inf))
-    release = len(costs_s) > 1 and now_s < later_s
+    now_s = float(costs_s[:, 0].mean())
+    later_s = float(costs_s[:, 1:].mean(axis=0).min(initial=np.inf))
+    release = costs_s.shape[1] > 1 and now_s < later_s
     late_s = found.starts_s[:, 0] - found.end_s
     waits_s = found.starts_s[:, 0] - observation.now_s
     p10, p50, p90 = (float(wait_s) for wait_s in np.quantile(waits_s, [0.1, 0.5, 0.9], method="inverted_cdf"))
-    used = f"{len(found.starts_s)} futures" + (
-        f" of {wanted}, for lack of time" if len(found.starts_s) < wanted else ""
-    )
+    count = len(found.starts_s)
+    used = f"only {count} futures, for lack of time," if found.hurried else f"{count} futures"
     left = format_duration(observation.remaining_s or 0)
     return Advice(
         Action.RELEASE if release else Action.WAIT,

@@ -21,7 +21,7 @@ from tests.learners import ALL_TASTES, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION
 
 CPU = torch.device("cpu")
 OPTIONS = DqnOptions(
-    pretrain=replace(PRETRAIN, rounds=3), rounds=20, episodes=16, updates=30, batch=64, rate=2e-3, ahead=12, sync=30
+    pretrain=replace(PRETRAIN, rounds=3), rounds=16, episodes=16, updates=30, batch=32, rate=3e-3, ahead=12, sync=30
 )
 BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, updates=3)
 
@@ -36,12 +36,11 @@ def test_it_reaches_the_best_policy_from_a_weak_pretraining() -> None:
     base = train_supervised(TRAIN, VALIDATION, OPTIONS.pretrain)
     model = train_dqn(TRAIN, VALIDATION, OPTIONS, source=fresh, base=base)
     assert model.name == "transformer-dqn"
-    assert regret(base, 0.5) > 0.15
-    assert regret(model, 0.5) < 0.1
+    assert regret(model, 0.5) < 0.1 < regret(base, 0.5)
 
 
 def test_equation_4_to_the_letter_learns_without_pretraining() -> None:
-    options = replace(OPTIONS, pretrained=False, ahead=1, rounds=40, epsilon=1.0)
+    options = replace(OPTIONS, pretrained=False, ahead=1, rounds=24, epsilon=1.0)
     assert regret(train_dqn(TRAIN, VALIDATION, options, source=fresh), 0.5) < 0.25
 
 

@@ -16,14 +16,14 @@ from mirage.errors import InputError
 from mirage.learn.model import States
 from mirage.learn.pg import Credit, Learner, PgOptions, advantages, train_pg
 from mirage.learn.points import Points, prepare
-from mirage.learn.pretrain import new_model
+from mirage.learn.pretrain import new_model, train_supervised
 from mirage.learn.scaling import Scaling
 from mirage.learn.toy import Toy
 from mirage.learn.training import Draw, Progress
 from tests.learners import PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, fresh, regret
 
 CPU = torch.device("cpu")
-OPTIONS = PgOptions(pretrain=replace(PRETRAIN, rounds=3))
+OPTIONS = PgOptions(pretrain=replace(PRETRAIN, rounds=3), rate=1e-2, rounds=40)
 BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3)
 EPISODES = [Toy(limit_h=hours).episode(hours) for hours in (1, 3, 2)]
 POINTS = Points(prepare(EPISODES, Scaling.fit(episode.rows for episode in EPISODES)), CPU)
@@ -40,6 +40,26 @@ def test_it_reaches_the_best_policy() -> None:
     assert model.name == "transformer-pg"
     assert regret(model, 0.5) < 0.1
     assert regret(replace(model, serving=replace(model.serving, sampled=True)), 0.5) < 0.15
+
+
+def test_it_gets_there_without_pretraining_too() -> None:
+    assert regret(train_pg(TRAIN, VALIDATION, replace(OPTIONS, pretrained=False), source=fresh), 0.5) < 0.1
+
+
+def test_the_head_begins_as_a_soft_copy_of_the_v_head() -> None:
+    options = replace(OPTIONS, pretrain=replace(PRETRAIN, rounds=6), warm=20, temperature_h=0.5)
+    one = learner(options)
+    teacher = train_supervised(TRAIN, VALIDATION, options.pretrain).network
+    one.warm_up(teacher)
+    points = Points(one.draw(10), CPU)
+    shares = np.full((10, 1), 0.5)
+    asked = points.states(points.decisions), points.shares(shares, points.decisions)
+    with torch.no_grad():
+        gap_h = teacher.values(*asked).q[..., 0] - teacher.values(*asked).q[..., 1]
+        wanted = torch.sigmoid(gap_h * teacher.scale_h / 0.5)
+        found = one.network.log_chances(*asked)[..., 0].exp()
+    assert (wanted - found).abs().mean() < 0.05
+    assert np.corrcoef(wanted[:, 0], found[:, 0])[0, 1] > 0.8
 
 
 def test_pretraining_off_frozen_foundation_and_experts_run() -> None:
@@ -133,7 +153,7 @@ def test_ctrl_c_keeps_what_there_is_once_the_head_has_begun_to_learn() -> None:
     stage = "pg"
     model = train_pg(TRAIN, VALIDATION, BRIEF, source=fresh, progress=press)
     assert model.serving.interrupted
-    assert not model.assess(States.of(VALIDATION[0])).release.any()
+    assert model.assess(States.of(VALIDATION[0])).release.shape == (29,)
     stage = "pretrain"
     with pytest.raises(KeyboardInterrupt):
         train_pg(TRAIN, VALIDATION, BRIEF, source=fresh, progress=press)

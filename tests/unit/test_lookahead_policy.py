@@ -18,7 +18,7 @@ from mirage.learn.futures import read as read_futures
 from mirage.learn.joblog import log_of
 from mirage.learn.runtimes import Asked, fit_runtimes
 from mirage.ports import Advice, BatchPolicy, Observation
-from mirage.provision.lookahead import Lookahead, release_points
+from mirage.provision.lookahead import Lookahead, release_points, waiting_is_clear
 from mirage.provision.registry import make_policy
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
@@ -289,9 +289,29 @@ def test_time_is_bounded_and_told():
     sim, *pair = small_queue("bob", 3)
     ticks = iter(range(10_000))
     slow = replace(policy(sim, "bob", futures=32, seconds=4), clock=lambda: float(next(ticks)))
-    assert "in 4 futures of 32, for lack of time" in slow.decide(observe(sim, *pair)).reason
+    assert "in only 4 futures, for lack of time," in slow.decide(observe(sim, *pair)).reason
     stopped = replace(slow, clock=lambda: float(10 * next(ticks)))
-    assert "in 1 futures of 32" in stopped.decide(observe(sim, *pair)).reason
+    assert "in only 1 futures, for lack of time," in stopped.decide(observe(sim, *pair)).reason
+
+
+def test_futures_are_added_until_it_is_clear_that_waiting_is_right():
+    """Nobody comes for hours, so a few futures say so; near the end all are asked."""
+    sim, *pair = small_queue(queued=0, every_s=12 * HOUR_S)
+    looks = policy(sim, every_s=12 * HOUR_S, futures=20)
+    assert looks.decide(observe(sim, *pair)).reason.startswith("in 8 futures ")
+    sim.run_until(LIMIT_S - HOUR_S)
+    assert looks.decide(observe(sim, *pair)).reason.startswith("in 20 futures ")
+
+
+@pytest.mark.parametrize(
+    ("count", "gains", "clear"),
+    [(40, [-2, -2], True), (40, [2, 2], False), (40, [-2, 2], True), (40, [0, 0], False), (5, [-99, -99], False)],
+)
+def test_waiting_is_clear_if_a_later_release_is_cheaper_beyond_chance(count, gains, clear):
+    costs = np.random.default_rng(0).normal(0, 1, (count, 3))
+    assert waiting_is_clear(np.add(costs, [0, *gains])) is clear
+    assert not waiting_is_clear(np.zeros((count, 3)))
+    assert not waiting_is_clear(np.zeros((count, 1)))
 
 
 def test_pairs_of_a_cycle_share_the_futures_and_their_answers_are_as_one_by_one():
