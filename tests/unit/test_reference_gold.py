@@ -6,6 +6,7 @@ import csv
 import gzip
 import heapq
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -172,15 +173,21 @@ def decide(replay: Replay) -> dict[int, JobRecord]:
         now_s = int(at_s)
         happen(now_s, latest=int(kind == "M"))
         if kind == "B":
-            backfill_pass(
-                cluster, cluster.queue(now_s), params, now_s, lambda job, nodes: start(job, nodes, "backfill")
-            )
+            queue = startable(cluster, cluster.queue(now_s))
+            backfill_pass(cluster, queue, params, now_s, lambda job, nodes: start(job, nodes, "backfill"))
             continue
         full = at_s - last_full_s > 59.5
         last_full_s = at_s if full else last_full_s
         depth = None if full else params.default_queue_depth
         main_pass(cluster, cluster.queue(now_s), depth, now_s, lambda job, nodes: start(job, nodes, "main"))
     return cluster.jobs
+
+
+def startable(cluster: Cluster, queue: Sequence[JobRecord]) -> Sequence[JobRecord]:
+    """Up to the last job that fits now: reservations for those behind it keep nothing from starting."""
+    wishes = [cluster.wish(job) for job in queue]
+    fits = [(cluster.pool.hosts(each.request) & each.usable).bit_count() >= each.needed for each in wishes]
+    return queue[: max((place for place, fit in enumerate(fits, 1) if fit), default=0)]
 
 
 def _names(node_list: str) -> tuple[str, ...]:
