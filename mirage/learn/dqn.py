@@ -83,8 +83,8 @@ class DqnOptions:
     """in the last; between them it falls evenly."""
     discount: float = 1.0
     """Of one decision to the next."""
-    ahead: int = 36
-    """Decisions that the Bellman target looks ahead: six hours."""
+    ahead: int = 12
+    """Decisions that the Bellman target looks ahead: two hours."""
     sync: int = 40
     """Gradient steps between copies to the target network."""
     patience: int = 15
@@ -207,7 +207,7 @@ class Learner:
     def _update(self, replay: Replay, slots: Ints) -> float:
         found = self.network.values(replay.points.states(slots), replay.points.shares(replay.shares, slots))
         loss = torch.nn.functional.mse_loss(found.q, self._targets(replay, slots))
-        step(self._optimizer, self.network, loss + gate_loss(found, self.network.shape))
+        step(self._optimizer, loss + gate_loss(found, self.network.shape))
         self._updates += 1
         if self._updates % self.options.sync == 0:
             self._target.load_state_dict(self.network.state_dict())
@@ -241,7 +241,7 @@ def train_dqn(
     InputError without episodes, or for a base of another shape or taste.
     """
     begun = begin(train, validation, options.pretrain, options.pretrained, base, progress, seed)
-    if begun.serving.interrupted:
+    if base is None and begun.serving.interrupted:
         return replace(begun, name=f"{begun.name}-dqn")
     device = pick_device(options.pretrain.device)
     network = deepcopy(begun.network).to(device)

@@ -89,10 +89,9 @@ METHODS: dict[str, Method] = {
 
 def _moe() -> Any:
     """The options of pretraining, of ten experts."""
-    from mirage.learn.foundation import MOE
-    from mirage.learn.pretrain import PretrainOptions
+    from mirage.learn.pretrain import MOE_OPTIONS
 
-    return PretrainOptions(shape=MOE)
+    return MOE_OPTIONS
 
 
 def read_model(folder: Path, method: str | None = None) -> Trained:

@@ -98,8 +98,7 @@ class Neural:
         if self.serving.sampled and self.serving.decides == "policy":
             drawn: Flags = _uniform(states, self.serving.seed) < np.exp(scores[:, 0])
             return drawn
-        preferred: Flags = prefers_release(torch.from_numpy(scores), self.serving.decides).numpy()
-        return preferred
+        return prefers_release(scores, self.serving.decides)
 
     def write(self, folder: Path) -> None:
         """`network.safetensors` (weights and scaling) and `network.json` (everything else) into an existing folder."""

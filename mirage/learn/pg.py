@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from torch import nn
 
 from mirage.errors import InputError
 from mirage.learn.episode import Episode, Floats, Ints
@@ -34,10 +33,22 @@ from mirage.learn.foundation import Network
 from mirage.learn.neural import Neural
 from mirage.learn.points import Points
 from mirage.learn.pretrain import PretrainOptions, begin
-from mirage.learn.training import Best, Draw, Judge, Report, Source, anneal, backward, go_on, pick_device, seeded, step
-
-_CHUNK = 1024
-"""States in one backward pass: bounds memory."""
+from mirage.learn.training import (
+    Best,
+    Draw,
+    Judge,
+    Report,
+    Source,
+    anneal,
+    backward,
+    chunks,
+    go_on,
+    pick_device,
+    scores,
+    seeded,
+    step,
+    take,
+)
 
 
 @dataclass(frozen=True)
@@ -99,8 +110,11 @@ class Learner:
             self.network.choice.bias.copy_(torch.tensor([math.log(chance), math.log(1 - chance)]))
         # Dropout stays off: rollouts and gradient must be of the same policy.
         self.network.eval()
-        self._learning = list(self.network.parameters() if self.options.tune else self.network.policy_parameters())
-        self._optimizer = torch.optim.Adam(self._learning, lr=self.options.rate, fused=True)
+        learning = [*self.network.parameters()] if self.options.tune else self.network.policy_parameters()
+        self.network.requires_grad_(self.options.tune)
+        for item in learning:
+            item.requires_grad_()
+        self._optimizer = torch.optim.Adam(learning, lr=self.options.rate, fused=True)
 
     def warm_up(self, teacher: Network) -> None:
         """Learns the teacher's V-head softly: cross-entropy to the softmax of its Q-values."""
@@ -114,7 +128,7 @@ class Learner:
                 with torch.no_grad():
                     wanted = (teacher.values(*asked).q / heat).softmax(-1)
                 loss = -(wanted * self.network.log_chances(*asked)).sum(-1).mean()
-                step(self._optimizer, self.network, loss)
+                step(self._optimizer, loss)
 
     def round(self) -> float:
         """Samples rollouts of fresh episodes and climbs once; returns their mean penalty in hours."""
@@ -133,10 +147,7 @@ class Learner:
     def _chances(self, points: Points, shares: Floats, asked: Ints) -> Floats:
         """(S, m): the probability of releasing at each slot, 0 where the rollouts don't decide."""
         chances = np.zeros((len(points.never), shares.shape[1]))
-        with torch.no_grad():
-            for slots in chunks(asked):
-                found = self.network.log_chances(points.states(slots), points.shares(shares, slots))
-                chances[slots] = found[..., 0].exp().cpu().numpy()
+        chances[asked] = np.exp(scores(self.network, points, shares, "policy", asked)[..., 0])
         return chances
 
     def _sample(self, points: Points, chances: Floats) -> Ints:
@@ -153,8 +164,7 @@ class Learner:
             visits = torch.from_numpy(credit.visits[slots].astype(np.float32)).to(self.device)
             gain = (weights * logs).sum() - entropy * (visits * (logs.exp() * logs).sum(dim=-1)).sum()
             backward(-gain)
-        nn.utils.clip_grad_norm_(self._learning, 1.0)
-        self._optimizer.step()
+        take(self._optimizer)
 
 
 @dataclass(frozen=True)
@@ -187,10 +197,6 @@ def advantages(rewards: Floats) -> Floats:
     return result
 
 
-def chunks(slots: Ints) -> list[Ints]:
-    return np.array_split(slots, math.ceil(len(slots) / _CHUNK))
-
-
 def train_pg(
     train: Sequence[Episode],
     validation: Sequence[Episode],
@@ -206,7 +212,7 @@ def train_pg(
     without episodes, or for a base of another shape or taste.
     """
     begun = begin(train, validation, options.pretrain, options.pretrained, base, progress, seed)
-    if begun.serving.interrupted:
+    if base is None and begun.serving.interrupted:
         raise KeyboardInterrupt  # the P-head has learnt nothing yet, so there is nothing to keep
     device = pick_device(options.pretrain.device)
     network = deepcopy(begun.network).to(device)

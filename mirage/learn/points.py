@@ -114,7 +114,7 @@ class Points:
 
     def clock(self, every: int, generator: np.random.Generator) -> Ints:
         """The slots of every so many-th decision point of each episode, from a random one of its first on."""
-        phase = generator.integers(0, every, len(self))
+        phase = generator.integers(0, np.minimum(every, self.last_decision - self.first + 1))
         since = self.decisions - (self.first + phase)[self.episode[self.decisions]]
         chosen: Ints = self.decisions[since % every == 0]
         return chosen

@@ -3,13 +3,14 @@
 A sample is a state *at a decision point*, the ordinal action, and the reward of equation 8 (in hours, e_I + e_O = 1).
 
 - Submit: the observed reward of submitting there.
-- Wait: the observed reward of going on: waiting here, and from the next point on doing what the network of this round
-  would do. So labels and policy improve together, round by round (Monte Carlo policy iteration; for an optimal-stopping
-  problem this is the method of Longstaff and Schwartz). At the last point it is the reactive reward.
+- Wait: the observed reward of submitting at the later point that the network of this round thinks best (or never, if it
+  thinks that better). So labels and network improve together, round by round: what is chosen is predicted, what is
+  learnt was observed. The choice looks at later states, though not at outcomes: waiting looks a little too good.
 
-  Not the best reward still possible: that knows how the queue will turn out, which no policy does. By it waiting looks
-  good as long as *some* later point would have been right, and the policy releases far too late
-  (tests/unit/test_learn_pretrain.py shows it); it can be had with ``wait="hindsight"``.
+  Two others were tried. The best reward still possible (``wait="hindsight"``) knows how the queue will turn out, which
+  no policy does: waiting looks good as long as *some* later point would have been right, and the network releases far
+  too late. The reward of the network's own later decisions makes it release too early: a network that often does so by
+  mistake learns that waiting is worth little, and goes on.
 
 Both methods submit where the predicted reward of submitting now exceeds that of waiting.
 """
@@ -41,10 +42,10 @@ from mirage.learn.training import (
     Source,
     Tastes,
     anneal,
-    decide,
     gate_loss,
     go_on,
     pick_device,
+    scores,
     seeded,
     step,
 )
@@ -66,8 +67,8 @@ class PretrainOptions:
     per_episode: int = 144
     """Most states of one episode in a round: neighbours tell little new."""
     every: int = 3
-    """For the labels of waiting, the policy decides only at every third point, from a random first one on: a third of
-    the work, for labels that are of waiting twenty minutes on average instead of ten."""
+    """For the labels of waiting, only every third point is a candidate, from a random first one on: a third of the
+    work, and a best point missed by ten minutes costs little."""
     batch: int = 256
     rate: float = 2e-3
     """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
@@ -77,7 +78,8 @@ class PretrainOptions:
     """Most validation episodes used after each round, evenly spread in time."""
     expert_rounds: int = 6
     """Rounds of each expert alone, on its time slice, before gate and experts go on together."""
-    wait: Literal["policy", "hindsight"] = "policy"
+    wait: Literal["predicted", "hindsight"] = "predicted"
+    """How the later point is chosen whose reward is that of waiting."""
     probes: int | None = None
     """Only this many evenly split decision points of each episode (the paper: 7); None: all."""
     moment: Literal["decision", "start"] = "decision"
@@ -107,8 +109,8 @@ class PretrainOptions:
         return "transformer" if self.shape.gate == "none" else "moe"
 
 
-MOE_OPTIONS = PretrainOptions(shape=MOE, states=8192)
-"""Ten experts cost about five times as much a state."""
+MOE_OPTIONS = PretrainOptions(shape=MOE, states=8192, rounds=16)
+"""For ten experts, which cost about six times as much a state."""
 
 
 @dataclass
@@ -155,23 +157,27 @@ class Fit:
     def _labels(self, points: Points, shares: Floats, slots: Ints) -> Floats:
         """(n, m, 2): rewards, in the network's units, of submitting and of waiting at these slots."""
         costs_h = points.costs_h(shares)
-        stops = points.stops(self._policy(points, shares, costs_h, slots))
-        wait_h = np.take_along_axis(costs_h, stops[slots + 1], axis=0)
+        hindsight = self.options.wait == "hindsight"
+        release = best_from_here(points, costs_h if hindsight else self._predicted_h(points, shares, slots))
+        wait_h = np.take_along_axis(costs_h, points.stops(release)[slots + 1], axis=0)
         return -np.stack([costs_h[slots], wait_h], axis=-1) / float(self.network.scale_h)
 
-    def _policy(self, points: Points, shares: Floats, costs_h: Floats, slots: Ints) -> Flags:
-        """(S, m): where the labels of waiting take it that the successor is released."""
-        if self.options.wait == "hindsight":
-            return best_from_here(points, costs_h)
+    def _predicted_h(self, points: Points, shares: Floats, slots: Ints) -> Floats:
+        """(S, m): what the network thinks each slot costs; infinite where it is not asked."""
         # With probes nothing else was observed.
         asked = slots if self.options.probes else points.clock(self.options.every, self.generator)
-        return decide(self.network, points, shares, "value", asked)
+        said_h = -scores(self.network, points, shares, "value", asked) * float(self.network.scale_h)
+        predicted_h = np.full((len(points.never), shares.shape[1]), np.inf)
+        predicted_h[asked] = said_h[..., 0]
+        is_last = np.append(np.diff(points.episode[asked]) > 0, True)
+        predicted_h[points.last_decision[points.episode[asked[is_last]]] + 1] = said_h[is_last, :, 1]
+        return predicted_h
 
     def _step(self, points: Points, shares: Floats, slots: Ints, labels: Floats) -> float:
         target = torch.from_numpy(labels.astype(np.float32)).to(self.device)
         found = self.network.values(self._states(points, slots), points.shares(shares, slots))
         loss = torch.nn.functional.mse_loss(found.q, target)
-        step(self._optimizer, self.network, loss + gate_loss(found, self.network.shape))
+        step(self._optimizer, loss + gate_loss(found, self.network.shape))
         return float(loss.detach())
 
     def _states(self, points: Points, slots: Ints) -> Tensor:
@@ -183,12 +189,9 @@ class Fit:
 
 
 def best_from_here(points: Points, costs_h: Floats) -> Flags:
-    """(S, m): whether a slot is as cheap as all that follow it in its episode: where hindsight releases."""
-    result = np.empty(costs_h.shape, dtype=np.bool_)
-    for begin, end in zip(points.first, np.append(points.first[1:], len(costs_h)), strict=True):
-        later = np.minimum.accumulate(costs_h[begin:end][::-1], axis=0)[::-1]
-        result[begin:end] = costs_h[begin:end] <= later
-    return result
+    """(S, m): whether a slot is as cheap as all that follow it in its episode: the first such slot is the cheapest."""
+    parts = np.split(costs_h, points.first[1:])
+    return np.concatenate([part <= np.minimum.accumulate(part[::-1], axis=0)[::-1] for part in parts])
 
 
 def train_supervised(

@@ -23,8 +23,7 @@ from mirage.learn.scaling import Scaling
 Source = Callable[[int], Episode]
 """Gives the i-th fresh episode: new start times, pairs, augmentations. The same i gives the same episode."""
 Head = Literal["value", "policy"]
-_BATCH = 1024
-"""States in one forward pass outside training: bounds memory."""
+_CHUNK = 1024
 
 
 class Progress(NamedTuple):
@@ -109,21 +108,29 @@ class Tastes(NamedTuple):
         return np.tile(self.judged if self.fixed is None else [self.fixed], (episodes, 1))
 
 
-def decide(network: Network, points: Points, shares: Floats, head: Head, asked: Ints | None = None) -> Flags:
-    """(S, m): where a network, without dropout, releases at each episode's shares (N, m).
-
-    ``asked``: the decision points to ask at, at the others it waits; None: all.
-    """
+def decide(network: Network, points: Points, shares: Floats, head: Head) -> Flags:
+    """(S, m): where a network, without dropout, releases at each episode's shares (N, m)."""
     release = np.zeros((len(points.never), shares.shape[1]), dtype=np.bool_)
-    asked = points.decisions if asked is None else asked
+    release[points.decisions] = prefers_release(scores(network, points, shares, head, points.decisions), head)
+    return release
+
+
+def scores(network: Network, points: Points, shares: Floats, head: Head, slots: Ints) -> Floats:
+    """(n, m, 2): what `score` says of n decision points at their episodes' shares (N, m), without dropout."""
     was_training = network.training
     network.eval()
+    found = []
     with torch.no_grad():
-        for slots in np.array_split(asked, math.ceil(len(asked) / _BATCH)):
-            scores = score(network, points.states(slots), points.shares(shares, slots), head)
-            release[slots] = prefers_release(scores, head).cpu().numpy()
+        for part in chunks(slots):
+            said = score(network, points.states(part), points.shares(shares, part), head)
+            found.append(said.double().cpu().numpy())
     network.train(was_training)
-    return release
+    return np.concatenate(found)
+
+
+def chunks(slots: Ints) -> list[Ints]:
+    """So few at a time that memory is bounded."""
+    return [slots[begin : begin + _CHUNK] for begin in range(0, len(slots), _CHUNK)]
 
 
 def score(network: Network, states: Tensor, shares: Tensor, head: Head) -> Tensor:
@@ -131,10 +138,11 @@ def score(network: Network, states: Tensor, shares: Tensor, head: Head) -> Tenso
     return network.values(states, shares).q if head == "value" else network.log_chances(states, shares)
 
 
-def prefers_release(scores: Tensor, head: Head) -> Tensor:
+def prefers_release(said: Floats, head: Head) -> Flags:
     """Section 4.4: Q of submission larger than that of no-submission; a probability of submission of at least 1/2."""
-    now, wait = scores[..., 0], scores[..., 1]
-    return now > wait if head == "value" else now >= wait
+    now, wait = said[..., 0], said[..., 1]
+    preferred: Flags = now > wait if head == "value" else now >= wait
+    return preferred
 
 
 class Judge:
@@ -143,7 +151,7 @@ class Judge:
     def __init__(
         self, validation: Sequence[Episode], scaling: Scaling, tastes: Tastes, device: torch.device, most: int
     ) -> None:
-        episodes = prepare(validation, scaling)
+        episodes = prepare(sorted(validation, key=lambda episode: episode.begin_s), scaling)
         if not episodes:
             raise InputError("no validation episode has a decision point; validation is needed to stop in time")
         spread = np.unique(np.linspace(0, len(episodes) - 1, min(most, len(episodes))).astype(np.int64))
@@ -223,11 +231,16 @@ def backward(loss: Tensor) -> None:
     loss.backward()  # type: ignore[no-untyped-call]
 
 
-def step(optimizer: torch.optim.Optimizer, network: Network, loss: Tensor) -> None:
-    """One gradient step, clipped: waits have heavy tails, and one batch must not undo many."""
+def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """One gradient step."""
     optimizer.zero_grad()
     backward(loss)
-    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    take(optimizer)
+
+
+def take(optimizer: torch.optim.Optimizer) -> None:
+    """The step along gradients that are there, clipped: waits have heavy tails, and one batch must not undo many."""
+    torch.nn.utils.clip_grad_norm_([item for group in optimizer.param_groups for item in group["params"]], 1.0)
     optimizer.step()
 
 
