@@ -5,6 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a failure is of the change at hand. `scripts/fuzz-core` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 DEFAULT_SLURM_DIR = "/var/tmp/mirage-slurm"
 

@@ -283,6 +283,8 @@ class Engine final : public Core {
   bool idle_nodes_wanted() const;
 
   // ---- the passes
+  // How many jobs a main pass looks at: Slurm counts before it compares, so it is one more than the depth.
+  int64_t main_depth(bool full) const { return full ? kNever - 1 : params().queue_depth + 1; }
   bool run_main(bool full);
   bool mark_rest(size_t stopped_at, size_t looked_at);
   Set fitting(Live& job, const Set& kept);
@@ -301,7 +303,7 @@ class Engine final : public Core {
   bool planned_ = false;          // and left PLANNED nodes
   Happening happening_ = Happening::kNothing;
   bool main_quiet_ = false;       // main passes would start nothing and change no reason
-  bool main_passes_over_ = false; // and would pass jobs over
+  int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count
   size_t quiet_size_ = 0;         // jobs in the queue that backfill knows about while it is quiet
   uint64_t plan_ = 0;             // the scratch's plan that holds all the time; 0: none
   Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason

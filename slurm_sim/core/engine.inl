@@ -221,7 +221,7 @@ void Engine<W>::skip_passes_without_news(Time end) {
       backfill_due_ = kNever;
     } else {
       last_full_ = last_main_ = full;
-      if (main_passes_over_) backfill_due_ = std::min(backfill_due_, next_look(full + 1));
+      if (main_passes_over_ != kNever) backfill_due_ = std::min(backfill_due_, next_look(full + 1));
       full += params().sched_interval;
     }
   }
@@ -1318,7 +1318,7 @@ void Engine<W>::main_pass() {
   }
   review_all();
   order_queue();
-  if (main_quiet_ ? main_passes_over_ : run_main(full)) news_for_backfill();
+  if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
 }
 
 template <int W>

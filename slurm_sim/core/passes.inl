@@ -387,7 +387,8 @@ struct Engine<W>::Scratch {
     return view.enough_until[needed];
   }
   enum class Guess { kNone, kUntested, kTested };
-  // Whether the tables tell that the job has no place in the plan; if so, whether it counts as tested.
+  // Whether the tables tell that the job has no place in the plan; if so, whether it counts as tested. They can't tell
+  // whether its tries would be news (`moved`), so they serve only once that no longer matters.
   Guess guess(const Engine& sim, const Queued& job) {
     View<W>* seen = abouts[job.shape].view;
     if (!seen) {
@@ -405,6 +406,7 @@ struct Engine<W>::Scratch {
       bool hopeless = view.hopeless_start != kNever && job.limit >= view.hopeless_from[job.nodes];
       return hopeless ? Guess::kUntested : Guess::kNone;
     }
+    if (!plan.moved) return Guess::kNone;
     if (until != kNever) plan.note_change(until - job.limit);
     return Guess::kTested;
   }
@@ -435,14 +437,14 @@ template <int W>
 bool Engine<W>::run_main(bool full) {
   Scratch& room = scratch();
   size_t size = queue_.size();
-  int64_t depth = full ? kNever - 1 : params().queue_depth, tested = 0;
+  int64_t depth = main_depth(full), tested = 0, passed_over = kNever;
   room.stopped.assign(config->partitions.size(), 0);
   room.stopped_reservation.assign(config->reservations.size(), 0);
   room.rejected.clear();
   // Partitions that are not stopped yet.
   auto open = std::count_if(competing_of_.begin(), competing_of_.end(), [](int32_t jobs) { return jobs > 0; });
   Set kept = Set::none();
-  bool passed_over = false, started = false;
+  bool started = false;
   for (size_t i = 0; i < size; i++) {
     int32_t slot = queue_[i].slot;
     Live& job = lives_[slot];
@@ -454,12 +456,11 @@ bool Engine<W>::run_main(bool full) {
         continue;
       }
     }
-    // Slurm counts before it compares, so it looks at one job more than the depth.
-    if (++tested > depth + 1) break;
+    if (++tested > depth) break;
     int reservation = shape(job).reservation;
     uint8_t& gate = reservation < 0 ? room.stopped[job.partition] : room.stopped_reservation[reservation];
     if (gate) {
-      passed_over = true;
+      passed_over = std::min(passed_over, tested);
       if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
     } else if (Reason limit = limit_reached(job); limit != Reason::kNone) {
       job.reason = limit;
@@ -479,7 +480,7 @@ bool Engine<W>::run_main(bool full) {
         if (reservation < 0) {
           kept = kept | set_of(config->partitions[job.partition].nodes);
           if (--open == 0 && special_ == 0) {
-            passed_over = mark_rest(i + 1, std::min<int64_t>(size, depth + 1 < 0 ? size : depth + 1)) || passed_over;
+            if (mark_rest(i + 1, std::min<int64_t>(size, depth))) passed_over = std::min(passed_over, tested + 1);
             break;
           }
         }
@@ -492,7 +493,7 @@ bool Engine<W>::run_main(bool full) {
     main_quiet_ = true;
     main_passes_over_ = passed_over;
   }
-  return passed_over;
+  return passed_over != kNever;
 }
 
 // All partitions are stopped: the jobs of these places in the queue wait for those before. Only few don't say so yet.
