@@ -105,7 +105,7 @@ class Simulator:
         for reservation in config.reservations:
             for time_s in (reservation.start_s, reservation.end_s):
                 self._push(max(time_s, start_s), Kind.RESERVATION, 0)
-        check_no_cycle({self.submit(spec): parse_dependency(spec.dependency) for spec in jobs})
+        self._submit_all(jobs)
 
     @classmethod
     def from_state(
@@ -126,8 +126,14 @@ class Simulator:
 
         simulator = cls(config, (), now_s if timers is None else timers.start_s)
         put_in(simulator, now_s, running, pending, down, timers)
-        check_no_cycle({simulator.submit(spec): parse_dependency(spec.dependency) for spec in jobs})
+        simulator._submit_all(jobs)
         return simulator
+
+    def _submit_all(self, jobs: Iterable[JobSpec]) -> None:
+        specs = list(jobs)
+        for spec in specs:  # fair share knows all users before the first job enters
+            self._cluster.fairshare.add(spec.account, spec.user)
+        check_no_cycle({self.submit(spec): parse_dependency(spec.dependency) for spec in specs})
 
     def timers(self) -> Timers:
         """The phases of the passes' timers, for `from_state`."""

@@ -7,6 +7,7 @@ import importlib.util
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -20,6 +21,21 @@ def load(core: Path) -> None:
     spec.loader.exec_module(module)
 
 
+def uniform(seed: int) -> Callable[[int, int], int]:
+    return random.Random(seed).randint
+
+
+def skewed(seed: int) -> Callable[[int, int], int]:
+    """Mostly the least values, so that many things happen at once."""
+    rng = random.Random(seed)
+
+    def roll(least: int, most: int) -> int:
+        kind = rng.random()
+        return least if kind < 0.3 else rng.randint(least, min(most, least + 4) if kind < 0.65 else most)
+
+    return roll
+
+
 def compare(seed: int) -> bool:
     """One cluster, its jobs, and calls with time between them; whether both simulators always agree."""
     from slurm_sim.errors import SimulationError
@@ -27,7 +43,7 @@ def compare(seed: int) -> bool:
     from slurm_sim.simulator import Simulator
     from tests.sim_random import accepted, call, calls, config, everything, specs
 
-    dice = random.Random(seed).randint
+    dice = uniform(seed) if seed % 2 else skewed(seed)
     rich = bool(seed % 4)
     cluster = config(dice, rich)
     jobs = accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))

@@ -91,6 +91,7 @@ class FairShare {
     const std::vector<int>& members = catalogue.members[above].members;
     bool seen = group.seen && index <= members[group.seen - 1];
     if (!seen || member.shares == 0) return;
+    persons_[person].factor = group.idle_factor;  // until the next calculation
     group.idle--;
     group.counted.insert(std::lower_bound(group.counted.begin(), group.counted.end(), index), index);
     group.order.insert(group.order.begin(), index);
