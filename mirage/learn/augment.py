@@ -26,6 +26,8 @@ JITTER_S = DAY_S
 """Copies of a user's week come up to so much earlier or later."""
 APART = 10**9
 """Between the ids of a job and of its copies; also the first id of synthetic jobs, so that logged ones stay theirs."""
+MOST_SCALED = 4.0
+"""`Loaded` makes no week out of a quarter of one, nor of four."""
 Seed = tuple[int, ...]
 
 
@@ -59,6 +61,26 @@ class Scaled:
         group, week = _user_weeks(arrivals, from_s)
         times = np.floor(self.factor + rng.random(len(week))).astype(np.int64)
         return _repeated(arrivals, group, times, from_s, until_s, rng)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Users' weeks come more or less often, as in `Scaled`, so that all jobs ask for this share of the cluster."""
+
+    load: float
+    """Node-seconds that the jobs submitted in the time run, by those that there are in it; above 1 the queue grows."""
+    nodes: int
+    """Of the cluster."""
+
+    @property
+    def name(self) -> str:
+        return f"load {self.load:g}"
+
+    def change(self, arrivals: JobLog, from_s: int, until_s: int, seed: Seed) -> JobLog:
+        runtime_s = np.maximum(arrivals.column("runtime_s"), 0)
+        there = float((arrivals.column("nodes") * runtime_s).sum()) / (self.nodes * (until_s - from_s))
+        factor = min(max(self.load / there, 1 / MOST_SCALED), MOST_SCALED) if there else 1.0
+        return Scaled(factor).change(arrivals, from_s, until_s, seed)
 
 
 @dataclass(frozen=True)

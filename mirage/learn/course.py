@@ -15,7 +15,7 @@ from typing import Any
 
 import mirage
 from mirage.errors import InputError
-from mirage.learn.augment import Augmentation, Resampled, Scaled
+from mirage.learn.augment import Augmentation, Loaded, Resampled
 from mirage.learn.background import Background, WarmUp
 from mirage.learn.episode import Episode
 from mirage.learn.folder import Recipe
@@ -23,14 +23,21 @@ from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.learn.ranges import ranges_of
 from mirage.learn.sampler import Labelled, label
 from mirage.learn.samples import Samples
+from slurm_sim.config import ClusterConfig
 from slurm_sim.envs.observation import Pool
 
 HELD_OUT = 0.2
 """Share of the training part's fortnights that training stops early by."""
 MOST_DROPPED = 1000
 """So many plans in a row without an outcome: the cluster never gets through its queue."""
-AUGMENTATIONS: tuple[Augmentation, ...] = (Scaled(0.9), Scaled(1.1), Scaled(1.25), Resampled())
+LOADS = (0.8, 0.95, 1.1)
+"""What the jobs of an augmented week ask for, by what there is: quiet months tell little about a queue."""
 LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
+
+
+def augmentations(cluster: ClusterConfig) -> tuple[Augmentation, ...]:
+    """Taken in turn by the augmented episodes."""
+    return (*(Loaded(load, len(cluster.nodes)) for load in LOADS), Resampled())
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Course:
     warm_up: WarmUp = WarmUp.TRACE
     partition: str | None = None
     augmented: float = 0.5
-    """Share of the episodes with other arrivals (`AUGMENTATIONS`); 0: only as logged."""
+    """Share of the episodes with other arrivals (`augmentations`); 0: only as logged."""
 
     @classmethod
     def of(
@@ -91,7 +98,7 @@ class Course:
         self, background: Background, begin_s: int, end_s: int, count: int, seed: int, augmented: float
     ) -> Drawing:
         mix = Mix.of(background.log.between(self.begin_s, self.until_s), background.cluster, self.partition)
-        chosen = AUGMENTATIONS if augmented else ()
+        chosen = augmentations(background.cluster) if augmented else ()
         return Drawing(count, seed, begin_s, end_s, mix, None, self.warm_up, self.partition, chosen, augmented)
 
     def recipe(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.errors import InputError
-from mirage.learn.augment import APART, Resampled, Scaled, Synthetic
+from mirage.learn.augment import APART, Loaded, Resampled, Scaled, Synthetic
 from mirage.learn.joblog import LOGGED, JobLog, read_log
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix, fixed_pair
 from slurm_sim.config import ClusterConfig, Partition, make_nodes
@@ -153,6 +153,17 @@ def test_other_arrivals_can_be_simulated(change: Scaled | Resampled) -> None:
 def test_load_is_scaled_on_average(factor: float) -> None:
     done = [work(Scaled(factor).change(arrivals(), FROM_S, UNTIL_S, (seed,))) for seed in range(40)]
     assert np.mean(done) == pytest.approx(factor * work(arrivals()), rel=0.06)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.9])
+def test_a_week_is_filled_to_a_load(load: float) -> None:
+    nodes = work(arrivals()) // (UNTIL_S - FROM_S) + 1
+    done = [work(Loaded(load, nodes).change(arrivals(), FROM_S, UNTIL_S, (seed,))) for seed in range(40)]
+    assert np.mean(done) == pytest.approx(load * nodes * (UNTIL_S - FROM_S), rel=0.06)
+
+
+def test_no_arrivals_stay_none() -> None:
+    assert len(Loaded(0.9, 10).change(arrivals().between(0, 1), FROM_S, UNTIL_S, (1,))) == 0
 
 
 def test_a_bootstrap_keeps_each_weeks_number_of_users() -> None:
