@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 import slurm_sim
-from mirage.demo.workload import Workload
 from mirage.learn.background import Background
 from mirage.learn.joblog import read_log
 from slurm_sim.config import ClusterConfig, Params, Partition, make_nodes
 from slurm_sim.traces import Trace, make_trace
+from tests.small_workload import Workload
 
 DAY_S, HOUR_S = 86400, 3600
 EPOCH_S = 1_600_041_600

@@ -9,11 +9,13 @@ from pathlib import Path
 from rich.live import Live
 
 from mirage.cli.table import console
-from mirage.config import PolicyConfig
-from mirage.demo.run import Progress, Result, Scenario, run_chain
+from mirage.config import TRAINED, UNTRAINED, PolicyConfig
+from mirage.demo.run import CLUSTER, Progress, Result, Scenario, run_chain
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
-from mirage.provision.registry import POLICIES, make_policy
+from mirage.ports import Policy
+from mirage.provision.registry import make_policy
+from mirage.shipped import shipped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=Scenario.seed, help="of the other users' jobs (default %(default)s)"
     )
     parser.add_argument("--segments", type=_segments, default=Scenario.segments, help="links (default %(default)s)")
-    parser.add_argument("--policy", choices=[p for p in POLICIES if p != "reactive"], default=PolicyConfig.name)
+    parser.add_argument(
+        "--policy", choices=[p for p in (*UNTRAINED, *TRAINED) if p != "reactive"], default=PolicyConfig.name
+    )
+    parser.add_argument(
+        "--model",
+        metavar="DIR",
+        help="a trained model of the policy (default: the one that comes with Mirage, if there is one); none: without",
+    )
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture (%(default)s)")
     parser.add_argument("--json", action="store_true", help="only the figures, for programs (docs/cli.md)")
 
@@ -34,7 +43,7 @@ def _segments(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     scenario = Scenario(seed=args.seed, segments=args.segments)
-    policies = [make_policy(PolicyConfig(name=name)) for name in ("reactive", args.policy)]
+    policies = [_policy("reactive", None), _policy(args.policy, args.model)]
     if not args.json:
         _make_folder(args.out)
     rows: list[Progress] = []
@@ -70,6 +79,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _policy(name: str, model: str | None) -> Policy:
+    if model is None and name in TRAINED:
+        folder = shipped(CLUSTER) / name
+        model = str(folder) if folder.is_dir() else None
+    return make_policy(PolicyConfig(name=name, model="" if model in (None, "none") else model))
+
+
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,9 +95,9 @@ def _make_folder(folder: Path) -> None:
 
 def _introduction(scenario: Scenario) -> str:
     return (
-        f"A simulated cluster of {scenario.cluster_nodes} nodes, kept busy by other users (seed {scenario.seed}). "
-        f"A chain of {scenario.segments} links, {scenario.limit_s // 3600} h each on {scenario.link_nodes} nodes, "
-        "runs twice:"
+        f"A simulated cluster, {CLUSTER}: {len(scenario.cluster.nodes)} nodes, kept busy by other users (seed "
+        f"{scenario.seed}). A chain of {scenario.segments} links, {scenario.limit_s // 3600} h each on "
+        f"{scenario.link_nodes} nodes, runs twice:"
     )
 
 

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, replace
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon.app import Daemon
-from mirage.demo.workload import DAY_S, HOUR_S, Workload
+from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
 from mirage.domain import ChainState, Link, Mode, Penalties
 from mirage.ports import Policy
+from mirage.shipped import shipped
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
-from slurm_sim import ClusterConfig, JobRecord, JobSpec, Params, Partition, Simulator
-from slurm_sim.config import named_nodes
+from slurm_sim import ClusterConfig, JobRecord, JobSpec, Simulator
+from slurm_sim.clusters import read_cluster
 
+CLUSTER = "ls6-a100"
+"""The one that comes with models."""
 USER, CHAIN = "you", "demochain"
 POLL_S = 600
 
@@ -25,19 +28,21 @@ class Scenario:
     """The cluster, who else uses it, and the chain."""
 
     seed: int = 1
-    cluster_nodes: int = 20
-    load: float = 0.95
+    load: float = 1.3
+    """Arrivals, by those of the months that the other users are modelled on: nearly all nodes are busy."""
     segments: int = 5
     link_nodes: int = 2
-    limit_s: int = 24 * HOUR_S
-    warm_up_s: int = 3 * DAY_S
+    limit_s: int = 48 * HOUR_S
+    warm_up_s: int = 8 * DAY_S
     """The chain is submitted after this long, into a cluster that is busy already."""
-    longest_s: int = 20 * DAY_S
+    watched_s: int = DAY_S
+    """So long before the daemon begins to look: policies see a day of history."""
+    longest_s: int = 45 * DAY_S
     """A bound, should the queue never let the chain through."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"n{number:02d}" for number in range(1, self.cluster_nodes + 1))
+    def cluster(self) -> ClusterConfig:
+        return read_cluster(shipped(CLUSTER) / "cluster.toml").cluster
 
 
 @dataclass
@@ -77,7 +82,10 @@ def run_chain(scenario: Scenario, policy: Policy, watch: Callable[[Progress], No
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
     daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S)
-    simulator.run_until(scenario.warm_up_s)
+    simulator.run_until(scenario.warm_up_s - scenario.watched_s)
+    while simulator.now_s < scenario.warm_up_s:
+        daemon.run_cycle()
+        simulator.run_until(simulator.now_s + POLL_S)
     simulator.on_start.append(lambda job: _prologue(job, simulator))
     submit_chain(scenario, simulator)
     queue = []
@@ -95,20 +103,15 @@ def run_chain(scenario: Scenario, policy: Policy, watch: Callable[[Progress], No
 
 
 def busy_cluster(scenario: Scenario) -> Simulator:
-    """A GPU cluster with one partition, and the other users' jobs."""
-    names = scenario.names
-    workload = Workload(scenario.cluster_nodes, scenario.load, scenario.longest_s / DAY_S)
-    partition = Partition("gpu", names, max_time_s=48 * HOUR_S)
-    cluster = ClusterConfig(named_nodes(names), (partition,), Params(bf_window_s=2 * DAY_S))
-    return Simulator(cluster, list(workload.jobs(scenario.seed)))
+    """The cluster, with the other users' jobs."""
+    cluster = scenario.cluster
+    return Simulator(cluster, other_jobs(cluster, scenario.seed, scenario.longest_s / DAY_S, scenario.load))
 
 
 def submit_chain(scenario: Scenario, simulator: Simulator) -> None:
     """What mirage-submit does: the first link, and one successor that depends on it."""
     tag = ChainTag(CHAIN, 1, scenario.segments, None, Mode.TRAIN, Penalties())
-    first = simulator.submit(
-        JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, partition="gpu", comment=format_tag(tag))
-    )
+    first = simulator.submit(JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, comment=format_tag(tag)))
     _queue_successor(tag, first, simulator.job(first).spec, simulator)
 
 
