@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import parse_duration
+from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
 from mirage.cli.table import console
 from mirage.domain import Penalties
 from mirage.errors import InputError
@@ -30,9 +30,7 @@ if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once
     from mirage.learn.background import Background
 
 Json = dict[str, Any]
-WARM_UPS = ("trace", "paper")
 LOADS = ("heavy", "medium", "light")
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods",
         required=True,
-        type=_words,
+        type=words_of,
         metavar="A,B,...",
         help="timer, avg, recent-quantile, any trained method, LABEL=FOLDER; reactive and oracle are always there",
     )
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="of the models: FOLDER/METHOD (the cluster's)")
     parser.add_argument(
-        "--start", required=True, type=_instant, metavar="ISO", help="first begin; UTC if without offset"
+        "--start", required=True, type=instant, metavar="ISO", help="first begin; UTC if without offset"
     )
     parser.add_argument("--every", type=_duration, default=4 * 3600, metavar="D", help="between two begins (4h)")
     parser.add_argument("--episodes", required=True, type=positive, metavar="N", help="begins")
@@ -66,23 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the three files")
     parser.add_argument("--json", action="store_true", help="the figures, for programs (docs/evaluation.md)")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        raise argparse.ArgumentTypeError("expected at least one method")
-    return words
-
-
-def _instant(text: str) -> int:
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"expected a time like 2023-02-01 or 2023-02-01T06:00, got {text!r}"
-        ) from error
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
 
 
 def _duration(text: str) -> int:
@@ -122,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     started_s = time.time()
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out {args.out}: is a file; give a folder.")
-    background, notes = _background(args)
+    background, notes = background_of(args)
     methods = _methods(args, background)
     grid = _grid(args)
     setup = Setup(
@@ -146,26 +127,6 @@ def run(args: argparse.Namespace) -> int:
     write(args.out, comparison, found, page(comparison, record))
     _show(args, comparison, found)
     return 0
-
-
-def _background(args: argparse.Namespace) -> tuple[Background, list[str]]:
-    """The queue, and what its readers noted. Raises InputError."""
-    from mirage.learn.background import Background
-    from mirage.learn.joblog import read_log
-    from slurm_sim.clusters import read_cluster
-    from slurm_sim.errors import SimulationError
-    from slurm_sim.traces import TraceError, read_trace
-
-    try:
-        loaded = read_cluster(args.cluster)
-        log = read_log(read_trace(args.trace), loaded.cluster)
-    except (SimulationError, TraceError) as error:
-        raise InputError(str(error)) from error
-    notes = [*(str(note) for note in loaded.notes), *log.notes]
-    if errors.is_terminal:
-        for note in notes:
-            errors.print(f"note: {escape(note)}")
-    return Background(loaded.cluster, log), notes
 
 
 def _methods(args: argparse.Namespace, background: Background) -> list[Asked]:

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from mirage.cli.evaluate import WARM_UPS, _background, _instant, _words
+from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from mirage.learn.model import Model
     from mirage.learn.samples import Samples
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
 LOOKAHEAD = "lookahead"
 LIMITS = (
     "Learnt from one cluster's queue. The service uses it on a pool of this name and about this size only, and falls "
@@ -39,18 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         required=True,
-        type=_words,
+        type=words_of,
         metavar="M[,M...]",
         help="quantile, xgboost, moe-dqn, ..., lookahead; all: every one; several get a folder each in DIR",
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the model folder")
     parser.add_argument(
-        "--from", dest="begin", type=_instant, metavar="ISO", help="begin of the training part (a week in)"
+        "--from", dest="begin", type=instant, metavar="ISO", help="begin of the training part (a week in)"
     )
     parser.add_argument(
-        "--until", type=_instant, metavar="ISO", help="end of the training part (after 80 %% of the time)"
+        "--until", type=instant, metavar="ISO", help="end of the training part (after 80 %% of the time)"
     )
-    parser.add_argument("--end", type=_instant, metavar="ISO", help="end of the validation part (the last submission)")
+    parser.add_argument("--end", type=instant, metavar="ISO", help="end of the validation part (the last submission)")
     parser.add_argument("--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)")
     parser.add_argument(
         "--judged", type=positive, default=200, metavar="N", help="of the validation part (%(default)s)"
@@ -100,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
     methods = _methods(args.method)
     folders = _folders(args.out, methods)
-    background, _ = _background(args)
+    background, _ = background_of(args)
     course = Course.of(
         background,
         args.begin,

@@ -1,0 +1,55 @@
+"""What `mirage train` and `mirage evaluate` read alike: times, methods, and the cluster's past."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+
+from mirage.errors import InputError
+
+if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once the arguments are right
+    from mirage.learn.background import Background
+
+WARM_UPS = ("trace", "paper")
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise argparse.ArgumentTypeError("expected at least one method")
+    return words
+
+
+def instant(text: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a time like 2023-02-01 or 2023-02-01T06:00, got {text!r}"
+        ) from error
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+
+
+def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
+    """The queue, and what its readers noted. Raises InputError."""
+    from mirage.learn.background import Background
+    from mirage.learn.joblog import read_log
+    from slurm_sim.clusters import read_cluster
+    from slurm_sim.errors import SimulationError
+    from slurm_sim.traces import TraceError, read_trace
+
+    try:
+        loaded = read_cluster(args.cluster)
+        log = read_log(read_trace(args.trace), loaded.cluster)
+    except (SimulationError, TraceError) as error:
+        raise InputError(str(error)) from error
+    notes = [*(str(note) for note in loaded.notes), *log.notes]
+    if errors.is_terminal:
+        for note in notes:
+            errors.print(f"note: {escape(note)}")
+    return Background(loaded.cluster, log), notes
