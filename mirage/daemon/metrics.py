@@ -1,0 +1,126 @@
+"""What the service tells Prometheus (prometheus.io/docs/instrumenting/writing_exporters).
+
+Values are those of the last cycle: a scrape asks Slurm nothing. No label holds a job, a chain or a user, so the number
+of series stays the same however many there are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter as Count
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+import mirage
+from mirage.chain.handoff import Handoff
+from mirage.domain import Decision, JobState, Outcome, Snapshot
+from mirage.errors import InputError
+
+MINUTE_S = 60
+GAPS_S = tuple(MINUTE_S * minutes for minutes in (1, 10, 30, 60, 120, 240, 480, 960, 1920))
+"""Bounds of the histograms of interruption and overlap; the paper counts pairs under 10 minutes."""
+CYCLES_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class Metrics:
+    """One service's series, in a registry of their own."""
+
+    def __init__(self, mode: str, policy: str) -> None:
+        self.registry = CollectorRegistry()
+        about = Gauge("mirage_info", "What runs; always 1", ["version", "mode", "policy"], registry=self.registry)
+        about.labels(mirage.__version__, mode, policy).set(1)
+        self._cycles = Counter("mirage_cycles", "Cycles, by whether they went through", ["ok"], registry=self.registry)
+        self._seconds = Histogram(
+            "mirage_cycle_seconds", "How long a cycle took", buckets=CYCLES_S, registry=self.registry
+        )
+        self._at_s = Gauge(
+            "mirage_last_cycle_timestamp_seconds", "End of the last cycle that went through", registry=self.registry
+        )
+        self._jobs = Gauge("mirage_jobs", "Jobs that squeue shows", ["state"], registry=self.registry)
+        self._nodes = Gauge("mirage_nodes", "Nodes that sinfo shows", ["state"], registry=self.registry)
+        self._chains = Gauge("mirage_chains", "Chains that are active", registry=self.registry)
+        self._decisions = Counter("mirage_decisions", "Decisions", ["policy", "action"], registry=self.registry)
+        self._releases = Counter(
+            "mirage_releases", "Releases, by how they came out", ["outcome"], registry=self.registry
+        )
+        self._interruption_s = Histogram(
+            "mirage_interruption_seconds", "Of each handover", buckets=GAPS_S, registry=self.registry
+        )
+        self._overlap_s = Histogram(
+            "mirage_overlap_seconds", "Of each handover", buckets=GAPS_S, registry=self.registry
+        )
+        for ok in ("true", "false"):
+            self._cycles.labels(ok)
+        for outcome in Outcome:
+            self._releases.labels(outcome.value)
+
+    def cycle(self, ok: bool, seconds: float, at_s: int) -> None:
+        """A cycle is over; ``at_s``: now, Unix seconds."""
+        self._cycles.labels("true" if ok else "false").inc()
+        self._seconds.observe(seconds)
+        if ok:
+            self._at_s.set(at_s)
+
+    def saw(self, snapshot: Snapshot) -> None:
+        """What Slurm showed in this cycle."""
+        jobs = Count(job.state for job in snapshot.jobs)
+        for state in (JobState.PENDING, JobState.RUNNING):
+            self._jobs.labels(state.value.lower()).set(jobs[state])
+        up = sum(node.up for node in snapshot.nodes)
+        idle = sum(node.idle for node in snapshot.nodes)
+        for name, nodes in (("up", up), ("idle", idle), ("down", len(snapshot.nodes) - up)):
+            self._nodes.labels(name).set(nodes)
+
+    def follows(self, chains: int) -> None:
+        """So many chains are active now."""
+        self._chains.set(chains)
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            self._decisions.labels(decision.policy, decision.action.value).inc()
+
+    def came_out(self, outcome: Outcome) -> None:
+        """A release is done, or was refused."""
+        self._releases.labels(outcome.value).inc()
+
+    def handed_over(self, handoffs: Sequence[Handoff]) -> None:
+        for handoff in handoffs:
+            self._interruption_s.observe(handoff.interruption_s)
+            self._overlap_s.observe(handoff.overlap_s)
+
+
+@contextmanager
+def exposed(metrics: Metrics, address: str) -> Iterator[int]:
+    """Serves ``http://HOST:PORT/metrics`` in a thread of its own; gives the port (that of ``:0`` is any free one).
+
+    Raises InputError for an address that is none, or is taken.
+    """
+    host, port = parse_address(address)
+    try:
+        server, thread = start_http_server(port, host, metrics.registry)
+    except OSError as error:
+        raise InputError(
+            f"daemon.metrics is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
+            "Choose another port, or none."
+        ) from error
+    try:
+        yield server.server_port
+    finally:
+        _stop(server, thread)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """HOST:PORT. Raises InputError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"daemon.metrics is {address!r}; expected HOST:PORT, as in 127.0.0.1:9815.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _stop(server: WSGIServer, thread: threading.Thread) -> None:
+    server.shutdown()
+    server.server_close()
+    thread.join()
