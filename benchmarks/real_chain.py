@@ -67,7 +67,9 @@ def start_server(site: Site, who: str, args: argparse.Namespace) -> subprocess.P
     folder = site.socket.parent
     subprocess.run(["rm", "-rf", str(folder), str(site.home(ALICE) / ".local")], check=True)
     folder.mkdir()
-    (folder / "mirage.toml").write_text(f'[daemon]\nstore = "sqlite:///{folder}/mirage.db"\nsocket = "{site.socket}"\n')
+    (folder / "mirage.toml").write_text(
+        f'[acting]\nmode = "enforce"\n[daemon]\nstore = "sqlite:///{folder}/mirage.db"\nsocket = "{site.socket}"\n'
+    )
     subprocess.run(["chown", "-R", f"{OPERATOR}:", str(folder)], check=True)
     words = [f"--poll={args.poll}", f"--policy={args.policy}"]
     if who == "agent":

@@ -23,11 +23,15 @@ from mirage.chain.durations import format_time_limit
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import PolicyConfig
 from mirage.daemon.app import Daemon
-from mirage.domain import Job, JobState, Mode, Penalties
+from mirage.daemon.audit import Audit
+from mirage.daemon.restraint import Acting
+from mirage.domain import ActingMode, Job, JobState, Mode, Penalties
+from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import make_policy
 from mirage.slurm.argv import SQUEUE_FIELDS
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Result, Runner
+from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
 
 HOUR = 3600
@@ -82,6 +86,7 @@ def _row(job: Job) -> str:
         "ArrayTaskID": "N/A",
         "UserName": job.user,
         "Partition": job.partition,
+        "Account": "research",
         "State": job.state.value,
         "NumNodes": job.nodes,
         "SubmitTime": job.submit_s,
@@ -118,7 +123,19 @@ def main() -> None:
     cluster = CommandCluster(Runner(execute=slurm.execute), now_s=clock.now_s)
     with tempfile.TemporaryDirectory() as folder:
         store = SqlStore.open(f"sqlite:///{Path(folder) / 'mirage.db'}")
-        daemon = Daemon(cluster, store, clock, make_policy(PolicyConfig(args.policy)), poll_s=600)
+        acting = Acting(ActingMode.ENFORCE)
+        audit = Audit(Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode)
+        baselines = (Reactive(), Timer(10_800))
+        daemon = Daemon(
+            cluster,
+            store,
+            clock,
+            make_policy(PolicyConfig(args.policy)),
+            poll_s=600,
+            acting=acting,
+            audit=audit,
+            baselines=baselines,
+        )
         times = []
         for _ in range(args.cycles):
             slurm.show(queue(args.queued, args.chains, clock.time_s))
@@ -131,7 +148,8 @@ def main() -> None:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{args.queued} queued jobs, {args.chains} chains, policy {args.policy}: first cycle {times[0]:.2f} CPU s, "
-        f"then median {median(times[1:]):.2f} CPU s; peak memory {peak_mib:.0f} MiB; database {size_mib:.1f} MiB after "
+        f"then median {median(times[1:]):.2f} CPU s; peak memory {peak_mib:.0f} MiB; database and audit log "
+        f"{size_mib:.1f} MiB after "
         f"{args.cycles} cycles; {decided} decisions on each chain; commands run: {dict(slurm.asked)}"
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from mirage.domain import ActingMode
 from mirage.errors import InputError
 
 
@@ -38,6 +39,38 @@ class DaemonConfig:
     """sqlite:///FILE; empty: in the state folder (daemon: /var/lib/mirage, agent: ~/.local/state/mirage)."""
     socket: str = "/run/mirage/mirage.sock"
     """Where users' `mirage status` asks the daemon; empty: nowhere."""
+
+
+@dataclass(frozen=True)
+class ActingConfig:
+    """What the service may do (docs/service.md)."""
+
+    mode: str = field(default="", metadata={"choices": tuple(mode.value for mode in ActingMode)})
+    """Not given: observe for the daemon, enforce for a user's own agent."""
+    partitions: tuple[str, ...] = ()
+    """Acts on jobs of these only; empty: of all."""
+    accounts: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    disable_file: str = ""
+    """While it exists nothing is acted on; empty: /etc/mirage/disabled. Agents also heed one in their state folder."""
+    releases_per_minute: int = _positive(30)
+    """At most."""
+    max_age_s: int = _positive(300)
+    """Nothing is acted on that was seen longer ago."""
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """The record of every decision (docs/audit.md)."""
+
+    file: str = ""
+    """Empty: audit.jsonl beside the store."""
+    max_mib: int = _positive(64)
+    """A larger file is put away, and a new one begun;"""
+    max_days: int = _positive(7)
+    """an older one too."""
+    keep: int = _positive(20)
+    """So many files that were put away are kept."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +137,8 @@ class PolicyConfig:
 class Config:
     cluster: ClusterConfig = ClusterConfig()
     daemon: DaemonConfig = DaemonConfig()
+    acting: ActingConfig = ActingConfig()
+    audit: AuditConfig = AuditConfig()
     policy: PolicyConfig = PolicyConfig()
 
 
@@ -184,6 +219,10 @@ def _unknown(key: str, known: list[str]) -> str:
 
 
 def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ...], source: _Source) -> Any:
+    if kind == tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+            raise source.error(here, f'expected a list of names, ["a", "b"], got {_show(value)}')
+        return tuple(value)
     if type(value) is not kind:
         raise source.error(here, f"expected {_WORDS[kind]}, got {_show(value)}")
     if isinstance(value, int) and value < rules.get("min", value):

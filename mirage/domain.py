@@ -141,6 +141,8 @@ class Job:
     """The owner's comment; Mirage's tag stands here (`mirage.chain.tag`)."""
     node_names: tuple[str, ...] = ()
     """Which nodes it has; from accounting, also those it had. Empty where that is not known."""
+    account: str = ""
+    """Which pays for it; empty where that is not known (accounting records, sites without accounts)."""
     array_task: str = ""
     """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
 
@@ -302,6 +304,17 @@ class Link:
     exit_code: int = 0
     released_s: int | None = None
     """When Mirage let it into the queue; None: Slurm did, as its predecessor ended."""
+
+
+class ActingMode(str, Enum):
+    """What a service may do with its decisions (docs/service.md)."""
+
+    OBSERVE = "observe"
+    """Decides and writes down."""
+    ADVISE = "advise"
+    """Tells the chain's owner too, in `mirage status`."""
+    ENFORCE = "enforce"
+    """Carries them out."""
 
 
 class Action(str, Enum):

@@ -39,5 +39,9 @@ class AccountingUnavailable(ClusterError):
     """The accounting records (sacct, slurmdbd) can't be read; the queue still can."""
 
 
+class AuditError(MirageError):
+    """The audit log can't be written. Nothing is acted on that is not written down first; retried each cycle."""
+
+
 class StoreError(MirageError):
     """The store can't be read or written. Nothing was done; retry later."""

@@ -120,6 +120,9 @@ class Store(Protocol):
     def intents(self, successor_id: int) -> list[Intent]:
         """Newest first."""
 
+    def newest_intents(self, limit: int) -> list[Intent]:
+        """Of all jobs, newest first."""
+
     def save_step(self, pool: str, at_s: int, payload: bytes) -> None:
         """One step of a pool's history (`state/history.py`)."""
 
@@ -169,6 +172,10 @@ class Advice:
     wait_p90_s: float | None = None
     expected_interruption_s: float | None = None
     expected_overlap_s: float | None = None
+    penalty_now_s: float | None = None
+    """Expected, in the user's penalties times seconds (paper, equation 8, negated): of a release now,"""
+    penalty_later_s: float | None = None
+    """and of waiting for a later moment, as far as the policy compares the two."""
 
 
 class Policy(Protocol):

@@ -106,10 +106,12 @@ launch_mariadb() {
             --auth-root-authentication-method=socket >"$DIR/log/mariadb-install.out" 2>&1 || fail mariadb-install
         mv "$DIR/state/mariadb.new" "$DIR/state/mariadb"
     fi
+    # Not /tmp: all that an instance writes lies in its folder.
+    install -d -o mysql -m 700 "$DIR/state/mariadb.tmp"
     # Small and not durable across a crash of the machine, since a commit that waits for the disk costs seconds at the
     # start; slurmdbd asks for these sizes and this time-out.
     launch mariadb mariadbd --no-defaults --user=mysql --datadir="$DIR/state/mariadb" --socket="$DIR/state/mariadb/s.sock" \
-        --port=$(($(cat "$DIR/etc/port-base") + 2)) --bind-address=127.0.0.1 --skip-name-resolve --pid-file="$DIR/state/mariadb/pid" \
+        --tmpdir="$DIR/state/mariadb.tmp" --port=$(($(cat "$DIR/etc/port-base") + 2)) --bind-address=127.0.0.1 --skip-name-resolve --pid-file="$DIR/state/mariadb/pid" \
         --innodb-buffer-pool-size=128M --innodb-log-file-size=64M --innodb-flush-log-at-trx-commit=0 --innodb-lock-wait-timeout=900
 }
 ready_mariadb() { mariadb-admin --no-defaults --socket="$DIR/state/mariadb/s.sock" ping >/dev/null 2>&1; }

@@ -18,6 +18,8 @@ VERBS = {
     "done": "say that a chain's work is done: its successors go, the running link may finish",
     "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",
     "agent": "the same service as a plain user, for your own chains",
+    "doctor": "what of Mirage will work on this site, and what will not",
+    "report": "what the service was worth: interruption avoided, overlap paid, calibration",
     "demo": "the whole loop on a simulated cluster, without Slurm",
     "train": "a model from a job history: episodes on the simulator, then any of the methods that learn",
     "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",

@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
 
-from mirage.config import Config, load_config
+from mirage.config import ActingConfig, Config, PolicyConfig, load_config
 from mirage.daemon.app import Daemon
+from mirage.daemon.audit import Audit
+from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import serving
+from mirage.domain import ActingMode
+from mirage.errors import InputError
+from mirage.learn.folder import RECIPE
+from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.slurm.commands import CommandCluster
+from mirage.store.journal import Journal
 from mirage.store.lock import exclusive
 from mirage.store.repository import SqlStore
 
+SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser, default_mode: ActingMode) -> None:
     parser.add_argument("--poll", type=_seconds, metavar="SECONDS", help="seconds between two cycles (default 600)")
     parser.add_argument("--policy", choices=list(POLICIES), help="when a successor is let in (default: quantile)")
+    parser.add_argument(
+        "--mode",
+        choices=[mode.value for mode in ActingMode],
+        help=f"observe: decide and write down; advise: tell users too; enforce: act (default: {default_mode.value})",
+    )
     parser.add_argument("--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed")
     parser.add_argument("--verbose", action="store_true", help="log details too")
 
@@ -38,10 +53,46 @@ def configured(args: argparse.Namespace, default_store: str) -> Config:
     daemon = replace(
         config.daemon, poll_s=args.poll or config.daemon.poll_s, store=config.daemon.store or default_store
     )
-    return replace(config, daemon=daemon, policy=replace(config.policy, name=args.policy or config.policy.name))
+    policy = replace(config.policy, name=args.policy or config.policy.name)
+    acting = replace(config.acting, mode=args.mode or config.acting.mode)
+    return replace(config, daemon=daemon, acting=acting, policy=policy)
 
 
-def serve(args: argparse.Namespace, config: Config, *, only_user: str | None, socket: str) -> int:
+def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: Path) -> Acting:
+    """What the configuration permits. ``disable_files``: looked at beside the configured one."""
+    return Acting(
+        ActingMode(config.mode) if config.mode else default_mode,
+        frozenset(config.partitions),
+        frozenset(config.accounts),
+        frozenset(config.users),
+        (Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
+        config.releases_per_minute,
+        config.max_age_s,
+    )
+
+
+def journal_from(config: Config, default_store: str) -> Journal:
+    """The audit log's file: beside the store if that is a file, else where ``default_store`` would be."""
+    audit, store = config.audit, config.daemon.store
+    beside = store_file(store) if store.startswith("sqlite:///") else store_file(default_store)
+    path = Path(audit.file) if audit.file else beside.with_name("audit.jsonl")
+    return Journal(path, audit.max_mib << 20, audit.max_days * 86_400, audit.keep)
+
+
+def model_version(config: PolicyConfig) -> dict[str, str] | None:
+    """Folder and version of the policy's model; its recipe has the checksums of all its weights, so that is hashed."""
+    if not config.model:
+        return None
+    try:
+        recipe = (Path(config.model) / RECIPE).read_bytes()
+    except OSError as error:
+        raise InputError(f"policy.model {config.model}: can't be read: {error.strerror}") from error
+    return {"folder": config.model, "version": hashlib.sha256(recipe).hexdigest()[:12]}
+
+
+def serve(
+    args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
+) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
     logging.basicConfig(
         level=logging.DEBUG if args.verbose else logging.INFO,
@@ -59,14 +110,18 @@ def serve(args: argparse.Namespace, config: Config, *, only_user: str | None, so
             WallClock(),
             policy,
             poll_s=config.daemon.poll_s,
+            acting=acting,
             only_user=only_user,
+            audit=Audit(journal, acting.mode, model_version(config.policy)),
+            baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
         )
         if args.once:
             return 0 if daemon.run_cycle() else 1
         if socket:
             stack.enter_context(serving(Path(socket), store))
         logging.getLogger(__name__).info(
-            "started: policy %s, a cycle every %d s, store %s, socket %s",
+            "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
+            acting.mode.value,
             policy.name,
             config.daemon.poll_s,
             config.daemon.store,
@@ -78,4 +133,9 @@ def serve(args: argparse.Namespace, config: Config, *, only_user: str | None, so
 
 
 def _lock_file(url: str) -> Path:
-    return Path(url.removeprefix("sqlite:///")).with_suffix(".lock")
+    return store_file(url).with_suffix(".lock")
+
+
+def store_file(url: str) -> Path:
+    """The file of a store URL."""
+    return Path(url.removeprefix("sqlite:///"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 from pathlib import Path
@@ -11,9 +12,10 @@ from mirage.cli.folders import add_chains, add_markers
 from mirage.config import ClusterConfig, DaemonConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.report import chain_reports, explain
+from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import WallClock
 from mirage.daemon.socket import ask
-from mirage.domain import ChainState
+from mirage.domain import ActingMode, ChainState
 from mirage.errors import ClusterError, InputError
 from mirage.provision.heuristics import Reactive
 from mirage.slurm.commands import CommandCluster
@@ -50,9 +52,13 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     What the site's daemon says goes before what one's own machine can tell.
     """
     watched = _from_daemon(chain_id)
-    known = {report["chain"] for report in watched}
     store, note = _own_view(chain_id)
-    own = [report for report in chain_reports(store, None, chain_id) if report["chain"] not in known]
+    own = chain_reports(store, None, chain_id)
+    if is_held(agent_lock()):  # what acts on a chain tells of it, not what only looks on
+        agents = {report["chain"] for report in own if report["acting"] == ActingMode.ENFORCE.value}
+        watched = [r for r in watched if r.get("acting") == ActingMode.ENFORCE.value or r["chain"] not in agents]
+    known = {report["chain"] for report in watched}
+    own = [report for report in own if report["chain"] not in known]
     reports = sorted([*watched, *own], key=lambda report: report["created"], reverse=True)
     add_markers(reports, me())
     if chain_id and not reports:
@@ -65,10 +71,14 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
 def find_explanation(job_id: int) -> Json:
     """Raises InputError if the job is in no chain of one's own."""
     try:
-        return ask(_socket(), {"ask": "explain", "job": job_id})
-    except (OSError, ValueError, InputError):
-        pass  # no daemon here, or it has not seen the job: one's own agent may have
-    return explain(_own_view(None)[0], None, job_id)
+        told = ask(_socket(), {"ask": "explain", "job": job_id})
+    except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own agent may have
+        return explain(_own_view(None)[0], None, job_id)
+    if told.get("acting") != ActingMode.ENFORCE.value and is_held(agent_lock()):
+        with contextlib.suppress(InputError):
+            own = explain(_own_view(None)[0], None, job_id)
+            return own if own["acting"] == ActingMode.ENFORCE.value else told
+    return told
 
 
 def _socket() -> Path:
@@ -101,7 +111,11 @@ def _own_view(chain_id: str | None) -> tuple[SqlStore, str]:
     note = ""
     cluster = CommandCluster.from_config(ClusterConfig())
     try:
-        Daemon(cluster, store, WallClock(), Reactive(), poll_s=DaemonConfig.poll_s, only_user=me()).observe_once()
+        observer = Acting(ActingMode.OBSERVE)
+        daemon = Daemon(
+            cluster, store, WallClock(), Reactive(), poll_s=DaemonConfig.poll_s, acting=observer, only_user=me()
+        )
+        daemon.observe_once()
     except ClusterError as error:
         note = f"Slurm can't be asked now, so this may be old: {error}"
     return store, note

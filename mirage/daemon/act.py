@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import replace
 
 from mirage.chain.tag import ChainTag
+from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import latest
 from mirage.daemon.tick import awaited, obstacle
 from mirage.domain import Decision, Intent, Job, Outcome
@@ -22,15 +23,24 @@ REFUSAL_HOLDS_S = 3600
 """A refused release is tried again after this long: rights may have been given meanwhile."""
 
 
-def release(decision: Decision, tag: ChainTag, cluster: Cluster, store: Store, clock: Clock) -> tuple[Outcome, str]:
-    """Carries a release out. Raises StoreError before anything was done, ClusterError if Slurm can't be asked."""
+def release(
+    decision: Decision, tag: ChainTag, acting: Acting, cluster: Cluster, store: Store, clock: Clock
+) -> tuple[Outcome, str]:
+    """Carries a release out. Raises StoreError before anything was done, ClusterError if Slurm can't be asked.
+
+    What it may do is looked at again after the re-read, and the disable file once more right before the act.
+    """
     if refusal := _recent_refusal(decision, store):
         return Outcome.REFUSED, f"not tried again within the hour: {refusal}"
     fresh = cluster.jobs([decision.predecessor_id, decision.successor_id])
     reason = obstacle(fresh.get(decision.successor_id), fresh.get(decision.predecessor_id), tag)
     if reason:
         return Outcome.NOT_DONE, reason
+    if restraint := acting.standing(fresh[decision.successor_id]):
+        return Outcome.NOT_DONE, str(restraint)
     intent = store.open_intent(decision, clock.now_s())
+    if restraint := acting.disabled():
+        return _close(intent, Outcome.NOT_DONE, str(restraint), store, clock)
     try:
         cluster.release(decision.successor_id)
     except Refused as error:

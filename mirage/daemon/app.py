@@ -7,13 +7,15 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
-from mirage.chain.tag import ChainTag, parse_tag
-from mirage.daemon import act
+from mirage.daemon.audit import Audit
+from mirage.daemon.execute import Executor
 from mirage.daemon.memory import Memory
+from mirage.daemon.moved import Moved
+from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, latest, settled
 from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
-from mirage.domain import Decision, Job, Link, Outcome, Snapshot
-from mirage.errors import ClusterError, ClusterNonsense, MirageError
+from mirage.domain import Job, Link, Snapshot
+from mirage.errors import ClusterError, MirageError
 from mirage.ports import Clock, Cluster, Policy, Store
 
 log = logging.getLogger(__name__)
@@ -33,14 +35,22 @@ class Daemon:
         policy: Policy,
         *,
         poll_s: int,
+        acting: Acting,
         only_user: str | None = None,
+        audit: Audit | None = None,
+        baselines: Sequence[Policy] = (),
     ) -> None:
+        """``baselines``: policies whose answers the audit log has beside those of ``policy``."""
         self._cluster = cluster
         self._store = store
         self._clock = clock
         self._policy = policy
         self._poll_s = poll_s
         self._only_user = only_user
+        self._baselines = baselines
+        self._audit = audit
+        self._executor = Executor(cluster, store, clock, acting, audit)
+        self._moved = Moved()
         self._memory = Memory(store)
         self._warm_up_s: float = 0
         """When to fill the memory from accounting; never again once that is done."""
@@ -60,7 +70,7 @@ class Daemon:
     def observe_once(self) -> None:
         """Writes what Slurm shows now into the store; releases nothing. Raises ClusterError, StoreError."""
         snapshot = self._cluster.snapshot()
-        actions = [action for action in self._tick(snapshot) if not isinstance(action, Wait | Release)]
+        actions = self._tick(snapshot)
         self._save(actions)
         self._follow(actions, snapshot)
 
@@ -71,13 +81,15 @@ class Daemon:
             warm = self._memory.warm_up(self._cluster, snapshot)
             self._warm_up_s = inf if warm else snapshot.at_s + WARM_UP_AGAIN_S
         self._memory.observe(snapshot)
-        self._resume_intents()
+        self._executor.resume()
         actions = self._tick(snapshot)
         self._save(actions)
-        for action in actions:
-            if isinstance(action, Release):
-                self._release(action.decision, snapshot)
-        self._follow(actions, snapshot)
+        decided = [action for action in actions if isinstance(action, Wait | Release)]
+        try:
+            self._executor.carry_out(decided, snapshot.at_s)
+            self._follow(actions, snapshot)
+        finally:
+            self._tell_handovers()
 
     def _tell_settings(self) -> None:
         try:
@@ -109,12 +121,13 @@ class Daemon:
             self._memory,
             step_s=self._poll_s,
             only_user=self._only_user,
+            baselines=self._baselines,
         )
 
-    def _resume_intents(self) -> None:
-        for intent in self._store.open_intents():
-            outcome, detail = act.resume(intent, self._cluster, self._store, self._clock)
-            log.info("job %d: unfinished release: %s (%s)", intent.decision.successor_id, outcome.value, detail)
+    def _tell_handovers(self) -> None:
+        moved, self._moved = self._moved, Moved()
+        if self._audit:
+            self._audit.handed_over(moved.handovers(self._store), self._clock.now_s())
 
     def _save(self, actions: Sequence[TickAction]) -> None:
         with self._store.transaction():
@@ -122,29 +135,9 @@ class Daemon:
                 match action:
                     case SaveChain(chain):
                         self._store.save_chain(chain)
-                    case SaveLink(link):
+                    case SaveLink(link, before):
+                        self._moved.note(before, link)
                         self._store.save_link(link)
-                    case Wait(decision):
-                        self._store.add_decision(decision)
-
-    def _release(self, decision: Decision, snapshot: Snapshot) -> None:
-        tag = parse_tag(snapshot.by_id[decision.successor_id].comment)
-        assert isinstance(tag, ChainTag)
-        try:
-            outcome, detail = act.release(decision, tag, self._cluster, self._store, self._clock)
-        except ClusterNonsense as error:
-            outcome, detail = Outcome.UNKNOWN, str(error)
-        level = logging.INFO if outcome in (Outcome.RELEASED, Outcome.ALREADY) else logging.WARNING
-        log.log(
-            level,
-            "chain %s of %s, job %d: release: %s (%s); why: %s",
-            decision.chain_id,
-            decision.user,
-            decision.successor_id,
-            outcome.value,
-            detail,
-            decision.reason,
-        )
 
     def _look_up(self, links: Sequence[Link]) -> set[int]:
         """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting.
@@ -158,7 +151,9 @@ class Daemon:
         with self._store.transaction():
             for link in links:
                 if job := found.get(link.job_id):
-                    self._store.save_link(settled(link, job))
+                    after = settled(link, job)
+                    self._moved.note(link, after)
+                    self._store.save_link(after)
         return set(found)
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
-from mirage.domain import Action, Chain, Decision, Intent, JobState, Link, Outcome
+from mirage.daemon.restraint import Code, restraint_in
+from mirage.domain import ActingMode, Action, Chain, Decision, Intent, JobState, Link, Outcome
 from mirage.errors import InputError
 from mirage.ports import Store
 
@@ -42,6 +44,7 @@ def _chain(chain: Chain, store: Store) -> Json:
             }
             for link in links
         ],
+        "acting": next((acting_of(store.decisions(link.job_id, limit=1)) for link in _waiting(links)), None),
         "next": _next(chain, links, store),
     }
 
@@ -65,13 +68,17 @@ def _link(link: Link) -> Json:
 
 def _next(chain: Chain, links: list[Link], store: Store) -> str:
     """One sentence: what happens next, and what if Mirage stops."""
-    waiting = [link for link in links if link.state is JobState.PENDING]
+    waiting = _waiting(links)
     if chain.state.is_over:
         return chain.reason
     if not waiting:
         running = [link for link in links if link.state.has_nodes]
         return f"Job {running[-1].job_id} (link {running[-1].segment}) runs; no link waits." if running else ""
-    return explanation(waiting[0], store)
+    return explanation(waiting[0], store, asked=False)
+
+
+def _waiting(links: list[Link]) -> list[Link]:
+    return [link for link in links if link.state is JobState.PENDING]
 
 
 def explain(store: Store, user: str | None, job_id: int) -> Json:
@@ -85,14 +92,18 @@ def explain(store: Store, user: str | None, job_id: int) -> Json:
     return {
         "job_id": job_id,
         "chain": link.chain_id,
+        "acting": acting_of(store.decisions(job_id, limit=1)),
         "explanation": explanation(link, store),
         "decisions": [decision_json(decision) for decision in store.decisions(job_id, limit=10)],
         "releases": [_intent(intent) for intent in store.intents(job_id)],
     }
 
 
-def explanation(link: Link, store: Store) -> str:
-    """One plain sentence or two, with the standing fallback."""
+def explanation(link: Link, store: Store, *, asked: bool = True) -> str:
+    """One plain sentence or two, with the standing fallback.
+
+    ``asked``: somebody wants to know of this job. If not, a service that only observes keeps its opinion to itself.
+    """
     if link.state is not JobState.PENDING:
         return _past(link, store)
     who = f"Job {link.job_id} (link {link.segment})"
@@ -110,7 +121,7 @@ def explanation(link: Link, store: Store) -> str:
     decisions = store.decisions(link.job_id, limit=1)
     if not decisions:
         return f"{who} waits for job {link.predecessor_id}; Mirage has not decided anything yet. {fallback}"
-    return f"{who} {_verb(decisions[0])}: {decisions[0].reason}. {fallback}"
+    return _decided(who, link, decisions[0], asked)
 
 
 def _refusal(link: Link, store: Store) -> str | None:
@@ -119,8 +130,29 @@ def _refusal(link: Link, store: Store) -> str | None:
     return last.detail if last and last.outcome is Outcome.REFUSED else None
 
 
-def _verb(decision: Decision) -> str:
-    return "is to enter the queue now" if decision.action is Action.RELEASE else "is held back for now"
+def _decided(who: str, link: Link, decision: Decision, asked: bool) -> str:
+    restraint, reason = restraint_in(decision.reason)
+    release = decision.action is Action.RELEASE
+    after = f"Slurm starts it after job {link.predecessor_id} ends."
+    if restraint is None:
+        verb = "is to enter the queue now" if release else "is held back for now"
+        return f"{who} {verb}: {reason}. If Mirage stops, {after}"
+    if restraint.code is Code.OBSERVE and not asked:
+        return f"{who} waits for job {link.predecessor_id}. Mirage only observes here and leaves it alone. {after}"
+    choice = "let it into the queue now" if release else "leave it where it is for now"
+    if restraint.code is Code.ADVISE:
+        how = f" (scontrol update JobId={link.job_id} Dependency=)" if release else ""
+        advice = f"{who}: Mirage advises to {choice}{how}: {reason}."
+        return f"{advice} It does not do that itself here. If you do nothing, {after}"
+    return f"{who} is left alone, since {restraint.words}; Mirage would {choice}: {reason}. {after}"
+
+
+def acting_of(decisions: Sequence[Decision]) -> str | None:
+    """What the service may do with a job: a mode, or the restraint's code; None if nothing was decided yet."""
+    if not decisions:
+        return None
+    restraint, _ = restraint_in(decisions[0].reason)
+    return restraint.code.value if restraint else ActingMode.ENFORCE.value
 
 
 def _past(link: Link, store: Store) -> str:
@@ -134,7 +166,8 @@ def _past(link: Link, store: Store) -> str:
     )
     since = link.released_s or link.eligible_s
     waited = f", {format_duration(link.start_s - since)} before it started" if since is not None else ""
-    why = next((d.reason for d in store.decisions(link.job_id) if d.action is Action.RELEASE), "")
+    released = (d for d in store.decisions(link.job_id) if d.action is Action.RELEASE)
+    why = next((restraint_in(decision.reason)[1] for decision in released), "")
     return f"{who}: {by_whom}{waited}." + (f" Why then: {why}." if link.released_s and why else "")
 
 
@@ -144,6 +177,7 @@ def decision_json(decision: Decision) -> Json:
         "policy": decision.policy,
         "action": decision.action.value,
         "reason": decision.reason,
+        "acting": acting_of([decision]),
         "inputs_sha256": decision.inputs_hash,
         "remaining_s": decision.remaining_s,
         "wait_p10_s": decision.wait_p10_s,

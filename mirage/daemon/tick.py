@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -45,6 +45,19 @@ class SaveChain:
 @dataclass(frozen=True, slots=True)
 class SaveLink:
     link: Link
+    before: Link | None
+    """As the store has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What is known of a decision beyond its record in the store."""
+
+    successor: Job
+    penalty_now_s: float | None
+    penalty_later_s: float | None
+    baseline: Mapping[str, str]
+    """Policy -> the action that it would take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,7 @@ class Wait:
     """A decision to leave the successor where it is."""
 
     decision: Decision
+    grounds: Grounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,7 @@ class Release:
     """A decision to let the successor into the queue now."""
 
     decision: Decision
+    grounds: Grounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +95,12 @@ def tick(
     *,
     step_s: int,
     only_user: str | None = None,
+    baselines: Sequence[Policy] = (),
 ) -> list[TickAction]:
-    """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the store has open."""
+    """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the store has open.
+
+    ``baselines``: policies whose answers are only written down, beside those of ``policy``.
+    """
     seen = [(job, tag) for job, tag in tagged_jobs(snapshot) if only_user in (None, job.user)]
     now_s = clock.now_s()
     actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
@@ -89,7 +108,8 @@ def tick(
     observations = [_observation(pair, snapshot, view, now_s, step_s) for pair in pairs]
     for pair, observation, advice in zip(pairs, observations, _advices(policy, observations), strict=True):
         digest = view.digest(snapshot.pool_of(observation.successor.partition))
-        actions.append(_decided(advice, observation, pair.tag, policy.name, digest))
+        grounds = _grounds(advice, observation, baselines)
+        actions.append(_decided(advice, observation, pair.tag, policy.name, digest, grounds))
     return actions
 
 
@@ -186,7 +206,7 @@ def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Stor
         before = known.get((job.user, tag.chain_id, job.job_id)) or _closed_link(job, tag, store)
         now = link_of(job, tag, before)
         if now != before:
-            actions.append(SaveLink(now))
+            actions.append(SaveLink(now, before))
     vanished = tuple(link for link in known.values() if link.job_id not in snapshot.by_id)
     return [*actions, LookUp(vanished)] if vanished else actions
 
@@ -218,7 +238,14 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
     )
 
 
-def _decided(advice: Advice, observation: Observation, tag: ChainTag, policy: str, digest: str) -> TickAction:
+def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Policy]) -> Grounds:
+    baseline = {policy.name: policy.decide(observation).action.value for policy in baselines}
+    return Grounds(observation.successor, advice.penalty_now_s, advice.penalty_later_s, baseline)
+
+
+def _decided(
+    advice: Advice, observation: Observation, tag: ChainTag, policy: str, digest: str, grounds: Grounds
+) -> Wait | Release:
     decision = Decision(
         observation.now_s,
         tag.chain_id,
@@ -236,7 +263,7 @@ def _decided(advice: Advice, observation: Observation, tag: ChainTag, policy: st
         advice.expected_interruption_s,
         advice.expected_overlap_s,
     )
-    return Release(decision) if advice.action is Action.RELEASE else Wait(decision)
+    return Release(decision, grounds) if advice.action is Action.RELEASE else Wait(decision, grounds)
 
 
 def _advices(policy: Policy, observations: Sequence[Observation]) -> list[Advice]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon.app import Daemon
+from mirage.daemon.restraint import Acting
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
-from mirage.domain import ChainState, Link, Mode, Penalties
+from mirage.domain import ActingMode, ChainState, Link, Mode, Penalties
 from mirage.ports import Policy
 from mirage.shipped import shipped
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
@@ -81,7 +82,8 @@ def run_chain(scenario: Scenario, policy: Policy, watch: Callable[[Progress], No
     simulator = busy_cluster(scenario)
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
-    daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S)
+    acting = Acting(ActingMode.ENFORCE)
+    daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S, acting=acting)
     simulator.run_until(scenario.warm_up_s - scenario.watched_s)
     while simulator.now_s < scenario.warm_up_s:
         daemon.run_cycle()

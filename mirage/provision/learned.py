@@ -152,6 +152,8 @@ def _advice(name: str, observation: Observation, assessment: Assessment, index: 
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,
+        penalty_now_s=_known(assessment.cost_now_s[index]),
+        penalty_later_s=_known(assessment.cost_wait_s[index]),
     )
 
 

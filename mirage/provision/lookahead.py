@@ -235,4 +235,6 @@ def _advice(observation: Observation, found: Starts) -> Advice:
         wait_p90_s=p90,
         expected_interruption_s=float(np.maximum(late_s, 0).mean()),
         expected_overlap_s=float(np.maximum(-late_s, 0).mean()),
+        penalty_now_s=now_s,
+        penalty_later_s=later_s if np.isfinite(later_s) else None,
     )

@@ -67,8 +67,8 @@ def _advise(observation: Observation, waits_s: NDArray[np.float64]) -> Advice:
     lead_s, p10, p50, p90 = (float(q) for q in np.quantile(waits_s, [level, 0.1, 0.5, 0.9], method="inverted_cdf"))
     # Decisions come every step_s: where the quantile lies between two of them, the cheaper one is taken.
     later_s = max(remaining_s - observation.step_s, 0)
-    cheaper_now = penalty(waits_s, remaining_s, penalties) < penalty(waits_s, later_s, penalties)
-    release = lead_s > 0 and (remaining_s <= lead_s or cheaper_now)
+    penalty_now_s, penalty_later_s = (penalty(waits_s, each_s, penalties) for each_s in (remaining_s, later_s))
+    release = lead_s > 0 and (remaining_s <= lead_s or penalty_now_s < penalty_later_s)
     interruption_s, overlap_s = expected_costs(waits_s, remaining_s)
     return Advice(
         Action.RELEASE if release else Action.WAIT,
@@ -79,4 +79,6 @@ def _advise(observation: Observation, waits_s: NDArray[np.float64]) -> Advice:
         wait_p90_s=p90,
         expected_interruption_s=interruption_s,
         expected_overlap_s=overlap_s,
+        penalty_now_s=penalty_now_s,
+        penalty_later_s=penalty_later_s,
     )

@@ -15,6 +15,7 @@ SQUEUE_FIELDS = (
     "ArrayTaskID",
     "UserName",
     "Partition",
+    "Account",
     "State",
     "NumNodes",
     "SubmitTime",
@@ -88,6 +89,11 @@ def sacct(nonce: str, start_s: int, end_s: int, job_ids: Collection[int] | None 
         return [command]
     ids = sorted(set(job_ids))
     return [command + _jobs_option(ids[i : i + MAX_IDS]) for i in range(0, len(ids), MAX_IDS)]
+
+
+def recorded_jobs(start_s: int, end_s: int) -> list[str]:
+    """Just the ids of the jobs in a window, to see whether there are any."""
+    return ["sacct", "-X", "-P", "-n", "-a", "-S", _utc(start_s), "-E", _utc(end_s + 1), "-o", "JobIDRaw"]
 
 
 def node_events(start_s: int, end_s: int) -> list[str]:

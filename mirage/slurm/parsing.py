@@ -111,8 +111,10 @@ def parse_submitted(text: str) -> int:
 
 
 def _queued_job(fields: list[str], now_s: int) -> Job:
-    job_id, task, user, partition, state_word, nodes, submit, limit, *times, priority, status, tres = fields[:14]
-    node_list, dependency, reason, comment = fields[14:]
+    job_id, task, user, partition, account, state_word, nodes, submit, limit, *times, priority, status, tres = fields[
+        :15
+    ]
+    node_list, dependency, reason, comment = fields[15:]
     state = _state(state_word)
     eligible_s, start_s, end_s = map(_time, times)
     held = _node_names(node_list) if state.has_nodes else ()  # of a pending job squeue shows a plan
@@ -124,6 +126,7 @@ def _queued_job(fields: list[str], now_s: int) -> Job:
         job_id=_number(job_id),
         user=_word(user),
         partition=_word(partition),
+        account="" if account == "(null)" else account,
         state=state,
         nodes=_number(nodes),
         submit_s=_needed(_time(submit)),

@@ -217,6 +217,7 @@ def _queued(job: JobRecord) -> Job:
         priority=job.priority,
         exit_code=job.exit_code,
         comment=job.spec.comment,
+        account=job.spec.account,
         node_names=job.node_names if state.has_nodes else (),
     )
 

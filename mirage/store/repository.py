@@ -175,6 +175,10 @@ class SqlStore:
         query = _INTENTS.where(decisions.c.successor_id == successor_id).order_by(intents.c.intent_id.desc())
         return [_intent(row) for row in self._rows(query)]
 
+    def newest_intents(self, limit: int) -> list[Intent]:
+        """Of all jobs, newest first."""
+        return [_intent(row) for row in self._rows(_INTENTS.order_by(intents.c.intent_id.desc()).limit(limit))]
+
     def save_step(self, pool: str, at_s: int, payload: bytes) -> None:
         """One step of a pool's history, in place of the one that it has at this time."""
         self._save(steps, {"pool": pool, "at_s": at_s, "payload": payload})

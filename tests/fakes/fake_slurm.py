@@ -26,6 +26,22 @@ COMPLETED, FAILED, CANCELLED, TIMEOUT = "COMPLETED", "FAILED", "CANCELLED", "TIM
 OVER = {COMPLETED, FAILED, CANCELLED, TIMEOUT}
 DEFAULT_LIMIT_S = 3600
 
+CONFIG = """\
+AccountingStorageEnforce = associations,limits
+AccountingStorageType = accounting_storage/slurmdbd
+ClusterName = fake
+JobSubmitPlugins = (null)
+MinJobAge = 300 sec
+OverTimeLimit = 0 min
+PriorityFlags =
+PriorityType = priority/multifactor
+PrivateData = none
+SchedulerParameters = (null)
+SchedulerType = sched/backfill
+SelectType = select/linear
+SlurmUser = slurm(64030)
+SLURM_VERSION = 22.05.8"""
+
 Job = dict[str, Any]
 
 
@@ -153,6 +169,7 @@ def _squeue_field(job: Job, name: str) -> str:
         "ArrayTaskID": "N/A",
         "UserName": job["user"],
         "Partition": job["partition"],
+        "Account": "research",
         "State": job["state"],
         "NumNodes": str(job["nodes"]),
         "SubmitTime": str(job["submit"]),
@@ -179,6 +196,10 @@ def sinfo(state: dict[str, Any], args: list[str], user: str) -> None:
 
 
 def sacct(state: dict[str, Any], args: list[str], user: str) -> None:
+    if "-P" in args:  # what `mirage doctor` asks
+        assert {"-X", "-n", "-a"} <= set(args), args
+        print("7" if _utc(_option(args, "-E")) > state["now"] - 40 * 86400 else "", end="")
+        return
     assert {"-X", "-p", "-D", "-n", "-a"} <= set(args), args
     start, end = _utc(_option(args, "-S")), _utc(_option(args, "-E"))
     asked = _option(args, "-j")
@@ -214,6 +235,16 @@ def _sacct_field(job: Job, name: str) -> str:
 
 
 def sacctmgr(state: dict[str, Any], args: list[str], user: str) -> None:
+    assert args[:3] == ["-n", "-P", "show"], args
+    if args[3] == "user":
+        print(f"{user}|{'Operator' if user == OPERATOR else 'None'}")
+        return
+    if args[3] == "assoc":
+        print(f"research|{user}||normal|1|5||")
+        return
+    if args[3] == "qos":
+        print("normal||||")
+        return
     assert args[:5] == ["-n", "-P", "show", "event", "event=node"], args
     assert args[-1] == "format=NodeName,Start,End"
     start, end = (_utc(_option(args, name)) for name in ("start", "end"))
@@ -224,7 +255,14 @@ def sacctmgr(state: dict[str, Any], args: list[str], user: str) -> None:
 
 def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
     if args == ["show", "config"]:
-        print("Configuration data as of 1\nClusterName = fake\nPriorityFlags = \nSLURM_VERSION = 22.05.8")
+        print(f"Configuration data as of {int(time.time())}\n{CONFIG}")
+        return
+    if args == ["show", "node", "-o"]:
+        for name, node in state["nodes"].items():
+            print(f"NodeName={name} CPUTot=4 RealMemory=4000 State=IDLE Partitions={','.join(node['partitions'])}")
+        return
+    if args == ["show", "partition", "-o"]:
+        print(f"PartitionName=gpu MaxTime=2-00:00:00 Nodes={','.join(state['nodes'])} State=UP")
         return
     assert args[0] == "update", args
     assert args[2:] == ["Dependency="], args

@@ -10,7 +10,8 @@ import pytest
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon import act
 from mirage.daemon.app import Daemon
-from mirage.domain import Action, ChainState, Decision, JobState, Mode, Outcome, Penalties
+from mirage.daemon.restraint import Acting
+from mirage.domain import ActingMode, Action, ChainState, Decision, JobState, Mode, Outcome, Penalties
 from mirage.errors import ClusterUnavailable, Refused, StoreError
 from mirage.ports import Policy
 from mirage.provision.heuristics import Reactive, Timer
@@ -50,6 +51,7 @@ class World:
 
     def restart(self, **more: object) -> Daemon:
         clock = SimulatedClock(self.sim)
+        more = {"acting": Acting(ActingMode.ENFORCE), **more}
         self.daemon = Daemon(self.cluster, self.store, clock, self.policy, poll_s=600, **more)  # type: ignore[arg-type]
         return self.daemon
 
@@ -260,7 +262,8 @@ def decide(world) -> tuple[Decision, ChainTag]:
 
 def release(world, **more):
     decision, tag = decide(world)
-    return act.release(replace(decision, **more), tag, world.cluster, world.store, SimulatedClock(world.sim))
+    acting = Acting(ActingMode.ENFORCE)
+    return act.release(replace(decision, **more), tag, acting, world.cluster, world.store, SimulatedClock(world.sim))
 
 
 def test_what_changed_since_the_decision_is_respected(world):

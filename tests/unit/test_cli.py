@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pwd
@@ -137,6 +138,43 @@ def test_a_slurm_that_answers_nonsense_stops_the_cycle_not_the_chain(shell, comm
     again = shell.run(*words)
     assert again.returncode == 0, again.stderr
     assert "release: released" in again.stderr
+
+
+def test_the_daemon_observes_unless_it_is_told_to_act_and_the_agent_acts(shell):
+    _first, second = shell.chain()
+    config = shell.folder / "mirage.toml"
+    config.write_text(
+        f'[daemon]\nstore = "sqlite:///{shell.folder}/d/mirage.db"\nsocket = ""\n[policy]\nname = "timer"\n'
+        f'[acting]\ndisable_file = "{shell.folder}/disabled"\n'
+    )
+    daemon = ("daemon", "--config", str(config), "--once")
+    done = shell.run(*daemon)
+    assert f"job {second}: would be let in, but [observe: this service only observes]" in done.stderr
+    (shell.folder / "disabled").touch()
+    assert f"[disabled: {shell.folder}/disabled exists]" in shell.run(*daemon, "--mode", "enforce").stderr
+    assert not [call for call in shell.slurm.calls() if "update" in call]
+    assert "release: released" in shell.run("agent", "--once", "--policy", "timer").stderr
+    log = (shell.folder / "d" / "audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["held_back"] for line in log] == ["observe", "disabled"]
+    assert (shell.folder / "state" / "mirage" / "audit.jsonl").exists()
+
+
+def test_ones_own_agent_that_acts_tells_rather_than_a_daemon_that_only_observes(shell):
+    _first, second = shell.chain()
+    config = shell.folder / "mirage.toml"
+    config.write_text(f'[daemon]\nstore = "sqlite:///{shell.folder}/d/mirage.db"\nsocket = ""\n')
+    shell.run("daemon", "--config", str(config), "--once", "--policy", "timer")
+    shell.run("agent", "--once", "--policy", "avg")
+
+    def told():
+        status = json.loads(shell.run("status", "--json").stdout)["chains"][0]
+        return status["acting"], json.loads(shell.run("explain", str(second), "--json").stdout)["acting"]
+
+    with SqlStore.open(f"sqlite:///{shell.folder}/d/mirage.db") as store, serving(shell.folder / "no.sock", store):
+        assert told() == ("observe", "observe")
+        with (shell.folder / "state" / "mirage" / "mirage.lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as an agent that runs
+            assert told() == ("enforce", "enforce")
 
 
 def test_an_empty_squeue_loses_nothing(shell):

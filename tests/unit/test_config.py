@@ -13,6 +13,11 @@ def test_values_are_read():
     assert (config.daemon.poll_s, config.policy.name, config.policy.timer.lead_s) == (60, "timer", 5)
 
 
+def test_what_the_service_may_do_is_read():
+    acting = parse_config('[acting]\nmode = "advise"\npartitions = ["gpu", "debug"]\n').acting
+    assert (acting.mode, acting.partitions, acting.users) == ("advise", ("gpu", "debug"), ())
+
+
 def test_a_model_and_how_to_look_ahead_are_read():
     text = '[policy]\nname = "lookahead"\nmodel = "models/x/lookahead"\n[policy.lookahead]\nfutures = 8\n'
     policy = parse_config(text).policy
@@ -34,6 +39,9 @@ def test_a_model_and_how_to_look_ahead_are_read():
         ('[policy]\nname = "oracel"\n', "site.toml:2: policy.name", "expected one of reactive, timer, avg, quantile"),
         ('[daemon]\nstore = "sqlite:///"\n', "site.toml:2: daemon.store", "expected sqlite:///FILE"),
         ('[daemon]\nstore = "mysql://x"\n', "site.toml:2: daemon.store", "expected sqlite:///FILE"),
+        ('[acting]\nmode = "act"\n', "site.toml:2: acting.mode", "expected one of observe, advise, enforce, got 'act'"),
+        ('[acting]\nusers = "alice"\n', "site.toml:2: acting.users", "expected a list of names"),
+        ('[acting]\nusers = ["alice", 3]\n', "site.toml:2: acting.users", "expected a list of names"),
         ("[policy]\ntimer = 3\n", "site.toml:2: policy.timer", "expected a table [policy.timer], got 3 (int)"),
     ],
 )

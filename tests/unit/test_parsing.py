@@ -22,6 +22,7 @@ SQUEUE = {
     "ArrayTaskID": "N/A",
     "UserName": "alice",
     "Partition": "gpu",
+    "Account": "research",
     "State": "PENDING",
     "NumNodes": "2",
     "SubmitTime": "999000",
@@ -111,9 +112,9 @@ def real_jobs(real):
 
 
 def now_of(real) -> int:
-    """When it was captured: the running job had just started."""
+    """When it was captured: the last job had just started, or been submitted."""
     jobs = parsing.parse_squeue(real.answers["squeue"].stdout, real.nonce, 0)
-    return max(job.start_s for job in jobs if job.start_s)
+    return max(max(job.start_s or 0, job.submit_s) for job in jobs)
 
 
 def test_the_captured_queue_holds_pending_and_running_jobs_only(real):

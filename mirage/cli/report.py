@@ -1,0 +1,137 @@
+"""`mirage report --weeks N`: what the service was worth, from its audit log."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from mirage.chain.durations import format_duration
+from mirage.cli.daemon import DEFAULT_STORE
+from mirage.cli.serve import journal_from
+from mirage.cli.sources import agent_store
+from mirage.cli.table import console
+from mirage.config import Config, load_config
+from mirage.daemon.impact import Costs, Impact, impact
+from mirage.store.journal import read_journal
+
+WEEK_S = 7 * 86_400
+FEWEST = 20
+"""With fewer waits calibration tells nothing."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--weeks", type=_weeks, default=1, metavar="N", help="the last N weeks (default %(default)s)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the daemon's configuration")
+    parser.add_argument("--audit", type=Path, metavar="FILE", help="its audit log, if not where the configuration says")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+
+
+def _weeks(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 520:
+        raise argparse.ArgumentTypeError(f"expected a number of weeks from 1 to 520, got {text!r}")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    config = load_config(args.config)
+    path = args.audit or audit_file(config, of_daemon=args.config is not None)
+    until_s = int(time.time()) + 1
+    since_s = until_s - args.weeks * WEEK_S
+    found = impact(read_journal(path), since_s, until_s, config.policy.timer.lead_s)
+    if args.json:
+        print(json.dumps({"audit": str(path), "since": since_s, "until": until_s} | found.as_json(), indent=2))
+        return 0
+    console.print(f"The last {args.weeks} week{'s' * (args.weeks > 1)}, from {path}")
+    if found.handovers:
+        console.print(_costs(found))
+    for line in sentences(found):
+        console.print(escape(line))
+    return 0
+
+
+def audit_file(config: Config, *, of_daemon: bool) -> Path:
+    """The daemon's log, or one's own agent's if there is one and no configuration was named."""
+    own = journal_from(config, agent_store()).path
+    if not of_daemon and own.exists():
+        return own
+    return journal_from(config, DEFAULT_STORE).path
+
+
+def _costs(found: Impact) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in ("interrupted h", "overlap h", "node-hours held twice"):
+        table.add_column(name, justify="right")
+    rows = (
+        ("measured", found.measured),
+        ("reactive (estimated)", found.reactive),
+        (f"timer {format_duration(found.timer_lead_s)} (estimated)", found.timer),
+        ("every release carried out (estimated)", found.policy),
+    )
+    for name, costs in rows:
+        table.add_row(name, _hours(costs.interruption_s), _hours(costs.overlap_s), _hours(costs.node_s))
+    return table
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2f}"
+
+
+def sentences(found: Impact) -> list[str]:
+    """The report in words."""
+    lines = [
+        f"{found.handovers} handovers, of which Mirage let in {found.released}; {found.decisions} decisions.",
+        *_against("reactive", found.reactive, found),
+        *_against("the timer", found.timer, found),
+    ]
+    if found.cut_short_s:
+        lines.append(f"Predecessors gave up {_hours(found.cut_short_s)} h of their time limits to early successors.")
+    if found.not_known:
+        lines.append(f"{found.not_known} handovers are in the measured row only: how long they waited is not known.")
+    lines += _calibration(found)
+    if found.held_back:
+        held = ", ".join(f"{count} {code}" for code, count in sorted(found.held_back.items()))
+        lines.append(f"Jobs whose release was decided and not carried out: {held}.")
+    if failed := {name: count for name, count in found.outcomes.items() if name != "released"}:
+        lines.append(
+            f"Releases that came to nothing: {', '.join(f'{n} {name}' for name, n in sorted(failed.items()))}."
+        )
+    if found.open_releases:
+        lines.append(f"{found.open_releases} jobs were let in and have not taken over yet: they are left out.")
+    if found.unreadable:
+        lines.append(f"{found.unreadable} lines of the audit log could not be read.")
+    if found.handovers:
+        lines.append(
+            "Measured: from Slurm's own times. Estimated: as if each job had waited as long as it did, had it entered "
+            "the queue at another time; nights, weekends and gained priority make real waits differ."
+        )
+    return lines
+
+
+def _against(name: str, other: Costs, found: Impact) -> list[str]:
+    if found.handovers == found.not_known:
+        return []
+    saved = (other.interruption_s - found.compared.interruption_s) / 3600
+    paid = (found.compared.overlap_s - other.overlap_s) / 3600
+    return [
+        f"Against {name} (estimated): {abs(saved):.2f} h of interruption {'avoided' if saved >= 0 else 'more'}, "
+        f"{abs(paid):.2f} h {'more' if paid >= 0 else 'less'} overlap."
+    ]
+
+
+def _calibration(found: Impact) -> list[str]:
+    known = found.calibration
+    if not known.waits:
+        return ["Calibration: no wait was predicted (the policy predicts none, or none has become known)."]
+    shares = (f"{count / known.waits:.0%}" for count in (known.below_p10, known.below_p50, known.below_p90))
+    p10, p50, p90 = shares
+    few = "" if known.waits >= FEWEST else f" With fewer than {FEWEST} that tells little."
+    return [
+        f"Calibration: of {known.waits} real waits {p10} were below the predicted 10% quantile, {p50} below the 50%, "
+        f"{p90} below the 90%.{few}"
+    ]

@@ -1,0 +1,126 @@
+"""Writes a cycle's decisions down, and carries out those that the service may carry out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mirage.chain.tag import ChainTag, parse_tag
+from mirage.daemon import act
+from mirage.daemon.audit import Audit
+from mirage.daemon.restraint import Acting, Code, Restraint
+from mirage.daemon.tick import Grounds, Release, Wait
+from mirage.domain import Action, Decision, Outcome
+from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError
+from mirage.ports import Clock, Cluster, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Executor:
+    """``audit`` None: no audit log is kept, as in the demo."""
+
+    cluster: Cluster
+    store: Store
+    clock: Clock
+    acting: Acting
+    audit: Audit | None = None
+
+    def carry_out(self, decided: Sequence[Wait | Release], seen_s: int) -> None:
+        """``seen_s``: when the cluster was looked at. Raises ClusterError and StoreError; what is left waits."""
+        left: list[tuple[Decision, Grounds]] = []
+        due: list[Release] = []
+        for each in decided:
+            restraint = self.acting.standing(each.grounds.successor)
+            if isinstance(each, Release) and restraint is None:
+                due.append(each)
+            else:
+                left.append((_marked(each.decision, restraint), each.grounds))
+        self._write_down(left)
+        due.sort(key=_pressing)
+        for number, release in enumerate(due, start=1):
+            try:
+                self._release(release, seen_s)
+            except ClusterError:
+                restraint = Restraint(Code.NO_ANSWER, "Slurm gave no answer to the release before it")
+                self._write_down([(_marked(each.decision, restraint), each.grounds) for each in due[number:]])
+                raise
+
+    def resume(self) -> None:
+        """Finds out what became of releases that a crash, or a Slurm without answer, cut short."""
+        for intent in self.store.open_intents():
+            outcome, detail = act.resume(intent, self.cluster, self.store, self.clock)
+            log.info("job %d: unfinished release: %s (%s)", intent.decision.successor_id, outcome.value, detail)
+            self._tell_outcome(intent.decision, outcome, detail)
+
+    def _write_down(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
+        with self.store.transaction():
+            for decision, _ in entries:
+                self.store.add_decision(decision)
+        for decision, _ in entries:
+            if decision.action is Action.RELEASE:
+                log.info(
+                    "chain %s of %s, job %d: would be let in, but %s",
+                    decision.chain_id,
+                    decision.user,
+                    decision.successor_id,
+                    decision.reason,
+                )
+        try:
+            if self.audit:
+                self.audit.decided(entries)
+        except AuditError as error:
+            log.warning("%s", error)
+
+    def _release(self, release: Release, seen_s: int) -> None:
+        decision, grounds = release.decision, release.grounds
+        if restraint := self.acting.momentary(seen_s, self.clock.now_s(), self.store):
+            self._write_down([(_marked(decision, restraint), grounds)])
+            return
+        try:
+            if self.audit:
+                self.audit.decided([(decision, grounds)])
+        except AuditError as error:
+            restraint = Restraint(Code.NO_AUDIT, "the audit log can't be written")
+            log.warning("job %d is not let in: %s", decision.successor_id, error)
+            self.store.add_decision(_marked(decision, restraint))
+            return
+        self._act(decision, grounds)
+
+    def _act(self, decision: Decision, grounds: Grounds) -> None:
+        tag = parse_tag(grounds.successor.comment)
+        assert isinstance(tag, ChainTag)
+        try:
+            outcome, detail = act.release(decision, tag, self.acting, self.cluster, self.store, self.clock)
+        except ClusterNonsense as error:
+            outcome, detail = Outcome.UNKNOWN, str(error)
+        except MirageError as error:
+            self._tell_outcome(decision, Outcome.UNKNOWN, str(error))
+            raise
+        level = logging.INFO if outcome in (Outcome.RELEASED, Outcome.ALREADY) else logging.WARNING
+        log.log(
+            level,
+            "chain %s of %s, job %d: release: %s (%s); why: %s",
+            decision.chain_id,
+            decision.user,
+            decision.successor_id,
+            outcome.value,
+            detail,
+            decision.reason,
+        )
+        self._tell_outcome(decision, outcome, detail)
+
+    def _tell_outcome(self, decision: Decision, outcome: Outcome, detail: str) -> None:
+        if self.audit:
+            self.audit.came_out(decision, outcome, detail, self.clock.now_s())
+
+
+def _marked(decision: Decision, restraint: Restraint | None) -> Decision:
+    return replace(decision, reason=f"{restraint} {decision.reason}") if restraint else decision
+
+
+def _pressing(release: Release) -> tuple[int, int]:
+    """Whose predecessor ends first goes first, should there be too many for the rate."""
+    return release.decision.remaining_s or 0, release.decision.successor_id

@@ -1,0 +1,226 @@
+"""What the service was worth, from its audit log. Pure.
+
+What happened (interruption, overlap) is measured. What would have happened is estimated by one assumption: the same job
+would have waited as long as it did, whenever it had entered the queue (docs/audit.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Json = Mapping[str, Any]
+Key = tuple[str, str, int]
+"""User, chain, successor."""
+
+_PAIR = {"at", "user", "chain", "successor"}
+_NEEDED = {
+    "decision": _PAIR | {"action", "held_back", "wait_p10_s", "wait_p50_s", "wait_p90_s"},
+    "outcome": _PAIR | {"outcome"},
+    "handover": _PAIR
+    | {"nodes", "released", "entered", "started", "predecessor_started", "predecessor_ended"}
+    | {"interruption_s", "overlap_s", "cut_short_s"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Sums over handovers, seconds; `node_s`: overlap times nodes."""
+
+    interruption_s: float = 0
+    overlap_s: float = 0
+    node_s: float = 0
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(
+            self.interruption_s + other.interruption_s, self.overlap_s + other.overlap_s, self.node_s + other.node_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How often real waits were below what was predicted: of so many, below the 10%, 50% and 90% quantile."""
+
+    waits: int = 0
+    below_p10: int = 0
+    below_p50: int = 0
+    below_p90: int = 0
+
+
+@dataclass(frozen=True)
+class Impact:
+    """Of one period. `measured` is what happened to all handovers; the others are estimates for the same ones."""
+
+    handovers: int = 0
+    released: int = 0
+    """So many of them had been let in by the service,"""
+    not_known: int = 0
+    """and so many had been up front in the queue for other reasons, so that nothing is estimated for them."""
+    measured: Costs = Costs()
+    cut_short_s: float = 0
+    """Of their time limits that predecessors gave up to successors that were there already."""
+    compared: Costs = Costs()
+    """What happened to those for which the rest is estimated:"""
+    reactive: Costs = Costs()
+    timer: Costs = Costs()
+    policy: Costs = Costs()
+    """Had every release that was decided been carried out at once: what a service that only observes would bring."""
+    timer_lead_s: int = 0
+    calibration: Calibration = Calibration()
+    decisions: int = 0
+    held_back: Mapping[str, int] = field(default_factory=dict)
+    """Releases that were decided and not carried out, by code; one a job and code."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    open_releases: int = 0
+    """Jobs that were let in and whose handover is not known yet: left out above."""
+    unreadable: int = 0
+    """Lines of the log."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class _Pair:
+    """What the log says of one successor."""
+
+    wanted: Json | None = None
+    """The first decision to release it."""
+    acted: Json | None = None
+    """The decision that was acted on,"""
+    last: Json | None = None
+    """and the last one of all before it entered the queue."""
+    handover: Json | None = None
+    released: bool = False
+    held_back: set[str] = field(default_factory=set)
+
+
+def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lead_s: int) -> Impact:
+    """Of the handovers that became known in [since_s, until_s). ``records``: the whole log, oldest first."""
+    pairs: dict[Key, _Pair] = {}
+    outcomes: dict[str, int] = {}
+    decisions = unreadable = 0
+    for record in records:
+        key = _key(record)
+        if record is None or key is None:
+            unreadable += 1
+            continue
+        recent = since_s <= record["at"] < until_s
+        pair = pairs.setdefault(key, _Pair())
+        _take(pair, record, recent)
+        decisions += recent and record["kind"] == "decision"
+        if recent and record["kind"] == "outcome":
+            outcomes[str(record["outcome"])] = outcomes.get(str(record["outcome"]), 0) + 1
+    done = [pair for pair in pairs.values() if pair.handover and since_s <= pair.handover["at"] < until_s]
+    open_releases = sum(pair.released and pair.handover is None for pair in pairs.values())
+    return _summed(done, timer_lead_s, decisions, outcomes, list(pairs.values()), open_releases, unreadable)
+
+
+def _key(record: Json | None) -> Key | None:
+    if record is None or not _NEEDED.get(record.get("kind", ""), {""}) <= record.keys():
+        return None
+    return str(record["user"]), str(record["chain"]), int(record["successor"])
+
+
+def _take(pair: _Pair, record: Json, recent: bool) -> None:
+    match record["kind"]:
+        case "decision":
+            pair.last = record
+            if record["action"] == "release":
+                pair.wanted = pair.wanted or record
+                if record["held_back"] is None:
+                    pair.acted = record
+                elif recent:
+                    pair.held_back.add(record["held_back"])
+        case "outcome":
+            pair.released = pair.released or record["outcome"] == "released"
+        case "handover":
+            pair.handover = record  # a job that was requeued starts again: the last one counts
+
+
+def _summed(
+    done: Sequence[_Pair],
+    timer_lead_s: int,
+    decisions: int,
+    outcomes: Mapping[str, int],
+    pairs: Sequence[_Pair],
+    open_releases: int,
+    unreadable: int,
+) -> Impact:
+    measured = compared = reactive = timer = policy = Costs()
+    cut_short_s, released, not_known = 0.0, 0, 0
+    for pair in done:
+        handover = pair.handover
+        assert handover
+        happened = Costs(
+            handover["interruption_s"], handover["overlap_s"], handover["overlap_s"] * (handover["nodes"] or 1)
+        )
+        measured += happened
+        cut_short_s += handover["cut_short_s"]
+        released += handover["released"] is not None
+        if (wait_s := real_wait_s(handover)) is None:
+            not_known += 1
+            continue
+        compared += happened
+        end_s, begin_s = planned_end_s(handover), handover["predecessor_started"] or 0
+        wanted_s = pair.wanted["at"] if pair.wanted else end_s
+        reactive += _entered(end_s, wait_s, handover)
+        timer += _entered(max(end_s - timer_lead_s, begin_s), wait_s, handover)
+        policy += _entered(min(wanted_s, end_s), wait_s, handover)
+    held_back: dict[str, int] = {}
+    for code in (code for pair in pairs for code in sorted(pair.held_back)):
+        held_back[code] = held_back.get(code, 0) + 1
+    return Impact(
+        len(done),
+        released,
+        not_known,
+        measured,
+        cut_short_s,
+        compared,
+        reactive,
+        timer,
+        policy,
+        timer_lead_s,
+        calibration(done),
+        decisions,
+        held_back,
+        outcomes,
+        open_releases,
+        unreadable,
+    )
+
+
+def real_wait_s(handover: Json) -> int | None:
+    """From entering the queue to the start; None where that is not known, or its owner let it in before the end."""
+    if handover["entered"] is None or handover["started"] is None:
+        return None
+    early_by_owner = handover["released"] is None and handover["entered"] < handover["predecessor_ended"]
+    return None if early_by_owner else max(0, handover["started"] - handover["entered"])
+
+
+def planned_end_s(handover: Json) -> int:
+    """When the predecessor would have ended without an early successor: at its limit if it was cut short."""
+    return int(handover["predecessor_ended"] + handover["cut_short_s"])
+
+
+def _entered(at_s: int, wait_s: int, handover: Json) -> Costs:
+    """The costs had the successor entered the queue at this time, and waited as long as it did."""
+    late_s = at_s + wait_s - planned_end_s(handover)
+    overlap_s = max(0, -late_s)
+    return Costs(max(0, late_s), overlap_s, overlap_s * (handover["nodes"] or 1))
+
+
+def calibration(done: Iterable[_Pair]) -> Calibration:
+    """The decision that was acted on, or the last one before Slurm let the job in, against its real wait."""
+    counts = [0, 0, 0, 0]
+    for pair in done:
+        record = pair.acted or pair.last
+        wait_s = real_wait_s(pair.handover) if pair.handover else None
+        if record is None or wait_s is None or record["wait_p50_s"] is None:
+            continue
+        bounds = (record["wait_p10_s"], record["wait_p50_s"], record["wait_p90_s"])
+        counts[0] += 1
+        for index, bound in enumerate(bounds, start=1):
+            counts[index] += bound is not None and wait_s <= bound
+    return Calibration(*counts)

@@ -1,0 +1,110 @@
+"""What keeps the service from acting: its mode, the allow-lists, the disable file, a rate, stale data, no audit log.
+
+A decision that is not carried out is written down all the same, with the restraint in front of the policy's reason:
+`[observe: this service only observes] 20 like jobs waited ...`. The codes stay as they are: people search for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from mirage.domain import ActingMode, Job
+from mirage.ports import Store
+
+RATE_WINDOW_S = 60
+
+
+class Code(str, Enum):
+    """Why nothing was done."""
+
+    OBSERVE = "observe"
+    ADVISE = "advise"
+    NOT_ALLOWED = "not-allowed"
+    DISABLED = "disabled"
+    STALE = "old-snapshot"
+    RATE = "rate"
+    NO_AUDIT = "no-audit"
+    NO_ANSWER = "no-answer"
+
+
+_MARKED = re.compile(rf"\[({'|'.join(code.value for code in Code)}): ([^\]]*)\] (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Restraint:
+    """Why the service leaves a job alone, whatever its policy says."""
+
+    code: Code
+    words: str
+
+    def __str__(self) -> str:
+        return f"[{self.code.value}: {self.words.replace(']', ')')}]"
+
+
+def restraint_in(reason: str) -> tuple[Restraint | None, str]:
+    """A decision's reason, taken apart: the restraint, if there was one, and the policy's own words."""
+    match = _MARKED.fullmatch(reason)
+    return (Restraint(Code(match[1]), match[2]), match[3]) if match else (None, reason)
+
+
+@dataclass(frozen=True)
+class Acting:
+    """What the service may do. Empty allow-lists allow all."""
+
+    mode: ActingMode
+    partitions: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    disable_files: tuple[Path, ...] = ()
+    releases_per_minute: int = 30
+    max_age_s: int = 300
+
+    def standing(self, job: Job) -> Restraint | None:
+        """What keeps it from acting on this job now and in the cycles to come."""
+        if self.mode is ActingMode.OBSERVE:
+            return Restraint(Code.OBSERVE, "this service only observes")
+        if self.mode is ActingMode.ADVISE:
+            return Restraint(Code.ADVISE, "this service only advises")
+        return self._not_allowed(job) or self.disabled()
+
+    def disabled(self) -> Restraint | None:
+        """Whether a disable file exists. One that can't be looked for counts as there."""
+        for path in self.disable_files:
+            try:
+                path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                return Restraint(Code.DISABLED, f"can't tell whether {path} exists: {error.strerror}")
+            return Restraint(Code.DISABLED, f"{path} exists")
+        return None
+
+    def momentary(self, seen_s: int, now_s: int, store: Store) -> Restraint | None:
+        """What keeps it from a release at this moment. ``seen_s``: when the cluster was looked at."""
+        if not 0 <= now_s - seen_s <= self.max_age_s:
+            return Restraint(Code.STALE, f"the queue was read {now_s - seen_s} s ago; the limit is {self.max_age_s} s")
+        if self._at_its_rate(now_s, store):
+            return Restraint(Code.RATE, f"{self.releases_per_minute} releases in the last minute")
+        return None
+
+    def _not_allowed(self, job: Job) -> Restraint | None:
+        """A job that asks for several partitions may start in any of them: all must be allowed."""
+        asked: tuple[tuple[str, Collection[str], frozenset[str]], ...] = (
+            ("partition", job.partition.split(","), self.partitions),
+            ("account", (job.account,), self.accounts),
+            ("user", (job.user,), self.users),
+        )
+        for what, names, allowed in asked:
+            if allowed and (others := [name for name in names if name not in allowed]):
+                return Restraint(Code.NOT_ALLOWED, f"{what} {others[0] or '(unknown)'} is not in acting.{what}s")
+        return None
+
+    def _at_its_rate(self, now_s: int, store: Store) -> bool:
+        """Counted in the store, so a restart begins no new minute. What a clock that jumped wrote is left out."""
+        newest = store.newest_intents(self.releases_per_minute)
+        recent = [intent for intent in newest if abs(now_s - intent.created_s) < RATE_WINDOW_S]
+        return len(recent) >= self.releases_per_minute
