@@ -1,0 +1,112 @@
+"""`mirage doctor`: what of Mirage will work on this site. Changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.markup import escape
+
+from mirage.cli import serve
+from mirage.cli.daemon import DEFAULT_STORE
+from mirage.cli.sources import agent_folder, agent_store
+from mirage.cli.table import console
+from mirage.config import Config, load_config
+from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
+from mirage.doctor.service import check_acting, check_files, check_model
+from mirage.doctor.slurm import check_slurm
+from mirage.doctor.survey import Site, survey
+from mirage.doctor.users import check_users
+from mirage.domain import ActingMode
+from mirage.slurm.runner import Runner
+
+_STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+_VERDICTS = {
+    Severity.OK: "All will work.",
+    Severity.NOTE: "All will work.",
+    Severity.WARNING: "It will work, with the limits above.",
+    Severity.ERROR: "It will not work as it is: see the errors.",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exit codes: 0 all will work, 3 there are warnings, 4 there are errors; 1 and 2 as for every verb."
+    parser.add_argument("--config", type=Path, metavar="FILE", help="TOML (docs/configuration.md)")
+    parser.add_argument(
+        "--for",
+        dest="role",
+        choices=["daemon", "agent"],
+        help="whose needs to judge (default: the daemon's if your rights are enough for it, else the agent's)",
+    )
+    parser.add_argument("--all", action="store_true", help="show what is well too")
+    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    config = load_config(args.config)
+    runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
+    site = survey(runner, None if args.role is None else args.role == "daemon")
+    findings = list(examine(site, config))
+    severity = worst(findings)
+    if args.json:
+        print(json.dumps(_as_json(site, findings, severity), indent=2))
+        return EXIT_CODES[severity]
+    console.print(f"Judged for {_role(site)}, run as {escape(site.user)}\n")
+    for finding in sorted(findings, key=lambda finding: -finding.severity):
+        if args.all or finding.severity is not Severity.OK:
+            _show(finding)
+    well = sum(finding.severity is Severity.OK for finding in findings)
+    console.print(f"{well} checks are well{'' if args.all else ' (--all shows them)'}. {_VERDICTS[severity]}")
+    return EXIT_CODES[severity]
+
+
+def examine(site: Site, config: Config) -> Iterator[Finding]:
+    """All checks."""
+    default_mode, extra = (ActingMode.OBSERVE, ()) if site.of_daemon else (ActingMode.ENFORCE, (_own_disable_file(),))
+    default_store = DEFAULT_STORE if site.of_daemon else agent_store()
+    yield from check_slurm(site, config.daemon.poll_s)
+    yield from check_users(site)
+    yield from check_acting(site, serve.acting_from(config.acting, default_mode, *extra), config.acting)
+    files = {"audit": serve.journal_from(config, default_store).path}
+    store = config.daemon.store or default_store
+    if store.startswith("sqlite:///"):
+        files["store"] = serve.store_file(store)
+    yield from check_files(files)
+    yield from check_model(site, config.policy)
+
+
+def _own_disable_file() -> Path:
+    return agent_folder() / "disabled"
+
+
+def _role(site: Site) -> str:
+    return "the site's daemon" if site.of_daemon else "a user's own agent"
+
+
+def _show(finding: Finding) -> None:
+    word = finding.severity.name.lower()
+    console.print(f"[{_STYLES[finding.severity]}]{word:8}[/]{finding.check}: {escape(finding.what)}")
+    for name, text in (("why", finding.why), ("do", finding.do)):
+        if text:
+            console.print(f"{'':8}{name}: {escape(text)}")
+
+
+def _as_json(site: Site, findings: list[Finding], severity: Severity) -> dict[str, object]:
+    rows = [
+        {
+            "check": finding.check,
+            "severity": finding.severity.name.lower(),
+            "what": finding.what,
+            "why": finding.why,
+            "do": finding.do,
+        }
+        for finding in findings
+    ]
+    return {
+        "for": "daemon" if site.of_daemon else "agent",
+        "user": site.user,
+        "severity": severity.name.lower(),
+        "findings": rows,
+    }

@@ -1,0 +1,53 @@
+"""What the doctor says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Severity(IntEnum):
+    """In order; the worst one gives the exit code."""
+
+    OK = 0
+    NOTE = 1
+    """Good to know; nothing to do."""
+    WARNING = 2
+    """Works in part, or worse than it could."""
+    ERROR = 3
+    """Does not work."""
+
+
+EXIT_CODES = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: 3, Severity.ERROR: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence each: what was found, why it matters, what to do; the last two may be empty if all is well."""
+
+    check: str
+    severity: Severity
+    what: str
+    why: str = ""
+    do: str = ""
+
+
+def ok(check: str, what: str) -> Finding:
+    return Finding(check, Severity.OK, what)
+
+
+def note(check: str, what: str, why: str, do: str = "Nothing has to be done.") -> Finding:
+    return Finding(check, Severity.NOTE, what, why, do)
+
+
+def warning(check: str, what: str, why: str, do: str) -> Finding:
+    return Finding(check, Severity.WARNING, what, why, do)
+
+
+def error(check: str, what: str, why: str, do: str) -> Finding:
+    return Finding(check, Severity.ERROR, what, why, do)
+
+
+def worst(findings: Iterable[Finding]) -> Severity:
+    return max((finding.severity for finding in findings), default=Severity.OK)

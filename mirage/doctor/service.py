@@ -1,0 +1,153 @@
+"""Checks of Mirage's own side: what the configuration lets it do, where it writes, and whether its model fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from mirage.config import ActingConfig, PolicyConfig
+from mirage.daemon.restraint import Acting
+from mirage.doctor.finding import Finding, error, note, ok, warning
+from mirage.doctor.survey import Site
+from mirage.domain import ActingMode, Snapshot
+from mirage.errors import ClusterError, InputError
+from mirage.learn.folder import Recipe, check_folder
+from mirage.provision.learned import SIZES
+from slurm_sim.clusters import read_cluster
+from slurm_sim.config import ClusterConfig
+from slurm_sim.errors import InvalidCluster
+
+CLUSTER_TOML = "cluster.toml"
+SHOWN = 4
+_UNIMPORTANT = frozenset({"bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s", "batch_sched_delay_s"})
+"""Of the scheduler's parameters: they move starts by seconds."""
+
+
+def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[Finding]:
+    """What the service may do."""
+    if acting.mode is ActingMode.ENFORCE:
+        yield ok("mode", "mode enforce: releases are carried out")
+    else:
+        yield note(
+            "mode",
+            f"mode {acting.mode.value}: nothing is acted on",
+            "Chains go on by Slurm's own dependency; `mirage report` says what would have been saved.",
+            'When you trust it: acting.mode = "enforce".',
+        )
+    if disabled := acting.disabled():
+        yield warning("disable-file", disabled.words, "While it is there nothing is acted on.", "Remove it to go on.")
+    if isinstance(site.live, ClusterConfig):
+        known = {partition.name for partition in site.live.partitions}
+        if unknown := sorted(set(config.partitions) - known):
+            yield warning(
+                "allow-lists",
+                f"acting.partitions names {unknown[0]}, which this cluster does not have",
+                "Jobs elsewhere are left alone, perhaps all.",
+                f"Known: {', '.join(sorted(known))}.",
+            )
+
+
+def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
+    """Whether store and audit log can be written by who runs this."""
+    for check, path in files.items():
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        target = path if path.exists() else folder
+        if os.access(target, os.W_OK) and os.access(folder, os.W_OK | os.X_OK):
+            yield ok(check, f"{path} can be written")
+        else:
+            yield error(
+                check,
+                f"{path} can't be written by this user",
+                "What can't be written down is not acted on.",
+                f"install -d -o USER -m 0700 {path.parent} for the user that the service runs as, or run this as them.",
+            )
+
+
+def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
+    """Whether the policy's model can be read and is one of this cluster."""
+    if not policy.model:
+        yield ok("model", f"policy {policy.name} needs no model")
+        return
+    folder = Path(policy.model)
+    try:
+        recipe = check_folder(folder, policy.name)
+    except InputError as problem:
+        yield error("model", str(problem), "The service does not start.", "Set policy.model to a model that is whole.")
+        return
+    yield ok("model", f"{folder}: whole, trained for {recipe.cluster} {recipe.pool} with {recipe.nodes} nodes")
+    if isinstance(site.snapshot, Snapshot):
+        yield _fit(recipe, site.snapshot)
+    yield _description(folder.parent / CLUSTER_TOML, recipe, site.live)
+
+
+def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
+    pools = snapshot.pools
+    if recipe.pool and recipe.pool not in pools.values():
+        return error(
+            "model-fit",
+            f"the model is of the pool {recipe.pool}; this cluster has {', '.join(sorted(set(pools.values())))}",
+            "It is never asked: every decision falls back to the untrained quantile ([other-cluster] in reasons).",
+            "Train one from this cluster's history (docs/learning.md).",
+        )
+    partitions = {partition for partition, pool in pools.items() if recipe.pool in ("", pool)}
+    up = sum(node.up and bool(partitions & set(node.partitions)) for node in snapshot.nodes)
+    least, most = (round(factor * recipe.nodes) for factor in SIZES)
+    if not least <= up <= most:
+        return error(
+            "model-fit",
+            f"{up} nodes of the pool are up; the model is of {recipe.nodes} and answers for {least} to {most}",
+            "Every decision falls back to the untrained quantile ([other-cluster] in reasons).",
+            "Train one from this cluster's history (docs/learning.md).",
+        )
+    return ok("model-fit", f"{up} nodes of the pool are up, as the model expects")
+
+
+def _description(path: Path, recipe: Recipe, live: ClusterConfig | ClusterError) -> Finding:
+    if not path.is_file():
+        return note("cluster-toml", f"no {path}", "What the model was trained on can't be compared with this cluster.")
+    if isinstance(live, ClusterError):
+        return warning(
+            "cluster-toml", f"the live cluster is not known: {live}", "It can't be compared.", "See the words above."
+        )
+    try:
+        described = read_cluster(path).cluster
+    except InvalidCluster as problem:
+        return error("cluster-toml", str(problem), "Look-ahead simulates this cluster.", "Mend the file.")
+    differences = differences_of(described, live, recipe.pool)
+    if not differences:
+        return ok("cluster-toml", f"{path} describes this cluster")
+    more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+    return warning(
+        "cluster-toml",
+        f"{path} differs from this cluster: {'; '.join(differences[:SHOWN])}{more}",
+        "The model learnt, and look-ahead simulates, a cluster that schedules differently.",
+        "Describe this one (slurm-sim cluster) and train again, if the difference is meant to last.",
+    )
+
+
+def differences_of(described: ClusterConfig, live: ClusterConfig, pool: str) -> list[str]:
+    """What of two clusters is not the same and matters: partitions of the pool, and the scheduler's parameters."""
+    found = []
+    there = {partition.name: partition for partition in live.partitions}
+    for partition in described.partitions:
+        other = there.get(partition.name)
+        if other is None:
+            found += [f"no partition {partition.name} here"]
+            continue
+        if len(other.nodes) != len(partition.nodes):
+            found.append(f"{partition.name} has {len(other.nodes)} nodes here, {len(partition.nodes)} there")
+        if other.max_time_s != partition.max_time_s:
+            found.append(f"{partition.name}: MaxTime {other.max_time_s} s here, {partition.max_time_s} s there")
+    if pool and pool not in {partition.name for partition in described.partitions}:
+        found.append(f"it does not describe the model's pool {pool}")
+    for field in fields(described.params):
+        mine, theirs = getattr(live.params, field.name), getattr(described.params, field.name)
+        if mine != theirs and field.name not in _UNIMPORTANT:
+            found.append(f"{field.name} is {_shown(mine)} here, {_shown(theirs)} there")
+    return found
+
+
+def _shown(value: object) -> object:
+    return getattr(value, "value", value)

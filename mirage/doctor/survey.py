@@ -1,0 +1,112 @@
+"""Asks a site all that the checks judge. An answer that can't be had is kept as its error, for the check to tell."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mirage.domain import Settings, Snapshot
+from mirage.errors import ClusterError, ClusterUnavailable
+from mirage.slurm import parsing
+from mirage.slurm.commands import CommandCluster
+from mirage.slurm.runner import Runner
+from mirage.slurm.survey import DAY_S, Limits, Survey, controller_time_s
+from slurm_sim.clusters import read_live
+from slurm_sim.config import ClusterConfig
+from slurm_sim.errors import InvalidCluster
+
+HISTORY_DAYS = (1, 7, 30, 90, 365)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Clock:
+    """slurmctld's time less ours, and for how long it was asked: the difference is known no better than that."""
+
+    skew_s: float
+    asked_s: float
+
+
+@dataclass(frozen=True)
+class Site:
+    """What was found."""
+
+    user: str
+    is_root: bool
+    of_daemon: bool
+    """Whether the daemon's needs are judged, or an agent's."""
+    settings: Settings | ClusterError
+    clock: Clock | ClusterError
+    snapshot: Snapshot | ClusterError
+    live: ClusterConfig | ClusterError
+    """The cluster as slurmctld describes it."""
+    admin_level: str | ClusterError
+    limits: list[Limits] | ClusterError
+    """The user's; for the daemon all users'."""
+    qos: list[Limits] | ClusterError
+    history_days: int | ClusterError
+    """Accounting has jobs of so many days ago (of HISTORY_DAYS), 0: of none."""
+
+
+def survey(runner: Runner, of_daemon: bool | None) -> Site:
+    """``of_daemon`` None: judge what the user's rights are enough for."""
+    ask, user = Survey(runner), pwd.getpwuid(os.getuid()).pw_name
+    began_s = time.time()
+    config = _answer(ask.config)
+    asked_s = time.time() - began_s
+    if isinstance(config, ClusterError):  # then nothing else answers either, each after its own time-outs
+        lost = (config,) * 8
+        return Site(user, os.getuid() == 0, os.getuid() == 0 if of_daemon is None else of_daemon, *lost)
+    settings = _answer(lambda: parsing.parse_settings(config))
+    level = _answer(lambda: ask.admin_level(user))
+    root = os.getuid() == 0
+    privileged = is_privileged(user, root, settings, level)
+    daemon = privileged if of_daemon is None else of_daemon
+    cluster = settings.cluster if isinstance(settings, Settings) else ""
+    return Site(
+        user,
+        root,
+        daemon,
+        settings,
+        _answer(lambda: Clock(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)),
+        _answer(CommandCluster(runner).snapshot),
+        _answer(lambda: _live(config, ask)),
+        level,
+        _answer(lambda: ask.limits(cluster, None if daemon else user)),
+        _answer(ask.qos),
+        _answer(lambda: _history_days(ask, int(began_s))),
+    )
+
+
+def is_privileged(user: str, is_root: bool, settings: Settings | ClusterError, level: str | ClusterError) -> bool:
+    """Whether slurmctld lets the user change anybody's job."""
+    return is_root or level in ("Operator", "Administrator") or user == slurm_user(settings)
+
+
+def slurm_user(settings: Settings | ClusterError) -> str:
+    """`SlurmUser = slurm(64030)` -> slurm."""
+    return settings.parameters.get("SlurmUser", "").partition("(")[0] if isinstance(settings, Settings) else ""
+
+
+def _live(config_text: str, ask: Survey) -> ClusterConfig:
+    try:
+        return read_live(config_text, ask.nodes(), ask.partitions()).cluster
+    except InvalidCluster as error:
+        raise ClusterUnavailable(f"the live cluster can't be described: {error}") from error
+
+
+def _history_days(ask: Survey, now_s: int) -> int:
+    """The furthest day of HISTORY_DAYS that has a record; days that were quiet say nothing."""
+    return max((days for days in HISTORY_DAYS if ask.has_records(now_s - days * DAY_S)), default=0)
+
+
+def _answer(ask: Callable[[], T]) -> T | ClusterError:
+    try:
+        return ask()
+    except ClusterError as error:
+        return error

@@ -1,0 +1,102 @@
+"""What only `mirage doctor` asks: command lines, and what they print. Pure, but for `Survey`, which runs them.
+
+The formats were tried on 22.05. `Configuration data as of` is slurmctld's own time, in seconds with SLURM_TIME_FORMAT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage.errors import ClusterNonsense
+from mirage.slurm import argv, failures
+from mirage.slurm.runner import Runner
+
+LIMIT_FIELDS = ("MaxJobs", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs")
+_QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJobs")
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of an association (user and account) or a QOS; None: no limit."""
+
+    user: str
+    """Empty: the account's own, for all its users together; or a QOS."""
+    account: str
+    partition: str
+    qos: str
+    """Its name, or those that the association may use, separated by commas."""
+    max_jobs: int | None
+    """Running at once, by one user;"""
+    max_submit: int | None
+    """and in the queue and running;"""
+    group_jobs: int | None
+    """by all together,"""
+    group_submit: int | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Asks a Slurm. Every method raises ClusterError."""
+
+    runner: Runner
+
+    def config(self) -> str:
+        return self._read(argv.settings())
+
+    def nodes(self) -> str:
+        return self._read(["scontrol", "show", "node", "-o"])
+
+    def partitions(self) -> str:
+        return self._read(["scontrol", "show", "partition", "-o"])
+
+    def admin_level(self, user: str) -> str:
+        """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""
+        text = self._read(["sacctmgr", "-n", "-P", "show", "user", f"name={user}", "format=User,AdminLevel"])
+        return next((row[1] for row in _rows(text, 2) if row[0] == user), "")
+
+    def limits(self, cluster: str, user: str | None) -> list[Limits]:
+        """Of all associations, or those of a user."""
+        whose = [f"user={user}"] if user else []
+        fields = ",".join(("Account", "User", "Partition", "QOS", *LIMIT_FIELDS))
+        where = [f"cluster={cluster}"] if cluster else []
+        text = self._read(["sacctmgr", "-n", "-P", "show", "assoc", *where, *whose, f"format={fields}"])
+        return [Limits(row[1], row[0], row[2], row[3], *map(_limit, row[4:])) for row in _rows(text, 8)]
+
+    def qos(self) -> list[Limits]:
+        text = self._read(["sacctmgr", "-n", "-P", "show", "qos", f"format={','.join(('Name', *_QOS_FIELDS))}"])
+        return [Limits("", "", "", row[0], *map(_limit, row[1:])) for row in _rows(text, 5)]
+
+    def has_records(self, day_s: int) -> bool:
+        """Whether accounting has a job that was pending or running in the 24 hours from ``day_s``."""
+        return bool(self._read(argv.recorded_jobs(day_s, day_s + DAY_S)).strip())
+
+    def _read(self, command: Sequence[str]) -> str:
+        result = self.runner.run(command)
+        if result.returncode:
+            raise failures.read_failure(command, result.stderr)
+        return result.stdout
+
+
+def controller_time_s(config_text: str) -> int:
+    """slurmctld's time as it answered `scontrol show config`. Raises ClusterNonsense."""
+    match = re.match(r"Configuration data as of (\d{1,12})\s", config_text)
+    if not match:
+        raise ClusterNonsense(f"scontrol show config: no time in its first line {config_text[:80]!r}.")
+    return int(match[1])
+
+
+def _rows(text: str, width: int) -> list[list[str]]:
+    rows = [line.split("|") for line in text.splitlines() if line]
+    if any(len(row) != width for row in rows):
+        raise ClusterNonsense(f"sacctmgr: expected {width} columns, got {text[:80]!r}.")
+    return rows
+
+
+def _limit(text: str) -> int | None:
+    """Empty, and -1 of some releases: none."""
+    if text and not re.fullmatch(r"-?\d{1,18}", text):
+        raise ClusterNonsense(f"sacctmgr: expected a limit, got {text!r}.")
+    return int(text) if text and int(text) >= 0 else None
