@@ -65,7 +65,7 @@ def audit_file(config: Config, *, of_daemon: bool) -> Path:
 def _costs(found: Impact) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
-    for name in ("interrupted h", "overlap h", "node-hours held twice"):
+    for name in ("interrupted h", "too early h"):
         table.add_column(name, justify="right")
     rows = (
         ("measured", found.measured),
@@ -74,7 +74,7 @@ def _costs(found: Impact) -> Table:
         ("every release carried out (estimated)", found.policy),
     )
     for name, costs in rows:
-        table.add_row(name, _hours(costs.interruption_s), _hours(costs.overlap_s), _hours(costs.node_s))
+        table.add_row(name, _hours(costs.interruption_s), _hours(costs.early_s))
     return table
 
 
@@ -85,12 +85,16 @@ def _hours(seconds: float) -> str:
 def sentences(found: Impact) -> list[str]:
     """The report in words."""
     lines = [
-        f"{found.handovers} handovers, of which Mirage let in {found.released}; {found.decisions} decisions.",
+        f"Handovers: {found.handovers}, of which Mirage let in {found.released}. Decisions: {found.decisions}.",
         *_against("reactive", found.reactive, found),
         *_against("the timer", found.timer, found),
     ]
-    if found.cut_short_s:
-        lines.append(f"Predecessors gave up {_hours(found.cut_short_s)} h of their time limits to early successors.")
+    if found.measured.early_s:
+        lines.append(
+            f"Of the {_hours(found.measured.early_s)} h too early, {_hours(found.overlap_s)} h were overlap "
+            f"({_hours(found.overlap_node_s)} node-hours held twice); {_hours(found.cut_short_s)} h predecessors gave "
+            "up of their time limits."
+        )
     if found.not_known:
         lines.append(f"{found.not_known} handovers are in the measured row only: how long they waited is not known.")
     lines += _calibration(found)
@@ -117,10 +121,10 @@ def _against(name: str, other: Costs, found: Impact) -> list[str]:
     if found.handovers == found.not_known:
         return []
     saved = (other.interruption_s - found.compared.interruption_s) / 3600
-    paid = (found.compared.overlap_s - other.overlap_s) / 3600
+    paid = (found.compared.early_s - other.early_s) / 3600
     return [
         f"Against {name} (estimated): {abs(saved):.2f} h of interruption {'avoided' if saved >= 0 else 'more'}, "
-        f"{abs(paid):.2f} h {'more' if paid >= 0 else 'less'} overlap."
+        f"{abs(paid):.2f} h {'more' if paid >= 0 else 'less'} too early."
     ]
 
 

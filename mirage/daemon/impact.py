@@ -26,16 +26,14 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Sums over handovers, seconds; `node_s`: overlap times nodes."""
+    """Sums over handovers, seconds."""
 
     interruption_s: float = 0
-    overlap_s: float = 0
-    node_s: float = 0
+    early_s: float = 0
+    """From the successor's start to the predecessor's planned end: overlap, or time limit that this one gave up."""
 
     def __add__(self, other: Costs) -> Costs:
-        return Costs(
-            self.interruption_s + other.interruption_s, self.overlap_s + other.overlap_s, self.node_s + other.node_s
-        )
+        return Costs(self.interruption_s + other.interruption_s, self.early_s + other.early_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,12 @@ class Impact:
     not_known: int = 0
     """and so many had been up front in the queue for other reasons, so that nothing is estimated for them."""
     measured: Costs = Costs()
+    overlap_s: float = 0
+    """Of the measured `early_s`: both ran,"""
+    overlap_node_s: float = 0
+    """times nodes;"""
     cut_short_s: float = 0
-    """Of their time limits that predecessors gave up to successors that were there already."""
+    """and the rest, time limit that predecessors gave up to successors that were there already."""
     compared: Costs = Costs()
     """What happened to those for which the rest is estimated:"""
     reactive: Costs = Costs()
@@ -149,14 +151,15 @@ def _summed(
     unreadable: int,
 ) -> Impact:
     measured = compared = reactive = timer = policy = Costs()
-    cut_short_s, released, not_known = 0.0, 0, 0
+    overlap_s = overlap_node_s = cut_short_s = 0.0
+    released = not_known = 0
     for pair in done:
         handover = pair.handover
         assert handover
-        happened = Costs(
-            handover["interruption_s"], handover["overlap_s"], handover["overlap_s"] * (handover["nodes"] or 1)
-        )
+        happened = Costs(handover["interruption_s"], handover["overlap_s"] + handover["cut_short_s"])
         measured += happened
+        overlap_s += handover["overlap_s"]
+        overlap_node_s += handover["overlap_s"] * (handover["nodes"] or 1)
         cut_short_s += handover["cut_short_s"]
         released += handover["released"] is not None
         if (wait_s := real_wait_s(handover)) is None:
@@ -176,6 +179,8 @@ def _summed(
         released,
         not_known,
         measured,
+        overlap_s,
+        overlap_node_s,
         cut_short_s,
         compared,
         reactive,
@@ -207,8 +212,7 @@ def planned_end_s(handover: Json) -> int:
 def _entered(at_s: int, wait_s: int, handover: Json) -> Costs:
     """The costs had the successor entered the queue at this time, and waited as long as it did."""
     late_s = at_s + wait_s - planned_end_s(handover)
-    overlap_s = max(0, -late_s)
-    return Costs(max(0, late_s), overlap_s, overlap_s * (handover["nodes"] or 1))
+    return Costs(max(0, late_s), max(0, -late_s))
 
 
 def calibration(done: Iterable[_Pair]) -> Calibration:

@@ -175,7 +175,7 @@ def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Finding
             "Is slurmdbd up?",
         )
     elif site.history_days < HISTORY_DAYS[1]:
-        known = f"only of {site.history_days} days ago" if site.history_days else "of none of the days asked for"
+        known = "of the last day only" if site.history_days else "of none of the days asked for"
         yield warning(
             "accounting",
             f"sacct has jobs {known} (asked: {', '.join(map(str, HISTORY_DAYS))} days ago)",

@@ -61,7 +61,7 @@ def test_observe_does_nothing_advise_tells_and_enforce_acts_unless_it_is_disable
     assert list(dict.fromkeys(held_back)) == ["observe", "advise", "not-allowed", "disabled", None]
     assert [record["outcome"] for record in records(service) if record["kind"] == "outcome"] == ["released"]
     report = site.run(OPERATOR, "mirage", "report", "--config", str(service.folder / "mirage.toml")).stdout
-    assert "1 handovers, of which Mirage let in 1" in report
+    assert "Handovers: 1, of which Mirage let in 1." in report
     assert site.run(ALICE, "cat", str(service.folder / "audit.jsonl"), check=False).returncode != 0
 
 

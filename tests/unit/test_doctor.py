@@ -88,7 +88,7 @@ def test_a_site_that_is_well(tmp_path):
         ({"settings": settings(AccountingStorageType="(null)")}, "accounting", Severity.WARNING, "no accounting"),
         ({"settings": settings(AccountingStorageType="(null)")}, "min-job-age", Severity.WARNING, "every 600 s"),
         ({"history_days": AccountingUnavailable()}, "accounting", Severity.WARNING, "can't be read"),
-        ({"history_days": 1}, "accounting", Severity.WARNING, "only of 1 days ago"),
+        ({"history_days": 1}, "accounting", Severity.WARNING, "of the last day only"),
         ({"history_days": 0}, "accounting", Severity.WARNING, "of none of the days"),
         ({"settings": settings(OverTimeLimit="5 min")}, "time-limit", Severity.NOTE, "run on after"),
         ({"settings": settings(JobSubmitPlugins="(null)")}, "plugin", Severity.NOTE, "no lua"),
