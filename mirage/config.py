@@ -45,8 +45,8 @@ class DaemonConfig:
 class ActingConfig:
     """What the service may do (docs/service.md)."""
 
-    mode: str = field(default="", metadata={"choices": tuple(mode.value for mode in ActingMode)})
-    """Not given: observe for the daemon, enforce for a user's own agent."""
+    mode: str = field(default="", metadata={"choices": ("", *(mode.value for mode in ActingMode))})
+    """Empty: observe for the daemon, enforce for a user's own agent."""
     partitions: tuple[str, ...] = ()
     """Acts on jobs of these only; empty: of all."""
     accounts: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ..
     if isinstance(value, int) and value < rules.get("min", value):
         raise source.error(here, f"expected at least {rules['min']}, got {value}")
     if "choices" in rules and value not in rules["choices"]:
-        raise source.error(here, f"expected one of {', '.join(rules['choices'])}, got {value!r}")
+        raise source.error(here, f"expected one of {', '.join(filter(None, rules['choices']))}, got {value!r}")
     if "prefix" in rules and value and not re.match(re.escape(rules["prefix"]) + ".", str(value)):
         raise source.error(here, f"expected {rules['prefix']}FILE, got {value!r}")
     return value
