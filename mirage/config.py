@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -31,14 +31,29 @@ class ClusterConfig:
     """A command that takes longer is ended and counts as "no answer"."""
 
 
+STORE_URL = r"sqlite:///.|(postgresql|mariadb)://."
+
+
 @dataclass(frozen=True)
 class DaemonConfig:
     poll_s: int = _positive(600)
     """Seconds between two cycles. The paper's interval is 600."""
-    store: str = field(default="", metadata={"prefix": "sqlite:///"})
-    """sqlite:///FILE; empty: in the state folder (daemon: /var/lib/mirage, agent: ~/.local/state/mirage)."""
+    store: str = field(default="", metadata={"secret": True, "pattern": STORE_URL})
+    """URL of the database (docs/store.md); empty: in the state folder (/var/lib/mirage, ~/.local/state/mirage)."""
+    store_file: str = ""
+    """File whose first line is that URL, in place of `store`: for a password that this file must not have."""
     socket: str = "/run/mirage/mirage.sock"
     """Where users' `mirage status` asks the daemon; empty: nowhere."""
+
+
+@dataclass(frozen=True)
+class RetentionConfig:
+    """What is older goes, a little in each cycle. The history that policies need is kept by itself: two days."""
+
+    decisions_days: int = _positive(90)
+    """Decisions and releases."""
+    chains_days: int = _positive(365)
+    """Chains that are over, from their end."""
 
 
 @dataclass(frozen=True)
@@ -137,29 +152,52 @@ class PolicyConfig:
 class Config:
     cluster: ClusterConfig = ClusterConfig()
     daemon: DaemonConfig = DaemonConfig()
+    retention: RetentionConfig = RetentionConfig()
     acting: ActingConfig = ActingConfig()
     audit: AuditConfig = AuditConfig()
     policy: PolicyConfig = PolicyConfig()
 
 
+Tree = dict[str, Any]
+"""Checked values by key; a table is a Tree again. What is not in it has its default."""
+
+
 def load_config(path: Path | None) -> Config:
-    """Reads a file; None gives the defaults. Raises InputError."""
-    if path is None:
-        return Config()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't read the configuration: {error}") from error
-    return parse_config(text, str(path))
+    """Reads one file; None gives the defaults. Raises InputError."""
+    return made_of({} if path is None else read_tree(path))
 
 
 def parse_config(text: str, name: str = "mirage.toml") -> Config:
     """Parses and checks a configuration. ``name`` stands in the errors. Raises InputError."""
+    return made_of(parse_tree(text, name))
+
+
+def read_tree(path: Path) -> Tree:
+    """The checked values of a file. Raises InputError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't read the configuration: {error}") from error
+    return parse_tree(text, str(path))
+
+
+def parse_tree(text: str, name: str) -> Tree:
+    """The checked values of a TOML text. Raises InputError."""
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(_syntax_error(name, str(error))) from error
-    config = _build(Config, tree, (), _Source(name, text))
+    return check_tree(tree, _Source(name, text).error)
+
+
+def check_tree(tree: Tree, fail: Callable[[tuple[str, ...], str], InputError]) -> Tree:
+    """The tree, if its keys and values are what `Config` has. ``fail``: makes the error of a key. Raises InputError."""
+    return _checked(Config, tree, (), fail)
+
+
+def made_of(tree: Tree) -> Config:
+    """The configuration of a checked tree."""
+    config = _made(Config, tree)
     assert isinstance(config, Config)
     return config
 
@@ -195,21 +233,29 @@ class _Source:
         return best_line
 
 
-def _build(kind: type, tree: dict[str, Any], path: tuple[str, ...], source: _Source) -> Any:
+_Fail = Callable[[tuple[str, ...], str], InputError]
+
+
+def _checked(kind: type, tree: Tree, path: tuple[str, ...], fail: _Fail) -> Tree:
     known = {f.name: f for f in fields(kind)}
     types = get_type_hints(kind)
-    values: dict[str, Any] = {}
+    values: Tree = {}
     for key, value in tree.items():
         here = (*path, key)
         if key not in known:
-            raise source.error(here, _unknown(key, list(known)))
+            raise fail(here, _unknown(key, list(known)))
         if is_dataclass(types[key]):
             if not isinstance(value, dict):
-                raise source.error(here, f"expected a table [{'.'.join(here)}], got {_show(value)}")
-            values[key] = _build(types[key], value, here, source)
+                raise fail(here, f"expected a table [{'.'.join(here)}], got {_show(value)}")
+            values[key] = _checked(types[key], value, here, fail)
         else:
-            values[key] = _check(types[key], known[key].metadata, value, here, source)
-    return kind(**values)
+            values[key] = _check(types[key], known[key].metadata, value, here, fail)
+    return values
+
+
+def _made(kind: type, tree: Tree) -> Any:
+    types = get_type_hints(kind)
+    return kind(**{key: _made(types[key], value) if is_dataclass(types[key]) else value for key, value in tree.items()})
 
 
 def _unknown(key: str, known: list[str]) -> str:
@@ -218,19 +264,20 @@ def _unknown(key: str, known: list[str]) -> str:
     return f"unknown key; {hint}"
 
 
-def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ...], source: _Source) -> Any:
+def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ...], fail: _Fail) -> Any:
+    got = type(value).__name__ if "secret" in rules else _show(value)
     if kind == tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-            raise source.error(here, f'expected a list of names, ["a", "b"], got {_show(value)}')
+            raise fail(here, f'expected a list of names, ["a", "b"], got {got}')
         return tuple(value)
     if type(value) is not kind:
-        raise source.error(here, f"expected {_WORDS[kind]}, got {_show(value)}")
+        raise fail(here, f"expected {_WORDS[kind]}, got {got}")
     if isinstance(value, int) and value < rules.get("min", value):
-        raise source.error(here, f"expected at least {rules['min']}, got {value}")
+        raise fail(here, f"expected at least {rules['min']}, got {value}")
     if "choices" in rules and value not in rules["choices"]:
-        raise source.error(here, f"expected one of {', '.join(filter(None, rules['choices']))}, got {value!r}")
-    if "prefix" in rules and value and not re.match(re.escape(rules["prefix"]) + ".", str(value)):
-        raise source.error(here, f"expected {rules['prefix']}FILE, got {value!r}")
+        raise fail(here, f"expected one of {', '.join(filter(None, rules['choices']))}, got {value!r}")
+    if "pattern" in rules and value and not re.match(rules["pattern"], str(value)):
+        raise fail(here, "expected sqlite:///FILE, postgresql://... or mariadb://...")
     return value
 
 

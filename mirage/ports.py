@@ -131,6 +131,9 @@ class Store(Protocol):
 
     def drop_steps(self, before_s: int) -> None: ...
 
+    def prune(self, decisions_before_s: int, chains_before_s: int, limit: int = ...) -> int:
+        """Forgets old decisions, and old chains that are over: at most ``limit`` of each. Returns how many went."""
+
 
 @dataclass(frozen=True)
 class Observation:

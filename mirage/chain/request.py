@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import re
+import shlex
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
 from mirage.chain.sbatch import Option, is_option, take_options
@@ -17,7 +21,7 @@ from mirage.chain.tag import MAX_PENALTY, MAX_SEGMENTS
 from mirage.domain import Mode, Penalties
 from mirage.errors import InputError
 
-_OWN_WITH_VALUE = frozenset(
+OWN_WITH_VALUE = frozenset(
     {
         "segments",
         "total-time",
@@ -35,7 +39,9 @@ _OWN_WITH_VALUE = frozenset(
         "done-file",
     }
 )
-_OWN_WITHOUT_VALUE = frozenset({"up-front", "dry-run", "json"})
+OWN_WITHOUT_VALUE = frozenset({"up-front", "dry-run", "json"})
+_IN_SCRIPTS = OWN_WITH_VALUE | {"up-front"}
+_LENGTH = {"segments", "total-time"}
 _REFUSED = {
     "array": "a job array can't be chained: start one chain for each task",
     "clusters": "a chain lives on one cluster: run mirage-submit there",
@@ -86,10 +92,10 @@ def parse_request(words: Sequence[str]) -> Request:
     while rest and is_option(rest[0]):
         name, has_value, value = rest[0].removeprefix("--").partition("=")
         taken = 1
-        if not rest[0].startswith("--") or name not in _OWN_WITH_VALUE | _OWN_WITHOUT_VALUE:
+        if not rest[0].startswith("--") or name not in OWN_WITH_VALUE | OWN_WITHOUT_VALUE:
             found, taken = take_options(rest)
             options += found
-        elif name in _OWN_WITHOUT_VALUE:
+        elif name in OWN_WITHOUT_VALUE:
             own[name] = ""
         elif has_value:
             own[name] = value
@@ -100,6 +106,40 @@ def parse_request(words: Sequence[str]) -> Request:
         rest = rest[taken:]
     rest = rest[1:] if rest[:1] == ["--"] else rest
     return Request(own, tuple(options), rest[0] if rest else "", tuple(rest[1:]))
+
+
+def with_directives(request: Request, script: bytes, name: str) -> Request:
+    """The request with what the script's #MIRAGE lines say; the command line goes before them.
+
+    InputError, with file and line: a line can't be understood. ``name``: the script's, in errors.
+    """
+    said: dict[str, str] = {}
+    for number, line in directives(io.BytesIO(script)):
+        try:
+            said |= _directive(os.fsdecode(line))
+        except InputError as error:
+            raise InputError(f"{name}:{number}: #MIRAGE: {error}") from error
+    if request.own.keys() & _LENGTH:  # --segments on the command line replaces --total-time in the script
+        said = {key: value for key, value in said.items() if key not in _LENGTH}
+    return replace(request, own={**said, **request.own})
+
+
+def _directive(line: str) -> Mapping[str, str]:
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise InputError(f"{error}") from error
+    for word in words:
+        option = word.removeprefix("--").partition("=")[0]
+        if word.startswith("-") and not (word.startswith("--") and option in _IN_SCRIPTS):
+            import difflib  # only on the way out
+
+            close = difflib.get_close_matches(option, _IN_SCRIPTS, n=1)
+            raise InputError(f"{word} has no meaning here" + (f"; did you mean --{close[0]}?" if close else ""))
+    request = parse_request(words)
+    if request.script:
+        raise InputError(f"{request.script!r} is no option")
+    return request.own
 
 
 def check_request(request: Request, environ: Mapping[str, str]) -> None:
@@ -163,7 +203,7 @@ def find_script(request: Request, cwd: str, path: str) -> Path:
 
 def stray_options(request: Request) -> list[str]:
     """Words among the script's arguments that are options of ours: perhaps meant for us."""
-    own = _OWN_WITH_VALUE | _OWN_WITHOUT_VALUE
+    own = OWN_WITH_VALUE | OWN_WITHOUT_VALUE
     return [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in own]
 
 
@@ -172,7 +212,7 @@ def _hint(options: Sequence[Option]) -> str:
     if options and len(options[-1].words) == 1 and options[-1].value is None:
         import difflib  # only on the way out
 
-        if close := difflib.get_close_matches(options[-1].name, _OWN_WITH_VALUE, n=1):
+        if close := difflib.get_close_matches(options[-1].name, OWN_WITH_VALUE, n=1):
             return f" (did you mean --{close[0]}, where {options[-1].words[0]} stands?)"
         return f" (if it is the value of {options[-1].words[0]}, attach it with =)"
     return ""

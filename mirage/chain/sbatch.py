@@ -6,6 +6,7 @@ end at the first other word, long ones may be abbreviated, and an optional value
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,8 +33,9 @@ _SHORT_NAMES = """
     o:output p:partition Q:quiet q:qos S:core-spec s:oversubscribe t:time V:version v:verbose W:wait w:nodelist
     x:exclude
 """
-_WITH_VALUE = frozenset(_LONG_WITH_VALUE.split())
-_LONG = _WITH_VALUE.union(_LONG_WITHOUT_VALUE.split())
+LONG_WITH_VALUE = frozenset(_LONG_WITH_VALUE.split())
+LONG_WITHOUT_VALUE = frozenset(_LONG_WITHOUT_VALUE.split())
+_LONG = LONG_WITH_VALUE | LONG_WITHOUT_VALUE
 _SHORT = dict(pair.split(":") for pair in _SHORT_NAMES.split())
 _SYNONYMS = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 
@@ -45,6 +47,22 @@ class Option:
     name: str
     value: str | None
     words: tuple[str, ...]
+
+
+def real_sbatch(path: str) -> str:
+    """The first `sbatch` on ``path`` that is Slurm's, not the wrapper (`mirage-sbatch`); empty: there is none."""
+    programs = (f"{folder}/sbatch" for folder in path.split(":") if folder)
+    return next((program for program in programs if os.access(program, os.X_OK) and not _is_wrapper(program)), "")
+
+
+def _is_wrapper(program: str) -> bool:
+    """Also by another name or through a script of the site's: to take it for sbatch would never end."""
+    try:
+        with open(program, "rb") as file:  # noqa: PTH123 - to import pathlib takes longer than all of this
+            head = file.read(4096)
+    except OSError:  # it may be executable without being readable; a folder is no program
+        return os.path.isdir(program)  # noqa: PTH112
+    return head.startswith(b"#!") and (b"mirage-sbatch" in head or b"mirage.cli.sbatch" in head)
 
 
 def is_option(word: str) -> bool:
@@ -63,7 +81,7 @@ def _take_long(words: Sequence[str]) -> tuple[list[Option], int]:
     written, has_value, value = words[0][2:].partition("=")
     meant = _meant_by(written)
     name = meant.copy().pop() if len(meant) == 1 else written
-    if has_value or not meant or not meant <= _WITH_VALUE:
+    if has_value or not meant or not meant <= LONG_WITH_VALUE:
         return [Option(_SYNONYMS.get(name, name), value if has_value else None, (words[0],))], 1
     value = _next_word(words)
     return [Option(_SYNONYMS.get(name, name), value, (words[0], value))], 2
@@ -79,10 +97,10 @@ def _take_short(words: Sequence[str]) -> tuple[list[Option], int]:
     letters = words[0][1:]
     for at, letter in enumerate(letters):
         name, attached = _SHORT.get(letter, letter), letters[at + 1 :]
-        if name in _WITH_VALUE and not attached:
+        if name in LONG_WITH_VALUE and not attached:
             value = _next_word(words)
             return [*options, Option(name, value, (f"-{letter}", value))], 2
-        if name in _WITH_VALUE or letter == "k":
+        if name in LONG_WITH_VALUE or letter == "k":
             return [*options, Option(name, attached or None, (f"-{letter}{attached}",))], 1
         options.append(Option(name, None, (f"-{letter}",)))
     return options, 1

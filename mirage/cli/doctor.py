@@ -11,11 +11,12 @@ from rich.markup import escape
 
 from mirage.cli import serve
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.sources import agent_folder, agent_store
+from mirage.cli.sources import agent_folder, default_agent_store
 from mirage.cli.table import console
-from mirage.config import Config, load_config
+from mirage.config import Config
+from mirage.config_sources import SITE_FILE, load, user_file
 from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
-from mirage.doctor.service import check_acting, check_files, check_model
+from mirage.doctor.service import check_acting, check_files, check_model, check_server
 from mirage.doctor.slurm import check_slurm
 from mirage.doctor.survey import Site, survey
 from mirage.doctor.users import check_users
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load_config(args.config)
+    config = load(args.config, SITE_FILE if SITE_FILE.exists() else user_file()).config
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
     findings = list(examine(site, config))
@@ -65,15 +66,16 @@ def run(args: argparse.Namespace) -> int:
 def examine(site: Site, config: Config) -> Iterator[Finding]:
     """All checks."""
     default_mode, extra = (ActingMode.OBSERVE, ()) if site.of_daemon else (ActingMode.ENFORCE, (_own_disable_file(),))
-    default_store = DEFAULT_STORE if site.of_daemon else agent_store()
+    default_store = DEFAULT_STORE if site.of_daemon else default_agent_store()
+    config = serve.settled(config, default_store)
     yield from check_slurm(site, config.daemon.poll_s)
     yield from check_users(site)
     yield from check_acting(site, serve.acting_from(config.acting, default_mode, *extra), config.acting)
     files = {"audit": serve.journal_from(config, default_store).path}
-    store = config.daemon.store or default_store
-    if store.startswith("sqlite:///"):
-        files["store"] = serve.store_file(store)
+    if store := serve.store_path(config.daemon.store):
+        files["store"] = store
     yield from check_files(files)
+    yield from check_server(config.daemon.store)
     yield from check_model(site, config.policy)
 
 

@@ -44,8 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _parser(wanted: str) -> argparse.ArgumentParser:
-    """The parser, with only the wanted verb's module imported: help and completion stay fast."""
+def full_parser() -> argparse.ArgumentParser:
+    """The parser with all verbs' options, for manual pages and completion."""
+    return _parser(*VERBS)
+
+
+def _parser(*wanted: str) -> argparse.ArgumentParser:
+    """The parser, with only the wanted verbs' modules imported: help and completion stay fast."""
     parser = argparse.ArgumentParser(
         prog="mirage",
         description="Keeps chains of Slurm jobs running without interruption. Start a chain with mirage-submit.",
@@ -54,7 +59,7 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, summary in VERBS.items():
         sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if verb == wanted:
+        if verb in wanted:
             module = importlib.import_module(f"mirage.cli.{verb}")
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)

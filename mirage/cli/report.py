@@ -12,10 +12,11 @@ from rich.table import Table
 
 from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.serve import journal_from
-from mirage.cli.sources import agent_store
+from mirage.cli.serve import journal_from, settled
+from mirage.cli.sources import default_agent_store
 from mirage.cli.table import console
-from mirage.config import Config, load_config
+from mirage.config import Config
+from mirage.config_sources import SITE_FILE, load, user_file
 from mirage.daemon.impact import Costs, Impact, impact
 from mirage.store.journal import read_journal
 
@@ -38,7 +39,7 @@ def _weeks(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load_config(args.config)
+    config = load(args.config, SITE_FILE if SITE_FILE.exists() else user_file()).config
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     until_s = int(time.time()) + 1
     since_s = until_s - args.weeks * WEEK_S
@@ -56,10 +57,10 @@ def run(args: argparse.Namespace) -> int:
 
 def audit_file(config: Config, *, of_daemon: bool) -> Path:
     """The daemon's log, or one's own agent's if there is one and no configuration was named."""
-    own = journal_from(config, agent_store()).path
+    own = journal_from(settled(config, default_agent_store()), default_agent_store()).path
     if not of_daemon and own.exists():
         return own
-    return journal_from(config, DEFAULT_STORE).path
+    return journal_from(settled(config, DEFAULT_STORE), DEFAULT_STORE).path
 
 
 def _costs(found: Impact) -> Table:

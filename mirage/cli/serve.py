@@ -6,14 +6,18 @@ import argparse
 import contextlib
 import hashlib
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from mirage.config import ActingConfig, Config, PolicyConfig, load_config
+from mirage.config import ActingConfig, Config, PolicyConfig
+from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.restraint import Acting
+from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import serving
 from mirage.domain import ActingMode
@@ -22,14 +26,18 @@ from mirage.learn.folder import RECIPE
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.slurm.commands import CommandCluster
+from mirage.store.alone import alone
 from mirage.store.journal import Journal
-from mirage.store.lock import exclusive
 from mirage.store.repository import SqlStore
+from mirage.store.sqlite import file_of
+from mirage.store.url import parse_url
 
 SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
 
-def add_arguments(parser: argparse.ArgumentParser, default_mode: ActingMode) -> None:
+def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: ActingMode) -> None:
+    """``usual``: where the configuration lies if nothing else is said."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"TOML (default: $MIRAGE_CONFIG, {usual})")
     parser.add_argument("--poll", type=_seconds, metavar="SECONDS", help="seconds between two cycles (default 600)")
     parser.add_argument("--policy", choices=list(POLICIES), help="when a successor is let in (default: quantile)")
     parser.add_argument(
@@ -38,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser, default_mode: ActingMode) -> 
         help=f"observe: decide and write down; advise: tell users too; enforce: act (default: {default_mode.value})",
     )
     parser.add_argument("--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed")
+    parser.add_argument("--check", action="store_true", help="only check configuration and model, then exit")
+    parser.add_argument("--print-config", action="store_true", help="print what holds and who said it, then exit")
     parser.add_argument("--verbose", action="store_true", help="log details too")
 
 
@@ -47,15 +57,36 @@ def _seconds(text: str) -> int:
     return int(text)
 
 
-def configured(args: argparse.Namespace, default_store: str) -> Config:
-    """The configuration file, with what the command line says instead. Raises InputError."""
-    config = load_config(args.config)
-    daemon = replace(
-        config.daemon, poll_s=args.poll or config.daemon.poll_s, store=config.daemon.store or default_store
-    )
-    policy = replace(config.policy, name=args.policy or config.policy.name)
-    acting = replace(config.acting, mode=args.mode or config.acting.mode)
-    return replace(config, daemon=daemon, acting=acting, policy=policy)
+def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loaded:
+    """Files, environment and command line together, the store's URL settled. Raises InputError."""
+    file = args.config or (Path(name) if (name := os.environ.get("MIRAGE_CONFIG")) else None)
+    given: dict[Key, Any] = {
+        ("daemon", "poll_s"): args.poll,
+        ("policy", "name"): args.policy,
+        ("acting", "mode"): args.mode,
+    }
+    loaded = load(file, usual, os.environ, given)
+    return with_store(loaded, store_url(loaded.config.daemon, default_store))
+
+
+def run(
+    args: argparse.Namespace, loaded: Loaded, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
+) -> int:
+    """Shows the configuration, checks it, or serves, as the command line says. Raises MirageError."""
+    if args.print_config:
+        print(show(loaded), end="")
+        return 0
+    if args.check:
+        make_policy(loaded.config.policy)
+        print("The configuration is good.")
+        return 0
+    return _serve(args, loaded.config, acting, journal, only_user=only_user, socket=socket)
+
+
+def settled(config: Config, default_store: str) -> Config:
+    """The configuration, with the store's URL in it. Raises InputError."""
+    store = store_url(config.daemon, default_store)
+    return replace(config, daemon=replace(config.daemon, store=store, store_file=""))
 
 
 def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: Path) -> Acting:
@@ -73,10 +104,16 @@ def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: 
 
 def journal_from(config: Config, default_store: str) -> Journal:
     """The audit log's file: beside the store if that is a file, else where ``default_store`` would be."""
-    audit, store = config.audit, config.daemon.store
-    beside = store_file(store) if store.startswith("sqlite:///") else store_file(default_store)
+    audit = config.audit
+    beside = store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")
     path = Path(audit.file) if audit.file else beside.with_name("audit.jsonl")
     return Journal(path, audit.max_mib << 20, audit.max_days * 86_400, audit.keep)
+
+
+def store_path(url: str) -> Path | None:
+    """The file of a store; None: it is on a server, or in memory. Raises InputError."""
+    parsed = parse_url(url)
+    return file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
 
 
 def model_version(config: PolicyConfig) -> dict[str, str] | None:
@@ -90,7 +127,7 @@ def model_version(config: PolicyConfig) -> dict[str, str] | None:
     return {"folder": config.model, "version": hashlib.sha256(recipe).hexdigest()[:12]}
 
 
-def serve(
+def _serve(
     args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
 ) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
@@ -102,7 +139,7 @@ def serve(
     logging.getLogger("alembic").setLevel(logging.WARNING)
     policy = make_policy(config.policy)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(exclusive(_lock_file(config.daemon.store)))
+        ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
         daemon = Daemon(
             CommandCluster.from_config(config.cluster),
@@ -115,8 +152,9 @@ def serve(
             audit=Audit(journal, acting.mode, model_version(config.policy)),
             baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
         )
+        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone)
         if args.once:
-            return 0 if daemon.run_cycle() else 1
+            return 0 if rounds.run() else 1
         if socket:
             stack.enter_context(serving(Path(socket), store))
         logging.getLogger(__name__).info(
@@ -124,18 +162,9 @@ def serve(
             acting.mode.value,
             policy.name,
             config.daemon.poll_s,
-            config.daemon.store,
+            store.where,
             socket or "none",
         )
-        run_forever(daemon.run_cycle, config.daemon.poll_s)
+        run_forever(rounds.run, config.daemon.poll_s)
         logging.getLogger(__name__).info("stopped")
     return 0
-
-
-def _lock_file(url: str) -> Path:
-    return store_file(url).with_suffix(".lock")
-
-
-def store_file(url: str) -> Path:
-    """The file of a store URL."""
-    return Path(url.removeprefix("sqlite:///"))

@@ -10,17 +10,20 @@ from typing import Any
 
 from mirage.cli.folders import add_chains, add_markers
 from mirage.config import ClusterConfig, DaemonConfig
+from mirage.config_sources import load, store_url, user_file
 from mirage.daemon.app import Daemon
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import WallClock
 from mirage.daemon.socket import ask
 from mirage.domain import ActingMode, ChainState
-from mirage.errors import ClusterError, InputError
+from mirage.errors import ClusterError, InputError, StoreError
 from mirage.provision.heuristics import Reactive
 from mirage.slurm.commands import CommandCluster
-from mirage.store.lock import is_held
+from mirage.store.alone import is_held
 from mirage.store.repository import SqlStore
+from mirage.store.sqlite import file_of
+from mirage.store.url import parse_url
 
 Json = dict[str, Any]
 
@@ -37,13 +40,16 @@ def agent_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mirage"
 
 
-def agent_store() -> str:
+def default_agent_store() -> str:
+    """Where the agent's store is if its configuration does not say."""
     return f"sqlite:///{agent_folder() / 'mirage.db'}"
 
 
-def agent_lock() -> Path:
-    """Held while an agent runs."""
-    return agent_folder() / "mirage.lock"
+def agent_store() -> str:
+    """The store of one's agent, as its configuration says. Raises InputError."""
+    name = os.environ.get("MIRAGE_CONFIG")
+    loaded = load(Path(name) if name else None, user_file())
+    return store_url(loaded.config.daemon, default_agent_store())
 
 
 def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
@@ -54,7 +60,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     watched = _from_daemon(chain_id)
     store, note = _own_view(chain_id)
     own = chain_reports(store, None, chain_id)
-    if is_held(agent_lock()):  # what acts on a chain tells of it, not what only looks on
+    if _agent_runs():  # what acts on a chain tells of it, not what only looks on
         agents = {report["chain"] for report in own if report["acting"] == ActingMode.ENFORCE.value}
         watched = [r for r in watched if r.get("acting") == ActingMode.ENFORCE.value or r["chain"] not in agents]
     known = {report["chain"] for report in watched}
@@ -63,7 +69,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     add_markers(reports, me())
     if chain_id and not reports:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
-    if any(report["state"] == ChainState.ACTIVE for report in own) and not is_held(agent_lock()):
+    if any(report["state"] == ChainState.ACTIVE for report in own) and not _agent_runs():
         note = note or UNWATCHED
     return reports, note
 
@@ -74,7 +80,7 @@ def find_explanation(job_id: int) -> Json:
         told = ask(_socket(), {"ask": "explain", "job": job_id})
     except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own agent may have
         return explain(_own_view(None)[0], None, job_id)
-    if told.get("acting") != ActingMode.ENFORCE.value and is_held(agent_lock()):
+    if told.get("acting") != ActingMode.ENFORCE.value and _agent_runs():
         with contextlib.suppress(InputError):
             own = explain(_own_view(None)[0], None, job_id)
             return own if own["acting"] == ActingMode.ENFORCE.value else told
@@ -93,8 +99,16 @@ def _from_daemon(chain_id: str | None) -> list[Json]:
     return chains
 
 
+def _agent_runs() -> bool:
+    try:
+        return is_held(agent_store())
+    except StoreError:
+        return False
+
+
 def _agent_store() -> SqlStore | None:
-    if not (agent_folder() / "mirage.db").exists():
+    url = parse_url(agent_store())
+    if url.get_backend_name() == "sqlite" and not ((path := file_of(url)) and path.exists()):
         return None
     return SqlStore.open(agent_store(), readonly=True)
 

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mirage import __version__
-from mirage.chain.request import Request, check_request, check_script, find_script, parse_request, settle, stray_options
+from mirage.chain.request import (
+    Request,
+    check_request,
+    check_script,
+    find_script,
+    parse_request,
+    settle,
+    stray_options,
+    with_directives,
+)
+from mirage.chain.sbatch import real_sbatch
 from mirage.chain.script import ChainSettings, UserScript, link_command, parse_script
 from mirage.chain.submission import new_chain_id, submit_chain
 from mirage.errors import InputError, MirageError
@@ -18,7 +28,8 @@ USAGE = """\
 usage: mirage-submit (--segments N | --total-time D) [options] [sbatch options] SCRIPT [arguments]
 
 Starts a chain: consecutive jobs ("links") that run SCRIPT one after the other, with as little interruption as the
-cluster allows. Every option of sbatch and every #SBATCH line means what it means to sbatch, for each link.
+cluster allows. Every option of sbatch and every #SBATCH line means what it means to sbatch, for each link. Options of
+this command may stand in SCRIPT too, in lines as "#MIRAGE --segments=5"; the command line goes before them.
 
 how long:
   --segments N              at most N links
@@ -76,22 +87,28 @@ def _run(words: list[str]) -> int:
 
 
 def _submit(request: Request) -> None:
-    check_request(request, os.environ)
-    for word in stray_options(request):
-        print(f"mirage-submit: note: {word} stands after the script, so it goes to the script", file=sys.stderr)
-    cwd = str(Path.cwd())
-    source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
-    script = _read_script(source)
-    settings = settle(request, script, os.environ, cwd, _folder_of_sbatch(), new_chain_id())
+    settings, script, source = prepare(request)
     if "dry-run" in request.own:
         _show_commands(settings, "json" in request.own)
     else:
         _show_chain(settings, submit_chain(settings, script, source), "json" in request.own)
 
 
+def prepare(request: Request) -> tuple[ChainSettings, UserScript, Path]:
+    """The chain that is asked for, its script, and where that lies. Raises InputError."""
+    check_request(request, os.environ)
+    for word in stray_options(request):
+        print(f"mirage-submit: note: {word} stands after the script, so it goes to the script", file=sys.stderr)
+    cwd = str(Path.cwd())
+    source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
+    script = _read_script(source)
+    request = with_directives(request, script.content, str(source))
+    return settle(request, script, os.environ, cwd, _folder_of_sbatch(), new_chain_id()), script, source
+
+
 def _folder_of_sbatch() -> str:
-    folders = os.environ.get("PATH", os.defpath).split(":")
-    return next((folder for folder in folders if os.access(f"{folder}/sbatch", os.X_OK)), "")
+    found = real_sbatch(os.environ.get("PATH", os.defpath))
+    return str(Path(found).parent) if found else ""
 
 
 def _read_script(path: Path) -> UserScript:

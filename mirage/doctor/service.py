@@ -12,9 +12,11 @@ from mirage.daemon.restraint import Acting
 from mirage.doctor.finding import Finding, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
-from mirage.errors import ClusterError, InputError
+from mirage.errors import ClusterError, InputError, StoreError
 from mirage.learn.folder import Recipe, check_folder
 from mirage.provision.learned import SIZES
+from mirage.store.alone import is_held
+from mirage.store.url import parse_url, shown
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
@@ -47,6 +49,20 @@ def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[F
                 "Jobs elsewhere are left alone, perhaps all.",
                 f"Known: {', '.join(sorted(known))}.",
             )
+
+
+def check_server(store_url: str) -> Iterator[Finding]:
+    """Whether a store on a server answers."""
+    if parse_url(store_url).get_backend_name() == "sqlite":
+        return
+    try:
+        is_held(store_url)
+    except StoreError as problem:
+        yield error(
+            "store", str(problem), "What can't be written down is not acted on.", "Start it, or permit this user."
+        )
+    else:
+        yield ok("store", f"{shown(store_url)} answers")
 
 
 def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:

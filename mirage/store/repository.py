@@ -9,13 +9,17 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import URL, Column, Connection, Engine, Executable, Select, Table, bindparam, make_url, select
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy import URL, Column, Connection, Engine, Executable, Select, Table, bindparam, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from mirage.domain import Chain, ChainState, Decision, Intent, JobState, Link, Outcome, Penalties
-from mirage.errors import InputError, StoreError
-from mirage.store import schema, sqlite
+from mirage.errors import StoreError
+from mirage.store import schema, server, sqlite
 from mirage.store.tables import chains, decisions, intents, links, steps
+from mirage.store.url import parse_url, shown
+
+PRUNED_AT_ONCE = 2000
+"""Rows; a site with 500 chains writes 500 decisions a cycle."""
 
 _Row = tuple[Any, ...]
 
@@ -47,14 +51,14 @@ class SqlStore:
         """``engine``: of a database with the newest schema. ``where``: its name in errors."""
         self._engine = engine
         self._writer = engine.execution_options(**sqlite.FOR_WRITING)
-        self._where = where or engine.url.render_as_string(hide_password=True)
+        self._where = where or shown(engine.url)
         self._local = threading.local()
 
     @classmethod
     def open(
         cls, url: str | URL, *, create: bool = True, readonly: bool = False, busy_timeout_s: float = 5.0
     ) -> SqlStore:
-        """Opens the store of a SQLAlchemy URL: `sqlite:////path/of/file`, or `sqlite://` for one in memory.
+        """Opens the store of a URL: `sqlite:////path/of/file`, `sqlite://` for one in memory, or a server's (`url.py`).
 
         In a text, `%` and `?` are the URL's; for a path that has them give `URL.create("sqlite", database=path)`.
         Makes the file (unless ``create`` is False) and runs the migrations that are missing. ``readonly`` does neither,
@@ -192,6 +196,40 @@ class SqlStore:
         """Those of all pools before this time."""
         self._write(steps.delete().where(steps.c.at_s < before_s))
 
+    def prune(self, decisions_before_s: int, chains_before_s: int, limit: int = PRUNED_AT_ONCE) -> int:
+        """Forgets what is older: decisions with their releases, and chains that were over then, with their links.
+
+        At most ``limit`` of each, oldest first, so that it never holds up a cycle; returns how many went. What a crash
+        cut short (an open intent) stays.
+        """
+        with self.transaction():
+            return self._prune_decisions(decisions_before_s, limit) + self._prune_chains(chains_before_s, limit)
+
+    def _prune_decisions(self, before_s: int, limit: int) -> int:
+        is_open = select(intents.c.decision_id).where(intents.c.finished_s.is_(None))
+        old = select(decisions.c.decision_id).where(
+            decisions.c.at_s < before_s, decisions.c.decision_id.not_in(is_open)
+        )
+        ids = [row[0] for row in self._rows(old.order_by(decisions.c.at_s).limit(limit))]
+        if ids:  # MariaDB takes no LIMIT in a subquery, so the ids go back and forth
+            self._write(intents.delete().where(intents.c.decision_id.in_(ids)))
+            self._write(decisions.delete().where(decisions.c.decision_id.in_(ids)))
+        return len(ids)
+
+    def _prune_chains(self, before_s: int, limit: int) -> int:
+        old = select(chains.c.user, chains.c.chain_id).where(chains.c.updated_s < before_s)
+        old = old.where(chains.c.state != ChainState.ACTIVE).order_by(chains.c.updated_s).limit(limit)
+        keys = self._rows(old)
+        for user, chain_id in keys:
+            self._write(links.delete().where(links.c.user == user, links.c.chain_id == chain_id))
+            self._write(chains.delete().where(chains.c.user == user, chains.c.chain_id == chain_id))
+        return len(keys)
+
+    @property
+    def where(self) -> str:
+        """Which store this is, for people: a path, or a URL without its password."""
+        return self._where
+
     @property
     def _own(self) -> Connection | None:
         """The connection of this thread's transaction."""
@@ -258,18 +296,19 @@ class SqlStore:
         try:
             yield
         except SQLAlchemyError as error:
-            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-            raise StoreError(f"Store {self._where}: {sqlite.explain(cause)}") from error
+            raise StoreError(f"Store {self._where}: {self._explanation(error)}") from error
+
+    def _explanation(self, error: SQLAlchemyError) -> str:
+        if self._engine.dialect.name != "sqlite":
+            return server.explain(error)
+        return sqlite.explain(error.orig if isinstance(error, DBAPIError) and error.orig else error)
 
 
 def _engine(text: str | URL, create: bool, readonly: bool, busy_timeout_s: float) -> tuple[Engine, str]:
     """The engine of a store URL, and what errors call it."""
-    try:
-        url = make_url(text)
-    except ArgumentError as error:
-        raise InputError(f"Store {text!r}: not a SQLAlchemy URL, as sqlite:////var/lib/mirage/store.db is") from error
+    url = parse_url(text)
     if url.get_backend_name() != "sqlite":
-        raise InputError(f"Store {url.render_as_string()}: this release keeps its store in SQLite only (sqlite:///...)")
+        return server.server_engine(url, busy_timeout_s), shown(url)
     path = sqlite.file_of(url)
     if path is None:
         return sqlite.memory_engine(), "in memory"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 
-from mirage.errors import InputError, StoreError
+from mirage.errors import StoreError
 from mirage.store.files import is_on_network, make_private_file, make_private_folder
 
 FOR_WRITING = {"sqlite_begin": "IMMEDIATE"}
@@ -30,9 +30,7 @@ _ADVICE = {
 
 
 def file_of(url: URL) -> Path | None:
-    """The database file, absolute; None: in memory. InputError if the URL says what we don't take."""
-    if url.host or url.query:
-        raise InputError(f"Store URL {url}: expected sqlite:////absolute/path, sqlite:///relative/path or sqlite://")
+    """The database file, absolute; None: in memory."""
     return None if url.database in (None, "", ":memory:") else Path(str(url.database)).absolute()
 
 

@@ -7,6 +7,7 @@ Unix seconds in 64 bits. A change here needs a new file in `migrations/versions`
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     Text,
 )
 from sqlalchemy import Enum as EnumOf
+from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
 from mirage.domain import Action, ChainState, JobState, Mode, Outcome
 
@@ -36,7 +38,14 @@ metadata = MetaData(
 )
 
 MAX_PAYLOAD = 2**24 - 1
-"""Bytes of one step; MariaDB makes it a MEDIUMBLOB, where a plain BLOB ends at 64 KiB."""
+"""Bytes of one step: a MEDIUMBLOB of MariaDB, where a plain BLOB ends at 64 KiB."""
+
+MARIADB: dict[str, Any] = {
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_nopad_bin",
+}
+"""Of each table: transactions, all of Unicode, and names that differ in case or in a final space are different."""
 
 # Names of users come from directories (`user@realm`), so they may be longer than Linux's 32 characters.
 _User = String(255)
@@ -62,7 +71,8 @@ chains = Table(
     Column("state", _words(ChainState), nullable=False, index=True),
     Column("reason", Text, nullable=False),
     Column("created_s", BigInteger, nullable=False),
-    Column("updated_s", BigInteger, nullable=False),
+    Column("updated_s", BigInteger, nullable=False, index=True),
+    **MARIADB,
 )
 
 links = Table(
@@ -84,6 +94,7 @@ links = Table(
     Column("exit_code", Integer, nullable=False),
     Column("released_s", BigInteger),
     ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"]),
+    **MARIADB,
 )
 
 # No foreign key to chains: a decision is a record for later, which must not be refused.
@@ -91,7 +102,7 @@ decisions = Table(
     "decisions",
     metadata,
     Column("decision_id", _RowId, primary_key=True),
-    Column("at_s", BigInteger, nullable=False),
+    Column("at_s", BigInteger, nullable=False, index=True),
     Column("chain_id", _ChainId, nullable=False),
     Column("user", _User, nullable=False),
     Column("predecessor_id", BigInteger, nullable=False),
@@ -107,6 +118,7 @@ decisions = Table(
     Column("expected_interruption_s", Double),
     Column("expected_overlap_s", Double),
     Index(None, "successor_id", "at_s"),
+    **MARIADB,
 )
 
 intents = Table(
@@ -119,6 +131,7 @@ intents = Table(
     Column("detail", Text, nullable=False),
     # Indexed because the open ones, looked for at every start, are those with NULL here.
     Column("finished_s", BigInteger, index=True),
+    **MARIADB,
 )
 
 steps = Table(
@@ -126,5 +139,6 @@ steps = Table(
     metadata,
     Column("pool", String(255), primary_key=True),
     Column("at_s", BigInteger, primary_key=True, autoincrement=False, index=True),
-    Column("payload", LargeBinary(MAX_PAYLOAD), nullable=False),
+    Column("payload", LargeBinary(MAX_PAYLOAD).with_variant(MEDIUMBLOB(), "mariadb"), nullable=False),
+    **MARIADB,
 )

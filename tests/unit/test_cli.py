@@ -332,3 +332,32 @@ def test_noise_on_the_socket_does_no_harm(tmp_path, store):
                 connection.sendall(noise)
                 assert b"error" in connection.recv(4096)
         assert ask(path, {"ask": "chains", "chain": None})["chains"]
+
+
+def test_status_finds_the_agents_store_where_its_configuration_puts_it(shell):
+    file = shell.folder / "elsewhere" / "chains.db"
+    config = shell.folder / ".config" / "mirage" / "mirage.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[daemon]\nstore = "sqlite:///{file}"\n')
+    with SqlStore.open(f"sqlite:///{file}") as store:
+        store.save_chain(Chain("elsewhere", ME, segments=4))
+    assert "chain elsewhere" in shell.run("status", "elsewhere").stdout
+    printed = shell.run("agent", "--print-config", "--poll", "5").stdout
+    assert f'store = "sqlite:///{file}"    # {config}' in printed
+    assert "poll_s = 5    # the command line" in printed
+
+
+def test_check_says_whether_configuration_and_model_are_good(shell):
+    config = shell.folder / "mirage.toml"
+    config.write_text('[policy]\nname = "timer"\n')
+    good = shell.run("daemon", "--config", str(config), "--check")
+    assert (good.returncode, good.stdout) == (0, "The configuration is good.\n")
+    for text, said in [
+        ('[policy]\nname = "moe"\n', "model"),
+        ('[daemon]\nstore_file = "/nowhere"\n', "/nowhere can't be read"),
+        ('[daemon]\nstore = "mariadb://host"\n', "database is missing"),
+    ]:
+        config.write_text(text)
+        bad = shell.run("daemon", "--config", str(config), "--check")
+        assert bad.returncode == 2
+        assert said in bad.stderr

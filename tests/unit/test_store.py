@@ -1,4 +1,4 @@
-"""The contract of ports.Store, on SqlStore in memory and in a file."""
+"""The contract of ports.Store, on SqlStore in memory, in a file, and on database servers."""
 
 # ruff: noqa: PT012 - the blocks that fail here are transactions of several statements
 
@@ -17,6 +17,7 @@ from mirage.errors import InputError, StoreError
 from mirage.ports import Store
 from mirage.store import schema, sqlite
 from mirage.store.repository import SqlStore
+from tests.databases import SERVERS, fresh_database
 
 
 def a_chain(chain_id: str = "c1", user: str = "alice", **changes: object) -> Chain:
@@ -33,10 +34,9 @@ def a_decision(successor_id: int = 12, at_s: int = 1000, **changes: object) -> D
     return replace(decision, **changes)  # type: ignore[arg-type]
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", *SERVERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = "sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path}/mirage.db"
-    with SqlStore.open(url) as opened:
+    with fresh_database(request.param, tmp_path) as url, SqlStore.open(url) as opened:
         yield opened
 
 
@@ -154,7 +154,7 @@ def test_an_intent_is_open_until_it_is_closed(store: Store) -> None:
 def test_the_first_outcome_of_an_intent_stays(store: Store) -> None:
     intent = store.open_intent(a_decision(), 1)
     store.close_intent(intent, Outcome.RELEASED, "", 2)
-    with pytest.raises(StoreError, match=r"intent 1 is not open"):
+    with pytest.raises(StoreError, match=rf"intent {intent.intent_id} is not open"):
         store.close_intent(intent, Outcome.UNKNOWN, "", 3)
     assert [found.outcome for found in store.intents(12)] == [Outcome.RELEASED]
 
@@ -168,6 +168,49 @@ def test_steps_are_replaced_read_and_dropped_by_time(store: Store) -> None:
     store.drop_steps(1200)
     assert store.steps("gpu", 0) == [(1200, b"old")]
     assert store.steps("cpu", 0) == [(1200, b"other")]
+
+
+def test_names_that_differ_in_case_or_accents_or_a_final_space_are_different(store: Store) -> None:
+    names = ["alice", "Alice", "alicé", "alice ", "\N{GRINNING FACE}"]
+    for number, name in enumerate(names):
+        store.save_chain(a_chain(user=name, created_s=number))
+    assert [chain.user for chain in reversed(store.chains())] == names
+
+
+def test_a_step_may_be_long(store: Store) -> None:
+    payload = bytes(range(256)) * 4096
+    store.save_step("gpu", 0, payload)
+    assert store.steps("gpu", 0) == [(0, payload)]
+
+
+def test_what_is_old_is_pruned_and_the_rest_stays(store: Store) -> None:
+    for at_s in (1, 2, 3, 100):
+        store.add_decision(a_decision(at_s=at_s))
+    open_intent = store.open_intent(a_decision(at_s=2), 2)
+    done = store.open_intent(a_decision(13, at_s=3), 3)
+    store.close_intent(done, Outcome.RELEASED, "", 4)
+    for number, (state, updated_s) in enumerate(
+        [(ChainState.DONE, 5), (ChainState.ACTIVE, 5), (ChainState.FAILED, 50), (ChainState.DONE, 51)]
+    ):
+        store.save_chain(a_chain(f"c{number}", state=state, updated_s=updated_s, created_s=number))
+        store.save_link(a_link(number, f"c{number}"))
+    store.save_step("gpu", 1, b"")
+    assert store.prune(100, 51) == 6
+    assert store.prune(100, 51) == 0
+    assert [decision.at_s for decision in store.decisions(12)] == [100, 2]
+    assert store.decisions(13) == []
+    assert store.intents(13) == []
+    assert store.open_intents() == [open_intent]
+    assert [chain.chain_id for chain in store.chains()] == ["c3", "c1"]
+    assert [store.link_of_job(number) is not None for number in range(4)] == [False, True, False, True]
+    assert store.steps("gpu", 0) == [(1, b"")]
+
+
+def test_pruning_takes_the_oldest_first_and_few_at_once(store: Store) -> None:
+    for at_s in (3, 1, 2):
+        store.add_decision(a_decision(at_s=at_s))
+    assert store.prune(100, 0, limit=2) == 2
+    assert [decision.at_s for decision in store.decisions(12)] == [3]
 
 
 def test_a_transaction_that_fails_leaves_nothing(store: Store) -> None:
@@ -301,22 +344,26 @@ def test_what_a_start_and_a_cycle_ask_is_found_by_index(engine: Engine) -> None:
     store.intents(12)
     store.steps("gpu", 0)
     store.drop_steps(0)
+    store.prune(0, 0)
     store.save_chain(a_chain())
     store.save_link(a_link())
     store.close_intent(store.open_intent(a_decision(), 1), Outcome.RELEASED, "", 2)
-    assert len(asked) == 12
+    assert len(asked) == 14
     event.remove(engine, "before_cursor_execute", _note)
     with engine.connect() as connection:
         for sql, values in asked:
             plan = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)]
-            assert all(step.startswith(("SEARCH", "USE TEMP B-TREE")) for step in plan), (sql, plan)
+            assert all(step.startswith(("SEARCH", "USE TEMP B-TREE", "LIST SUBQUERY")) for step in plan), (sql, plan)
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("not a url", "not a SQLAlchemy URL"),
-        ("postgresql://alice:secret@db/mirage", "SQLite only"),
+        ("not a url with a secret", "not a URL of a store"),
+        ("postgresql://alice:secret@db:port/mirage", "not a URL of a store"),
+        ("mysql://alice:secret@db/mirage", "mysql:// is not known"),
+        ("mariadb://alice:secret@db", "host or database is missing"),
+        ("postgresql://alice:secret@db?sslpassword=secret", "host or database is missing"),
         ("sqlite://host/file", "expected sqlite:////absolute/path"),
         ("sqlite:///file?mode=ro", "expected sqlite:////absolute/path"),
     ],
@@ -325,3 +372,13 @@ def test_a_wrong_url_is_refused(url: str, expected: str) -> None:
     with pytest.raises(InputError, match=expected) as caught:
         SqlStore.open(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
+def test_a_server_that_does_not_answer_is_one_clear_error(scheme: str) -> None:
+    with pytest.raises(
+        StoreError, match=rf"Store {scheme}://alice:\*\*\*@127.0.0.1:1/mirage: .* goes on when it does"
+    ) as got:
+        SqlStore.open(f"{scheme}://alice:hunter2@127.0.0.1:1/mirage")
+    assert "hunter2" not in str(got.value)
+    assert "\n" not in str(got.value)

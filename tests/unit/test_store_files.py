@@ -375,7 +375,7 @@ def test_the_newest_schema_is_the_newest_migration(engine: Engine) -> None:
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("alembic.op.create_index", fail)  # comes after the first table

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0001"
 down_revision = None
 
+# A retry after a failure finds what was made before it, where the database has no transaction around this (MariaDB).
+AT_MOST_ONCE: dict[str, Any] = {
+    "if_not_exists": True,
+    "mariadb_engine": "InnoDB",
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_nopad_bin",
+}
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -23,7 +32,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """To nothing."""
     for table in ("steps", "intents", "decisions", "links", "chains"):
-        op.drop_table(table)
+        op.drop_table(table, if_exists=True)
 
 
 def _create_chains() -> None:
@@ -40,8 +49,9 @@ def _create_chains() -> None:
         sa.Column("created_s", sa.BigInteger, nullable=False),
         sa.Column("updated_s", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("user", "chain_id", name="pk_chains"),
+        **AT_MOST_ONCE,
     )
-    op.create_index("ix_chains_state", "chains", ["state"])
+    op.create_index("ix_chains_state", "chains", ["state"], if_not_exists=True)
 
 
 def _create_links() -> None:
@@ -64,8 +74,9 @@ def _create_links() -> None:
         sa.Column("released_s", sa.BigInteger),
         sa.PrimaryKeyConstraint("user", "chain_id", "job_id", name="pk_links"),
         sa.ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"], name="fk_links_chains"),
+        **AT_MOST_ONCE,
     )
-    op.create_index("ix_links_job_id", "links", ["job_id"])
+    op.create_index("ix_links_job_id", "links", ["job_id"], if_not_exists=True)
 
 
 def _create_decisions() -> None:
@@ -88,8 +99,9 @@ def _create_decisions() -> None:
         sa.Column("expected_interruption_s", sa.Double),
         sa.Column("expected_overlap_s", sa.Double),
         sa.PrimaryKeyConstraint("decision_id", name="pk_decisions"),
+        **AT_MOST_ONCE,
     )
-    op.create_index("ix_decisions_successor_id_at_s", "decisions", ["successor_id", "at_s"])
+    op.create_index("ix_decisions_successor_id_at_s", "decisions", ["successor_id", "at_s"], if_not_exists=True)
 
 
 def _create_intents() -> None:
@@ -104,8 +116,9 @@ def _create_intents() -> None:
         sa.PrimaryKeyConstraint("intent_id", name="pk_intents"),
         sa.ForeignKeyConstraint(["decision_id"], ["decisions.decision_id"], name="fk_intents_decisions"),
         sa.UniqueConstraint("decision_id", name="uq_intents_decision_id"),
+        **AT_MOST_ONCE,
     )
-    op.create_index("ix_intents_finished_s", "intents", ["finished_s"])
+    op.create_index("ix_intents_finished_s", "intents", ["finished_s"], if_not_exists=True)
 
 
 def _create_steps() -> None:
@@ -115,5 +128,6 @@ def _create_steps() -> None:
         sa.Column("at_s", sa.BigInteger, autoincrement=False, nullable=False),
         sa.Column("payload", sa.LargeBinary(2**24 - 1), nullable=False),
         sa.PrimaryKeyConstraint("pool", "at_s", name="pk_steps"),
+        **AT_MOST_ONCE,
     )
-    op.create_index("ix_steps_at_s", "steps", ["at_s"])
+    op.create_index("ix_steps_at_s", "steps", ["at_s"], if_not_exists=True)
