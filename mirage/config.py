@@ -134,12 +134,23 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class RoutingConfig:
+    model: str = ""
+    """Folder of trained agents (`mirage route train`), published with each cycle; empty: nothing is published."""
+    run: str = "/run/mirage"
+    """Folder that the job_submit plugin reads."""
+    valid_s: int = field(default=0, metadata={"min": 0})
+    """The plugin refuses a state older than this; 0: two cycles and a minute."""
+
+
+@dataclass(frozen=True)
 class Config:
     cluster: ClusterConfig = ClusterConfig()
     daemon: DaemonConfig = DaemonConfig()
     acting: ActingConfig = ActingConfig()
     audit: AuditConfig = AuditConfig()
     policy: PolicyConfig = PolicyConfig()
+    routing: RoutingConfig = RoutingConfig()
 
 
 def load_config(path: Path | None) -> Config:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from mirage.daemon.audit import Audit
 from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import serving
-from mirage.domain import ActingMode
+from mirage.domain import ActingMode, Snapshot
 from mirage.errors import InputError
 from mirage.learn.folder import RECIPE
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.slurm.commands import CommandCluster
+from mirage.slurm.runner import Runner
 from mirage.store.journal import Journal
 from mirage.store.lock import exclusive
 from mirage.store.repository import SqlStore
@@ -114,6 +116,7 @@ def serve(
             only_user=only_user,
             audit=Audit(journal, acting.mode, model_version(config.policy)),
             baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
+            publish=_publisher(config),
         )
         if args.once:
             return 0 if daemon.run_cycle() else 1
@@ -130,6 +133,18 @@ def serve(
         run_forever(daemon.run_cycle, config.daemon.poll_s)
         logging.getLogger(__name__).info("stopped")
     return 0
+
+
+def _publisher(config: Config) -> Callable[[Snapshot], None] | None:
+    """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises InputError."""
+    if not config.routing.model:
+        return None
+    from mirage.routing.publish import Publisher
+
+    routing, cluster = config.routing, config.cluster
+    runner = Runner(bin_dir=cluster.bin_dir, timeout_s=cluster.timeout_s)
+    valid_s = routing.valid_s or 2 * config.daemon.poll_s + 60
+    return Publisher(Path(routing.model), Path(routing.run), runner, valid_s).publish
 
 
 def _lock_file(url: str) -> Path:

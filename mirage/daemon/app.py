@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from mirage.daemon.audit import Audit
@@ -39,8 +39,13 @@ class Daemon:
         only_user: str | None = None,
         audit: Audit | None = None,
         baselines: Sequence[Policy] = (),
+        publish: Callable[[Snapshot], None] | None = None,
     ) -> None:
-        """``baselines``: policies whose answers the audit log has beside those of ``policy``."""
+        """``baselines``: policies whose answers the audit log has beside those of ``policy``.
+
+        ``publish`` is given what each cycle sees of the cluster; if it fails, the cycle goes on.
+        """
+        self._publish = publish
         self._cluster = cluster
         self._store = store
         self._clock = clock
@@ -81,6 +86,7 @@ class Daemon:
             warm = self._memory.warm_up(self._cluster, snapshot)
             self._warm_up_s = inf if warm else snapshot.at_s + WARM_UP_AGAIN_S
         self._memory.observe(snapshot)
+        self._tell(snapshot)
         self._executor.resume()
         actions = self._tick(snapshot)
         self._save(actions)
@@ -90,6 +96,14 @@ class Daemon:
             self._follow(actions, snapshot)
         finally:
             self._tell_handovers()
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        if self._publish is None:
+            return
+        try:
+            self._publish(snapshot)
+        except MirageError as error:
+            log.warning("routing: nothing published: %s", error)
 
     def _tell_settings(self) -> None:
         try:
