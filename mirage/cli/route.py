@@ -47,7 +47,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         help="streams of arrivals at all partitions, or the paper's episodes of five jobs (%(default)s)",
     )
     parser.add_argument("--variant", choices=("ours", "paper"), default="ours", help="what agents see (%(default)s)")
-    parser.add_argument("--episodes", type=positive, metavar="N", help="paper: 1000; streams: 60")
+    parser.add_argument("--episodes", type=positive, metavar="N", help="paper: 1000; streams: 80")
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -86,21 +86,21 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--episodes", type=positive, default=1000, help="of training for the paper's part (%(default)s)"
     )
     parser.add_argument("--judged", type=positive, default=100, help="episodes to judge by (%(default)s)")
-    parser.add_argument("--streams", type=positive, default=20, help="streams to judge by (%(default)s)")
+    parser.add_argument("--streams", type=positive, default=20, help="of each kind to judge by (%(default)s)")
 
 
 def _evaluate(args: argparse.Namespace) -> int:
     torch_or_error()
-    from mirage.routing.evaluate import evaluate
+    from mirage.routing.evaluate import Plan, evaluate
     from mirage.routing.flavors import load_partitions
     from mirage.routing.model import read_model
     from mirage.routing.report import save
 
     kinds = load_partitions(args.flavors)
     model = read_model(args.model) if args.model else None
-    results = evaluate(
-        kinds, args.episodes, args.judged, args.streams, args.trace, args.seed, model.agents if model else None, _told()
-    )
+    agents = model.agents if model else None
+    plan = Plan(args.episodes, args.judged, args.streams, args.trace, args.seed, agents)
+    results = evaluate(kinds, plan, _told())
     for path in save(results, args.out):
         print(path)
     return 0

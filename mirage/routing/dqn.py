@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 class DqnOptions:
     """Defaults train an agent on 1000 of the paper's episodes in about ten seconds on one core."""
 
-    hidden: tuple[int, ...] = (32, 16)
+    hidden: tuple[int, ...] = (24, 12)
     """Small, because slurmctld waits while the plugin evaluates them."""
     rate: float = 1e-3
     """Adam's."""

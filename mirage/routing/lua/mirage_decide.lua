@@ -280,33 +280,58 @@ local function features(partition, agent, chosen, limit_s, now_s)
     return seen
 end
 
--- An output begins with its bias, then takes the inputs in turn; inputs that are 0 are left out.
-local function apply(layer, inputs)
-    local sums, outputs = {}, layer.outputs
-    for index = 1, outputs do
-        sums[index] = layer.bias[index]
-    end
+-- The inputs that are not 0, and the rows of weights that belong to them.
+local function of_inputs(layer, inputs)
+    local rows, values, count = {}, {}, 0
+    local weights = layer.weights
     for index = 1, layer.inputs do
-        local value, row = inputs[index], layer.weights[index]
+        local value = inputs[index]
         if value ~= 0 then
-            for output = 1, outputs do
-                sums[output] = sums[output] + row[output] * value
-            end
+            count = count + 1
+            rows[count], values[count] = weights[index], value
         end
     end
-    return sums
+    return rows, values, count
 end
 
-local function values_of(agent, inputs)
-    for number_of = 1, #agent.layers - 1 do
-        inputs = apply(agent.layers[number_of], inputs)
-        for index = 1, #inputs do
-            if inputs[index] <= 0 then
-                inputs[index] = 0
-            end
+-- An output begins with its bias, then takes the inputs in turn; then ReLU. Four outputs at once, because slurmctld
+-- waits: this is faster than one by one.
+local function hidden(layer, inputs)
+    local rows, values, count = of_inputs(layer, inputs)
+    local bias, outputs, made = layer.bias, layer.outputs, {}
+    for first = 1, outputs, 4 do
+        local i, j, k, l = first, first + 1, first + 2, first + 3
+        if l > outputs then -- the last ones once more
+            i, j, k, l = math.max(outputs - 3, 1), math.max(outputs - 2, 1), math.max(outputs - 1, 1), outputs
         end
+        local a, b, c, d = bias[i], bias[j], bias[k], bias[l]
+        for number_of = 1, count do
+            local row, value = rows[number_of], values[number_of]
+            a = a + row[i] * value
+            b = b + row[j] * value
+            c = c + row[k] * value
+            d = d + row[l] * value
+        end
+        made[i], made[j], made[k], made[l] = a > 0 and a or 0, b > 0 and b or 0, c > 0 and c or 0, d > 0 and d or 0
     end
-    return apply(agent.layers[#agent.layers], inputs)
+    return made
+end
+
+-- A function from an action's number to its value.
+local function values_of(agent, inputs)
+    local layers = agent.layers
+    for number_of = 1, #layers - 1 do
+        inputs = hidden(layers[number_of], inputs)
+    end
+    local last = layers[#layers]
+    local rows, values, count = of_inputs(last, inputs)
+    return function(action)
+        local sum = last.bias[action]
+        for number_of = 1, count do
+            sum = sum + rows[number_of][action] * values[number_of]
+        end
+        return sum
+    end
 end
 
 -- Number of the smallest flavour that covers a job; nil: it does not fit here.
@@ -323,18 +348,15 @@ end
 -- The highest value of what a partition can do with a job now, and the place; nil: the job has to wait.
 local function judge(partition, agent, chosen, limit_s, now_s)
     local flavor = agent.flavors[chosen]
-    local values = values_of(agent, features(partition, agent, chosen, limit_s, now_s))
-    local places = places_of(partition, flavor)
-    local best = values[flavor.queue]
-    local where = places[1]
-    if where then
-        best = values[flavor.first + where - 1]
-    end
-    for _, place in ipairs(places) do
-        if values[flavor.first + place - 1] > best then
-            best, where = values[flavor.first + place - 1], place
+    local value_of = values_of(agent, features(partition, agent, chosen, limit_s, now_s))
+    local best, where
+    for _, place in ipairs(places_of(partition, flavor)) do
+        local value = value_of(flavor.first + place - 1)
+        if not best or value > best then
+            best, where = value, place
         end
     end
+    best = best or value_of(flavor.queue)
     if best ~= best or best > HUGE or best < -HUGE then
         error("agent of " .. agent.name .. ": a value is not a finite number", 0)
     end
