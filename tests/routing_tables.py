@@ -17,14 +17,23 @@ NOW_S = 1_700_000_000
 
 
 def random_agent(kind: PartitionKind, variant: Variant, random: np.random.Generator) -> Agent:
-    """With float32 weights, as trained ones have; ``hidden`` layers of 12 and 8."""
-    sizes = [width(kind, variant), 12, 8, kind.actions.count]
+    """With float32 weights, as trained ones have; hidden layers whose sizes are no multiples of four."""
+    sizes = [width(kind, variant), 11, 3, kind.actions.count]
     return Agent(kind, variant, tuple(_layer(a, b, random) for a, b in pairwise(sizes)))
 
 
 def _layer(inputs: int, outputs: int, random: np.random.Generator) -> Layer:
     weights = random.normal(size=(inputs, outputs)).astype(np.float32).astype(float)
     return Layer(tuple(map(tuple, weights.tolist())), tuple(random.normal(size=outputs).tolist()))
+
+
+def rough(agent: Agent) -> Agent:
+    """With weights of -1, 0 and 1 only, so that many values are equal."""
+    return replace(agent, layers=tuple(Layer(tuple(map(_signs, x.weights)), _signs(x.bias)) for x in agent.layers))
+
+
+def _signs(row: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(round(max(-1.0, min(1.0, value)))) for value in row)
 
 
 def random_table(kinds: Sequence[PartitionKind], random: np.random.Generator) -> Table:
@@ -40,7 +49,9 @@ def _random_state(kind: PartitionKind, random: np.random.Generator) -> Partition
         busy = free != total
         up = bool(random.random() < 0.9)
         servers.append(Server(f"{kind.name}-{number}", total, free, ends[0] * busy, ends[1] * busy, up))
-    return PartitionState(kind, servers, [int(each) for each in random.integers(12, size=len(kind.flavors))])
+    return PartitionState(
+        kind, servers, [int(each) for each in random.integers(random.choice([3, 12]), size=len(kind.flavors))]
+    )
 
 
 def random_demand(random: np.random.Generator) -> Demand:

@@ -25,12 +25,13 @@ from tests.routing_tables import (
     random_agent,
     random_demand,
     random_table,
+    rough,
     with_nan,
 )
 
 LIB = Path(__file__).parents[2] / "mirage" / "routing" / "lua"
 LUA = Path(__file__).parents[1] / "lua"
-TABLES, JOBS = 60, 20
+TABLES, JOBS = 90, 20
 
 
 @pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
@@ -64,6 +65,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         kinds = (a100, v100) if number % 2 else (a100, larger(v100, 5), larger(replace(a100, name="more"), 3))
         variant = list(Variant)[number % 3 % 2]
         agents = [random_agent(kind, variant, random) for kind in kinds]
+        if number % 4 == 0:
+            agents = [rough(agent) for agent in agents]
         table = random_table(kinds, random)
         agents_of, state_of = folder / f"{number}.agents", folder / f"{number}.state"
         agents_of.write_text(agents_text(agents))
