@@ -49,9 +49,8 @@ def _random_state(kind: PartitionKind, random: np.random.Generator) -> Partition
         busy = free != total
         up = bool(random.random() < 0.9)
         servers.append(Server(f"{kind.name}-{number}", total, free, ends[0] * busy, ends[1] * busy, up))
-    return PartitionState(
-        kind, servers, [int(each) for each in random.integers(random.choice([3, 12]), size=len(kind.flavors))]
-    )
+    queued = [int(each) for each in random.integers(random.choice([3, 12]), size=len(kind.flavors))]
+    return PartitionState(kind, servers, queued, int(random.integers(20_000_000)))
 
 
 def random_demand(random: np.random.Generator) -> Demand:

@@ -98,5 +98,5 @@ def corrected(table: Table, routed: Iterable[Routed]) -> Table:
         if place is not None and place in state.places(flavor):
             state.take(flavor, place, job.at_s + job.limit_s)
         else:
-            state.queued[flavor] += 1
+            state.wait(flavor, job.limit_s)
     return replace(table, partitions=tuple(partitions.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,9 @@ class Plan:
 def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
     """All results as plain data (docs/routing.md). Judged are episodes and streams that no training saw."""
     paper = {}
-    for kind in kinds:
+    for number, kind in enumerate(kinds):
         told(f"{kind.name}: the paper's episodes")
-        paper[kind.name] = paper_part(kind, plan)
+        paper[kind.name] = paper_part(kind, replace(plan, seed=plan.seed + 1000 * number))
     told("streams")
     return {
         "seed": plan.seed,

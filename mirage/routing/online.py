@@ -26,11 +26,13 @@ from mirage.routing.dqn import DqnOptions, make_network, to_agent
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.lessons import Taught
 from mirage.routing.state import PartitionState, Variant, best, features, width
-from mirage.routing.stream import Arriving, Stream, StreamOutcome, StreamRule
+from mirage.routing.stream import Arriving, Stream, StreamOutcome, StreamRule, route_stream
 
 STREAMS = 80
 UPDATES = 300
 """After each stream."""
+TRIALS, TRIED_EVERY = 8, 5
+"""In the second half, after so many streams, the agents are tried on so many others; the best ones are kept."""
 DAY_S = 86400.0
 LONGEST_D = 10.0
 """A longer wait counts as this many days."""
@@ -93,6 +95,7 @@ class Team:
         self._targets = deepcopy(self.networks)
         self._optimizer = torch.optim.Adam(self.networks.parameters(), lr=options.rate)
         self._updates = self._count = 0
+        self._best_d, self._best = np.inf, deepcopy(self.networks.state_dict())
         size = options.memory
         self._seen = [np.zeros((size, width(kind, variant)), np.float32) for kind in kinds]
         self._possible = [np.zeros((size, kind.actions.count), np.bool_) for kind in kinds]
@@ -160,6 +163,19 @@ class Team:
         worth: Tensor = torch.from_numpy(self._reward[slots]) + self.options.discount * later
         return worth
 
+    def slow_down(self, done: float) -> None:
+        """The learning rate falls evenly to a tenth; ``done``: part of the training, 0 to 1."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.options.rate * (1 - 0.9 * done)
+
+    def offer(self, wait_d: float) -> None:
+        """Keeps the present agents if they did better than those before."""
+        if wait_d < self._best_d:
+            self._best_d, self._best = wait_d, deepcopy(self.networks.state_dict())
+
+    def take_best(self) -> None:
+        self.networks.load_state_dict(self._best)
+
     def agents(self) -> tuple[Agent, ...]:
         made = []
         for kind, network in zip(self.kinds, self.networks, strict=True):
@@ -181,6 +197,13 @@ def live(team: Team, jobs: Sequence[StreamJob], epsilon: float) -> StreamOutcome
     return outcome
 
 
+def _tried(team: Team, trials: Sequence[Sequence[StreamJob]]) -> float:
+    """Mean wait, days."""
+    rule = agents_rule(team.agents())
+    waits = [np.mean(route_stream(team.kinds, jobs, rule).wait_s) for jobs in trials]
+    return float(np.mean(waits)) / DAY_S
+
+
 def teach_on_streams(
     kinds: Sequence[PartitionKind],
     variant: Variant,
@@ -195,11 +218,16 @@ def teach_on_streams(
     random, count = np.random.default_rng(seed), streams or STREAMS
     history = read_history(trace).part(test=False) if trace else None
     team = Team(kinds, variant, options, random)
+    trials = [draw_stream(kinds, history, random) for _ in range(TRIALS)]
     for number in range(count):
         outcome = live(team, draw_stream(kinds, history, random), options.epsilon(number / count))
+        team.slow_down(number / count)
         for _ in range(UPDATES):
             team.update()
         told(f"stream {number + 1}/{count}: mean wait {np.mean(outcome.wait_s) / 3600:.1f} h")
+        if number + 1 == count or (number >= count // 2 and number % TRIED_EVERY == 0):
+            team.offer(_tried(team, trials))
+    team.take_best()
     source = f"the first part of {trace.name} and bursts" if trace else "bursts"
     facts = asdict(options) | {"hidden": list(options.hidden), "updates": UPDATES, "jobs_each": len(outcome.wait_s)}
     return Taught(team.agents(), f"{count} streams from {source}", facts)

@@ -54,7 +54,9 @@ def _state(kind: PartitionKind, snapshot: Snapshot, nodes: Sequence[NodeUse], up
         )
     ends = _ends(snapshot)
     servers = [_server(node, ends.get(node.name, []), node.name in up) for node in mine]
-    return PartitionState(kind, servers, _queued(kind, snapshot))
+    state = PartitionState(kind, servers, [0] * len(kind.flavors))
+    _queue(state, snapshot)
+    return state
 
 
 def _server(node: NodeUse, ends: Sequence[int], up: bool) -> Server:
@@ -72,14 +74,15 @@ def _ends(snapshot: Snapshot) -> dict[str, list[int]]:
     return ends
 
 
-def _queued(kind: PartitionKind, snapshot: Snapshot) -> list[int]:
-    """Waiting jobs by flavour; those that no flavour covers count as the largest."""
-    counts = [0] * len(kind.flavors)
+def _queue(state: PartitionState, snapshot: Snapshot) -> None:
+    """Puts the waiting jobs in; those that no flavour covers count as the largest."""
+    kind = state.kind
     for job in snapshot.jobs:
         if job.is_queueing and kind.name in job.partition.split(","):
-            flavor = kind.flavor_of(_demand(job))
-            counts[-1 if flavor is None else flavor] += 1
-    return counts
+            found = kind.flavor_of(_demand(job))
+            flavor = len(kind.flavors) - 1 if found is None else found
+            longest_s = kind.flavors[flavor].limit_s
+            state.wait(flavor, min(job.time_limit_s or longest_s, longest_s))
 
 
 def _demand(job: Job) -> Demand:

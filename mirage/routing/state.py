@@ -12,7 +12,9 @@ from enum import Enum
 from mirage.routing.flavors import Flavor, PartitionKind
 
 QUEUE_UNIT = 8
-"""So many queued jobs of a flavour are a feature of 1."""
+"""So many queued jobs of a flavour are a feature of 1,"""
+QUEUE_PART = 4
+"""and so is queued work that would keep all GPUs busy for this part of the longest limit."""
 
 
 class Variant(str, Enum):
@@ -55,11 +57,14 @@ def share(flavor: Flavor) -> tuple[int, int, int]:
 
 @dataclass
 class PartitionState:
-    """A partition now. ``queued``: waiting jobs of each flavour."""
+    """A partition now."""
 
     kind: PartitionKind
     servers: list[Server]
     queued: list[int] = field(default_factory=list)
+    """Waiting jobs of each flavour,"""
+    queued_s: int = 0
+    """and the GPU-seconds that they may take, by their limits."""
 
     @classmethod
     def empty(cls, kind: PartitionKind) -> PartitionState:
@@ -74,6 +79,11 @@ class PartitionState:
             return [0] if all(server.has_room(wanted) for server in self.servers) else []
         return [place for place, server in enumerate(self.servers) if server.has_room(wanted)]
 
+    def wait(self, flavor: int, limit_s: int) -> None:
+        """A job more in the queue."""
+        self.queued[flavor] += 1
+        self.queued_s += self.kind.flavors[flavor].gpus * limit_s
+
     def take(self, flavor: int, place: int, end_s: int) -> None:
         wanted = self.kind.flavors[flavor]
         for server in self.servers if wanted.servers > 1 else [self.servers[place]]:
@@ -82,7 +92,7 @@ class PartitionState:
 
 def width(kind: PartitionKind, variant: Variant) -> int:
     """How many features an agent of this partition sees."""
-    return 3 * kind.servers if variant is Variant.PAPER else 5 * kind.servers + 2 * len(kind.flavors) + 1
+    return 3 * kind.servers if variant is Variant.PAPER else 5 * kind.servers + 2 * len(kind.flavors) + 2
 
 
 def features(
@@ -97,6 +107,8 @@ def features(
         seen.append(_left(server.next_end_s - now_s, longest_s))
         seen.append(_left(server.last_end_s - now_s, longest_s))
     seen.extend(min(count, QUEUE_UNIT) / QUEUE_UNIT for count in state.queued)
+    unit_s = longest_s / QUEUE_PART
+    seen.append(min(state.queued_s / sum(server.total[0] for server in state.servers), unit_s) / unit_s)
     seen.extend(1.0 if index == flavor else 0.0 for index in range(len(state.queued)))
     seen.append(_left(state.kind.flavors[flavor].limit_s if limit_s is None else limit_s, longest_s))
     return seen

@@ -104,7 +104,7 @@ class Stream:
         for job in pending:
             flavor = kind.flavor_of(_demand(job)) if job.partition == kind.name else None
             if flavor is not None:
-                state.queued[flavor] += 1
+                state.wait(flavor, job.time_limit_s or 0)
         return state
 
     def _work_s(self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]) -> float:

@@ -4,7 +4,7 @@
     partition A100 paper 2 1209600            at 1700000000 120 AGENTS-ADLER32
     flavor s-A100 2 64 262144 259200 1        partition A100
     layer 6 32                                server n1 1 8 256 1048576 8 256 1048576 0 0
-    row ... (bias, then one row an input)     queued 0 0 1 0
+    row ... (bias, then one row an input)     queued 691200 0 0 1 0
 
 The first line has the checksum and the length of the rest, so that neither half a file nor a changed one is believed.
 Adler-32 (RFC 1950) because plain Lua 5.1 can compute it: it finds accidents, not enemies; the folder's owner is
@@ -52,7 +52,7 @@ def state_text(table: Table, agents: str) -> str:
     for state in table.partitions:
         lines.append(f"partition {state.kind.name}")
         lines += (_server_line(server) for server in state.servers)
-        lines.append(f"queued {' '.join(map(str, state.queued))}")
+        lines.append(f"queued {' '.join(map(str, (state.queued_s, *state.queued)))}")
     return _sealed("mirage-state", "".join(f"{line}\n" for line in lines))
 
 
@@ -133,7 +133,7 @@ def _states(lines: list[list[str]], known: dict[str, PartitionKind]) -> tuple[Pa
             total, free = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
             states[-1].servers.append(Server(words[1], total, free, numbers[6], numbers[7], bool(up)))
         else:
-            states[-1].queued = list(map(int, words[1:]))
+            states[-1].queued_s, *states[-1].queued = map(int, words[1:])
     return tuple(states)
 
 

@@ -54,9 +54,9 @@ class World:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        queued = self.state.queued
+        before = self.state
         self.state = PartitionState.empty(self.kind)
-        self.state.queued = queued
+        self.state.queued, self.state.queued_s = before.queued, before.queued_s
         for run in self._running:
             self.state.take(run.flavor, run.place, run.end_s)
 
@@ -70,11 +70,13 @@ class World:
         """Puts a job behind larger and older ones."""
         self.queue.append(arrival)
         self.queue.sort(key=lambda job: (-job.flavor, job.submit_s))
-        self.state.queued[arrival.flavor] += 1
+        self.state.wait(arrival.flavor, self.kind.flavors[arrival.flavor].limit_s)
 
     def dequeue(self, arrival: Arrival) -> None:
         self.queue.remove(arrival)
+        flavor = self.kind.flavors[arrival.flavor]
         self.state.queued[arrival.flavor] -= 1
+        self.state.queued_s -= flavor.gpus * flavor.limit_s
 
     def utilization(self, at_s: int | None = None) -> float:
         """Equation 4 at a time (now), with R = 1. When the first job has just started: what it takes, the limit."""

@@ -115,10 +115,13 @@ def test_no_rule_is_better_than_the_best(a100: PartitionKind) -> None:
 def test_features_of_both_variants(a100: PartitionKind) -> None:
     state = PartitionState.empty(a100)
     state.take(MEDIUM, 1, 7 * DAY)
-    state.queued[FULL] = 4
+    state.wait(LARGE, DAY)
+    state.wait(LARGE, 13 * DAY)
     assert features(state, Variant.PAPER, SMALL) == [1, 1, 1, 0.5, 0.5, 0.5]
     ours = features(state, Variant.OURS, SMALL, limit_s=7 * DAY, now_s=0)
-    assert ours[6:] == [0, 0, 0.5, 0.5, 0, 0, 0, 0.5, 1, 0, 0, 0, 0.5]
+    assert ours[6:] == [0, 0, 0.5, 0.5, 0, 0, 0.25, 0, 1, 1, 0, 0, 0, 0.5]
+    state.queued_s //= 4
+    assert features(state, Variant.OURS, SMALL)[14] == 0.5
     assert len(ours) == width(a100, Variant.OURS)
 
 

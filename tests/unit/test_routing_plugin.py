@@ -227,6 +227,8 @@ def test_the_table_shows_the_cluster(snapshot: Snapshot) -> None:
     assert (v100.servers[0].next_end_s, v100.servers[0].last_end_s) == (NOW_S + 4 * HOUR, NOW_S + 8 * HOUR)
     assert [server.up for server in v100.servers] == [True, False]
     assert (a100.queued, v100.queued) == ([0, 1, 0, 0], [0, 1, 0, 1])
+    assert a100.queued_s == 4 * 9 * HOUR
+    assert v100.queued_s == 4 * 9 * HOUR + 16 * 336 * HOUR
 
 
 def test_a_partition_of_another_size_is_told(snapshot: Snapshot) -> None:

@@ -7,6 +7,7 @@ local M = {}
 M.FORMAT = 1
 local CLOCK_S = 60
 local QUEUE_UNIT = 8
+local QUEUE_PART = 4
 local HUGE = 1e300
 
 -- Adler-32 (RFC 1950), without the bit operations that Lua 5.1 lacks.
@@ -115,7 +116,7 @@ end
 local function check_agent(agent)
     local size = 3 * agent.servers
     if agent.variant == "ours" then
-        size = 5 * agent.servers + 2 * #agent.flavors + 1
+        size = 5 * agent.servers + 2 * #agent.flavors + 2
     elseif agent.variant ~= "paper" then
         error("unknown variant " .. tostring(agent.variant), 0)
     end
@@ -168,6 +169,7 @@ function M.read_state(text)
             partition.servers[#partition.servers + 1] = server_of(words)
         else
             partition.queued = row_of(words, #words - 1)
+            partition.queued_s = table.remove(partition.queued, 1)
         end
     end
     return state
@@ -244,6 +246,7 @@ function M.correct(state, agents, routed)
         end
     end
     partition.queued[routed.flavor] = partition.queued[routed.flavor] + 1
+    partition.queued_s = partition.queued_s + flavor.gpus * routed.limit_s
 end
 
 -- --- the choice -----------------------------------------------------------------------------------------------------
@@ -272,6 +275,12 @@ local function features(partition, agent, chosen, limit_s, now_s)
         n = n + 1
         seen[n] = math.min(count, QUEUE_UNIT) / QUEUE_UNIT
     end
+    local gpus, unit_s = 0, agent.longest_s / QUEUE_PART
+    for _, server in ipairs(partition.servers) do
+        gpus = gpus + server.total[1]
+    end
+    n = n + 1
+    seen[n] = math.min(partition.queued_s / gpus, unit_s) / unit_s
     for index = 1, #agent.flavors do
         n = n + 1
         seen[n] = index == chosen and 1 or 0
