@@ -59,9 +59,11 @@ class History:
 
 def read_history(path: Path) -> History:
     """The jobs of a trace that ran. Raises InputError for a file that is none, or too short."""
-    from slurm_sim.traces.errors import TraceError
-    from slurm_sim.traces.table import read_trace
-
+    try:
+        from slurm_sim.traces.errors import TraceError
+        from slurm_sim.traces.table import read_trace
+    except ImportError as error:
+        raise InputError(f"{path}: to read it, install the extra `sim` ({error}).") from error
     try:
         trace = read_trace(path)
     except TraceError as error:

@@ -1,4 +1,4 @@
--- The routing decision: pure functions from texts and numbers to a choice. No input, no output, no clock.
+-- The routing decision: functions from texts and numbers to a choice. No input, no output, no clock.
 -- `mirage/routing/decide.py` is the reference; both must choose the same in every case. So sums are made in the same
 -- order, and nothing but + - * / and comparisons is used. Runs on Lua 5.1 (slurmctld's on Debian 12) to 5.4.
 
@@ -68,7 +68,7 @@ local read = {}
 
 function read.partition(agents, words)
     local agent = { name = words[2], variant = words[3], servers = number(words[4]), longest_s = number(words[5]) }
-    agent.flavors, agent.layers = {}, {}
+    agent.flavors, agent.layers, agent.seen = {}, {}, {}
     agents[#agents + 1] = agent
 end
 
@@ -86,7 +86,10 @@ end
 
 function read.layer(agents, words)
     local layers = agents[#agents].layers
-    layers[#layers + 1] = { inputs = number(words[2]), outputs = number(words[3]), weights = {} }
+    local layer = { inputs = number(words[2]), outputs = number(words[3]), weights = {} }
+    -- Written anew with each evaluation. Fresh tables would cost as much again, in garbage collection.
+    layer.rows, layer.values, layer.made = {}, {}, {}
+    layers[#layers + 1] = layer
 end
 
 function read.row(agents, words)
@@ -256,7 +259,7 @@ local function left(seconds, longest_s)
 end
 
 local function features(partition, agent, chosen, limit_s, now_s)
-    local seen, n = {}, 0
+    local seen, n = agent.seen, 0
     for _, server in ipairs(partition.servers) do
         for kind = 1, 3 do
             n = n + 1
@@ -289,10 +292,9 @@ local function features(partition, agent, chosen, limit_s, now_s)
     return seen
 end
 
--- The inputs that are not 0, and the rows of weights that belong to them.
-local function of_inputs(layer, inputs)
-    local rows, values, count = {}, {}, 0
-    local weights = layer.weights
+-- Sets layer.values to the inputs that are not 0, and layer.rows to the weights that belong to them; how many.
+local function set_inputs(layer, inputs)
+    local rows, values, weights, count = layer.rows, layer.values, layer.weights, 0
     for index = 1, layer.inputs do
         local value = inputs[index]
         if value ~= 0 then
@@ -300,14 +302,14 @@ local function of_inputs(layer, inputs)
             rows[count], values[count] = weights[index], value
         end
     end
-    return rows, values, count
+    return count
 end
 
 -- An output begins with its bias, then takes the inputs in turn; then ReLU. Four outputs at once, because slurmctld
 -- waits: this is faster than one by one.
 local function hidden(layer, inputs)
-    local rows, values, count = of_inputs(layer, inputs)
-    local bias, outputs, made = layer.bias, layer.outputs, {}
+    local count = set_inputs(layer, inputs)
+    local rows, values, bias, outputs, made = layer.rows, layer.values, layer.bias, layer.outputs, layer.made
     for first = 1, outputs, 4 do
         local i, j, k, l = first, first + 1, first + 2, first + 3
         if l > outputs then -- the last ones once more
@@ -326,21 +328,21 @@ local function hidden(layer, inputs)
     return made
 end
 
--- A function from an action's number to its value.
-local function values_of(agent, inputs)
+-- All layers but the last, whose inputs are set: how many.
+local function evaluate(agent, inputs)
     local layers = agent.layers
     for number_of = 1, #layers - 1 do
         inputs = hidden(layers[number_of], inputs)
     end
-    local last = layers[#layers]
-    local rows, values, count = of_inputs(last, inputs)
-    return function(action)
-        local sum = last.bias[action]
-        for number_of = 1, count do
-            sum = sum + rows[number_of][action] * values[number_of]
-        end
-        return sum
+    return set_inputs(layers[#layers], inputs)
+end
+
+local function value_of(last, count, action)
+    local sum, rows, values = last.bias[action], last.rows, last.values
+    for number_of = 1, count do
+        sum = sum + rows[number_of][action] * values[number_of]
     end
+    return sum
 end
 
 -- Number of the smallest flavour that covers a job; nil: it does not fit here.
@@ -357,15 +359,15 @@ end
 -- The highest value of what a partition can do with a job now, and the place; nil: the job has to wait.
 local function judge(partition, agent, chosen, limit_s, now_s)
     local flavor = agent.flavors[chosen]
-    local value_of = values_of(agent, features(partition, agent, chosen, limit_s, now_s))
-    local best, where
+    local count = evaluate(agent, features(partition, agent, chosen, limit_s, now_s))
+    local last, best, where = agent.layers[#agent.layers], nil, nil
     for _, place in ipairs(places_of(partition, flavor)) do
-        local value = value_of(flavor.first + place - 1)
+        local value = value_of(last, count, flavor.first + place - 1)
         if not best or value > best then
             best, where = value, place
         end
     end
-    best = best or value_of(flavor.queue)
+    best = best or value_of(last, count, flavor.queue)
     if best ~= best or best > HUGE or best < -HUGE then
         error("agent of " .. agent.name .. ": a value is not a finite number", 0)
     end
