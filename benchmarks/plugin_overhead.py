@@ -1,10 +1,11 @@
-"""What the routing plugin costs in a real slurmctld: paired blocks of submissions with and without it.
+"""What the routing plugin costs in a real slurmctld: submissions in turn to one with it and to one without.
 
-    scripts/slurm-up --set "PartitionName=left Nodes=n[1-2]" --set "PartitionName=right Nodes=n[3-4]"
-    .venv/bin/python -m benchmarks.plugin_overhead [--blocks 20] [--each 50]
+    scripts/slurm-up --dir /var/tmp/with --port-base 18810
+    scripts/slurm-up --dir /var/tmp/without --port-base 19810
+    .venv/bin/python -m benchmarks.plugin_overhead /var/tmp/with /var/tmp/without [--pairs 1000]
 
-Without: no job_submit plugin at all, so slurmctld is started anew for each block. With: agents of the size that
-`mirage route train` makes. Then once more with a clock around the plugin, inside slurmctld. Writes a JSON beside it.
+Without: no job_submit plugin at all. With: agents of the size that `mirage route train` makes. Both run side by side,
+so that what else the machine does falls on both. Then a clock around the plugin, inside slurmctld. Writes a JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.plugin import PluginOptions, install
 from mirage.routing.state import PartitionState, Variant, width
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
-from tests.slurm.site import ALICE, ROOT, Site, the_site
+from tests.slurm.site import ALICE, ROOT, Site
 
 HIDDEN = (24, 12)
 SIZES = [Flavor(name, gpus, 2 * gpus, 2000 * gpus, 86400) for name, gpus in (("s", 1), ("m", 1), ("l", 2))]
@@ -63,20 +64,43 @@ def publish(run: Path) -> None:
     write(run, STATE, state_text(table, agents))
 
 
-def configure(site: Site, plugin: bool) -> None:
-    line = "JobSubmitPlugins=lua" if plugin else "JobSubmitPlugins="
-    subprocess.run(
-        [str(ROOT / "scripts/slurm-up"), "--dir", str(site.folder), "--set", line], check=True, capture_output=True
-    )
+def configure(site: Site) -> None:
+    words = [str(ROOT / "scripts/slurm-up"), "--dir", str(site.folder), "--set", "JobSubmitPlugins=lua"]
+    words += ["--set", "PartitionName=left Nodes=n[1-2]", "--set", "PartitionName=right Nodes=n[3-4]"]
+    subprocess.run(words, check=True, capture_output=True)
 
 
-def submit(site: Site, count: int) -> float:
-    """Seconds for so many submissions, one after the other, by one shell; they never start."""
-    script = site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH --gres=gpu:1 -t5 -o /dev/null\nexec sleep 1\n")
-    loop = f"for i in $(seq {count}); do sbatch -Q --parsable {script} >/dev/null 2>&1 || exit 1; done"
-    begin = time.perf_counter()
-    site.run(ALICE, "sh", "-c", loop, timeout_s=600)
-    return time.perf_counter() - begin
+PAIRS = """
+for i in $(seq {count}); do
+    if [ $((i % 2)) = 0 ]; then sides="{with_} {without}"; else sides="{without} {with_}"; fi
+    for side in $sides; do
+        begin=$EPOCHREALTIME
+        SLURM_CONF=$side/etc/slurm.conf sbatch -Q --parsable {script} >/dev/null 2>&1 || exit 1
+        end=$EPOCHREALTIME
+        echo $side $((${{end/./}} - ${{begin/./}}))
+    done
+done
+"""
+
+
+def submit_pairs(with_: Site, without: Site, count: int) -> tuple[list[int], list[int]]:
+    """Microseconds of each submission: with, without."""
+    loop = PAIRS.format(count=count, script=a_script(with_), with_=with_.folder, without=without.folder)
+    rows = [line.split() for line in with_.run(ALICE, "bash", "-c", loop, timeout_s=900).stdout.splitlines()]
+    by_side = {
+        str(site.folder): [int(us) for side, us in rows if side == str(site.folder)] for site in (with_, without)
+    }
+    return by_side[str(with_.folder)], by_side[str(without.folder)]
+
+
+def a_script(site: Site) -> str:
+    """A job for one GPU. Nothing starts: the nodes are drained."""
+    return site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH --gres=gpu:1 -t5 -o /dev/null\nexec sleep 1\n")
+
+
+def submit(site: Site, count: int) -> None:
+    loop = f"for i in $(seq {count}); do sbatch -Q --parsable {a_script(site)} >/dev/null 2>&1 || exit 1; done"
+    site.run(ALICE, "sh", "-c", loop, timeout_s=900)
 
 
 def routed(site: Site) -> int:
@@ -98,45 +122,38 @@ def timed_inside(site: Site, count: int) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--blocks", type=int, default=20)
-    parser.add_argument("--each", type=int, default=50)
+    parser.add_argument("folders", nargs=2, type=Path, metavar="DIR", help="of slurm-up: with the plugin, without")
+    parser.add_argument("--pairs", type=int, default=1000)
     args = parser.parse_args()
-    site = the_site()
-    run = site.folder / "routing"
+    with_, without = (Site(folder) for folder in args.folders)
+    run = with_.folder / "routing"
     run.mkdir(exist_ok=True)
-    # Nobody's jobs start, so that only submission is timed.
-    site.run("root", "scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark", check=False)
-    install(site.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for block in range(args.blocks):
-        for plugin in (False, True) if block % 2 else (True, False):
-            configure(site, plugin)
-            publish(run)
-            submit(site, 5)
-            seconds[plugin].append(submit(site, args.each))
-            jobs = routed(site)
-            assert jobs == (args.each + 5 if plugin else 0), f"{jobs} jobs were routed"
-            site.cancel_all()
-    configure(site, True)
+    install(with_.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
+    configure(with_)
+    for site in (with_, without):
+        site.run("root", "scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark")
     publish(run)
-    inside = timed_inside(site, args.each * args.blocks)
-    site.cancel_all()
-    ratio = [without / with_ for without, with_ in zip(seconds[False], seconds[True], strict=True)]
+    submit(with_, 5)  # reads the agents
+    times = submit_pairs(with_, without, args.pairs)
+    assert (routed(with_), routed(without)) == (args.pairs + 5, 0)
+    with_.cancel_all()
+    without.cancel_all()
+    inside = timed_inside(with_, args.pairs)
+    with_.cancel_all()
+    middle = [median(each) for each in times]
     result = {
-        "pairs": args.blocks,
-        "submissions_each": args.each,
-        "without_ms": round(1000 * median(seconds[False]) / args.each, 3),
-        "with_ms": round(1000 * median(seconds[True]) / args.each, 3),
-        "throughput_ratio_of_medians": round(median(seconds[False]) / median(seconds[True]), 4),
-        "throughput_ratio_of_pairs_median": round(median(ratio), 4),
-        "throughput_ratio_each": [round(value, 4) for value in ratio],
-        "load_average": os.getloadavg(),
+        "pairs": args.pairs,
+        "with_us_median": middle[0],
+        "without_us_median": middle[1],
+        "throughput_ratio": round(middle[1] / middle[0], 4),
+        "paired_difference_us_median": median(a - b for a, b in zip(*times, strict=True)),
         "inside_us": {
             "calls": len(inside),
             "median": float(np.median(inside)),
             "p99": float(np.percentile(inside, 99)),
             "max": max(inside),
         },
+        "load_average": os.getloadavg(),
     }
     Path("benchmarks/plugin_overhead.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
