@@ -256,6 +256,8 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
 
 def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:
     from mirage.daemon.app import Daemon
+    from mirage.daemon.restraint import Acting
+    from mirage.domain import ActingMode
     from mirage.errors import MirageError
     from mirage.provision.heuristics import Reactive
     from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
@@ -271,6 +273,14 @@ def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:
     sim = Simulator(whole_nodes(2), start_s=NOW_S)
     cluster = SimulatedCluster(sim)
     with SqlStore.open(f"sqlite:///{tmp_path}/m.db") as store:
-        daemon = Daemon(cluster, store, SimulatedClock(sim), Reactive(), poll_s=600, publish=fails)
+        daemon = Daemon(
+            cluster,
+            store,
+            SimulatedClock(sim),
+            Reactive(),
+            poll_s=600,
+            acting=Acting(ActingMode.ENFORCE),
+            publish=fails,
+        )
         assert daemon.run_cycle()
     assert len(seen) == 1
