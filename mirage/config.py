@@ -44,6 +44,8 @@ class DaemonConfig:
     """File whose first line is that URL, in place of `store`: for a password that this file must not have."""
     socket: str = "/run/mirage/mirage.sock"
     """Where users' `mirage status` asks the daemon; empty: nowhere."""
+    metrics: str = ""
+    """HOST:PORT where Prometheus scrapes `/metrics`; empty: nowhere."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,16 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class RoutingConfig:
+    model: str = ""
+    """Folder of trained agents (`mirage route train`), published with each cycle; empty: nothing is published."""
+    run: str = "/run/mirage"
+    """Folder that the job_submit plugin reads."""
+    valid_s: int = field(default=0, metadata={"min": 0})
+    """The plugin refuses a state older than this; 0: two cycles and a minute."""
+
+
+@dataclass(frozen=True)
 class Config:
     cluster: ClusterConfig = ClusterConfig()
     daemon: DaemonConfig = DaemonConfig()
@@ -156,6 +168,7 @@ class Config:
     acting: ActingConfig = ActingConfig()
     audit: AuditConfig = AuditConfig()
     policy: PolicyConfig = PolicyConfig()
+    routing: RoutingConfig = RoutingConfig()
 
 
 Tree = dict[str, Any]

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load(args.config, SITE_FILE if SITE_FILE.exists() else user_file()).config
+    config = load(serve.named_file(args), SITE_FILE if SITE_FILE.exists() else user_file()).config
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
     findings = list(examine(site, config))

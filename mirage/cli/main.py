@@ -23,6 +23,8 @@ VERBS = {
     "demo": "the whole loop on a simulated cluster, without Slurm",
     "train": "a model from a job history: episodes on the simulator, then any of the methods that learn",
     "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
+    "route": "agents that choose a job's partition: train, evaluate, publish",
+    "plugin": "the job_submit plugin that asks these agents: install, status, remove",
     "trace": "job histories: import, figures, what they hide, synthetic workloads",
 }
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.serve import journal_from, settled
+from mirage.cli.serve import journal_from, named_file, settled
 from mirage.cli.sources import default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
@@ -39,7 +39,7 @@ def _weeks(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load(args.config, SITE_FILE if SITE_FILE.exists() else user_file()).config
+    config = load(named_file(args), SITE_FILE if SITE_FILE.exists() else user_file()).config
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     until_s = int(time.time()) + 1
     since_s = until_s - args.weeks * WEEK_S

@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,18 @@ from mirage.config import ActingConfig, Config, PolicyConfig
 from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
+from mirage.daemon.metrics import Metrics, exposed
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import serving
-from mirage.domain import ActingMode
+from mirage.domain import ActingMode, Snapshot
 from mirage.errors import InputError
 from mirage.learn.folder import RECIPE
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.slurm.commands import CommandCluster
+from mirage.slurm.runner import Runner
 from mirage.store.alone import alone
 from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
@@ -57,15 +60,19 @@ def _seconds(text: str) -> int:
     return int(text)
 
 
+def named_file(args: argparse.Namespace) -> Path | None:
+    """The configuration that command line or environment name."""
+    return args.config or (Path(name) if (name := os.environ.get("MIRAGE_CONFIG")) else None)
+
+
 def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loaded:
     """Files, environment and command line together, the store's URL settled. Raises InputError."""
-    file = args.config or (Path(name) if (name := os.environ.get("MIRAGE_CONFIG")) else None)
     given: dict[Key, Any] = {
         ("daemon", "poll_s"): args.poll,
         ("policy", "name"): args.policy,
         ("acting", "mode"): args.mode,
     }
-    loaded = load(file, usual, os.environ, given)
+    loaded = load(named_file(args), usual, os.environ, given)
     return with_store(loaded, store_url(loaded.config.daemon, default_store))
 
 
@@ -138,6 +145,7 @@ def _serve(
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
     policy = make_policy(config.policy)
+    metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
     with contextlib.ExitStack() as stack:
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
@@ -151,12 +159,16 @@ def _serve(
             only_user=only_user,
             audit=Audit(journal, acting.mode, model_version(config.policy)),
             baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
+            publish=_publisher(config),
+            metrics=metrics,
         )
-        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone)
+        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics)
         if args.once:
             return 0 if rounds.run() else 1
         if socket:
             stack.enter_context(serving(Path(socket), store))
+        if metrics:
+            stack.enter_context(exposed(metrics, config.daemon.metrics))
         logging.getLogger(__name__).info(
             "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
             acting.mode.value,
@@ -168,3 +180,15 @@ def _serve(
         run_forever(rounds.run, config.daemon.poll_s)
         logging.getLogger(__name__).info("stopped")
     return 0
+
+
+def _publisher(config: Config) -> Callable[[Snapshot], None] | None:
+    """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises InputError."""
+    if not config.routing.model:
+        return None
+    from mirage.routing.publish import Publisher
+
+    routing, cluster = config.routing, config.cluster
+    runner = Runner(bin_dir=cluster.bin_dir, timeout_s=cluster.timeout_s)
+    valid_s = routing.valid_s or 2 * config.daemon.poll_s + 60
+    return Publisher(Path(routing.model), Path(routing.run), runner, valid_s).publish

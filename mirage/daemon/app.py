@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from mirage.daemon.audit import Audit
 from mirage.daemon.execute import Executor
 from mirage.daemon.memory import Memory
+from mirage.daemon.metrics import Metrics
 from mirage.daemon.moved import Moved
 from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, latest, settled
@@ -39,8 +40,14 @@ class Daemon:
         only_user: str | None = None,
         audit: Audit | None = None,
         baselines: Sequence[Policy] = (),
+        publish: Callable[[Snapshot], None] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """``baselines``: policies whose answers the audit log has beside those of ``policy``."""
+        """``baselines``: policies whose answers the audit log has beside those of ``policy``.
+
+        ``publish`` is given what each cycle sees of the cluster; if it fails, the cycle goes on.
+        """
+        self._publish = publish
         self._cluster = cluster
         self._store = store
         self._clock = clock
@@ -49,7 +56,8 @@ class Daemon:
         self._only_user = only_user
         self._baselines = baselines
         self._audit = audit
-        self._executor = Executor(cluster, store, clock, acting, audit)
+        self._metrics = metrics
+        self._executor = Executor(cluster, store, clock, acting, audit, metrics)
         self._moved = Moved()
         self._memory = Memory(store)
         self._warm_up_s: float = 0
@@ -81,15 +89,27 @@ class Daemon:
             warm = self._memory.warm_up(self._cluster, snapshot)
             self._warm_up_s = inf if warm else snapshot.at_s + WARM_UP_AGAIN_S
         self._memory.observe(snapshot)
+        self._tell(snapshot)
         self._executor.resume()
         actions = self._tick(snapshot)
         self._save(actions)
         decided = [action for action in actions if isinstance(action, Wait | Release)]
+        if self._metrics:
+            self._metrics.saw(snapshot)
+            self._metrics.decided([action.decision for action in decided])
         try:
             self._executor.carry_out(decided, snapshot.at_s)
             self._follow(actions, snapshot)
         finally:
             self._tell_handovers()
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        if self._publish is None:
+            return
+        try:
+            self._publish(snapshot)
+        except MirageError as error:
+            log.warning("routing: nothing published: %s", error)
 
     def _tell_settings(self) -> None:
         try:
@@ -126,8 +146,12 @@ class Daemon:
 
     def _tell_handovers(self) -> None:
         moved, self._moved = self._moved, Moved()
+        handovers = moved.handovers(self._store)
+        if self._metrics:
+            self._metrics.handed_over(handovers)
+            self._metrics.follows(len(self._store.active_chains()))
         if self._audit:
-            self._audit.handed_over(moved.handovers(self._store), self._clock.now_s())
+            self._audit.handed_over(handovers, self._clock.now_s())
 
     def _save(self, actions: Sequence[TickAction]) -> None:
         with self._store.transaction():

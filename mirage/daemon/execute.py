@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.daemon import act
 from mirage.daemon.audit import Audit
+from mirage.daemon.metrics import Metrics
 from mirage.daemon.restraint import Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
 from mirage.domain import Action, Decision, Outcome
@@ -27,6 +28,7 @@ class Executor:
     clock: Clock
     acting: Acting
     audit: Audit | None = None
+    metrics: Metrics | None = None
 
     def carry_out(self, decided: Sequence[Wait | Release], seen_s: int) -> None:
         """``seen_s``: when the cluster was looked at. Raises ClusterError and StoreError; what is left waits."""
@@ -113,6 +115,8 @@ class Executor:
         self._tell_outcome(decision, outcome, detail)
 
     def _tell_outcome(self, decision: Decision, outcome: Outcome, detail: str) -> None:
+        if self.metrics:
+            self.metrics.came_out(outcome)
         if self.audit:
             self.audit.came_out(decision, outcome, detail, self.clock.now_s())
 

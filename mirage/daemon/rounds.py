@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from mirage.config import RetentionConfig
 from mirage.daemon.app import Daemon
+from mirage.daemon.metrics import Metrics
 from mirage.errors import MirageError, StoreError
 from mirage.ports import Clock, Store
 
@@ -19,7 +21,13 @@ class Rounds:
     """Runs the daemon's cycles, one `run()` each."""
 
     def __init__(
-        self, daemon: Daemon, store: Store, clock: Clock, keep: RetentionConfig, ensure_alone: Callable[[], None]
+        self,
+        daemon: Daemon,
+        store: Store,
+        clock: Clock,
+        keep: RetentionConfig,
+        ensure_alone: Callable[[], None],
+        metrics: Metrics | None = None,
     ) -> None:
         """``ensure_alone``: raises StoreError while another program may use the store, or it does not answer."""
         self._daemon = daemon
@@ -27,10 +35,18 @@ class Rounds:
         self._clock = clock
         self._keep = keep
         self._ensure_alone = ensure_alone
+        self._metrics = metrics
         self._is_away = False
 
     def run(self) -> bool:
         """One cycle. False: it was skipped, and why is in the log; the next one tries again."""
+        begun = time.monotonic()
+        is_good = self._run()
+        if self._metrics:
+            self._metrics.cycle(is_good, time.monotonic() - begun, self._clock.now_s())
+        return is_good
+
+    def _run(self) -> bool:
         if not self._store_is_ours() or not self._daemon.run_cycle():
             return False
         self._prune()

@@ -10,6 +10,7 @@ import pytest
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon import act
 from mirage.daemon.app import Daemon
+from mirage.daemon.metrics import Metrics
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Action, ChainState, Decision, JobState, Mode, Outcome, Penalties
 from mirage.errors import ClusterUnavailable, Refused, StoreError
@@ -312,3 +313,20 @@ def test_a_refusal_is_kept_in_slurms_own_words(world, monkeypatch):
     assert release(world, at_s=world.sim.now_s + 60)[1].startswith("not tried again")
     monkeypatch.undo()
     assert release(world, at_s=world.sim.now_s + act.REFUSAL_HOLDS_S)[0] is Outcome.RELEASED
+
+
+def test_metrics_tell_what_happened():
+    world = World()
+    metrics = Metrics("enforce", "timer")
+    world.restart(metrics=metrics)
+    world.cycles(14)
+
+    def value(name, **labels):
+        return metrics.registry.get_sample_value(name, labels)
+
+    assert value("mirage_releases_total", outcome="released") == 1
+    assert value("mirage_decisions_total", policy="timer", action="release") == 1
+    assert value("mirage_decisions_total", policy="timer", action="wait") > 0
+    assert value("mirage_nodes", state="up") == 2
+    assert value("mirage_interruption_seconds_count") == value("mirage_overlap_seconds_count") == 1
+    assert value("mirage_overlap_seconds_sum") > 0

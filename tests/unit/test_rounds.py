@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from mirage.config import RetentionConfig
+from mirage.daemon.metrics import Metrics
 from mirage.daemon.rounds import DAY_S, Rounds
 from mirage.domain import ChainState
 from mirage.errors import StoreError
@@ -42,8 +43,8 @@ class Guard:
             raise self.problem
 
 
-def made(store: SqlStore, cycles: Cycles, guard: Guard | None = None) -> Rounds:
-    return Rounds(cycles, store, Clock(), RetentionConfig(), guard or Guard())  # type: ignore[arg-type]
+def made(store: SqlStore, cycles: Cycles, guard: Guard | None = None, metrics: Metrics | None = None) -> Rounds:
+    return Rounds(cycles, store, Clock(), RetentionConfig(), guard or Guard(), metrics)  # type: ignore[arg-type]
 
 
 def test_while_the_store_is_not_ours_nothing_is_done_and_that_is_said_once_more_when_it_is(
@@ -82,3 +83,14 @@ def test_records_that_can_not_be_removed_do_not_spoil_the_cycle(caplog: pytest.L
         store.prune = lambda *_: (_ for _ in ()).throw(StoreError("full"))  # type: ignore[method-assign]
         assert made(store, Cycles()).run()
     assert "old records could not be removed: full" in caplog.text
+
+
+def test_metrics_count_cycles_and_skipped_ones() -> None:
+    guard, metrics = Guard(), Metrics("observe", "timer")
+    with SqlStore.open("sqlite://") as store:
+        rounds = made(store, Cycles(), guard, metrics)
+        rounds.run()
+        guard.problem = StoreError("away")
+        rounds.run()
+    assert [metrics.registry.get_sample_value("mirage_cycles_total", {"ok": ok}) for ok in ("true", "false")] == [1, 1]
+    assert metrics.registry.get_sample_value("mirage_cycle_seconds_count") == 2

@@ -1,0 +1,139 @@
+"""`mirage route train|evaluate|publish`: the agents that choose a partition (docs/routing.md)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from mirage.errors import InputError, MirageError
+from slurm_sim.cli.arguments import positive
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="route_verb", required=True, metavar="WHAT")
+    for name, add, act, summary in (
+        ("train", _add_train, _train, "agents, one a partition, as a model folder"),
+        ("evaluate", _add_evaluate, _evaluate, "agents against simple rules: results.json, learning.png, report.md"),
+        ("publish", _add_publish, _publish, "the agents and the cluster's present state, for the plugin"),
+    ):
+        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        add(sub)
+        sub.set_defaults(act=act)
+
+
+def run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _add_lesson(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--flavors", type=Path, metavar="FILE", help="partitions and flavours (the paper's)")
+    parser.add_argument("--trace", type=Path, metavar="T", help="job history whose arrivals are learnt from")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    _add_lesson(parser)
+    parser.add_argument(
+        "--lesson",
+        choices=("streams", "paper"),
+        default="streams",
+        help="streams of arrivals at all partitions, or the paper's episodes of five jobs (%(default)s)",
+    )
+    parser.add_argument("--variant", choices=("ours", "paper"), default="ours", help="what agents see (%(default)s)")
+    parser.add_argument("--episodes", type=positive, metavar="N", help="paper: 1000; streams: 80")
+
+
+def _train(args: argparse.Namespace) -> int:
+    torch_or_error()
+    from mirage.learn.folder import check_replaceable
+    from mirage.routing.flavors import load_partitions
+    from mirage.routing.lessons import teach
+    from mirage.routing.model import save_model
+    from mirage.routing.state import Variant
+
+    check_replaceable(args.out)
+    began = time.monotonic()
+    kinds = load_partitions(args.flavors)
+    taught = teach(args.lesson, kinds, Variant(args.variant), args.episodes, args.trace, args.seed, _told())
+    save_model(args.out, taught.agents, taught.lesson, args.seed, taught.facts)
+    errors.print(f"{args.out}: {len(taught.agents)} agents ({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+def torch_or_error() -> None:
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError(f"this needs torch ({error}): pip install 'mirage-slurm[train]'.") from error
+    torch.set_num_threads(1)  # small networks are slower on several
+
+
+def _told() -> Callable[[str], None]:
+    return (lambda text: errors.print(text)) if errors.is_terminal else (lambda _: None)
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    _add_lesson(parser)
+    parser.add_argument("--model", type=Path, metavar="DIR", help="agents for the streams (trained anew)")
+    parser.add_argument(
+        "--episodes", type=positive, default=1000, help="of training for the paper's part (%(default)s)"
+    )
+    parser.add_argument("--judged", type=positive, default=100, help="episodes to judge by (%(default)s)")
+    parser.add_argument("--streams", type=positive, default=20, help="of each kind to judge by (%(default)s)")
+
+
+def _evaluate(args: argparse.Namespace) -> int:
+    torch_or_error()
+    from mirage.routing.evaluate import Plan, evaluate
+    from mirage.routing.flavors import load_partitions
+    from mirage.routing.model import read_model
+    from mirage.routing.report import save
+
+    kinds = load_partitions(args.flavors)
+    model = read_model(args.model) if args.model else None
+    agents = model.agents if model else None
+    plan = Plan(args.episodes, args.judged, args.streams, args.trace, args.seed, agents)
+    results = evaluate(kinds, plan, _told())
+    for path in save(results, args.out):
+        print(path)
+    return 0
+
+
+def _add_publish(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="what `mirage route train` wrote")
+    parser.add_argument("--run", dest="folder", type=Path, default=Path("/run/mirage"), metavar="DIR", help="to")
+    parser.add_argument("--valid", type=positive, default=120, metavar="SECONDS", help="refused after (%(default)s)")
+    parser.add_argument("--every", type=positive, metavar="SECONDS", help="again and again, until told to stop")
+
+
+def _publish(args: argparse.Namespace) -> int:
+    from mirage.daemon.scheduler import run_forever
+    from mirage.routing.publish import Publisher
+    from mirage.slurm.commands import CommandCluster
+    from mirage.slurm.runner import Runner
+
+    if args.every and args.every > args.valid:
+        raise InputError(f"--every {args.every}: every state would be stale after --valid {args.valid} seconds.")
+    runner = Runner()
+    cluster, publisher = CommandCluster(runner), Publisher(args.model, args.folder, runner, args.valid)
+    if not args.every:
+        publisher.publish(cluster.snapshot())
+        return 0
+
+    def cycle() -> bool:
+        try:
+            publisher.publish(cluster.snapshot())
+        except MirageError as error:
+            errors.print(f"nothing published: {error}")
+            return False
+        return True
+
+    run_forever(cycle, args.every)
+    return 0

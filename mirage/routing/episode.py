@@ -1,0 +1,182 @@
+"""The paper's episodes (sections 4.2, 5.2, 6.1): four jobs that each fit on a server, then one that takes all.
+
+A decision is asked for when a job arrives, and again for waiting jobs, largest first, whenever something ends and they
+fit. The episode is over once the last, full job has started: the paper's "submitted to the system", Figure 3's job 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage.routing.flavors import HOUR_S, PartitionKind
+from mirage.routing.state import PartitionState
+from mirage.routing.world import Arrival, World
+
+SINGLES = 4
+"""Jobs of an episode before the full one."""
+Rule = Callable[["Question"], int]
+"""Answers with an action's number."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A job that has to be placed."""
+
+    state: PartitionState
+    flavor: int
+    now_s: int
+    possible: tuple[int, ...]
+    """The actions to choose from: those that can be carried out now, or, unmasked, all of the job's flavour."""
+    has_room: bool
+    """Whether it can run somewhere now."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an episode."""
+
+    utilization: float
+    """Equation 4 when the full job starts: the paper's terminal state."""
+    whole_utilization: float
+    """Equation 4 when the last job ends."""
+    run_s: int
+    """From the first start to the last end."""
+    start_s: int
+    """From the first start to the full job's."""
+    reward: float
+
+
+def draw_episode(kind: PartitionKind, random: np.random.Generator, gap_s: int = HOUR_S) -> list[Arrival]:
+    """Four jobs of flavours drawn evenly from those of one server, then the full one; ``gap_s`` between submissions."""
+    singles = [index for index, flavor in enumerate(kind.flavors) if flavor.servers == 1]
+    full = len(kind.flavors) - 1
+    flavors = [*random.choice(singles, SINGLES).tolist(), full]
+    return [Arrival(number * gap_s, flavor) for number, flavor in enumerate(flavors)]
+
+
+class Episode:
+    """An episode, asked step by step: `question` is open until `answer`; None: it is over."""
+
+    def __init__(self, kind: PartitionKind, jobs: Sequence[Arrival], *, masked: bool = True) -> None:
+        """``masked``: waiting and running are not both possible; otherwise a wrong answer costs its reward."""
+        self.world = World(kind)
+        self.masked = masked
+        self.total_reward = 0.0
+        self._full = max(job.flavor for job in jobs)
+        self._coming = list(jobs)
+        self._asked: list[Arrival] = []
+        """Waiting jobs that this moment's decisions are still open for."""
+        self._job: Arrival | None = None
+        self._is_new = False
+        self.question: Question | None = None
+        self._next()
+
+    @property
+    def is_over(self) -> bool:
+        return self.question is None
+
+    def answer(self, action: int) -> float:
+        """Carries out an action of the open question's flavour; the reward is that of section 5.2."""
+        question, job = self.question, self._job
+        assert question is not None
+        assert job is not None
+        place = self.world.kind.actions.place(question.flavor, action)
+        reward = self._carry_out(job, question, place)
+        self.total_reward += reward
+        self._next()
+        return reward
+
+    def _carry_out(self, job: Arrival, question: Question, place: int | None) -> float:
+        if place is not None and place in self.world.state.places(job.flavor):
+            self._start(job, place)
+            return self.world.utilization()
+        if self._is_new:
+            self.world.enqueue(job)
+        return 0.0 if place is None and not question.has_room else -1.0
+
+    def _start(self, job: Arrival, place: int) -> None:
+        if not self._is_new:
+            self.world.dequeue(job)
+        self.world.start(job.flavor, place)
+
+    def _next(self) -> None:
+        """Goes on to the next decision, or to the end."""
+        self.question = None
+        while self.question is None and not self._full_has_started():
+            if not self._ask_waiting() and not self._ask_arriving():
+                self._pass_time()
+
+    def _full_has_started(self) -> bool:
+        return bool(self.world.runs) and self.world.runs[-1].flavor == self._full
+
+    def _ask_waiting(self) -> bool:
+        """Asks for the next waiting job that fits, of those not asked for yet at this moment."""
+        while self._asked:
+            job = self._asked.pop(0)
+            if self.world.state.places(job.flavor):
+                self._ask(job, is_new=False)
+                return True
+        return False
+
+    def _ask_arriving(self) -> bool:
+        """Asks for the next job to be submitted, if nothing ends before."""
+        end_s = self.world.next_end_s
+        if not self._coming or (end_s is not None and self._coming[0].submit_s >= end_s):
+            return False
+        self.world.advance(max(self.world.now_s, self._coming[0].submit_s))
+        self._ask(self._coming.pop(0), is_new=True)
+        return True
+
+    def _pass_time(self) -> None:
+        end_s = self.world.next_end_s
+        if end_s is None:
+            self._force()
+            return
+        self.world.advance(end_s)
+        self._asked = list(self.world.queue)
+
+    def _ask(self, job: Arrival, *, is_new: bool) -> None:
+        self._job, self._is_new = job, is_new
+        actions = self.world.kind.actions
+        places = self.world.state.places(job.flavor)
+        can = tuple(actions.run(job.flavor, place) for place in places) or (actions.queue(job.flavor),)
+        possible = can if self.masked else actions.of(job.flavor)
+        self.question = Question(self.world.state, job.flavor, self.world.now_s, possible, bool(places))
+
+    def _force(self) -> None:
+        """Nothing runs, nothing will come, and every waiting job was refused: the largest one runs."""
+        job = self.world.queue[0]
+        self.world.dequeue(job)
+        self.world.start(job.flavor, 0)
+
+    def finish(self) -> Outcome:
+        """What came of it; jobs that still wait run after the full one, on the first server with room."""
+        world = self.world
+        utilization, start_s = world.utilization(), world.now_s
+        while world.queue:
+            self._drain()
+        first_s, last_s = min(run.start_s for run in world.runs), max(run.end_s for run in world.runs)
+        whole = world.utilization(last_s)
+        return Outcome(utilization, whole, last_s - first_s, start_s - first_s, self.total_reward)
+
+    def _drain(self) -> None:
+        world = self.world
+        job = next((job for job in world.queue if world.state.places(job.flavor)), None)
+        if job is None:
+            end_s = world.next_end_s
+            assert end_s is not None
+            world.advance(end_s)
+            return
+        world.dequeue(job)
+        world.start(job.flavor, world.state.places(job.flavor)[0])
+
+
+def play(kind: PartitionKind, jobs: Sequence[Arrival], rule: Rule, *, masked: bool = True) -> Outcome:
+    """An episode in which a rule answers."""
+    episode = Episode(kind, jobs, masked=masked)
+    while episode.question is not None:
+        episode.answer(rule(episode.question))
+    return episode.finish()

@@ -1,0 +1,177 @@
+"""The paper's experiments (section 6), and streams of arrivals: agents against what needs no learning."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mirage.routing import rules, stream
+from mirage.routing.agent import Agent
+from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history
+from mirage.routing.dqn import train_on_episodes
+from mirage.routing.episode import Outcome, draw_episode, play
+from mirage.routing.flavors import PartitionKind
+from mirage.routing.online import agents_rule, teach_on_streams
+from mirage.routing.state import Variant
+from mirage.routing.world import Arrival
+
+PAPER_HOURS = 720
+"""Of section 6.2's sum: inefficient power is (1 - utilization) x 720 h x the partition's kilowatts."""
+HOUR_S = 3600
+BOOTSTRAP = 2000
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done: training episodes and judged ones of the paper's part, judged streams of each kind."""
+
+    episodes: int = 1000
+    judged: int = 100
+    streams: int = 20
+    trace: Path | None = None
+    seed: int = 1
+    agents: tuple[Agent, ...] | None = None
+    """For the streams; None: trained anew."""
+
+
+def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
+    """All results as plain data (docs/routing.md). Judged are episodes and streams that no training saw."""
+    paper = {}
+    for number, kind in enumerate(kinds):
+        told(f"{kind.name}: the paper's episodes")
+        paper[kind.name] = paper_part(kind, replace(plan, seed=plan.seed + 1000 * number))
+    told("streams")
+    return {
+        "seed": plan.seed,
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "plan": {"episodes": plan.episodes, "judged": plan.judged, "streams": plan.streams},
+        "trace": plan.trace.name if plan.trace else "",
+        "paper": paper,
+        "streams": stream_part(kinds, plan, told),
+    }
+
+
+# --- the paper's episodes --------------------------------------------------------------------------------------------
+
+
+def paper_part(kind: PartitionKind, plan: Plan) -> Json:
+    """Both variants trained, every rule judged on the same episodes, and the learning curves."""
+    curves: dict[str, list[float]] = {}
+    agents: dict[str, Agent] = {}
+    for variant in Variant:
+        curve = curves[f"agent ({variant.value})"] = []
+        agents[f"agent ({variant.value})"] = train_on_episodes(
+            kind, variant, plan.episodes, seed=plan.seed, told=_noting(curve)
+        )
+    random = np.random.default_rng([plan.seed, 1])
+    lived = [draw_episode(kind, random) for _ in range(plan.episodes)]
+    for name in ("naive", "random", "first-fit"):
+        curves[name] = [_play(kind, jobs, name, agents, random).utilization for jobs in lived]
+    judged = [draw_episode(kind, random) for _ in range(plan.judged)]
+    names = ("naive", "random", "first-fit", "best-fit", *agents, "best possible")
+    outcomes = {name: [_play(kind, jobs, name, agents, random) for jobs in judged] for name in names}
+    return {"rules": {name: _paper_figures(kind, each) for name, each in outcomes.items()}, "learning": curves}
+
+
+def _noting(curve: list[float]) -> Callable[[int, Outcome], None]:
+    return lambda _, outcome: curve.append(outcome.utilization)
+
+
+def _play(
+    kind: PartitionKind, jobs: list[Arrival], name: str, agents: Mapping[str, Agent], random: np.random.Generator
+) -> Outcome:
+    if name == "best possible":
+        return rules.best_possible(kind, jobs)
+    if name in agents:
+        agent = agents[name]
+        return play(kind, jobs, rules.agent_rule(agent), masked=agent.variant is Variant.OURS)
+    simple = {
+        "naive": rules.naive(random),
+        "random": rules.random_fit(random),
+        "first-fit": rules.first_fit,
+        "best-fit": rules.best_fit,
+    }
+    return play(kind, jobs, simple[name], masked=name != "naive")
+
+
+def _paper_figures(kind: PartitionKind, outcomes: Sequence[Outcome]) -> Json:
+    busy_kw = kind.servers * kind.busy_w / 1000
+    utilization = float(np.mean([outcome.utilization for outcome in outcomes]))
+    wasted_h = [(1 - outcome.whole_utilization) * outcome.run_s / HOUR_S for outcome in outcomes]
+    return {
+        "utilization": utilization,
+        "utilization_least": min(outcome.utilization for outcome in outcomes),
+        "whole_utilization": float(np.mean([outcome.whole_utilization for outcome in outcomes])),
+        "run_h": float(np.mean([outcome.run_s for outcome in outcomes])) / HOUR_S,
+        "inefficient_kwh": float(np.mean(wasted_h)) * busy_kw,
+        "inefficient_kwh_as_paper": (1 - utilization) * PAPER_HOURS * busy_kw,
+    }
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def stream_part(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
+    """Every rule on the same streams: of the history's last part, and of generated bursts."""
+    history = read_history(plan.trace).part(test=True) if plan.trace else None
+    agents = plan.agents
+    if agents is None:
+        agents = teach_on_streams(kinds, Variant.OURS, None, plan.trace, plan.seed, told).agents
+    random = np.random.default_rng([plan.seed, 2])
+    drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
+    if history is not None:
+        drawn["history"] = [from_history(history, kinds, random) for _ in range(plan.streams)]
+    return {name: _on_streams(kinds, streams, agents, random, told) for name, streams in drawn.items()}
+
+
+def _on_streams(
+    kinds: Sequence[PartitionKind],
+    streams: Sequence[list[StreamJob]],
+    agents: Sequence[Agent],
+    random: np.random.Generator,
+    told: Callable[[str], None],
+) -> Json:
+    simple: dict[str, stream.StreamRule] = {
+        "first-fit": stream.first_fit,
+        "random": stream.random_partition(random),
+        "least-loaded": stream.least_loaded,
+        "best-fit": stream.best_fit,
+        "all partitions (-p A,B)": stream.everywhere,
+        "agents": agents_rule(agents),
+    }
+    found = {}
+    for name, rule in simple.items():
+        found[name] = [stream.route_stream(kinds, jobs, rule) for jobs in streams]
+        told(f"{name}: {len(streams)} streams")
+    base = [float(np.mean(outcome.completion_s)) for outcome in found["best-fit"]]
+    return {name: _stream_figures(outcomes, base) for name, outcomes in found.items()}
+
+
+def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[float]) -> Json:
+    each = [float(np.mean(outcome.completion_s)) for outcome in outcomes]
+    completion_s = np.concatenate([outcome.completion_s for outcome in outcomes])
+    low, high = _interval(np.array(each), np.array(base))
+    return {
+        "completion_mean_h": float(np.mean(completion_s)) / HOUR_S,
+        "completion_p95_h": float(np.percentile(completion_s, 95)) / HOUR_S,
+        "wait_mean_h": float(np.mean(np.concatenate([outcome.wait_s for outcome in outcomes]))) / HOUR_S,
+        "wait_max_h": max(max(outcome.wait_s) for outcome in outcomes) / HOUR_S,
+        "utilization": float(np.mean([outcome.utilization for outcome in outcomes])),
+        "energy_kwh": float(np.mean([outcome.energy_kwh for outcome in outcomes])),
+        "completion_to_best_fit": sum(each) / sum(base),
+        "completion_to_best_fit_95": [low, high],
+    }
+
+
+def _interval(each: Any, base: Any) -> tuple[float, float]:
+    """Of the ratio of means: streams drawn again with replacement."""
+    random = np.random.default_rng(0)
+    drawn = random.integers(len(each), size=(BOOTSTRAP, len(each)))
+    ratios = each[drawn].sum(axis=1) / base[drawn].sum(axis=1)
+    return float(np.percentile(ratios, 2.5)), float(np.percentile(ratios, 97.5))

@@ -1,0 +1,55 @@
+"""What agents learn from: the paper's episodes, or streams of arrivals at all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mirage.routing.agent import Agent
+from mirage.routing.dqn import DqnOptions, train_on_episodes
+from mirage.routing.flavors import PartitionKind
+from mirage.routing.state import Variant
+
+EPISODES = 1000
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Agents, in the partitions' order, what they were trained on, and the settings."""
+
+    agents: tuple[Agent, ...]
+    lesson: str
+    facts: dict[str, Any]
+
+
+def teach(
+    lesson: str,
+    kinds: Sequence[PartitionKind],
+    variant: Variant,
+    episodes: int | None,
+    trace: Path | None,
+    seed: int,
+    told: Callable[[str], None],
+) -> Taught:
+    """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
+    if lesson == "paper":
+        return _paper(kinds, variant, episodes or EPISODES, seed, told)
+    from mirage.routing.online import teach_on_streams
+
+    return teach_on_streams(kinds, variant, episodes, trace, seed, told)
+
+
+def _paper(
+    kinds: Sequence[PartitionKind], variant: Variant, episodes: int, seed: int, told: Callable[[str], None]
+) -> Taught:
+    options, agents = DqnOptions(), []
+    for kind in kinds:
+        agents.append(train_on_episodes(kind, variant, episodes, options, seed))
+        told(f"{kind.name}: {episodes} episodes")
+    return Taught(
+        tuple(agents),
+        f"{episodes} episodes of five jobs a partition",
+        asdict(options) | {"hidden": list(options.hidden)},
+    )

@@ -1,0 +1,303 @@
+-- The shim between slurmctld's job_submit/lua and mirage_decide.lua (docs/routing.md).
+-- slurmctld waits while this runs, holding its locks: it reads two small files, opens no socket, never sleeps.
+-- Whatever goes wrong, the job is accepted as it was submitted. Slurm 26.05 and later reject a job where the script
+-- fails, so everything runs under pcall.
+
+local M = {}
+
+M.VERSION = 1
+local NO_VAL, NO_VAL16, INFINITE = 4294967294, 65534, 4294967295
+local LARGEST = 9007199254740992 -- what slurmctld hands over for an unset 64-bit field is above
+local MOST_BYTES = 8388608
+local UP = 3 -- PARTITION_SUBMIT and PARTITION_SCHED of slurm.h
+
+-- --- what the job asks for ------------------------------------------------------------------------------------------
+
+-- A number that the user gave, or nil.
+local function given(value)
+    if type(value) ~= "number" or value >= LARGEST or value == NO_VAL or value == NO_VAL16 then
+        return nil
+    end
+    return value
+end
+
+local function is_set(text)
+    return text ~= nil and text ~= ""
+end
+
+-- GPUs in a TRES text: "gres:gpu:2" (22.05), "gres/gpu:2" (later), "gpu:2"; none: 0; a type or anything else: nil.
+local function gpus_in(text)
+    if not is_set(text) then
+        return 0
+    end
+    local rest = string.match(text, "^gres[:/](.*)$") or text
+    if rest == "gpu" then
+        return 1
+    end
+    return tonumber(string.match(rest, "^gpu[:=](%d+)$"))
+end
+
+local function gpus_of(job, nodes, tasks)
+    local per_job, per_node = gpus_in(job.tres_per_job), gpus_in(job.tres_per_node)
+    local per_task = gpus_in(job.tres_per_task)
+    if not (per_job and per_node and per_task) then
+        return nil
+    end
+    return math.max(per_job, per_node * nodes, per_task * tasks)
+end
+
+local function memory_of(job, nodes, cpus)
+    local per_node, per_cpu = given(job.min_mem_per_node), given(job.min_mem_per_cpu)
+    return (per_node or 0) * nodes + (per_cpu or 0) * cpus
+end
+
+-- What a job asks for, in whole; nil and why: it is not one of those that are routed.
+local function demand_of(job)
+    local nodes = math.max(given(job.min_nodes) or 1, 1)
+    local tasks = math.max(given(job.num_tasks) or 1, 1)
+    local cpus = math.max(given(job.min_cpus) or 1, tasks * (given(job.cpus_per_task) or 1))
+    local gpus = gpus_of(job, nodes, tasks)
+    local minutes = given(job.time_limit)
+    if not gpus or is_set(job.tres_per_socket) then
+        return nil, "resources that no flavour has"
+    elseif gpus == 0 then
+        return nil, "no GPUs"
+    elseif minutes == INFINITE then
+        return nil, "no time limit"
+    end
+    local limit_s = minutes and minutes * 60
+    return { gpus = gpus, cpus = cpus, memory_mib = memory_of(job, nodes, cpus), nodes = nodes, limit_s = limit_s }
+end
+
+local DECIDED = { -- fields with which a user, or the site, has decided where or when
+    "reservation",
+    "features",
+    "prefer",
+    "req_nodes",
+    "exc_nodes",
+    "clusters",
+    "array_inx",
+    "dependency",
+    "mem_per_tres",
+}
+
+-- Why a job is left alone; nil: it may be routed.
+local function left_alone(job, marker, now_s)
+    if is_set(job.partition) and job.partition ~= marker then
+        return "a partition"
+    elseif not is_set(job.script) then
+        return "interactive"
+    elseif given(job.het_job_offset) then
+        return "heterogeneous"
+    elseif given(job.priority) == 0 or (given(job.begin_time) or 0) > now_s then
+        return "held or later"
+    elseif string.match(job.comment or "", "^mirage/1 ") then
+        return "a link of a chain" -- all links go to one partition
+    end
+    for _, field in ipairs(DECIDED) do
+        if is_set(job[field]) then
+            return field
+        end
+    end
+    return nil
+end
+
+-- --- where it may go ------------------------------------------------------------------------------------------------
+
+local function is_in(list, name)
+    for item in string.gmatch(list, "[^,]+") do
+        if item == name then
+            return true
+        end
+    end
+    return false
+end
+
+local function lets_in(allowed, denied, name)
+    if is_set(allowed) and string.upper(allowed) ~= "ALL" and not (name and is_in(allowed, name)) then
+        return false
+    end
+    return not (is_set(denied) and (not name or is_in(denied, name)))
+end
+
+-- parts: the partitions that the user may use, by name, as slurmctld hands them over.
+local function may_use(parts, job, demand)
+    local account, qos = job.account or job.default_account, job.qos or job.default_qos
+    return function(name)
+        local part = parts[name]
+        if not part or (part.state_up and part.state_up ~= UP) then
+            return false
+        end
+        local most_min, most_nodes = given(part.max_time), given(part.max_nodes)
+        return lets_in(part.allow_accounts, part.deny_accounts, account)
+            and lets_in(part.allow_qos, part.deny_qos, qos)
+            and not (most_min and demand.limit_s and demand.limit_s > most_min * 60)
+            and not (most_nodes and demand.nodes > most_nodes)
+    end
+end
+
+-- --- what is published ----------------------------------------------------------------------------------------------
+
+local Reader = {}
+Reader.__index = Reader
+
+local function whole(path)
+    local file = io.open(path, "rb")
+    if not file then
+        error("no " .. path, 0)
+    end
+    local text = file:read(MOST_BYTES)
+    file:close()
+    return text or ""
+end
+
+-- The first bytes have the checksum: while they stay, the file is the one that was read.
+local function first_bytes(path)
+    local file = io.open(path, "rb")
+    if not file then
+        error("no " .. path, 0)
+    end
+    local head = file:read(64)
+    file:close()
+    return head or ""
+end
+
+-- Reads what is new. Raises an error, always the same one until a new state is published.
+function Reader:refresh()
+    local path = self.run .. "/routing.state"
+    local head = first_bytes(path)
+    if head ~= self.head then
+        self.head, self.state, self.problem = head, nil, nil
+        local good, problem = pcall(self.read, self, path)
+        self.problem = not good and tostring(problem) or nil
+        self.is_new = good
+    end
+    if self.problem then
+        error(self.problem, 0)
+    end
+end
+
+function Reader:read(path)
+    local state = self.decide.read_state(whole(path))
+    if state.agents ~= self.checksum then
+        self.agents, self.checksum = self.decide.read_agents(whole(self.run .. "/routing.agents"))
+        self.routed = {}
+    end
+    self.decide.check(state, self.agents, self.checksum)
+    local kept = {}
+    for _, routed in ipairs(self.routed) do
+        if routed.at_s >= state.at_s then
+            kept[#kept + 1] = routed
+            self.decide.correct(state, self.agents, routed)
+        end
+    end
+    self.routed, self.state = kept, state
+end
+
+function Reader:note(choice, now_s)
+    choice.at_s = now_s
+    self.routed[#self.routed + 1] = choice
+    self.decide.correct(self.state, self.agents, choice)
+end
+
+-- --- one submission -------------------------------------------------------------------------------------------------
+
+local function change(job, reader, choice, options)
+    local partition = reader.state.partitions[choice.partition]
+    job.partition = partition.name
+    if options.servers and choice.place and reader.agents[choice.partition].flavors[choice.flavor].servers == 1 then
+        job.req_nodes = partition.servers[choice.place].name
+    end
+    job.comment = (is_set(job.comment) and job.comment .. " " or "") .. "routed_by=mirage"
+    slurm.log_user("mirage: routed to partition %s", partition.name)
+end
+
+-- What became of it: "routed", "left_alone", "stale".
+local function route(reader, options, job, parts)
+    local now_s = os.time()
+    if left_alone(job, options.marker, now_s) then
+        return "left_alone"
+    end
+    local demand = demand_of(job)
+    if not demand then
+        return "left_alone"
+    end
+    reader:refresh()
+    if reader.decide.is_stale(reader.state, now_s) then
+        return "stale"
+    end
+    local allowed = may_use(parts, job, demand)
+    local choice = reader.decide.decide(reader.state, reader.agents, demand, allowed, now_s)
+    if not choice then
+        return "left_alone"
+    end
+    reader:note(choice, now_s)
+    change(job, reader, choice, options)
+    return "routed"
+end
+
+-- For node_exporter's textfile collector; written once a published state, not with each job.
+local function write_counts(path, counts)
+    local lines = { "# TYPE mirage_routing_jobs_total counter\n" }
+    for _, outcome in ipairs({ "routed", "left_alone", "stale", "errors" }) do
+        lines[#lines + 1] = string.format('mirage_routing_jobs_total{outcome="%s"} %d\n', outcome, counts[outcome])
+    end
+    local file = io.open(path .. ".new", "wb")
+    if file then
+        file:write(table.concat(lines))
+        file:close()
+        os.rename(path .. ".new", path)
+    end
+end
+
+-- A function that routes a job and returns what became of it. It raises no error.
+-- options: lib (folder of mirage_decide.lua), run (folder that the daemon publishes to), marker (a partition whose jobs
+-- are routed too), servers (true: choose the server too), counters (file for Prometheus).
+function M.router(options)
+    local reader = setmetatable({ run = options.run, decide = dofile(options.lib .. "/mirage_decide.lua") }, Reader)
+    reader.routed = {}
+    local counts = { routed = 0, left_alone = 0, stale = 0, errors = 0 }
+    local told
+    return function(job, parts)
+        local good, outcome = pcall(route, reader, options, job, parts)
+        local problem = not good and tostring(outcome) or outcome == "stale" and "the published state is stale" or nil
+        outcome = good and outcome or "errors"
+        counts[outcome] = counts[outcome] + 1
+        pcall(function()
+            if problem and problem ~= told then -- once, not with each job
+                slurm.log_error("mirage: jobs are accepted as submitted: %s", problem)
+            end
+            if options.counters and reader.is_new then
+                write_counts(options.counters, counts)
+                reader.is_new = false
+            end
+        end)
+        if outcome ~= "left_alone" then
+            told = problem
+        end
+        return outcome
+    end
+end
+
+-- The site's slurm_job_submit (or nil), with routing after it: what the site sets or refuses stays as it is.
+function M.wrap(site, options)
+    local good, router = pcall(M.router, options)
+    if not good then
+        slurm.log_error("mirage: no routing: %s", tostring(router))
+        return site or function()
+            return slurm.SUCCESS
+        end
+    end
+    return function(job, parts, uid)
+        local result = slurm.SUCCESS
+        if site then
+            result = site(job, parts, uid)
+        end
+        if result == slurm.SUCCESS then
+            router(job, parts)
+        end
+        return result
+    end
+end
+
+return M

@@ -1,0 +1,89 @@
+"""From the cluster as Slurm shows it to what the plugin reads. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mirage.domain import Job, Snapshot
+from mirage.errors import InputError
+from mirage.routing.decide import Table
+from mirage.routing.flavors import Demand, PartitionKind
+from mirage.routing.model import read_model
+from mirage.routing.state import PartitionState, Server
+from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
+from mirage.slurm.resources import NodeUse, read_node_use
+from mirage.slurm.runner import Runner
+
+
+class Publisher:
+    """Publishes one model's agents with the cluster's state. Raises InputError for a folder that is no model."""
+
+    def __init__(self, model: Path, run: Path, runner: Runner, valid_s: int) -> None:
+        self._agents = read_model(model).agents
+        self._text = agents_text(self._agents)
+        self._run, self._runner, self._valid_s = run, runner, valid_s
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Writes the state and, before it, the agents if they are not there. Raises ClusterError, InputError."""
+        kinds = [agent.kind for agent in self._agents]
+        table = table_of(kinds, snapshot, read_node_use(self._runner), self._valid_s)
+        if not self._is_there():
+            write(self._run, AGENTS, self._text)
+        write(self._run, STATE, state_text(table, self._text))
+
+    def _is_there(self) -> bool:
+        try:
+            return (self._run / AGENTS).read_text(encoding="utf-8") == self._text
+        except (OSError, UnicodeDecodeError):
+            return False
+
+
+def table_of(kinds: Sequence[PartitionKind], snapshot: Snapshot, nodes: Sequence[NodeUse], valid_s: int) -> Table:
+    """The state of the agents' partitions. Raises InputError where one is not as its agent knows it."""
+    up = {node.name for node in snapshot.nodes if node.up}
+    return Table(snapshot.at_s, valid_s, tuple(_state(kind, snapshot, nodes, up) for kind in kinds))
+
+
+def _state(kind: PartitionKind, snapshot: Snapshot, nodes: Sequence[NodeUse], up: set[str]) -> PartitionState:
+    mine = [node for node in nodes if kind.name in node.partitions]
+    if len(mine) != kind.servers:
+        raise InputError(
+            f"partition {kind.name}: {len(mine)} nodes in Slurm, {kind.servers} when its agent was trained; "
+            "train again with a flavors.toml that has the present number (docs/routing.md)."
+        )
+    ends = _ends(snapshot)
+    servers = [_server(node, ends.get(node.name, []), node.name in up) for node in mine]
+    state = PartitionState(kind, servers, [0] * len(kind.flavors))
+    _queue(state, snapshot)
+    return state
+
+
+def _server(node: NodeUse, ends: Sequence[int], up: bool) -> Server:
+    total = (max(node.total[0], 1), max(node.total[1], 1), max(node.total[2], 1))
+    return Server(node.name, total, node.free, min(ends, default=0), max(ends, default=0), up)
+
+
+def _ends(snapshot: Snapshot) -> dict[str, list[int]]:
+    """Node -> when, by limits, the jobs on it end."""
+    ends: dict[str, list[int]] = {}
+    for job in snapshot.jobs:
+        if job.limit_end_s is not None and job.state.has_nodes:
+            for name in job.node_names:
+                ends.setdefault(name, []).append(job.limit_end_s)
+    return ends
+
+
+def _queue(state: PartitionState, snapshot: Snapshot) -> None:
+    """Puts the waiting jobs in; those that no flavour covers count as the largest."""
+    kind = state.kind
+    for job in snapshot.jobs:
+        if job.is_queueing and kind.name in job.partition.split(","):
+            found = kind.flavor_of(_demand(job))
+            flavor = len(kind.flavors) - 1 if found is None else found
+            longest_s = kind.flavors[flavor].limit_s
+            state.wait(flavor, min(job.time_limit_s or longest_s, longest_s))
+
+
+def _demand(job: Job) -> Demand:
+    return Demand(job.gpus, limit_s=job.time_limit_s, nodes=max(job.nodes, 1))

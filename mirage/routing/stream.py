@@ -1,0 +1,208 @@
+"""Streams of jobs on the simulator: several partitions with Slurm's own queue and backfill, and a rule that routes.
+
+The rule names a partition for each job as it is submitted; servers and order are Slurm's business. `EVERYWHERE` stands
+for `sbatch -p A100,V100`: a partition of all servers, which for jobs of one server is the same, as Slurm then starts a
+job wherever it can first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage.routing.arrivals import StreamJob
+from mirage.routing.flavors import Demand, PartitionKind
+from mirage.routing.state import PartitionState
+from slurm_sim import ClusterConfig, JobRecord, JobSpec, Node, Params, Partition, Simulator
+from slurm_sim.config import SelectType
+
+EVERYWHERE = "everywhere"
+DAY_S = 86400
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """What a rule is asked: all partitions now, and the job."""
+
+    states: tuple[PartitionState, ...]
+    work_s: tuple[float, ...]
+    """Of each partition: GPU-seconds that its jobs may still take, by their limits, a GPU."""
+    demand: Demand
+    now_s: int
+
+
+StreamRule = Callable[[Arriving], str]
+"""Names a partition."""
+
+
+@dataclass(frozen=True)
+class StreamOutcome:
+    """A stream's jobs and what they took."""
+
+    wait_s: tuple[int, ...]
+    """By arrival."""
+    completion_s: tuple[int, ...]
+    """Wait and run."""
+    utilization: float
+    """GPU-seconds used of those there were until the last job ended."""
+    energy_kwh: float
+
+
+def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
+    """Servers shared by GPUs, CPUs and memory; first come, first served, with backfill over two weeks."""
+    nodes = {
+        kind.name: tuple(
+            Node(
+                f"{kind.name}-{number + 1}",
+                cpus=kind.cpus,
+                memory_mib=kind.memory_mib,
+                gpus=kind.gpus,
+                idle_w=kind.idle_w,
+                busy_w=kind.busy_w,
+            )
+            for number in range(kind.servers)
+        )
+        for kind in kinds
+    }
+    every = tuple(node for each in nodes.values() for node in each)
+    partitions = [Partition(name, tuple(node.name for node in each)) for name, each in nodes.items()]
+    params = Params(
+        select_type=SelectType.CONS_TRES, memory_is_consumable=True, priority_multifactor=False, bf_window_s=14 * DAY_S
+    )
+    return ClusterConfig(every, (*partitions, Partition(EVERYWHERE, tuple(node.name for node in every))), params)
+
+
+class Stream:
+    """A stream under way."""
+
+    def __init__(self, kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> None:
+        self.kinds, self.jobs = tuple(kinds), jobs
+        self._sim = Simulator(cluster_of(kinds))
+        self._ids: list[int] = []
+
+    def arrive(self, job: StreamJob) -> Arriving:
+        """Lets time pass until a job is submitted."""
+        self._sim.run_until(job.submit_s)
+        running, pending = self._sim.running(), self._sim.pending()
+        states = tuple(self._state(kind, running, pending) for kind in self.kinds)
+        work_s = tuple(self._work_s(kind, running, pending) for kind in self.kinds)
+        return Arriving(states, work_s, job.demand, self._sim.now_s)
+
+    def _state(self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]) -> PartitionState:
+        state = PartitionState.empty(kind)
+        by_name = {server.name: server for server in state.servers}
+        for job in running:
+            server = by_name.get(job.node_names[0])
+            if server is not None:
+                spec, end_s = job.spec, job.limit_end_s or 0
+                taken = (spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node)
+                server.free = (server.free[0] - taken[0], server.free[1] - taken[1], server.free[2] - taken[2])
+                server.next_end_s = min(server.next_end_s or end_s, end_s)
+                server.last_end_s = max(server.last_end_s, end_s)
+        for job in pending:
+            flavor = kind.flavor_of(_demand(job)) if job.partition == kind.name else None
+            if flavor is not None:
+                state.wait(flavor, job.time_limit_s or 0)
+        return state
+
+    def _work_s(self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]) -> float:
+        now_s = self._sim.now_s
+        gpu_s = sum(
+            job.spec.gpus_per_node * max((job.limit_end_s or 0) - now_s, 0)
+            for job in running
+            if job.partition == kind.name
+        )
+        gpu_s += sum(j.spec.gpus_per_node * (j.time_limit_s or 0) for j in pending if j.partition == kind.name)
+        return gpu_s / (kind.servers * kind.gpus)
+
+    def submit(self, job: StreamJob, partition: str) -> None:
+        demand = job.demand
+        spec = JobSpec(
+            1,
+            time_limit_s=demand.limit_s,
+            runtime_s=job.runtime_s,
+            partition=partition,
+            cpus_per_node=demand.cpus,
+            memory_mib_per_node=demand.memory_mib,
+            gpus_per_node=demand.gpus,
+        )
+        self._ids.append(self._sim.submit(spec))
+
+    def finish(self) -> StreamOutcome:
+        """Runs until all jobs are over."""
+        self._sim.run()
+        over = [self._sim.job(job_id) for job_id in self._ids]
+        starts, ends = [job.start_s or 0 for job in over], [job.end_s or 0 for job in over]
+        submits = [job.submit_s for job in over]
+        gpus = sum(kind.servers * kind.gpus for kind in self.kinds)
+        used = sum(job.spec.gpus_per_node * (end - start) for job, start, end in zip(over, starts, ends, strict=True))
+        return StreamOutcome(
+            tuple(start - submit for start, submit in zip(starts, submits, strict=True)),
+            tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
+            used / (gpus * (max(ends) - min(submits))),
+            self._sim.energy_j() / 3.6e6,
+        )
+
+
+def _demand(job: JobRecord) -> Demand:
+    spec = job.spec
+    return Demand(spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node, job.time_limit_s)
+
+
+def route_stream(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], rule: StreamRule) -> StreamOutcome:
+    """A stream that a rule routes."""
+    stream = Stream(kinds, jobs)
+    for job in jobs:
+        stream.submit(job, rule(stream.arrive(job)))
+    return stream.finish()
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _with_room(asked: Arriving) -> list[tuple[int, PartitionState]]:
+    """Partitions in which the job could start now: room on a server, and nobody waiting."""
+    return [
+        (index, state)
+        for index, state in enumerate(asked.states)
+        if not any(state.queued) and any(_fits(asked.demand, server.free) for server in state.servers)
+    ]
+
+
+def _fits(demand: Demand, free: tuple[int, int, int]) -> bool:
+    return demand.gpus <= free[0] and demand.cpus <= free[1] and demand.memory_mib <= free[2]
+
+
+def first_fit(asked: Arriving) -> str:
+    """The first partition in which it could start now, else the first."""
+    found = _with_room(asked)
+    return (found[0][1] if found else asked.states[0]).kind.name
+
+
+def least_loaded(asked: Arriving) -> str:
+    """The partition with the least work a GPU, running and waiting."""
+    return asked.states[int(np.argmin(asked.work_s))].kind.name
+
+
+def best_fit(asked: Arriving) -> str:
+    """Where a server with room has the fewest free GPUs; if none has room, the least loaded partition."""
+    found = _with_room(asked)
+    if not found:
+        return least_loaded(asked)
+    return min(found, key=lambda item: _tightest(item[1], asked.demand))[1].kind.name
+
+
+def _tightest(state: PartitionState, demand: Demand) -> int:
+    return min(server.free[0] for server in state.servers if _fits(demand, server.free))
+
+
+def random_partition(random: np.random.Generator) -> StreamRule:
+    """A partition drawn evenly."""
+    return lambda asked: asked.states[int(random.integers(len(asked.states)))].kind.name
+
+
+def everywhere(asked: Arriving) -> str:  # noqa: ARG001 - a rule's signature
+    """Slurm's own submission to all partitions."""
+    return EVERYWHERE

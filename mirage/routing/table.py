@@ -1,0 +1,148 @@
+"""The two text files that the plugin reads: `routing.agents` (seldom new) and `routing.state` (new with each cycle).
+
+    mirage-agents 1 ADLER32 BYTES             mirage-state 1 ADLER32 BYTES
+    partition A100 paper 2 1209600            at 1700000000 120 AGENTS-ADLER32
+    flavor s-A100 2 64 262144 259200 1        partition A100
+    layer 6 32                                server n1 1 8 256 1048576 8 256 1048576 0 0
+    row ... (bias, then one row an input)     queued 691200 0 0 1 0
+
+The first line has the checksum and the length of the rest, so that neither half a file nor a changed one is believed.
+Adler-32 (RFC 1950) because plain Lua 5.1 can compute it: it finds accidents, not enemies; the folder's owner is
+trusted. Files are written beside and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mirage.errors import InputError, MirageError
+from mirage.routing.agent import Agent, Layer
+from mirage.routing.decide import Table
+from mirage.routing.flavors import Flavor, PartitionKind
+from mirage.routing.state import PartitionState, Server, Variant
+
+AGENTS, STATE = "routing.agents", "routing.state"
+FORMAT = 1
+_AGAIN = "Publish again (`mirage route publish`)"
+
+
+def agents_text(agents: Sequence[Agent]) -> str:
+    """Weights are written so that reading them gives the very same doubles."""
+    return _sealed("mirage-agents", "".join(f"{line}\n" for agent in agents for line in _agent_lines(agent)))
+
+
+def _agent_lines(agent: Agent) -> Iterator[str]:
+    kind = agent.kind
+    yield f"partition {kind.name} {agent.variant.value} {kind.servers} {kind.longest_s}"
+    for flavor in kind.flavors:
+        sizes = (flavor.gpus, flavor.cpus, flavor.memory_mib, flavor.limit_s, flavor.servers)
+        yield f"flavor {flavor.name} {' '.join(map(str, sizes))}"
+    for layer in agent.layers:
+        yield f"layer {len(layer.weights)} {len(layer.bias)}"
+        for row in (layer.bias, *layer.weights):
+            yield f"row {' '.join(map(repr, row))}"
+
+
+def state_text(table: Table, agents: str) -> str:
+    """``agents``: the text of `agents_text` that the state is for."""
+    lines = [f"at {table.at_s} {table.valid_s} {_adler(agents)}"]
+    for state in table.partitions:
+        lines.append(f"partition {state.kind.name}")
+        lines += (_server_line(server) for server in state.servers)
+        lines.append(f"queued {' '.join(map(str, (state.queued_s, *state.queued)))}")
+    return _sealed("mirage-state", "".join(f"{line}\n" for line in lines))
+
+
+def _server_line(server: Server) -> str:
+    numbers = (int(server.up), *server.total, *server.free, server.next_end_s, server.last_end_s)
+    return f"server {server.name} {' '.join(map(str, numbers))}"
+
+
+def _sealed(kind: str, body: str) -> str:
+    return f"{kind} {FORMAT} {zlib.adler32(body.encode())} {len(body.encode())}\n{body}"
+
+
+def _adler(text: str) -> int:
+    return zlib.adler32(text.encode())
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    """Puts a file in place in one step, readable by all. Raises MirageError."""
+    path, fresh = folder / name, folder / f".{name}.{os.getpid()}"
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.chmod(0o644)
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise MirageError(f"{path}: can't be written ({error.strerror}); is {folder} there, and yours?") from error
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_agents(path: Path) -> tuple[list[Agent], int]:
+    """The agents, and the checksum by which states name them. Raises InputError."""
+    text, lines = _opened(path, "mirage-agents")
+    blocks: list[list[list[str]]] = []
+    for words in lines:
+        if words[0] == "partition":
+            blocks.append([])
+        blocks[-1].append(words)
+    try:
+        return [_agent(block) for block in blocks], _adler(text)
+    except (ValueError, IndexError) as error:
+        raise InputError(f"{path}: not as `mirage route publish` writes it ({error}). {_AGAIN}.") from error
+
+
+def _agent(block: list[list[str]]) -> Agent:
+    _, name, variant, servers, _ = block[0]
+    flavors = tuple(Flavor(words[1], *map(int, words[2:])) for words in block if words[0] == "flavor")
+    kind = PartitionKind(name, int(servers), 0, 0, 0, 0.0, 0.0, flavors)
+    rows = iter([tuple(map(float, words[1:])) for words in block if words[0] == "row"])
+    layers = [_layer(int(words[1]), rows) for words in block if words[0] == "layer"]
+    return Agent(kind, Variant(variant), tuple(layers))
+
+
+def _layer(inputs: int, rows: Iterator[tuple[float, ...]]) -> Layer:
+    bias = next(rows, ())
+    return Layer(tuple(next(rows, ()) for _ in range(inputs)), bias)
+
+
+def read_state(path: Path, kinds: Iterable[PartitionKind]) -> tuple[Table, int]:
+    """The state, and the checksum of the agents that it is for. Raises InputError."""
+    _, lines = _opened(path, "mirage-state")
+    known = {kind.name: kind for kind in kinds}
+    try:
+        _, at_s, valid_s, agents = lines[0]
+        return Table(int(at_s), int(valid_s), _states(lines[1:], known)), int(agents)
+    except (KeyError, ValueError, IndexError) as error:
+        raise InputError(f"{path}: not as `mirage route publish` writes it ({error}). {_AGAIN}.") from error
+
+
+def _states(lines: list[list[str]], known: dict[str, PartitionKind]) -> tuple[PartitionState, ...]:
+    states: list[PartitionState] = []
+    for words in lines:
+        if words[0] == "partition":
+            states.append(PartitionState(known[words[1]], []))
+        elif words[0] == "server":
+            up, *numbers = map(int, words[2:])
+            total, free = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
+            states[-1].servers.append(Server(words[1], total, free, numbers[6], numbers[7], bool(up)))
+        else:
+            states[-1].queued_s, *states[-1].queued = map(int, words[1:])
+    return tuple(states)
+
+
+def _opened(path: Path, kind: str) -> tuple[str, list[list[str]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read ({error}). {_AGAIN}.") from error
+    head, _, body = text.partition("\n")
+    if f"{head}\n{body}" != _sealed(kind, body):
+        raise InputError(f"{path}: not whole, changed, or of another version. {_AGAIN}.")
+    return text, [line.split(" ") for line in body.splitlines()]

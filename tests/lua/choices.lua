@@ -1,0 +1,48 @@
+-- choices.lua LIB FOLDER: reads FOLDER/cases, prints a choice a line. For tests/unit/test_routing_lua.py.
+-- A line `table N` reads N.agents and N.state; `job NOW GPUS CPUS MIB NODES LIMIT ALLOWED` is decided on it (LIMIT 0:
+-- none; ALLOWED: a,b), and the next job sees it where it was put.
+
+local D = dofile(arg[1] .. "/mirage_decide.lua")
+local state, agents, checksum
+
+local function whole(path)
+    local file = assert(io.open(path, "rb"))
+    local text = file:read("*a")
+    file:close()
+    return text
+end
+
+local function decided(words)
+    local limit_s = tonumber(words[7])
+    local job = {
+        gpus = tonumber(words[3]),
+        cpus = tonumber(words[4]),
+        memory_mib = tonumber(words[5]),
+        nodes = tonumber(words[6]),
+        limit_s = limit_s > 0 and limit_s or nil,
+    }
+    local function allowed(name)
+        return string.find("," .. words[8] .. ",", "," .. name .. ",", 1, true) ~= nil
+    end
+    local choice = D.decide(state, agents, job, allowed, tonumber(words[2]))
+    if not choice then
+        return "-"
+    end
+    choice.at_s = tonumber(words[2])
+    D.correct(state, agents, choice)
+    return string.format("%s %d %d", agents[choice.partition].name, choice.flavor - 1, (choice.place or 0) - 1)
+end
+
+for line in io.lines(arg[2] .. "/cases") do
+    local words = {}
+    for word in string.gmatch(line, "%S+") do
+        words[#words + 1] = word
+    end
+    if words[1] == "table" then
+        agents, checksum = D.read_agents(whole(arg[2] .. "/" .. words[2] .. ".agents"))
+        state = D.read_state(whole(arg[2] .. "/" .. words[2] .. ".state"))
+        D.check(state, agents, checksum)
+    else
+        print(decided(words))
+    end
+end
