@@ -68,8 +68,8 @@ def check_server(store_url: str) -> Iterator[Finding]:
 def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
     """Whether store and audit log can be written by who runs this."""
     for check, path in files.items():
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        target = path if path.exists() else folder
+        folder = next(parent for parent in path.absolute().parents if _is_there(parent))
+        target = path if _is_there(path) else folder
         if os.access(target, os.W_OK) and os.access(folder, os.W_OK | os.X_OK):
             yield ok(check, f"{path} can be written")
         else:
@@ -79,6 +79,14 @@ def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
                 "What can't be written down is not acted on.",
                 f"install -d -o USER -m 0700 {path.parent} for the user that the service runs as, or run this as them.",
             )
+
+
+def _is_there(path: Path) -> bool:
+    """False also where this user may not look."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
