@@ -36,6 +36,14 @@ def user_file(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "mirage" / "mirage.toml"
 
 
+def is_there(path: Path) -> bool:
+    """Raises InputError where this user may not look: a configuration that is left out unseen is worse than none."""
+    try:
+        return path.exists()
+    except PermissionError as error:
+        raise InputError(f"{path}: can't be read: permission denied; name another one with --config") from error
+
+
 def load(
     file: Path | None,
     usual: Path,
@@ -88,7 +96,7 @@ def hidden(url: str) -> str:
 def _of_files(file: Path | None, usual: Path) -> Iterator[tuple[Key, Any, str]]:
     main = file or usual
     parts = sorted((main.parent / "conf.d").glob("*.toml"))
-    for path in [*([main] if file or main.exists() else []), *parts]:
+    for path in [*([main] if file or is_there(main) else []), *parts]:
         for key, value in _leaves(read_tree(path)):
             yield key, value, str(path)
 

@@ -14,7 +14,7 @@ from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.sources import agent_folder, default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
-from mirage.config_sources import SITE_FILE, load, user_file
+from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
 from mirage.doctor.service import check_acting, check_files, check_model, check_server
 from mirage.doctor.slurm import check_slurm
@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load(serve.named_file(args), SITE_FILE if SITE_FILE.exists() else user_file()).config
+    config = load(
+        serve.named_file(args), SITE_FILE if serve.named_file(args) or is_there(SITE_FILE) else user_file()
+    ).config
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
     findings = list(examine(site, config))

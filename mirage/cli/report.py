@@ -16,7 +16,7 @@ from mirage.cli.serve import journal_from, named_file, settled
 from mirage.cli.sources import default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
-from mirage.config_sources import SITE_FILE, load, user_file
+from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.daemon.impact import Costs, Impact, impact
 from mirage.store.journal import read_journal
 
@@ -39,7 +39,7 @@ def _weeks(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load(named_file(args), SITE_FILE if SITE_FILE.exists() else user_file()).config
+    config = load(named_file(args), SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()).config
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     until_s = int(time.time()) + 1
     since_s = until_s - args.weeks * WEEK_S

@@ -130,3 +130,12 @@ def test_a_stores_url_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
 def test_an_agents_file_follows_the_xdg_specification() -> None:
     assert user_file({"XDG_CONFIG_HOME": "/x"}) == Path("/x/mirage/mirage.toml")
     assert user_file({}) == Path.home() / ".config" / "mirage" / "mirage.toml"
+
+
+def test_a_configuration_that_may_not_be_looked_for_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    with pytest.raises(InputError, match=r"mirage\.toml: can't be read: permission denied; name another one"):
+        load(None, file, {})
