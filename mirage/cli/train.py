@@ -216,11 +216,13 @@ def _learnt(method: str, lesson: _Lesson, bases: dict[str, Model]) -> tuple[Mode
         from mirage.learn.tune import tuned
 
         options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed)
+    if not METHODS[method].stops_early:
+        learnt_from = lesson.samples
     more: dict[str, Any] = {}
     foundation, _, head = method.partition("-")
     source = None
     if head in ("dqn", "pg"):
-        source = lesson.course.source(lesson.background)
+        source = lesson.course.source(lesson.background, stop_by)
         if foundation in bases and not lesson.args.set:
             more["base"] = bases[foundation]
     with _told(method, lesson.args.tensorboard) as progress:

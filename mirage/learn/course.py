@@ -22,12 +22,12 @@ from mirage.learn.folder import Recipe
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.learn.ranges import ranges_of
 from mirage.learn.sampler import Labelled, label
-from mirage.learn.samples import Samples
+from mirage.learn.samples import Samples, apart
 from slurm_sim.config import ClusterConfig
 from slurm_sim.envs.observation import Pool
 
 HELD_OUT = 0.2
-"""Share of the training part's fortnights that training stops early by."""
+"""Share of the training part's fortnights by which training stops early."""
 MOST_DROPPED = 1000
 """So many plans in a row without an outcome: the cluster never gets through its queue."""
 LOADS = (0.8, 0.95, 1.1)
@@ -81,14 +81,17 @@ class Course:
         """Those of the card, as logged."""
         return self._drawing(background, self.until_s, self.end_s, self.validation_episodes, self.seed, 0.0)
 
-    def source(self, background: Background) -> Callable[[int], Episode]:
-        """Fresh episodes of the training part for online learning: the i-th is the same each time."""
+    def source(self, background: Background, stop_by: Sequence[Episode] = ()) -> Callable[[int], Episode]:
+        """Fresh episodes of the training part for online learning: the i-th is the same each time.
+
+        ``stop_by``: what is held out of it, which none of them meets.
+        """
         drawing = self._drawing(background, self.begin_s, self.until_s, 10**9, self.seed + 1, self.augmented)
 
         def draw(number: int) -> Episode:
             for attempt in range(MOST_DROPPED):
                 found = label(background, drawing.plan(number * MOST_DROPPED % 10**9 + attempt))
-                if isinstance(found, Labelled):
+                if isinstance(found, Labelled) and apart(found.episode, stop_by):
                     return found.episode
             raise InputError(f"{background.log.source}: {MOST_DROPPED} episodes in a row have no outcome ({found}).")
 

@@ -28,6 +28,8 @@ class Method:
     reader: str
     options: Callable[[Any], Any]
     """Its default options, of the module."""
+    stops_early: bool = True
+    """Whether it needs episodes held out of the training part; else it learns from those too."""
 
     def default_options(self) -> Any:
         """A dataclass; `dataclasses.replace` changes it, `asdict` makes it part of the recipe."""
@@ -72,10 +74,16 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method(
-            "random-forest", "trees", "train_random_forest", "trees", "read_random_forest", lambda m: m.ForestOptions()
+            "random-forest",
+            "trees",
+            "train_random_forest",
+            "trees",
+            "read_random_forest",
+            lambda m: m.ForestOptions(),
+            stops_early=False,
         ),
-        Method("xgboost", "trees", "train_xgboost", "trees", "read_xgboost", lambda m: m.BoostingOptions()),
-        Method("quantile", "quantile", "train_quantile", "quantile", "read", lambda m: m.Options()),
+        Method("xgboost", "trees", "train_xgboost", "trees", "read_xgboost", lambda m: m.BoostingOptions(), False),
+        Method("quantile", "quantile", "train_quantile", "quantile", "read", lambda m: m.Options(), False),
         _neural("transformer", "pretrain", "train_supervised", lambda m: m.PretrainOptions()),
         _neural("moe", "pretrain", "train_supervised", lambda _: _moe()),
         _neural("transformer-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions()),

@@ -74,7 +74,7 @@ class PretrainOptions:
     """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
     patience: int = 10
     """Rounds without a better validation, after which it stops."""
-    judged: int = 32
+    judged: int = 96
     """Most validation episodes used after each round, evenly spread in time."""
     expert_rounds: int = 6
     """Rounds of each expert alone, on its time slice, before gate and experts go on together."""

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mirage.errors import InputError
+from mirage.learn.augment import JITTER_S
 from mirage.learn.background import Background
-from mirage.learn.episode import HISTORY, STEP_S, Episode, Floats, Ints, Vectors
+from mirage.learn.episode import HISTORY, STEP_S, Episode, Floats, Ints, Load, Vectors
 from mirage.learn.parallel import spread
-from mirage.learn.plans import Drawing
+from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing
 from mirage.learn.sampler import Dropped, label
 from mirage.learn.shards import SHARD, Shard, ShardFolder
 from slurm_sim.config import DAY_S
 
+_DRAWS = 100
+"""Sets of blocks that `Samples.hold_out` chooses from."""
+_BLOCK_S = 14 * DAY_S
 Progress = Callable[[int, int], None]
 """Gets how many episodes are done, and of how many."""
 
@@ -142,23 +147,36 @@ class Samples(Sequence[Episode]):
         """What was over by `at_s`, and what had not begun: an episode that reaches over it is in neither."""
         return self.those(lambda it: span(it)[1] <= at_s), self.those(lambda it: span(it)[0] >= at_s)
 
-    def hold_out(self, share: float, seed: int, block_s: int = 14 * DAY_S) -> tuple[Samples, Samples]:
-        """(for training, held out): episodes of whole blocks of time, drawn at random, as logged.
+    def hold_out(self, share: float, seed: int, block_s: int | None = None) -> tuple[Samples, Samples]:
+        """(for training, held out): episodes of whole blocks of time, a fortnight each where there is time enough.
 
-        Months hold few independent situations, and neighbours share a queue: so no training episode shares any second
-        with one that is held out, and augmented ones are never held out. Raises InputError if there is too little time.
+        Of blocks drawn at random those are taken whose episodes are most like all in how busy the cluster is: who stops
+        early by quiet weeks alone keeps weights that never release. Months hold few independent situations, and
+        neighbours share a queue: so no training episode shares any second with one that is held out (`span`). Raises
+        InputError if there is too little time.
         """
-        block = np.array([episode.begin_s // block_s for episode in self.episodes], dtype=np.int64)
+        begins_s = np.array([episode.begin_s for episode in self.episodes], dtype=np.int64)
+        if block_s is None:
+            block_s = max(DAY_S, min(_BLOCK_S, int(share * np.ptp(begins_s)))) if len(begins_s) else _BLOCK_S
+        block = begins_s // block_s
         blocks = np.unique(block)
         if not 0 < share < 1 or len(blocks) < 2:
             raise InputError(f"can't hold out {share} of {len(blocks)} blocks of {block_s / DAY_S:g} days: too few")
-        held = blocks[np.argsort(np.random.default_rng(seed).random(len(blocks)))[: max(1, round(share * len(blocks)))]]
-        out = self.those(lambda it: it.begin_s // block_s in held and not it.tags.get("augmentation"))
+        count, rng = max(1, round(share * len(blocks))), np.random.default_rng(seed)
+        drawn = [rng.permutation(blocks)[:count] for _ in range(_DRAWS)]
+        held = min(drawn, key=lambda some: self._unlike(np.isin(block, some), count / len(blocks)))
+        out = self.those(lambda it: it.begin_s // block_s in held)
         taken = _union([span(episode) for episode in out])
         rest = self.those(lambda it: not _meets(span(it), taken))
         if not len(out) or not len(rest):
             raise InputError(f"can't hold out {share}: nothing would be left on one side; draw more, or a longer time")
         return rest, out
+
+    def _unlike(self, chosen: NDArray[np.bool_], share: float) -> float:
+        """How much the chosen episodes, (episodes,), are unlike all: in load, and in number where they are too few."""
+        loads = np.array([list(Load).index(episode.load) for episode in self.episodes])
+        mixes = [np.bincount(some, minlength=len(Load)) / max(1, len(some)) for some in (loads, loads[chosen])]
+        return float(np.abs(mixes[0] - mixes[1]).sum() + max(0.0, share / 2 - chosen.mean()) / share)
 
     def batches(self, size: int, seed: int, per_episode: int | None = None) -> Iterator[Batch]:
         """Once through random decision points, at most `size` a batch; only the batch at hand is in memory.
@@ -205,9 +223,20 @@ Span = tuple[int, int]
 
 
 def span(episode: Episode) -> Span:
-    """From the first row to the last outcome: the time that an episode tells something of."""
+    """From the first row to the last outcome: the time that an episode tells something of.
+
+    An augmented one is made of the jobs of the weeks before, and of those that were moved to it from the day after.
+    """
     first_s = int(episode.decision_s[0]) - (HISTORY - 1) * STEP_S
-    return first_s, max(episode.predecessor_end_s, int(episode.successor_start_s.max()))
+    last_s = max(episode.predecessor_end_s, int(episode.successor_start_s.max()))
+    if episode.tags.get("augmentation"):
+        return episode.begin_s - AUGMENTED_LEAD_S, last_s + JITTER_S
+    return first_s, last_s
+
+
+def apart(episode: Episode, others: Sequence[Episode]) -> bool:
+    """Whether it shares no second with any of the others."""
+    return not _meets(span(episode), _union([span(it) for it in others]))
 
 
 def _union(spans: Sequence[Span]) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,13 +14,14 @@ import pytest
 
 from mirage.errors import InputError, MirageError
 from mirage.learn import samples as module
-from mirage.learn.augment import Scaled
+from mirage.learn.augment import JITTER_S, Scaled
 from mirage.learn.background import Background
-from mirage.learn.episode import HISTORY, Episode
+from mirage.learn.episode import HISTORY, Episode, Load
 from mirage.learn.parallel import spread
-from mirage.learn.plans import Drawing, fixed_pair
-from mirage.learn.samples import Samples, collect, span
+from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, fixed_pair
+from mirage.learn.samples import Samples, apart, collect, span
 from mirage.learn.shards import HEADER, SHARD, Shard, ShardFolder
+from mirage.learn.toy import Toy
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster
 
 COUNT = SHARD + 6
@@ -261,10 +263,36 @@ def test_a_split_in_time_shares_nothing(samples: Samples) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_held_out_shares_no_second_with_the_rest(samples: Samples, seed: int) -> None:
     rest, held = samples.hold_out(0.4, seed, block_s=4 * DAY_S)
-    assert not any(episode.tags["augmentation"] for episode in held)
     for episode in held:
         begin_s, end_s = span(episode)
         assert all(other[1] <= begin_s or end_s <= other[0] for other in map(span, rest))
+
+
+def test_what_is_held_out_is_as_busy_as_the_whole() -> None:
+    """Else training stops by quiet weeks, and keeps the weights that never release."""
+
+    def episode(day: int) -> Episode:
+        waits_h = {0: 1, 1: 1, 2: 20}[day % 3] if day < 40 else 1  # busy only in the first part
+        return Toy(limit_h=2).make(EPOCH_S + day * DAY_S, 1, waits_h * HOUR_S, np.random.default_rng(day))
+
+    whole = Samples(tuple(map(episode, range(120))), Counter(), Counter())
+    for seed in range(5):
+        rest, held = whole.hold_out(0.2, seed)
+        busy = [np.mean([it.load is Load.HEAVY for it in part]) for part in (rest, held)]
+        assert busy == pytest.approx([13 / 120, 13 / 120], abs=0.1)
+        assert len(held) >= 12
+
+
+def test_augmented_episodes_hold_the_weeks_that_they_are_made_of() -> None:
+    plain = Toy(limit_h=2).make(EPOCH_S, 1, HOUR_S, np.random.default_rng(0))
+    augmented = replace(plain, tags={"augmentation": "users"})
+    assert span(augmented) == (EPOCH_S - AUGMENTED_LEAD_S, span(plain)[1] + JITTER_S)
+    earlier = replace(
+        plain, decision_s=plain.decision_s - 5 * DAY_S, successor_start_s=plain.successor_start_s - 5 * DAY_S
+    )
+    earlier = replace(earlier, predecessor_end_s=plain.predecessor_end_s - 5 * DAY_S)
+    assert apart(earlier, [plain])
+    assert not apart(earlier, [plain, augmented])
 
 
 def test_too_little_to_hold_out(samples: Samples) -> None:
