@@ -19,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="route_verb", required=True, metavar="WHAT")
     for name, add, act, summary in (
         ("train", _add_train, _train, "agents, one a partition, as a model folder"),
-        ("evaluate", _add_evaluate, _evaluate, "agents against simple rules: results.json, learning.png, report.md"),
+        (
+            "evaluate",
+            _add_evaluate,
+            _evaluate,
+            "agents against simple rules: results.json, report.md, learning.png, hours.png",
+        ),
         ("publish", _add_publish, _publish, "the agents and the cluster's present state, for the plugin"),
     ):
         sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")

@@ -166,6 +166,18 @@ def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[flo
         "energy_kwh": float(np.mean([outcome.energy_kwh for outcome in outcomes])),
         "completion_to_best_fit": sum(each) / sum(base),
         "completion_to_best_fit_95": [low, high],
+        "hourly": _hourly(outcomes),
+    }
+
+
+def _hourly(outcomes: Sequence[stream.StreamOutcome]) -> Json:
+    """Means at each full hour since the first submission, as long as half of the streams are under way."""
+    lengths = sorted((len(outcome.hourly) for outcome in outcomes), reverse=True)
+    hours = range(lengths[(len(lengths) - 1) // 2])
+    there = [[outcome.hourly[hour] for outcome in outcomes if hour < len(outcome.hourly)] for hour in hours]
+    return {
+        name: [round(float(np.mean([getattr(seen, name) for seen in each])), 4) for each in there]
+        for name in stream.Hour._fields
     }
 
 

@@ -1,4 +1,4 @@
-"""Results of an evaluation as files: results.json, report.md, learning.png."""
+"""Results of an evaluation as files: results.json, report.md, learning.png, hours.png."""
 
 from __future__ import annotations
 
@@ -40,12 +40,14 @@ def save(results: Json, folder: Path) -> list[Path]:
             fresh = folder / f".{name}"
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(folder / name)
-        fresh = folder / ".learning.png"
-        _draw(results["paper"], fresh)
-        fresh.replace(folder / "learning.png")
+        drawings = {"learning.png": (_draw_learning, "paper"), "hours.png": (_draw_hours, "streams")}
+        for name, (draw, part) in drawings.items():
+            fresh = folder / f".{name}"
+            draw(results[part], fresh)
+            fresh.replace(folder / name)
     except OSError as error:
         raise MirageError(f"{folder}: can't be written ({error.strerror}).") from error
-    return [folder / name for name in (*texts, "learning.png")]
+    return [folder / name for name in (*texts, *drawings)]
 
 
 def markdown(results: Json) -> str:
@@ -94,7 +96,7 @@ def _agents_verdict(rows: dict[str, Json]) -> str:
     return f"Agents' mean completion is {words} best-fit's (95 % interval of the ratio: {low:.3f} to {high:.3f})."
 
 
-def _draw(paper: Json, path: Path) -> None:
+def _draw_learning(paper: Json, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -108,6 +110,28 @@ def _draw(paper: Json, path: Path) -> None:
         best = part["rules"]["best possible"]["utilization"]
         axis.axhline(best, color="grey", linestyle=":", label="best possible (judged)")
         axis.set(title=name, xlabel="episode", ylabel=f"utilization, mean of {SMOOTH}")
+    axes[0][-1].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, format="png", dpi=110)
+    pyplot.close(figure)
+
+
+def _draw_hours(streams: Json, path: Path) -> None:
+    """Utilization and power over a stream's time, a column a kind of stream."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = {"utilization": "GPUs in use, share", "power_kw": "power of all servers, kW"}
+    figure, axes = pyplot.subplots(2, len(streams), figsize=(6 * len(streams), 6), sharex="col", squeeze=False)
+    for column, (name, rules) in enumerate(streams.items()):
+        for row, (key, label) in enumerate(shown.items()):
+            for rule, figures in rules.items():
+                axes[row][column].plot(figures["hourly"][key], label=rule, linewidth=1)
+            axes[row][column].set(ylabel=label, ylim=(0, None))
+        axes[0][column].set_title(f"{name}, mean of the streams")
+        axes[1][column].set_xlabel("hours since the first submission")
     axes[0][-1].legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, format="png", dpi=110)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from slurm_sim import ClusterConfig, JobRecord, JobSpec, Node, Params, Partition
 from slurm_sim.config import SelectType
 
 EVERYWHERE = "everywhere"
+HOUR_S = 3600
 DAY_S = 86400
 
 
@@ -48,6 +50,17 @@ class StreamOutcome:
     utilization: float
     """GPU-seconds used of those there were until the last job ended."""
     energy_kwh: float
+    hourly: tuple[Hour, ...]
+    """From the first submission to the last end."""
+
+
+class Hour(NamedTuple):
+    """What is seen at a full hour of a stream."""
+
+    utilization: float
+    """GPUs in use, of all."""
+    power_kw: float
+    """Of all servers: those with a job take `busy_w`, the others `idle_w`."""
 
 
 def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
@@ -143,7 +156,16 @@ class Stream:
             tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
             used / (gpus * (max(ends) - min(submits))),
             self._sim.energy_j() / 3.6e6,
+            tuple(self._at(over, at_s) for at_s in range(min(submits), max(ends), HOUR_S)),
         )
+
+    def _at(self, over: Sequence[JobRecord], at_s: int) -> Hour:
+        running = [job for job in over if (job.start_s or 0) <= at_s < (job.end_s or 0)]
+        busy = {name for job in running for name in job.node_names}
+        servers = [(kind, f"{kind.name}-{number + 1}") for kind in self.kinds for number in range(kind.servers)]
+        power_w = sum(kind.busy_w if name in busy else kind.idle_w for kind, name in servers)
+        gpus = sum(kind.gpus for kind, _ in servers)
+        return Hour(sum(job.spec.gpus_per_node for job in running) / gpus, power_w / 1000)
 
 
 def _demand(job: JobRecord) -> Demand:

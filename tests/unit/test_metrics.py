@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+from importlib.resources import files
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -88,7 +89,8 @@ def test_an_address_that_is_taken_or_none() -> None:
 
 def test_the_dashboard_asks_for_what_there_is() -> None:
     dashboard = json.loads(DASHBOARD.read_text())
-    there = {name for name, _ in scraped(busy())}
+    plugin = (files("mirage.routing") / "lua" / "mirage_routing.lua").read_text()
+    there = {name for name, _ in scraped(busy())} | set(re.findall(r"# TYPE (mirage_\w+) counter", plugin))
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     asked = {

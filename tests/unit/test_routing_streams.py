@@ -49,6 +49,12 @@ def test_waits_completion_utilization_and_energy() -> None:
     assert found.wait_s[2] == pytest.approx(2 * HOUR, abs=120)
     assert found.completion_s[2] == pytest.approx(3 * HOUR, abs=120)
     assert found.utilization == pytest.approx(5 * 8 / (32 * 3), rel=0.03)
+    assert found.hourly == (
+        (0, 4.8),
+        (0.5, 14.8),
+        (0.5, 14.8),
+        (0.25, 9.8),
+    )  # the first pass is 3 s after the first job
     idle, busy = 1.5 * 1 + 0.9 * 2 * 3, 6.5 * 5
     assert found.energy_kwh == pytest.approx(idle + busy, rel=0.03)
 
@@ -154,7 +160,7 @@ def test_train_and_evaluate_write_what_they_say(
     out = tmp_path / "out"
     words = ["--trace", str(trace), "--episodes", "20", "--judged", "5", "--streams", "2", "--model", str(model)]
     assert main(["route", "evaluate", *words, "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["learning.png", "report.md", "results.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["hours.png", "learning.png", "report.md", "results.json"]
     results = json.loads((out / "results.json").read_text())
     assert set(results["paper"]) == {"A100", "V100"}
     assert set(results["streams"]) == {"bursts", "history"}
