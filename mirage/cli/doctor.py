@@ -16,7 +16,7 @@ from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
-from mirage.doctor.service import check_acting, check_files, check_model, check_server
+from mirage.doctor.service import check_acting, check_drift, check_files, check_model, check_server
 from mirage.doctor.slurm import check_slurm
 from mirage.doctor.survey import Site, survey
 from mirage.doctor.users import check_users
@@ -79,6 +79,7 @@ def examine(site: Site, config: Config) -> Iterator[Finding]:
     yield from check_files(files)
     yield from check_server(config.daemon.store)
     yield from check_model(site, config.policy)
+    yield from check_drift(files["audit"], config.policy)
 
 
 def _own_disable_file() -> Path:

@@ -95,6 +95,13 @@ def _ratio(text: str) -> Penalties:
 
 
 def run(args: argparse.Namespace) -> int:
+    comparison, found = judged(args)
+    _show(args, comparison, found)
+    return 0
+
+
+def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
+    """Writes the three files; returns the figures, and what stands in results.json. Raises InputError, MirageError."""
     from mirage.evaluation.comparison import Setup, compare
     from mirage.evaluation.provenance import provenance, sha256
     from mirage.evaluation.report.page import page
@@ -125,8 +132,7 @@ def run(args: argparse.Namespace) -> int:
     }
     found = results(comparison, record)
     write(args.out, comparison, found, page(comparison, record))
-    _show(args, comparison, found)
-    return 0
+    return comparison, found
 
 
 def _methods(args: argparse.Namespace, background: Background) -> list[Asked]:

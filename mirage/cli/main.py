@@ -22,6 +22,7 @@ VERBS = {
     "report": "what the service was worth: interruption avoided, overlap paid, calibration",
     "demo": "the whole loop on a simulated cluster, without Slurm",
     "train": "a model from a job history: episodes on the simulator, then any of the methods that learn",
+    "retrain": "a new model from the site's accounting, put to work if it is not worse than the current one",
     "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
     "route": "agents that choose a job's partition: train, evaluate, publish",
     "plugin": "the job_submit plugin that asks these agents: install, status, remove",

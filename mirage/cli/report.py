@@ -17,6 +17,7 @@ from mirage.cli.sources import default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
+from mirage.daemon.drift import WINDOW_S, drift
 from mirage.daemon.impact import Costs, Impact, impact
 from mirage.store.journal import read_journal
 
@@ -44,14 +45,17 @@ def run(args: argparse.Namespace) -> int:
     until_s = int(time.time()) + 1
     since_s = until_s - args.weeks * WEEK_S
     found = impact(read_journal(path), since_s, until_s, config.policy.timer.lead_s)
+    fit = drift(read_journal(path, until_s - WINDOW_S), until_s)
     if args.json:
-        print(json.dumps({"audit": str(path), "since": since_s, "until": until_s} | found.as_json(), indent=2))
+        period = {"audit": str(path), "since": since_s, "until": until_s}
+        print(json.dumps(period | found.as_json() | {"drift": fit.as_json()}, indent=2))
         return 0
     console.print(f"The last {args.weeks} week{'s' * (args.weeks > 1)}, from {path}")
     if found.handovers:
         console.print(_costs(found))
-    for line in sentences(found):
-        console.print(escape(line))
+    for line in (*sentences(found), fit.words):
+        if line:
+            console.print(escape(line))
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import logging
 import os
 import sys
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mirage.config import ActingConfig, Config, PolicyConfig
+from mirage.config import ActingConfig, Config
 from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
@@ -22,11 +21,11 @@ from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import serving
+from mirage.daemon.watch import DriftWatch
 from mirage.domain import ActingMode, Snapshot
-from mirage.errors import InputError
-from mirage.learn.folder import RECIPE
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
+from mirage.provision.reloading import Reloading
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from mirage.store.alone import alone
@@ -123,17 +122,6 @@ def store_path(url: str) -> Path | None:
     return file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
 
 
-def model_version(config: PolicyConfig) -> dict[str, str] | None:
-    """Folder and version of the policy's model; its recipe has the checksums of all its weights, so that is hashed."""
-    if not config.model:
-        return None
-    try:
-        recipe = (Path(config.model) / RECIPE).read_bytes()
-    except OSError as error:
-        raise InputError(f"policy.model {config.model}: can't be read: {error.strerror}") from error
-    return {"folder": config.model, "version": hashlib.sha256(recipe).hexdigest()[:12]}
-
-
 def _serve(
     args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
 ) -> int:
@@ -144,8 +132,10 @@ def _serve(
         stream=sys.stderr,
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    policy = make_policy(config.policy)
+    learned = Reloading(config.policy) if config.policy.model else None
+    policy = learned or make_policy(config.policy)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
+    watch = DriftWatch(journal.path, metrics)
     with contextlib.ExitStack() as stack:
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
@@ -157,16 +147,16 @@ def _serve(
             poll_s=config.daemon.poll_s,
             acting=acting,
             only_user=only_user,
-            audit=Audit(journal, acting.mode, model_version(config.policy)),
+            audit=Audit(journal, acting.mode, lambda: learned.model if learned else None),
             baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
             publish=_publisher(config),
             metrics=metrics,
         )
-        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics)
+        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch)
         if args.once:
             return 0 if rounds.run() else 1
         if socket:
-            stack.enter_context(serving(Path(socket), store))
+            stack.enter_context(serving(Path(socket), store, lambda: watch.words))
         if metrics:
             stack.enter_context(exposed(metrics, config.daemon.metrics))
         logging.getLogger(__name__).info(

@@ -57,7 +57,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
 
     What the site's daemon says goes before what one's own machine can tell.
     """
-    watched = _from_daemon(chain_id)
+    watched, notice = _from_daemon(chain_id)
     store, note = _own_view(chain_id)
     own = chain_reports(store, None, chain_id)
     if _agent_runs():  # what acts on a chain tells of it, not what only looks on
@@ -71,7 +71,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
     if any(report["state"] == ChainState.ACTIVE for report in own) and not _agent_runs():
         note = note or UNWATCHED
-    return reports, note
+    return reports, " ".join(filter(None, (note, notice)))
 
 
 def find_explanation(job_id: int) -> Json:
@@ -91,12 +91,13 @@ def _socket() -> Path:
     return Path(os.environ.get("MIRAGE_SOCKET") or DaemonConfig.socket)
 
 
-def _from_daemon(chain_id: str | None) -> list[Json]:
+def _from_daemon(chain_id: str | None) -> tuple[list[Json], str]:
+    """What it tells of chains, and what it wants everyone to know."""
     try:
-        chains: list[Json] = ask(_socket(), {"ask": "chains", "chain": chain_id})["chains"]
+        told = ask(_socket(), {"ask": "chains", "chain": chain_id})
     except (OSError, ValueError, InputError):  # none listens here, or it can't answer now
-        return []
-    return chains
+        return [], ""
+    return told["chains"], str(told.get("notice", ""))
 
 
 def _agent_runs() -> bool:

@@ -6,7 +6,7 @@ docs/audit.md describes the records. What can't be written down is not acted on 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Audit:
-    """The log of one service. ``model``: the policy's, folder and version; None: it needs none."""
+    """The log of one service. ``model`` tells the policy's folder and version; None: it needs none."""
 
     journal: Journal
     mode: ActingMode
-    model: Mapping[str, str] | None = None
+    model: Callable[[], Mapping[str, str] | None] = lambda: None
 
     def decided(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
         """Raises AuditError: then nothing may be done."""
@@ -57,7 +57,7 @@ class Audit:
         return _about(decision, "decision", decision.at_s) | {
             "mode": self.mode.value,
             "policy": decision.policy,
-            "model": self.model,
+            "model": self.model(),
             "inputs_sha256": decision.inputs_hash,
             "partition": grounds.successor.partition,
             "account": grounds.successor.account,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter as Count
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from wsgiref.simple_server import WSGIServer
 
@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 import mirage
 from mirage.chain.handoff import Handoff
+from mirage.daemon.drift import Kind
 from mirage.domain import Decision, JobState, Outcome, Snapshot
 from mirage.errors import InputError
 
@@ -52,6 +53,11 @@ class Metrics:
         self._overlap_s = Histogram(
             "mirage_overlap_seconds", "Of each handover", buckets=GAPS_S, registry=self.registry
         )
+        self._drift = Gauge(
+            "mirage_drift", "Whether the model no longer fits (mirage retrain), by why", ["why"], registry=self.registry
+        )
+        for kind in Kind:
+            self._drift.labels(kind.value).set(0)
         for ok in ("true", "false"):
             self._cycles.labels(ok)
         for outcome in Outcome:
@@ -81,6 +87,11 @@ class Metrics:
     def decided(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             self._decisions.labels(decision.policy, decision.action.value).inc()
+
+    def drifted(self, alarms: Collection[str]) -> None:
+        """These alarms (`drift.Kind`) are on."""
+        for kind in Kind:
+            self._drift.labels(kind.value).set(kind.value in alarms)
 
     def came_out(self, outcome: Outcome) -> None:
         """A release is done, or was refused."""

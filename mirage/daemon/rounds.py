@@ -9,6 +9,7 @@ from collections.abc import Callable
 from mirage.config import RetentionConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.metrics import Metrics
+from mirage.daemon.watch import DriftWatch
 from mirage.errors import MirageError, StoreError
 from mirage.ports import Clock, Store
 
@@ -28,8 +29,10 @@ class Rounds:
         keep: RetentionConfig,
         ensure_alone: Callable[[], None],
         metrics: Metrics | None = None,
+        watch: DriftWatch | None = None,
     ) -> None:
         """``ensure_alone``: raises StoreError while another program may use the store, or it does not answer."""
+        self._watch = watch
         self._daemon = daemon
         self._store = store
         self._clock = clock
@@ -50,6 +53,8 @@ class Rounds:
         if not self._store_is_ours() or not self._daemon.run_cycle():
             return False
         self._prune()
+        if self._watch:
+            self._watch.look(self._clock.now_s())
         return True
 
     def _store_is_ours(self) -> bool:

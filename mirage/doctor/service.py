@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
 from mirage.config import ActingConfig, PolicyConfig
+from mirage.daemon.drift import ADVICE, WINDOW_S, drift
 from mirage.daemon.restraint import Acting
 from mirage.doctor.finding import Finding, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
-from mirage.errors import ClusterError, InputError, StoreError
+from mirage.errors import AuditError, ClusterError, InputError, StoreError
 from mirage.learn.folder import Recipe, check_folder
 from mirage.provision.learned import SIZES
 from mirage.store.alone import is_held
+from mirage.store.journal import read_journal
 from mirage.store.url import parse_url, shown
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig
@@ -65,6 +68,26 @@ def check_server(store_url: str) -> Iterator[Finding]:
         yield ok("store", f"{shown(store_url)} answers")
 
 
+def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Finding]:
+    """Whether the model still foretells the waits, as far as the audit log tells."""
+    if not policy.model or not _is_there(audit):
+        return
+    now_s = int(time.time())
+    try:
+        found = drift(read_journal(audit, now_s - WINDOW_S), now_s)
+    except AuditError as problem:
+        yield note(
+            "drift", str(problem), "Whether the model still fits can't be told.", "Run this as the service's user."
+        )
+        return
+    waits = found.at_most["p50"].cases if found.at_most else 0
+    if found.alarms:
+        what = "; ".join(alarm.words for alarm in found.alarms)
+        yield warning("drift", what, "The model learnt from a cluster that was used otherwise.", ADVICE)
+    else:
+        yield ok("drift", f"no sign in {waits} real waits of four weeks that the model no longer fits")
+
+
 def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
     """Whether store and audit log can be written by who runs this."""
     for check, path in files.items():
@@ -103,7 +126,7 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
     yield ok("model", f"{folder}: whole, trained for {recipe.cluster} {recipe.pool} with {recipe.nodes} nodes")
     if isinstance(site.snapshot, Snapshot):
         yield _fit(recipe, site.snapshot)
-    yield _description(folder.parent / CLUSTER_TOML, recipe, site.live)
+    yield _description(folder.resolve().parent / CLUSTER_TOML, recipe, site.live)
 
 
 def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:

@@ -50,6 +50,23 @@ SACCT_FIELDS = (
     "NodeList",
     "Comment",
 )
+HISTORY_FIELDS = (
+    "JobID",
+    "Submit",
+    "User",
+    "Account",
+    "Partition",
+    "State",
+    "Eligible",
+    "Start",
+    "End",
+    "TimelimitRaw",
+    "NNodes",
+    "AllocTRES",
+    "ReqTRES",
+    "ExitCode",
+)
+"""None that users can write a separator into."""
 MAX_IDS = 1000
 """Job ids in one command line. Linux allows 128 KiB an argument; an id has at most 10 digits."""
 
@@ -94,6 +111,12 @@ def sacct(nonce: str, start_s: int, end_s: int, job_ids: Collection[int] | None 
 def recorded_jobs(start_s: int, end_s: int) -> list[str]:
     """Just the ids of the jobs in a window, to see whether there are any."""
     return ["sacct", "-X", "-P", "-n", "-a", "-S", _utc(start_s), "-E", _utc(end_s + 1), "-o", "JobIDRaw"]
+
+
+def history(start_s: int, end_s: int) -> list[str]:
+    """The records that a model learns from, one a line, fields with `|` between them."""
+    window = ["-S", _utc(start_s), "-E", _utc(end_s)]
+    return ["sacct", "-X", "-P", "-D", "-n", "-a", "--noconvert", *window, "-o", ",".join(HISTORY_FIELDS)]
 
 
 def node_events(start_s: int, end_s: int) -> list[str]:

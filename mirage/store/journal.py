@@ -59,8 +59,11 @@ class Journal:
                 old.unlink()
 
 
-def read_journal(path: Path) -> Iterator[Json | None]:
-    """All records, oldest first; None for a line that is no record. Raises AuditError if a file can't be read."""
+def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
+    """All records, oldest first; None for a line that is no record. Raises AuditError if a file can't be read.
+
+    Files that were last written before ``since_s`` are left out.
+    """
     files = [*_put_away(path), path] if path.exists() else _put_away(path)
     if not files:
         raise AuditError(
@@ -68,6 +71,8 @@ def read_journal(path: Path) -> Iterator[Json | None]:
         )
     for file in files:
         try:
+            if file.stat().st_mtime < since_s:
+                continue
             with file.open("rb") as lines:
                 yield from map(_record, lines)
         except OSError as error:

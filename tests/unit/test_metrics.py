@@ -68,7 +68,7 @@ def test_a_scrape_tells_the_last_cycle() -> None:
 
 def test_no_series_names_a_job_a_chain_or_a_user() -> None:
     names = {name for _, labels in scraped(busy()) for name, _ in labels}
-    assert names == {"version", "mode", "policy", "ok", "le", "state", "action", "outcome"}
+    assert names == {"version", "mode", "policy", "ok", "le", "state", "action", "outcome", "why"}
 
 
 def test_an_address_that_is_taken_or_none() -> None:

@@ -27,7 +27,9 @@ JOB = Job(2, "alice", "gpu", JobState.PENDING, 1, 0, account="research")
 
 
 def audit(folder: Path, mode: ActingMode = ActingMode.ENFORCE) -> Audit:
-    return Audit(Journal(folder / "audit.jsonl", 1 << 20, 86_400 * 365, 3), mode, {"folder": "m", "version": "v1"})
+    return Audit(
+        Journal(folder / "audit.jsonl", 1 << 20, 86_400 * 365, 3), mode, lambda: {"folder": "m", "version": "v1"}
+    )
 
 
 def records(folder: Path, kind: str) -> list[dict]:

@@ -23,7 +23,7 @@ from tests.fakes.fake_slurm import FakeSlurm
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze (apt: systemd)")
-MOST_EXPOSED = {"mirage.service": 2.0, "mirage-agent.service": 8.0}
+MOST_EXPOSED = {"mirage.service": 2.0, "mirage-retrain.service": 2.0, "mirage-agent.service": 8.0}
 """systemd-analyze's score, 0 to 10. A user's own manager can't forbid much, see the unit."""
 
 
@@ -31,6 +31,9 @@ def analyze(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["systemd-analyze", *words], capture_output=True, text=True, env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
     )
+
+
+VERB_OF = {"mirage.service": "daemon", "mirage-retrain.service": "retrain", "mirage-agent.service": "agent"}
 
 
 @pytest.fixture(params=MOST_EXPOSED)
@@ -46,7 +49,7 @@ def test_systemd_finds_no_fault_in_the_units(unit: Path, tmp_path: Path) -> None
     user = ["--user"] if "agent" in unit.name else []
     done = analyze(tmp_path, "verify", "--man=no", *user, str(unit))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    unit.write_text(unit.read_text().replace("WatchdogSec=", "WatchdgSec="))
+    unit.write_text(unit.read_text().replace("NoNewPrivileges=", "NoNewPrivilges="))
     assert "Unknown key" in analyze(tmp_path, "verify", "--man=no", *user, str(unit)).stderr, "the check can fail"
 
 
@@ -63,7 +66,23 @@ def test_what_the_units_leave_open_is_bounded(unit: Path, tmp_path: Path) -> Non
 def test_what_the_units_start_is_a_command_of_ours(name: str) -> None:
     (command,) = re.findall(r"^ExecStart=/usr/bin/mirage (.*)$", (UNITS / name).read_text(), re.MULTILINE)
     args = full_parser().parse_args(command.split())
-    assert args.verb == {"mirage.service": "daemon", "mirage-agent.service": "agent"}[name]
+    assert args.verb == VERB_OF[name]
+
+
+@needs_systemd
+def test_the_timer_starts_the_training_and_has_a_time(tmp_path: Path) -> None:
+    for name in ("mirage-retrain.timer", "mirage-retrain.service"):
+        (tmp_path / name).write_text((UNITS / name).read_text().replace("/usr/bin/mirage", "/bin/true"))
+    done = analyze(tmp_path, "verify", "--man=no", str(tmp_path / "mirage-retrain.timer"))
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    (calendar,) = re.findall("^OnCalendar=(.*)$", (tmp_path / "mirage-retrain.timer").read_text(), re.MULTILINE)
+    assert "Next elapse: Sun" in analyze(tmp_path, "calendar", calendar).stdout
+
+
+def test_nothing_enables_the_timer() -> None:
+    for script in (ROOT / "packaging").rglob("*"):
+        if script.is_file():
+            assert not re.search(r"systemctl.* enable .*retrain", script.read_text()), script
 
 
 @needs_systemd

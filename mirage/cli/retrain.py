@@ -1,0 +1,298 @@
+"""`mirage retrain`: a new model from the site's own accounting, which replaces the one at work if it is not worse."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from mirage.chain.durations import format_duration
+from mirage.cli import evaluate, train
+from mirage.cli.past import errors
+from mirage.cli.serve import named_file
+from mirage.cli.table import console
+from mirage.config import TRAINED, Config
+from mirage.config_sources import SITE_FILE, is_there, load, user_file
+from mirage.errors import InputError, MirageError
+from mirage.learn.folder import Recipe, check_folder, read_recipe
+from mirage.learn.versions import FAILED, KEPT_OLD, MODEL, Versions
+from mirage.slurm.records import write_history
+from mirage.slurm.runner import Runner
+from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:
+    from mirage.evaluation.verdict import Verdict
+    from slurm_sim.config import ClusterConfig
+
+Json = dict[str, Any]
+
+KEPT_EXIT = 3
+"""The exit code where all went well and the model at work stays."""
+DAY_S, HOUR_S = 86_400, 3600
+SACCT_TIMEOUT_S = 600
+"""For a week of records: slurmdbd may be busy, and nobody waits."""
+LONGEST_PAIR_S = 48 * HOUR_S
+EVERY_S = 4 * HOUR_S
+JUDGED = 0.2
+"""Of the history: the last part, which `mirage train` does not learn from."""
+NEW, CURRENT, UNTRAINED = "new", "current", "recent-quantile"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Exit codes: 0 the new model is at work (or, with --rollback, the one before), 3 the current one stays since "
+        "the new one is worse; 1 and 2 as for every verb, and then nothing has changed either."
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML: policy.name and policy.model say what to train"
+    )
+    parser.add_argument(
+        "--days", type=positive, default=180, metavar="N", help="of history to learn from (%(default)s)"
+    )
+    parser.add_argument("--cluster", type=Path, metavar="C", help=".toml or slurm.conf (as slurmctld describes itself)")
+    parser.add_argument("--partition", metavar="P", help="of the pairs (the current model's, or the cluster's first)")
+    parser.add_argument("--nodes", default="1", metavar="K,...", help="of the pairs to judge by (%(default)s)")
+    parser.add_argument("--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)")
+    parser.add_argument("--judged", type=positive, default=200, metavar="N", help="to judge by, at most (%(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the method")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
+    parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
+    parser.add_argument("--rollback", action="store_true", help="only go back to the model before this one")
+    parser.add_argument("--json", action="store_true", help="what was found, for programs (docs/cli.md)")
+
+
+def run(args: argparse.Namespace) -> int:
+    usual = SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()
+    config = load(named_file(args), usual).config
+    versions = Versions(_link(config))
+    with _ending_on_sigterm(), versions.locked() as work:
+        if args.rollback:
+            target = versions.roll_back()
+            _tell(args, {"action": "rolled back", "to": target}, f"{versions.link} is {target} again.")
+            return 0
+        try:
+            return _retrained(args, config, versions, work)
+        except (MirageError, OSError) as error:
+            with suppress(OSError):
+                versions.note(FAILED, {"why": str(error)})
+            raise
+
+
+def _link(config: Config) -> Path:
+    policy = config.policy
+    if policy.name not in TRAINED:
+        raise InputError(f"policy.name is {policy.name!r}, which does not learn; there is nothing to train.")
+    if not policy.model:
+        raise InputError(
+            "policy.model is not set: give the folder that the model is to be in, as in "
+            "/var/lib/mirage/models/quantile."
+        )
+    return Path(policy.model).absolute()
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """`systemctl stop` is to clean up as Ctrl-C does."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What is learnt from."""
+
+    trace: Path
+    cluster: Path
+    jobs: int
+    partition: str | None
+    limit_s: int
+
+
+def _retrained(args: argparse.Namespace, config: Config, versions: Versions, work: Path) -> int:
+    from mirage.evaluation.verdict import RULE, verdict
+
+    fresh = work / "version"
+    fresh.mkdir()
+    current = _current(versions, config.policy.name)
+    past = _past(args, config, current, work, fresh)
+    train.run(_train_words(args, config.policy.name, past, fresh / MODEL))
+    recipe = read_recipe(fresh / MODEL)
+    against = CURRENT if current else UNTRAINED
+    comparison, _ = evaluate.judged(_judge_words(args, past, recipe, fresh, versions.link if current else None))
+    found = verdict(comparison, NEW, against)
+    record = {
+        "method": config.policy.name,
+        "jobs": past.jobs,
+        "learnt_from": recipe.train_s,
+        "judged_on": recipe.validation_s,
+        "against": against,
+        "saw_these": any(method.saw_these for method in comparison.methods if method.name == CURRENT),
+    } | found.as_json()
+    if found.takes_over:
+        record |= {"action": "replaced", "to": versions.install(fresh, record).name}
+    else:
+        versions.note(KEPT_OLD, record)
+        record |= {"action": "kept"}
+    if not args.json:
+        console.print(_table(found, against))
+        console.print(escape(f"Rule: {RULE}."))
+    stays = "It is at work now." if found.takes_over else "Nothing was changed."
+    _tell(args, record, f"{versions.link}: {found.why}. {stays}")
+    return 0 if found.takes_over else KEPT_EXIT
+
+
+def _current(versions: Versions, method: str) -> Recipe | None:
+    """The recipe of the model at work. None: there is none, or none that could be judged."""
+    if not versions.link.exists():
+        return None
+    try:
+        return check_folder(versions.link.resolve(), method)
+    except InputError as error:
+        errors.print(escape(f"note: the current model can't be judged, so {UNTRAINED} stands in for it: {error}"))
+        return None
+
+
+def _past(args: argparse.Namespace, config: Config, current: Recipe | None, work: Path, fresh: Path) -> _Past:
+    """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
+    from mirage.evaluation.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
+    from slurm_sim.clusters import read_cluster
+    from slurm_sim.errors import SimulationError
+
+    end_s = int(time.time())
+    runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=max(config.cluster.timeout_s, SACCT_TIMEOUT_S))
+    records, trace, cluster = work / "sacct.txt", work / "sacct.csv.gz", fresh / "cluster.toml"
+    try:
+        described = read_cluster(args.cluster).cluster if args.cluster else _live(runner)
+        _write(described, cluster)
+    except SimulationError as error:
+        raise InputError(str(error)) from error
+    write_history(runner, end_s - args.days * DAY_S, end_s, records)
+    jobs, span_s = _import(records, trace)
+    partition = args.partition or _partition(current, described)
+    limit_s = _longest(described, partition)
+    needed_s = 2 * limit_s + FEWEST_BLOCKS * SHORTEST_BLOCK_S
+    if span_s * JUDGED < needed_s:
+        raise MirageError(
+            f"accounting has jobs of {format_duration(int(span_s))}; a model for pairs of {format_duration(limit_s)} "
+            f"each can be judged with {format_duration(int(needed_s / JUDGED))}. Give more --days, or wait until there "
+            "are."
+        )
+    return _Past(trace, cluster, jobs, partition, limit_s)
+
+
+def _live(runner: Runner) -> ClusterConfig:
+    from mirage.slurm.survey import Survey
+    from slurm_sim.clusters import read_live
+
+    ask = Survey(runner)
+    return read_live(ask.config(), ask.nodes(), ask.partitions()).cluster
+
+
+def _write(cluster: ClusterConfig, path: Path) -> None:
+    from slurm_sim.clusters import write_toml
+
+    path.write_text(write_toml(cluster), encoding="utf-8")
+
+
+def _import(records: Path, trace: Path) -> tuple[int, float]:
+    """How many jobs, and over which time they were submitted, s."""
+    from slurm_sim.traces import TraceError, write_trace
+    from slurm_sim.traces.cleaning import clean
+    from slurm_sim.traces.imports import import_sacct
+
+    try:
+        cleaned, _ = clean(import_sacct(records).trace)
+    except TraceError as error:
+        raise MirageError(f"the accounting records can't be learnt from: {error}") from error
+    if not len(cleaned):
+        raise MirageError("accounting has no job that ran in this time; give more --days.")
+    write_trace(cleaned, trace)
+    submit_s = cleaned.column("submit")
+    return len(cleaned), float(submit_s.max() - submit_s.min())
+
+
+def _partition(current: Recipe | None, cluster: ClusterConfig) -> str | None:
+    """That of the current model, if this cluster has it."""
+    course = current.options.get("course", {}) if current else {}
+    wanted = course.get("partition") if isinstance(course, dict) else None
+    return wanted if wanted in {partition.name for partition in cluster.partitions} else None
+
+
+def _longest(cluster: ClusterConfig, partition: str | None) -> int:
+    """Time limit of the pairs to judge by: 48 h as in the paper, or the most there is."""
+    chosen = [item for item in cluster.partitions if item.name == partition] or list(cluster.partitions[:1])
+    return min([LONGEST_PAIR_S, *(item.max_time_s for item in chosen if item.max_time_s)])
+
+
+def _train_words(args: argparse.Namespace, method: str, past: _Past, out: Path) -> argparse.Namespace:
+    words = ["--trace", str(past.trace), "--cluster", str(past.cluster), "--method", method, "--out", str(out)]
+    words += ["--episodes", str(args.episodes), "--judged", str(args.judged), *_shared(args, past)]
+    words += [word for setting in args.set for word in ("--set", setting)]
+    return _parsed(train, words)
+
+
+def _judge_words(
+    args: argparse.Namespace, past: _Past, recipe: Recipe, fresh: Path, current: Path | None
+) -> argparse.Namespace:
+    """All pairs begin in the part that was not learnt from, and end in it if they don't wait."""
+    begin_s, end_s = recipe.validation_s
+    span_s = end_s - begin_s - 2 * past.limit_s
+    every_s = max(EVERY_S, span_s // args.judged)
+    other = f"{CURRENT}={current.resolve()}" if current else UNTRAINED
+    words = ["--trace", str(past.trace), "--cluster", str(past.cluster), "--out", str(fresh)]
+    words += ["--methods", f"{NEW}={fresh / MODEL},{other}", "--nodes", args.nodes, "--limit", f"{past.limit_s}s"]
+    words += ["--start", datetime.fromtimestamp(begin_s, UTC).isoformat(), "--every", f"{every_s}s"]
+    words += ["--episodes", str(max(1, span_s // every_s)), *_shared(args, past)]
+    return _parsed(evaluate, words)
+
+
+def _shared(args: argparse.Namespace, past: _Past) -> list[str]:
+    partition = ["--partition", past.partition] if past.partition else []
+    return ["--seed", str(args.seed), "--workers", str(args.workers), *partition]
+
+
+def _parsed(verb: Any, words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="mirage retrain")
+    verb.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def _table(found: Verdict, against: str) -> Table:
+    title = f"new minus {against}, {found.episodes} pairs: hours, with 95 % intervals"
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for name in ("nodes", "weights", "interruption", "overlap", "penalty"):
+        table.add_column(name, justify="right")
+    for row in found.differences:
+        figures = (row.interruption_h, row.overlap_h, row.penalty_h)
+        table.add_row(str(row.nodes), row.penalties, *map(_figure, figures))
+    return table
+
+
+def _figure(figure: Any) -> str:
+    between = "" if figure.low is None else f" ({figure.low:+.2f} to {figure.high:+.2f})"
+    return f"{figure.value:+.2f}{between}"
+
+
+def _tell(args: argparse.Namespace, record: Json, words: str) -> None:
+    if args.json:
+        print(json.dumps(record, indent=2))
+    else:
+        console.print(escape(words))
