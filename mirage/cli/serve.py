@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from mirage.config import ActingConfig, Config, PolicyConfig
 from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
+from mirage.daemon import logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.metrics import Metrics, exposed
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
     parser.add_argument("--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed")
     parser.add_argument("--check", action="store_true", help="only check configuration and model, then exit")
     parser.add_argument("--print-config", action="store_true", help="print what holds and who said it, then exit")
-    parser.add_argument("--verbose", action="store_true", help="log details too")
+    parser.add_argument("--verbose", action="store_true", help='log details too: as daemon.log_level = "debug"')
 
 
 def _seconds(text: str) -> int:
@@ -138,12 +138,7 @@ def _serve(
     args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
 ) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
-    logging.basicConfig(
-        level=logging.DEBUG if args.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logs.set_up("debug" if args.verbose else config.daemon.log_level)
     policy = make_policy(config.policy)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
     with contextlib.ExitStack() as stack:
