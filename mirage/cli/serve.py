@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
 from mirage.daemon import logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
+from mirage.daemon.board import Board
 from mirage.daemon.metrics import Metrics, exposed
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
-from mirage.daemon.socket import serving
+from mirage.daemon.socket import Door, serving
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import InputError
 from mirage.learn.folder import RECIPE
@@ -141,6 +142,7 @@ def _serve(
     logs.set_up("debug" if args.verbose else config.daemon.log_level)
     policy = make_policy(config.policy)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
+    board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
     with contextlib.ExitStack() as stack:
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
@@ -156,12 +158,14 @@ def _serve(
             baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
             publish=_publisher(config),
             metrics=metrics,
+            board=board,
         )
-        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics)
+        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, board)
         if args.once:
             return 0 if rounds.run() else 1
+        door = stack.enter_context(_page(config, board, journal, socket)) if board else None
         if socket:
-            stack.enter_context(serving(Path(socket), store))
+            stack.enter_context(serving(Path(socket), store, door))
         if metrics:
             stack.enter_context(exposed(metrics, config.daemon.metrics))
         logging.getLogger(__name__).info(
@@ -175,6 +179,22 @@ def _serve(
         run_forever(rounds.run, config.daemon.poll_s)
         logging.getLogger(__name__).info("stopped")
     return 0
+
+
+@contextlib.contextmanager
+def _page(config: Config, board: Board, journal: Journal, socket: str) -> Iterator[Door]:
+    """The web page; gives what makes links to it. Raises InputError."""
+    if not socket:
+        raise InputError(
+            "daemon.web is set, but no socket, at which `mirage web` asks for a link: set daemon.socket, or daemon.web "
+            'to "". A user\'s own agent has neither; `mirage status` tells the same.'
+        )
+    try:
+        from mirage.web.opening import opened
+    except ImportError as error:
+        raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
+    with opened(config.daemon.web, config.daemon.store, board, journal.path, config.policy.timer.lead_s) as door:
+        yield door
 
 
 def _publisher(config: Config) -> Callable[[Snapshot], None] | None:
