@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.daemon.audit import handover_record
@@ -37,7 +38,6 @@ from mirage.web.worth import Worth
 HOUR = 3600
 LIMIT_S = 24 * HOUR
 LEAD_S = 3 * HOUR
-WORDS = "38 like jobs waited 40 min to 6 h; at 1 to 1 the best moment is 2 h 10 min before the limit"
 
 
 @dataclass
@@ -119,7 +119,8 @@ def _chain(store: SqlStore, journal: Journal, rng: random.Random, user: str, num
         done = end_s < now_s or over
         link = Link(
             chain_id, user, segment, 1000 * number + segment, before.job_id if before else None,
-            JobState.TIMEOUT if done else JobState.RUNNING, "gpu", 2, LIMIT_S, (before or links[0]).start_s if links else at_s - HOUR,
+            JobState.TIMEOUT if done else JobState.RUNNING, "gpu", 2, LIMIT_S,
+            (before.start_s or 0) if before else at_s - HOUR,
             entered_s, min(start_s, now_s - 300), min(end_s, now_s - HOUR) if done else None,
             0, entered_s if released else None,
         )  # fmt: skip
@@ -130,9 +131,9 @@ def _chain(store: SqlStore, journal: Journal, rng: random.Random, user: str, num
     over = over or links[-1].end_s is not None
     state = (ChainState.FAILED if number % 12 == 0 else ChainState.DONE) if over else ChainState.ACTIVE
     reason = {"failed": "link 2 failed (exit code 1)", "done": "all of its links are over"}.get(state.value, "")
-    store.save_chain(
-        Chain(chain_id, user, len(links) + 3 * (not over), Mode.TRAIN, Penalties(), state, reason, links[0].submit_s, now_s - 60)
-    )  # fmt: skip
+    segments = len(links) + 3 * (not over)
+    began_s = links[0].submit_s
+    store.save_chain(Chain(chain_id, user, segments, Mode.TRAIN, Penalties(), state, reason, began_s, now_s - 60))
     if not over:
         links.append(_waiting(links[-1], number))
     for link in links:
@@ -153,8 +154,6 @@ def _waiting(last: Link, number: int) -> Link:
 
 def _job(link: Link, segments: int) -> Job:
     tag = ChainTag(link.chain_id, link.segment, segments, link.predecessor_id, Mode.TRAIN, Penalties())
-    if link.predecessor_id is None:
-        tag = replace(tag, predecessor_id=None)
     waits = link.start_s is None and link.released_s is None
     return Job(
         link.job_id, link.user, link.partition, link.state, link.nodes, link.submit_s, link.time_limit_s,
@@ -167,14 +166,19 @@ def _job(link: Link, segments: int) -> Job:
 def _decide(store: SqlStore, journal: Journal, rng: random.Random, link: Link, now_s: int) -> None:
     """The last decisions about a link: in the store if it waits, in the audit log if it has started."""
     until_s = link.released_s or (link.start_s or now_s) - 60
-    p50 = rng.uniform(0.5, 4) * HOUR
+    before = next(each for each in store.links(link.user, link.chain_id) if each.job_id == link.predecessor_id)
+    end_s = (before.start_s or now_s) + LIMIT_S
+    real_s = (link.start_s or now_s) - (link.eligible_s or now_s)
+    p50 = max(600, real_s or rng.uniform(0.5, 4) * HOUR) * rng.uniform(0.6, 1.7)
+    low, high = format_duration(round(p50 / 3, -2)), format_duration(round(p50 * 2.2, -2))
+    reason = f"{rng.randrange(21, 90)} like jobs waited {low} to {high}; at penalties 1 and 1 their median counts"
     for back in (2, 1, 0):
         at_s = until_s - 600 * back
         action = Action.RELEASE if link.released_s and not back else Action.WAIT
         marked = "[observe: this service only observes] " if link.job_id % 7 == 0 else ""
         decision = Decision(
-            at_s, link.chain_id, link.user, link.predecessor_id or 0, link.job_id, "quantile", action, marked + WORDS,
-            "0" * 64, rng.randrange(HOUR, 20 * HOUR), p50 / 3, p50, p50 * 2.2, HOUR / 2, HOUR / 4,
+            at_s, link.chain_id, link.user, link.predecessor_id or 0, link.job_id, "quantile", action, marked + reason,
+            "0" * 64, max(600, end_s - at_s), p50 / 3, p50, p50 * 2.2, HOUR / 2, HOUR / 4,
         )  # fmt: skip
         if link.start_s is None:
             store.add_decision(decision)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from flask import Flask, abort, g, make_response, redirect, render_template, request, url_for
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, SecurityError
 from werkzeug.wrappers import Response
 
 import mirage
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 COOKIE = "mirage"
 DAYS = (1, 3, 7, 30)
-HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+HOSTS = ["127.0.0.1", "localhost"]
 """What a visitor's browser may call us: a foreign name that leads here (DNS rebinding) is refused."""
 LOG_EVERY_S = 60
 HEADERS = {
@@ -199,6 +199,10 @@ def _add_own(app: Flask, desk: Desk) -> None:
 
 
 def _add_errors(app: Flask, desk: Desk) -> None:
+    @app.errorhandler(SecurityError)
+    def misdirected(_error: SecurityError) -> Response:
+        return Response("This page is called 127.0.0.1 or localhost.\n", 400, mimetype="text/plain")
+
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> Response:
         code = error.code or 500

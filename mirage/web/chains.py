@@ -50,8 +50,8 @@ class Verdict:
     def words(self) -> str:
         release = self.decision.action is Action.RELEASE
         if self.restraint:
-            return "would let it in" if release else "would wait"
-        return "lets it in" if release else "waits"
+            return "Would let it in" if release else "Would wait"
+        return "Lets it in" if release else "Waits"
 
     def x(self, at_s: float) -> float:
         """Percent of the drawing's width."""

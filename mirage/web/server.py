@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import threading
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from mirage.daemon.metrics import parse_address
 from mirage.errors import InputError
 
 KEY = "daemon.web"
+HOST = "127.0.0.1"
 THREADS = 2
 """So many pages are made at once: Python runs one thread at a time, so a flood of visits leaves the cycle a third."""
 VISITORS = 64
@@ -23,20 +23,15 @@ MOST_BYTES = 8192
 """Of a request."""
 
 
-def loopback(address: str) -> tuple[str, int]:
-    """HOST:PORT of this machine alone. Raises InputError: what goes over a network needs TLS, which this has not."""
+def port_of(address: str) -> int:
+    """Of HOST:PORT. Raises InputError unless HOST is this machine: over a network it needs TLS, which it has not."""
     host, port = parse_address(address, KEY)
-    host = "127.0.0.1" if host == "localhost" else host
-    try:
-        is_local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = False
-    if not is_local:
+    if host not in (HOST, "localhost"):
         raise InputError(
-            f"{KEY} is {address!r}: the page has no TLS, so it is served on this machine only; use 127.0.0.1:{port}. "
+            f"{KEY} is {address!r}: the page has no TLS, so it is served on this machine only; use {HOST}:{port}. "
             "From elsewhere: ssh -L, or a proxy with TLS (docs/web.md)."
         )
-    return host, port
+    return port
 
 
 @contextmanager
@@ -45,12 +40,12 @@ def served(app: Any, address: str) -> Iterator[str]:
     from waitress import create_server
     from waitress.wasyncore import close_all
 
-    host, port = loopback(address)
+    port = port_of(address)
     logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of each request that waits for another one
     try:
         server = create_server(
             app,
-            host=host,
+            host=HOST,
             port=port,
             threads=THREADS,
             connection_limit=VISITORS,
@@ -69,7 +64,7 @@ def served(app: Any, address: str) -> Iterator[str]:
     thread = threading.Thread(target=server.run, name="mirage-web", daemon=True)
     thread.start()
     try:
-        yield f"http://{f'[{host}]' if ':' in host else host}:{server.effective_port}"
+        yield f"http://{HOST}:{server.effective_port}"
     finally:
         server.task_dispatcher.shutdown()
         # In its own thread: to close what another thread polls is not safe.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from mirage.chain.durations import format_duration
@@ -55,6 +55,7 @@ class Bar:
     x: float
     width: float
     title: str
+    label: str = ""
 
 
 def bars(chain: Chain, links: Sequence[Link], window: Window) -> list[Bar]:
@@ -107,7 +108,8 @@ def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
     for link in links:
         if link.start_s is None:
             continue
-        yield _bar("run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs")
+        run = _bar("run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs")
+        yield replace(run, label=str(link.segment))
         if link.end_s is None and link.time_limit_s and link.start_s + link.time_limit_s > window.now_s:
             title = f"link {link.segment} may run on"
             yield _bar("rest", window.now_s, link.start_s + link.time_limit_s, window, title)

@@ -78,6 +78,9 @@ class Worth:
 
     def _read(self) -> None:
         at_s = int(self.now_s())
+        if not self.audit.exists():
+            self._told = Told(at_s=at_s, problem="Nothing is in the audit log yet.")
+            return
         try:
             self._told = Told(self._found(at_s), at_s)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
