@@ -83,12 +83,14 @@ def fill(store: SqlStore, journal: Journal, chains: Mapping[str, int], now_s: in
     """Writes the chains and their records; returns the queue."""
     rng = random.Random(5)
     jobs = [_other_job(rng, 900_000 + number, now_s) for number in range(queued)]
+    records: list[dict[str, object]] = []
     number = 0
     with store.transaction():
         for user, count in chains.items():
             for _ in range(count):
                 number += 1
-                jobs += _chain(store, journal, rng, user, number, now_s)
+                jobs += _chain(store, records, rng, user, number, now_s)
+    journal.append(records)
     return jobs
 
 
@@ -100,7 +102,9 @@ def _other_job(rng: random.Random, job_id: int, now_s: int) -> Job:
     return replace(job, state=JobState.RUNNING, start_s=now_s - waited_s, reason="") if job_id % 3 else job
 
 
-def _chain(store: SqlStore, journal: Journal, rng: random.Random, user: str, number: int, now_s: int) -> list[Job]:
+def _chain(
+    store: SqlStore, records: list[dict[str, object]], rng: random.Random, user: str, number: int, now_s: int
+) -> list[Job]:
     """One chain: links that are over, one that runs (unless the chain is over), one that waits."""
     chain_id = f"run{rng.randrange(36**6):07d}"
     past = rng.choice([0, 1, 2, 3])
@@ -139,8 +143,8 @@ def _chain(store: SqlStore, journal: Journal, rng: random.Random, user: str, num
     for link in links:
         store.save_link(link)
         if link.predecessor_id:
-            _decide(store, journal, rng, link, now_s)
-    journal.append([handover_record(handoff, min(now_s, handoff.link.start_s or 0)) for handoff in handoffs(links)])
+            _decide(store, records, rng, link, now_s)
+    records += [handover_record(handoff, min(now_s, handoff.link.start_s or 0)) for handoff in handoffs(links)]
     return [] if over else [_job(link, len(links) + 2) for link in links[-2:]]
 
 
@@ -163,7 +167,7 @@ def _job(link: Link, segments: int) -> Job:
     )  # fmt: skip
 
 
-def _decide(store: SqlStore, journal: Journal, rng: random.Random, link: Link, now_s: int) -> None:
+def _decide(store: SqlStore, records: list[dict[str, object]], rng: random.Random, link: Link, now_s: int) -> None:
     """The last decisions about a link: in the store if it waits, in the audit log if it has started."""
     until_s = link.released_s or (link.start_s or now_s) - 60
     before = next(each for each in store.links(link.user, link.chain_id) if each.job_id == link.predecessor_id)
@@ -185,4 +189,4 @@ def _decide(store: SqlStore, journal: Journal, rng: random.Random, link: Link, n
             continue
         about = {"at": at_s, "user": link.user, "chain": link.chain_id, "successor": link.job_id, "held_back": None}
         waits = {"wait_p10_s": p50 / 3, "wait_p50_s": p50, "wait_p90_s": p50 * 2.2}
-        journal.append([about | waits | {"kind": "decision", "action": action.value}])
+        records.append(about | waits | {"kind": "decision", "action": action.value})
