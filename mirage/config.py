@@ -46,6 +46,10 @@ class DaemonConfig:
     """Where users' `mirage status` asks the daemon; empty: nowhere."""
     metrics: str = ""
     """HOST:PORT where Prometheus scrapes `/metrics`; empty: nowhere."""
+    web: str = ""
+    """HOST:PORT of this machine where the web page is (docs/web.md; needs the extra `web`); empty: nowhere."""
+    log_level: str = field(default="info", metadata={"choices": ("debug", "info", "warning", "error")})
+    """What is less grave is not logged."""
 
 
 @dataclass(frozen=True)

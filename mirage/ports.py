@@ -85,8 +85,8 @@ class Store(Protocol):
 
     def active_chains(self) -> list[Chain]: ...
 
-    def chains(self, user: str | None = None) -> list[Chain]:
-        """All chains (of a user), newest first."""
+    def chains(self, user: str | None = None, since_s: int | None = None) -> list[Chain]:
+        """All chains (of a user), newest first; with ``since_s`` those that are active, or changed since then."""
 
     def chain(self, user: str, chain_id: str) -> Chain | None: ...
 

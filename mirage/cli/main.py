@@ -14,6 +14,7 @@ VERBS = {
     "status": "your chains: links, states, what happens next",
     "explain": "why Mirage does what it does with a job",
     "history": "what each handover of your chains cost",
+    "web": "a link to the daemon's web page, for your own chains",
     "cancel": "end a chain: its running link and its queued successors",
     "done": "say that a chain's work is done: its successors go, the running link may finish",
     "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",

@@ -6,23 +6,25 @@ import argparse
 import contextlib
 import logging
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mirage.config import ActingConfig, Config
 from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
+from mirage.daemon import logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
+from mirage.daemon.board import Board
 from mirage.daemon.metrics import Metrics, exposed
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
-from mirage.daemon.socket import serving
+from mirage.daemon.socket import Door, serving
 from mirage.daemon.watch import DriftWatch
 from mirage.domain import ActingMode, Snapshot
+from mirage.errors import InputError
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.provision.reloading import Reloading
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
     parser.add_argument("--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed")
     parser.add_argument("--check", action="store_true", help="only check configuration and model, then exit")
     parser.add_argument("--print-config", action="store_true", help="print what holds and who said it, then exit")
-    parser.add_argument("--verbose", action="store_true", help="log details too")
+    parser.add_argument("--verbose", action="store_true", help='log details too: as daemon.log_level = "debug"')
 
 
 def _seconds(text: str) -> int:
@@ -126,15 +128,11 @@ def _serve(
     args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
 ) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
-    logging.basicConfig(
-        level=logging.DEBUG if args.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logs.set_up("debug" if args.verbose else config.daemon.log_level)
     learned = Reloading(config.policy) if config.policy.model else None
     policy = learned or make_policy(config.policy)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
+    board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
     watch = DriftWatch(journal.path, metrics)
     with contextlib.ExitStack() as stack:
         ensure_alone = stack.enter_context(alone(config.daemon.store))
@@ -151,12 +149,14 @@ def _serve(
             baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
             publish=_publisher(config),
             metrics=metrics,
+            board=board,
         )
-        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch)
+        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board)
         if args.once:
             return 0 if rounds.run() else 1
+        door = stack.enter_context(_page(config, board, journal, socket)) if board else None
         if socket:
-            stack.enter_context(serving(Path(socket), store, lambda: watch.words))
+            stack.enter_context(serving(Path(socket), store, lambda: watch.words, door))
         if metrics:
             stack.enter_context(exposed(metrics, config.daemon.metrics))
         logging.getLogger(__name__).info(
@@ -170,6 +170,22 @@ def _serve(
         run_forever(rounds.run, config.daemon.poll_s)
         logging.getLogger(__name__).info("stopped")
     return 0
+
+
+@contextlib.contextmanager
+def _page(config: Config, board: Board, journal: Journal, socket: str) -> Iterator[Door]:
+    """The web page; gives what makes links to it. Raises InputError."""
+    if not socket:
+        raise InputError(
+            "daemon.web is set, but no socket, at which `mirage web` asks for a link: set daemon.socket, or daemon.web "
+            'to "". A user\'s own agent has neither; `mirage status` tells the same.'
+        )
+    try:
+        from mirage.web.opening import opened
+    except ImportError as error:
+        raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
+    with opened(config.daemon.web, config.daemon.store, board, journal.path, config.policy.timer.lead_s) as door:
+        yield door
 
 
 def _publisher(config: Config) -> Callable[[Snapshot], None] | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from mirage.daemon.audit import Audit
+from mirage.daemon.board import Board
 from mirage.daemon.execute import Executor
 from mirage.daemon.memory import Memory
 from mirage.daemon.metrics import Metrics
@@ -15,7 +16,7 @@ from mirage.daemon.moved import Moved
 from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, latest, settled
 from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
-from mirage.domain import Job, Link, Snapshot
+from mirage.domain import Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError
 from mirage.ports import Clock, Cluster, Policy, Store
 
@@ -42,6 +43,7 @@ class Daemon:
         baselines: Sequence[Policy] = (),
         publish: Callable[[Snapshot], None] | None = None,
         metrics: Metrics | None = None,
+        board: Board | None = None,
     ) -> None:
         """``baselines``: policies whose answers the audit log has beside those of ``policy``.
 
@@ -57,6 +59,7 @@ class Daemon:
         self._baselines = baselines
         self._audit = audit
         self._metrics = metrics
+        self._board = board
         self._executor = Executor(cluster, store, clock, acting, audit, metrics)
         self._moved = Moved()
         self._memory = Memory(store)
@@ -94,14 +97,19 @@ class Daemon:
         actions = self._tick(snapshot)
         self._save(actions)
         decided = [action for action in actions if isinstance(action, Wait | Release)]
-        if self._metrics:
-            self._metrics.saw(snapshot)
-            self._metrics.decided([action.decision for action in decided])
+        self._show(snapshot, [action.decision for action in decided])
         try:
             self._executor.carry_out(decided, snapshot.at_s)
             self._follow(actions, snapshot)
         finally:
             self._tell_handovers()
+
+    def _show(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> None:
+        if self._metrics:
+            self._metrics.saw(snapshot)
+            self._metrics.decided(decisions)
+        if self._board:
+            self._board.saw(snapshot, decisions)
 
     def _tell(self, snapshot: Snapshot) -> None:
         if self._publish is None:

@@ -109,7 +109,7 @@ def exposed(metrics: Metrics, address: str) -> Iterator[int]:
 
     Raises InputError for an address that is none, or is taken.
     """
-    host, port = parse_address(address)
+    host, port = parse_address(address, "daemon.metrics")
     try:
         server, thread = start_http_server(port, host, metrics.registry)
     except OSError as error:
@@ -123,11 +123,11 @@ def exposed(metrics: Metrics, address: str) -> Iterator[int]:
         _stop(server, thread)
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """HOST:PORT. Raises InputError."""
+def parse_address(address: str, key: str) -> tuple[str, int]:
+    """HOST:PORT, as the configuration's ``key`` says it. Raises InputError."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"daemon.metrics is {address!r}; expected HOST:PORT, as in 127.0.0.1:9815.")
+        raise InputError(f"{key} is {address!r}; expected HOST:PORT, as in 127.0.0.1:9815.")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

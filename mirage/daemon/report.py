@@ -45,7 +45,7 @@ def _chain(chain: Chain, store: Store) -> Json:
             for link in links
         ],
         "acting": next((acting_of(store.decisions(link.job_id, limit=1)) for link in _waiting(links)), None),
-        "next": _next(chain, links, store),
+        "next": what_next(chain, links, store),
     }
 
 
@@ -66,7 +66,7 @@ def _link(link: Link) -> Json:
     }
 
 
-def _next(chain: Chain, links: list[Link], store: Store) -> str:
+def what_next(chain: Chain, links: list[Link], store: Store) -> str:
     """One sentence: what happens next, and what if Mirage stops."""
     waiting = _waiting(links)
     if chain.state.is_over:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from mirage.config import RetentionConfig
 from mirage.daemon.app import Daemon
+from mirage.daemon.board import Board
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.watch import DriftWatch
 from mirage.errors import MirageError, StoreError
@@ -30,6 +31,7 @@ class Rounds:
         ensure_alone: Callable[[], None],
         metrics: Metrics | None = None,
         watch: DriftWatch | None = None,
+        board: Board | None = None,
     ) -> None:
         """``ensure_alone``: raises StoreError while another program may use the store, or it does not answer."""
         self._watch = watch
@@ -38,15 +40,15 @@ class Rounds:
         self._clock = clock
         self._keep = keep
         self._ensure_alone = ensure_alone
-        self._metrics = metrics
+        self._observers = [observer for observer in (metrics, board) if observer is not None]
         self._is_away = False
 
     def run(self) -> bool:
         """One cycle. False: it was skipped, and why is in the log; the next one tries again."""
         begun = time.monotonic()
         is_good = self._run()
-        if self._metrics:
-            self._metrics.cycle(is_good, time.monotonic() - begun, self._clock.now_s())
+        for observer in self._observers:
+            observer.cycle(is_good, time.monotonic() - begun, self._clock.now_s())
         return is_good
 
     def _run(self) -> bool:

@@ -36,14 +36,24 @@ MAX_ASKERS = 16
 """At once."""
 
 
-def answer(store: Store, user: str | None, question: dict[str, Any], notice: str = "") -> dict[str, Any]:
+Door = Callable[[str | None], str]
+"""Gives a link to the web page for a user (None: who may see all). Works once, and not for long."""
+
+
+def answer(
+    store: Store, user: str | None, question: dict[str, Any], notice: str = "", door: Door | None = None
+) -> dict[str, Any]:
     """The answer to one question of ``user`` (None: may see all). Raises InputError."""
     match question:
+        case {"ask": "web"}:
+            if door is None:
+                raise InputError("this daemon has no web page: `daemon.web` is not set (docs/web.md)")
+            return {"url": door(user), "user": user}
         case {"ask": "chains", "chain": str() | None as chain_id}:
             return {"chains": chain_reports(store, user, chain_id), "notice": notice}
         case {"ask": "explain", "job": int() as job_id}:
             return explain(store, user, job_id)
-    raise InputError("expected {'ask': 'chains', 'chain': ID or null} or {'ask': 'explain', 'job': N}")
+    raise InputError("expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N} or {'ask': 'web'}")
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -52,7 +62,7 @@ class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         try:
             question = json.loads(_read_line(self.request))
-            reply = answer(self.server.store, _asker(self.request), question, self.server.notice())
+            reply = answer(self.server.store, _asker(self.request), question, self.server.notice(), self.server.door)
         except (ValueError, RecursionError, InputError) as error:
             reply = {"error": str(error)}
         except (MirageError, OSError) as error:
@@ -89,9 +99,10 @@ def _asker(connection: socket.socket) -> str | None:
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
-    def __init__(self, path: Path, store: Store, notice: Callable[[], str]) -> None:
+    def __init__(self, path: Path, store: Store, notice: Callable[[], str], door: Door | None) -> None:
         self.store = store
         self.notice = notice
+        self.door = door
         self._slots = threading.BoundedSemaphore(MAX_ASKERS)
         super().__init__(str(path), _Handler)
 
@@ -110,7 +121,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 @contextlib.contextmanager
-def serving(path: Path, store: Store, notice: Callable[[], str] = str) -> Iterator[None]:
+def serving(path: Path, store: Store, notice: Callable[[], str] = str, door: Door | None = None) -> Iterator[None]:
     """Answers questions at ``path`` in the background. Raises InputError if the socket can't be made.
 
     ``notice``: what everyone who asks for chains is told, if anything.
@@ -120,7 +131,7 @@ def serving(path: Path, store: Store, notice: Callable[[], str] = str) -> Iterat
         if path.is_socket():
             _refuse_if_in_use(path)
             path.unlink()  # left by a daemon that was killed
-        server = _Server(path, store, notice)
+        server = _Server(path, store, notice, door)
         path.chmod(0o666)
     except OSError as error:
         raise InputError(f"daemon.socket: can't listen at {path}: {error}") from error

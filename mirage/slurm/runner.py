@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import selectors
+import shlex
 import signal
 import subprocess
 import time
@@ -37,6 +39,11 @@ class Result:
     stderr: str
     returncode: int
 
+
+log = logging.getLogger(__name__)
+
+LOGGED = 500
+"""Characters of a command."""
 
 Execute = Callable[[Sequence[str], Mapping[str, str], float, int], Result]
 
@@ -92,8 +99,11 @@ class Runner:
     def _once(self, argv: Sequence[str]) -> Result:
         program = f"{self._bin_dir}/{argv[0]}" if self._bin_dir else argv[0]
         command = [*self._prefix, program, *argv[1:]]
+        begun = time.monotonic()
         try:
-            return self._execute(command, environment(argv[0], self._env), self._timeout_s, self._max_output_bytes)
+            result = self._execute(command, environment(argv[0], self._env), self._timeout_s, self._max_output_bytes)
+            log.debug("%.2f s, exit %d: %s", time.monotonic() - begun, result.returncode, shlex.join(command)[:LOGGED])
+            return result
         except TimeoutError:
             raise ClusterUnavailable(
                 f"{argv[0]}: no answer within {self._timeout_s:g} s, so it was ended. {advice(argv[0])}"

@@ -9,7 +9,7 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import URL, Column, Connection, Engine, Executable, Select, Table, bindparam, select
+from sqlalchemy import URL, Column, Connection, Engine, Executable, Select, Table, bindparam, or_, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from mirage.domain import Chain, ChainState, Decision, Intent, JobState, Link, Outcome, Penalties
@@ -109,10 +109,14 @@ class SqlStore:
         active = select(chains).where(chains.c.state == ChainState.ACTIVE)
         return [_chain(row) for row in self._rows(active.order_by(chains.c.created_s, chains.c.chain_id))]
 
-    def chains(self, user: str | None = None) -> list[Chain]:
-        """All chains (of a user), newest first."""
+    def chains(self, user: str | None = None, since_s: int | None = None) -> list[Chain]:
+        """All chains (of a user), newest first; with ``since_s`` those that are active, or changed since then."""
         query = select(chains).order_by(chains.c.created_s.desc(), chains.c.chain_id.desc())
-        return [_chain(row) for row in self._rows(query if user is None else query.where(chains.c.user == user))]
+        if user is not None:
+            query = query.where(chains.c.user == user)
+        if since_s is not None:
+            query = query.where(or_(chains.c.state == ChainState.ACTIVE, chains.c.updated_s >= since_s))
+        return [_chain(row) for row in self._rows(query)]
 
     def chain(self, user: str, chain_id: str) -> Chain | None:
         """None: there is no such chain."""

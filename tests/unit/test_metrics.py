@@ -82,9 +82,9 @@ def test_an_address_that_is_taken_or_none() -> None:
             pass
     for wrong in ("9815", "localhost:", "localhost:http", "localhost:99999"):
         with pytest.raises(InputError, match="expected HOST:PORT"):
-            parse_address(wrong)
-    assert parse_address("[::1]:9815") == ("::1", 9815)
-    assert parse_address(":9815") == ("127.0.0.1", 9815)
+            parse_address(wrong, "daemon.metrics")
+    assert parse_address("[::1]:9815", "daemon.metrics") == ("::1", 9815)
+    assert parse_address(":9815", "daemon.metrics") == ("127.0.0.1", 9815)
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:

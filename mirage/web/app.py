@@ -1,0 +1,241 @@
+"""The pages (Flask, imported here only). Everything is read; what is written comes from templates that escape it.
+
+Without a session there are sums over the whole site. At `/s/ADDRESS/` are the pages of who came through `mirage web`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from flask import Flask, abort, g, make_response, redirect, render_template, request, url_for
+from werkzeug.exceptions import HTTPException, SecurityError
+from werkzeug.wrappers import Response
+
+import mirage
+from mirage.daemon.board import Board, Sight
+from mirage.errors import StoreError
+from mirage.ports import Store
+from mirage.web import filters
+from mirage.web.chains import chain_list, link_rows, paged, waiting_list, whole
+from mirage.web.digest import Digest, digest
+from mirage.web.timeline import Window, in_words
+from mirage.web.visitors import SESSION_S, Visitors
+from mirage.web.worth import Worth
+
+log = logging.getLogger(__name__)
+
+COOKIE = "mirage"
+DAYS = (1, 3, 7, 30)
+HOSTS = ["127.0.0.1", "localhost"]
+"""What a visitor's browser may call us: a foreign name that leads here (DNS rebinding) is refused."""
+LOG_EVERY_S = 60
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+PROBLEMS = {
+    400: "This request is not one that the page understands.",
+    403: "These are the pages of one user, and this browser has not come through that user's link, or too long ago. "
+    "Run `mirage web` on the daemon's machine for a link of your own.",
+    404: "There is no such page, or no such chain among those that you may see.",
+    405: "This page can only be read.",
+}
+
+
+@dataclass
+class Desk:
+    """What the pages are made from. Its store is opened for reading only and is not the daemon's own."""
+
+    board: Board
+    store: Store
+    visitors: Visitors
+    worth: Worth
+    now_s: Callable[[], float] = time.time
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _digest: tuple[Sight, Digest] | None = None
+    _logged_s: float = 0
+
+    def digest(self) -> Digest | None:
+        """Of the last cycle's queue, made once a cycle; None: there was no cycle yet."""
+        sight = self.board.sight
+        if sight is None:
+            return None
+        with self._lock:
+            if self._digest is None or self._digest[0] is not sight:
+                self._digest = sight, digest(sight.snapshot)
+            return self._digest[1]
+
+    def complain(self, error: Exception) -> None:
+        """To the log, at most once in LOG_EVERY_S: visits must not fill it."""
+        if self.now_s() - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = self.now_s()
+            log.warning("a page could not be made: %s", error, exc_info=not isinstance(error, StoreError))
+
+
+def make_app(desk: Desk) -> Flask:
+    """The WSGI application."""
+    app = Flask(__name__)
+    app.config.update(TRUSTED_HOSTS=HOSTS)
+    app.jinja_env.filters.update(filters.ALL)
+    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.context_processor(lambda: _everywhere(desk))
+    app.url_value_preprocessor(_take_address)
+    app.url_defaults(partial(_put_address, app))
+    app.before_request(lambda: _admit(desk))
+    app.after_request(_with_headers)
+    _add_public(app, desk)
+    _add_own(app, desk)
+    _add_errors(app, desk)
+    return app
+
+
+def _everywhere(desk: Desk) -> dict[str, object]:
+    """What all templates know. ``viewer``: whose own pages this browser has; None: nobody's."""
+    names = {"viewer": g.get("viewer"), "here": request.endpoint, "version": mirage.__version__}
+    return names | {"board": desk.board, "now_s": desk.now_s()}
+
+
+def _take_address(_endpoint: str | None, values: dict[str, Any] | None) -> None:
+    """Out of the views' arguments: only `_admit` and links need it."""
+    g.address = (values or {}).pop("address", None)
+
+
+def _put_address(app: Flask, endpoint: str, values: dict[str, Any]) -> None:
+    """Into links from one's own pages to one's own pages."""
+    if app.url_map.is_endpoint_expecting(endpoint, "address"):
+        values.setdefault("address", g.get("address"))
+
+
+def _admit(desk: Desk) -> None:
+    """Who has the session of this address; 403 for anybody else."""
+    if g.address is None:
+        return
+    session = desk.visitors.find(g.address, request.cookies.get(COOKIE, ""))
+    if session is None:
+        abort(403)
+    g.viewer = session
+
+
+def _with_headers(response: Response) -> Response:
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    if request.endpoint == "static":
+        response.headers["Cache-Control"] = "max-age=3600"
+    return response
+
+
+def _add_public(app: Flask, desk: Desk) -> None:
+    @app.get("/")
+    def site() -> str:
+        return _site(desk)
+
+    @app.get("/enter/<ticket>")
+    def enter(ticket: str) -> Response:
+        entered = desk.visitors.enter(ticket)
+        if entered is None:
+            abort(403)
+        address, session = entered
+        path = url_for("chains", address=address)
+        response = redirect(path, 303)
+        response.set_cookie(COOKIE, session.secret, SESSION_S, path=path, httponly=True, samesite="Lax")
+        return response
+
+
+def _add_own(app: Flask, desk: Desk) -> None:
+    @app.get("/s/<address>/")
+    def chains() -> str:
+        days = _number("days", 3, DAYS)
+        show_all = request.args.get("show") == "all"
+        user = g.viewer.user or request.args.get("user") or None
+        window = Window.of_days(days, int(desk.now_s()))
+        found = chain_list(desk.store, user, window, _number("page", 1), all_states=show_all)
+        asked = {"days": days, "show": "all" if show_all else "active", "user": request.args.get("user", "")}
+        return render_template("chains.html", found=found, window=window, asked=asked, every=DAYS)
+
+    @app.get("/s/<address>/chain/<chain_id>/<path:user>")
+    def chain(chain_id: str, user: str) -> str:
+        found = desk.store.chain(user, chain_id) if g.viewer.user in (None, user) else None
+        if found is None:
+            abort(404)
+        links = desk.store.links(user, chain_id)
+        window = whole(links, int(desk.now_s()))
+        rows = link_rows(desk.store, links, window)
+        return render_template("chain.html", chain=found, rows=rows, window=window, words=in_words(found, links))
+
+    @app.get("/s/<address>/decisions")
+    def decisions() -> str:
+        page, pages, total, found = waiting_list(desk.store, g.viewer.user, _number("page", 1))
+        return render_template("decisions.html", found=found, page=page, pages=pages, total=total)
+
+    @app.get("/s/<address>/queue")
+    def queue() -> str:
+        summed = desk.digest()
+        jobs = summed.jobs(g.viewer.user) if summed else ()
+        page, pages, shown = paged(jobs, _number("page", 1))
+        return render_template("queue.html", digest=summed, jobs=shown, page=page, pages=pages, total=len(jobs))
+
+    @app.get("/s/<address>/site", endpoint="own_site")
+    def own_site() -> str:
+        return _site(desk)
+
+    @app.post("/s/<address>/leave")
+    def leave() -> Response:
+        desk.visitors.leave(g.address)
+        response = redirect(url_for("site"), 303)
+        response.delete_cookie(COOKIE, path=url_for("chains"), httponly=True, samesite="Lax")
+        return response
+
+
+def _add_errors(app: Flask, desk: Desk) -> None:
+    @app.errorhandler(SecurityError)
+    def misdirected(_error: SecurityError) -> Response:
+        return Response("This page is called 127.0.0.1 or localhost.\n", 400, mimetype="text/plain")
+
+    @app.errorhandler(HTTPException)
+    def refused(error: HTTPException) -> Response:
+        code = error.code or 500
+        return _problem(code, PROBLEMS.get(code, "The page could not be made; the daemon's log says why."))
+
+    @app.errorhandler(StoreError)
+    def unreadable(error: StoreError) -> Response:
+        desk.complain(error)
+        return _problem(
+            503,
+            "The daemon's store can't be read now; its log says why. Nothing is lost: Slurm itself starts each "
+            "successor after its predecessor ends. Reload the page in a while.",
+        )
+
+    @app.errorhandler(Exception)
+    def broken(error: Exception) -> Response:
+        desk.complain(error)
+        return _problem(500, "The page could not be made; the daemon's log says why. The daemon itself goes on.")
+
+
+def _site(desk: Desk) -> str:
+    board = desk.board
+    decided = Counter(decision.action.value for decision in board.sight.decisions) if board.sight else Counter()
+    told = desk.worth.told()
+    return render_template("site.html", digest=desk.digest(), decided=decided, worth=told)
+
+
+def _problem(code: int, words: str) -> Response:
+    return make_response(render_template("problem.html", code=code, words=words), code)
+
+
+def _number(name: str, default: int, among: tuple[int, ...] | None = None) -> int:
+    """A number of the query; the default for what is none."""
+    text = request.args.get(name, "")
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else default
+    return number if among is None or number in among else default

@@ -1,0 +1,165 @@
+"""What the page shows of chains, read from the store for one page of a list at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mirage.chain.handoff import Handoff, handoffs
+from mirage.daemon.report import acting_of, explanation, what_next
+from mirage.daemon.restraint import Restraint, restraint_in
+from mirage.domain import ActingMode, Action, Chain, Decision, JobState, Link
+from mirage.ports import Store
+from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
+
+_Item = TypeVar("_Item")
+
+PER_PAGE = 50
+DECISIONS = 20
+"""Of each link, the newest."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One chain of a list."""
+
+    chain: Chain
+    position: int
+    """The segment that runs, or ran last; 0: none yet."""
+    bars: Sequence[Bar]
+    words: str
+    next: str
+    restrained: str
+    """Why the service leaves the waiting link alone, a code; empty: it does not."""
+    interruption_s: int
+    overlap_s: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decision, for people."""
+
+    decision: Decision
+    restraint: Restraint | None
+    reason: str
+    axis_s: float
+    """What the drawing of the waits is as wide as; 0: nothing to draw."""
+
+    @property
+    def words(self) -> str:
+        release = self.decision.action is Action.RELEASE
+        if self.restraint:
+            return "Would let it in" if release else "Would wait"
+        return "Lets it in" if release else "Waits"
+
+    def x(self, at_s: float) -> float:
+        """Percent of the drawing's width."""
+        return round(100 * at_s / self.axis_s, 3)
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    link: Link
+    bars: Sequence[Bar]
+    handoff: Handoff | None
+    """From the link before."""
+    verdicts: Sequence[Verdict]
+    explanation: str
+
+
+@dataclass(frozen=True)
+class List:
+    """One page of a list."""
+
+    rows: Sequence[Row]
+    total: int
+    page: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A link that waits, and what was decided about it last."""
+
+    chain: Chain
+    link: Link
+    verdict: Verdict | None
+
+
+def chain_list(store: Store, user: str | None, window: Window, page: int, *, all_states: bool) -> List:
+    """Chains of a user (None: of all): active ones, then those that changed in the window. ``page``: from 1."""
+    found = store.chains(user, window.start_s)
+    if not all_states:
+        found = [chain for chain in found if not chain.state.is_over]
+    found.sort(key=lambda chain: chain.state.is_over)
+    page, pages, shown = paged(found, page)
+    return List([_row(chain, store, window) for chain in shown], len(found), page, pages)
+
+
+def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]:
+    """The page (the nearest one that there is), how many there are, and what is on it."""
+    pages = max(1, -(-len(items) // PER_PAGE))
+    page = min(max(1, page), pages)
+    return page, pages, items[(page - 1) * PER_PAGE : page * PER_PAGE]
+
+
+def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkRow]:
+    """One chain's links, each with its newest decisions."""
+    costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    return [
+        LinkRow(
+            link,
+            link_bars(link, window),
+            costs.get(link.job_id),
+            [verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
+            explanation(link, store),
+        )
+        for link in links
+    ]
+
+
+def waiting_list(store: Store, user: str | None, page: int) -> tuple[int, int, int, list[Waiting]]:
+    """The page, how many there are, how many links wait in all, and those of this page."""
+    chains = {(c.user, c.chain_id): c for c in store.active_chains() if user in (None, c.user)}
+    pending = [link for link in store.open_links() if link.state is JobState.PENDING]
+    own = [link for link in pending if (link.user, link.chain_id) in chains]
+    page, pages, shown = paged(own, page)
+    found = []
+    for link in shown:
+        newest = store.decisions(link.job_id, limit=1)
+        found.append(Waiting(chains[link.user, link.chain_id], link, verdict(newest[0]) if newest else None))
+    return page, pages, len(own), found
+
+
+def verdict(decision: Decision) -> Verdict:
+    restraint, reason = restraint_in(decision.reason)
+    axis_s = max(decision.wait_p90_s or 0, decision.remaining_s or 0) * 1.1 if decision.wait_p50_s is not None else 0
+    return Verdict(decision, restraint, reason, axis_s)
+
+
+def whole(links: Sequence[Link], now_s: int) -> Window:
+    """A window with all of a chain in it, and some time ahead."""
+    start_s = min((link.submit_s for link in links), default=now_s - 3600)
+    ends = [link.end_s or (link.start_s + (link.time_limit_s or 0)) for link in links if link.start_s]
+    over = all(link.state.is_over for link in links)
+    end_s = max([*ends, now_s] if not over else ends or [now_s])
+    room_s = max(60, (end_s - start_s) // 50)
+    return Window(start_s - room_s, end_s + room_s, now_s)
+
+
+def _row(chain: Chain, store: Store, window: Window) -> Row:
+    links = store.links(chain.user, chain.chain_id)
+    costs = handoffs(links)
+    waiting = next((link for link in links if link.state is JobState.PENDING), None)
+    acting = acting_of(store.decisions(waiting.job_id, limit=1)) if waiting else None
+    return Row(
+        chain,
+        max((link.segment for link in links if link.start_s), default=0),
+        bars(chain, links, window),
+        in_words(chain, links),
+        what_next(chain, links, store),
+        acting if acting and acting != ActingMode.ENFORCE.value else "",
+        sum(handoff.interruption_s for handoff in costs),
+        sum(handoff.overlap_s for handoff in costs),
+    )

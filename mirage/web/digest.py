@@ -1,0 +1,119 @@
+"""The queue of one snapshot, summed up for the page. Pure; made once a cycle, by whoever asks first."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from mirage.daemon.tick import tagged_jobs
+from mirage.domain import Job, Node, Snapshot
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    """A job that asks for several partitions counts in each."""
+
+    name: str
+    nodes: int
+    up: int
+    idle: int
+    running: int
+    queueing: int
+    """Pending, and competing for nodes,"""
+    queueing_nodes: int
+    """so many of them;"""
+    kept_back: int
+    """pending for another reason: dependency, hold, begin time, a limit."""
+    longest_s: int | None
+    """Of those that queue, the longest wait so far."""
+    typical_s: float | None
+    """Median wait of the jobs that run."""
+
+
+@dataclass(frozen=True)
+class Digest:
+    at_s: int
+    nodes: int
+    up: int
+    idle: int
+    running: int
+    pending: int
+    chains: int
+    """That have a job in the queue."""
+    partitions: tuple[PartitionRow, ...]
+    jobs_of: Mapping[str, Sequence[Job]]
+    """A user's jobs that are not over: running ones first, then by priority."""
+    _priorities: Mapping[str, Sequence[int]]
+    """By partition, of the jobs that queue, ascending."""
+
+    def ahead(self, job: Job) -> int | None:
+        """How many jobs of its (first) partition queue with a higher priority; None: it does not queue."""
+        if not job.is_queueing:
+            return None
+        ranked = self._priorities.get(_partitions(job)[0], ())
+        return len(ranked) - bisect_right(ranked, job.priority)
+
+    def jobs(self, user: str | None) -> Sequence[Job]:
+        """Of a user; None: of all."""
+        if user is not None:
+            return self.jobs_of.get(user, ())
+        return sorted((job for jobs in self.jobs_of.values() for job in jobs), key=_rank)
+
+
+def digest(snapshot: Snapshot) -> Digest:
+    jobs: dict[str, list[Job]] = defaultdict(list)
+    jobs_of: dict[str, list[Job]] = defaultdict(list)
+    for job in snapshot.jobs:
+        for partition in _partitions(job):
+            jobs[partition].append(job)
+        jobs_of[job.user].append(job)
+    nodes: dict[str, list[Node]] = defaultdict(list)
+    for node in snapshot.nodes:
+        for partition in node.partitions:
+            nodes[partition].append(node)
+    rows = [_row(name, nodes[name], jobs[name], snapshot.at_s) for name in sorted({*nodes, *jobs})]
+    return Digest(
+        snapshot.at_s,
+        len(snapshot.nodes),
+        sum(node.up for node in snapshot.nodes),
+        sum(node.idle for node in snapshot.nodes),
+        sum(job.state.has_nodes for job in snapshot.jobs),
+        sum(job.is_pending for job in snapshot.jobs),
+        len({(job.user, tag.chain_id) for job, tag in tagged_jobs(snapshot)}),
+        tuple(rows),
+        {user: sorted(own, key=_rank) for user, own in jobs_of.items()},
+        {name: sorted(job.priority for job in own if job.is_queueing) for name, own in jobs.items()},
+    )
+
+
+def _row(name: str, nodes: Sequence[Node], jobs: Sequence[Job], now_s: int) -> PartitionRow:
+    queueing = [job for job in jobs if job.is_queueing]
+    waited = [now_s - job.eligible_s for job in queueing if job.eligible_s is not None]
+    waits = [job.wait_s for job in jobs if job.state.has_nodes and job.wait_s is not None]
+    return PartitionRow(
+        name,
+        len(nodes),
+        _count(node.up for node in nodes),
+        _count(node.idle for node in nodes),
+        _count(job.state.has_nodes for job in jobs),
+        len(queueing),
+        sum(job.nodes for job in queueing),
+        _count(job.is_pending for job in jobs) - len(queueing),
+        max(waited, default=None),
+        median(waits) if waits else None,
+    )
+
+
+def _count(facts: Iterable[bool]) -> int:
+    return sum(facts)
+
+
+def _partitions(job: Job) -> list[str]:
+    return job.partition.split(",")
+
+
+def _rank(job: Job) -> tuple[bool, bool, int, int]:
+    return not job.state.has_nodes, not job.is_queueing, -job.priority, job.job_id

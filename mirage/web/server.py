@@ -1,0 +1,72 @@
+"""Serves the page on this machine, in threads of its own (waitress, imported here only)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mirage.daemon.metrics import parse_address
+from mirage.errors import InputError
+
+KEY = "daemon.web"
+HOST = "127.0.0.1"
+THREADS = 2
+"""So many pages are made at once: Python runs one thread at a time, so a flood of visits leaves the cycle a third."""
+VISITORS = 64
+"""Connections at once; more wait to be accepted."""
+IDLE_S = 30
+"""A connection that says nothing for so long is hung up on."""
+MOST_BYTES = 8192
+"""Of a request."""
+
+
+def port_of(address: str) -> int:
+    """Of HOST:PORT. Raises InputError unless HOST is this machine: over a network it needs TLS, which it has not."""
+    host, port = parse_address(address, KEY)
+    if host not in (HOST, "localhost"):
+        raise InputError(
+            f"{KEY} is {address!r}: the page has no TLS, so it is served on this machine only; use {HOST}:{port}. "
+            "From elsewhere: ssh -L, or a proxy with TLS (docs/web.md)."
+        )
+    return port
+
+
+@contextmanager
+def served(app: Any, address: str) -> Iterator[str]:
+    """Serves a WSGI application; gives its URL (`:0` is any free port). Raises InputError for an address in use."""
+    from waitress import create_server
+    from waitress.wasyncore import close_all
+
+    port = port_of(address)
+    logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of each request that waits for another one
+    try:
+        server = create_server(
+            app,
+            host=HOST,
+            port=port,
+            threads=THREADS,
+            connection_limit=VISITORS,
+            channel_timeout=IDLE_S,
+            max_request_header_size=MOST_BYTES,
+            max_request_body_size=MOST_BYTES,
+            clear_untrusted_proxy_headers=True,
+            asyncore_use_poll=True,
+            ident=None,
+        )
+    except OSError as error:
+        raise InputError(
+            f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
+            "Choose another port, or none."
+        ) from error
+    thread = threading.Thread(target=server.run, name="mirage-web", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.effective_port}"
+    finally:
+        server.task_dispatcher.shutdown()
+        # In its own thread: to close what another thread polls is not safe.
+        server.trigger.pull_trigger(lambda: close_all(server._map))
+        thread.join()

@@ -1,0 +1,129 @@
+"""A chain as bars along time, in percent of a window, so that any width of screen will do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from mirage.chain.durations import format_duration
+from mirage.chain.handoff import handoffs
+from mirage.domain import Chain, Link
+
+DAY_S = 86_400
+AHEAD = 0.25
+"""Of the days shown, so much lies in the future: running links have time limits."""
+TICKS_H = (1, 2, 3, 6, 12, 24, 48, 96, 168, 336)
+MOST_TICKS = 6
+
+
+@dataclass(frozen=True)
+class Window:
+    """[start_s, end_s) of Unix time."""
+
+    start_s: int
+    end_s: int
+    now_s: int
+
+    @classmethod
+    def of_days(cls, days: int, now_s: int) -> Window:
+        return cls(now_s - days * DAY_S, now_s + int(AHEAD * days * DAY_S), now_s)
+
+    def x(self, at_s: float) -> float:
+        """Percent from the left edge; what lies outside is put onto the edge."""
+        share = (at_s - self.start_s) / (self.end_s - self.start_s)
+        return round(100 * min(1.0, max(0.0, share)), 3)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Where the axis has lines, and what they say, in local time."""
+        length_h = (self.end_s - self.start_s) / 3600
+        step_h = next((step for step in TICKS_H if length_h / step <= MOST_TICKS), TICKS_H[-1])
+        at = datetime.fromtimestamp(self.start_s).replace(hour=0, minute=0, second=0)
+        found = []
+        while at.timestamp() < self.end_s:
+            if (x := self.x(at.timestamp())) > 0:
+                found.append((x, at.strftime("%d %b" if step_h >= 24 or at.hour == 0 else "%H:%M")))
+            at += timedelta(hours=step_h)
+        return found
+
+
+@dataclass(frozen=True)
+class Bar:
+    """``kind``: run, rest (of a running link's limit), wait (in the queue), gap (interruption), both (overlap)."""
+
+    kind: str
+    x: float
+    width: float
+    title: str
+    label: str = ""
+
+
+def bars(chain: Chain, links: Sequence[Link], window: Window) -> list[Bar]:
+    """What the window shows of a chain; waits first, since they lie below."""
+    found = [*_waits(links, window), *_runs(links, window), *_between(chain, links, window)]
+    return [bar for bar in found if bar.width > 0]
+
+
+def link_bars(link: Link, window: Window) -> list[Bar]:
+    """What the window shows of one link."""
+    return [bar for bar in [*_waits([link], window), *_runs([link], window)] if bar.width > 0]
+
+
+def in_words(chain: Chain, links: Sequence[Link]) -> str:
+    """The same for who does not see it."""
+    parts = [_link_in_words(link) for link in links]
+    for handoff in handoffs(links):
+        if handoff.interruption_s or handoff.overlap_s:
+            what = "interrupted" if handoff.interruption_s else "two at once"
+            length = format_duration(handoff.interruption_s or handoff.overlap_s)
+            parts.append(f"before link {handoff.link.segment} {what} for {length}")
+    return f"Chain {chain.chain_id}: {'; '.join(parts) or 'no link is known'}."
+
+
+def _link_in_words(link: Link) -> str:
+    if link.start_s is None:
+        return f"link {link.segment} has not started"
+    end = f"to {_clock(link.end_s)}" if link.end_s else "until now"
+    return f"link {link.segment} ran from {_clock(link.start_s)} {end}"
+
+
+def _clock(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s).strftime("%d %b %H:%M")
+
+
+def _bar(kind: str, start_s: float, end_s: float, window: Window, title: str) -> Bar:
+    x = window.x(start_s)
+    return Bar(kind, x, round(window.x(end_s) - x, 3), f"{title} ({format_duration(end_s - start_s)})")
+
+
+def _waits(links: Sequence[Link], window: Window) -> Iterator[Bar]:
+    for link in links:
+        entered_s = link.released_s or link.eligible_s
+        until_s = link.start_s or link.end_s or window.now_s
+        if entered_s is not None and until_s > entered_s:
+            yield _bar("wait", entered_s, until_s, window, f"link {link.segment} in the queue")
+
+
+def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
+    for link in links:
+        if link.start_s is None:
+            continue
+        run = _bar("run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs")
+        yield replace(run, label=str(link.segment))
+        if link.end_s is None and link.time_limit_s and link.start_s + link.time_limit_s > window.now_s:
+            title = f"link {link.segment} may run on"
+            yield _bar("rest", window.now_s, link.start_s + link.time_limit_s, window, title)
+
+
+def _between(chain: Chain, links: Sequence[Link], window: Window) -> Iterator[Bar]:
+    for handoff in handoffs(links):
+        ended_s, started_s = handoff.predecessor.end_s or 0, handoff.link.start_s or 0
+        before = f"before link {handoff.link.segment}"
+        if handoff.interruption_s:
+            yield _bar("gap", ended_s, started_s, window, f"interrupted {before}")
+        if handoff.overlap_s:
+            yield _bar("both", started_s, started_s + handoff.overlap_s, window, f"two links at once {before}")
+    ends = [link.end_s for link in links if link.end_s and link.start_s]
+    runs = any(link.start_s and not link.end_s for link in links)
+    if ends and not runs and not chain.state.is_over:
+        yield _bar("gap", max(ends), window.now_s, window, "interrupted until now")

@@ -1,0 +1,122 @@
+"""What the service was worth, for the page. The audit log may be a gigabyte: a process of its own reads it, at the
+lowest priority, so that the daemon's cycles do not wait for it; the page shows the last result and when it is from.
+
+    python -m mirage.web.worth FILE SINCE_S UNTIL_S TIMER_LEAD_S
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mirage.daemon.impact import impact
+from mirage.daemon.impact_words import sentences
+from mirage.errors import MirageError
+from mirage.store.journal import read_journal
+
+log = logging.getLogger(__name__)
+
+WEEKS = 4
+FRESH_S = 900
+"""A result is shown for so long before somebody's visit starts another reading."""
+LONGEST_S = 600
+"""A reading that takes longer is ended."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Told:
+    """``found``: as `mirage report --json`, with `sentences`; None: not known yet, or not at all."""
+
+    found: Json | None = None
+    at_s: int = 0
+    """When it was read."""
+    problem: str = ""
+
+
+@dataclass
+class Worth:
+    """The last result over WEEKS, renewed in the background when somebody looks and it is old."""
+
+    audit: Path
+    timer_lead_s: int
+    now_s: Callable[[], float] = time.time
+    _told: Told = field(default_factory=Told)
+    _reader: threading.Thread | None = None
+    _process: subprocess.Popen[str] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def told(self) -> Told:
+        """At once, whatever it takes to find out anew."""
+        with self._lock:
+            reads = self._reader is not None and self._reader.is_alive()
+            if not reads and self.now_s() - self._told.at_s >= FRESH_S:
+                self._reader = threading.Thread(target=self._read, name="mirage-worth", daemon=True)
+                self._reader.start()
+        return self._told
+
+    def wait(self) -> None:
+        """Until a reading under way is over."""
+        if self._reader is not None:
+            self._reader.join()
+
+    def close(self) -> None:
+        """Ends a reading under way."""
+        if self._process is not None:
+            self._process.kill()
+        self.wait()
+
+    def _read(self) -> None:
+        at_s = int(self.now_s())
+        if not self.audit.exists():
+            self._told = Told(at_s=at_s, problem="Nothing is in the audit log yet.")
+            return
+        try:
+            self._told = Told(self._found(at_s), at_s)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            log.warning("the web page can't tell what the service was worth: %s", error)
+            self._told = replace(self._told, at_s=at_s, problem="The audit log can't be read now; the log says why.")
+
+    def _found(self, until_s: int) -> Json:
+        words = [str(self.audit), str(until_s - WEEKS * 7 * 86_400), str(until_s + 1), str(self.timer_lead_s)]
+        program = [sys.executable, "-m", "mirage.web.worth", *words]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self._process = process
+            try:
+                out, said = process.communicate(timeout=LONGEST_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+            finally:
+                self._process = None
+        if process.returncode:
+            raise ValueError(said.strip() or f"exit {process.returncode}")
+        found: Json = json.loads(out)
+        return found
+
+
+def main(words: Sequence[str]) -> int:
+    """Prints the result as JSON; 1 and a sentence on the error stream if the log can't be read."""
+    os.nice(19)
+    file, since_s, until_s, lead_s = words
+    try:
+        found = impact(read_journal(Path(file)), int(since_s), int(until_s), int(lead_s))
+    except MirageError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    json.dump(found.as_json() | {"sentences": sentences(found)}, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

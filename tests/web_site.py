@@ -1,0 +1,192 @@
+"""A site for the web page: two users' chains, a queue, decisions and an audit log, the same ones each time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mirage.chain.durations import format_duration
+from mirage.chain.handoff import handoffs
+from mirage.chain.tag import ChainTag, format_tag
+from mirage.daemon.audit import handover_record
+from mirage.daemon.board import Board
+from mirage.daemon.restraint import Acting
+from mirage.domain import (
+    ActingMode,
+    Action,
+    Chain,
+    ChainState,
+    Decision,
+    Job,
+    JobState,
+    Link,
+    Mode,
+    Node,
+    Penalties,
+    Snapshot,
+)
+from mirage.store.journal import Journal
+from mirage.store.repository import SqlStore
+from mirage.web.app import Desk, make_app
+from mirage.web.server import served
+from mirage.web.visitors import Visitors
+from mirage.web.worth import Worth
+
+HOUR = 3600
+LIMIT_S = 24 * HOUR
+LEAD_S = 3 * HOUR
+
+
+@dataclass
+class WebSite:
+    """``url``: where it is served. ``desk``: what the pages are made from."""
+
+    url: str
+    desk: Desk
+    store: SqlStore
+    folder: Path
+
+    def link(self, user: str | None) -> str:
+        """As `mirage web` prints it."""
+        return f"{self.url}/enter/{self.desk.visitors.ticket(user)}"
+
+
+@contextmanager
+def web_site(folder: Path, now_s: int, chains: Mapping[str, int], queued: int = 60) -> Iterator[WebSite]:
+    """Serves it on a free port. ``chains``: so many of each user."""
+    url = f"sqlite:///{folder / 'mirage.db'}"
+    journal = Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20)
+    board = Board(Acting(ActingMode.ENFORCE), "quantile", 600)
+    with ExitStack() as stack:
+        store = stack.enter_context(SqlStore.open(url))
+        jobs = fill(store, journal, chains, now_s, queued)
+        decisions = [decided for job in jobs if job.dependency for decided in store.decisions(job.job_id, 1)]
+        board.saw(Snapshot(now_s - 90, tuple(jobs), tuple(nodes())), decisions)
+        board.cycle(True, 0.4, now_s - 90)
+        reader = stack.enter_context(SqlStore.open(url, readonly=True, busy_timeout_s=1))
+        worth = Worth(journal.path, LEAD_S, now_s=lambda: now_s)
+        stack.callback(worth.close)
+        desk = Desk(board, reader, Visitors(), worth, now_s=lambda: now_s)
+        yield WebSite(stack.enter_context(served(make_app(desk), "127.0.0.1:0")), desk, store, folder)
+
+
+def nodes() -> list[Node]:
+    """Two partitions."""
+    gpu = [Node(f"g{number:02}", ("gpu",), number != 7, number in (3,)) for number in range(32)]
+    return gpu + [Node(f"c{number}", ("cpu", "debug"), True, number > 5) for number in range(8)]
+
+
+def fill(store: SqlStore, journal: Journal, chains: Mapping[str, int], now_s: int, queued: int) -> list[Job]:
+    """Writes the chains and their records; returns the queue."""
+    rng = random.Random(5)
+    jobs = [_other_job(rng, 900_000 + number, now_s) for number in range(queued)]
+    records: list[dict[str, object]] = []
+    number = 0
+    with store.transaction():
+        for user, count in chains.items():
+            for _ in range(count):
+                number += 1
+                jobs += _chain(store, records, rng, user, number, now_s)
+    journal.append(records)
+    return jobs
+
+
+def _other_job(rng: random.Random, job_id: int, now_s: int) -> Job:
+    partition, waited_s = rng.choice(["gpu", "gpu", "gpu", "cpu", "debug"]), rng.randrange(9 * HOUR)
+    user, submit_s = f"user{job_id % 23}", now_s - waited_s - rng.randrange(HOUR)
+    job = Job(job_id, user, partition, JobState.PENDING, rng.choice([1, 1, 2, 4]), submit_s, LIMIT_S, "Priority")
+    job = replace(job, eligible_s=submit_s, priority=rng.randrange(1000, 9000))
+    return replace(job, state=JobState.RUNNING, start_s=now_s - waited_s, reason="") if job_id % 3 else job
+
+
+def _chain(
+    store: SqlStore, records: list[dict[str, object]], rng: random.Random, user: str, number: int, now_s: int
+) -> list[Job]:
+    """One chain: links that are over, one that runs (unless the chain is over), one that waits."""
+    chain_id = f"run{rng.randrange(36**6):07d}"
+    past = rng.choice([0, 1, 2, 3])
+    over = number % 6 == 0
+    links: list[Link] = []
+    at_s = now_s - past * LIMIT_S - rng.randrange(2 * HOUR, 21 * HOUR)
+    for segment in range(1, past + 2):
+        released = segment > 1 and rng.random() < 0.8
+        wait_s = rng.randrange(600, 5 * HOUR)
+        before = links[-1] if links else None
+        entered_s = at_s - rng.randrange(600, 4 * HOUR) if released else at_s
+        start_s = max(entered_s + wait_s, at_s - HOUR) if before else at_s
+        end_s = start_s + LIMIT_S
+        if before and start_s < (before.end_s or 0):
+            links[-1] = replace(before, end_s=start_s + 60)
+        done = end_s < now_s or over
+        link = Link(
+            chain_id, user, segment, 1000 * number + segment, before.job_id if before else None,
+            JobState.TIMEOUT if done else JobState.RUNNING, "gpu", 2, LIMIT_S,
+            (before.start_s or 0) if before else at_s - HOUR,
+            entered_s, min(start_s, now_s - 300), min(end_s, now_s - HOUR) if done else None,
+            0, entered_s if released else None,
+        )  # fmt: skip
+        links.append(link)
+        at_s = end_s
+        if not done:
+            break
+    over = over or links[-1].end_s is not None
+    state = (ChainState.FAILED if number % 12 == 0 else ChainState.DONE) if over else ChainState.ACTIVE
+    reason = {"failed": "link 2 failed (exit code 1)", "done": "all of its links are over"}.get(state.value, "")
+    segments = len(links) + 3 * (not over)
+    began_s = links[0].submit_s
+    store.save_chain(Chain(chain_id, user, segments, Mode.TRAIN, Penalties(), state, reason, began_s, now_s - 60))
+    if not over:
+        links.append(_waiting(links[-1], number))
+    for link in links:
+        store.save_link(link)
+        if link.predecessor_id:
+            _decide(store, records, rng, link, now_s)
+    records += [handover_record(handoff, min(now_s, handoff.link.start_s or 0)) for handoff in handoffs(links)]
+    return [] if over else [_job(link, len(links) + 2) for link in links[-2:]]
+
+
+def _waiting(last: Link, number: int) -> Link:
+    waiting = replace(
+        last, segment=last.segment + 1, job_id=last.job_id + 1, predecessor_id=last.job_id, state=JobState.PENDING,
+        submit_s=last.start_s or 0, eligible_s=None, start_s=None, end_s=None, released_s=None,
+    )  # fmt: skip
+    return replace(waiting, released_s=last.start_s, eligible_s=last.start_s) if number % 5 == 0 else waiting
+
+
+def _job(link: Link, segments: int) -> Job:
+    tag = ChainTag(link.chain_id, link.segment, segments, link.predecessor_id, Mode.TRAIN, Penalties())
+    waits = link.start_s is None and link.released_s is None
+    return Job(
+        link.job_id, link.user, link.partition, link.state, link.nodes, link.submit_s, link.time_limit_s,
+        "Dependency" if waits else "Priority" if link.start_s is None else "", link.eligible_s, link.start_s,
+        dependency=f"afterany:{link.predecessor_id}(unfulfilled)" if waits else "", priority=4000,
+        comment=format_tag(tag),
+    )  # fmt: skip
+
+
+def _decide(store: SqlStore, records: list[dict[str, object]], rng: random.Random, link: Link, now_s: int) -> None:
+    """The last decisions about a link: in the store if it waits, in the audit log if it has started."""
+    until_s = link.released_s or (link.start_s or now_s) - 60
+    before = next(each for each in store.links(link.user, link.chain_id) if each.job_id == link.predecessor_id)
+    end_s = (before.start_s or now_s) + LIMIT_S
+    real_s = (link.start_s or now_s) - (link.eligible_s or now_s)
+    p50 = max(600, real_s or rng.uniform(0.5, 4) * HOUR) * rng.uniform(0.6, 1.7)
+    low, high = format_duration(round(p50 / 3, -2)), format_duration(round(p50 * 2.2, -2))
+    reason = f"{rng.randrange(21, 90)} like jobs waited {low} to {high}; at penalties 1 and 1 their median counts"
+    for back in (2, 1, 0):
+        at_s = until_s - 600 * back
+        action = Action.RELEASE if link.released_s and not back else Action.WAIT
+        marked = "[observe: this service only observes] " if link.job_id % 7 == 0 else ""
+        decision = Decision(
+            at_s, link.chain_id, link.user, link.predecessor_id or 0, link.job_id, "quantile", action, marked + reason,
+            "0" * 64, max(600, end_s - at_s), p50 / 3, p50, p50 * 2.2, HOUR / 2, HOUR / 4,
+        )  # fmt: skip
+        if link.start_s is None:
+            store.add_decision(decision)
+            continue
+        about = {"at": at_s, "user": link.user, "chain": link.chain_id, "successor": link.job_id, "held_back": None}
+        waits = {"wait_p10_s": p50 / 3, "wait_p50_s": p50, "wait_p90_s": p50 * 2.2}
+        records.append(about | waits | {"kind": "decision", "action": action.value})
