@@ -75,8 +75,9 @@ class DqnOptions:
     updates: int = 40
     """Gradient steps a round."""
     batch: int = 256
-    rate: float = 5e-4
-    """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
+    rate: float = 1e-4
+    """Adam's learning rate at its highest; it falls to a tenth along a cosine. At five times this the first rounds undo
+    what pretraining learnt."""
     epsilon: float = 0.5
     """Share of exploring episodes in the first round;"""
     epsilon_end: float = 0.1

@@ -70,7 +70,7 @@ class Shape:
         return STATE + 1 + self.penalty_input
 
 
-MOE = Shape(experts=10, gate="dense", patch=24, width=32, layers=1, feedforward=64)
+MOE = Shape(experts=10, gate="dense", patch=24, width=32, heads=2, layers=1, feedforward=64)
 """Ten smaller experts (paper, section 4.7)."""
 
 
