@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -119,17 +119,18 @@ def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkR
     ]
 
 
-def waiting_list(store: Store, user: str | None, page: int) -> tuple[int, int, int, list[Waiting]]:
-    """The page, how many there are, how many links wait in all, and those of this page."""
-    chains = {(c.user, c.chain_id): c for c in store.active_chains() if user in (None, c.user)}
-    pending = [link for link in store.open_links() if link.state is JobState.PENDING]
-    own = [link for link in pending if (link.user, link.chain_id) in chains]
-    page, pages, shown = paged(own, page)
-    found = []
-    for link in shown:
-        newest = store.decisions(link.job_id, limit=1)
-        found.append(Waiting(chains[link.user, link.chain_id], link, verdict(newest[0]) if newest else None))
-    return page, pages, len(own), found
+def waiting_list(store: Store, user: str | None, page: int, now_s: int) -> tuple[int, int, list[Waiting]]:
+    """The page of active chains (the nearest one that there is), how many there are, and the links that wait on it."""
+    active = [chain for chain in store.chains(user, now_s) if not chain.state.is_over]
+    page, pages, shown = paged(active, page)
+    return page, pages, [waiting for chain in shown for waiting in _waiting(chain, store)]
+
+
+def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
+    for link in store.links(chain.user, chain.chain_id):
+        if link.state is JobState.PENDING:
+            newest = store.decisions(link.job_id, limit=1)
+            yield Waiting(chain, link, verdict(newest[0]) if newest else None)
 
 
 def verdict(decision: Decision) -> Verdict:
