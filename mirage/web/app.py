@@ -175,7 +175,7 @@ def _add_own(app: Flask, desk: Desk) -> None:
         window = Window.of_days(days, int(desk.now_s()))
         found = chain_list(desk.store, user, window, _number("page", 1), all_states=show_all)
         asked = {"days": days, "show": "all" if show_all else "active", "user": request.args.get("user", "")}
-        return render_template("chains.html", found=found, window=window, asked=asked, every=DAYS)
+        return render_template("chains.html", found=found, asked=asked, every=DAYS)
 
     @app.get("/s/<address>/chain/<chain_id>/<path:user>")
     def chain(chain_id: str, user: str) -> str:

@@ -61,6 +61,7 @@ class Verdict:
 @dataclass(frozen=True)
 class LinkRow:
     link: Link
+    state: str
     bars: Sequence[Bar]
     handoff: Handoff | None
     """From the link before."""
@@ -73,6 +74,7 @@ class List:
     """One page of a list."""
 
     rows: Sequence[Row]
+    window: Window
     total: int
     page: int
     pages: int
@@ -94,7 +96,11 @@ def chain_list(store: Store, user: str | None, window: Window, page: int, *, all
         found = [chain for chain in found if not chain.state.is_over]
     found.sort(key=lambda chain: chain.state.is_over)
     page, pages, shown = paged(found, page)
-    return List([_row(chain, store, window) for chain in shown], len(found), page, pages)
+    links = [store.links(chain.user, chain.chain_id) for chain in shown]
+    begun_s = min((link.start_s or link.submit_s for own in links for link in own), default=window.start_s)
+    window = window.from_first(begun_s)
+    rows = [_row(chain, own, store, window) for chain, own in zip(shown, links, strict=True)]
+    return List(rows, window, len(found), page, pages)
 
 
 def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]:
@@ -107,9 +113,11 @@ def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]
 def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkRow]:
     """One chain's links, each with its newest decisions."""
     costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
     return [
         LinkRow(
             link,
+            "handed over" if link.job_id in gave_up else link.state.value.lower().replace("_", " "),
             link_bars(link, window),
             costs.get(link.job_id),
             [verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
@@ -149,8 +157,7 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
     return Window(start_s - room_s, end_s + room_s, now_s)
 
 
-def _row(chain: Chain, store: Store, window: Window) -> Row:
-    links = store.links(chain.user, chain.chain_id)
+def _row(chain: Chain, links: list[Link], store: Store, window: Window) -> Row:
     costs = handoffs(links)
     waiting = next((link for link in links if link.state is JobState.PENDING), None)
     acting = acting_of(store.decisions(waiting.job_id, limit=1)) if waiting else None

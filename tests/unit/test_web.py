@@ -38,7 +38,7 @@ from mirage.web.allowance import SAVED_S, SHARE, Allowance
 from mirage.web.opening import opened
 from mirage.web.server import port_of, served
 from mirage.web.visitors import Visitors
-from mirage.web.worth import FRESH_S
+from mirage.web.worth import RETRY_S
 from slurm_sim.config import Partition
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.sims import fast_simulator
@@ -299,7 +299,7 @@ def test_an_audit_log_that_can_not_be_read_is_said(tmp_path: Path) -> None:
         site.desk.worth.wait()
         assert "Nothing is in the audit log yet" in Browser().get(site.url).text
         (tmp_path / "audit.jsonl").mkdir()
-        site.desk.worth.now_s = lambda: NOW + FRESH_S
+        site.desk.worth.now_s = lambda: NOW + RETRY_S
         site.desk.worth.told()
         site.desk.worth.wait()
         assert "can&#39;t be read now" in Browser().get(site.url).text
