@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
-from mirage.daemon.report import acting_of, explanation, what_next
+from mirage.daemon.report import explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
-from mirage.domain import ActingMode, Action, Chain, Decision, JobState, Link
+from mirage.domain import Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
 
@@ -30,8 +30,6 @@ class Row:
     bars: Sequence[Bar]
     words: str
     next: str
-    restrained: str
-    """Why the service leaves the waiting link alone, a code; empty: it does not."""
     interruption_s: int
     overlap_s: int
 
@@ -159,15 +157,12 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
 
 def _row(chain: Chain, links: list[Link], store: Store, window: Window) -> Row:
     costs = handoffs(links)
-    waiting = next((link for link in links if link.state is JobState.PENDING), None)
-    acting = acting_of(store.decisions(waiting.job_id, limit=1)) if waiting else None
     return Row(
         chain,
         max((link.segment for link in links if link.start_s), default=0),
         bars(chain, links, window),
         in_words(chain, links),
         what_next(chain, links, store),
-        acting if acting and acting != ActingMode.ENFORCE.value else "",
         sum(handoff.interruption_s for handoff in costs),
         sum(handoff.overlap_s for handoff in costs),
     )

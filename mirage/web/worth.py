@@ -66,7 +66,8 @@ class Worth:
             if not reads and self.now_s() - self._told.at_s >= fresh_s:
                 self._reader = threading.Thread(target=self._read, name="mirage-worth", daemon=True)
                 self._reader.start()
-        return self._told
+                reads = True
+        return Told() if reads and self._told.found is None else self._told
 
     def wait(self) -> None:
         """Until a reading under way is over."""
