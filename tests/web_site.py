@@ -30,6 +30,7 @@ from mirage.domain import (
 )
 from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
+from mirage.web.allowance import Allowance
 from mirage.web.app import Desk, make_app
 from mirage.web.server import served
 from mirage.web.visitors import Visitors
@@ -69,7 +70,7 @@ def web_site(folder: Path, now_s: int, chains: Mapping[str, int], queued: int = 
         reader = stack.enter_context(SqlStore.open(url, readonly=True, busy_timeout_s=1))
         worth = Worth(journal.path, LEAD_S, now_s=lambda: now_s)
         stack.callback(worth.close)
-        desk = Desk(board, reader, Visitors(), worth, now_s=lambda: now_s)
+        desk = Desk(board, reader, Visitors(), worth, now_s=lambda: now_s, allowance=Allowance(1e9))
         yield WebSite(stack.enter_context(served(make_app(desk), "127.0.0.1:0")), desk, store, folder)
 
 

@@ -6,7 +6,6 @@ Without a session there are sums over the whole site. At `/s/ADDRESS/` are the p
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from mirage.daemon.board import Board, Sight
 from mirage.errors import StoreError
 from mirage.ports import Store
 from mirage.web import filters
+from mirage.web.allowance import Allowance
 from mirage.web.chains import chain_list, link_rows, paged, waiting_list, whole
 from mirage.web.digest import Digest, digest
 from mirage.web.timeline import Window, in_words
@@ -51,19 +51,20 @@ PROBLEMS = {
     "Run `mirage web` on the daemon's machine for a link of your own.",
     404: "There is no such page, or no such chain among those that you may see.",
     405: "This page can only be read.",
+    429: "You have reloaded these pages more often than is good for the daemon. Wait a minute.",
 }
 
 
 @dataclass
 class Desk:
-    """What the pages are made from. Its store is opened for reading only and is not the daemon's own."""
+    """What the pages are made from, in one thread. Its store is for reading only and is not the daemon's own."""
 
     board: Board
     store: Store
     visitors: Visitors
     worth: Worth
     now_s: Callable[[], float] = time.time
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    allowance: Allowance = field(default_factory=Allowance)
     _digest: tuple[Sight, Digest] | None = None
     _logged_s: float = 0
 
@@ -72,10 +73,9 @@ class Desk:
         sight = self.board.sight
         if sight is None:
             return None
-        with self._lock:
-            if self._digest is None or self._digest[0] is not sight:
-                self._digest = sight, digest(sight.snapshot)
-            return self._digest[1]
+        if self._digest is None or self._digest[0] is not sight:
+            self._digest = sight, digest(sight.snapshot)
+        return self._digest[1]
 
     def complain(self, error: Exception) -> None:
         """To the log, at most once in LOG_EVERY_S: visits must not fill it."""
@@ -95,6 +95,7 @@ def make_app(desk: Desk) -> Flask:
     app.url_defaults(partial(_put_address, app))
     app.before_request(lambda: _admit(desk))
     app.after_request(_with_headers)
+    app.teardown_request(partial(_account, desk))
     _add_public(app, desk)
     _add_own(app, desk)
     _add_errors(app, desk)
@@ -119,13 +120,25 @@ def _put_address(app: Flask, endpoint: str, values: dict[str, Any]) -> None:
 
 
 def _admit(desk: Desk) -> None:
-    """Who has the session of this address; 403 for anybody else."""
-    if g.address is None:
-        return
-    session = desk.visitors.find(g.address, request.cookies.get(COOKIE, ""))
-    if session is None:
-        abort(403)
-    g.viewer = session
+    """Who has the session of this address; 403 for anybody else, 429 for who has visited too much of late."""
+    g.begun_s = time.thread_time()
+    if g.address is not None:
+        session = desk.visitors.find(g.address, request.cookies.get(COOKIE, ""))
+        if session is None:
+            abort(403)
+        g.viewer = session
+    if request.endpoint != "static" and desk.allowance.left_s(_payer()) < 0:
+        abort(429)
+
+
+def _payer() -> str | None:
+    """Who pays for a visit: a user, `root` for who may see all, None for all without a session."""
+    viewer = g.get("viewer")
+    return viewer and (viewer.user or "root")
+
+
+def _account(desk: Desk, _error: BaseException | None) -> None:
+    desk.allowance.take(_payer(), time.thread_time() - g.begun_s)
 
 
 def _with_headers(response: Response) -> Response:
@@ -162,7 +175,7 @@ def _add_own(app: Flask, desk: Desk) -> None:
         window = Window.of_days(days, int(desk.now_s()))
         found = chain_list(desk.store, user, window, _number("page", 1), all_states=show_all)
         asked = {"days": days, "show": "all" if show_all else "active", "user": request.args.get("user", "")}
-        return render_template("chains.html", found=found, window=window, asked=asked, every=DAYS)
+        return render_template("chains.html", found=found, asked=asked, every=DAYS)
 
     @app.get("/s/<address>/chain/<chain_id>/<path:user>")
     def chain(chain_id: str, user: str) -> str:
@@ -176,8 +189,8 @@ def _add_own(app: Flask, desk: Desk) -> None:
 
     @app.get("/s/<address>/decisions")
     def decisions() -> str:
-        page, pages, total, found = waiting_list(desk.store, g.viewer.user, _number("page", 1))
-        return render_template("decisions.html", found=found, page=page, pages=pages, total=total)
+        page, pages, found = waiting_list(desk.store, g.viewer.user, _number("page", 1), int(desk.now_s()))
+        return render_template("decisions.html", found=found, page=page, pages=pages)
 
     @app.get("/s/<address>/queue")
     def queue() -> str:
@@ -231,7 +244,10 @@ def _site(desk: Desk) -> str:
 
 
 def _problem(code: int, words: str) -> Response:
-    return make_response(render_template("problem.html", code=code, words=words), code)
+    response = make_response(render_template("problem.html", code=code, words=words), code)
+    if code == 429:
+        response.headers["Retry-After"] = "60"
+    return response
 
 
 def _number(name: str, default: int, among: tuple[int, ...] | None = None) -> int:

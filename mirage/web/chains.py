@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from mirage.chain.handoff import Handoff, handoffs
-from mirage.daemon.report import acting_of, explanation, what_next
+from mirage.daemon.report import explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
-from mirage.domain import ActingMode, Action, Chain, Decision, JobState, Link
+from mirage.domain import Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
 
@@ -30,8 +30,6 @@ class Row:
     bars: Sequence[Bar]
     words: str
     next: str
-    restrained: str
-    """Why the service leaves the waiting link alone, a code; empty: it does not."""
     interruption_s: int
     overlap_s: int
 
@@ -61,6 +59,7 @@ class Verdict:
 @dataclass(frozen=True)
 class LinkRow:
     link: Link
+    state: str
     bars: Sequence[Bar]
     handoff: Handoff | None
     """From the link before."""
@@ -73,6 +72,7 @@ class List:
     """One page of a list."""
 
     rows: Sequence[Row]
+    window: Window
     total: int
     page: int
     pages: int
@@ -94,7 +94,11 @@ def chain_list(store: Store, user: str | None, window: Window, page: int, *, all
         found = [chain for chain in found if not chain.state.is_over]
     found.sort(key=lambda chain: chain.state.is_over)
     page, pages, shown = paged(found, page)
-    return List([_row(chain, store, window) for chain in shown], len(found), page, pages)
+    links = [store.links(chain.user, chain.chain_id) for chain in shown]
+    begun_s = min((link.start_s or link.submit_s for own in links for link in own), default=window.start_s)
+    window = window.from_first(begun_s)
+    rows = [_row(chain, own, store, window) for chain, own in zip(shown, links, strict=True)]
+    return List(rows, window, len(found), page, pages)
 
 
 def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]:
@@ -107,9 +111,11 @@ def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]
 def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkRow]:
     """One chain's links, each with its newest decisions."""
     costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
     return [
         LinkRow(
             link,
+            "handed over" if link.job_id in gave_up else link.state.value.lower().replace("_", " "),
             link_bars(link, window),
             costs.get(link.job_id),
             [verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
@@ -119,17 +125,18 @@ def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkR
     ]
 
 
-def waiting_list(store: Store, user: str | None, page: int) -> tuple[int, int, int, list[Waiting]]:
-    """The page, how many there are, how many links wait in all, and those of this page."""
-    chains = {(c.user, c.chain_id): c for c in store.active_chains() if user in (None, c.user)}
-    pending = [link for link in store.open_links() if link.state is JobState.PENDING]
-    own = [link for link in pending if (link.user, link.chain_id) in chains]
-    page, pages, shown = paged(own, page)
-    found = []
-    for link in shown:
-        newest = store.decisions(link.job_id, limit=1)
-        found.append(Waiting(chains[link.user, link.chain_id], link, verdict(newest[0]) if newest else None))
-    return page, pages, len(own), found
+def waiting_list(store: Store, user: str | None, page: int, now_s: int) -> tuple[int, int, list[Waiting]]:
+    """The page of active chains (the nearest one that there is), how many there are, and the links that wait on it."""
+    active = [chain for chain in store.chains(user, now_s) if not chain.state.is_over]
+    page, pages, shown = paged(active, page)
+    return page, pages, [waiting for chain in shown for waiting in _waiting(chain, store)]
+
+
+def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
+    for link in store.links(chain.user, chain.chain_id):
+        if link.state is JobState.PENDING:
+            newest = store.decisions(link.job_id, limit=1)
+            yield Waiting(chain, link, verdict(newest[0]) if newest else None)
 
 
 def verdict(decision: Decision) -> Verdict:
@@ -148,18 +155,14 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
     return Window(start_s - room_s, end_s + room_s, now_s)
 
 
-def _row(chain: Chain, store: Store, window: Window) -> Row:
-    links = store.links(chain.user, chain.chain_id)
+def _row(chain: Chain, links: list[Link], store: Store, window: Window) -> Row:
     costs = handoffs(links)
-    waiting = next((link for link in links if link.state is JobState.PENDING), None)
-    acting = acting_of(store.decisions(waiting.job_id, limit=1)) if waiting else None
     return Row(
         chain,
         max((link.segment for link in links if link.start_s), default=0),
         bars(chain, links, window),
         in_words(chain, links),
         what_next(chain, links, store),
-        acting if acting and acting != ActingMode.ENFORCE.value else "",
         sum(handoff.interruption_s for handoff in costs),
         sum(handoff.overlap_s for handoff in costs),
     )

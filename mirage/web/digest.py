@@ -44,8 +44,8 @@ class Digest:
     chains: int
     """That have a job in the queue."""
     partitions: tuple[PartitionRow, ...]
-    jobs_of: Mapping[str, Sequence[Job]]
-    """A user's jobs that are not over: running ones first, then by priority."""
+    jobs_of: Mapping[str | None, Sequence[Job]]
+    """A user's jobs that are not over (None: all), running ones first, then by priority."""
     _priorities: Mapping[str, Sequence[int]]
     """By partition, of the jobs that queue, ascending."""
 
@@ -58,15 +58,14 @@ class Digest:
 
     def jobs(self, user: str | None) -> Sequence[Job]:
         """Of a user; None: of all."""
-        if user is not None:
-            return self.jobs_of.get(user, ())
-        return sorted((job for jobs in self.jobs_of.values() for job in jobs), key=_rank)
+        return self.jobs_of.get(user, ())
 
 
 def digest(snapshot: Snapshot) -> Digest:
     jobs: dict[str, list[Job]] = defaultdict(list)
-    jobs_of: dict[str, list[Job]] = defaultdict(list)
-    for job in snapshot.jobs:
+    jobs_of: dict[str | None, list[Job]] = defaultdict(list)
+    for job in sorted(snapshot.jobs, key=_rank):
+        jobs_of[None].append(job)
         for partition in _partitions(job):
             jobs[partition].append(job)
         jobs_of[job.user].append(job)
@@ -84,7 +83,7 @@ def digest(snapshot: Snapshot) -> Digest:
         sum(job.is_pending for job in snapshot.jobs),
         len({(job.user, tag.chain_id) for job, tag in tagged_jobs(snapshot)}),
         tuple(rows),
-        {user: sorted(own, key=_rank) for user, own in jobs_of.items()},
+        jobs_of,
         {name: sorted(job.priority for job in own if job.is_queueing) for name, own in jobs.items()},
     )
 

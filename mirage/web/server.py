@@ -1,4 +1,4 @@
-"""Serves the page on this machine, in threads of its own (waitress, imported here only)."""
+"""Serves the page on this machine, in a thread of its own (waitress, imported here only)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mirage.errors import InputError
 
 KEY = "daemon.web"
 HOST = "127.0.0.1"
-THREADS = 2
-"""So many pages are made at once: Python runs one thread at a time, so a flood of visits leaves the cycle a third."""
+THREADS = 1
+"""So many pages are made at once: Python runs one thread at a time, and the daemon's cycle needs it too."""
 VISITORS = 64
 """Connections at once; more wait to be accepted."""
 IDLE_S = 30

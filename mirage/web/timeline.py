@@ -13,7 +13,8 @@ from mirage.domain import Chain, Link
 DAY_S = 86_400
 AHEAD = 0.25
 """Of the days shown, so much lies in the future: running links have time limits."""
-TICKS_H = (1, 2, 3, 6, 12, 24, 48, 96, 168, 336)
+TICKS_MIN = (1, 2, 5, 10, 20, 30, *(60 * hours for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336)))
+SHORTEST_S = 600
 MOST_TICKS = 6
 
 
@@ -29,6 +30,11 @@ class Window:
     def of_days(cls, days: int, now_s: int) -> Window:
         return cls(now_s - days * DAY_S, now_s + int(AHEAD * days * DAY_S), now_s)
 
+    def from_first(self, begun_s: int) -> Window:
+        """From the first thing to see, if that was later: young chains fill the width too."""
+        start_s = max(self.start_s, min(begun_s, self.now_s - SHORTEST_S))
+        return Window(start_s, self.now_s + int(AHEAD * (self.now_s - start_s)), self.now_s)
+
     def x(self, at_s: float) -> float:
         """Percent from the left edge; what lies outside is put onto the edge."""
         share = (at_s - self.start_s) / (self.end_s - self.start_s)
@@ -36,14 +42,14 @@ class Window:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Where the axis has lines, and what they say, in local time."""
-        length_h = (self.end_s - self.start_s) / 3600
-        step_h = next((step for step in TICKS_H if length_h / step <= MOST_TICKS), TICKS_H[-1])
+        length_min = (self.end_s - self.start_s) / 60
+        step_min = next((step for step in TICKS_MIN if length_min / step <= MOST_TICKS), TICKS_MIN[-1])
         at = datetime.fromtimestamp(self.start_s).replace(hour=0, minute=0, second=0)
         found = []
         while at.timestamp() < self.end_s:
             if (x := self.x(at.timestamp())) > 0:
-                found.append((x, at.strftime("%d %b" if step_h >= 24 or at.hour == 0 else "%H:%M")))
-            at += timedelta(hours=step_h)
+                found.append((x, at.strftime("%d %b" if step_min >= 1440 or at.hour == at.minute == 0 else "%H:%M")))
+            at += timedelta(minutes=step_min)
         return found
 
 

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 WEEKS = 4
 FRESH_S = 900
 """A result is shown for so long before somebody's visit starts another reading."""
+RETRY_S = 60
+"""The same where nothing could be read."""
 LONGEST_S = 600
 """A reading that takes longer is ended."""
 
@@ -60,10 +62,12 @@ class Worth:
         """At once, whatever it takes to find out anew."""
         with self._lock:
             reads = self._reader is not None and self._reader.is_alive()
-            if not reads and self.now_s() - self._told.at_s >= FRESH_S:
+            fresh_s = RETRY_S if self._told.problem else FRESH_S
+            if not reads and self.now_s() - self._told.at_s >= fresh_s:
                 self._reader = threading.Thread(target=self._read, name="mirage-worth", daemon=True)
                 self._reader.start()
-        return self._told
+                reads = True
+        return Told() if reads and self._told.found is None else self._told
 
     def wait(self) -> None:
         """Until a reading under way is over."""

@@ -46,11 +46,18 @@ class Service:
         return self.folder / "mirage.db"
 
     def configure(
-        self, policy: str = "timer", lead_s: int = 3600, poll_s: int = 2, mode: str = "enforce", acting: str = ""
+        self,
+        policy: str = "timer",
+        lead_s: int = 3600,
+        poll_s: int = 2,
+        mode: str = "enforce",
+        acting: str = "",
+        web: str = "",
     ) -> None:
         """``acting``: more lines of that table."""
         (self.folder / "mirage.toml").write_text(
             f'[daemon]\npoll_s = {poll_s}\nstore = "sqlite:///{self.store}"\nsocket = "{self.site.socket}"\n'
+            f'web = "{web}"\n'
             f'[acting]\nmode = "{mode}"\ndisable_file = "{self.folder}/disabled"\n{acting}\n'
             f'[cluster]\ntimeout_s = 10\n[policy]\nname = "{policy}"\n[policy.timer]\nlead_s = {lead_s}\n'
         )

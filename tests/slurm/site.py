@@ -34,7 +34,7 @@ class Site:
         """Installs Mirage as a site would: from a wheel, for all users."""
         if not (self.bin / "python").exists():
             _check([PYTHON, "-m", "venv", str(self.folder / "site")])
-            _check([str(self.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), str(ROOT)])
+            _check([str(self.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), f"{ROOT}[web]"])
             return
         _check([str(self.bin / "pip"), "install", "-q", "--no-deps", "--force-reinstall", str(ROOT)])
 

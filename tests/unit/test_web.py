@@ -34,10 +34,11 @@ from mirage.provision.heuristics import Timer
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
 from mirage.web import visitors
+from mirage.web.allowance import SAVED_S, SHARE, Allowance
 from mirage.web.opening import opened
 from mirage.web.server import port_of, served
 from mirage.web.visitors import Visitors
-from mirage.web.worth import FRESH_S
+from mirage.web.worth import RETRY_S
 from slurm_sim.config import Partition
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.sims import fast_simulator
@@ -298,7 +299,7 @@ def test_an_audit_log_that_can_not_be_read_is_said(tmp_path: Path) -> None:
         site.desk.worth.wait()
         assert "Nothing is in the audit log yet" in Browser().get(site.url).text
         (tmp_path / "audit.jsonl").mkdir()
-        site.desk.worth.now_s = lambda: NOW + FRESH_S
+        site.desk.worth.now_s = lambda: NOW + RETRY_S
         site.desk.worth.told()
         site.desk.worth.wait()
         assert "can&#39;t be read now" in Browser().get(site.url).text
@@ -330,6 +331,36 @@ def test_its_store_is_for_reading(tmp_path: Path) -> None:
 
 
 # --- the service goes on, whatever visitors do
+
+
+def test_who_reloads_without_end_has_to_wait_and_others_have_not(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(site.desk, "allowance", Allowance(saved_s=0.05, now_s=lambda: now_s))
+    alice, bob = Browser(), Browser()
+    own = alice.get(site.link("alice")).url
+    answers = [alice.get(own) for _ in range(100)]
+    assert answers[-1].status == 429
+    assert answers[-1].headers["retry-after"] == "60"
+    assert bob.get(site.link("bob")).status == 200
+    now_s = 3600.0
+    assert alice.get(own).status == 200
+
+
+def test_what_is_in_hand_grows_to_a_bound() -> None:
+    now_s = 0.0
+    allowance = Allowance(now_s=lambda: now_s)
+    allowance.take("alice", 12)
+    assert allowance.left_s("alice") == pytest.approx(SAVED_S - 12)
+    now_s = 15
+    assert allowance.left_s("alice") == pytest.approx(SAVED_S - 12 + 15 * SHARE)
+    now_s = 10_000
+    assert allowance.left_s("alice") == SAVED_S
+    for number in range(5000):
+        allowance.take(f"user{number}", 0.001)
+        now_s += 1
+    assert len(allowance._left) <= 1000
 
 
 def test_a_page_that_hangs_holds_up_no_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
