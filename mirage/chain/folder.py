@@ -89,7 +89,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 def read_record(path: Path) -> dict[str, str]:
     """The `key=value` lines of a record; empty if there is none."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return {}
     return {key: value for key, separator, value in (line.partition("=") for line in lines) if separator}
@@ -109,7 +109,7 @@ def queued_jobs(folder: Path) -> dict[int, int]:
     """Segment -> job id of every link that was queued, running and past ones too."""
     jobs = {}
     for path in folder.glob("queued.*"):
-        segment, job_id = path.name.partition(".")[2], path.read_text().strip()
+        segment, job_id = path.name.partition(".")[2], path.read_text(errors="replace").strip()
         if segment.isdecimal() and job_id.isdecimal():
             jobs[int(segment)] = int(job_id)
     return dict(sorted(jobs.items()))
@@ -119,7 +119,7 @@ def over_marker(folder: Path) -> tuple[str, str] | None:
     """(`done`, `failed` or `cancelled`; the reason), or None while the chain goes on."""
     for marker in OVER_MARKERS:
         try:
-            return marker, (folder / marker).read_text().strip()
+            return marker, (folder / marker).read_text(errors="replace").strip()
         except FileNotFoundError:
             continue
     return None

@@ -46,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `mirage history | head`
         sys.stderr.close()
         return 0
+    except OSError as error:  # a file of the user's that is none, or is another user's
+        print(f"mirage {args.verb}: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        return 1
 
 
 def full_parser() -> argparse.ArgumentParser:

@@ -60,7 +60,7 @@ def check_server(store_url: str) -> Iterator[Finding]:
         return
     try:
         is_held(store_url)
-    except StoreError as problem:
+    except (InputError, StoreError) as problem:  # InputError: its driver is missing
         yield error(
             "store", str(problem), "What can't be written down is not acted on.", "Start it, or permit this user."
         )

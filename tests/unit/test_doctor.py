@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from mirage.cli.doctor import examine
 from mirage.config import ActingConfig, Config, DaemonConfig, PolicyConfig
 from mirage.doctor.finding import EXIT_CODES, Severity, worst
-from mirage.doctor.service import check_files, differences_of
+from mirage.doctor.service import check_files, check_server, differences_of
 from mirage.doctor.survey import Clock, Site
 from mirage.domain import Node, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterNonsense, ClusterUnavailable
@@ -20,6 +21,7 @@ from mirage.slurm import argv
 from mirage.slurm.runner import Result, Runner
 from mirage.slurm.survey import Limits, Survey, controller_time_s
 from slurm_sim.config import ClusterConfig, Params, Partition, named_nodes
+from tests.databases import SERVERS, database_on
 from tests.unit.test_cli import Shell, shell  # noqa: F401 - a fixture
 
 NAMES = ("n1", "n2")
@@ -167,6 +169,40 @@ def lonestar(count: int = 76, partition: str = "gpu-a100", **params: object) -> 
     nodes = tuple(Node(f"n{number}", (partition,), True, True) for number in range(count))
     live = replace(described, params=replace(described.params, **params))
     return site(snapshot=Snapshot(0, (), nodes), live=live)
+
+
+def test_a_store_in_a_file_has_no_server():
+    assert list(check_server("sqlite:////var/lib/mirage/mirage.db")) == []
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mariadb"])
+def test_a_server_that_does_not_answer_is_an_error_without_its_password(scheme):
+    pytest.importorskip({"postgresql": "psycopg", "mariadb": "pymysql"}[scheme])
+    with socket.socket() as taken:  # bound and not listening: whoever connects is refused
+        taken.bind(("127.0.0.1", 0))
+        (finding,) = check_server(f"{scheme}://mirage:hunter2@127.0.0.1:{taken.getsockname()[1]}/mirage")
+    assert (finding.check, finding.severity) == ("store", Severity.ERROR)
+    assert "127.0.0.1" in finding.what
+    assert "hunter2" not in finding.what + finding.why + finding.do
+
+
+def test_a_server_without_its_driver_is_an_error_too(monkeypatch):
+    def fail(*_words, **_options):
+        raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
+
+    monkeypatch.setattr("mirage.store.server.create_engine", fail)
+    (finding,) = check_server("postgresql://mirage:hunter2@db/mirage")
+    assert finding.severity is Severity.ERROR
+    assert "pip install 'mirage-slurm[postgresql]'" in finding.what
+    assert "hunter2" not in finding.what
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_that_answers(name):
+    with database_on(name) as url:
+        (finding,) = check_server(url)
+    assert (finding.severity, finding.check) == (Severity.OK, "store")
+    assert "answers" in finding.what
 
 
 def test_a_model_that_fits(tmp_path):
