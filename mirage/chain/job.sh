@@ -15,7 +15,8 @@
 #   start.K       job=, restart=, start=                            link K has started
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit, scancel,
-#                 preemption), told (a signal before its work began). A link that was killed outright leaves none.
+#                 preemption), told (a signal before its work began). swept=1: every process of the job was told to
+#                 end, so some of them may still be at it. A link that was killed outright leaves none.
 #   handover.K    job id of the successor that asked link K to end
 #   ready.K       link K is ready to take over; a service creates it as $MIRAGE_READY_FILE
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
@@ -67,8 +68,9 @@ m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as runn
     esac
 }
 
+# The record of a link that Slurm ended does not count: of its job steps some may still save, until KillWait is over.
 m_gone() { # JOB SEGMENT: looks at its record each time, asks Slurm every ten seconds (at once after m_look_at=0)
-    [ "$(m_read "link.$2" job)" != "$1" ] || return 0
+    if [ "$(m_read "link.$2" job)" = "$1" ] && [ -z "$(m_read "link.$2" swept)" ]; then return 0; fi
     [ "$(m_now)" -ge "$m_look_at" ] || return 1
     m_look_at=$(($(m_now) + 10))
     m_over_in_slurm "$1"
@@ -427,10 +429,11 @@ m_was_warned() { # it died of the user's own --signal, near its time limit
     [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]
 }
 
-m_judge() { # sets m_how
+m_judge() { # sets m_how and m_swept
+    ! m_is_swept || m_swept=1
     m_how=handover
     [ ! -e "$m_dir/handover.$m_seg" ] || return 0
-    if m_is_swept || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
+    if [ -n "$m_swept" ] || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
 }
 
 m_record() { # HOW
@@ -440,7 +443,8 @@ start=$m_started
 work=${m_work:-$(m_now)}
 end=$(m_now)
 exit=$m_code
-how=$1"
+how=$1
+swept=$m_swept"
 }
 
 m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
@@ -473,7 +477,7 @@ m_finish() { # HOW ARGUMENTS...
 
 m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0
+    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept=''
     shift 2
     m_watch_signals
     m_leave_if_over

@@ -561,6 +561,25 @@ def test_no_answer_about_the_predecessor_means_waiting(rig: Rig) -> None:
     assert trace(rig) == ["started"]
 
 
+@every_shell
+def test_a_predecessor_that_slurm_ends_is_waited_for_until_all_its_processes_are_gone(rig: Rig) -> None:
+    """Its batch script has ended, and said so, but a step of it may save until KillWait is over."""
+    change(rig, up_front=True, handover=Handover("none"))
+    rig.script(TRAINING)
+    first = start_first(rig)
+    os.killpg(first.pid, signal.SIGTERM)
+    first.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "slurm"
+    rig.over(11, "COMPLETING")
+    rig.start(2, 12, 11)
+    wait_until(lambda: len(rig.log("squeue")) >= 2)
+    assert "2 starts" not in trace(rig)
+    rig.over(11, "TIMEOUT")
+    wait_until(lambda: "2 starts" in trace(rig), 30)  # Slurm is asked every ten seconds
+
+
 @pytest.mark.parametrize("state", ["TIMEOUT", "PENDING", "NODE_FAIL", None])
 def test_a_predecessor_that_is_over_requeued_or_forgotten_is_not_waited_for(rig: Rig, state: str | None) -> None:
     change(rig, up_front=True)
