@@ -154,10 +154,9 @@ class Soak:
 def evidence(soak: Soak, began_s: int) -> tuple[list[Evidence], dict[str, int]]:
     """Of every chain; and what slurmctld and slurmdbd say of jobs as a whole."""
     world = soak.world
-    words = ["-n", "-X", "-P", "-D", "-S", f"@{began_s}", "-E", f"@{world.clock.now_s() + 3600}"]
-    stamps = [datetime.fromtimestamp(int(word[1:])).strftime("%Y-%m-%dT%H:%M:%S") for word in (words[5], words[7])]
-    words[5], words[7] = stamps
-    told = world.site.run("root", "sacct", "-a", *words, "--format=JobIDRaw,State,Start,End,JobName,SubmitLine")
+    period = ["-S", _stamp(began_s), "-E", _stamp(world.clock.now_s() + HOUR_S)]
+    words = ["-a", "-n", "-X", "-P", "-D", *period, "--format=JobIDRaw,State,Start,End,JobName,SubmitLine"]
+    told = world.site.run("root", "sacct", *words)
     records = parse_sacct(told.stdout)
     log = (world.site.folder / "log" / "slurmctld.log").read_text(errors="replace").splitlines()
     mine = {record.job_id for record in records}
@@ -185,6 +184,11 @@ def evidence(soak: Soak, began_s: int) -> tuple[list[Evidence], dict[str, int]]:
         "known_to_slurmdbd": len(mine),
         "never_eligible": len(taken - mine),
     }
+
+
+def _stamp(at_s: int) -> str:
+    """As sacct takes it: local time."""
+    return datetime.fromtimestamp(at_s).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def report(soak: Soak, judged: list[tuple[Evidence, Verdict]], jobs: dict[str, int]) -> dict[str, object]:

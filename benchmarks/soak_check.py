@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 from benchmarks.soak_chains import Plan
 
-KNOWN = "the site's daemon can't read the chain's folder: to it a crash loop of exit code 0 is work done early"
+KNOWN_LOOP = "the site's daemon can't read the chain's folder: to it a crash loop of exit code 0 is work done early"
 """docs/decisions/0006."""
+KNOWN_UNSEEN = "the chain's whole life lay between two cycles, so the daemon has never seen it"
+UNSEEN_S = 3600
+"""A life that is longer must have been seen: 600 s between two cycles, and half an hour that a fault may last."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,15 @@ def _end(seen: Evidence, verdict: Verdict) -> None:
     if seen.stored == seen.expected_end:
         return
     if seen.plan.kind == "loop" and seen.stored == "done":
-        verdict.known.append(KNOWN)
+        verdict.known.append(KNOWN_LOOP)
+    elif not seen.stored and _life_s(seen) < UNSEEN_S:
+        verdict.known.append(KNOWN_UNSEEN)
     else:
         verdict.untrue.append(f"the daemon's store says {seen.stored or 'nothing'}, not {seen.expected_end}")
+
+
+def _life_s(seen: Evidence) -> int:
+    """From the first start to the last end."""
+    starts = [record.start_s for record in seen.records if record.start_s]
+    ends = [record.end_s for record in seen.records if record.end_s]
+    return max(ends) - min(starts) if starts and ends else 0

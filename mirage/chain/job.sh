@@ -186,18 +186,49 @@ m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
     m_write "queued.$m_next" "$m_id"
 }
 
-m_queue_next() { # ARGUMENTS...: tries until it is queued or the link ends. Runs beside the user's script
+m_rest() { # SECONDS: or until m_stop_queuing says stop
+    m_left=$1
+    while [ "$m_left" -gt 0 ] && [ -z "$m_stop" ] && [ ! -e "$m_dir/.stop.$m_job" ]; do
+        sleep "$([ "$m_left" -lt 5 ] && echo "$m_left" || echo 5)" &
+        m_nap=$!
+        wait "$m_nap"
+        m_left=$((m_left - 5))
+    done
+    [ ! -e "$m_dir/.stop.$m_job" ] || m_stop=1
+}
+
+# slurmctld saves its state every few seconds. One that is killed has forgotten the jobs that it took since then.
+m_was_saved() { # fails if the next link has to be queued again, and if Slurm gives no sound answer
+    if m_is_over || [ -e "$m_dir/start.$m_next" ]; then return 0; fi
+    m_lines=$(m_list) || return 1
+    ! printf '%s\n' "$m_lines" | grep -q " $m_next\$" || return 0
+    m_id=$(cat "$m_dir/queued.$m_next" 2>/dev/null)
+    m_answer=$(m_slurm squeue -h -a -t all -j "$m_id" -o %T 2>&1) || case $m_answer in
+        *'Invalid job id'*)
+            m_say "Slurm has forgotten link $m_next (job $m_id): it is queued again"
+            rm -f "$m_dir/queued.$m_next"
+            return 1
+            ;;
+        *) return 1 ;;
+    esac
+}
+
+m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link ends. Runs beside the user's script
     m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
     m_ignore_signals
-    trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap"' TERM
+    trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap" 2>/dev/null' TERM
     while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
-    until m_queue_once "$@" || [ -n "$m_stop" ]; do
+    while [ -z "$m_stop" ]; do
+        if m_queue_once "$@"; then
+            m_rest "$m_confirm_after"
+            [ -z "$m_stop" ] || return 0
+            ! m_was_saved || return 0
+            continue
+        fi
         m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
         [ "$m_error" = "$m_said" ] || m_say "link $m_next is not queued yet, trying on: $m_error"
         m_said=$m_error
-        sleep "$m_pause" &
-        m_nap=$!
-        wait "$m_nap"
+        m_rest "$m_pause"
         [ "$m_pause" -ge 300 ] || m_pause=$((m_pause * 2))
     done
 }
@@ -206,9 +237,11 @@ m_queues_next() { [ "$m_up_front" -eq 0 ] && [ "$m_seg" -lt "$m_segments" ]; }
 
 m_stop_queuing() {
     [ -n "$m_queuer" ] || return 0
+    : >"$m_dir/.stop.$m_job" # a shell that was forked a moment ago can lose the signal
     kill "$m_queuer" 2>/dev/null # it finishes a submission under way
     wait "$m_queuer"
     m_queuer=
+    rm -f "$m_dir/.stop.$m_job"
 }
 
 # ---- Taking over ----------------------------------------------------------------------------------------------------

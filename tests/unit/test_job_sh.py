@@ -318,6 +318,30 @@ def test_a_refused_submission_is_tried_again(rig: Rig) -> None:
     assert queued_jobs(rig.folder) == {2: 92}
 
 
+@every_shell
+def test_a_link_that_slurm_forgot_is_queued_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld was killed before it had saved the job that it had just taken."""
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    rig.script("while [ ! -e stop ]; do sleep 0.1; done")
+    rig.over(92, "PENDING")  # this one it will know
+    link = rig.start(1, 11)
+    wait_until(lambda: queued_jobs(rig.folder) == {2: 92}, 30)
+    (rig.root / "stop").touch()
+    assert "Slurm has forgotten link 2 (job 91)" in link.communicate(timeout=20)[1]
+    assert queued_jobs(rig.folder) == {2: 92}
+
+
+def test_a_link_that_its_user_cancelled_is_not_queued_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    rig.script("while [ ! -e stop ]; do sleep 0.1; done")
+    rig.over(91, "CANCELLED")
+    link = rig.start(1, 11)
+    wait_until(lambda: any("-j 91" in line for line in rig.log("squeue")), 30)
+    (rig.root / "stop").touch()
+    link.communicate(timeout=20)
+    assert len(rig.log("sbatch")) == 1
+
+
 def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
     rig.script(":")
     (rig.fake / "refuse").write_text("sbatch: error: no\n")
