@@ -31,5 +31,5 @@ clean:           ## removes the environment and build products
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,sim,train,postgresql,mariadb,web]'
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,examples,sim,train,postgresql,mariadb,web]'
 	touch $@

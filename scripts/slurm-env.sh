@@ -85,10 +85,12 @@ leftover_pids() {
 
 # launch NAME COMMAND...: in the foreground of a session of its own (the pid is then known without doubt, and a Ctrl-C
 # at the terminal does not reach it), and with a clean environment and folder: users' jobs must not get the caller's.
+# DIR/etc/environment has more of it for Slurm's own daemons, one NAME=VALUE a line (scripts/soak: another clock).
 launch() {
-    local name=$1; shift
+    local name=$1 more=(); shift
+    if [[ $name == slurm* && -e $DIR/etc/environment ]]; then mapfile -t more <"$DIR/etc/environment"; fi
     env -i -C "$DIR/state" PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 SLURM_CONF="$DIR/etc/slurm.conf" MIRAGE_SLURM_DAEMON="$DIR:$name" \
-        setsid "$@" </dev/null >"$DIR/log/$name.out" 2>&1 9>&- &
+        "${more[@]}" setsid "$@" </dev/null >"$DIR/log/$name.out" 2>&1 9>&- &
     echo $! >"$DIR/run/$name.pid"
 }
 

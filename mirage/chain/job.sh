@@ -15,7 +15,8 @@
 #   start.K       job=, restart=, start=                            link K has started
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit, scancel,
-#                 preemption), told (a signal before its work began). A link that was killed outright leaves none.
+#                 preemption), told (a signal before its work began). swept=1: every process of the job was told to
+#                 end, so some of them may still be at it. A link that was killed outright leaves none.
 #   handover.K    job id of the successor that asked link K to end
 #   ready.K       link K is ready to take over; a service creates it as $MIRAGE_READY_FILE
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
@@ -67,8 +68,9 @@ m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as runn
     esac
 }
 
+# The record of a link that Slurm ended does not count: of its job steps some may still save, until KillWait is over.
 m_gone() { # JOB SEGMENT: looks at its record each time, asks Slurm every ten seconds (at once after m_look_at=0)
-    [ "$(m_read "link.$2" job)" != "$1" ] || return 0
+    if [ "$(m_read "link.$2" job)" = "$1" ] && [ -z "$(m_read "link.$2" swept)" ]; then return 0; fi
     [ "$(m_now)" -ge "$m_look_at" ] || return 1
     m_look_at=$(($(m_now) + 10))
     m_over_in_slurm "$1"
@@ -184,18 +186,49 @@ m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
     m_write "queued.$m_next" "$m_id"
 }
 
-m_queue_next() { # ARGUMENTS...: tries until it is queued or the link ends. Runs beside the user's script
+m_rest() { # SECONDS: or until m_stop_queuing says stop
+    m_left=$1
+    while [ "$m_left" -gt 0 ] && [ -z "$m_stop" ] && [ ! -e "$m_dir/.stop.$m_job" ]; do
+        sleep "$([ "$m_left" -lt 5 ] && echo "$m_left" || echo 5)" &
+        m_nap=$!
+        wait "$m_nap"
+        m_left=$((m_left - 5))
+    done
+    [ ! -e "$m_dir/.stop.$m_job" ] || m_stop=1
+}
+
+# slurmctld saves its state every few seconds. One that is killed has forgotten the jobs that it took since then.
+m_was_saved() { # fails if the next link has to be queued again, and if Slurm gives no sound answer
+    if m_is_over || [ -e "$m_dir/start.$m_next" ]; then return 0; fi
+    m_lines=$(m_list) || return 1
+    ! printf '%s\n' "$m_lines" | grep -q " $m_next\$" || return 0
+    m_id=$(cat "$m_dir/queued.$m_next" 2>/dev/null)
+    m_answer=$(m_slurm squeue -h -a -t all -j "$m_id" -o %T 2>&1) || case $m_answer in
+        *'Invalid job id'*)
+            m_say "Slurm has forgotten link $m_next (job $m_id): it is queued again"
+            rm -f "$m_dir/queued.$m_next"
+            return 1
+            ;;
+        *) return 1 ;;
+    esac
+}
+
+m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link ends. Runs beside the user's script
     m_stop='' m_pause=2 m_said='' m_waited=0 m_nap=''
     m_ignore_signals
-    trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap"' TERM
+    trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap" 2>/dev/null' TERM
     while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
-    until m_queue_once "$@" || [ -n "$m_stop" ]; do
+    while [ -z "$m_stop" ]; do
+        if m_queue_once "$@"; then
+            m_rest "$m_confirm_after"
+            [ -z "$m_stop" ] || return 0
+            ! m_was_saved || return 0
+            continue
+        fi
         m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
         [ "$m_error" = "$m_said" ] || m_say "link $m_next is not queued yet, trying on: $m_error"
         m_said=$m_error
-        sleep "$m_pause" &
-        m_nap=$!
-        wait "$m_nap"
+        m_rest "$m_pause"
         [ "$m_pause" -ge 300 ] || m_pause=$((m_pause * 2))
     done
 }
@@ -204,9 +237,11 @@ m_queues_next() { [ "$m_up_front" -eq 0 ] && [ "$m_seg" -lt "$m_segments" ]; }
 
 m_stop_queuing() {
     [ -n "$m_queuer" ] || return 0
+    : >"$m_dir/.stop.$m_job" # a shell that was forked a moment ago can lose the signal
     kill "$m_queuer" 2>/dev/null # it finishes a submission under way
     wait "$m_queuer"
     m_queuer=
+    rm -f "$m_dir/.stop.$m_job"
 }
 
 # ---- Taking over ----------------------------------------------------------------------------------------------------
@@ -427,10 +462,11 @@ m_was_warned() { # it died of the user's own --signal, near its time limit
     [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]
 }
 
-m_judge() { # sets m_how
+m_judge() { # sets m_how and m_swept
+    ! m_is_swept || m_swept=1
     m_how=handover
     [ ! -e "$m_dir/handover.$m_seg" ] || return 0
-    if m_is_swept || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
+    if [ -n "$m_swept" ] || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
 }
 
 m_record() { # HOW
@@ -440,7 +476,8 @@ start=$m_started
 work=${m_work:-$(m_now)}
 end=$(m_now)
 exit=$m_code
-how=$1"
+how=$1
+swept=$m_swept"
 }
 
 m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
@@ -473,7 +510,7 @@ m_finish() { # HOW ARGUMENTS...
 
 m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0
+    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept=''
     shift 2
     m_watch_signals
     m_leave_if_over

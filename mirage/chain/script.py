@@ -19,6 +19,8 @@ from mirage.domain import Mode, Penalties
 from mirage.errors import InputError
 
 HEALTH_INTERVAL_S = 5
+CONFIRM_AFTER_S = 60
+"""A link that was queued so long ago is asked for once more: slurmctld may have been killed before it had saved it."""
 _DIRECTIVES = (b"#SBATCH", b"#PBS")
 _UNKNOWN_JOB = 0xFFFFFFFF
 _FORWARDED = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM")
@@ -209,6 +211,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_health_command": handover.health_command,
         "m_health_count": handover.health_count,
         "m_health_interval": HEALTH_INTERVAL_S,
+        "m_confirm_after": CONFIRM_AFTER_S,
         "m_done_file": settings.done_file or settings.folder / DONE,
         "m_signals": " ".join(names),
         "m_limit_signal": signal.Signals[f"SIG{limit.name}"].value if limit else 0,

@@ -318,6 +318,30 @@ def test_a_refused_submission_is_tried_again(rig: Rig) -> None:
     assert queued_jobs(rig.folder) == {2: 92}
 
 
+@every_shell
+def test_a_link_that_slurm_forgot_is_queued_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld was killed before it had saved the job that it had just taken."""
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    rig.script("while [ ! -e stop ]; do sleep 0.1; done")
+    rig.over(92, "PENDING")  # this one it will know
+    link = rig.start(1, 11)
+    wait_until(lambda: queued_jobs(rig.folder) == {2: 92}, 30)
+    (rig.root / "stop").touch()
+    assert "Slurm has forgotten link 2 (job 91)" in link.communicate(timeout=20)[1]
+    assert queued_jobs(rig.folder) == {2: 92}
+
+
+def test_a_link_that_its_user_cancelled_is_not_queued_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    rig.script("while [ ! -e stop ]; do sleep 0.1; done")
+    rig.over(91, "CANCELLED")
+    link = rig.start(1, 11)
+    wait_until(lambda: any("-j 91" in line for line in rig.log("squeue")), 30)
+    (rig.root / "stop").touch()
+    link.communicate(timeout=20)
+    assert len(rig.log("sbatch")) == 1
+
+
 def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
     rig.script(":")
     (rig.fake / "refuse").write_text("sbatch: error: no\n")
@@ -559,6 +583,25 @@ def test_no_answer_about_the_predecessor_means_waiting(rig: Rig) -> None:
     (rig.folder / "link.1").write_text("job=11\nhow=exit\nexit=0\nwork=1\nend=99\n")  # its own record counts at once
     link.communicate(timeout=20)
     assert trace(rig) == ["started"]
+
+
+@every_shell
+def test_a_predecessor_that_slurm_ends_is_waited_for_until_all_its_processes_are_gone(rig: Rig) -> None:
+    """Its batch script has ended, and said so, but a step of it may save until KillWait is over."""
+    change(rig, up_front=True, handover=Handover("none"))
+    rig.script(TRAINING)
+    first = start_first(rig)
+    os.killpg(first.pid, signal.SIGTERM)
+    first.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "slurm"
+    rig.over(11, "COMPLETING")
+    rig.start(2, 12, 11)
+    wait_until(lambda: len(rig.log("squeue")) >= 2)
+    assert "2 starts" not in trace(rig)
+    rig.over(11, "TIMEOUT")
+    wait_until(lambda: "2 starts" in trace(rig), 30)  # Slurm is asked every ten seconds
 
 
 @pytest.mark.parametrize("state", ["TIMEOUT", "PENDING", "NODE_FAIL", None])

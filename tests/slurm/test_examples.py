@@ -1,0 +1,215 @@
+"""The worked examples of docs/handover.md as users run them: bytes of checkpoints, one writer, no lost request."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import torch
+
+from tests.slurm.site import ALICE, PYTHON, ROOT, until
+
+pytestmark = pytest.mark.slurm
+
+EXAMPLES = ROOT / "docs" / "examples"
+HEAD = """#!/bin/bash
+#SBATCH -N1 -n1 -t10 -o {home}/{name}.log --open-mode=append
+export PYTHONPATH={path} OMP_NUM_THREADS=1
+pace=0.5; [ "$MIRAGE_SEGMENT" -lt "$MIRAGE_SEGMENTS" ] || pace=0
+"""
+
+
+@pytest.fixture(scope="session")
+def path(site, tmp_path_factory) -> str:
+    """PYTHONPATH with which plain users have the examples and their frameworks: those of the tests where that works."""
+    examples = site.folder / "examples"
+    shutil.copytree(EXAMPLES, examples, dirs_exist_ok=True)
+    ours = Path(torch.__file__).parents[1]
+    theirs = site.run(ALICE, PYTHON, "-c", "import sys; print(*sys.version_info[:2])").stdout.split()
+    readable = site.run(ALICE, "test", "-r", str(ours / "torch" / "__init__.py"), check=False).returncode == 0
+    if not readable or theirs != [str(number) for number in sys.version_info[:2]]:
+        ours = site.folder / "frameworks"
+        pip = [str(site.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), "--target", str(ours)]
+        subprocess.run([*pip, "torch", "pytorch-lightning"], check=True)
+    return f"{examples}:{ours}"
+
+
+@pytest.fixture
+def run(site, path):
+    """Starts a chain of an example in alice's folder `run`."""
+    folder = site.home(ALICE) / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    site.run(ALICE, "mkdir", str(folder))
+
+    def start(*options: str, command: str) -> Run:
+        name = command.split()[-1].removesuffix(".py")
+        (site.home(ALICE) / f"{name}.log").unlink(missing_ok=True)
+        head = HEAD.format(home=site.home(ALICE), name=name, path=path)
+        program = f"{command.replace(name + '.py', str(site.folder / 'examples' / (name + '.py')))} {folder}"
+        chain, jobs = site.submit_chain(
+            ALICE, *options, site.script(ALICE, f"{name}.sbatch", head + program + ARGS[name])
+        )
+        return Run(site, folder, chain, jobs, site.home(ALICE) / f"{name}.log")
+
+    return start
+
+
+ARGS = {
+    "train": " --steps 400 --step-s $pace\n",
+    "lightning_train": " --steps 200 --step-s $pace\n",
+    "serve": " --host 127.0.0.1\n",
+}
+
+
+class Run:
+    def __init__(self, site, folder: Path, chain: str, jobs: list[int], log: Path) -> None:
+        self.site, self.folder, self.chain, self.jobs, self.log = site, folder, chain, jobs, log
+
+    def journal(self) -> list[str]:
+        """`what link` of each line of writers.log, in the order in which they were written."""
+        path = self.folder / "writers.log"
+        return [" ".join(line.split()[1:3]) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for(self, entry: str, timeout_s: float = 60) -> None:
+        until(lambda: entry in self.journal(), timeout_s, f"{entry!r} in {self.journal()}, {self._told()}")
+
+    def let_in(self, segment: int) -> None:
+        """The link starts although its predecessor runs, as when Mirage has let it into the queue."""
+        links = until(lambda: self.site.chain_jobs(ALICE, self.chain).get(segment), 60, f"link {segment} in the queue")
+        self.site.run(ALICE, "scontrol", "update", f"JobId={links[0]}", "Dependency=")
+
+    def finish(self, segment: int) -> None:
+        """Waits until the work is done and its last link has ended."""
+        (job,) = self.site.chain_jobs(ALICE, self.chain)[segment]
+        until(lambda: self.site.state(job) == "COMPLETED", 90, f"link {segment}, the last, to end: {self._told()}")
+        marker = self.site.home(ALICE) / ".mirage" / "chains" / self.chain / "done"
+        assert marker.exists()
+
+    def _told(self) -> str:
+        return self.log.read_text()[-2000:] if self.log.exists() else "no output"
+
+
+def payload(path: Path) -> bytes:
+    content = path.read_bytes()
+    assert hashlib.sha256(content[32:]).digest() == content[:32]
+    return content[32:]
+
+
+def bits(value: object) -> object:
+    """A checkpoint's content such that == compares it bit for bit."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
+    if isinstance(value, dict):
+        return {key: bits(part) for key, part in value.items()}
+    return [bits(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def test_pytorch_three_links_end_with_the_bits_of_one_uninterrupted_run(site, run, path, tmp_path):
+    train = run("--segments=3", "--signal=USR1@60", command="srun python3 train.py")
+    for segment in (2, 3):
+        train.wait_for(f"begin {segment - 1}")
+        train.let_in(segment)
+    train.finish(3)
+    assert [entry for entry in train.journal() if "save" not in entry] == [
+        f"{what} {link}" for link in (1, 2, 3) for what in ("begin", "end")
+    ]
+    held = [entry.split() for entry in train.journal()]
+    assert [link for _, link in held] == sorted(link for _, link in held)  # nobody saved before or after its turn
+    told = [line.split() for line in train.log.read_text().splitlines() if " step " in line]
+    froms = [int(words[-1]) for words in told if words[0] == "from"]
+    saved = [int(words[-1]) for words in told if words[0] == "saved"]
+    assert froms == [0, *saved[:2]]
+    assert 0 < saved[0] < saved[1] < saved[2] == 400
+    command = [str(site.bin / "python3"), str(EXAMPLES / "train.py"), str(tmp_path / "once"), "--steps=400"]
+    subprocess.run(command, check=True, env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
+    ends = [
+        torch.load(io.BytesIO(payload(folder / "checkpoint.pt")), weights_only=True)
+        for folder in (train.folder, tmp_path / "once")
+    ]
+    assert bits(ends[0]) == bits(ends[1])
+
+
+def test_lightning_requeues_itself_and_its_successor_goes_on_from_what_it_saved(site, run):
+    lightning = run("--segments=2", "--signal=USR1@60", command="srun python3 lightning_train.py")
+    lightning.wait_for("begin 1")
+    # Lightning takes the signal once it trains; one that came before would end it without a checkpoint.
+    until(lambda: "SLURM auto-requeueing enabled" in lightning.log.read_text(), 60, "Lightning's own handler")
+    lightning.let_in(2)
+    lightning.finish(2)
+    journal = lightning.journal()
+    first, second = journal[: journal.index("begin 2")], journal[journal.index("begin 2") :]
+    (saved,) = [entry.split()[0].removeprefix("save-") for entry in first if entry.startswith("save")]
+    assert first == ["begin 1", f"save-{saved} 1"]  # it is killed by its own requeue: no "end"
+    assert second == ["begin 2", f"load-{saved} 2", "save-200 2", "end 2"]
+    assert "Requeued SLURM job" in lightning.log.read_text()
+    until(lambda: site.state(lightning.jobs[0]) == "COMPLETED", 90, "the requeued link, which leaves")
+    assert lightning.journal() == journal
+
+
+def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_path):
+    weights = io.BytesIO()
+    torch.save(torch.nn.Linear(8, 1).state_dict(), weights)
+    model = site.home(ALICE) / "run" / "model.pt"
+    model.write_bytes(hashlib.sha256(weights.getvalue()).digest() + weights.getvalue())
+    serve = run("--segments=2", "--mode=service", command="exec python3 serve.py")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    relay = site.start(
+        ALICE, "python3", str(EXAMPLES / "relay.py"), str(port), str(serve.folder), log=tmp_path / "relay.log"
+    )
+    client = Client(f"http://127.0.0.1:{port}/predict?x=1,2,3,4,5,6,7,8")
+    try:
+        serve.wait_for("serve 1")
+        client.start()
+        until(lambda: client.jobs == [serve.jobs[0]], 30, "answers of the first replica")
+        serve.let_in(2)
+        serve.wait_for("left 1")
+        until(lambda: site.state(serve.jobs[0]) == "COMPLETED", 30, "the first replica to end")
+        until(lambda: client.jobs[-1] == serve.jobs[1], 30, "answers of the second replica")
+    finally:
+        client.stop()
+        relay.terminate()
+        relay.wait(10)
+    assert client.errors == []
+    assert client.jobs == serve.jobs  # first the one and then the other, never back
+    assert serve.journal() == ["serve 1", "serve 2", "left 1"]
+    print(f"{client.count} requests, the slowest {client.slowest_s:.3f} s")
+
+
+class Client(threading.Thread):
+    """Asks without pause."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url, self.jobs, self.errors, self.count, self.slowest_s = url, [], [], 0, 0.0
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        while not self._stop_asked.wait(0.01):
+            began = time.monotonic()
+            try:
+                with urlopen(self.url, timeout=30) as answer:
+                    job = int(json.load(answer)["job"])
+            except (OSError, ValueError) as error:
+                self.errors.append(repr(error))
+                continue
+            self.count += 1
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+            if self.jobs[-1:] != [job]:
+                self.jobs.append(job)
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        if self.is_alive():
+            self.join(40)
