@@ -35,7 +35,7 @@ from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
 from mirage.web.opening import opened
 
-VISITS, PAUSE_S = 20, 2.0
+VISITS, PAUSE_S = 10, 2.0
 FLOOD = 4
 """Visitors at once who reload without a pause."""
 

@@ -36,6 +36,8 @@ DAYS = (1, 3, 7, 30)
 HOSTS = ["127.0.0.1", "localhost"]
 """What a visitor's browser may call us: a foreign name that leads here (DNS rebinding) is refused."""
 LOG_EVERY_S = 60
+REFUSAL_S = 0.1
+"""The one thread sleeps before it refuses: that costs time too, and so a flood gets ten refusals a second at most."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
@@ -123,18 +125,18 @@ def _admit(desk: Desk) -> None:
     """Who has the session of this address; 403 for anybody else, 429 for who has visited too much of late."""
     g.begun_s = time.thread_time()
     if g.address is not None:
-        session = desk.visitors.find(g.address, request.cookies.get(COOKIE, ""))
-        if session is None:
-            abort(403)
-        g.viewer = session
-    if request.endpoint != "static" and desk.allowance.left_s(_payer()) < 0:
+        g.viewer = desk.visitors.find(g.address, request.cookies.get(COOKIE, ""))
+    if desk.allowance.left_s(_payer()) < 0:
+        time.sleep(REFUSAL_S)
         abort(429)
+    if g.address is not None and g.viewer is None:
+        abort(403)
 
 
 def _payer() -> str | None:
-    """Who pays for a visit: a user, `root` for who may see all, None for all without a session."""
+    """Who pays: a user, `root` for who may see all, None for all without a session; style sheets pay for themselves."""
     viewer = g.get("viewer")
-    return viewer and (viewer.user or "root")
+    return " static" if request.endpoint == "static" else viewer and (viewer.user or "root")
 
 
 def _account(desk: Desk, _error: BaseException | None) -> None:

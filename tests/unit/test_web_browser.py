@@ -66,6 +66,7 @@ def visit(browser: Browser, site: WebSite) -> Iterator[Open]:
 
     def start(user: str | None = "alice", scheme: str = "light", size: dict[str, int] = DESK, **more: Any) -> Page:
         context = browser.new_context(viewport=size, color_scheme=scheme, **more)  # type: ignore[arg-type]
+        context.set_default_timeout(120_000)  # milliseconds: no test depends on a machine's speed
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
