@@ -25,6 +25,8 @@ def _positive(default: float) -> Any:
 class ClusterConfig:
     """How Slurm is reached."""
 
+    adapter: str = field(default="auto", metadata={"choices": ("auto", "commands", "pyslurm")})
+    """`commands`, `pyslurm`, or `auto`: PySlurm where it is the running Slurm's (docs/service.md)."""
     bin_dir: str = ""
     """Folder of Slurm's commands; empty: found on PATH."""
     timeout_s: int = _positive(30)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Cluster(Protocol):
-    """A Slurm cluster. Adapters: `slurm/commands.py` (the commands), `slurm/simulated.py` (slurm_sim).
+    """A Slurm cluster. Adapters: `slurm/commands.py` (the commands), `slurm/pyslurm_cluster.py`
+    (PySlurm for looking), `slurm/simulated.py` (slurm_sim).
 
     Every method raises ClusterUnavailable (retry later), ClusterNonsense (unreadable answer) or Refused (Slurm's own
     words); none ever returns a partial answer.

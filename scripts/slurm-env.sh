@@ -16,6 +16,9 @@ need_root() { [ "$(id -u)" = 0 ] || die "must be run as root (it makes users and
 
 home_of() { getent passwd "$1" | cut -d: -f6 || true; }
 
+# Slurm's commands are those of the instance's release: DIR/bin, or the machine's own where there is none.
+use_commands() { export PATH="$DIR/bin:$PATH:/usr/sbin:/sbin"; }
+
 absolute_dir() { realpath -m -- "$1"; }
 
 # One slurm-up or slurm-down at a time for a folder. Every daemon is started with 9>&-, or it would hold the lock.
@@ -89,7 +92,7 @@ leftover_pids() {
 launch() {
     local name=$1 more=(); shift
     if [[ $name == slurm* && -e $DIR/etc/environment ]]; then mapfile -t more <"$DIR/etc/environment"; fi
-    env -i -C "$DIR/state" PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 SLURM_CONF="$DIR/etc/slurm.conf" MIRAGE_SLURM_DAEMON="$DIR:$name" \
+    env -i -C "$DIR/state" PATH="$DIR/bin":/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 SLURM_CONF="$DIR/etc/slurm.conf" MIRAGE_SLURM_DAEMON="$DIR:$name" \
         "${more[@]}" setsid "$@" </dev/null >"$DIR/log/$name.out" 2>&1 9>&- &
     echo $! >"$DIR/run/$name.pid"
 }
@@ -130,7 +133,12 @@ ready_slurmdbd() { listens $(($(cat "$DIR/etc/port-base") + 1)) && sacctmgr -n s
 launch_slurmctld() { launch slurmctld slurmctld -D; }
 ready_slurmctld() { listens "$(cat "$DIR/etc/port-base")" && scontrol ping >/dev/null 2>&1; }
 
-launch_slurmd() { mkdir -p "$DIR/state/slurmd/$1"; launch "slurmd-$1" slurmd -D -N "$1"; }
+launch_slurmd() {
+    local stepd=() # else it runs the machine's own
+    [ ! -e "$DIR/bin" ] || stepd=(-d "$DIR/bin/slurmstepd")
+    mkdir -p "$DIR/state/slurmd/$1"
+    launch "slurmd-$1" slurmd -D -N "$1" "${stepd[@]}"
+}
 ready_slurmd() { listens $(($(cat "$DIR/etc/port-base") + 10 + ${1#n})); }
 
 # Asked before a client of Slurm is: that one waits and retries when nobody listens. Read from the kernel's table

@@ -36,10 +36,9 @@ def _problem(folder: Path) -> str:
         return "this user is not root"
     if not conf.exists():
         return f"no {conf}"
+    env = os.environ | {"SLURM_CONF": str(conf), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
     try:
-        ping = subprocess.run(
-            ["scontrol", "ping"], env=os.environ | {"SLURM_CONF": str(conf)}, capture_output=True, text=True, timeout=30
-        )
+        ping = subprocess.run(["scontrol", "ping"], env=env, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return "" if "UP" in ping.stdout.split() else f"the Slurm of {folder} does not run"

@@ -16,11 +16,11 @@ from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
-from mirage.doctor.service import check_acting, check_drift, check_files, check_model, check_server
+from mirage.doctor.service import check_acting, check_adapter, check_drift, check_files, check_model, check_server
 from mirage.doctor.slurm import check_slurm
 from mirage.doctor.survey import Site, survey
 from mirage.doctor.users import check_users
-from mirage.domain import ActingMode
+from mirage.domain import ActingMode, Settings
 from mirage.slurm.runner import Runner
 
 _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
@@ -71,6 +71,8 @@ def examine(site: Site, config: Config) -> Iterator[Finding]:
     default_store = DEFAULT_STORE if site.of_daemon else default_agent_store()
     config = serve.settled(config, default_store)
     yield from check_slurm(site, config.daemon.poll_s)
+    if isinstance(site.settings, Settings):
+        yield from check_adapter(config.cluster)
     yield from check_users(site)
     yield from check_acting(site, serve.acting_from(config.acting, default_mode, *extra), config.acting)
     files = {"audit": serve.journal_from(config, default_store).path}

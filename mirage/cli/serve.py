@@ -28,7 +28,7 @@ from mirage.errors import InputError
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.provision.reloading import Reloading
-from mirage.slurm.commands import CommandCluster
+from mirage.slurm.adapter import connect
 from mirage.slurm.runner import Runner
 from mirage.store.alone import alone
 from mirage.store.journal import Journal
@@ -131,6 +131,8 @@ def _serve(
     logs.set_up("debug" if args.verbose else config.daemon.log_level)
     learned = Reloading(config.policy) if config.policy.model else None
     policy = learned or make_policy(config.policy)
+    adapter = connect(config.cluster)
+    logging.getLogger(__name__).info("Slurm is reached by %s", adapter.why)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
     board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
     watch = DriftWatch(journal.path, metrics)
@@ -138,7 +140,7 @@ def _serve(
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
         daemon = Daemon(
-            CommandCluster.from_config(config.cluster),
+            adapter.cluster,
             store,
             WallClock(),
             policy,

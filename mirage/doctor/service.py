@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from mirage.config import ActingConfig, PolicyConfig
+from mirage.config import ClusterConfig as AdapterConfig
 from mirage.daemon.drift import ADVICE, WINDOW_S, drift
 from mirage.daemon.restraint import Acting
 from mirage.doctor.finding import Finding, error, note, ok, warning
@@ -17,6 +18,7 @@ from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, StoreError
 from mirage.learn.folder import Recipe, check_folder
 from mirage.provision.learned import SIZES
+from mirage.slurm.adapter import connect
 from mirage.store.alone import is_held
 from mirage.store.journal import read_journal
 from mirage.store.url import parse_url, shown
@@ -52,6 +54,16 @@ def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[F
                 "Jobs elsewhere are left alone, perhaps all.",
                 f"Known: {', '.join(sorted(known))}.",
             )
+
+
+def check_adapter(config: AdapterConfig) -> Iterator[Finding]:
+    """How Slurm is asked."""
+    try:
+        yield ok("adapter", f"Slurm is reached by {connect(config).why}")
+    except InputError as problem:
+        yield error(
+            "adapter", str(problem), "The service does not start.", 'cluster.adapter = "auto" takes what works.'
+        )
 
 
 def check_server(store_url: str) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from mirage.domain import Settings
 from mirage.errors import ClusterError
 from slurm_sim.config import ClusterConfig, Params
 
-TESTED_RELEASES = ("22.05",)
+TESTED_RELEASES = ("22.05", "24.11", "26.05")
 OLDEST_RELEASE = (20, 11)
 MOST_SKEW_S = 30
 UNREADABLE = "Run `scontrol show config` by hand, and report what Mirage can't read in it."

@@ -1,1 +1,1 @@
-"""The Cluster port: argv (pure), parsing (pure), one runner; the commands adapter and the simulated one."""
+"""The Cluster port: argv (pure), parsing (pure), one runner; on commands, on PySlurm, on the simulator."""

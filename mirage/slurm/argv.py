@@ -1,7 +1,7 @@
 """Command lines of Slurm's tools: pure functions that return argv lists, to be run by `slurm/runner.py`.
 
 Everything in them is explicit, because users and sites change defaults through the environment. The formats were tried
-on 22.05; `-O Name:SUFFIX` (squeue(1)) prints a field unpadded and uncut, with SUFFIX after it.
+on 22.05, 24.11 and 26.05; `-O Name:SUFFIX` (squeue(1)) prints a field unpadded and uncut, with SUFFIX after it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a failed Slurm command means. Pure. Slurm reports failures in words; exit codes differ between commands.
 
-The words are those of 22.05 (`slurm_errno.c`) and of the C library.
+The words are those of 22.05 to 26.05 (`slurm_errno.c`) and of the C library.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Users write job comments, with newlines and separators if they like. So every fi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NoReturn, TypeVar
 
@@ -56,7 +56,7 @@ def parse_squeue(text: str, nonce: str, now_s: int) -> tuple[Job, ...]:
     A task of an array that has not been split off yet shares its job id with its fellows; (job_id, array_task) is
     unique. ``now_s``: a begin time after it has not come yet.
     """
-    jobs = tuple(_records("squeue", text, nonce, len(SQUEUE_FIELDS), lambda fields: _queued_job(fields, now_s)))
+    jobs = tuple(_records("squeue", text, nonce, len(SQUEUE_FIELDS), lambda fields: queued_job(fields, now_s)))
     if len({(job.job_id, job.array_task) for job in jobs}) != len(jobs):
         raise ClusterNonsense("squeue: a job is listed twice. Nothing was done; retry later.")
     return jobs
@@ -110,7 +110,8 @@ def parse_submitted(text: str) -> int:
     return int(match[1])
 
 
-def _queued_job(fields: list[str], now_s: int) -> Job:
+def queued_job(fields: Sequence[str], now_s: int) -> Job:
+    """A job whose fields are those of `argv.SQUEUE_FIELDS`, as squeue prints them. Raises ValueError."""
     job_id, task, user, partition, account, state_word, nodes, submit, limit, *times, priority, status, tres = fields[
         :15
     ]
@@ -172,7 +173,7 @@ def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
             node_names=nodes_held,
             array_task=task,
         )
-        for task in _array_tasks(shown_id)
+        for task in array_tasks(shown_id)
     ]
 
 
@@ -235,7 +236,7 @@ def _node_names(text: str) -> tuple[str, ...]:
         raise ValueError(f"{text!r} is no node list: {error}") from error
 
 
-def _array_tasks(shown_id: str) -> list[str]:
+def array_tasks(shown_id: str) -> list[str]:
     """`7` -> [""], `7_3` -> ["3"], `7_[1-5:2,9%4]` -> ["1", "3", "5", "9"]: the tasks that a record stands for."""
     tasks = shown_id.partition("_")[2]
     if not tasks.startswith("["):

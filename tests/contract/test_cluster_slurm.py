@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ class RealSite(Site):
     alice, bob, operator = "mirage-alice", "mirage-bob", "mirage"
 
     def __init__(self, slurm: Path, scratch: Path) -> None:
+        self.slurm = slurm  # its bin/ has the commands, where its release is not the machine's own
         self.conf = slurm / "etc" / "slurm.conf"
         self.scratch = scratch
         self.root = CommandCluster(Runner(self.env(self.conf)))
@@ -32,7 +33,8 @@ class RealSite(Site):
 
     def env(self, conf: Path) -> dict[str, str]:
         # Defaults for sbatch that leave no files behind, wherever the tests run.
-        return os.environ | {"SLURM_CONF": str(conf), "SBATCH_OUTPUT": "/dev/null", "TZ": "Asia/Tokyo"}
+        commands = {"SLURM_CONF": str(conf), "PATH": f"{self.slurm}/bin:{os.environ['PATH']}"}
+        return os.environ | commands | {"SBATCH_OUTPUT": "/dev/null", "TZ": "Asia/Tokyo"}
 
     def cluster(self, user: str, conf: Path | None = None) -> CommandCluster:
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--"]
@@ -81,6 +83,14 @@ def site(real_site: RealSite) -> Iterator[RealSite]:
 
 class TestCommandsOnSlurm(ClusterContract):
     pass
+
+
+def test_the_release_is_the_one_that_was_asked_for(
+    site: RealSite, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    version = site.root.settings().version
+    record_testsuite_property("slurm", version)  # scripts/test-releases reads it
+    assert version.startswith((site.slurm / "etc" / "version").read_text().strip() + ".")
 
 
 def test_the_tasks_of_an_array_are_jobs_of_their_own(site: RealSite) -> None:

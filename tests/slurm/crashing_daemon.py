@@ -9,6 +9,7 @@ import signal
 import sys
 
 from mirage.cli import main, serve
+from mirage.slurm import adapter
 
 
 def die() -> None:
@@ -18,7 +19,7 @@ def die() -> None:
 POINT = sys.argv.pop(1)
 
 
-class DyingCluster(serve.CommandCluster):
+class DyingCluster(adapter.CommandCluster):
     def release(self, job_id: int) -> None:
         if POINT == "after-intent":
             die()
@@ -34,6 +35,6 @@ class DyingStore(serve.SqlStore):
         return super().open_intent(*args)
 
 
-serve.CommandCluster = DyingCluster
+adapter.CommandCluster = DyingCluster
 serve.SqlStore = DyingStore
 sys.exit(main.main(["daemon", *sys.argv[1:]]))

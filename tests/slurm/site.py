@@ -33,14 +33,14 @@ class Site:
     def install(self) -> None:
         """Installs Mirage as a site would: from a wheel, for all users."""
         if not (self.bin / "python").exists():
-            _check([PYTHON, "-m", "venv", str(self.folder / "site")])
+            _check([PYTHON, "-m", "venv", str((self.folder / "site").resolve())])  # venv refuses a link
             _check([str(self.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), f"{ROOT}[web]"])
             return
         _check([str(self.bin / "pip"), "install", "-q", "--no-deps", "--force-reinstall", str(ROOT)])
 
     def environment(self, user: str) -> dict[str, str]:
         return {
-            "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PATH": f"{self.bin}:{self.folder}/bin:/usr/bin:/bin:/usr/sbin:/sbin",
             "SLURM_CONF": str(self.folder / "etc" / "slurm.conf"),
             "SLURM_TIME_FORMAT": "%s",
             "HOME": str(self.home(user)),

@@ -76,10 +76,16 @@ def test_the_daemon_is_killed_in_the_middle_of_a_release(site, service, chain, p
 
 
 def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
-    name, first, second = start_chain(site, script=WORK.replace("sleep 300", "sleep 4"))
+    seen = site.home(ALICE) / "seen"
+    seen.unlink(missing_ok=True)
+    # The successor goes on until the daemon has come: one that is over before is known from its folder alone.
+    wait = f"sh -c '[ $MIRAGE_SEGMENT = 1 ] || until [ -e {seen} ]; do sleep 0.3; done'"
+    name, first, second = start_chain(site, script=WORK.replace("sleep 300", wait))
     until(lambda: site.state(second) == "RUNNING", 40, "Slurm to start the successor")
     assert site.state(first) == "COMPLETED"
     with service.running():  # it comes back late and sees what happened
+        until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
+        seen.touch()
         service.wait_for(name, "done")
     assert_no_link_lost_or_twice(site, name, (first, second))
 

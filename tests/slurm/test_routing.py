@@ -49,7 +49,8 @@ class Plugin:
         return self.site.folder / "routing"
 
     def verb(self, *words: str) -> subprocess.CompletedProcess[str]:
-        more = {"SLURM_CONF": str(self.site.folder / "etc" / "slurm.conf")}
+        folder = self.site.folder
+        more = {"SLURM_CONF": f"{folder}/etc/slurm.conf", "PATH": f"{folder}/bin:{os.environ['PATH']}"}
         return subprocess.run(
             [sys.executable, "-m", "mirage.cli.main", *words],
             env=os.environ | more,

@@ -16,7 +16,7 @@ from mirage.doctor.finding import EXIT_CODES, Severity, worst
 from mirage.doctor.service import check_files, check_server, differences_of
 from mirage.doctor.survey import Clock, Site
 from mirage.domain import Node, Settings, Snapshot
-from mirage.errors import AccountingUnavailable, ClusterNonsense, ClusterUnavailable
+from mirage.errors import AccountingUnavailable, ClusterNonsense, ClusterUnavailable, InputError
 from mirage.slurm import argv
 from mirage.slurm.runner import Result, Runner
 from mirage.slurm.survey import Limits, Survey, controller_time_s
@@ -62,6 +62,15 @@ def found(folder: Path, **more: object) -> dict[str, object]:
     """The findings that are not OK: check -> finding."""
     findings = list(examine(site(**more), config(folder)))
     return {finding.check: finding for finding in findings if finding.severity is not Severity.OK}
+
+
+def test_an_adapter_that_does_not_work_is_an_error(tmp_path, monkeypatch):
+    def connect(_):
+        raise InputError('cluster.adapter = "pyslurm": PySlurm is not installed.')
+
+    monkeypatch.setattr("mirage.doctor.service.connect", connect)
+    assert found(tmp_path)["adapter"].what.endswith("PySlurm is not installed.")
+    assert "adapter" not in found(tmp_path, settings=GONE)  # without slurmctld nothing can be said of it
 
 
 def test_a_site_that_is_well(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirage.doctor.slurm import TESTED_RELEASES
 from mirage.domain import Job, JobState, Node, NodeEvent
 from mirage.errors import ClusterNonsense, ClusterUnavailable, Refused
 from mirage.slurm import argv, failures, parsing
@@ -88,11 +89,12 @@ def real(request):
     """Answers captured with scripts/capture-fixtures."""
     known = json.loads(request.param.read_text())
     answers = {name: SimpleNamespace(**answer) for name, answer in known["answers"].items()}
-    return SimpleNamespace(ids=known["ids"], answers=answers, evil=known["evil"], nonce=known["nonce"])
+    release = request.param.parent.name
+    return SimpleNamespace(release=release, ids=known["ids"], answers=answers, evil=known["evil"], nonce=known["nonce"])
 
 
-def test_there_is_something_captured():
-    assert CAPTURED
+def test_every_supported_release_is_captured():
+    assert {path.parent.name for path in CAPTURED} == set(TESTED_RELEASES)
 
 
 def test_what_was_captured_is_what_we_ask_today(real):
@@ -231,7 +233,7 @@ def test_node_events(real):
 
 def test_settings(real):
     settings = parsing.parse_settings(real.answers["config"].stdout)
-    assert settings.version.startswith("22.05")
+    assert settings.version.startswith(f"{real.release}.")
     assert settings.cluster == "mirage"
     assert settings.accrue_always is False
     assert settings.parameters["SchedulerParameters"].startswith("bf_interval=")
