@@ -186,7 +186,7 @@ def test_nodes_for_routing_and_slurmctlds_time() -> None:
 
 
 def test_an_address_and_a_stores_url() -> None:
-    check(damaged("127.0.0.1:9815"), parse_address, InputError)
+    check(damaged("127.0.0.1:9815"), lambda text: parse_address(text, "metrics"), InputError)
     check(damaged("postgresql://u:p@h:5432/d?sslmode=require"), parse_url, InputError)
 
 

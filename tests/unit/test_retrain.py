@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from mirage.learn.versions import Versions
 from mirage.provision.reloading import Reloading
 from mirage.shipped import shipped
 from tests.fakes.fake_slurm import FakeSlurm
+from tests.slurm.site import until
 
 HOUR, DAY = 3600, 86_400
 DAYS = 75
@@ -199,10 +199,7 @@ def test_a_run_that_is_ended_leaves_the_model_alone(site: Path, number: signal.S
     (site / "bin" / "sacct").write_text(f"#!/bin/sh\necho > {site}/asked\nexec sleep 60\n")
     words = ["retrain", "--config", str(site / "mirage.toml"), "--cluster", str(site / "c.toml")]
     with subprocess.Popen([sys.executable, "-m", "mirage.cli.main", *words], env=os.environ, stderr=-3) as process:
-        deadline = time.monotonic() + 60
-        while not (site / "asked").exists() and time.monotonic() < deadline:
-            assert process.poll() is None
-            os.sched_yield()
+        until(lambda: process.poll() is not None or (site / "asked").exists(), 60, "sacct to be asked")
         process.send_signal(number)
         assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
     assert not (site / "models" / "quantile").exists()
