@@ -8,6 +8,7 @@ from typing import Any
 
 from mirage.evaluation.comparison import Comparison
 from mirage.evaluation.metrics import ALL, Difference
+from mirage.evaluation.report.words import nodes_words
 
 RULE = (
     "the new model takes over if, on the part of the history that it has not seen, its penalty is on average not above "
@@ -65,4 +66,4 @@ def _weights(row: Difference) -> float:
 
 
 def _where(row: Difference) -> str:
-    return f"{row.nodes} nodes, {row.penalties}"
+    return f"{nodes_words(row.nodes)}, {row.penalties}"
