@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,9 +110,10 @@ def queued_jobs(folder: Path) -> dict[int, int]:
     """Segment -> job id of every link that was queued, running and past ones too."""
     jobs = {}
     for path in folder.glob("queued.*"):
-        segment, job_id = path.name.partition(".")[2], path.read_text(errors="replace").strip()
-        if segment.isdecimal() and job_id.isdecimal():
-            jobs[int(segment)] = int(job_id)
+        with suppress(FileNotFoundError):  # a link that Slurm forgot: its predecessor is about to queue it again
+            segment, job_id = path.name.partition(".")[2], path.read_text(errors="replace").strip()
+            if segment.isdecimal() and job_id.isdecimal():
+                jobs[int(segment)] = int(job_id)
     return dict(sorted(jobs.items()))
 
 

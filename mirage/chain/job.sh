@@ -403,7 +403,18 @@ m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
     m_start_canary
 }
 
+# The script can die of a signal to the whole job before this shell has had it. Then the canary dies too.
+m_look_at_canary() {
+    [ "$m_code" -eq 143 ] && [ -z "$m_terms" ] || return 0
+    m_first=$m_canary
+    for m_try in 1 2 3 4 5; do
+        if ! m_alive "$m_first"; then m_swept=1; return; fi
+        sleep 0.2 2>/dev/null || sleep 1
+    done
+}
+
 m_is_swept() { # Slurm has ended the job: every process had SIGTERM
+    [ -z "$m_swept" ] || return 0
     for m_passer in $m_terms; do
         wait "$m_passer" || return 0
     done
@@ -532,6 +543,7 @@ start=$m_started" || m_leave 1 "cannot write to $m_dir, which must be on a file 
     m_start "$@"
     if [ "$m_mode" = service ]; then m_take_over_when_healthy & m_helper=$!; fi
     m_wait
+    m_look_at_canary
     m_stop_helpers
     m_judge
     m_finish "$m_how" "$@"

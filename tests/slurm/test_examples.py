@@ -80,7 +80,7 @@ class Run:
         path = self.folder / "writers.log"
         return [" ".join(line.split()[1:3]) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def wait_for(self, entry: str, timeout_s: float = 60) -> None:
+    def wait_for(self, entry: str, timeout_s: float = 120) -> None:
         until(lambda: entry in self.journal(), timeout_s, f"{entry!r} in {self.journal()}, {self._told()}")
 
     def let_in(self, segment: int) -> None:
@@ -91,7 +91,7 @@ class Run:
     def finish(self, segment: int) -> None:
         """Waits until the work is done and its last link has ended."""
         (job,) = self.site.chain_jobs(ALICE, self.chain)[segment]
-        until(lambda: self.site.state(job) == "COMPLETED", 90, f"link {segment}, the last, to end: {self._told()}")
+        until(lambda: self.site.state(job) == "COMPLETED", 150, f"link {segment}, the last, to end: {self._told()}")
         marker = self.site.home(ALICE) / ".mirage" / "chains" / self.chain / "done"
         assert marker.exists()
 

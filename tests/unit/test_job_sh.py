@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -602,6 +603,24 @@ def test_a_predecessor_that_slurm_ends_is_waited_for_until_all_its_processes_are
     assert "2 starts" not in trace(rig)
     rig.over(11, "TIMEOUT")
     wait_until(lambda: "2 starts" in trace(rig), 30)  # Slurm is asked every ten seconds
+
+
+@every_shell
+def test_a_script_that_dies_of_the_time_limit_before_its_shell_knows_has_not_failed(rig: Rig) -> None:
+    """Slurm signals one process after the other."""
+    rig.script("echo started >>trace\nexec sleep 60")
+    link = rig.start(1, 11)
+    wait_until(lambda: trace(rig) == ["started"])
+    dying = (b"sleep\x0060\x00", b"sleep\x002147483647\x00")  # the script and the canary, not the shell
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
+        with contextlib.suppress(OSError):  # it has just ended
+            if os.getpgid(pid) == link.pid and Path(f"/proc/{pid}/cmdline").read_bytes() in dying:
+                os.kill(pid, signal.SIGTERM)
+    link.communicate(timeout=30)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert (record.exit_code, record.how) == (143, "slurm")
+    assert over_marker(rig.folder) is None
 
 
 @pytest.mark.parametrize("state", ["TIMEOUT", "PENDING", "NODE_FAIL", None])
