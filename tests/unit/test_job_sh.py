@@ -312,7 +312,8 @@ def test_a_refused_submission_is_tried_again(rig: Rig) -> None:
     rig.script("sleep 5")
     (rig.fake / "refuse").write_text("sbatch: error: AssocMaxSubmitJobLimit\n")
     link = rig.start(1, 11)
-    wait_until(lambda: rig.log("sbatch"))
+    said = rig.folder / ".sbatch.11"
+    wait_until(lambda: said.exists() and "AssocMaxSubmitJobLimit" in said.read_text())
     (rig.fake / "refuse").unlink()
     _out, err = link.communicate(timeout=20)
     assert "link 2 is not queued yet, trying on: sbatch: error: AssocMaxSubmitJobLimit" in err

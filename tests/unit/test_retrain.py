@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -193,12 +192,18 @@ def test_too_short_a_history_is_said_before_it_is_judged_by(site: Path, capsys: 
     assert not (site / "models" / "quantile").exists()
 
 
+def _heeds_ctrl_c() -> None:
+    """What a shell started in the background ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_leaves_the_model_alone(site: Path, number: signal.Signals) -> None:
     """While sacct is asked: it hangs until the end."""
     (site / "bin" / "sacct").write_text(f"#!/bin/sh\necho > {site}/asked\nexec sleep 60\n")
     words = ["retrain", "--config", str(site / "mirage.toml"), "--cluster", str(site / "c.toml")]
-    with subprocess.Popen([sys.executable, "-m", "mirage.cli.main", *words], env=os.environ, stderr=-3) as process:
+    argv = [sys.executable, "-m", "mirage.cli.main", *words]
+    with subprocess.Popen(argv, stderr=-3, preexec_fn=_heeds_ctrl_c) as process:
         until(lambda: process.poll() is not None or (site / "asked").exists(), 60, "sacct to be asked")
         process.send_signal(number)
         assert process.wait(60) == (-9 if number == signal.SIGKILL else 130)
