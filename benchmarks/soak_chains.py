@@ -87,11 +87,11 @@ class Plan:
 
 
 def plans(count: int, hours: float, seed: int) -> list[Plan]:
-    """``count`` chains, submitted in the first 60 % of the time, in the order of their submission."""
+    """``count`` chains, submitted in the first half of the time, in the order of their submission."""
     rng = random.Random(seed)
     kinds = [kind for kind, number in KINDS.items() for _ in range(number)]
     rng.shuffle(kinds)
-    submits = sorted(rng.randrange(int(hours * HOUR_S * 0.6)) for _ in range(count))
+    submits = sorted(rng.randrange(int(hours * HOUR_S * 0.5)) for _ in range(count))
     return [_plan(number, kinds[number % len(kinds)], submit_s, rng) for number, submit_s in enumerate(submits)]
 
 
