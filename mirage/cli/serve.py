@@ -135,7 +135,7 @@ def _serve(
     logging.getLogger(__name__).info("Slurm is reached by %s", adapter.why)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
     board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
-    watch = DriftWatch(journal.path, metrics)
+    watch = DriftWatch(journal.path, metrics) if learned else None
     with contextlib.ExitStack() as stack:
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
@@ -158,7 +158,7 @@ def _serve(
             return 0 if rounds.run() else 1
         door = stack.enter_context(_page(config, board, journal, socket)) if board else None
         if socket:
-            stack.enter_context(serving(Path(socket), store, lambda: watch.words, door))
+            stack.enter_context(serving(Path(socket), store, lambda: watch.words if watch else "", door))
         if metrics:
             stack.enter_context(exposed(metrics, config.daemon.metrics))
         logging.getLogger(__name__).info(
