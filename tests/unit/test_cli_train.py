@@ -21,21 +21,12 @@ from mirage.learn.episode import Load
 from mirage.learn.methods import METHODS, read_model
 from mirage.learn.samples import Samples
 from mirage.learn.tune import score_h, space_of
+from tests.small_cluster import small_cluster
 
 HOUR = 3600
 DAY = 24 * HOUR
 FIRST_S = 1_675_209_600
-CLUSTER = """
-[cluster]
-name = "small"
-[[nodes]]
-name = "n"
-count = 4
-[[partitions]]
-name = "gpu"
-nodes = "ALL"
-max_time_s = "12:00:00"
-"""
+CLUSTER = small_cluster()
 
 
 @pytest.fixture(scope="module")

@@ -17,20 +17,11 @@ from mirage.learn.folder import Recipe, write_folder
 from mirage.learn.joblog import read_log
 from slurm_sim.clusters import read_cluster
 from slurm_sim.traces import read_trace
+from tests.small_cluster import small_cluster
 
 HOUR = 3600
 FIRST_S = 1_675_209_600
-CLUSTER = """
-[cluster]
-name = "small"
-[[nodes]]
-name = "n"
-count = 4
-[[partitions]]
-name = "gpu"
-nodes = "ALL"
-max_time_s = "12:00:00"
-"""
+CLUSTER = small_cluster()
 
 
 @pytest.fixture(scope="module")

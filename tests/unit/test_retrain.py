@@ -24,21 +24,12 @@ from mirage.provision.reloading import Reloading
 from mirage.shipped import shipped
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.slurm.site import until
+from tests.small_cluster import small_cluster
 
 HOUR, DAY = 3600, 86_400
 DAYS = 75
 NOW_S = 1_700_000_000
-CLUSTER = """
-[cluster]
-name = "small"
-[[nodes]]
-name = "n"
-count = 4
-[[partitions]]
-name = "gpu"
-nodes = "ALL"
-max_time_s = "06:00:00"
-"""
+CLUSTER = small_cluster("06:00:00")
 SACCT = """#!{python} -S
 import sys
 from datetime import UTC, datetime
