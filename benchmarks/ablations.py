@@ -36,11 +36,7 @@ RESULT = Path("benchmarks/ablations.json")
 Parts = tuple[Sequence[Episode], Sequence[Episode]]
 
 
-def as_it_is(options: Any) -> Any:
-    return options
-
-
-def pretraining(**changes: Any) -> Callable[[Any], Any]:
+def with_options(**changes: Any) -> Callable[[Any], Any]:
     return lambda options: replace(options, **changes)
 
 
@@ -58,16 +54,16 @@ def quiet(parts: Parts) -> Parts:
 @dataclass(frozen=True)
 class Case:
     method: str
-    change: Callable[[Any], Any] = as_it_is
+    change: Callable[[Any], Any] = lambda options: options
     parts: Callable[[Parts], Parts] = lambda parts: parts
     warm_up: WarmUp = WarmUp.TRACE
 
 
 CASES = {
     "transformer": Case("transformer"),
-    "transformer, wrong moment": Case("transformer", pretraining(moment="start")),
-    "transformer, 7 probes": Case("transformer", pretraining(probes=7)),
-    "transformer, hindsight labels": Case("transformer", pretraining(wait="hindsight")),
+    "transformer, wrong moment": Case("transformer", with_options(moment="start")),
+    "transformer, 7 probes": Case("transformer", with_options(probes=7)),
+    "transformer, hindsight labels": Case("transformer", with_options(wait="hindsight")),
     "transformer, stopped by quiet weeks": Case("transformer", parts=quiet),
     "transformer, warm-up of the paper": Case("transformer", warm_up=WarmUp.PAPER),
     "quantile": Case("quantile"),
@@ -76,11 +72,11 @@ CASES = {
     "experts: 5": Case("moe", of_experts(5)),
     "experts: 10": Case("moe"),
     "transformer-dqn": Case("transformer-dqn"),
-    "transformer-dqn, not pretrained": Case("transformer-dqn", pretraining(pretrained=False)),
-    "transformer-dqn, no replay": Case("transformer-dqn", pretraining(replay=False)),
-    "transformer-dqn, one step ahead": Case("transformer-dqn", pretraining(ahead=1)),
+    "transformer-dqn, not pretrained": Case("transformer-dqn", with_options(pretrained=False)),
+    "transformer-dqn, no replay": Case("transformer-dqn", with_options(replay=False)),
+    "transformer-dqn, one step ahead": Case("transformer-dqn", with_options(ahead=1)),
     "transformer-pg": Case("transformer-pg"),
-    "transformer-pg, not pretrained": Case("transformer-pg", pretraining(pretrained=False)),
+    "transformer-pg, not pretrained": Case("transformer-pg", with_options(pretrained=False)),
 }
 
 
@@ -106,14 +102,14 @@ def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]
         chosen = [choice(model, episode, penalties) for episode in ordered]
         mine = np.array([cost[at] for cost, at in zip(costs, chosen, strict=True)])
         best, never = np.array([cost.min() for cost in costs]), np.array([cost[-1] for cost in costs])
-        for loads in ((Load.HEAVY,), (Load.MEDIUM,)):
-            mask = np.array([episode.load in loads for episode in ordered])
+        for load in (Load.HEAVY, Load.MEDIUM):
+            mask = np.array([episode.load is load for episode in ordered])
             if not mask.any():
                 continue
             interval = blocks.interval(mine - best, never - best, mask)
             yield {
                 "penalties": f"{penalties.interruption:g}:{penalties.overlap:g}",
-                "load": loads[0].value,
+                "load": load.value,
                 "episodes": int(mask.sum()),
                 "penalty_h": round(float(mine[mask].mean()), 3),
                 "oracle_h": round(float(best[mask].mean()), 3),
