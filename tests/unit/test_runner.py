@@ -142,8 +142,8 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path, script):
     pids = tmp_path / "pids"
     started = time.monotonic()
     with pytest.raises(TimeoutError):
-        run_bounded(["sh", "-c", script], os.environ | {"PIDS": str(pids)}, 0.5, 1000)
-    assert time.monotonic() - started < 5
+        run_bounded(["sh", "-c", script], os.environ | {"PIDS": str(pids)}, 2, 1000)
+    assert time.monotonic() - started < 30
     for pid in map(int, pids.read_text().split()):
         assert _ends(pid)
 

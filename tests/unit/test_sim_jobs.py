@@ -126,4 +126,4 @@ def test_a_million_jobs_are_checked_in_seconds() -> None:
     begun = time.process_time()
     for _ in range(20_000):
         job.__post_init__()
-    assert time.process_time() - begun < 0.4
+    assert time.process_time() - begun < 1.2

@@ -163,7 +163,7 @@ def test_it_draws_a_hundred_thousand_jobs_a_second() -> None:
     model = load_model("ls6_a100")
     begin = time.process_time()
     made = generate(model, 1, 1200 * DAY)
-    assert len(made) / (time.process_time() - begin) > 50_000  # half of what is promised, for slow machines
+    assert len(made) / (time.process_time() - begin) > 20_000  # a fifth of what is promised, for slow machines
 
 
 def test_too_little_to_fit() -> None:

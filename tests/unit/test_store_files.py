@@ -242,7 +242,7 @@ def test_a_locked_database_is_an_error_within_the_time_out_and_works_after(made:
                 write()
         with pytest.raises(StoreError, match="locked"), store.transaction():
             pytest.fail("a transaction that is to write begins with the lock")
-        assert 0.4 < time.monotonic() - started < 3
+        assert 0.4 < time.monotonic() - started < 20
         assert store.chains() == [a_chain()], "reading goes on"
         other.execute("ROLLBACK")
         assert store.decisions(12) == []
@@ -288,7 +288,7 @@ def test_reading_only_does_not_wait_for_the_writer_and_sees_what_is_committed(ma
         started = time.monotonic()
         with opened(made, readonly=True) as reader:
             assert reader.chains() == [a_chain()]
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 4, "a lock is waited for 5 s"
     with opened(made, readonly=True) as reader:
         assert len(reader.chains()) == 2
 
