@@ -11,14 +11,14 @@ import numpy as np
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Demand, PartitionKind, paper_partitions
-from mirage.routing.state import PartitionState, Server, Variant, width
+from mirage.routing.state import PartitionState, Server, Variant, actions_of, width
 
 NOW_S = 1_700_000_000
 
 
 def random_agent(kind: PartitionKind, variant: Variant, random: np.random.Generator) -> Agent:
     """With float32 weights, as trained ones have; hidden layers whose sizes are no multiples of four."""
-    sizes = [width(kind, variant), 11, 3, kind.actions.count]
+    sizes = [width(kind, variant), 11, 3, actions_of(kind, variant).count]
     return Agent(kind, variant, tuple(_layer(a, b, random) for a, b in pairwise(sizes)))
 
 

@@ -13,7 +13,7 @@ from math import isfinite
 
 from mirage.errors import InputError
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.state import Variant, width
+from mirage.routing.state import Variant, actions_of, width
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class Agent:
                 raise InputError(f"agent of {self.kind.name}: a layer takes {len(layer.weights)} inputs, not {inputs}.")
             if not all(isfinite(value) for row in (*layer.weights, layer.bias) for value in row):
                 raise InputError(f"agent of {self.kind.name}: a weight is not a finite number; train it again.")
-        if sizes[-1] != self.kind.actions.count:
-            raise InputError(f"agent of {self.kind.name}: {sizes[-1]} values, not {self.kind.actions.count}.")
+        actions = actions_of(self.kind, self.variant).count
+        if sizes[-1] != actions:
+            raise InputError(f"agent of {self.kind.name}: {sizes[-1]} values, not {actions}.")
 
     @property
     def products(self) -> int:

@@ -14,7 +14,7 @@ from math import isfinite
 from mirage.errors import MirageError
 from mirage.routing.agent import Agent
 from mirage.routing.flavors import Demand
-from mirage.routing.state import PartitionState, best, features
+from mirage.routing.state import PartitionState, best, features, possible
 
 CLOCK_S = 60
 """A table that is younger than now by more than this is no better than a stale one."""
@@ -50,32 +50,32 @@ class Routed:
     limit_s: int
 
 
-def decide(
-    table: Table, agents: Sequence[Agent], demand: Demand, allowed: Collection[str], now_s: int
-) -> Choice | None:
-    """The choice, or None: no partition that is allowed has a flavour for the job. Of equal partitions the first."""
+def decide(table: Table, agents: Sequence[Agent], demand: Demand, allowed: Collection[str]) -> Choice | None:
+    """The choice, or None: no partition that is allowed has a flavour for the job. Of equal partitions the first.
+
+    Times are counted from when the table was made, so that what an agent sees of a partition stays until it changes.
+    """
     chosen: tuple[float, Choice] | None = None
     for state, agent in zip(table.partitions, agents, strict=True):
         flavor = state.kind.flavor_of(demand)
         if state.kind.name not in allowed or flavor is None:
             continue
-        value, place = _judge(state, agent, flavor, demand.limit_s, now_s)
+        value, place = _judge(state, agent, flavor, demand.limit_s, table.at_s)
         if chosen is None or value > chosen[0]:
             chosen = (value, Choice(state.kind.name, flavor, place))
     return chosen[1] if chosen else None
 
 
 def _judge(
-    state: PartitionState, agent: Agent, flavor: int, limit_s: int | None, now_s: int
+    state: PartitionState, agent: Agent, flavor: int, limit_s: int | None, at_s: int
 ) -> tuple[float, int | None]:
     """The highest value of what a partition can do with a job now, and the place: it waits only if nothing is free."""
-    actions = state.kind.actions
-    possible = [actions.run(flavor, place) for place in state.places(flavor)] or [actions.queue(flavor)]
-    values = agent.values(features(state, agent.variant, flavor, limit_s, now_s))
-    action = best(values, possible)
+    can = possible(state, agent.variant, flavor)
+    values = agent.values(features(state, agent.variant, flavor, limit_s, at_s))
+    action = best(values, list(can))
     if not isfinite(values[action]):
         raise MirageError(f"agent of {state.kind.name}: a value is not a finite number; train it again.")
-    return values[action], actions.place(flavor, action)
+    return values[action], can[action]
 
 
 def limit_of(table: Table, choice: Choice, demand: Demand) -> int:

@@ -23,7 +23,7 @@ from mirage.errors import InputError
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.episode import Episode, Outcome, draw_episode
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.state import Variant, best, features, width
+from mirage.routing.state import Variant, actions_of, best, features, width
 
 Floats = NDArray[np.float32]
 
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 def make_network(kind: PartitionKind, variant: Variant, hidden: Sequence[int]) -> nn.Sequential:
     """Linear layers with ReLU between them; the last one's weights are 0."""
-    sizes = [width(kind, variant), *hidden, kind.actions.count]
+    sizes = [width(kind, variant), *hidden, actions_of(kind, variant).count]
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -103,7 +103,7 @@ class Learner:
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr=options.rate)
         self._updates = 0
         self._count = 0
-        inputs, actions = width(kind, variant), kind.actions.count
+        inputs, actions = width(kind, variant), actions_of(kind, variant).count
         self._inputs = np.zeros((options.memory, inputs), np.float32)
         self._after = np.zeros((options.memory, inputs), np.float32)
         self._action = np.zeros(options.memory, np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -75,7 +75,13 @@ class PartitionKind:
 
     @cached_property
     def actions(self) -> Actions:
-        return Actions(self)
+        """Of agents that choose a server."""
+        return Actions([self.servers if flavor.servers == 1 else 1 for flavor in self.flavors])
+
+    @cached_property
+    def shared_actions(self) -> Actions:
+        """Of agents for which all servers are alike: run or queue."""
+        return Actions([1] * len(self.flavors))
 
 
 class Actions:
@@ -84,8 +90,9 @@ class Actions:
     A flavour of several servers takes all of the partition's, so it has one place to run.
     """
 
-    def __init__(self, partition: PartitionKind) -> None:
-        self.places = tuple(partition.servers if flavor.servers == 1 else 1 for flavor in partition.flavors)
+    def __init__(self, places: Sequence[int]) -> None:
+        """``places``: of each flavour."""
+        self.places = tuple(places)
         self._first = tuple(sum(self.places[:index]) for index in range(len(self.places)))
         self._queues = sum(self.places)
         self.count = self._queues + len(self.places)
@@ -103,7 +110,10 @@ class Actions:
 
     def place(self, flavor: int, action: int) -> int | None:
         """Where an action runs a job of this flavour; None: it queues it."""
-        return None if action >= self._queues else action - self._first[flavor]
+        return None if self.is_queue(action) else action - self._first[flavor]
+
+    def is_queue(self, action: int) -> bool:
+        return action >= self._queues
 
 
 def paper_partitions() -> tuple[PartitionKind, ...]:

@@ -25,8 +25,8 @@ from mirage.routing.arrivals import StreamJob, draw_stream, read_history
 from mirage.routing.dqn import DqnOptions, make_network, to_agent
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.lessons import Taught
-from mirage.routing.state import PartitionState, Variant, best, features, width
-from mirage.routing.stream import Arriving, Stream, StreamOutcome, StreamRule, route_stream
+from mirage.routing.state import PartitionState, Variant, actions_of, best, features, possible, width
+from mirage.routing.stream import EVERYWHERE, Arriving, Stream, StreamOutcome, StreamRule, route_stream
 
 STREAMS = 80
 UPDATES = 300
@@ -51,25 +51,28 @@ def view(state: PartitionState, variant: Variant, asked: Arriving) -> View | Non
     flavor = state.kind.flavor_of(asked.demand)
     if flavor is None:
         return None
-    actions = state.kind.actions
-    possible = [actions.run(flavor, place) for place in state.places(flavor)] or [actions.queue(flavor)]
-    return View(features(state, variant, flavor, asked.demand.limit_s, asked.now_s), possible)
+    can = list(possible(state, variant, flavor))
+    return View(features(state, variant, flavor, asked.demand.limit_s, asked.now_s), can)
 
 
-def agents_rule(agents: Sequence[Agent]) -> StreamRule:
-    """The partition of the highest value, as `mirage.routing.decide.decide` has it."""
+def agents_rule(agents: Sequence[Agent], *, wait_everywhere: bool = False) -> StreamRule:
+    """The partition of the highest value, as `mirage.routing.decide.decide` has it.
+
+    ``wait_everywhere``: a job that can't start there now goes to all partitions.
+    """
 
     def rule(asked: Arriving) -> str:
-        highest, chosen = -np.inf, ""
+        highest, chosen, waits = -np.inf, "", False
         for agent, state in zip(agents, asked.states, strict=True):
             seen = view(state, agent.variant, asked)
             if seen is None:
                 continue
             values = agent.values(seen.inputs)
-            value = values[best(values, seen.possible)]
-            if value > highest:
-                highest, chosen = value, state.kind.name
-        return chosen
+            action = best(values, seen.possible)
+            if values[action] > highest:
+                highest, chosen = values[action], state.kind.name
+                waits = actions_of(state.kind, agent.variant).is_queue(action)
+        return EVERYWHERE if waits and wait_everywhere else chosen
 
     return rule
 
@@ -98,7 +101,7 @@ class Team:
         self._best_d, self._best = np.inf, deepcopy(self.networks.state_dict())
         size = options.memory
         self._seen = [np.zeros((size, width(kind, variant)), np.float32) for kind in kinds]
-        self._possible = [np.zeros((size, kind.actions.count), np.bool_) for kind in kinds]
+        self._possible = [np.zeros((size, actions_of(kind, variant).count), np.bool_) for kind in kinds]
         self._partition, self._action = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._reward, self._last = np.zeros(size, np.float32), np.zeros(size, np.bool_)
 

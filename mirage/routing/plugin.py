@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mirage.errors import InputError, MirageError
 
-LUA_FILES = ("mirage_decide.lua", "mirage_routing.lua")
+LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_routing.lua")
 BEGIN = "-- >>> mirage routing: `mirage plugin install` wrote this, `mirage plugin remove` takes it out >>>"
 END = "-- <<< mirage routing <<<"
 _SKELETON = """\

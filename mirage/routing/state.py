@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mirage.routing.flavors import Flavor, PartitionKind
+from mirage.routing.flavors import Actions, Flavor, PartitionKind
 
 QUEUE_UNIT = 8
 """So many queued jobs of a flavour are a feature of 1,"""
@@ -24,6 +24,8 @@ class Variant(str, Enum):
     """Free GPUs, CPUs and memory a server (section 5.2); impossible actions are punished, not masked."""
     OURS = "ours"
     """Also when servers become free, the queue and the arriving job; impossible actions are masked."""
+    COUNTS = "counts"
+    """The same, but servers are counted, not listed: as large for a hundred servers as for two."""
 
 
 @dataclass
@@ -89,24 +91,54 @@ class PartitionState:
         for server in self.servers if wanted.servers > 1 else [self.servers[place]]:
             server.take(wanted, end_s)
 
+    def tightest(self, places: Sequence[int]) -> int:
+        """Of servers the one with the fewest free GPUs; of equal ones the first."""
+        return min(places, key=lambda place: self.servers[place].free[0])
+
 
 def width(kind: PartitionKind, variant: Variant) -> int:
     """How many features an agent of this partition sees."""
-    return 3 * kind.servers if variant is Variant.PAPER else 5 * kind.servers + 2 * len(kind.flavors) + 2
+    flavors = len(kind.flavors)
+    sizes = {
+        Variant.PAPER: 3 * kind.servers,
+        Variant.OURS: 5 * kind.servers + 2 * flavors + 2,
+        Variant.COUNTS: 3 * flavors + 6,
+    }
+    return sizes[variant]
+
+
+def actions_of(kind: PartitionKind, variant: Variant) -> Actions:
+    return kind.shared_actions if variant is Variant.COUNTS else kind.actions
+
+
+def possible(state: PartitionState, variant: Variant, flavor: int) -> dict[int, int | None]:
+    """Actions for a job of this flavour that can be carried out now -> place (None: it waits).
+
+    It waits only if nothing is free. An agent that chooses no server has the tightest one.
+    """
+    actions, places = actions_of(state.kind, variant), state.places(flavor)
+    if not places:
+        return {actions.queue(flavor): None}
+    if variant is Variant.COUNTS:
+        return {actions.run(flavor, 0): state.tightest(places)}
+    return {actions.run(flavor, place): place for place in places}
 
 
 def features(
     state: PartitionState, variant: Variant, flavor: int, limit_s: int | None = None, now_s: int = 0
 ) -> list[float]:
-    """(width,): each from 0 to 1. ``limit_s`` None: the flavour's limit."""
-    longest_s = state.kind.longest_s
-    seen = [free / total for server in state.servers for free, total in zip(server.free, server.total, strict=True)]
+    """(width,): each from 0 to 1, first the partition's, then the job's. ``limit_s`` None: the flavour's limit."""
     if variant is Variant.PAPER:
-        return seen
-    for server in state.servers:
-        seen.append(_left(server.next_end_s - now_s, longest_s))
-        seen.append(_left(server.last_end_s - now_s, longest_s))
-    seen.extend(min(count, QUEUE_UNIT) / QUEUE_UNIT for count in state.queued)
+        return _free(state)
+    longest_s = state.kind.longest_s
+    if variant is Variant.COUNTS:
+        seen, unit = _counts(state, now_s), QUEUE_UNIT * state.kind.servers / 2
+    else:
+        seen, unit = _free(state), QUEUE_UNIT
+        for server in state.servers:
+            seen.append(_left(server.next_end_s - now_s, longest_s))
+            seen.append(_left(server.last_end_s - now_s, longest_s))
+    seen.extend(min(count, unit) / unit for count in state.queued)
     unit_s = longest_s / QUEUE_PART
     seen.append(min(state.queued_s / sum(server.total[0] for server in state.servers), unit_s) / unit_s)
     seen.extend(1.0 if index == flavor else 0.0 for index in range(len(state.queued)))
@@ -114,8 +146,33 @@ def features(
     return seen
 
 
+def _free(state: PartitionState) -> list[float]:
+    return [free / total for server in state.servers for free, total in zip(server.free, server.total, strict=True)]
+
+
+def _counts(state: PartitionState, now_s: int) -> list[float]:
+    """Servers with room for each flavour, free GPUs, and when, by limits, servers get room: the first, and on average.
+
+    Servers that are down have no room, and never get any.
+    """
+    longest_s, many = state.kind.longest_s, len(state.servers)
+    up = [server for server in state.servers if server.up]
+    seen = [sum(server.has_room(flavor) for server in up) / many for flavor in state.kind.flavors]
+    seen.append(sum(server.free[0] for server in up) / sum(server.total[0] for server in state.servers))
+    nexts = [_within(server.next_end_s - now_s, longest_s) for server in up]
+    lasts = [_within(server.last_end_s - now_s, longest_s) for server in up]
+    seen.append(min(nexts, default=longest_s) / longest_s)
+    seen.append(min(lasts, default=longest_s) / longest_s)
+    seen.append((sum(lasts) + (many - len(up)) * longest_s) / many / longest_s)
+    return seen
+
+
 def _left(seconds: int, longest_s: int) -> float:
-    return min(max(seconds, 0), longest_s) / longest_s
+    return _within(seconds, longest_s) / longest_s
+
+
+def _within(seconds: int, longest_s: int) -> int:
+    return min(max(seconds, 0), longest_s)
 
 
 def best(values: Sequence[float], actions: Sequence[int]) -> int:

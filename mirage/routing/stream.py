@@ -8,7 +8,7 @@ job wherever it can first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from slurm_sim.config import SelectType
 EVERYWHERE = "everywhere"
 HOUR_S = 3600
 DAY_S = 86400
+SEEN_AHEAD = 40
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Stream:
                 server.next_end_s = min(server.next_end_s or end_s, end_s)
                 server.last_end_s = max(server.last_end_s, end_s)
         for job in pending:
-            flavor = kind.flavor_of(_demand(job)) if job.partition == kind.name else None
+            flavor = kind.flavor_of(_demand(job)) if job.partition in (kind.name, EVERYWHERE) else None
             if flavor is not None:
                 state.wait(flavor, job.time_limit_s or 0)
         return state
@@ -131,17 +132,24 @@ class Stream:
         return gpu_s / (kind.servers * kind.gpus)
 
     def submit(self, job: StreamJob, partition: str) -> None:
-        demand = job.demand
-        spec = JobSpec(
-            1,
-            time_limit_s=demand.limit_s,
-            runtime_s=job.runtime_s,
-            partition=partition,
-            cpus_per_node=demand.cpus,
-            memory_mib_per_node=demand.memory_mib,
-            gpus_per_node=demand.gpus,
-        )
-        self._ids.append(self._sim.submit(spec))
+        self._ids.append(self._sim.submit(_spec(job, partition)))
+
+    def best_known(self, job: StreamJob, coming: Sequence[StreamJob]) -> str:
+        """Where the waiting jobs, this one and the coming ones start earliest in all, with all run times known.
+
+        The coming ones are submitted everywhere, which a fork of the simulator tries with this one in each partition.
+        """
+        ahead = self._sim.fork()
+        waiting = [each.job_id for each in ahead.pending()]
+        waiting += [ahead.submit(replace(_spec(each, EVERYWHERE), submit_s=each.submit_s)) for each in coming]
+
+        def starts_s(kind: PartitionKind) -> int:
+            tried = ahead.fork()
+            mine = tried.submit(_spec(job, kind.name))
+            tried.run()
+            return sum(tried.job(job_id).start_s or 0 for job_id in (mine, *waiting))
+
+        return min(self.kinds, key=starts_s).name
 
     def finish(self) -> StreamOutcome:
         """Runs until all jobs are over."""
@@ -168,6 +176,19 @@ class Stream:
         return Hour(sum(job.spec.gpus_per_node for job in running) / gpus, power_w / 1000)
 
 
+def _spec(job: StreamJob, partition: str) -> JobSpec:
+    demand = job.demand
+    return JobSpec(
+        1,
+        time_limit_s=demand.limit_s,
+        runtime_s=job.runtime_s,
+        partition=partition,
+        cpus_per_node=demand.cpus,
+        memory_mib_per_node=demand.memory_mib,
+        gpus_per_node=demand.gpus,
+    )
+
+
 def _demand(job: JobRecord) -> Demand:
     spec = job.spec
     return Demand(spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node, job.time_limit_s)
@@ -178,6 +199,18 @@ def route_stream(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], rule
     stream = Stream(kinds, jobs)
     for job in jobs:
         stream.submit(job, rule(stream.arrive(job)))
+    return stream.finish()
+
+
+def route_knowing(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> StreamOutcome:
+    """A stream routed by trying out each choice with run times and the next arrivals known: what could be gained.
+
+    No true bound: it looks `SEEN_AHEAD` jobs ahead, and at one choice at a time.
+    """
+    stream = Stream(kinds, jobs)
+    for number, job in enumerate(jobs):
+        stream.arrive(job)
+        stream.submit(job, stream.best_known(job, jobs[number + 1 : number + 1 + SEEN_AHEAD]))
     return stream.finish()
 
 

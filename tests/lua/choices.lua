@@ -2,7 +2,7 @@
 -- A line `table N` reads N.agents and N.state; `job NOW GPUS CPUS MIB NODES LIMIT ALLOWED` is decided on it (LIMIT 0:
 -- none; ALLOWED: a,b), and the next job sees it where it was put.
 
-local D = dofile(arg[1] .. "/mirage_decide.lua")
+local T, D = dofile(arg[1] .. "/mirage_tables.lua"), dofile(arg[1] .. "/mirage_decide.lua")
 local state, agents, checksum
 
 local function whole(path)
@@ -24,7 +24,7 @@ local function decided(words)
     local function allowed(name)
         return string.find("," .. words[8] .. ",", "," .. name .. ",", 1, true) ~= nil
     end
-    local choice = D.decide(state, agents, job, allowed, tonumber(words[2]))
+    local choice = D.decide(state, agents, job, allowed)
     if not choice then
         return "-"
     end
@@ -39,8 +39,8 @@ for line in io.lines(arg[2] .. "/cases") do
         words[#words + 1] = word
     end
     if words[1] == "table" then
-        agents, checksum = D.read_agents(whole(arg[2] .. "/" .. words[2] .. ".agents"))
-        state = D.read_state(whole(arg[2] .. "/" .. words[2] .. ".state"))
+        agents, checksum = T.read_agents(whole(arg[2] .. "/" .. words[2] .. ".agents"))
+        state = T.read_state(whole(arg[2] .. "/" .. words[2] .. ".state"))
         D.check(state, agents, checksum)
     else
         print(decided(words))

@@ -4,6 +4,12 @@
 local LIB, GOOD, SCRATCH = arg[1], arg[2], arg[3]
 local told, logged = {}, {}
 
+local begin_s = os.time()
+local now_s = begin_s
+os.time = function() -- luacheck: ignore
+    return now_s
+end
+
 slurm = { -- luacheck: ignore
     SUCCESS = 0,
     ERROR = -1,
@@ -58,7 +64,9 @@ local function put(name, text)
     file:close()
 end
 
+-- A few seconds later: the shim looks at the files no more often.
 local function publish(state, agents)
+    now_s = now_s + 5
     put("routing.state", state or whole(GOOD .. "/routing.state"))
     put("routing.agents", agents or whole(GOOD .. "/routing.agents"))
 end
@@ -245,8 +253,46 @@ function tests.tells_of_a_problem_once()
     publish()
     equal(router(job(), PARTS), "routed")
     os.remove(SCRATCH .. "/routing.state")
+    now_s = now_s + 5
     router(job(), PARTS)
     equal(#logged, 2)
+end
+
+function tests.looks_at_the_files_every_few_seconds()
+    local opened, open = 0, io.open
+    io.open = function(...) -- luacheck: ignore
+        opened = opened + 1
+        return open(...)
+    end
+    local router, again = M.router({ lib = LIB, run = SCRATCH }), 0
+    for _ = 1, 3 do
+        equal(router(job(), PARTS), "routed")
+        again = opened
+    end
+    equal(again, 3, "files opened: the state twice, the agents")
+    now_s = now_s + 5
+    router(job(), PARTS)
+    io.open = open -- luacheck: ignore
+    equal(opened, 4)
+end
+
+function tests.reads_each_field_of_slurmctld_once()
+    local seen, real = {}, job()
+    local asked = setmetatable({}, {
+        __index = function(_, field)
+            seen[field] = (seen[field] or 0) + 1
+            return real[field]
+        end,
+        __newindex = function(_, field, value)
+            real[field] = value
+        end,
+    })
+    equal(M.router({ lib = LIB, run = SCRATCH })(asked, PARTS), "routed")
+    equal(real.partition, "A100")
+    for field, times in pairs(seen) do
+        equal(times, 1, field)
+    end
+    equal(seen.account, nil)
 end
 
 function tests.no_error_of_lua_gets_out()
@@ -302,6 +348,7 @@ for name in pairs(tests) do
 end
 table.sort(names)
 for _, name in ipairs(names) do
+    now_s = begin_s
     publish()
     tests[name]()
     print("ok " .. name)

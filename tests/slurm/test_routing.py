@@ -18,6 +18,7 @@ import pytest
 from mirage.routing.agent import Agent
 from mirage.routing.decide import Routed, Table, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, Flavor, PartitionKind
+from mirage.routing.plugin import LUA_FILES
 from mirage.routing.state import PartitionState, Variant
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
 from tests.routing_tables import random_agent, with_nan
@@ -84,7 +85,7 @@ class Plugin:
 
     def expected(self, demand: Demand) -> str:
         now_s = int(time.time())
-        choice = decide(corrected(self.table(now_s - 60), self.routed), self.agents, demand, {"left", "right"}, now_s)
+        choice = decide(corrected(self.table(now_s - 60), self.routed), self.agents, demand, {"left", "right"})
         assert choice is not None
         self.routed.append(Routed(now_s, choice, limit_of(self.table(), choice, demand)))
         return choice.partition
@@ -101,7 +102,7 @@ def enabled(site: Site) -> Iterator[Plugin]:
     configure(site, "JobSubmitPlugins=lua", *PARTITIONS)
     yield plugin
     configure(site, "JobSubmitPlugins=", *(f"{line.split()[0]} =" for line in PARTITIONS))
-    for name in ("job_submit.lua", "mirage_decide.lua", "mirage_routing.lua"):
+    for name in ("job_submit.lua", *LUA_FILES):
         (site.folder / "etc" / name).unlink(missing_ok=True)
 
 
@@ -178,12 +179,12 @@ def corrupt(plugin: Plugin) -> None:
 
 def lua_error(plugin: Plugin) -> None:
     script = plugin.script.parent / "mirage_decide.lua"
-    script.write_text("return { read_state = function() error('a fault') end }\n")
+    script.write_text("return { check = function() error('a fault') end }\n")
     plugin.reload()
 
 
 def no_lua_files(plugin: Plugin) -> None:
-    for name in ("mirage_decide.lua", "mirage_routing.lua"):
+    for name in LUA_FILES:
         (plugin.script.parent / name).unlink()
     plugin.reload()
 

@@ -122,7 +122,7 @@ def test_the_agents_rule_is_the_plugins_decision() -> None:
     for each in jobs:
         asked = under_way.arrive(each)
         table = Table(asked.now_s, 60, asked.states)
-        choice = decide(table, agents, each.demand, {"A100", "V100"}, asked.now_s)
+        choice = decide(table, agents, each.demand, {"A100", "V100"})
         assert choice is not None
         assert rule(asked) == choice.partition
         under_way.submit(each, choice.partition)

@@ -9,6 +9,7 @@ M.VERSION = 1
 local NO_VAL, NO_VAL16, INFINITE = 4294967294, 65534, 4294967295
 local LARGEST = 9007199254740992 -- what slurmctld hands over for an unset 64-bit field is above
 local MOST_BYTES = 8388608
+local LOOK_S = 5
 local UP = 3 -- PARTITION_SUBMIT and PARTITION_SCHED of slurm.h
 
 -- --- what the job asks for ------------------------------------------------------------------------------------------
@@ -51,22 +52,25 @@ local function memory_of(job, nodes, cpus)
     return (per_node or 0) * nodes + (per_cpu or 0) * cpus
 end
 
--- What a job asks for, in whole; nil and why: it is not one of those that are routed.
+-- What a job asks for, in whole; nil: it is not one of those that are routed.
+-- The table is the same each time: what is made anew for each job, slurmctld's Lua has to collect.
+local demand = {}
+
 local function demand_of(job)
     local nodes = math.max(given(job.min_nodes) or 1, 1)
     local tasks = math.max(given(job.num_tasks) or 1, 1)
-    local cpus = math.max(given(job.min_cpus) or 1, tasks * (given(job.cpus_per_task) or 1))
     local gpus = gpus_of(job, nodes, tasks)
-    local minutes = given(job.time_limit)
-    if not gpus or is_set(job.tres_per_socket) then
-        return nil, "resources that no flavour has"
-    elseif gpus == 0 then
-        return nil, "no GPUs"
-    elseif minutes == INFINITE then
-        return nil, "no time limit"
+    if not gpus or gpus == 0 or is_set(job.tres_per_socket) then
+        return nil -- resources that no flavour has, or no GPUs
     end
-    local limit_s = minutes and minutes * 60
-    return { gpus = gpus, cpus = cpus, memory_mib = memory_of(job, nodes, cpus), nodes = nodes, limit_s = limit_s }
+    local minutes = given(job.time_limit)
+    if minutes == INFINITE then
+        return nil
+    end
+    demand.gpus, demand.nodes, demand.limit_s = gpus, nodes, minutes and minutes * 60
+    demand.cpus = math.max(given(job.min_cpus) or 1, tasks * (given(job.cpus_per_task) or 1))
+    demand.memory_mib = memory_of(job, nodes, demand.cpus)
+    return demand
 end
 
 local DECIDED = { -- fields with which a user, or the site, has decided where or when
@@ -81,25 +85,20 @@ local DECIDED = { -- fields with which a user, or the site, has decided where or
     "mem_per_tres",
 }
 
--- Why a job is left alone; nil: it may be routed.
-local function left_alone(job, marker, now_s)
-    if is_set(job.partition) and job.partition ~= marker then
-        return "a partition"
-    elseif not is_set(job.script) then
-        return "interactive"
-    elseif given(job.het_job_offset) then
-        return "heterogeneous"
-    elseif given(job.priority) == 0 or (given(job.begin_time) or 0) > now_s then
-        return "held or later"
-    elseif string.match(job.comment or "", "^mirage/1 ") then
-        return "a link of a chain" -- all links go to one partition
+-- Whether somebody has decided about a job already, or it is none that is routed. Reading a field takes slurmctld
+-- about a microsecond (it compares names one by one), and the script is copied: so that comes last.
+local function left_alone(job, comment, now_s)
+    if given(job.het_job_offset) or given(job.priority) == 0 or (given(job.begin_time) or 0) > now_s then
+        return true
+    elseif comment and string.match(comment, "^mirage/1 ") then
+        return true -- a link of a chain: all go to one partition
     end
-    for _, field in ipairs(DECIDED) do
-        if is_set(job[field]) then
-            return field
+    for index = 1, #DECIDED do
+        if is_set(job[DECIDED[index]]) then
+            return true
         end
     end
-    return nil
+    return not is_set(job.script) -- interactive
 end
 
 -- --- where it may go ------------------------------------------------------------------------------------------------
@@ -113,27 +112,30 @@ local function is_in(list, name)
     return false
 end
 
-local function lets_in(allowed, denied, name)
-    if is_set(allowed) and string.upper(allowed) ~= "ALL" and not (name and is_in(allowed, name)) then
+-- `field`: what the lists are of, "account" or "qos". The job's is looked at only if there is a list.
+local function lets_in(allowed, denied, job, field)
+    local is_listed = is_set(allowed) and string.upper(allowed) ~= "ALL"
+    if not is_listed and not is_set(denied) then
+        return true
+    end
+    local name = job[field] or job["default_" .. field]
+    if is_listed and not (name and is_in(allowed, name)) then
         return false
     end
     return not (is_set(denied) and (not name or is_in(denied, name)))
 end
 
--- parts: the partitions that the user may use, by name, as slurmctld hands them over.
-local function may_use(parts, job, demand)
-    local account, qos = job.account or job.default_account, job.qos or job.default_qos
-    return function(name)
-        local part = parts[name]
-        if not part or (part.state_up and part.state_up ~= UP) then
-            return false
-        end
-        local most_min, most_nodes = given(part.max_time), given(part.max_nodes)
-        return lets_in(part.allow_accounts, part.deny_accounts, account)
-            and lets_in(part.allow_qos, part.deny_qos, qos)
-            and not (most_min and demand.limit_s and demand.limit_s > most_min * 60)
-            and not (most_nodes and demand.nodes > most_nodes)
+-- asked: a demand, with the job, and `parts`: the partitions that the user may use, as slurmctld hands them over.
+local function may_use(name, asked)
+    local part, job = asked.parts[name], asked.job
+    if not part or (part.state_up or UP) ~= UP then
+        return false
     end
+    local most_min, most_nodes = given(part.max_time), given(part.max_nodes)
+    return lets_in(part.allow_accounts, part.deny_accounts, job, "account")
+        and lets_in(part.allow_qos, part.deny_qos, job, "qos")
+        and not (most_min and asked.limit_s and asked.limit_s > most_min * 60)
+        and not (most_nodes and asked.nodes > most_nodes)
 end
 
 -- --- what is published ----------------------------------------------------------------------------------------------
@@ -162,25 +164,36 @@ local function first_bytes(path)
     return head or ""
 end
 
--- Reads what is new. Raises an error, always the same one until a new state is published.
-function Reader:refresh()
-    local path = self.run .. "/routing.state"
-    local head = first_bytes(path)
-    if head ~= self.head then
-        self.head, self.state, self.problem = head, nil, nil
-        local good, problem = pcall(self.read, self, path)
-        self.problem = not good and tostring(problem) or nil
-        self.is_new = good
+-- Reads what is new. Raises an error, always the same one until a new state is published. The files are looked at every
+-- few seconds only: opening one costs as much as a fifth of a decision.
+function Reader:refresh(now_s)
+    local since_s = now_s - (self.looked_s or 0)
+    if since_s >= LOOK_S or since_s < 0 then
+        self.looked_s = now_s
+        self:look()
     end
     if self.problem then
         error(self.problem, 0)
     end
 end
 
+function Reader:look()
+    local path = self.run .. "/routing.state"
+    local found, head = pcall(first_bytes, path)
+    if not found then
+        self.head, self.problem = nil, head
+    elseif head ~= self.head then
+        self.head, self.state, self.problem = head, nil, nil
+        local good, problem = pcall(self.read, self, path)
+        self.problem = not good and tostring(problem) or nil
+        self.is_new = good
+    end
+end
+
 function Reader:read(path)
-    local state = self.decide.read_state(whole(path))
+    local state = self.tables.read_state(whole(path))
     if state.agents ~= self.checksum then
-        self.agents, self.checksum = self.decide.read_agents(whole(self.run .. "/routing.agents"))
+        self.agents, self.checksum = self.tables.read_agents(whole(self.run .. "/routing.agents"))
         self.routed = {}
     end
     self.decide.check(state, self.agents, self.checksum)
@@ -202,37 +215,38 @@ end
 
 -- --- one submission -------------------------------------------------------------------------------------------------
 
-local function change(job, reader, choice, options)
+local function change(job, comment, reader, choice, options)
     local partition = reader.state.partitions[choice.partition]
     job.partition = partition.name
     if options.servers and choice.place and reader.agents[choice.partition].flavors[choice.flavor].servers == 1 then
         job.req_nodes = partition.servers[choice.place].name
     end
-    job.comment = (is_set(job.comment) and job.comment .. " " or "") .. "routed_by=mirage"
+    job.comment = is_set(comment) and comment .. " routed_by=mirage" or "routed_by=mirage"
     slurm.log_user("mirage: routed to partition %s", partition.name)
 end
 
--- What became of it: "routed", "left_alone", "stale".
+-- What became of it: "routed", "left_alone", "stale". What most jobs are left alone for is looked at first.
 local function route(reader, options, job, parts)
-    local now_s = os.time()
-    if left_alone(job, options.marker, now_s) then
+    local partition = job.partition
+    if is_set(partition) and partition ~= options.marker then
         return "left_alone"
     end
-    local demand = demand_of(job)
-    if not demand then
+    local asked, now_s = demand_of(job), os.time()
+    local comment = asked and job.comment
+    if not asked or left_alone(job, comment, now_s) then
         return "left_alone"
     end
-    reader:refresh()
+    reader:refresh(now_s)
     if reader.decide.is_stale(reader.state, now_s) then
         return "stale"
     end
-    local allowed = may_use(parts, job, demand)
-    local choice = reader.decide.decide(reader.state, reader.agents, demand, allowed, now_s)
+    asked.job, asked.parts = job, parts
+    local choice = reader.decide.decide(reader.state, reader.agents, asked, may_use)
     if not choice then
         return "left_alone"
     end
     reader:note(choice, now_s)
-    change(job, reader, choice, options)
+    change(job, comment, reader, choice, options)
     return "routed"
 end
 
@@ -250,31 +264,34 @@ local function write_counts(path, counts)
     end
 end
 
+-- Logs a problem, once and not with each job, and writes the counts.
+local function tell(reader, options, problem, is_left_alone)
+    if problem and problem ~= reader.told then
+        slurm.log_error("mirage: jobs are accepted as submitted: %s", problem)
+    end
+    if not is_left_alone then
+        reader.told = problem
+    end
+    if options.counters and reader.is_new then
+        write_counts(options.counters, reader.counts)
+        reader.is_new = false
+    end
+end
+
 -- A function that routes a job and returns what became of it. It raises no error.
--- options: lib (folder of mirage_decide.lua), run (folder that the daemon publishes to), marker (a partition whose jobs
+-- options: lib (folder of these files), run (folder that the daemon publishes to), marker (a partition whose jobs
 -- are routed too), servers (true: choose the server too), counters (file for Prometheus).
 function M.router(options)
-    local reader = setmetatable({ run = options.run, decide = dofile(options.lib .. "/mirage_decide.lua") }, Reader)
-    reader.routed = {}
-    local counts = { routed = 0, left_alone = 0, stale = 0, errors = 0 }
-    local told
+    local reader = setmetatable({ run = options.run, routed = {} }, Reader)
+    reader.tables = dofile(options.lib .. "/mirage_tables.lua")
+    reader.decide = dofile(options.lib .. "/mirage_decide.lua")
+    reader.counts = { routed = 0, left_alone = 0, stale = 0, errors = 0 }
     return function(job, parts)
         local good, outcome = pcall(route, reader, options, job, parts)
         local problem = not good and tostring(outcome) or outcome == "stale" and "the published state is stale" or nil
         outcome = good and outcome or "errors"
-        counts[outcome] = counts[outcome] + 1
-        pcall(function()
-            if problem and problem ~= told then -- once, not with each job
-                slurm.log_error("mirage: jobs are accepted as submitted: %s", problem)
-            end
-            if options.counters and reader.is_new then
-                write_counts(options.counters, counts)
-                reader.is_new = false
-            end
-        end)
-        if outcome ~= "left_alone" then
-            told = problem
-        end
+        reader.counts[outcome] = reader.counts[outcome] + 1
+        pcall(tell, reader, options, problem, outcome == "left_alone")
         return outcome
     end
 end

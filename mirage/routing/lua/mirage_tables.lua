@@ -1,0 +1,189 @@
+-- The published texts of agents and state, read into tables. No input, no output, no clock: `mirage/routing/table.py`
+-- writes the texts and says how they look. Runs on Lua 5.1 (slurmctld's on Debian 12) to 5.4.
+
+local M = {}
+
+M.FORMAT = 1
+local HUGE = 1e300
+
+-- Adler-32 (RFC 1950), without the bit operations that Lua 5.1 lacks.
+local function adler32(text)
+    local a, b = 1, 0
+    for first = 1, #text, 5552 do -- as many bytes as can be added before the sums must be reduced
+        for place = first, math.min(first + 5551, #text) do
+            a = a + string.byte(text, place)
+            b = b + a
+        end
+        a, b = a % 65521, b % 65521
+    end
+    return b * 65536 + a
+end
+
+local function number(word)
+    local value = tonumber(word)
+    -- Lua 5.1 reads "nan" and "inf" as numbers.
+    if not value or value ~= value or value > HUGE or value < -HUGE then
+        error("not a finite number: " .. tostring(word), 0)
+    end
+    return value
+end
+
+local function words_of(line)
+    local words = {}
+    for word in string.gmatch(line, "%S+") do
+        words[#words + 1] = word
+    end
+    return words
+end
+
+-- The lines after the first one, if that one's checksum and length are theirs.
+local function opened(text, kind)
+    local format, sum, length, body = string.match(text, "^" .. kind .. " (%d+) (%d+) (%d+)\n(.*)$")
+    if not body or tonumber(format) ~= M.FORMAT then
+        error("not a " .. kind:gsub("%%", "") .. " file of format " .. M.FORMAT, 0)
+    elseif #body ~= tonumber(length) or adler32(body) ~= tonumber(sum) then
+        error("not whole, or changed", 0)
+    end
+    return string.gmatch(body, "[^\n]+")
+end
+
+-- --- reading --------------------------------------------------------------------------------------------------------
+
+local function row_of(words, length)
+    local row = {}
+    for index = 2, #words do
+        row[index - 1] = number(words[index])
+    end
+    if #row ~= length then
+        error("a row of " .. #row .. " weights, not " .. length, 0)
+    end
+    return row
+end
+
+local read = {}
+
+function read.partition(agents, words)
+    local agent = { name = words[2], variant = words[3], servers = number(words[4]), longest_s = number(words[5]) }
+    agent.flavors, agent.layers, agent.seen, agent.sums = {}, {}, {}, {}
+    agents[#agents + 1] = agent
+end
+
+function read.flavor(agents, words)
+    local flavors, servers = agents[#agents].flavors, number(words[7])
+    local gpus, cpus, memory_mib = number(words[3]), number(words[4]), number(words[5])
+    flavors[#flavors + 1] = {
+        name = words[2],
+        gpus = gpus,
+        cpus = cpus,
+        memory_mib = memory_mib,
+        limit_s = number(words[6]),
+        servers = servers,
+        each = { math.ceil(gpus / servers), math.ceil(cpus / servers), math.ceil(memory_mib / servers) },
+    }
+end
+
+function read.layer(agents, words)
+    local layers = agents[#agents].layers
+    local layer = { inputs = number(words[2]), outputs = number(words[3]), weights = {} }
+    -- Written anew with each evaluation: fresh tables would bring garbage collection.
+    layer.rows, layer.values, layer.made = {}, {}, {}
+    layers[#layers + 1] = layer
+end
+
+function read.row(agents, words)
+    local layers = agents[#agents].layers
+    local layer = layers[#layers]
+    local row = row_of(words, layer.outputs)
+    if layer.bias then
+        layer.weights[#layer.weights + 1] = row
+    else
+        layer.bias = row
+    end
+end
+
+-- Numbers of the actions, from 1: each flavour on each server (or on any of them), then queueing each flavour.
+local function number_actions(agent)
+    local count = 0
+    for _, flavor in ipairs(agent.flavors) do
+        flavor.first = count + 1
+        count = count + (flavor.servers == 1 and agent.variant ~= "counts" and agent.servers or 1)
+    end
+    for index, flavor in ipairs(agent.flavors) do
+        flavor.queue = count + index
+    end
+    return count + #agent.flavors
+end
+
+-- Features of a partition, and of a job.
+local function sizes_of(agent)
+    local flavors = #agent.flavors
+    if agent.variant == "ours" then
+        return 5 * agent.servers + flavors + 1, flavors + 1
+    elseif agent.variant == "counts" then
+        return 2 * flavors + 5, flavors + 1
+    elseif agent.variant == "paper" then
+        return 3 * agent.servers, 0
+    end
+    error("unknown variant " .. tostring(agent.variant), 0)
+end
+
+local function check_agent(agent)
+    local of_job
+    agent.of_partition, of_job = sizes_of(agent)
+    local size = agent.of_partition + of_job
+    for _, layer in ipairs(agent.layers) do
+        if layer.inputs ~= size or #layer.weights ~= size or not layer.bias then
+            error("agent of " .. agent.name .. ": layers do not fit together", 0)
+        end
+        size = layer.outputs
+    end
+    if number_actions(agent) ~= size or #agent.layers == 0 then
+        error("agent of " .. agent.name .. ": wrong number of values", 0)
+    end
+end
+
+-- The agents in a text of `routing.agents`, in order, and the checksum by which states name them.
+function M.read_agents(text)
+    local agents = {}
+    for line in opened(text, "mirage%-agents") do
+        local words = words_of(line)
+        read[words[1]](agents, words)
+    end
+    for _, agent in ipairs(agents) do
+        check_agent(agent)
+    end
+    return agents, adler32(text)
+end
+
+local function server_of(words)
+    return {
+        name = words[2],
+        up = words[3] == "1",
+        total = { number(words[4]), number(words[5]), number(words[6]) },
+        free = { number(words[7]), number(words[8]), number(words[9]) },
+        next_end_s = number(words[10]),
+        last_end_s = number(words[11]),
+    }
+end
+
+-- The state in a text of `routing.state`: at_s, valid_s, agents (checksum), and the partitions in order.
+function M.read_state(text)
+    local state = { partitions = {} }
+    for line in opened(text, "mirage%-state") do
+        local words = words_of(line)
+        local partition = state.partitions[#state.partitions]
+        if words[1] == "at" then
+            state.at_s, state.valid_s, state.agents = number(words[2]), number(words[3]), number(words[4])
+        elseif words[1] == "partition" then
+            state.partitions[#state.partitions + 1] = { name = words[2], servers = {}, queued = {} }
+        elseif words[1] == "server" then
+            partition.servers[#partition.servers + 1] = server_of(words)
+        else
+            partition.queued = row_of(words, #words - 1)
+            partition.queued_s = table.remove(partition.queued, 1)
+        end
+    end
+    return state
+end
+
+return M
