@@ -27,11 +27,11 @@ from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.plugin import PluginOptions, install
-from mirage.routing.state import PartitionState, Variant, width
+from mirage.routing.state import PartitionState, Variant, actions_of, width
 from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
 from tests.slurm.site import ALICE, ROOT, Site
 
-HIDDEN = (24, 12)
+HIDDEN = (16, 8)
 SIZES = [Flavor(name, gpus, 2 * gpus, 2000 * gpus, 86400) for name, gpus in (("s", 1), ("m", 1), ("l", 2))]
 KINDS = [PartitionKind(name, 2, 2, 4, 4000, 0.0, 0.0, tuple(SIZES)) for name in ("left", "right")]
 CLOCK = """
@@ -51,12 +51,12 @@ end
 
 
 def an_agent(kind: PartitionKind, random: np.random.Generator) -> Agent:
-    sizes = [width(kind, Variant.OURS), *HIDDEN, kind.actions.count]
+    sizes = [width(kind, Variant.COUNTS), *HIDDEN, actions_of(kind, Variant.COUNTS).count]
     layers = [
         Layer(tuple(map(tuple, random.normal(size=(a, b)).tolist())), tuple(random.normal(size=b).tolist()))
         for a, b in pairwise(sizes)
     ]
-    return Agent(kind, Variant.OURS, tuple(layers))
+    return Agent(kind, Variant.COUNTS, tuple(layers))
 
 
 def publish(run: Path) -> None:

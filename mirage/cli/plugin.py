@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--marker", default="", metavar="P", help="a partition whose jobs are routed too")
     parser.add_argument("--servers", action="store_true", help="choose the server too, not only the partition")
+    parser.add_argument(
+        "--wait-everywhere",
+        action="store_true",
+        help="a job that can't start now goes to all partitions that it fits in",
+    )
     parser.add_argument("--counters", default="", metavar="FILE", help="counts for node_exporter's textfile collector")
 
 
@@ -47,7 +52,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _install(args: argparse.Namespace) -> int:
-    options = plugin.PluginOptions(args.folder.absolute(), args.marker, args.servers, args.counters)
+    options = plugin.PluginOptions(
+        args.folder.absolute(), args.marker, args.servers, args.wait_everywhere, args.counters
+    )
     for path in plugin.install(args.script.absolute(), options):
         print(f"written: {path}")
     print(

@@ -51,7 +51,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         default="streams",
         help="streams of arrivals at all partitions, or the paper's episodes of five jobs (%(default)s)",
     )
-    parser.add_argument("--variant", choices=("ours", "paper"), default="ours", help="what agents see (%(default)s)")
+    parser.add_argument(
+        "--variant", choices=("counts", "ours", "paper"), help="what agents see (paper: ours; streams: counts)"
+    )
     parser.add_argument("--episodes", type=positive, metavar="N", help="paper: 1000; streams: 80")
 
 
@@ -66,7 +68,8 @@ def _train(args: argparse.Namespace) -> int:
     check_replaceable(args.out)
     began = time.monotonic()
     kinds = load_partitions(args.flavors)
-    taught = teach(args.lesson, kinds, Variant(args.variant), args.episodes, args.trace, args.seed, _told())
+    variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "counts"))
+    taught = teach(args.lesson, kinds, variant, args.episodes, args.trace, args.seed, _told())
     save_model(args.out, taught.agents, taught.lesson, args.seed, taught.facts)
     errors.print(f"{args.out}: {len(taught.agents)} agents ({time.monotonic() - began:.0f} s)")
     return 0

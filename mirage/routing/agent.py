@@ -15,6 +15,18 @@ from mirage.errors import InputError
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.state import Variant, actions_of, width
 
+MOST_PRODUCTS = 6000
+"""Of all agents together: with cold caches about 0.2 ms in slurmctld."""
+
+
+def check_products(products: int) -> None:
+    """Raises InputError: slurmctld, which waits for an evaluation, would wait too long."""
+    if products > MOST_PRODUCTS:
+        raise InputError(
+            f"agents with {products} products an evaluation, at most {MOST_PRODUCTS}, since slurmctld waits for them; "
+            "train with `--variant counts`, whose agents don't grow with the servers (docs/routing.md)."
+        )
+
 
 @dataclass(frozen=True)
 class Layer:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mirage.errors import InputError
 from mirage.routing.flavors import Demand, PartitionKind
 
-JOBS = 300
-"""Of a stream."""
+JOBS, JOBS_A_SERVER = 300, 8
+"""Of a stream: so many at least, and so many a server."""
 LOADS = (0.7, 1.1)
 """Between these a stream's load is drawn: GPU-hours asked of those that there are, while jobs arrive."""
 CPUS, MIB = 8, 32768
@@ -76,10 +76,20 @@ def read_history(path: Path) -> History:
     return History(submit_s, limit_s, np.minimum(end_s - start_s, limit_s), nodes)
 
 
+def stream_jobs(kinds: Sequence[PartitionKind]) -> int:
+    """How many jobs a stream has: enough to fill the servers several times."""
+    return max(JOBS, JOBS_A_SERVER * sum(kind.servers for kind in kinds))
+
+
 def from_history(history: History, kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[StreamJob]:
-    """Consecutive jobs from a random place of the history."""
-    first = int(random.integers(len(history.submit_s) - JOBS))
-    chosen = slice(first, first + JOBS)
+    """Consecutive jobs from a random place of the history. Raises InputError for one that is too short."""
+    count = stream_jobs(kinds)
+    if len(history.submit_s) <= count:
+        raise InputError(
+            f"a stream for these servers has {count} jobs, this part of the history {len(history.submit_s)}."
+        )
+    first = int(random.integers(len(history.submit_s) - count))
+    chosen = slice(first, first + count)
     gpus = np.select([history.nodes[chosen] == 1, history.nodes[chosen] == 2], [2, 4], 8)
     begin_s = history.submit_s[chosen] - history.submit_s[first]
     columns = zip(begin_s, history.runtime_s[chosen], history.limit_s[chosen], gpus, strict=True)
@@ -89,14 +99,14 @@ def from_history(history: History, kinds: Sequence[PartitionKind], random: np.ra
 def bursts(kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[StreamJob]:
     """Bursts of 1 to 20 jobs of one user at once; limits from one to 72 hours, run times up to them."""
     jobs: list[StreamJob] = []
-    at_s = 0
-    while len(jobs) < JOBS:
+    at_s, count = 0, stream_jobs(kinds)
+    while len(jobs) < count:
         at_s += int(random.exponential(3600))
         gpus = int(random.choice([2, 4, 8], p=[0.5, 0.3, 0.2]))
         limit_s = int(3600 * np.exp(random.uniform(0, np.log(72))))
         for _ in range(int(random.integers(1, 21))):
             jobs.append(_job(kinds, at_s, int(limit_s * random.uniform(0.05, 1)), limit_s, gpus))
-    return _at_load(jobs[:JOBS], kinds, random)
+    return _at_load(jobs[:count], kinds, random)
 
 
 def _job(kinds: Sequence[PartitionKind], submit_s: int, runtime_s: int, limit_s: int, gpus: int) -> StreamJob:

@@ -39,6 +39,13 @@ class Choice:
     partition: str
     flavor: int
     place: int | None
+    fits: tuple[str, ...] = ()
+    """All partitions that it may go to and that have a flavour for it."""
+
+    @property
+    def everywhere(self) -> str:
+        """For `sbatch -p`: all of these, the chosen one first."""
+        return ",".join((self.partition, *(name for name in self.fits if name != self.partition)))
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,16 @@ def decide(table: Table, agents: Sequence[Agent], demand: Demand, allowed: Colle
     Times are counted from when the table was made, so that what an agent sees of a partition stays until it changes.
     """
     chosen: tuple[float, Choice] | None = None
+    fits: list[str] = []
     for state, agent in zip(table.partitions, agents, strict=True):
         flavor = state.kind.flavor_of(demand)
         if state.kind.name not in allowed or flavor is None:
             continue
+        fits.append(state.kind.name)
         value, place = _judge(state, agent, flavor, demand.limit_s, table.at_s)
         if chosen is None or value > chosen[0]:
             chosen = (value, Choice(state.kind.name, flavor, place))
-    return chosen[1] if chosen else None
+    return replace(chosen[1], fits=tuple(fits)) if chosen else None
 
 
 def _judge(

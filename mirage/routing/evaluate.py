@@ -64,7 +64,7 @@ def paper_part(kind: PartitionKind, plan: Plan) -> Json:
     """Both variants trained, every rule judged on the same episodes, and the learning curves."""
     curves: dict[str, list[float]] = {}
     agents: dict[str, Agent] = {}
-    for variant in Variant:
+    for variant in (Variant.PAPER, Variant.OURS):
         curve = curves[f"agent ({variant.value})"] = []
         agents[f"agent ({variant.value})"] = train_on_episodes(
             kind, variant, plan.episodes, seed=plan.seed, told=_noting(curve)
@@ -122,7 +122,7 @@ def stream_part(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str]
     history = read_history(plan.trace).part(test=True) if plan.trace else None
     agents = plan.agents
     if agents is None:
-        agents = teach_on_streams(kinds, Variant.OURS, None, plan.trace, plan.seed, told).agents
+        agents = teach_on_streams(kinds, Variant.COUNTS, None, plan.trace, plan.seed, told).agents
     random = np.random.default_rng([plan.seed, 2])
     drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
     if history is not None:
@@ -144,11 +144,13 @@ def _on_streams(
         "best-fit": stream.best_fit,
         "all partitions (-p A,B)": stream.everywhere,
         "agents": agents_rule(agents),
+        "agents, waiting everywhere": agents_rule(agents, wait_everywhere=True),
     }
     found = {}
     for name, rule in simple.items():
         found[name] = [stream.route_stream(kinds, jobs, rule) for jobs in streams]
         told(f"{name}: {len(streams)} streams")
+    found["knowing what comes"] = [stream.route_knowing(kinds, jobs) for jobs in streams]
     base = [float(np.mean(outcome.completion_s)) for outcome in found["best-fit"]]
     return {name: _stream_figures(outcomes, base) for name, outcomes in found.items()}
 

@@ -36,7 +36,7 @@ TRIALS, TRIED_EVERY = 8, 5
 DAY_S = 86400.0
 LONGEST_D = 10.0
 """A longer wait counts as this many days."""
-OPTIONS = replace(DqnOptions(), discount=0.8, rate=1e-3, epsilon_end=0.05, memory=40_000)
+OPTIONS = replace(DqnOptions(), hidden=(16, 8), discount=0.8, rate=1e-3, epsilon_end=0.05, memory=40_000)
 
 
 class View(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mirage.domain import Job, Snapshot
 from mirage.errors import InputError
+from mirage.routing.agent import check_products
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Demand, PartitionKind
 from mirage.routing.model import read_model
@@ -21,6 +22,7 @@ class Publisher:
 
     def __init__(self, model: Path, run: Path, runner: Runner, valid_s: int) -> None:
         self._agents = read_model(model).agents
+        check_products(sum(agent.products for agent in self._agents))
         self._text = agents_text(self._agents)
         self._run, self._runner, self._valid_s = run, runner, valid_s
 

@@ -168,6 +168,20 @@ function tests.may_choose_the_server_too()
     equal(submit({ servers = true }).req_nodes, "A100-1")
 end
 
+function tests.what_has_to_wait_may_go_everywhere()
+    local router = M.router({ lib = LIB, run = SCRATCH, wait_everywhere = true })
+    local made
+    for _ = 1, 5 do
+        made = job({ tres_per_node = "gres:gpu:8" })
+        router(made, PARTS)
+    end
+    equal(made.partition, "A100,V100")
+    equal(told[#told], "mirage: routed to partition A100,V100")
+    made = job({ tres_per_node = "gres:gpu:8" })
+    router(made, { V100 = { state_up = 3 } })
+    equal(made.partition, "V100", "only where the user may")
+end
+
 function tests.spreads_a_burst()
     local router = M.router({ lib = LIB, run = SCRATCH })
     local seen = {}

@@ -138,6 +138,13 @@ def test_jobs_go_where_the_reference_says(plugin: Plugin) -> None:
     assert set(found) == {"left", "right"}
 
 
+def test_jobs_that_have_to_wait_may_go_everywhere(plugin: Plugin) -> None:
+    plugin.plugin("install", "--run", str(plugin.run), "--wait-everywhere")
+    found = [set(plugin.submit("--gpus=2")[0]["Partition"].split(",")) for _ in range(5)]
+    assert {"left", "right"} in found  # eight GPUs are free in all
+    assert found[0] in ({"left"}, {"right"})
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -11,7 +11,7 @@ from mirage.errors import InputError
 from mirage.routing.episode import Episode, Outcome, draw_episode, play
 from mirage.routing.flavors import Demand, PartitionKind, load_partitions, paper_partitions, parse_partitions
 from mirage.routing.rules import best_fit, best_possible, first_fit, naive, random_fit
-from mirage.routing.state import PartitionState, Variant, features, width
+from mirage.routing.state import PartitionState, Variant, actions_of, features, possible, width
 from mirage.routing.world import Arrival, World
 
 HOUR = 3600
@@ -123,6 +123,35 @@ def test_features_of_both_variants(a100: PartitionKind) -> None:
     state.queued_s //= 4
     assert features(state, Variant.OURS, SMALL)[14] == 0.5
     assert len(ours) == width(a100, Variant.OURS)
+
+
+def test_counted_features_do_not_grow_with_the_servers(a100: PartitionKind) -> None:
+    state = PartitionState.empty(a100)
+    state.take(MEDIUM, 1, 7 * DAY)
+    state.wait(LARGE, DAY)
+    assert features(state, Variant.COUNTS, SMALL, limit_s=7 * DAY, now_s=0) == [
+        *(1, 1, 0.5, 0.5),  # servers with room for each flavour
+        0.75,  # free GPUs
+        *(0, 0, 0.25),  # when the first server gets room, the first is empty, and one is on average
+        *(0, 0, 1 / 8, 0, 8 / 16 / 14 * 4 * 2 / 2),  # waiting jobs, and their work
+        *(1, 0, 0, 0, 0.5),  # the job's flavour and limit
+    ]
+    state.servers[0].up = False
+    assert features(state, Variant.COUNTS, SMALL, now_s=0)[:8] == [0.5, 0.5, 0, 0, 0.25, 0.5, 0.5, 0.75]
+    for servers in (2, 64):
+        many = replace(a100, servers=servers)
+        assert len(features(PartitionState.empty(many), Variant.COUNTS, SMALL)) == width(many, Variant.COUNTS) == 18
+        assert actions_of(many, Variant.COUNTS).count == 8
+    assert actions_of(replace(a100, servers=64), Variant.OURS).count == 3 * 64 + 1 + 4
+
+
+def test_an_agent_that_chooses_no_server_has_the_tightest(a100: PartitionKind) -> None:
+    state = PartitionState.empty(a100)
+    state.take(MEDIUM, 1, DAY)
+    actions = actions_of(a100, Variant.COUNTS)
+    assert possible(state, Variant.COUNTS, SMALL) == {actions.run(SMALL, 0): 1}
+    assert possible(state, Variant.COUNTS, LARGE) == {actions.run(LARGE, 0): 0}
+    assert possible(state, Variant.COUNTS, FULL) == {actions.queue(FULL): None}
 
 
 def test_a_full_job_takes_all_servers(a100: PartitionKind) -> None:

@@ -74,10 +74,10 @@ def test_installing_again_changes_the_options_and_is_noticed(tmp_path: Path) -> 
     script = tmp_path / "job_submit.lua"
     install(script, PluginOptions())
     first = script.stat().st_mtime
-    install(script, PluginOptions(marker="auto", servers=True, counters="/tmp/c.prom"))
+    install(script, PluginOptions(marker="auto", servers=True, wait_everywhere=True, counters="/tmp/c.prom"))
     text = script.read_text()
     assert text.count("mirage.wrap(") == 1
-    assert 'marker = "auto", servers = true, counters = "/tmp/c.prom"' in text
+    assert 'marker = "auto", servers = true, wait_everywhere = true, counters = "/tmp/c.prom"' in text
     assert int(script.stat().st_mtime) > int(first)  # slurmctld compares whole seconds
 
 

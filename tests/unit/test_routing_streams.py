@@ -13,11 +13,12 @@ import pytest
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.routing import stream
-from mirage.routing.arrivals import JOBS, StreamJob, bursts, from_history, read_history
+from mirage.routing.arrivals import JOBS, History, StreamJob, bursts, from_history, read_history, stream_jobs
 from mirage.routing.flavors import Demand, PartitionKind, paper_partitions
 from mirage.routing.state import Variant
 from tests.routing_tables import random_agent
 
+ROOT = Path(__file__).parents[2]
 HOUR = 3600
 KINDS = paper_partitions()
 
@@ -64,6 +65,24 @@ def test_submitted_everywhere_a_job_starts_where_it_first_can() -> None:
     found = stream.route_stream(KINDS, jobs, stream.everywhere)
     assert found.wait_s[3] < 120
     assert found.wait_s[4] == pytest.approx(HOUR, abs=180)
+
+
+def test_who_knows_run_times_goes_where_servers_get_free_first() -> None:
+    under_way = stream.Stream(KINDS, [])
+    for _ in range(2):
+        under_way.submit(StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)), "A100")
+        under_way.submit(StreamJob(0, 5 * HOUR, Demand(8, 8, 8, 5 * HOUR)), "V100")
+    next_one = job(60, 8)
+    assert stream.best_fit(under_way.arrive(next_one)) == "V100"  # by limits
+    assert under_way.best_known(next_one, [job(120, 8), job(180, 2)]) == "A100"
+    assert len(stream.route_knowing(KINDS, [job(0, 8), job(60, 8), job(60, 2)]).wait_s) == 3
+
+
+def test_streams_grow_with_the_servers() -> None:
+    many = [replace(kind, servers=40) for kind in KINDS]
+    assert len(bursts(many, np.random.default_rng(1))) == stream_jobs(many) == 640
+    with pytest.raises(InputError, match="has 640 jobs"):
+        from_history(History(*(np.arange(600) for _ in range(4))), many, np.random.default_rng(1))
 
 
 def test_generated_streams_fit_everywhere_and_have_the_wanted_load() -> None:
@@ -116,8 +135,9 @@ def test_the_agents_rule_is_the_plugins_decision() -> None:
     from mirage.routing.online import agents_rule
 
     random = np.random.default_rng(2)
-    agents = [random_agent(kind, Variant.OURS, random) for kind in KINDS]
+    agents = [random_agent(kind, Variant.COUNTS, random) for kind in KINDS]
     rule, jobs = agents_rule(agents), bursts(KINDS, random)[:80]
+    waits_everywhere, everywhere = agents_rule(agents, wait_everywhere=True), 0
     under_way = stream.Stream(KINDS, jobs)
     for each in jobs:
         asked = under_way.arrive(each)
@@ -125,7 +145,11 @@ def test_the_agents_rule_is_the_plugins_decision() -> None:
         choice = decide(table, agents, each.demand, {"A100", "V100"})
         assert choice is not None
         assert rule(asked) == choice.partition
+        expected = stream.EVERYWHERE if choice.place is None else choice.partition
+        assert waits_everywhere(asked) == expected
+        everywhere += choice.place is None
         under_way.submit(each, choice.partition)
+    assert 0 < everywhere < 80
 
 
 def test_agents_learn_to_send_jobs_where_they_wait_less() -> None:
@@ -188,3 +212,26 @@ def test_wrong_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["route", "publish", "--model", str(tmp_path / "none")]) == 2
     assert main(["route", "publish", "--model", str(tmp_path), "--every", "300"]) == 2
     assert "every state would be stale" in capsys.readouterr().err
+    out = str(tmp_path / "m")
+    assert main(["route", "train", "--lesson", "paper", "--variant", "counts", "--out", out]) == 2
+    assert "choose no server" in capsys.readouterr().err
+
+
+def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.model import save_model
+    from mirage.routing.publish import Publisher
+    from mirage.slurm.runner import Runner
+
+    lines = (ROOT / "mirage/routing/flavors.toml").read_text().split("[V100]")[0]
+    flavors = tmp_path / "many.toml"
+    flavors.write_text(lines.split('[[A100.flavors]]\nname = "f-A100"')[0].replace("servers = 2", "servers = 64"))
+    words = ["--flavors", str(flavors), "--out", str(tmp_path / "m")]
+    assert main(["route", "train", "--variant", "ours", *words]) == 2
+    assert "train with `--variant counts`" in capsys.readouterr().err
+    agent = random_agent(replace(KINDS[0], servers=200), Variant.OURS, np.random.default_rng(1))
+    save_model(tmp_path / "m", [agent], "nothing", 1, {})
+    with pytest.raises(InputError, match="since slurmctld waits"):
+        Publisher(tmp_path / "m", tmp_path, Runner(), 60)

@@ -332,14 +332,30 @@ local function judge(partition, agent, chosen, limit_s)
     return best, where
 end
 
--- Where a job goes: { partition, flavor, place, limit_s }, numbers from 1; nil: nowhere that it may go has a flavour.
+local fits = {} -- numbers of the partitions that a job fits in
+
+local function names_of(agents, chosen, count)
+    local names = agents[chosen].name
+    for number_of = 1, count do
+        if fits[number_of] ~= chosen then
+            names = names .. "," .. agents[fits[number_of]].name
+        end
+    end
+    return names
+end
+
+-- Where a job goes: { partition, flavor, place, limit_s, names }, numbers from 1; nil: nowhere that it may go has a
+-- flavour. names: if it has to wait, all the partitions that it fits in, the chosen one first, with commas.
 -- job: gpus, cpus, memory_mib, nodes, limit_s (nil: the flavour's). allowed: a function of a partition's name and job.
 function M.decide(state, agents, job, allowed)
     local highest, chosen, chosen_flavor, chosen_place
+    local count = 0
     for index = 1, #agents do
         local agent = agents[index]
         local flavor = flavor_of(agent, job)
         if flavor and allowed(agent.name, job) then
+            count = count + 1
+            fits[count] = index
             local value, place = judge(state.partitions[index], agent, flavor, job.limit_s)
             if not highest or value > highest then
                 highest, chosen, chosen_flavor, chosen_place = value, index, flavor, place
@@ -354,7 +370,8 @@ function M.decide(state, agents, job, allowed)
         chosen_place = tightest(state.partitions[chosen], flavor)
     end
     local limit_s = job.limit_s or flavor.limit_s
-    return { partition = chosen, flavor = chosen_flavor, place = chosen_place, limit_s = limit_s }
+    local names = not chosen_place and names_of(agents, chosen, count) or nil
+    return { partition = chosen, flavor = chosen_flavor, place = chosen_place, limit_s = limit_s, names = names }
 end
 
 return M

@@ -217,12 +217,13 @@ end
 
 local function change(job, comment, reader, choice, options)
     local partition = reader.state.partitions[choice.partition]
-    job.partition = partition.name
+    local name = options.wait_everywhere and choice.names or partition.name
+    job.partition = name
     if options.servers and choice.place and reader.agents[choice.partition].flavors[choice.flavor].servers == 1 then
         job.req_nodes = partition.servers[choice.place].name
     end
     job.comment = is_set(comment) and comment .. " routed_by=mirage" or "routed_by=mirage"
-    slurm.log_user("mirage: routed to partition %s", partition.name)
+    slurm.log_user("mirage: routed to partition %s", name)
 end
 
 -- What became of it: "routed", "left_alone", "stale". What most jobs are left alone for is looked at first.
@@ -280,7 +281,8 @@ end
 
 -- A function that routes a job and returns what became of it. It raises no error.
 -- options: lib (folder of these files), run (folder that the daemon publishes to), marker (a partition whose jobs
--- are routed too), servers (true: choose the server too), counters (file for Prometheus).
+-- are routed too), servers (true: choose the server too), wait_everywhere (true: a job that has to wait goes to all the
+-- partitions that it may and fits in), counters (file for Prometheus).
 function M.router(options)
     local reader = setmetatable({ run = options.run, routed = {} }, Reader)
     reader.tables = dofile(options.lib .. "/mirage_tables.lua")

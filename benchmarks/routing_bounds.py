@@ -1,0 +1,85 @@
+"""What can be reached at all in the paper's episodes: all 81 sequences of four flavours, each weighed alike.
+
+    python -m benchmarks.routing_bounds
+
+Utilization (equation 4) and hours, both when the full job starts, which is the paper's terminal state:
+- naive: the rule that gives the paper's 0.62 (`mirage.routing.rules.naive`; 20 draws a sequence);
+- no job is put aside: the least time in which two servers can run the four jobs, all known beforehand, waits allowed;
+- jobs may be put aside: of all subsets the one that uses the servers best; the others run after the full job.
+The last two are bounds for every agent: the first of them for one that never lets a job wait beside a free server, as
+section 5.2 rewards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations, permutations, product
+
+import numpy as np
+
+from mirage.routing.episode import play
+from mirage.routing.flavors import HOUR_S, paper_partitions
+from mirage.routing.rules import first_fit, naive
+from mirage.routing.world import Arrival
+
+KIND = paper_partitions()[0]
+GPUS = [flavor.gpus for flavor in KIND.flavors]
+HOURS = [flavor.limit_s // HOUR_S for flavor in KIND.flavors]
+SINGLES, FULL = (0, 1, 2), 3
+DRAWS = 20
+
+
+def earliest(placed: Sequence[tuple[int, int, int]], flavor: int) -> int:
+    """When a server with these jobs (start, end, GPUs) has room for one more, for as long as that takes."""
+    for at in sorted({0, *(end for _, end, _ in placed)}):
+        moments = [at, *(start for start, _, _ in placed if at < start < at + HOURS[flavor])]
+        used = [sum(gpus for start, end, gpus in placed if start <= moment < end) for moment in moments]
+        if max(used) + GPUS[flavor] <= KIND.gpus:
+            return at
+    raise AssertionError("an empty server has room")
+
+
+@cache
+def shortest(flavors: tuple[int, ...]) -> int:
+    """Hours until both servers are free again: the least of all orders and servers."""
+    return min(
+        _hours(order, servers)
+        for order in set(permutations(flavors))
+        for servers in product(range(KIND.servers), repeat=len(flavors))
+    )
+
+
+def _hours(order: Sequence[int], servers: Sequence[int]) -> int:
+    placed: list[list[tuple[int, int, int]]] = [[] for _ in range(KIND.servers)]
+    for flavor, server in zip(order, servers, strict=True):
+        at = earliest(placed[server], flavor)
+        placed[server].append((at, at + HOURS[flavor], GPUS[flavor]))
+    return max(end for each in placed for _, end, _ in each)
+
+
+def used(flavors: Sequence[int]) -> tuple[float, float]:
+    """Utilization and hours of these jobs, packed best."""
+    hours = shortest(tuple(sorted(flavors)))
+    return sum(GPUS[each] * HOURS[each] for each in flavors) / (KIND.servers * KIND.gpus * hours), hours
+
+
+def main() -> None:
+    random = np.random.default_rng(1)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for flavors in product(SINGLES, repeat=4):
+        jobs = [Arrival(number * HOUR_S, flavor) for number, flavor in enumerate((*flavors, FULL))]
+        drawn = [play(KIND, jobs, naive(random), masked=False) for _ in range(DRAWS)]
+        found.setdefault("naive", []).extend((each.utilization, each.start_s / HOUR_S) for each in drawn)
+        first = play(KIND, jobs, first_fit)
+        found.setdefault("first-fit", []).append((first.utilization, first.start_s / HOUR_S))
+        found.setdefault("best, no job put aside", []).append(used(flavors))
+        some = [subset for count in range(1, 5) for subset in combinations(flavors, count)]
+        found.setdefault("best, jobs may be put aside", []).append(max(map(used, some)))
+    for name, each in found.items():
+        utilization, hours = np.mean(each, axis=0)
+        print(f"{name:28} utilization {utilization:.3f}, full job starts after {hours:.0f} h")
+
+
+if __name__ == "__main__":
+    main()
