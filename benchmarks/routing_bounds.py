@@ -2,7 +2,7 @@
 
     python -m benchmarks.routing_bounds
 
-Utilization (equation 4) and hours when the full job starts, which is the paper's terminal state, and hours until all is done:
+Utilization (equation 4) and hours when the full job starts, the paper's terminal state, and hours until all is done:
 - naive: the rule that gives the paper's 0.62 (`mirage.routing.rules.naive`; 20 draws a sequence);
 - no job is put aside: the least time in which two servers can run the four jobs, all known beforehand, waits allowed;
 - jobs may be put aside: of all subsets the one that uses the servers best; the others run after the full job.
@@ -93,9 +93,7 @@ def main() -> None:
         found.setdefault("best, jobs may be put aside", []).append(best_with_some_aside(flavors))
     for name, each in found.items():
         utilization, hours, all_h = np.mean(each, axis=0)
-        print(
-            f"{name:28} utilization {utilization:.3f}, full job starts after {hours:.0f} h, all done after {all_h:.0f} h"
-        )
+        print(f"{name:28} utilization {utilization:.3f}, full job after {hours:.0f} h, all done after {all_h:.0f} h")
 
 
 if __name__ == "__main__":
