@@ -5,8 +5,9 @@
     .venv/bin/python -m benchmarks.plugin_overhead /var/tmp/with /var/tmp/without [--pairs 1000]
 
 Without: no job_submit plugin at all. With: agents of the size that `mirage route train` makes. Both run side by side,
-so that what else the machine does falls on both. Then a clock around the plugin, inside slurmctld: of its own thread
-(Lua has none, and its `os.clock` counts all of slurmctld's threads), so a C compiler is needed. Writes a JSON.
+so that what else the machine does falls on both; what they differ by before the plugin is there is measured first. Then
+a clock around the plugin, inside slurmctld: of its own thread (Lua has none, and its `os.clock` counts all of
+slurmctld's threads), so a C compiler is needed. Writes a JSON.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ def configure(site: Site) -> None:
     words = [str(ROOT / "scripts/slurm-up"), "--dir", str(site.folder), "--set", "JobSubmitPlugins=lua"]
     words += ["--set", "PartitionName=left Nodes=n[1-2]", "--set", "PartitionName=right Nodes=n[3-4]"]
     subprocess.run(words, check=True, capture_output=True)
+
+
+def drain(*sites: Site) -> None:
+    for site in sites:
+        site.run("root", "scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark")
 
 
 PAIRS = """
@@ -159,12 +165,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1000)
     args = parser.parse_args()
     with_, without = (Site(folder) for folder in args.folders)
+    drain(with_, without)
+    neither = submit_pairs(with_, without, args.pairs // 4)
+    with_.cancel_all()
+    without.cancel_all()
     run = with_.folder / "routing"
     run.mkdir(exist_ok=True)
     install(with_.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
     configure(with_)
-    for site in (with_, without):
-        site.run("root", "scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark")
+    drain(with_, without)
     publish(run)
     submit(with_, 5)  # reads the agents
     times = submit_pairs(with_, without, args.pairs)
@@ -180,6 +189,10 @@ def main() -> None:
         "without_us_median": middle[1],
         "throughput_ratio": round(middle[1] / middle[0], 4),
         "paired_difference_us_median": median(a - b for a, b in zip(*times, strict=True)),
+        "before_the_plugin": {
+            "throughput_ratio": round(median(neither[1]) / median(neither[0]), 4),
+            "paired_difference_us_median": median(a - b for a, b in zip(*neither, strict=True)),
+        },
         "inside_us": {"cpu": spread(cpu_us), "wall": spread(wall_us)},
         "load_average": os.getloadavg(),
     }
