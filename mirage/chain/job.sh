@@ -6,7 +6,8 @@
 #
 # What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
 # from the link before if that one still runs; runs the user's script, passing signals on; keeps a record of the end,
-# and ends the chain if the work is done or the failure policy says so. Its exit code is the script's.
+# and ends the chain if the work is done or the failure policy says so. Its exit code is the script's; or 1 in place of 0
+# where the chain has failed, and its job counts as cancelled where the chain was: so Slurm's records say how it ended.
 #
 # Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
 #   chain         what mirage-submit was asked for (key=value)      script    the user's script, as it was submitted
@@ -141,10 +142,21 @@ m_leave() { # CODE TEXT: ends this job before its work, or a service that may no
     exit "$1"
 }
 
+m_tell_slurm() { # CODE: sets m_told, what this job exits with. Others have only Slurm's records of the chain
+    m_told=$1
+    if [ -e "$m_dir/done" ]; then return; fi
+    if [ -e "$m_dir/failed" ]; then
+        [ "$m_told" -ne 0 ] || m_told=1
+    elif [ -e "$m_dir/cancelled" ]; then
+        m_slurm scancel "$m_job" 2>/dev/null
+    fi
+}
+
 m_leave_if_over() {
     if m_is_over; then
         m_cancel_rest
-        m_leave 0 "the chain is over: $(cat "$m_dir/done" "$m_dir/failed" "$m_dir/cancelled" 2>/dev/null)"
+        m_tell_slurm 0
+        m_leave "$m_told" "the chain is over: $(cat "$m_dir/done" "$m_dir/failed" "$m_dir/cancelled" 2>/dev/null)"
     fi
 }
 
@@ -514,7 +526,8 @@ m_finish() { # HOW ARGUMENTS...
     m_stop_queuing
     m_conclude "$@"
     rm -f "$m_dir/.sbatch.$m_job"
-    exit "$m_code"
+    m_tell_slurm "$m_code"
+    exit "$m_told"
 }
 
 # ---- The link -------------------------------------------------------------------------------------------------------

@@ -348,7 +348,7 @@ def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
     rig.script(":")
     (rig.fake / "refuse").write_text("sbatch: error: no\n")
     code, _out, err = rig.run(1, 11)
-    assert code == 0
+    assert code == 1
     assert "link 2 could not be queued, so the chain ends here: sbatch: error: no" in err
     assert over_marker(rig.folder) == ("failed", "link 2 could not be queued")
 
@@ -414,15 +414,20 @@ def test_the_users_own_done_file_counts(rig: Rig) -> None:
     assert over_marker(rig.folder) == ("done", f"{rig.root}/finished exists")
 
 
-@pytest.mark.parametrize("marker", ["done", "failed", "cancelled"])
-def test_a_link_of_a_chain_that_is_over_does_nothing(rig: Rig, marker: str) -> None:
+@pytest.mark.parametrize(
+    ("marker", "expected", "ends_itself"), [("done", 0, []), ("failed", 1, []), ("cancelled", 0, ["12"])]
+)
+def test_a_link_of_a_chain_that_is_over_does_nothing_but_tells_slurm_how_it_ended(
+    rig: Rig, marker: str, expected: int, ends_itself: list[str]
+) -> None:
     rig.script("touch ran")
     (rig.folder / marker).write_text("why\n")
     rig.queue(13, 3, 12)
     code, _out, err = rig.run(2, 12, 11)
-    assert (code, err) == (0, "mirage: the chain is over: why\n")
     assert not (rig.root / "ran").exists()
-    assert rig.log("scancel") == ["--state=PENDING 13"]
+    assert rig.log("scancel") == ["--state=PENDING 13", *ends_itself]
+    if not ends_itself:
+        assert (code, err) == (expected, "mirage: the chain is over: why\n")
 
 
 @every_shell
@@ -461,7 +466,9 @@ def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
     rig.run(1, 11)
     rig.run(2, 12, 11)
     assert over_marker(rig.folder) is None
-    rig.run(3, 13, 12)
+    assert rig.run(3, 13, 12)[0] == 1, "Slurm's records must not say that all went well"
+    record = read_link(rig.folder, 3)
+    assert record and record.exit_code == 0, "the script's own"
     assert over_marker(rig.folder) == ("failed", "crash loop: 3 links in a row ran for less than 60 s each")
 
 
@@ -472,7 +479,7 @@ def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: 
     (rig.folder / "start.1").write_text(f"job=11\nstart={now - 20}\n")
     (rig.folder / "start.2").write_text(f"job=12\nstart={now - 10}\n")
     code, _out, _err = rig.run(3, 13, 12)
-    assert code == 0
+    assert code == 1
     assert not (rig.root / "ran").exists()
     assert over_marker(rig.folder) == ("failed", "crash loop: 2 links in a row ran for less than 60 s each")
 
@@ -676,9 +683,9 @@ def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
     start_first(rig)
     link = rig.start(2, 12, 11)
     wait_until((rig.folder / "ready.2").exists)
-    (rig.folder / "cancelled").write_text("no more\n")
+    (rig.folder / "failed").write_text("no more\n")
     _out, err = link.communicate(timeout=20)
-    assert link.returncode == 0
+    assert link.returncode == 1
     assert "the chain is over: no more" in err
     assert trace(rig) == ["1 starts"]
 
