@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.soak_chains import HOUR_S, SCRIPT, Plan, plans
-from benchmarks.soak_check import Evidence, Verdict, accepted_jobs, judge, parse_journal, parse_sacct
+from benchmarks.soak_check import Evidence, Verdict, accepted_jobs, judge, parse_journal, parse_sacct, runaway
 from benchmarks.soak_faults import KINDS, Fault, begin, faults
 from benchmarks.soak_world import LEAD_S, POLL_S, Clock, FastSite, World
 from tests.slurm.site import ALICE, BOB, CAROL, OPERATOR
@@ -162,6 +162,10 @@ def evidence(soak: Soak, began_s: int) -> tuple[list[Evidence], dict[str, int]]:
     mine = {record.job_id for record in records}
     taken = {job for job in accepted_jobs(log) if mine and job >= min(mine)}
     stored = {str(row[0]): str(row[1]) for row in world.query("select chain_id, state from chains")}
+    kept: dict[str, dict[int, str]] = defaultdict(dict)
+    for chain_id, job_id, state in world.query("select chain_id, job_id, state from links"):
+        kept[str(chain_id)][int(str(job_id))] = str(state)
+    queued = [line.split() for line in world.site.run("root", "squeue", "-h", "-o", "%A %j").stdout.splitlines()]
     found = []
     for chain in soak.chains.values():
         home = world.site.home(chain.plan.user)
@@ -177,12 +181,15 @@ def evidence(soak: Soak, began_s: int) -> tuple[list[Evidence], dict[str, int]]:
                 parse_journal(journal.read_text() if journal.exists() else ""),
                 " and ".join(markers),
                 stored.get(chain.chain_id, ""),
+                kept[chain.chain_id],
+                {int(job_id) for job_id, name in queued if name == chain.plan.name},
             )
         )
     return found, {
         "taken_by_slurmctld": len(taken),
         "known_to_slurmdbd": len(mine),
         "never_eligible": len(taken - mine),
+        "runaway_in_slurmdbd": len(runaway(records, {int(job_id) for job_id, _ in queued})),
     }
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.soak_chains import Plan
 
-KNOWN_LOOP = "the site's daemon can't read the chain's folder: to it a crash loop of exit code 0 is work done early"
-"""docs/decisions/0006."""
 KNOWN_UNSEEN = "the chain's whole life lay between two cycles, so the daemon has never seen it"
+ALIVE = ("PENDING", "RUNNING")
 UNSEEN_S = 3600
 """A life that is longer must have been seen: 600 s between two cycles, and half an hour that a fault may last."""
 
@@ -45,6 +44,10 @@ class Evidence:
     """Of the chain's folder; empty: none."""
     stored: str
     """The daemon's store's state of the chain."""
+    kept: Mapping[int, str]
+    """The store's state of each of its jobs."""
+    queued: Collection[int]
+    """Jobs of it that slurmctld has at the end."""
 
 
 @dataclass
@@ -99,6 +102,8 @@ def judge(seen: Evidence) -> Verdict:
             verdict.twice.append(f"link {segment} worked in jobs {sorted(jobs)}")
     verdict.twice += [f"two writers: link {segment}" for what, segment, _, _ in seen.journal if what == "TWO-WRITERS"]
     _end(seen, verdict)
+    if seen.stored:
+        _table(seen, verdict)
     return verdict
 
 
@@ -115,9 +120,8 @@ def _lost(seen: Evidence, begun: Mapping[int, set[int]], verdict: Verdict) -> No
         verdict.lost.append(f"links {missing} never worked")
     if extra := [segment for segment in begun if seen.expected_links and segment > seen.expected_links]:
         verdict.untrue.append(f"links {extra} worked after the chain's end")
-    alive = [record.job_id for record in seen.records if record.state in ("PENDING", "RUNNING")]
-    if alive:
-        verdict.untrue.append(f"jobs {alive} are left over")
+    if seen.queued:
+        verdict.untrue.append(f"jobs {sorted(seen.queued)} are left over")
 
 
 def _end(seen: Evidence, verdict: Verdict) -> None:
@@ -129,12 +133,25 @@ def _end(seen: Evidence, verdict: Verdict) -> None:
         verdict.untrue.append(f"the folder says {seen.marker or 'nothing'}, not {seen.expected_end}")
     if seen.stored == seen.expected_end:
         return
-    if seen.plan.kind == "loop" and seen.stored == "done":
-        verdict.known.append(KNOWN_LOOP)
-    elif not seen.stored and _life_s(seen) < UNSEEN_S:
+    if not seen.stored and _life_s(seen) < UNSEEN_S:
         verdict.known.append(KNOWN_UNSEEN)
     else:
         verdict.untrue.append(f"the daemon's store says {seen.stored or 'nothing'}, not {seen.expected_end}")
+
+
+def runaway(records: Iterable[Record], queued: Collection[int]) -> list[int]:
+    """Jobs that slurmdbd has as living, and slurmctld has not: one that is killed forgets what it had not told yet."""
+    return [record.job_id for record in records if record.state in ALIVE and record.job_id not in queued]
+
+
+def _table(seen: Evidence, verdict: Verdict) -> None:
+    """The daemon's store has each job that ran, and its end."""
+    ended = {record.job_id: record.state for record in seen.records if record.start_s and record.state not in ALIVE}
+    if missing := sorted(ended.keys() - seen.kept.keys()):
+        verdict.untrue.append(f"the daemon's store lacks jobs {missing}")
+    if wrong := [job for job in sorted(ended.keys() & seen.kept.keys()) if seen.kept[job] != ended[job]]:
+        told = ", ".join(f"job {job} is {seen.kept[job]}, not {ended[job]}" for job in wrong)
+        verdict.untrue.append(f"in the daemon's store {told}")
 
 
 def _life_s(seen: Evidence) -> int:

@@ -12,7 +12,7 @@ import argparse
 import multiprocessing
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http.cookiejar import CookieJar
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -25,6 +25,7 @@ from mirage.config import PolicyConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
+from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode
 from mirage.provision.heuristics import Reactive, Timer
@@ -52,7 +53,8 @@ def main() -> None:
         store = stack.enter_context(SqlStore.open(url))
         rounds = Rounds(store, board, Path(folder), args.queued, args.chains)
         rounds.run(2)
-        door = stack.enter_context(opened("127.0.0.1:0", url, board, Path(folder) / "audit.jsonl", 10_800))
+        reading = stack.enter_context(closing(Reading(Path(folder) / "audit.jsonl", 10_800)))
+        door = stack.enter_context(opened("127.0.0.1:0", url, board, reading))
         print(f"{args.queued} queued jobs, {args.chains} chains; each page {VISITS} times, one visit after the other:")
         for user in ("user7", None):
             for name, times in latencies(door(user)).items():

@@ -52,6 +52,12 @@ class Cluster(Protocol):
         Raises AccountingUnavailable where the site has none or slurmdbd is down.
         """
 
+    def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
+        """Accounting records of these users' jobs, as `accounting`. ``comment``: Mirage's tag, if submitted with one.
+
+        The owner may have changed the comment since; so it says what a job was, and gives no right to act on it.
+        """
+
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
         """When nodes were down or drained in [start_s, end_s]. Raises AccountingUnavailable."""
 

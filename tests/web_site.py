@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from mirage.chain.handoff import handoffs
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.daemon.audit import handover_record
 from mirage.daemon.board import Board
+from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
 from mirage.domain import (
     ActingMode,
@@ -34,7 +35,6 @@ from mirage.web.allowance import Allowance
 from mirage.web.app import Desk, make_app
 from mirage.web.server import served
 from mirage.web.visitors import Visitors
-from mirage.web.worth import Worth
 
 HOUR = 3600
 LIMIT_S = 24 * HOUR
@@ -68,9 +68,8 @@ def web_site(folder: Path, now_s: int, chains: Mapping[str, int], queued: int = 
         board.saw(Snapshot(now_s - 90, tuple(jobs), tuple(nodes())), decisions)
         board.cycle(True, 0.4, now_s - 90)
         reader = stack.enter_context(SqlStore.open(url, readonly=True, busy_timeout_s=1))
-        worth = Worth(journal.path, LEAD_S, now_s=lambda: now_s)
-        stack.callback(worth.close)
-        desk = Desk(board, reader, Visitors(), worth, now_s=lambda: now_s, allowance=Allowance(1e9))
+        reading = stack.enter_context(closing(Reading(journal.path, LEAD_S, now_s=lambda: now_s)))
+        desk = Desk(board, reader, Visitors(), reading, now_s=lambda: now_s, allowance=Allowance(1e9))
         yield WebSite(stack.enter_context(served(make_app(desk), "127.0.0.1:0")), desk, store, folder)
 
 

@@ -17,12 +17,13 @@ MAX_SEGMENTS = 9999
 MAX_PENALTY = 1e6
 MAX_JOB_ID = 0xFFFFFFFF
 
-_TAG = re.compile(
+_WORDS = (
     r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32}) seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
-    r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)(?: -- .*)?",
-    re.ASCII | re.DOTALL,
+    r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
 )
+_TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
+_SUBMITTED = re.compile(rf"--comment=['\"]?({_WORDS})(?![\w.])", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,12 @@ def parse_tag(comment: str) -> ChainTag | None:
         penalties=Penalties(float(match["interruption"]), float(match["overlap"])),
     )
     return tag if _is_sound(tag) else None
+
+
+def submitted_tag(command_line: str) -> str:
+    """The tag (without the user's own comment) in a call of sbatch as Slurm keeps it, in quotes or not; empty: none."""
+    match = _SUBMITTED.search(command_line)
+    return match[1] if match else ""
 
 
 def format_tag(tag: ChainTag, comment: str = "") -> str:

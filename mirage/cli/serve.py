@@ -18,6 +18,7 @@ from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
 from mirage.daemon.metrics import Metrics, exposed
+from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
@@ -135,8 +136,9 @@ def _serve(
     logging.getLogger(__name__).info("Slurm is reached by %s", adapter.why)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
     board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
-    watch = DriftWatch(journal.path, metrics) if learned else None
     with contextlib.ExitStack() as stack:
+        reading = stack.enter_context(contextlib.closing(Reading(journal.path, config.policy.timer.lead_s)))
+        watch = DriftWatch(reading, metrics) if learned and not args.once else None
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
         daemon = Daemon(
@@ -156,7 +158,7 @@ def _serve(
         rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board)
         if args.once:
             return 0 if rounds.run() else 1
-        door = stack.enter_context(_page(config, board, journal, socket)) if board else None
+        door = stack.enter_context(_page(config, board, reading, socket)) if board else None
         if socket:
             stack.enter_context(serving(Path(socket), store, lambda: watch.words if watch else "", door))
         if metrics:
@@ -175,7 +177,7 @@ def _serve(
 
 
 @contextlib.contextmanager
-def _page(config: Config, board: Board, journal: Journal, socket: str) -> Iterator[Door]:
+def _page(config: Config, board: Board, reading: Reading, socket: str) -> Iterator[Door]:
     """The web page; gives what makes links to it. Raises InputError."""
     if not socket:
         raise InputError(
@@ -186,7 +188,7 @@ def _page(config: Config, board: Board, journal: Journal, socket: str) -> Iterat
         from mirage.web.opening import opened
     except ImportError as error:
         raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
-    with opened(config.daemon.web, config.daemon.store, board, journal.path, config.policy.timer.lead_s) as door:
+    with opened(config.daemon.web, config.daemon.store, board, reading) as door:
         yield door
 
 

@@ -14,8 +14,9 @@ from mirage.daemon.memory import Memory
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.moved import Moved
 from mirage.daemon.restraint import Acting
-from mirage.daemon.settle import chain_end, chain_lost, latest, settled
+from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, settled
 from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
+from mirage.daemon.unseen import Key, missing_since_s, read_answer
 from mirage.domain import Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError
 from mirage.ports import Clock, Cluster, Policy, Store
@@ -138,7 +139,7 @@ class Daemon:
         for action in actions:
             if isinstance(action, LookUp):
                 seen |= self._look_up(action.links)
-        self._close_chains(seen)
+        self._close_chains(seen, self._fill_in(actions, snapshot))
 
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
         return tick(
@@ -174,9 +175,11 @@ class Daemon:
     def _look_up(self, links: Sequence[Link]) -> set[int]:
         """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting.
 
-        Returns the ids of those that could be found.
+        Returns the ids of those that could be found. One that slurmctld has forgotten is over, even where accounting
+        says that it runs: a slurmctld that is killed takes with it what it had not told slurmdbd yet.
         """
         found = self._cluster.jobs([link.job_id for link in links])
+        told = set(found)
         missing = [link for link in links if link.job_id not in found]
         if missing:
             found |= self._accounting(missing)
@@ -186,7 +189,7 @@ class Daemon:
                     after = settled(link, job)
                     self._moved.note(link, after)
                     self._store.save_link(after)
-        return set(found)
+        return told | {job_id for job_id, job in found.items() if job.state.is_over}
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
         since_s = min(link.submit_s for link in links)
@@ -196,20 +199,60 @@ class Daemon:
             log.warning("%d jobs left the queue; how they ended can't be told now: %s", len(links), error)
             return {}
 
-    def _close_chains(self, seen: Collection[int]) -> None:
-        """Ends the chains that have no living link. ``seen``: the jobs that Slurm has told of in this cycle."""
+    def _fill_in(self, actions: Sequence[TickAction], snapshot: Snapshot) -> Collection[Key]:
+        """Saves the links that no cycle saw. Asks accounting once for all chains that may have some.
+
+        Those are chains without a living link, and chains with a new one whose predecessor nobody knows. Returns the
+        chains of which it is not known yet whether there are more.
+        """
+        alive = {(link.user, link.chain_id) for link in self._store.open_links()}
+        new = [action.link for action in actions if isinstance(action, SaveLink) and action.before is None]
+        orphaned = {(link.user, link.chain_id) for link in new if link.predecessor_id not in {None, *snapshot.by_id}}
+        known: dict[Key, Sequence[Link]] = {}
+        since_s = []
+        for chain in self._store.active_chains():
+            key = (chain.user, chain.chain_id)
+            if key in alive and key not in orphaned:
+                continue
+            known[key] = self._store.links(*key)
+            if (missing_s := missing_since_s(chain, known[key])) is None:
+                del known[key]
+            else:
+                since_s.append(missing_s)
+        return self._unseen(min(since_s), known) if known else ()
+
+    def _unseen(self, since_s: int, known: Mapping[Key, Sequence[Link]]) -> Collection[Key]:
+        users = {user for user, _ in known}
+        try:
+            answer = read_answer(self._cluster.submissions(since_s, self._clock.now_s(), users), known)
+        except ClusterError as error:
+            log.warning("whether %d chains had links that no cycle saw can't be told now: %s", len(known), error)
+            return known.keys()
+        with self._store.transaction():
+            for link in answer.links:
+                self._moved.note(None, link)
+                self._store.save_link(link)
+        if answer.links:
+            log.info("%d links lived between two cycles; accounting tells of them", len(answer.links))
+        return answer.unsettled
+
+    def _close_chains(self, seen: Collection[int], unsettled: Collection[Key]) -> None:
+        """Ends the chains that have no living link.
+
+        ``seen``: the jobs that Slurm has told of in this cycle. ``unsettled``: chains that may have unknown links.
+        """
         now_s = self._clock.now_s()
-        open_links: dict[tuple[str, str], list[Link]] = defaultdict(list)
+        open_links: dict[Key, list[Link]] = defaultdict(list)
         for link in self._store.open_links():
             open_links[link.user, link.chain_id].append(link)
         for chain in self._store.active_chains():
-            left = open_links[chain.user, chain.chain_id]
-            if not left:
-                ended = chain_end(chain, self._store.links(chain.user, chain.chain_id), now_s)
-            elif any(link.job_id in seen for link in left):
+            key = (chain.user, chain.chain_id)
+            left = open_links[key]
+            if any(link.job_id in seen for link in left):
                 continue
-            else:
-                ended = chain_lost(chain, left, now_s)
-            if ended:
+            links = self._store.links(*key)
+            if not left and key in unsettled and not is_long_over(links, now_s):
+                continue
+            if ended := chain_lost(chain, links, now_s) if left else chain_end(chain, links, now_s):
                 self._store.save_chain(ended)
                 log.info("chain %s of %s is over: %s (%s)", chain.chain_id, chain.user, ended.state.value, ended.reason)

@@ -56,7 +56,7 @@ class Rounds:
             return False
         self._prune()
         if self._watch:
-            self._watch.look(self._clock.now_s())
+            self._watch.look()
         return True
 
     def _store_is_ours(self) -> bool:

@@ -45,11 +45,22 @@ FORGET_AFTER_S = 86_400
 
 
 def chain_lost(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
-    """The chain given up: a day after its last possible end neither slurmctld nor accounting knew its jobs."""
-    last_end_s = max((link.start_s or link.submit_s) + (link.time_limit_s or 0) for link in links)
-    if now_s - last_end_s < FORGET_AFTER_S:
+    """The chain of whose unfinished links Slurm tells nothing more: as its later links ended, if there are any.
+
+    Else given up: a day after its last possible end neither slurmctld nor accounting knew its jobs.
+    """
+    lost = [link for link in links if not link.state.is_over]
+    if later := [link for link in links if link.segment > max(link.segment for link in lost)]:
+        return chain_end(chain, later, now_s)
+    if not is_long_over(lost, now_s):
         return None
     return _over(chain, ChainState.UNKNOWN, "its jobs are gone and accounting can't say how they ended", now_s)
+
+
+def is_long_over(links: Sequence[Link], now_s: int) -> bool:
+    """A day after the last possible end of all of these."""
+    ends_s = (link.end_s or (link.start_s or link.submit_s) + (link.time_limit_s or 0) for link in links)
+    return now_s - max(ends_s, default=now_s) >= FORGET_AFTER_S
 
 
 def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainState, str]:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pwd
 import shutil
 import tempfile
 import time
@@ -58,8 +59,10 @@ class Versions:
     def locked(self) -> Iterator[Path]:
         """Keeps others away; gives an empty folder on the same file system, which is gone afterwards.
 
-        Raises InputError: nothing can be written here. MirageError: another process is at it, or the disk failed.
+        Raises InputError: nothing can be written here, or it would not be its owner's. MirageError: another process is
+        at it, or the disk failed.
         """
+        self._refuse_root_in_anothers_folder()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             # Of the caller's own umask nothing is left: the service may be another user.
@@ -82,6 +85,13 @@ class Versions:
                 yield Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_WORK, dir=self.folder)))
             except OSError as error:
                 raise MirageError(f"{self.link}: {error}. The model at work is the one that was.") from error
+
+    def _refuse_root_in_anothers_folder(self) -> None:
+        """The service's user could not change what root leaves there, and could lead root elsewhere by a link."""
+        place = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        if os.geteuid() == 0 and (owner := place.stat().st_uid):
+            name = _user_name(owner)
+            raise InputError(f"{place} belongs to {name}: run `runuser -u {name} -- mirage retrain`, as that user.")
 
     def install(self, fresh: Path, record: Json) -> Path:
         """Makes a folder that holds `model/` the newest version, and the one that the link leads to. Under the lock.
@@ -163,6 +173,13 @@ class Versions:
             place = self.folder / f"{number:04}"
             if self._leads_to(place) not in needed:
                 shutil.rmtree(place, ignore_errors=True)
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _exchange(one: Path, other: Path) -> None:

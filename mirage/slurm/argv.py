@@ -50,6 +50,8 @@ SACCT_FIELDS = (
     "NodeList",
     "Comment",
 )
+SUBMITTED_FIELDS = (*SACCT_FIELDS[:-1], "SubmitLine")
+"""Most sites do not keep comments in accounting; what sbatch was called with is kept."""
 HISTORY_FIELDS = (
     "JobID",
     "Submit",
@@ -69,6 +71,8 @@ HISTORY_FIELDS = (
 """None that users can write a separator into."""
 MAX_IDS = 1000
 """Job ids in one command line. Linux allows 128 KiB an argument; an id has at most 10 digits."""
+MAX_USERS = 300
+"""Names in one command line; one has up to 255 characters."""
 
 _READS = frozenset({"squeue", "sinfo", "sacct", "sacctmgr"})
 
@@ -106,6 +110,15 @@ def sacct(nonce: str, start_s: int, end_s: int, job_ids: Collection[int] | None 
         return [command]
     ids = sorted(set(job_ids))
     return [command + _jobs_option(ids[i : i + MAX_IDS]) for i in range(0, len(ids), MAX_IDS)]
+
+
+def submissions(nonce: str, start_s: int, end_s: int, users: Collection[str]) -> list[list[str]]:
+    """As `sacct`, of all jobs of these users; the last field is what they called sbatch with."""
+    window = ["-S", _utc(start_s), "-E", _utc(end_s + 1)]
+    format_ = ["-o", ",".join(SUBMITTED_FIELDS), f"--delimiter={nonce}"]
+    command = ["sacct", "-X", "-p", "-D", "-n", "--noconvert", *window, *format_]
+    names = sorted(set(users))
+    return [[*command, "-u", ",".join(names[i : i + MAX_USERS])] for i in range(0, len(names), MAX_USERS)]
 
 
 def recorded_jobs(start_s: int, end_s: int) -> list[str]:

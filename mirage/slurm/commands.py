@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mirage.chain.tag import submitted_tag
 from mirage.domain import Job, NodeEvent, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Cluster
@@ -66,6 +68,13 @@ class CommandCluster(Cluster):
         commands = argv.sacct(nonce, start_s, end_s, job_ids)
         answers = [self._read_accounting(command) for command in commands]
         return [job for answer in answers for job in parsing.parse_sacct(answer, nonce, self._now_s())]
+
+    def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
+        """As `accounting`. The tag is read from the command line by which the job was submitted."""
+        nonce = argv.new_nonce()
+        answers = [self._read_accounting(command) for command in argv.submissions(nonce, start_s, end_s, users)]
+        jobs = [job for answer in answers for job in parsing.parse_sacct(answer, nonce, self._now_s())]
+        return [replace(job, comment=submitted_tag(job.comment)) for job in jobs]
 
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
         return parsing.parse_node_events(self._read_accounting(argv.node_events(start_s, end_s)))

@@ -88,6 +88,9 @@ class PyslurmCluster(Cluster):
     def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
         return self._commands.accounting(start_s, end_s, job_ids)
 
+    def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
+        return self._commands.submissions(start_s, end_s, users)
+
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
         return self._commands.node_events(start_s, end_s)
 

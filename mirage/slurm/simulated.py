@@ -126,6 +126,9 @@ class SimulatedCluster(Cluster):
         found = [job for job in records if _in_window(job, start_s, end_s, job_ids)]
         return [_accounted(job) for job in sorted(found, key=lambda job: (job.job_id, job.submit_s))]
 
+    def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
+        return [job for job in self.accounting(start_s, end_s) if job.user in users]
+
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
         self._reach_accounting()
         events = (NodeEvent(outage.node, outage.start_s, outage.end_s) for outage in self._sim.outages())

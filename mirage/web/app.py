@@ -19,6 +19,7 @@ from werkzeug.wrappers import Response
 
 import mirage
 from mirage.daemon.board import Board, Sight
+from mirage.daemon.reading import Reading
 from mirage.errors import StoreError
 from mirage.ports import Store
 from mirage.web import filters
@@ -27,7 +28,6 @@ from mirage.web.chains import chain_list, link_rows, paged, waiting_list, whole
 from mirage.web.digest import Digest, digest
 from mirage.web.timeline import Window, in_words
 from mirage.web.visitors import SESSION_S, Visitors
-from mirage.web.worth import Worth
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ DAYS = (1, 3, 7, 30)
 HOSTS = ["127.0.0.1", "localhost"]
 """What a visitor's browser may call us: a foreign name that leads here (DNS rebinding) is refused."""
 LOG_EVERY_S = 60
+READING_S = 900
+"""What the audit log says is shown for so long before somebody's visit has it read again."""
 REFUSAL_S = 0.1
 """The one thread sleeps before it refuses: that costs time too, and so a flood gets ten refusals a second at most."""
 HEADERS = {
@@ -64,7 +66,7 @@ class Desk:
     board: Board
     store: Store
     visitors: Visitors
-    worth: Worth
+    reading: Reading
     now_s: Callable[[], float] = time.time
     allowance: Allowance = field(default_factory=Allowance)
     _digest: tuple[Sight, Digest] | None = None
@@ -241,8 +243,8 @@ def _add_errors(app: Flask, desk: Desk) -> None:
 def _site(desk: Desk) -> str:
     board = desk.board
     decided = Counter(decision.action.value for decision in board.sight.decisions) if board.sight else Counter()
-    told = desk.worth.told()
-    return render_template("site.html", digest=desk.digest(), decided=decided, worth=told)
+    told = desk.reading.told(READING_S)
+    return render_template("site.html", digest=desk.digest(), decided=decided, told=told)
 
 
 def _problem(code: int, words: str) -> Response:

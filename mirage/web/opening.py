@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
 from mirage.daemon.board import Board
+from mirage.daemon.reading import Reading
 from mirage.store.repository import SqlStore
-from mirage.web.app import Desk, make_app
+from mirage.web.app import READING_S, Desk, make_app
 from mirage.web.server import served
 from mirage.web.visitors import Visitors
-from mirage.web.worth import Worth
 
 log = logging.getLogger(__name__)
 
@@ -21,20 +20,17 @@ BUSY_S = 2
 
 
 @contextmanager
-def opened(
-    address: str, store_url: str, board: Board, audit: Path, timer_lead_s: int
-) -> Iterator[Callable[[str | None], str]]:
+def opened(address: str, store_url: str, board: Board, reading: Reading) -> Iterator[Callable[[str | None], str]]:
     """Serves the page at ``address``; gives what makes a link for a user (None: one who may see all).
 
     The store is opened once more, for reading only, so that no visit can write, or take a connection that the daemon
     needs. Raises InputError for the address, StoreError.
     """
-    visitors, worth = Visitors(), Worth(audit, timer_lead_s)
+    visitors = Visitors()
     with (
         SqlStore.open(store_url, readonly=True, busy_timeout_s=BUSY_S) as store,
-        closing(worth),
-        served(make_app(Desk(board, store, visitors, worth)), address) as url,
+        served(make_app(Desk(board, store, visitors, reading)), address) as url,
     ):
         log.info("the web page is at %s", url)
-        worth.told()
+        reading.told(READING_S)
         yield lambda user: f"{url}/enter/{visitors.ticket(user)}"

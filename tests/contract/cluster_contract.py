@@ -248,6 +248,21 @@ class ClusterContract:
         site.until(lambda: first.job_id in ids(cluster.accounting(*window)), lambda: f"the record of {first.job_id}")
         assert kept_back not in ids(cluster.accounting(*window))
 
+    def test_what_users_submitted_in_the_window_is_known_by_its_tag(self, site: Site) -> None:
+        cluster = site.cluster(site.operator)
+        tag = "mirage/1 chain=k3m9pq2xha seg=1/5 mode=train ei=1 eo=0.5"
+        job = site.reaches(site.submit(f"--comment={tag}", run_s=1), JobState.COMPLETED)
+        window = (job.submit_s, job.submit_s + DAY)
+        site.submit(user=site.bob)
+        site.until(
+            lambda: any(record.end_s for record in cluster.submissions(*window, [site.alice])),
+            lambda: f"the record of {job.job_id}",
+        )
+        (record,) = cluster.submissions(*window, [site.alice])
+        assert (record.job_id, record.user, record.state) == (job.job_id, site.alice, JobState.COMPLETED)
+        assert (record.comment, record.start_s, record.end_s) == (tag, job.start_s, job.end_s)
+        assert cluster.submissions(*window, []) == []
+
     def test_no_node_was_down_a_year_ago(self, site: Site) -> None:
         cluster = site.cluster(site.alice)
         now_s = cluster.snapshot().at_s
@@ -268,6 +283,7 @@ class ClusterContract:
         accounting: list[Callable[[], object]] = [
             lambda: cluster.accounting(DAY, 2 * DAY),
             lambda: cluster.accounting(DAY, 2 * DAY, [1]),
+            lambda: cluster.submissions(DAY, 2 * DAY, ["alice"]),
             lambda: cluster.node_events(DAY, 2 * DAY),
         ]
         with ThreadPoolExecutor(len(calls + accounting)) as pool:  # a real Slurm takes 9 s to give up

@@ -200,12 +200,16 @@ def sacct(state: dict[str, Any], args: list[str], user: str) -> None:
         assert {"-X", "-n", "-a"} <= set(args), args
         print("7" if _utc(_option(args, "-E")) > state["now"] - 40 * 86400 else "", end="")
         return
-    assert {"-X", "-p", "-D", "-n", "-a"} <= set(args), args
+    users = (_option(args, "-u") or "").split(",")
+    assert {"-X", "-p", "-D", "-n"} <= set(args), args
+    assert ("-a" in args) is (users == [""]), args
     start, end = _utc(_option(args, "-S")), _utc(_option(args, "-E"))
     asked = _option(args, "-j")
     ids = [int(word) for word in (asked or "").split(",") if word]
     delimiter, names = _option(args, "--delimiter"), (_option(args, "-o") or "").split(",")
     for job in state["jobs"]:
+        if users != [""] and job["user"] not in users:
+            continue
         eligible = job["eligible"] is not None and job["eligible"] < end
         if (asked and job["id"] in ids) or (not asked and eligible and (job["end"] is None or job["end"] >= start)):
             print("".join(f"{_sacct_field(job, name)}{delimiter}" for name in names))
@@ -231,6 +235,7 @@ def _sacct_field(job: Job, name: str) -> str:
         "ReqTRES": f"node={job['nodes']}",
         "NodeList": ",".join(job["on"]) or "None assigned",
         "Comment": job["comment"],
+        "SubmitLine": job["line"],
     }[name]
 
 
@@ -303,6 +308,7 @@ def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
         "end": None,
         "dependency": [int(pred) for pred in dependency.split(":") if pred],
         "comment": _option(args, "--comment") or "",
+        "line": " ".join(["sbatch", *args]),
         "run": int(script.split("sleep ")[1].split()[0]),
         "exit": int(script.split("exit ")[1].split()[0]),
         "status": 0,

@@ -13,7 +13,7 @@ from mirage.daemon.app import Daemon
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Action, ChainState, Decision, JobState, Mode, Outcome, Penalties
-from mirage.errors import ClusterUnavailable, Refused, StoreError
+from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, StoreError
 from mirage.ports import Policy
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
@@ -43,12 +43,32 @@ class World:
         self.sim.step(60)
         self.daemon = self.restart()
 
-    def submit(self, segment: int, predecessor: int | None) -> int:
+    def submit(self, segment: int, predecessor: int | None, runtime_s: int | None = None, exit_code: int = 0) -> int:
         tag = ChainTag("chain1", segment, self.segments, predecessor, Mode.TRAIN, Penalties())
         dependency = f"afterany:{predecessor}" if predecessor else ""
         return self.sim.submit(
-            JobSpec(1, 2 * HOUR, user="alice", partition="gpu", comment=format_tag(tag), dependency=dependency)
+            JobSpec(
+                1,
+                2 * HOUR,
+                runtime_s,
+                user="alice",
+                partition="gpu",
+                comment=format_tag(tag),
+                dependency=dependency,
+                exit_code=exit_code,
+            )
         )
+
+    def live_between_two_cycles(self, exit_code: int = 0) -> tuple[int, int]:
+        """The first two links end, then two more live, and slurmctld forgets them all. Their job ids."""
+        self.sim.set_runtime_end(self.first, self.sim.now_s + 1)
+        self.sim.step(5)
+        third = self.submit(3, self.second, 20)
+        self.sim.set_runtime_end(self.second, self.sim.now_s + 10)
+        self.sim.step(20)
+        fourth = self.submit(4, third, 20, exit_code)
+        self.sim.step(600)
+        return third, fourth
 
     def restart(self, **more: object) -> Daemon:
         clock = SimulatedClock(self.sim)
@@ -144,6 +164,85 @@ def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
     world.sim.step(48 * HOUR)
     world.cycles(1)
     assert world.chain.state is ChainState.UNKNOWN
+
+
+def test_links_that_lived_between_two_cycles_are_in_the_store_and_so_are_their_handovers():
+    world = World(segments=9)
+    metrics = Metrics("enforce", "timer")
+    world.restart(metrics=metrics)
+    world.cycles(1, step_s=10)
+    ids = world.live_between_two_cycles(exit_code=1)
+    world.cycles(1)
+    links = {link.segment: link for link in world.store.links("alice", "chain1")}
+    assert [links[number].job_id for number in (3, 4)] == list(ids)
+    assert (links[4].state, links[4].exit_code) == (JobState.FAILED, 1)
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.FAILED, "link 4 of 9 (")
+    assert metrics.registry.get_sample_value("mirage_interruption_seconds_count") == 3
+
+
+def test_a_link_that_was_skipped_is_found_while_the_chain_goes_on():
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    third, fourth = world.live_between_two_cycles()
+    fifth = world.submit(5, fourth)
+    world.sim.step(60)
+    world.cycles(1)
+    assert [link.job_id for link in world.store.links("alice", "chain1")][2:] == [third, fourth, fifth]
+    assert world.chain.state is ChainState.ACTIVE
+
+
+def test_one_question_to_accounting_finds_the_missing_links_of_all_chains(monkeypatch):
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    world.live_between_two_cycles()
+    asked = []
+    submissions = world.cluster.submissions
+    monkeypatch.setattr(world.cluster, "submissions", lambda *args: asked.append(args) or submissions(*args))
+    world.cycles(3)
+    assert [users for _since_s, _until_s, users in asked] == [{"alice"}]
+
+
+def accounting_away(*_args):
+    raise AccountingUnavailable
+
+
+def test_a_chain_is_not_closed_on_what_accounting_could_still_correct(monkeypatch):
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    world.live_between_two_cycles(exit_code=1)
+    monkeypatch.setattr(world.cluster, "submissions", accounting_away)
+    world.cycles(2)
+    assert world.chain.state is ChainState.ACTIVE
+    monkeypatch.undo()
+    world.cycles(1)
+    assert world.chain.state is ChainState.FAILED
+
+
+def test_without_accounting_a_chain_is_closed_after_a_day_on_what_is_known(monkeypatch):
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    world.live_between_two_cycles(exit_code=1)
+    monkeypatch.setattr(world.cluster, "submissions", accounting_away)
+    world.cycles(1)
+    world.sim.step(24 * HOUR)
+    world.cycles(1)
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.DONE, "link 2 of 9 (")
+
+
+def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
+    """A slurmctld that is killed while slurmdbd is away takes the end of a job with it (`sacctmgr show runaway`)."""
+    world = World()
+    world.cycles(1, step_s=10)
+    ends = world.cluster.accounting
+
+    def without_the_first_end(*args):
+        first = {"state": JobState.RUNNING, "end_s": None}
+        return [replace(job, **first) if job.job_id == world.first else job for job in ends(*args)]
+
+    monkeypatch.setattr(world.cluster, "accounting", without_the_first_end)
+    world.sim.step(6 * HOUR)
+    world.cycles(1)
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.DONE, "link 2 of 2 (")
 
 
 def test_accrue_always_is_noticed(world, caplog, monkeypatch):

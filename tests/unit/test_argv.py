@@ -75,6 +75,7 @@ def test_sbatch_options_come_before_the_script():
         (argv.squeue(NONCE), True),
         (argv.sinfo(), True),
         (argv.sacct(NONCE, 0, 1)[0], True),
+        (argv.submissions(NONCE, 0, 1, ["alice"])[0], True),
         (argv.node_events(0, 1), True),
         (argv.settings(), True),
         (argv.release(1), True),

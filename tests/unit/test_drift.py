@@ -13,6 +13,7 @@ from mirage.cli.main import main
 from mirage.config import PolicyConfig
 from mirage.daemon.drift import DAY_S, FEWEST_DAYS, Drift, Kind, drift
 from mirage.daemon.metrics import Metrics
+from mirage.daemon.reading import Reading
 from mirage.daemon.socket import ask, serving
 from mirage.daemon.watch import EVERY_S, DriftWatch
 from mirage.doctor.finding import Severity
@@ -135,28 +136,40 @@ def test_log_metrics_and_status_tell_and_take_it_back(
     drifted: Journal, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     metrics, now_s = Metrics("enforce", "quantile"), int(time.time())
-    watch = DriftWatch(drifted.path, metrics)
+    reading = Reading(drifted.path, H, now_s=lambda: now_s)
+    watch = DriftWatch(reading, metrics)
 
     def gauge():
         return metrics.registry.get_sample_value("mirage_drift", {"why": Kind.TOO_SHORT.value})
 
-    assert gauge() == 0
-    watch.look(now_s)
+    def look():
+        watch.look()
+        reading.wait()
+        watch.look()
+
+    watch.look()
+    assert (watch.words, gauge()) == ("", 0), "a cycle does not wait for the reading"
+    look()
     assert gauge() == 1
     with SqlStore.open("sqlite://") as store, serving(tmp_path / "s", store, lambda: watch.words):
         assert ask(tmp_path / "s", {"ask": "chains", "chain": None})["notice"] == watch.words != ""
     drifted.path.unlink()
     drifted.append(pair(1, now_s - 60, 30))
-    watch.look(now_s + 1)
+    now_s += EVERY_S - 1
+    look()
     assert watch.words, "it looks now and then, not in each cycle"
-    watch.look(now_s + EVERY_S)
+    now_s += 1
+    look()
     assert (watch.words, gauge()) == ("", 0)
     assert [record.levelname for record in caplog.records if "fits" in record.message] == ["WARNING"]
 
 
 def test_a_log_that_is_not_there_is_no_drift(tmp_path: Path):
-    watch = DriftWatch(tmp_path / "none.jsonl")
-    watch.look(NOW_S)
+    reading = Reading(tmp_path / "none.jsonl", H, now_s=lambda: NOW_S)
+    watch = DriftWatch(reading)
+    for _ in range(2):
+        watch.look()
+        reading.wait()
     assert watch.words == ""
 
 

@@ -468,7 +468,8 @@ def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
     assert over_marker(rig.folder) is None
     assert rig.run(3, 13, 12)[0] == 1, "Slurm's records must not say that all went well"
     record = read_link(rig.folder, 3)
-    assert record and record.exit_code == 0, "the script's own"
+    assert record
+    assert record.exit_code == 0, "the script's own"
     assert over_marker(rig.folder) == ("failed", "crash loop: 3 links in a row ran for less than 60 s each")
 
 

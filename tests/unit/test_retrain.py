@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -202,6 +204,15 @@ def test_a_run_that_is_ended_leaves_the_model_alone(site: Path, number: signal.S
     assert left(site) == set() or number == signal.SIGKILL
     with model(site).locked() as work:
         assert left(site) == {work.name}, "what a killed one left is gone"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave files in anybody's folder")
+def test_root_is_refused_in_a_folder_of_another_user(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (site / "models").mkdir()
+    os.chown(site / "models", pwd.getpwnam("nobody").pw_uid, -1)
+    assert run(site) == 2
+    assert "belongs to nobody: run `runuser -u nobody -- mirage retrain`" in " ".join(capsys.readouterr().err.split())
+    assert list((site / "models").iterdir()) == []
 
 
 def test_two_at_a_time_are_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

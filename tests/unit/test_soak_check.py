@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.soak_chains import KINDS, Plan, plans
-from benchmarks.soak_check import Evidence, Record, accepted_jobs, judge, parse_journal, parse_sacct
+from benchmarks.soak_check import Evidence, Record, accepted_jobs, judge, parse_journal, parse_sacct, runaway
 from benchmarks.soak_faults import QUIET_S, faults
 
 PLAN = Plan("soak00", "mirage-alice", "exit", 2, 90, 3000, 2, 0, None)
@@ -19,6 +19,8 @@ GOOD = Evidence(
     [("begin", 1, 1, 101), ("end", 1, 1, 3100), ("begin", 2, 2, 3102), ("end", 2, 2, 6100)],
     "done",
     "done",
+    {1: "COMPLETED", 2: "COMPLETED"},
+    set(),
 )
 
 
@@ -51,7 +53,9 @@ def test_a_second_job_for_a_link_and_a_second_writer_are_seen(changes):
         {"stored": "active"},
         {"stored": ""},
         {"journal": [*GOOD.journal, ("begin", 3, 3, 6200)]},
-        {"records": [*GOOD.records, Record(3, "soak00", 3, "PENDING", None, None)]},
+        {"queued": {3}},
+        {"kept": {1: "COMPLETED"}},
+        {"kept": {1: "COMPLETED", 2: "RUNNING"}},
     ],
 )
 def test_an_end_that_is_not_true_is_seen(changes):
@@ -59,10 +63,16 @@ def test_an_end_that_is_not_true_is_seen(changes):
 
 
 def test_what_is_known_is_told_apart():
-    loop = replace(GOOD, plan=replace(PLAN, kind="loop"), expected_end="failed", marker="failed", stored="done")
-    assert judge(loop).is_good
-    assert judge(loop).known
-    assert judge(replace(GOOD, records=[Record(2, "soak00", 2, "COMPLETED", 1, 60)], stored="")).known
+    unseen = judge(replace(GOOD, records=[Record(2, "soak00", 2, "COMPLETED", 1, 60)], stored="", kept={}))
+    assert unseen.is_good
+    assert unseen.known
+
+
+def test_a_job_that_only_slurmdbd_still_has_is_not_left_over():
+    records = [*GOOD.records[:1], Record(2, "soak00", 2, "RUNNING", 3101, None)]
+    assert judge(replace(GOOD, records=records)).is_good
+    assert runaway(records, set()) == [2]
+    assert runaway(records, {2}) == []
 
 
 def test_what_the_witnesses_say():

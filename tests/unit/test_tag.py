@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirage.chain.tag import ChainTag, format_tag, parse_tag
+from mirage.chain.tag import ChainTag, format_tag, parse_tag, submitted_tag
 from mirage.domain import Mode, Penalties
 
 SOUND = "mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=0.5"
@@ -14,6 +14,24 @@ TAG = ChainTag("k3m9pq2xha", 2, 5, 123, Mode.TRAIN, Penalties(1.0, 0.5))
 def test_the_tag_is_as_documented() -> None:
     assert format_tag(TAG) == SOUND
     assert parse_tag(SOUND) == TAG
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"sbatch -N1 --comment={SOUND} --dependency=afterany:123 /home/a/job.sh 2 123",
+        f"sbatch --comment={SOUND} -- my own job.sh",
+        f"sbatch '--comment={SOUND}' job.sh",
+        f'sbatch --comment="{SOUND}"',
+    ],
+)
+def test_the_tag_is_found_in_the_command_line_of_a_submission(line: str) -> None:
+    assert submitted_tag(line) == SOUND
+
+
+@pytest.mark.parametrize("line", ["", "sbatch job.sh", f"sbatch job.sh {SOUND}", f"sbatch --comment={SOUND}.5.5 x"])
+def test_other_command_lines_have_none(line: str) -> None:
+    assert submitted_tag(line) == ""
 
 
 def test_the_first_link_has_no_predecessor() -> None:

@@ -25,6 +25,7 @@ from mirage.cli.main import main
 from mirage.config import RetentionConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.board import Board
+from mirage.daemon.reading import RETRY_S, Reading
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.socket import ask, serving
@@ -38,7 +39,6 @@ from mirage.web.allowance import SAVED_S, SHARE, Allowance
 from mirage.web.opening import opened
 from mirage.web.server import port_of, served
 from mirage.web.visitors import Visitors
-from mirage.web.worth import RETRY_S
 from slurm_sim.config import Partition
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.sims import fast_simulator
@@ -50,8 +50,8 @@ NOW = 1_800_000_000
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     with web_site(tmp_path_factory.mktemp("web"), NOW, {"alice": 7, "bob": 5}) as found:
-        found.desk.worth.told()
-        found.desk.worth.wait()
+        found.desk.reading.told(0)
+        found.desk.reading.wait()
         yield found
 
 
@@ -295,13 +295,13 @@ def test_an_audit_log_that_can_not_be_read_is_said(tmp_path: Path) -> None:
     with web_site(tmp_path, NOW, {"alice": 1}) as site:
         for file in tmp_path.glob("audit*"):
             file.unlink()
-        site.desk.worth.told()
-        site.desk.worth.wait()
+        site.desk.reading.told(0)
+        site.desk.reading.wait()
         assert "Nothing is in the audit log yet" in Browser().get(site.url).text
         (tmp_path / "audit.jsonl").mkdir()
-        site.desk.worth.now_s = lambda: NOW + RETRY_S
-        site.desk.worth.told()
-        site.desk.worth.wait()
+        site.desk.reading.now_s = lambda: NOW + RETRY_S
+        site.desk.reading.told(0)
+        site.desk.reading.wait()
         assert "can&#39;t be read now" in Browser().get(site.url).text
 
 
@@ -378,7 +378,8 @@ def test_a_page_that_hangs_holds_up_no_cycle(tmp_path: Path, monkeypatch: pytest
         assert goes_on.wait(60)
         return []
 
-    with SqlStore.open(url) as store, opened("127.0.0.1:0", url, board, tmp_path / "audit.jsonl", 60) as door:
+    reading = Reading(tmp_path / "audit.jsonl", 60)
+    with SqlStore.open(url) as store, opened("127.0.0.1:0", url, board, reading) as door:
         daemon = Daemon(cluster, store, clock, Timer(60), poll_s=600, acting=board.acting, board=board)
         rounds = Rounds(daemon, store, clock, RetentionConfig(), lambda: None, board=board)
         browser = Browser()

@@ -34,8 +34,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     with web_site(tmp_path_factory.mktemp("web"), NOW, {"alice": 7, "bob": 5}) as found:
-        found.desk.worth.told()
-        found.desk.worth.wait()
+        found.desk.reading.told(0)
+        found.desk.reading.wait()
         plant(found)
         yield found
 

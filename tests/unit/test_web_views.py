@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from mirage.chain.handoff import handoffs
 from mirage.daemon.restraint import Code
 from mirage.domain import Action, Chain, ChainState, Decision, Job, JobState, Link, Node, Snapshot
-from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
 from mirage.web.chains import PER_PAGE, chain_list, link_rows, paged, verdict, waiting_list, whole
 from mirage.web.digest import digest
 from mirage.web.timeline import DAY_S, Bar, Window, bars, in_words
-from mirage.web.worth import FRESH_S, RETRY_S, Worth
-from tests.unit.test_impact import H, decision, handover, outcome
+from tests.unit.test_impact import H
 
 NOW = 1_800_000_000
 CHAIN = Chain("abc", "ada", 5, created_s=NOW - DAY_S, updated_s=NOW)
@@ -210,51 +204,3 @@ def test_the_queue_by_partition() -> None:
     assert [job.job_id for job in found.jobs(None)] == [1, 3, 6, 5, 7, 8]
     assert found.jobs("nobody") == ()
     assert [found.ahead(job) for job in jobs] == [None, None, 1, 0, 1, None]
-
-
-# --- what it was worth
-
-
-def test_it_is_read_in_a_process_of_its_own_and_kept(tmp_path: Path) -> None:
-    now_s = 1000.0 * H
-    journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2)
-    journal.append([
-        decision(990 * H), outcome(990 * H), handover(released=990 * H, entered=990 * H, started=993 * H, ended=992 * H)
-    ])  # fmt: skip
-    worth = Worth(journal.path, 3 * H, now_s=lambda: now_s)
-    worth.told()
-    worth.wait()
-    told = worth.told()
-    assert told.found is not None
-    assert (told.at_s, told.problem, told.found["handovers"]) == (1000 * H, "", 1)
-    assert told.found["compared"]["interruption_s"] == 1 * H
-    assert told.found["sentences"][0].startswith("Handovers: 1")
-    now_s += FRESH_S - 1
-    assert worth.told() is told
-    now_s += 1
-    worth.told()
-    worth.wait()
-    assert worth.told().at_s == int(now_s)
-
-
-def test_a_log_that_comes_later_is_found_soon(tmp_path: Path) -> None:
-    now_s = 1000.0 * H
-    worth = Worth(tmp_path / "audit.jsonl", 3 * H, now_s=lambda: now_s)
-    worth.told()
-    worth.wait()
-    assert worth.told().problem == "Nothing is in the audit log yet."
-    Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2).append([decision(990 * H)])
-    now_s += RETRY_S
-    worth.told()
-    worth.wait()
-    assert worth.told().problem == ""
-
-
-def test_the_reader_says_what_it_can_not_read(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "mirage.web.worth", str(tmp_path), "0", "9", "3600"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Audit log ")
-    (tmp_path / "audit.jsonl").write_text("no json\n")
-    words[3] = str(tmp_path / "audit.jsonl")
-    assert json.loads(subprocess.run(words, capture_output=True, text=True).stdout)["unreadable"] == 1

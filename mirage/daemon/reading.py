@@ -1,7 +1,9 @@
-"""What the service was worth, for the page. The audit log may be a gigabyte: a process of its own reads it, at the
-lowest priority, so that the daemon's cycles do not wait for it; the page shows the last result and when it is from.
+"""What the audit log says of the last four weeks: what the service was worth, and whether its model still fits.
 
-    python -m mirage.web.worth FILE SINCE_S UNTIL_S TIMER_LEAD_S
+The log may be a gigabyte: a process of its own reads it, at the lowest priority, so that the daemon's cycles do not
+wait for it. The drift watch and the web page share the last result, and each says how old it may be.
+
+    python -m mirage.daemon.reading FILE UNTIL_S TIMER_LEAD_S
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mirage.daemon.drift import WINDOW_S, drift
 from mirage.daemon.impact import impact
 from mirage.daemon.impact_words import sentences
 from mirage.errors import MirageError
@@ -25,9 +28,6 @@ from mirage.store.journal import read_journal
 
 log = logging.getLogger(__name__)
 
-WEEKS = 4
-FRESH_S = 900
-"""A result is shown for so long before somebody's visit starts another reading."""
 RETRY_S = 60
 """The same where nothing could be read."""
 LONGEST_S = 600
@@ -38,7 +38,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Told:
-    """``found``: as `mirage report --json`, with `sentences`; None: not known yet, or not at all."""
+    """``found``: `impact` (as `mirage report --json`, with `sentences`) and `drift` (`Drift.as_json`, with `words`).
+
+    None: not known yet, or not at all.
+    """
 
     found: Json | None = None
     at_s: int = 0
@@ -47,8 +50,8 @@ class Told:
 
 
 @dataclass
-class Worth:
-    """The last result over WEEKS, renewed in the background when somebody looks and it is old."""
+class Reading:
+    """The last result, renewed in the background when somebody looks and it is old."""
 
     audit: Path
     timer_lead_s: int
@@ -58,13 +61,13 @@ class Worth:
     _process: subprocess.Popen[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def told(self) -> Told:
-        """At once, whatever it takes to find out anew."""
+    def told(self, max_age_s: int) -> Told:
+        """At once, whatever it takes to find out anew, which begins where the last result is older than this."""
         with self._lock:
             reads = self._reader is not None and self._reader.is_alive()
-            fresh_s = RETRY_S if self._told.problem else FRESH_S
-            if not reads and self.now_s() - self._told.at_s >= fresh_s:
-                self._reader = threading.Thread(target=self._read, name="mirage-worth", daemon=True)
+            due_s = RETRY_S if self._told.problem else max_age_s
+            if not reads and self.now_s() - self._told.at_s >= due_s:
+                self._reader = threading.Thread(target=self._read, name="mirage-reading", daemon=True)
                 self._reader.start()
                 reads = True
         return Told() if reads and self._told.found is None else self._told
@@ -88,12 +91,12 @@ class Worth:
         try:
             self._told = Told(self._found(at_s), at_s)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            log.warning("the web page can't tell what the service was worth: %s", error)
+            log.warning("what the service was worth, and whether its model still fits, can't be told: %s", error)
             self._told = replace(self._told, at_s=at_s, problem="The audit log can't be read now; the log says why.")
 
     def _found(self, until_s: int) -> Json:
-        words = [str(self.audit), str(until_s - WEEKS * 7 * 86_400), str(until_s + 1), str(self.timer_lead_s)]
-        program = [sys.executable, "-m", "mirage.web.worth", *words]
+        words = [str(self.audit), str(until_s), str(self.timer_lead_s)]
+        program = [sys.executable, "-m", "mirage.daemon.reading", *words]
         with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             self._process = process
             try:
@@ -112,13 +115,19 @@ class Worth:
 def main(words: Sequence[str]) -> int:
     """Prints the result as JSON; 1 and a sentence on the error stream if the log can't be read."""
     os.nice(19)
-    file, since_s, until_s, lead_s = words
+    file, until_s, lead_s = Path(words[0]), int(words[1]), int(words[2])
+    since_s = until_s - WINDOW_S
     try:
-        found = impact(read_journal(Path(file)), int(since_s), int(until_s), int(lead_s))
+        worth = impact(read_journal(file), since_s, until_s + 1, lead_s)
+        change = drift(read_journal(file, since_s), until_s)
     except MirageError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    json.dump(found.as_json() | {"sentences": sentences(found)}, sys.stdout)
+    found = {
+        "impact": worth.as_json() | {"sentences": sentences(worth)},
+        "drift": change.as_json() | {"words": change.words},
+    }
+    json.dump(found, sys.stdout)
     return 0
 
 

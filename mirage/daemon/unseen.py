@@ -1,0 +1,75 @@
+"""Links that no cycle saw, since they started and ended between two of them, or while the service was away.
+
+Pure. Says from when on accounting is to be asked, and what its answer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirage.chain.tag import parse_tag
+from mirage.daemon.settle import latest
+from mirage.daemon.tick import link_of
+from mirage.domain import Chain, Job, Link
+
+Key = tuple[str, str]
+"""(user, chain id)."""
+
+
+def missing_since_s(chain: Chain, links: Sequence[Link]) -> int | None:
+    """Links of the chain that are not among these must have lived after this time; None: none is missing.
+
+    A link that names an unknown predecessor has one. After the last known link, if that ran, there may be others:
+    each queues the next one.
+    """
+    known = {link.job_id for link in links}
+    orphans = [link for link in links if link.predecessor_id not in known | {None}]
+    found = [_before_s(link, links) for link in orphans]
+    last = max(links, key=lambda link: link.segment, default=None)
+    if last and last.state.is_over and last.start_s is not None and last.segment < chain.segments:
+        found.append(last.start_s)
+    return min(found, default=None)
+
+
+def _before_s(orphan: Link, links: Sequence[Link]) -> int:
+    """Its predecessor submitted it, so it still ran then. Further ones came after the last known link before."""
+    earlier = [link.start_s or link.submit_s for link in links if link.segment < orphan.segment]
+    return min(orphan.submit_s, max(earlier, default=orphan.submit_s))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What accounting knows of some chains."""
+
+    links: Sequence[Link]
+    """Those that are over and were not known."""
+    unsettled: Collection[Key]
+    """Chains that may have had more links: accounting is behind, or has a job that is about to be seen."""
+
+
+def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]]) -> Answer:
+    """``jobs``: of `Cluster.submissions`. ``known``: the chains in question, with their links as the store has them."""
+    told: dict[Key, list[Link]] = {key: [] for key in known}
+    for link in _links(jobs):
+        if (link.user, link.chain_id) in told:
+            told[link.user, link.chain_id].append(link)
+    new = [link for key, links in told.items() for link in links if link.state.is_over and not _has(known[key], link)]
+    return Answer(new, {key for key, links in told.items() if not _is_settled(known[key], links)})
+
+
+def _links(jobs: Sequence[Job]) -> Iterator[Link]:
+    for job in latest(jobs).values():
+        if not job.array_task and (tag := parse_tag(job.comment)):
+            yield link_of(job, tag, None)
+
+
+def _has(known: Sequence[Link], link: Link) -> bool:
+    return any(link.job_id == other.job_id for other in known)
+
+
+def _is_settled(known: Sequence[Link], told: Sequence[Link]) -> bool:
+    """Accounting knows the end of the last known link or of a later one, and nothing after it that lives."""
+    ended = max((link.segment for link in told if link.state.is_over), default=0)
+    alive = max((link.segment for link in told if not link.state.is_over), default=0)
+    return alive <= ended and ended >= max((link.segment for link in known if link.start_s is not None), default=0)
