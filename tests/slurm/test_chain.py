@@ -101,6 +101,8 @@ def test_a_crash_loop_is_stopped(site):
         1,
     )
     assert "crash loop" in site.run(ALICE, "mirage", "status", chain).stdout
+    (second,) = site.chain_jobs(ALICE, chain)[2]
+    until(lambda: site.state(second) == "FAILED", 30, "Slurm's records to say that not all went well")
     assert max(site.chain_jobs(ALICE, chain)) <= 3
 
 

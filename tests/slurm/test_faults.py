@@ -90,6 +90,28 @@ def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
     assert_no_link_lost_or_twice(site, name, (first, second))
 
 
+def test_links_that_lived_while_nobody_looked_are_in_the_store_and_the_crash_loop_is_no_success(site, service):
+    service.configure(lead_s=1)  # nothing to let in early
+    go = site.home(ALICE) / "go"
+    go.unlink(missing_ok=True)
+    script = site.script(
+        ALICE, "loop.sh", f"#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nuntil [ -e {go} ]; do sleep 0.2; done\n"
+    )
+    options = ("--segments=9", "--max-short=3", "--min-runtime=5min")
+    chain, jobs = site.submit_chain(ALICE, *options, script)
+    with service.running():
+        until(lambda: service.chain_state(chain) == "active", 30, "the daemon to see the chain")
+    go.touch()
+    until(lambda: '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout, 90, "the crash loop")
+    until(lambda: not site.run("root", "squeue", "-h").stdout.strip(), 60, "all jobs to end")
+    with service.running():
+        service.wait_for(chain, "failed")
+    links = service.query(f"select segment, job_id, state from links where chain_id = '{chain}' order by segment")
+    assert [row["segment"] for row in links[:3]] == [1, 2, 3]
+    assert [row["job_id"] for row in links[:2]] == jobs
+    assert [row["state"] for row in links[:3]] == ["COMPLETED", "COMPLETED", "FAILED"]
+
+
 def test_slurmctld_is_killed_and_restarted_mid_chain(site, service, chain):
     name, first, second = chain
     service.configure(lead_s=1)  # nothing to do until slurmctld is back
