@@ -17,7 +17,7 @@ from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, settled
 from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
 from mirage.daemon.unseen import Key, missing_since_s, read_answer
-from mirage.domain import Decision, Job, Link, Snapshot
+from mirage.domain import Chain, Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError
 from mirage.ports import Clock, Cluster, Policy, Store
 
@@ -139,7 +139,8 @@ class Daemon:
         for action in actions:
             if isinstance(action, LookUp):
                 seen |= self._look_up(action.links)
-        self._close_chains(seen, self._fill_in(actions, snapshot))
+        active, alive = self._store.active_chains(), self._open_links()
+        self._close_chains(active, alive, seen, self._fill_in(active, alive, actions, snapshot))
 
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
         return tick(
@@ -199,25 +200,36 @@ class Daemon:
             log.warning("%d jobs left the queue; how they ended can't be told now: %s", len(links), error)
             return {}
 
-    def _fill_in(self, actions: Sequence[TickAction], snapshot: Snapshot) -> Collection[Key]:
+    def _open_links(self) -> Mapping[Key, Sequence[Link]]:
+        found: dict[Key, list[Link]] = defaultdict(list)
+        for link in self._store.open_links():
+            found[link.user, link.chain_id].append(link)
+        return found
+
+    def _fill_in(
+        self,
+        active: Sequence[Chain],
+        alive: Mapping[Key, Sequence[Link]],
+        actions: Sequence[TickAction],
+        snapshot: Snapshot,
+    ) -> Collection[Key]:
         """Saves the links that no cycle saw. Asks accounting once for all chains that may have some.
 
         Those are chains without a living link, and chains with a new one whose predecessor nobody knows. Returns the
-        chains of which it is not known yet whether there are more.
+        chains of which it is not known yet whether there are more. ``alive``: the living links of each chain.
         """
-        alive = {(link.user, link.chain_id) for link in self._store.open_links()}
         new = [action.link for action in actions if isinstance(action, SaveLink) and action.before is None]
-        orphaned = {(link.user, link.chain_id) for link in new if link.predecessor_id not in {None, *snapshot.by_id}}
+        in_sight = {None, *snapshot.by_id}
+        orphaned = {(link.user, link.chain_id) for link in new if link.predecessor_id not in in_sight}
         known: dict[Key, Sequence[Link]] = {}
         since_s = []
-        for chain in self._store.active_chains():
+        for chain in active:
             key = (chain.user, chain.chain_id)
             if key in alive and key not in orphaned:
                 continue
-            known[key] = self._store.links(*key)
-            if (missing_s := missing_since_s(chain, known[key])) is None:
-                del known[key]
-            else:
+            links = self._store.links(*key)
+            if (missing_s := missing_since_s(chain, links)) is not None:
+                known[key] = links
                 since_s.append(missing_s)
         return self._unseen(min(since_s), known) if known else ()
 
@@ -236,18 +248,21 @@ class Daemon:
             log.info("%d links lived between two cycles; accounting tells of them", len(answer.links))
         return answer.unsettled
 
-    def _close_chains(self, seen: Collection[int], unsettled: Collection[Key]) -> None:
+    def _close_chains(
+        self,
+        active: Sequence[Chain],
+        alive: Mapping[Key, Sequence[Link]],
+        seen: Collection[int],
+        unsettled: Collection[Key],
+    ) -> None:
         """Ends the chains that have no living link.
 
         ``seen``: the jobs that Slurm has told of in this cycle. ``unsettled``: chains that may have unknown links.
         """
         now_s = self._clock.now_s()
-        open_links: dict[Key, list[Link]] = defaultdict(list)
-        for link in self._store.open_links():
-            open_links[link.user, link.chain_id].append(link)
-        for chain in self._store.active_chains():
+        for chain in active:
             key = (chain.user, chain.chain_id)
-            left = open_links[key]
+            left = alive.get(key, ())
             if any(link.job_id in seen for link in left):
                 continue
             links = self._store.links(*key)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import NamedTuple
@@ -289,6 +290,15 @@ def test_before_the_first_cycle_it_says_so(tmp_path: Path) -> None:
         assert "was skipped" in browser.get(own).text
         site.desk.board.cycle(True, 1, NOW - 7200)
         assert "2 h ago" in browser.get(own).text
+
+
+def test_a_drift_alarm_is_on_the_page(site: WebSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = site.desk.reading.told(60)
+    assert told.found is not None
+    found = told.found | {"drift": {"words": "The model no longer fits <here>.", "alarms": []}}
+    assert "no longer fits" not in Browser().get(site.url).text
+    monkeypatch.setattr(site.desk.reading, "told", lambda _max_age_s: replace(told, found=found))
+    assert "The model no longer fits &lt;here&gt;." in Browser().get(site.url).text
 
 
 def test_an_audit_log_that_can_not_be_read_is_said(tmp_path: Path) -> None:
