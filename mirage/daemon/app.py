@@ -135,12 +135,14 @@ class Daemon:
 
     def _follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
         """What became of jobs that left the queue, and of their chains."""
-        seen = set(snapshot.by_id)
+        seen, runaway = set(snapshot.by_id), set()
         for action in actions:
             if isinstance(action, LookUp):
-                seen |= self._look_up(action.links)
+                found, runs_on = self._look_up(action.links)
+                seen |= found
+                runaway |= runs_on
         active, alive = self._store.active_chains(), self._open_links()
-        self._close_chains(active, alive, seen, self._fill_in(active, alive, actions, snapshot))
+        self._close_chains(active, alive, seen, runaway, self._fill_in(active, alive, actions, snapshot))
 
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
         return tick(
@@ -173,11 +175,11 @@ class Daemon:
                         self._moved.note(before, link)
                         self._store.save_link(link)
 
-    def _look_up(self, links: Sequence[Link]) -> set[int]:
+    def _look_up(self, links: Sequence[Link]) -> tuple[set[int], set[int]]:
         """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting.
 
-        Returns the ids of those that could be found. One that slurmctld has forgotten is over, even where accounting
-        says that it runs: a slurmctld that is killed takes with it what it had not told slurmdbd yet.
+        Returns the ids of those that could be found, and of those that slurmctld has forgotten while accounting has
+        them as living: it is behind, or a slurmctld that was killed took with it what it had not told slurmdbd yet.
         """
         found = self._cluster.jobs([link.job_id for link in links])
         told = set(found)
@@ -190,7 +192,8 @@ class Daemon:
                     after = settled(link, job)
                     self._moved.note(link, after)
                     self._store.save_link(after)
-        return told | {job_id for job_id, job in found.items() if job.state.is_over}
+        runaway = {job_id for job_id, job in found.items() if job_id not in told and not job.state.is_over}
+        return set(found) - runaway, runaway
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
         since_s = min(link.submit_s for link in links)
@@ -253,11 +256,13 @@ class Daemon:
         active: Sequence[Chain],
         alive: Mapping[Key, Sequence[Link]],
         seen: Collection[int],
+        runaway: Collection[int],
         unsettled: Collection[Key],
     ) -> None:
         """Ends the chains that have no living link.
 
-        ``seen``: the jobs that Slurm has told of in this cycle. ``unsettled``: chains that may have unknown links.
+        ``seen``: the jobs that Slurm has told of in this cycle. ``runaway``: those that only accounting has as living.
+        ``unsettled``: chains that may have unknown links.
         """
         now_s = self._clock.now_s()
         for chain in active:
@@ -268,6 +273,6 @@ class Daemon:
             links = self._store.links(*key)
             if not left and key in unsettled and not is_long_over(links, now_s):
                 continue
-            if ended := chain_lost(chain, links, now_s) if left else chain_end(chain, links, now_s):
+            if ended := chain_lost(chain, links, runaway, now_s) if left else chain_end(chain, links, now_s):
                 self._store.save_chain(ended)
                 log.info("chain %s of %s is over: %s (%s)", chain.chain_id, chain.user, ended.state.value, ended.reason)

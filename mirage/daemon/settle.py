@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mirage.domain import Chain, ChainState, Job, JobState, Link
@@ -44,16 +44,24 @@ def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
 FORGET_AFTER_S = 86_400
 
 
-def chain_lost(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
-    """The chain of whose unfinished links Slurm tells nothing more: as its later links ended, if there are any.
+LAG_S = 3600
+"""So far accounting may be behind what slurmctld knows."""
 
-    Else given up: a day after its last possible end neither slurmctld nor accounting knew its jobs.
+
+def chain_lost(chain: Chain, links: Sequence[Link], runaway: Collection[int], now_s: int) -> Chain | None:
+    """The chain of whose unfinished links slurmctld knows nothing more, and accounting no end. None: more may come.
+
+    ``runaway``: jobs that accounting has as living. If later links have ended an hour ago, it never hears of their end,
+    and the later ones tell how the chain ended. Else the chain is given up a day after its last possible end.
     """
     lost = [link for link in links if not link.state.is_over]
-    if later := [link for link in links if link.segment > max(link.segment for link in lost)]:
-        return chain_end(chain, later, now_s)
-    if not is_long_over(lost, now_s):
+    later = [link for link in links if link.segment > max(link.segment for link in lost)]
+    is_settled = bool(later) and all(link.job_id in runaway for link in lost)
+    is_settled = is_settled and now_s - max(link.end_s or now_s for link in later) >= LAG_S
+    if not is_settled and not is_long_over(lost, now_s):
         return None
+    if later:
+        return chain_end(chain, later, now_s)
     return _over(chain, ChainState.UNKNOWN, "its jobs are gone and accounting can't say how they ended", now_s)
 
 

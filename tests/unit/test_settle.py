@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from mirage.daemon.settle import FORGET_AFTER_S, chain_end, chain_lost, latest, settled
+from mirage.daemon.settle import FORGET_AFTER_S, LAG_S, chain_end, chain_lost, latest, settled
 from mirage.domain import Chain, ChainState, Job, JobState, Link
 
 CHAIN = Chain("abc123", "alice", 3)
@@ -49,9 +51,19 @@ def test_how_a_chain_ended(links, state, words):
 def test_a_chain_whose_jobs_nobody_knows_is_given_up_after_a_day():
     alive = [link(1, S.RUNNING)]
     end_s = 100 + 60
-    assert chain_lost(CHAIN, alive, end_s + FORGET_AFTER_S - 1) is None
-    lost = chain_lost(CHAIN, alive, end_s + FORGET_AFTER_S)
+    assert chain_lost(CHAIN, alive, {101}, end_s + FORGET_AFTER_S - 1) is None
+    lost = chain_lost(CHAIN, alive, {101}, end_s + FORGET_AFTER_S)
     assert lost.state is ChainState.UNKNOWN
+
+
+@pytest.mark.parametrize(("runaway", "patience_s"), [({101}, LAG_S), (set(), FORGET_AFTER_S)])
+def test_later_links_tell_how_a_chain_ended_once_accounting_can_not_be_behind(runaway, patience_s):
+    first = replace(link(1, S.RUNNING), end_s=None)
+    links = [first, link(2, S.FAILED, exit_code=1)]
+    since_s = 100 + 60 if not runaway else 200 + 60
+    assert chain_lost(CHAIN, links, runaway, since_s + patience_s - 1) is None
+    ended = chain_lost(CHAIN, links, runaway, since_s + patience_s)
+    assert (ended.state, ended.reason[:6]) == (ChainState.FAILED, "link 2")
 
 
 def test_of_a_requeued_job_the_last_incarnation_counts():
