@@ -23,6 +23,8 @@ struct Live : Record {
   uint64_t end_event = 0, limit_event = 0;  // the events that count; others are out of date
   uint64_t started = 0;           // order of starts
   bool watched = false;           // a dependency asks for it
+  int64_t own_priority = kNone;   // given with the job
+  double size_part = 0;           // of its priority
 };
 
 struct Event {
@@ -233,7 +235,9 @@ class Engine final : public Core {
   Reason limit_reached(const Live& job) const;
   bool throttled(const Live& job, int64_t planned) const;
   int32_t& tasks_running(int32_t array);
-  Set hosts(const Request& request) const;
+  // Nodes on which there is room for it now.
+  const Set& hosts(int request) const { return catalogue->requests[request].whole ? idle_ : fits_[request]; }
+  void note_fit(int request, int first, int length);
   Set pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts) const;
   Set taken(int reservation, Time from, Time to) const;
   bool is_open(int reservation, Time time) const {
@@ -249,6 +253,7 @@ class Engine final : public Core {
   // ---- the order of the queue
   Time calculated(Time now) const { return now - (now - start_) % params().calc_period; }
   int64_t priority_of(const Live& job, Time calculated);
+  double size_part(const Live& job) const;
   bool before(int32_t a, int32_t b) const;
   void order_queue();
   Queued queued_as(int32_t slot) const {
@@ -326,6 +331,7 @@ class Engine final : public Core {
   std::vector<int32_t> suspended_;
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
   std::vector<int32_t> jobs_on_;
+  std::vector<Set> fits_;         // by request
   std::vector<QosUse> use_;       // by user * (QOS + 1); the first rows are the whole QOS'
   std::vector<int64_t> jobs_of_person_;
   std::vector<std::pair<int32_t, int32_t>> tasks_running_;

@@ -86,7 +86,7 @@ template <int W>
 void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
   Live& job = lives_[slot];
   Set nodes = set_of(item.nodes);
-  if (nodes.without(hosts(request(job))).any())
+  if (nodes.without(hosts(shape(job).request)).any())
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job.job_id) + ": not all of " + names(nodes) + " have room for it");
   leave_waiting(slot);
   job.state = State::kRunning;
@@ -473,7 +473,7 @@ void Engine<W>::resume(int64_t job_id) {
   Live& job = live_in(job_id, State::kSuspended);
   int32_t slot = slot_of(job.job);
   Set nodes = nodes_of(job);
-  if (nodes.without(hosts(request(job)) & up_).any()) {
+  if (nodes.without(hosts(shape(job).request) & up_).any()) {
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job_id) +
                                             " can't be resumed: other jobs, or nobody, can use " + names(nodes) + " now");
   }
@@ -505,6 +505,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
   auto wanted = static_cast<int32_t>(std::min<int64_t>(count, INT32_MAX));
   if (job.state == State::kPending) {
     job.nodes = wanted;
+    job.size_part = size_part(job);
     disturb();
     if (job.place < 0) demand_[job.shape].least_nodes = std::min(demand_[job.shape].least_nodes, wanted);
     ordered_for_ = kNone;
@@ -520,6 +521,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     take(old, request(job), -1);
     count_use(job, &old, -1);
     job.nodes = wanted;
+    job.size_part = size_part(job);
     put_ranges(job, kept);
     take(kept, request(job), 1);
     count_use(job, &kept, 1);
@@ -534,7 +536,7 @@ NodeSet<W> Engine<W>::more_nodes(const Live& job, int64_t count) const {
   const Shape& its = shape(job);
   Time until = job.limit == kNone ? kNone : job.start + job.limit + job.suspended;
   if (until == kNone || until == 0) until = now_ + kYear;
-  Set free = (hosts(request(job)) & up_ & set_of(its.suitable)).without(taken(its.reservation, now_, until));
+  Set free = (hosts(shape(job).request) & up_ & set_of(its.suitable)).without(taken(its.reservation, now_, until));
   free = free.without(nodes_of(job));
   if (free.count() < count)
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job.job_id) + " can't get " + std::to_string(count) +
@@ -653,8 +655,16 @@ int32_t Engine<W>::new_live(int32_t index) {
   job.person = asked.person;
   job.qos = asked.qos;
   job.partition = catalogue->shapes[asked.shape].partition;
-  if (const Extras* more = extras(asked)) job.array = static_cast<int32_t>(more->array);
+  if (const Extras* more = extras(asked)) {
+    job.array = static_cast<int32_t>(more->array);
+    job.own_priority = more->priority;
+  }
   if (demand_.size() < catalogue->shapes.size()) demand_.resize(catalogue->shapes.size());
+  job.size_part = size_part(job);
+  while (!params().linear && fits_.size() < catalogue->requests.size()) {
+    fits_.push_back(Set::none());
+    note_fit(static_cast<int>(fits_.size()) - 1, 0, static_cast<int>(config->nodes.size()));
+  }
   return slot;
 }
 
@@ -1047,6 +1057,7 @@ void Engine<W>::take(const Set& nodes, const Request& request, int sign) {
         if (jobs_on_[i]) idle_.remove(i);
         else idle_.add(i);
       }
+      for (int item = 0; item < static_cast<int>(fits_.size()); item++) note_fit(item, first, length);
     });
   }
   if (config->draws_power) power_ = power();
@@ -1063,16 +1074,15 @@ double Engine<W>::power() const {
   return power_w;
 }
 
+// On which of these nodes there is room for a request now.
 template <int W>
-NodeSet<W> Engine<W>::hosts(const Request& request) const {
-  if (request.whole) return idle_;
-  Set found = Set::none();
-  int count = static_cast<int>(free_cpus_.size());
-  for (int i = 0; i < count; i++) {
-    uint64_t fits = free_cpus_[i] >= request.cpus && free_memory_[i] >= request.memory && free_gpus_[i] >= request.gpus;
-    found.word[i >> 6] |= fits << (i & 63);
+void Engine<W>::note_fit(int request, int first, int length) {
+  const Request& asked = catalogue->requests[request];
+  for (int i = first; i < first + length; i++) {
+    uint64_t fits = free_cpus_[i] >= asked.cpus && free_memory_[i] >= asked.memory && free_gpus_[i] >= asked.gpus;
+    uint64_t& word = fits_[request].word[i >> 6];
+    word = (word & ~(uint64_t{1} << (i & 63))) | fits << (i & 63);
   }
-  return found;
 }
 
 // Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
@@ -1193,7 +1203,7 @@ template <int W>
 int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
   if (job.held) return 0;
   const Params& p = params();
-  if (const Extras* more = extras(spec(job.job)); more && more->priority != kNone) return more->priority;
+  if (job.own_priority != kNone) return job.own_priority;
   if (!p.multifactor) return 1;
   Time since = p.accrue_always ? job.submit : job.eligible;
   double age = 0.0;
@@ -1203,25 +1213,32 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
   double share_part = 0.0;
   if (fairshare_.on)
     share_part = static_cast<double>(p.weight_share) * fairshare_.factor(*catalogue, job.person, calculated);
-  // The mean of its parts of the cluster's nodes and CPUs, which are the same for a job on whole nodes.
+  double sum = age_part + share_part + job.size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
+  return std::max<int64_t>(1, static_cast<int64_t>(sum));
+}
+
+// Of its priority. The mean of its parts of the cluster's nodes and CPUs, which are the same for a job on whole nodes.
+template <int W>
+double Engine<W>::size_part(const Live& job) const {
+  const Params& p = params();
   auto nodes = static_cast<int64_t>(config->nodes.size());
   double size = static_cast<double>(p.favor_small ? nodes - job.nodes : job.nodes) / static_cast<double>(nodes);
   if (!request(job).whole) {
     int64_t cpus = job.nodes * spec(job.job).cpus;
     size = (size + static_cast<double>(p.favor_small ? config->cpus - cpus : cpus) / static_cast<double>(config->cpus)) / 2;
   }
-  double size_part = static_cast<double>(p.weight_size) * size;
-  double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
-  return std::max<int64_t>(1, static_cast<int64_t>(sum));
+  return static_cast<double>(p.weight_size) * size;
 }
 
 template <int W>
 bool Engine<W>::before(int32_t a, int32_t b) const {
   const Live &x = lives_[a], &y = lives_[b];
-  bool outside_x = shape(x).reservation < 0, outside_y = shape(y).reservation < 0;
-  if (outside_x != outside_y) return outside_y;
-  int64_t tier_x = config->partitions[x.partition].tier, tier_y = config->partitions[y.partition].tier;
-  if (tier_x != tier_y) return tier_x > tier_y;
+  if (x.shape != y.shape) {
+    bool outside_x = shape(x).reservation < 0, outside_y = shape(y).reservation < 0;
+    if (outside_x != outside_y) return outside_y;
+    int64_t tier_x = config->partitions[x.partition].tier, tier_y = config->partitions[y.partition].tier;
+    if (tier_x != tier_y) return tier_x > tier_y;
+  }
   if (x.priority != y.priority) return x.priority > y.priority;
   return x.submit != y.submit ? x.submit < y.submit : x.job_id < y.job_id;
 }

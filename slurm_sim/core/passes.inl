@@ -27,12 +27,22 @@ struct Engine<W>::Scratch {
   bool over = false;                       // the pass would not go on, whoever came
 
   std::vector<uint8_t> stopped, stopped_reservation;
+  // Which jobs of a shape have no place in the plan. By nodes asked for: limits from which on there is none, and limits from
+  // which on there are too few unreserved nodes whenever the job starts from `hopeless_start` on. Reservations and starts
+  // only make it worse.
+  struct Tables {
+    std::vector<Time> nowhere_from, hopeless_from;
+    Time hopeless_start = kNever;
+    uint64_t version = 0, checked = 0;  // of the plan: when they were made, and when `hopeless_start` was seen to hold
+    int misses = 0;                     // jobs that found no place since they were made
+  };
   // What a pass knows about the jobs of a shape.
   struct About {
     bool known = false, free_known = false;
     Set usable, free;  // nodes that take jobs and are suitable, and those of them on which such a job fits now
     int free_count = 0;
     View<W>* view = nullptr;
+    Tables tables;
     std::vector<Time> startable_until;  // by nodes: limits up to which a job could start now
     uint64_t startable_version = 0;
     int startable_asked = 0;            // how often it was asked of this version of the plan
@@ -49,7 +59,7 @@ struct Engine<W>::Scratch {
     }
     if (!it.free_known) {
       it.free_known = true;
-      it.free = it.usable & sim.hosts(sim.catalogue->requests[its.request]);
+      it.free = it.usable & sim.hosts(its.request);
       it.free_count = it.free.count();
       it.startable_version = 0;
     }
@@ -110,7 +120,7 @@ struct Engine<W>::Scratch {
     chain_known[request] = 1;
     sets.resize(held.size() + 1);
     const Request& asked = sim.catalogue->requests[request];
-    sets[0] = sim.hosts(asked);
+    sets[0] = sim.hosts(request);
     if (sim.params().linear) {
       for (size_t i = 0; i < held.size(); i++) sets[i + 1] = sets[i] | held[i].nodes;
       return sets;
@@ -189,8 +199,9 @@ struct Engine<W>::Scratch {
     plan.note_change(last);
     return last;
   }
-  // Free CPUs after so many jobs' ends.
-  const std::vector<int64_t>& cpus_after(const Engine& sim, int ended) {
+  // Free CPUs after so many jobs' ends, where Engine::pick looks at them.
+  const std::vector<int64_t>& cpus_after(const Engine& sim, int ended, int request) {
+    if (ended == 0 || sim.params().linear || sim.catalogue->requests[request].gpus) return sim.free_cpus_;
     cpus = sim.free_cpus_;
     for (int k = 0; k < ended; k++) {
       const Request& has = sim.catalogue->requests[held[k].request];
@@ -234,7 +245,7 @@ struct Engine<W>::Scratch {
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
       if (found.start > sim.now_ && later != kNever && found.start > later) continue;
-      const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
+      const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
       bool starts = found.start == sim.now_;
       found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
       if (starts || plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
@@ -259,7 +270,6 @@ struct Engine<W>::Scratch {
         int rise = plan.next_rise(view, few, reach + 2);
         if (rise < 0) {
           if (from_now && first_try && last + 1 < plan.size()) plan.note_change(plan.begins[last + 1] - wish.limit);
-          view.misses++;
           return {};
         }
         start = plan.begins[rise];
@@ -285,7 +295,7 @@ struct Engine<W>::Scratch {
           found.start = std::max(found.start, start);
           if (found.start == sim.now_ || later == kNever || found.start <= later) {
             bool starts = found.start == sim.now_;
-            const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
+            const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
             found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
             if (starts || plan.is_beyond(found.start) ||
                 !plan.overlaps(found.nodes, found.start, found.start + wish.limit))
@@ -297,10 +307,7 @@ struct Engine<W>::Scratch {
           }
         }
       }
-      if (rise < 0) {
-        view.misses++;
-        return {};
-      }
+      if (rise < 0) return {};
       start = later;
       step = rise;
     }
@@ -318,50 +325,53 @@ struct Engine<W>::Scratch {
       if (!tabled || queue[next].nodes > kTable || queue[next].limit < it.startable_until[queue[next].nodes]) return;
     }
   }
-  // Which jobs have no place in the plan, and for which there are too few unreserved nodes at each start (select/linear).
-  void make_tables(const Engine& sim, View<W>& view, int request) {
+  void make_tables(const Engine& sim, const View<W>& view, int request, Tables& tables) {
     const std::vector<Set>& sets = chain(sim, request);
     int most = std::min(view.usable.count(), kTable), count = plan.size(), step = plan.step_of_now();
     int rise = plan.next_rise(view, step, count), runs = static_cast<int>(held.size()), ended = 0;
-    view.misses = 0;
-    view.table_version = plan.version;
-    view.nowhere_from.assign(most + 1, 0);
-    view.hopeless_from.assign(most + 1, 0);
-    view.hopeless_start = rise < 0 ? kNever : plan.begins[rise];
+    tables.misses = 0;
+    tables.version = tables.checked = plan.version;
+    tables.nowhere_from.assign(most + 1, 0);
+    tables.hopeless_from.assign(most + 1, 0);
+    tables.hopeless_start = rise < 0 ? kNever : plan.begins[rise];
     int enough = most, last;
     for (int i = step; i < count && enough > 0; i++) {
       Set left = view.usable & sets[0] & plan.open_until(std::max(plan.begins[i], sim.now_), last);
-      enough = note(view.nowhere_from, enough, left.count(), plan.begins[i] - sim.now_);
+      enough = note(tables.nowhere_from, enough, left.count(), plan.begins[i] - sim.now_);
     }
-    note(view.nowhere_from, enough, 0, kNever);
+    note(tables.nowhere_from, enough, 0, kNever);
     // Later, a job can begin when a running one ends, or at a rise: any other time is no better than the last of these.
+    // Nor is an end whose nodes are all reserved then.
     while (ended < runs || rise >= 0) {
       Time end = ended < runs ? std::max(held[ended].end, sim.now_ + 1) : kNever;
       Time start = rise < 0 ? end : std::min(end, plan.begins[rise]);
       if (start >= plan.end) break;
+      const Set& free_before = sets[ended];
       while (ended < runs && std::max(held[ended].end, sim.now_ + 1) <= start) ended++;
       while (step + 1 < count && plan.begins[step + 1] <= start) step++;
-      enough = most;
       Set left = view.usable & sets[ended];
+      bool rises = rise >= 0 && plan.begins[rise] <= start;
+      if (!rises && !(left & plan.nodes[step]).without(free_before).any()) continue;
+      enough = most;
       for (int i = step; i < count && enough > 0; i++) {
         left = left & plan.nodes[i];
-        enough = note(view.nowhere_from, enough, left.count(), plan.begins[i] + plan.resolution - start);
+        enough = note(tables.nowhere_from, enough, left.count(), plan.begins[i] + plan.resolution - start);
       }
-      note(view.nowhere_from, enough, 0, kNever);
-      if (rise >= 0 && plan.begins[rise] <= start) {
+      note(tables.nowhere_from, enough, 0, kNever);
+      if (rises) {
         enough = most;
         left = view.usable;
         for (int i = rise; i < count && enough > 0; i++) {
           left = left & plan.nodes[i];
-          enough = note(view.hopeless_from, enough, left.count(), plan.begins[i] - start);
+          enough = note(tables.hopeless_from, enough, left.count(), plan.begins[i] - start);
         }
-        note(view.hopeless_from, enough, 0, kNever);
+        note(tables.hopeless_from, enough, 0, kNever);
         rise = plan.next_rise(view, rise, count);
       }
     }
-    if (rise >= 0) view.hopeless_start = kNever;
-    spread(view.nowhere_from);
-    spread(view.hopeless_from);
+    if (rise >= 0) tables.hopeless_start = kNever;
+    spread(tables.nowhere_from);
+    spread(tables.hopeless_from);
   }
   // Until when enough nodes are unreserved from now on.
   Time enough_until(const Engine& sim, View<W>& view, int needed, Time limit) {
@@ -390,25 +400,34 @@ struct Engine<W>::Scratch {
   // Whether the tables tell that the job has no place in the plan; if so, whether it counts as tested. They can't tell
   // whether its tries would be news (`moved`), so they serve only once that no longer matters.
   Guess guess(const Engine& sim, const Queued& job) {
-    View<W>* seen = abouts[job.shape].view;
-    if (!seen) {
-      About& it = about(sim, job.shape);
-      seen = it.view = plan.view(it.usable);
-      if (!seen) return Guess::kNone;
+    About& it = abouts[job.shape];
+    Tables& tables = it.tables;
+    if (!it.view) {
+      about(sim, job.shape);
+      it.view = plan.view(it.usable);
+      tables.nowhere_from.clear();
+      tables.misses = 0;
+      if (!it.view) return Guess::kNone;
     }
-    View<W>& view = *seen;
-    if (view.misses >= 2 && view.table_version != plan.version)
-      make_tables(sim, view, sim.catalogue->shapes[job.shape].request);
-    if (job.nodes >= static_cast<int>(view.nowhere_from.size()) || job.limit < view.nowhere_from[job.nodes])
+    if (tables.misses >= 2 && tables.version != plan.version)
+      make_tables(sim, *it.view, sim.catalogue->shapes[job.shape].request, tables);
+    if (job.nodes >= static_cast<int>(tables.nowhere_from.size()) || job.limit < tables.nowhere_from[job.nodes])
       return Guess::kNone;
-    Time until = enough_until(sim, view, job.nodes, job.limit);
-    if (until <= sim.now_ + job.limit) {
-      bool hopeless = view.hopeless_start != kNever && job.limit >= view.hopeless_from[job.nodes];
-      return hopeless ? Guess::kUntested : Guess::kNone;
-    }
+    Time until = enough_until(sim, *it.view, job.nodes, job.limit);
+    if (until <= sim.now_ + job.limit)
+      return hopeless_holds(*it.view, tables) && job.limit >= tables.hopeless_from[job.nodes] ? Guess::kUntested : Guess::kNone;
     if (!plan.moved) return Guess::kNone;
     if (until != kNever) plan.note_change(until - job.limit);
     return Guess::kTested;
+  }
+  // Starts before the first rise that the tables know are not in them.
+  bool hopeless_holds(const View<W>& view, Tables& tables) {
+    if (tables.checked != plan.version && tables.hopeless_start != kNever) {
+      tables.checked = plan.version;
+      int rise = plan.next_rise(view, plan.step_of_now(), plan.size());
+      if (rise < 0 || plan.begins[rise] < tables.hopeless_start) tables.hopeless_start = kNever;
+    }
+    return tables.hopeless_start != kNever;
   }
   // A try past the plan's last step: all nodes are unreserved.
   Placement<W> past_the_end(const Engine& sim, const Wish<W>& wish, Time start) {
@@ -418,7 +437,7 @@ struct Engine<W>::Scratch {
     if (found.start == kNone) return {};
     plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
-    const std::vector<int64_t>& on = ended && !sim.params().linear ? cpus_after(sim, ended) : sim.free_cpus_;
+    const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
     found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, false);
     if (plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
     return past_the_end(sim, wish, found.start);
@@ -522,7 +541,7 @@ NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
     open = usable.without(taken(its.reservation, now_, now_ + (job.limit == kNone ? kYear : job.limit)));
     if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
   }
-  Set nodes = (hosts(catalogue->requests[its.request]) & open).without(kept);
+  Set nodes = (hosts(its.request) & open).without(kept);
   if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
   bool reserved = usable.count() >= job.nodes && job.nodes > open.count();
   job.reason = reserved ? Reason::kReservation : Reason::kResources;
@@ -591,14 +610,22 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     }
     return false;
   };
+  auto has_no_place = [&](const Queued& job) {
+    if (plan.size() >= p.node_space) return false;
+    auto guess = room.guess(*this, job);
+    room.tested += guess == Scratch::Guess::kTested;
+    return guess != Scratch::Guess::kNone;
+  };
   bool plain = p.linear && config->reservations.empty() && !config->any_limit && special_ == 0 &&
                p.max_job_user == kNone && p.max_job_part == kNone;
   bool none_starts = false;  // from here on
   bool told = false;         // what news there is
   int idle_wanted = -1;      // not asked yet
+  uint64_t next_of = 0;      // the version of the plan for which room.next is known
   bool to_the_end = false;   // somebody after the last who could start gets a reason
   for (size_t& i = room.planned; i < size; i++) {
-    if (!none_starts) {
+    if (!none_starts && (room.next < i || next_of != plan.version)) {
+      next_of = plan.version;
       room.next = std::max(room.next, i);
       while (room.next < size && !startable(queue_[room.next])) room.skip(*this, ++room.next);
       none_starts = room.next == size;
@@ -618,11 +645,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       room.over = true;
       break;
     }
-    if (plain && plan.size() < p.node_space) {
-      auto guess = room.guess(*this, queue_[i]);
-      room.tested += guess == Scratch::Guess::kTested;
-      if (guess != Scratch::Guess::kNone) continue;
-    }
+    if (plain && has_no_place(queue_[i])) continue;
     int32_t slot = queue_[i].slot;
     Live& job = lives_[slot];
     if (job.array >= 0 && throttled(job, room.reserved_of(job.array))) {
@@ -636,12 +659,17 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       room.reject(job.array);
       continue;
     }
+    if (!plain && config->reservations.empty() && has_no_place(queue_[i])) {
+      room.reject(job.array);
+      continue;
+    }
     Wish<W> wish = wish_of(queue_[i]);
     if (wish.reservation >= 0 && !is_open(wish.reservation, now_)) {
       room.reject(job.array);
       continue;
     }
     Placement<W> place = room.earliest(*this, wish);
+    if (place.start == kNone) room.abouts[queue_[i].shape].tables.misses++;
     if (place.start == kNone || (place.start > now_ && plan.is_beyond(place.start))) {
       room.reject(job.array);
       continue;
@@ -726,7 +754,7 @@ bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
   for (size_t i = quiet_size_; i < queue_.size(); i++) {
     const Shape& its = catalogue->shapes[queue_[i].shape];
     if (!planned_ && (!moved_ || (idle_ & up_ & set_of(its.suitable)).any())) return false;  // it may make news
-    if ((hosts(catalogue->requests[its.request]) & up_ & set_of(its.suitable)).count() >= queue_[i].nodes) return false;
+    if ((hosts(its.request) & up_ & set_of(its.suitable)).count() >= queue_[i].nodes) return false;
   }
   quiet_size_ = queue_.size();
   return true;

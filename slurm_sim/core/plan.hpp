@@ -50,14 +50,9 @@ struct View {
   NodeSet<W> usable;
   std::vector<int32_t> counts;  // by step: how many of the nodes are unreserved
   std::vector<uint8_t> rises;   // by step: whether a node is unreserved that was not in the step before
-  // By nodes asked for: limits from which on there is no place for a job in the plan, and limits from which on there are
-  // too few unreserved nodes whenever it starts from `hopeless_start` on. Reservations and starts only make it worse.
-  std::vector<Time> nowhere_from, hopeless_from;
-  Time hopeless_start = kNever;
   std::vector<Time> enough_until;  // limits up to which enough nodes are unreserved from now on
-  uint64_t now_version = 0, table_version = 0;
+  uint64_t now_version = 0;
   int now_asked = 0;           // how often it was asked of this version of the plan
-  int misses = 0;              // jobs that found no place since the tables were made
 };
 
 // The nodes that backfill's own reservations leave over, as steps in time; jobs that ran before are not in it.
@@ -103,10 +98,7 @@ class Plan {
     if (view_count_ == kViews) return nullptr;
     View<W>& view = views_[view_count_++];
     view.usable = usable;
-    view.nowhere_from.clear();
-    view.hopeless_start = kNever;
-    view.now_version = view.table_version = 0;
-    view.misses = 0;
+    view.now_version = 0;
     view.counts.resize(size());
     view.rises.resize(size());
     look(view, 0, size());
@@ -239,13 +231,6 @@ class Plan {
       }
     }
     for (int v = 0; v < view_count_; v++) look(views_[v], first, std::min(after + 1, size()));
-    // Starts before the first rise that the table knows are not in it.
-    for (int v = 0; v < view_count_; v++) {
-      View<W>& view = views_[v];
-      if (view.hopeless_start == kNever) continue;
-      int rise = next_rise(view, first_after(now), size());
-      if (rise < 0 || begins[rise] < view.hopeless_start) view.hopeless_start = kNever;
-    }
     for (int i = before; i < std::min(after, size() - 1); i++) {
       if (!(nodes[i] == nodes[i + 1])) continue;
       begins.erase(begins.begin() + i + 1);
