@@ -11,10 +11,14 @@ struct Engine<W>::Scratch {
   int64_t tested = 0;  // jobs for which there were enough unreserved nodes at some time
   std::vector<Held<W>> held;               // the running jobs, by end
   bool held_known = false;
-  std::vector<std::vector<Set>> chains;    // by request: nodes on which it fits now, and after each job's end
-  std::vector<uint8_t> chain_known;
-  std::vector<int64_t> cpus, memory, gpus;
-  std::vector<int32_t> jobs_on;
+  // Nodes on which a request fits now and after each job's end, as far as it was asked; and what is free then.
+  struct Chain {
+    std::vector<Set> sets;
+    std::vector<int64_t> cpus, memory, gpus;
+    std::vector<int32_t> jobs_on;
+  };
+  std::vector<Chain> chains;               // by request
+  std::vector<int64_t> cpus;
 
   // What a pass has looked at.
   std::vector<int64_t> of_user, of_partition;
@@ -30,6 +34,7 @@ struct Engine<W>::Scratch {
   // Which jobs of a shape have no place in the plan. By nodes asked for: limits from which on there is none, and limits from
   // which on there are too few unreserved nodes whenever the job starts from `hopeless_start` on. Reservations and starts
   // only make it worse.
+  static constexpr int kMisses = 6;  // so many make new ones worth their cost
   struct Tables {
     std::vector<Time> nowhere_from, hopeless_from;
     Time hopeless_start = kNever;
@@ -108,70 +113,74 @@ struct Engine<W>::Scratch {
       it.view = nullptr;
     }
     chains.resize(sim.catalogue->requests.size());
-    chain_known.assign(chains.size(), 0);
+    for (Chain& chain : chains) chain.sets.clear();
   }
-  const std::vector<Set>& chain(const Engine& sim, int request) {
-    std::vector<Set>& sets = chains[request];
-    if (chain_known[request]) return sets;
+  // At least up to this job's end, as far as there are so many.
+  const std::vector<Set>& chain(const Engine& sim, int request, size_t ends) {
+    Chain& its = chains[request];
     if (!held_known) {
       held_known = true;
       for (const Run<W>& run : sim.running_) held.push_back({run.end, run.nodes, run.request});
     }
-    chain_known[request] = 1;
-    sets.resize(held.size() + 1);
-    const Request& asked = sim.catalogue->requests[request];
-    sets[0] = sim.hosts(request);
-    if (sim.params().linear) {
-      for (size_t i = 0; i < held.size(); i++) sets[i + 1] = sets[i] | held[i].nodes;
-      return sets;
+    bool linear = sim.params().linear;
+    if (its.sets.empty()) {
+      its.sets.push_back(sim.hosts(request));
+      if (!linear) {
+        its.cpus = sim.free_cpus_;
+        its.memory = sim.free_memory_;
+        its.gpus = sim.free_gpus_;
+        its.jobs_on = sim.jobs_on_;
+      }
     }
-    cpus = sim.free_cpus_;
-    memory = sim.free_memory_;
-    gpus = sim.free_gpus_;
-    jobs_on = sim.jobs_on_;
-    for (size_t i = 0; i < held.size(); i++) {
-      sets[i + 1] = sets[i];
-      give(sim, held[i], asked, sets[i + 1]);
+    for (size_t i = its.sets.size() - 1; i < std::min(ends, held.size()); i++) {
+      its.sets.push_back(linear ? its.sets[i] | held[i].nodes : its.sets[i]);
+      if (!linear) give(sim, held[i], sim.catalogue->requests[request], its);
     }
-    return sets;
+    return its.sets;
   }
-  void give(const Engine& sim, const Held<W>& run, const Request& asked, Set& fits) {
+  void give(const Engine& sim, const Held<W>& run, const Request& asked, Chain& to) {
     const Request& has = sim.catalogue->requests[run.request];
     for_each_run(run.nodes, [&](int first, int length) {
       for (int i = first; i < first + length; i++) {
         const Node& node = sim.config->nodes[i];
-        cpus[i] += has.whole ? node.cpus : has.cpus;
-        memory[i] += has.whole ? node.memory : has.memory;
-        gpus[i] += has.whole ? node.gpus : has.gpus;
-        jobs_on[i]--;
-        bool room = asked.whole ? jobs_on[i] == 0
-                                : cpus[i] >= asked.cpus && memory[i] >= asked.memory && gpus[i] >= asked.gpus;
-        if (room) fits.add(i);
+        to.cpus[i] += has.whole ? node.cpus : has.cpus;
+        to.memory[i] += has.whole ? node.memory : has.memory;
+        to.gpus[i] += has.whole ? node.gpus : has.gpus;
+        to.jobs_on[i]--;
+        bool room = asked.whole ? to.jobs_on[i] == 0
+                                : to.cpus[i] >= asked.cpus && to.memory[i] >= asked.memory && to.gpus[i] >= asked.gpus;
+        if (room) to.sets.back().add(i);
       }
     });
   }
   void outlook_started(const Held<W>& run) {
     auto later = [](Time end, const Held<W>& other) { return end < other.end; };
     held.insert(std::upper_bound(held.begin(), held.end(), run.end, later), run);
-    std::fill(chain_known.begin(), chain_known.end(), 0);
+    for (Chain& chain : chains) chain.sets.clear();
     for (About& it : abouts) it.free_known = false;
     plan.version++;
   }
   // When enough of these nodes are first free together, which these are, and after how many jobs' ends.
   Placement<W> first(const Engine& sim, const Wish<W>& wish, const Set& nodes, int& ended) {
-    const std::vector<Set>& sets = chain(sim, wish.request);
-    int low = 0, high = static_cast<int>(sets.size());
+    const std::vector<Set>& sets = chain(sim, wish.request, 0);
+    auto enough = [&](int ends) { return (sets[ends] & nodes).count() >= wish.needed; };
+    int low = 0, high = static_cast<int>(sets.size()) - 1, all = static_cast<int>(held.size());
+    while (!enough(high)) {
+      low = high + 1;
+      if (high == all) return {};
+      high = std::min(all, 2 * high + 4);
+      chain(sim, wish.request, high);
+    }
     while (low < high) {
       int middle = (low + high) / 2;
-      if ((sets[middle] & nodes).count() < wish.needed) low = middle + 1;
-      else high = middle;
+      if (enough(middle)) high = middle;
+      else low = middle + 1;
     }
     ended = low;
-    if (low == static_cast<int>(sets.size())) return {};
     if (low == 0) return {sim.now_, sets[0] & nodes};
     if (!sim.params().linear) {
       Time start = end_of_group(sim, nodes, ended);
-      return {start, sets[ended] & nodes};
+      return {start, chain(sim, wish.request, ended)[ended] & nodes};
     }
     Time end = held[low - 1].end;
     plan.note_change(std::max(end, sim.now_ + 1));
@@ -326,7 +335,7 @@ struct Engine<W>::Scratch {
     }
   }
   void make_tables(const Engine& sim, const View<W>& view, int request, Tables& tables) {
-    const std::vector<Set>& sets = chain(sim, request);
+    const std::vector<Set>& sets = chain(sim, request, SIZE_MAX);
     int most = std::min(view.usable.count(), kTable), count = plan.size(), step = plan.step_of_now();
     int rise = plan.next_rise(view, step, count), runs = static_cast<int>(held.size()), ended = 0;
     tables.misses = 0;
@@ -409,7 +418,7 @@ struct Engine<W>::Scratch {
       tables.misses = 0;
       if (!it.view) return Guess::kNone;
     }
-    if (tables.misses >= 2 && tables.version != plan.version)
+    if (tables.misses >= kMisses && tables.version != plan.version)
       make_tables(sim, *it.view, sim.catalogue->shapes[job.shape].request, tables);
     if (job.nodes >= static_cast<int>(tables.nowhere_from.size()) || job.limit < tables.nowhere_from[job.nodes])
       return Guess::kNone;
