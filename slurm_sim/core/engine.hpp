@@ -133,10 +133,14 @@ class Engine final : public Core {
     };
     for (const Queued& job : queue_) look(lives_[job.slot]);
     for (int32_t slot : fresh_) look(lives_[slot]);
-    for (const Run<W>& run : running_) {
-      const Live& job = lives_[run.slot];
-      if (watch.counts(job.partition, job.job_id))
-        sight.running.add(job.nodes, job.start - watch.origin, job.limit);
+    if (sight.running_of != run_changes_) {
+      sight.running_of = run_changes_;
+      sight.running.clear();
+      for (const Run<W>& run : running_) {
+        const Live& job = lives_[run.slot];
+        if (watch.counts(job.partition, job.job_id))
+          sight.running.add(job.nodes, job.start - watch.origin, job.limit);
+      }
     }
     Set pool = set_of(watch.nodes);
     sight.idle = (up_ & idle_ & pool).count();
@@ -328,6 +332,7 @@ class Engine final : public Core {
 
   Set up_, idle_;
   std::vector<Run<W>> running_;
+  int64_t run_changes_ = 0;       // of running_
   std::vector<int32_t> suspended_;
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
   std::vector<int32_t> jobs_on_;

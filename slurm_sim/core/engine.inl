@@ -1022,6 +1022,7 @@ void Engine<W>::run_begins(int32_t slot, const Set& nodes) {
   Run<W> run{job.start + (job.limit == kNone ? kYear : job.limit) + job.suspended, job.job_id, slot, shape(job).request,
              nodes};
   running_.insert(std::upper_bound(running_.begin(), running_.end(), run), run);
+  run_changes_++;
 }
 
 template <int W>
@@ -1037,6 +1038,7 @@ NodeSet<W> Engine<W>::run_ends(int32_t slot) {
   Run<W>& run = run_of(lives_[slot]);
   Set nodes = run.nodes;
   running_.erase(running_.begin() + (&run - running_.data()));
+  run_changes_++;
   return nodes;
 }
 

@@ -73,7 +73,6 @@ void Observer::look(const Core& core, const Record* predecessor, const Record* s
   Time now = core.now();
   sight_.idle = sight_.up = 0;
   sight_.queued.clear();
-  sight_.running.clear();
   core.observe(watch, sight_);
   auto put = [&](int column, double value) { row[column] = static_cast<float>(value) * (scale ? scale[column] : 1.0f); };
   auto put_jobs = [&](int column, const JobColumns& jobs, Percentiles* percentiles) {

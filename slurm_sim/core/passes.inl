@@ -48,9 +48,13 @@ struct Engine<W>::Scratch {
     int free_count = 0;
     View<W>* view = nullptr;
     Tables tables;
-    std::vector<Time> startable_until;  // by nodes: limits up to which a job could start now
+    // By nodes: limits up to which a job could start now. In later versions of the plan there are at most these.
+    std::vector<Time> startable_until;
     uint64_t startable_version = 0;
     int startable_asked = 0;            // how often it was asked of this version of the plan
+    bool rules_out(const Queued& job) const {
+      return job.nodes < static_cast<int>(startable_until.size()) && job.limit >= startable_until[job.nodes];
+    }
   };
   std::vector<About> abouts;
 
@@ -61,6 +65,7 @@ struct Engine<W>::Scratch {
       it.known = true;
       it.usable = sim.up_ & sim.set_of(its.suitable);
       it.view = nullptr;
+      it.startable_until.clear();
     }
     if (!it.free_known) {
       it.free_known = true;
@@ -73,6 +78,7 @@ struct Engine<W>::Scratch {
   // Whether enough nodes are free now and unreserved for as long.
   bool unreserved_and_free(const Engine& sim, About& it, const Queued& job) {
     int last;
+    if (it.rules_out(job)) return false;
     if (it.startable_version != plan.version) {
       it.startable_version = plan.version;
       it.startable_asked = 0;
@@ -328,11 +334,8 @@ struct Engine<W>::Scratch {
     if (next >= size) return;
     int shape = queue[next].shape;
     const About& it = about(sim, shape);
-    bool tabled = it.startable_version == plan.version && it.startable_asked >= 8;
-    for (; next < size && queue[next].shape == shape; next++) {
-      if (queue[next].nodes > it.free_count) continue;
-      if (!tabled || queue[next].nodes > kTable || queue[next].limit < it.startable_until[queue[next].nodes]) return;
-    }
+    for (; next < size && queue[next].shape == shape; next++)
+      if (queue[next].nodes <= it.free_count && !it.rules_out(queue[next])) return;
   }
   void make_tables(const Engine& sim, const View<W>& view, int request, Tables& tables) {
     const std::vector<Set>& sets = chain(sim, request, SIZE_MAX);
@@ -354,12 +357,17 @@ struct Engine<W>::Scratch {
     while (ended < runs || rise >= 0) {
       Time end = ended < runs ? std::max(held[ended].end, sim.now_ + 1) : kNever;
       Time start = rise < 0 ? end : std::min(end, plan.begins[rise]);
-      if (start >= plan.end) break;
+      if (start > plan.last_start) break;
       const Set& free_before = sets[ended];
       while (ended < runs && std::max(held[ended].end, sim.now_ + 1) <= start) ended++;
       while (step + 1 < count && plan.begins[step + 1] <= start) step++;
       Set left = view.usable & sets[ended];
       bool rises = rise >= 0 && plan.begins[rise] <= start;
+      if (start >= plan.end) {  // after the last step, where no reservation is in the way
+        enough = note(tables.nowhere_from, most, left.count(), 0);
+        note(tables.nowhere_from, enough, 0, kNever);
+        continue;
+      }
       if (!rises && !(left & plan.nodes[step]).without(free_before).any()) continue;
       enough = most;
       for (int i = step; i < count && enough > 0; i++) {

@@ -38,6 +38,7 @@ void Lanes::begin(Lane& lane, const Start& start) {
   lane.begin = lane.observer.watch.origin = lane.core->now();
   lane.observer.watch.predecessor = start.predecessor;
   lane.observer.watch.successor = start.successor;
+  lane.observer.forget();
   lane.facts[kSubmitted] = -1;
   lane.first = 0;
   std::copy(start.history.begin(), start.history.end(), lane.rows.begin());
