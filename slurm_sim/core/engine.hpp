@@ -23,7 +23,7 @@ struct Live : Record {
   uint64_t end_event = 0, limit_event = 0;  // the events that count; others are out of date
   uint64_t started = 0;           // order of starts
   bool watched = false;           // a dependency asks for it
-  int64_t own_priority = kNone;   // given with the job
+  bool own_priority = false;      // it was given one
   double size_part = 0;           // of its priority
 };
 

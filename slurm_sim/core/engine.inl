@@ -657,7 +657,7 @@ int32_t Engine<W>::new_live(int32_t index) {
   job.partition = catalogue->shapes[asked.shape].partition;
   if (const Extras* more = extras(asked)) {
     job.array = static_cast<int32_t>(more->array);
-    job.own_priority = more->priority;
+    job.own_priority = more->priority != kNone;
   }
   if (demand_.size() < catalogue->shapes.size()) demand_.resize(catalogue->shapes.size());
   job.size_part = size_part(job);
@@ -1205,7 +1205,7 @@ template <int W>
 int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
   if (job.held) return 0;
   const Params& p = params();
-  if (job.own_priority != kNone) return job.own_priority;
+  if (job.own_priority) return extras(spec(job.job))->priority;
   if (!p.multifactor) return 1;
   Time since = p.accrue_always ? job.submit : job.eligible;
   double age = 0.0;
