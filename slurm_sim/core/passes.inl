@@ -34,8 +34,8 @@ struct Engine<W>::Scratch {
   // Which jobs of a shape have no place in the plan. By nodes asked for: limits from which on there is none, and limits from
   // which on there are too few unreserved nodes whenever the job starts from `hopeless_start` on. Reservations and starts
   // only make it worse.
-  static constexpr int kMisses = 6;  // so many make new ones worth their cost
   struct Tables {
+    static constexpr int kMisses = 6;  // so many make new tables worth their cost
     std::vector<Time> nowhere_from, hopeless_from;
     Time hopeless_start = kNever;
     uint64_t version = 0, checked = 0;  // of the plan: when they were made, and when `hopeless_start` was seen to hold
@@ -353,7 +353,7 @@ struct Engine<W>::Scratch {
     }
     note(tables.nowhere_from, enough, 0, kNever);
     // Later, a job can begin when a running one ends, or at a rise: any other time is no better than the last of these.
-    // Nor is an end whose nodes are all reserved then.
+    // Nor is an end whose nodes are all reserved then. The end of a group (cons_tres) is the end of a job, or comes later.
     while (ended < runs || rise >= 0) {
       Time end = ended < runs ? std::max(held[ended].end, sim.now_ + 1) : kNever;
       Time start = rise < 0 ? end : std::min(end, plan.begins[rise]);
@@ -426,7 +426,7 @@ struct Engine<W>::Scratch {
       tables.misses = 0;
       if (!it.view) return Guess::kNone;
     }
-    if (tables.misses >= kMisses && tables.version != plan.version)
+    if (tables.misses >= Tables::kMisses && tables.version != plan.version)
       make_tables(sim, *it.view, sim.catalogue->shapes[job.shape].request, tables);
     if (job.nodes >= static_cast<int>(tables.nowhere_from.size()) || job.limit < tables.nowhere_from[job.nodes])
       return Guess::kNone;
