@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from mirage import __version__
+from mirage.daemon import logs
 from mirage.errors import MirageError
 
 VERBS = {
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.run(args))
     except MirageError as error:
-        print(f"mirage {args.verb}: {error}", file=sys.stderr)
+        _complain(f"mirage {args.verb}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -47,8 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:  # a file of the user's that is none, or is another user's
-        print(f"mirage {args.verb}: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        _complain(f"mirage {args.verb}: {error.filename or 'system'}: {error.strerror or error}")
         return 1
+
+
+def _complain(words: str) -> None:
+    """Under systemd it is an error for the journal, so `journalctl -p err` shows why a service did not start."""
+    print(logs.as_error(words, sys.stderr, os.environ), file=sys.stderr)
 
 
 def full_parser() -> argparse.ArgumentParser:

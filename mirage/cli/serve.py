@@ -13,7 +13,7 @@ from typing import Any
 
 from mirage.config import ActingConfig, Config
 from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
-from mirage.daemon import logs
+from mirage.daemon import anew, logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
@@ -171,8 +171,11 @@ def _serve(
             store.where,
             socket or "none",
         )
-        run_forever(rounds.run, config.daemon.poll_s)
-        logging.getLogger(__name__).info("stopped")
+        # Where a terminal hangs up, that ends the service, as it does other programs.
+        again = run_forever(rounds.run, config.daemon.poll_s, None if os.isatty(0) else anew.is_good)
+        logging.getLogger(__name__).info("beginning anew" if again else "stopped")
+    if again:
+        anew.begin()
     return 0
 
 

@@ -42,6 +42,12 @@ def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
+def as_error(words: str, stream: TextIO, environ: Mapping[str, str]) -> str:
+    """What a program prints as its last words: each line an error for the journal, where that reads the stream."""
+    mark = f"<{priority(logging.ERROR)}>" if goes_to_journal(stream, environ) else ""
+    return "\n".join(mark + line for line in words.splitlines())
+
+
 def handler_for(stream: TextIO, environ: Mapping[str, str]) -> logging.Handler:
     handler = logging.StreamHandler(stream)
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")

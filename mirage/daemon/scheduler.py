@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -48,11 +49,14 @@ class Beat:
             notify("WATCHDOG=1")
 
 
-def run_forever(cycle: Callable[[], bool], poll_s: int) -> None:
-    """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under way is finished."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _signal, _frame: stop.set())
+def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable[[], bool] | None = None) -> bool:
+    """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under way is finished.
+
+    With ``may_begin_anew``, SIGHUP ends it too, if that agrees. Returns whether to begin anew.
+    """
+    signals: SimpleQueue[int] = SimpleQueue()
+    for kind in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if may_begin_anew else [])):
+        signal.signal(kind, lambda number, _frame: signals.put(number))
     beat = Beat(cycle, poll_s)
     scheduler = BackgroundScheduler(timezone=UTC)
     # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for by one.
@@ -67,7 +71,20 @@ def run_forever(cycle: Callable[[], bool], poll_s: int) -> None:
     )
     scheduler.start()
     notify("READY=1")
-    while not stop.wait(watchdog_s()):
-        beat.tell()
-    notify("STOPPING=1")
+    beat.tell()
+    while (number := _next(signals, beat)) == signal.SIGHUP and may_begin_anew and not may_begin_anew():
+        pass
+    notify("RELOADING=1" if number == signal.SIGHUP else "STOPPING=1")
+    beat.tell()
     scheduler.shutdown(wait=True)
+    return number == signal.SIGHUP
+
+
+def _next(signals: SimpleQueue[int], beat: Beat) -> int:
+    """The next signal; until it comes, and as it comes, systemd's watchdog is told."""
+    number = None
+    while number is None:
+        with suppress(Empty):
+            number = signals.get(timeout=watchdog_s())
+        beat.tell()
+    return number

@@ -57,7 +57,7 @@ def test_a_stream_that_the_journal_does_not_read_gets_times(tmp_path: Path) -> N
     assert not goes_to_journal(io.StringIO(), theirs), "no file at all"
 
 
-def run_daemon(tmp_path: Path, *words: str, journal: bool = True, **variables: str) -> list[str]:
+def run_daemon(tmp_path: Path, *words: str, journal: bool = True, code: int = 0, **variables: str) -> list[str]:
     """The log's lines of one cycle."""
     FakeSlurm.create(tmp_path, 2, int(time.time()))
     with (tmp_path / "log").open("w+") as log:
@@ -71,7 +71,7 @@ def run_daemon(tmp_path: Path, *words: str, journal: bool = True, **variables: s
             **variables,
         }
         program = [sys.executable, "-m", "mirage.cli.main", "daemon", "--once", "--config", os.devnull, *words]
-        subprocess.run(program, env=env, stderr=log, check=True, timeout=60)
+        assert subprocess.run(program, env=env, stderr=log, timeout=60).returncode == code
         log.seek(0)
         return log.read().splitlines()
 
@@ -85,6 +85,11 @@ def test_the_daemon_writes_for_the_journal(tmp_path: Path) -> None:
 def test_elsewhere_its_lines_begin_with_the_time(tmp_path: Path) -> None:
     lines = run_daemon(tmp_path, journal=False)
     assert any(re.match(r"20\d\d-\d\d-\d\d \S+ INFO mirage\.daemon\.app: Slurm 22\.05\.8", line) for line in lines)
+
+
+def test_why_it_does_not_start_is_an_error_in_the_journal(tmp_path: Path) -> None:
+    (line,) = run_daemon(tmp_path, code=2, MIRAGE__DAEMON__POLL_S="soon")
+    assert line.startswith("<3>mirage daemon: environment variable MIRAGE__DAEMON__POLL_S: ")
 
 
 def test_a_level_leaves_out_what_is_less_grave(tmp_path: Path) -> None:

@@ -127,9 +127,10 @@ def test_the_watchdog_is_told_twice_in_its_time() -> None:
         assert watchdog_s(environ) is None
 
 
-def test_the_daemon_tells_systemd_when_it_is_ready_alive_and_stopping(tmp_path: Path, manager: socket.socket) -> None:
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a service on a fake Slurm, which tells a fake manager."""
     FakeSlurm.create(tmp_path, 2, int(time.time()))
-    env = os.environ | {
+    return os.environ | {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
         "FAKE_SLURM_DIR": str(tmp_path),
         "FAKE_SLURM_USER": "root",
@@ -138,6 +139,10 @@ def test_the_daemon_tells_systemd_when_it_is_ready_alive_and_stopping(tmp_path: 
         "MIRAGE__DAEMON__STORE": f"sqlite:///{tmp_path}/mirage.db",
         "MIRAGE__DAEMON__SOCKET": f"{tmp_path}/mirage.sock",
     }
+
+
+def test_the_daemon_tells_systemd_when_it_is_ready_alive_and_stopping(tmp_path: Path, manager: socket.socket) -> None:
+    env = environment(tmp_path)
     words = [sys.executable, "-m", "mirage.cli.main", "daemon", "--config", os.devnull]
     told: list[str] = []
     with subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as daemon:
@@ -154,6 +159,37 @@ def test_the_daemon_tells_systemd_when_it_is_ready_alive_and_stopping(tmp_path: 
         finally:
             daemon.kill()
     assert any(re.fullmatch(r"STATUS=Cycle of \d\d:\d\d:\d\d done", line) for line in told), told
+
+
+def test_sighup_reads_all_again_and_a_wrong_configuration_changes_nothing(
+    tmp_path: Path, manager: socket.socket
+) -> None:
+    config, log = tmp_path / "mirage.toml", tmp_path / "log"
+    config.write_text("[daemon]\npoll_s = 501\n")
+    words = [sys.executable, "-m", "mirage.cli.main", "daemon", "--config", str(config)]
+    env = environment(tmp_path)
+
+    def wait_for(line: str) -> None:
+        while line not in manager.recv(4096).decode().splitlines():
+            pass
+
+    with log.open("w") as stderr, subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stderr=stderr) as daemon:
+        try:
+            wait_for("READY=1")
+            config.write_text("[daemon]\npoll_s = 0\n")
+            daemon.send_signal(signal.SIGHUP)
+            while "not reloaded, all stays as it was: mirage daemon: " not in log.read_text():
+                wait_for("WATCHDOG=1")
+            config.write_text("[daemon]\npoll_s = 502\n")
+            daemon.send_signal(signal.SIGHUP)
+            wait_for("RELOADING=1")
+            wait_for("READY=1")
+            daemon.send_signal(signal.SIGTERM)
+            wait_for("STOPPING=1")
+            assert daemon.wait(60) == 0
+        finally:
+            daemon.kill()
+    assert re.findall(r"a cycle every (\d+) s", log.read_text()) == ["501", "502"]
 
 
 def test_a_service_whose_cycles_no_longer_end_falls_silent(
