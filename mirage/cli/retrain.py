@@ -19,8 +19,10 @@ from rich.table import Table
 
 from mirage.chain.durations import format_duration
 from mirage.cli import evaluate, train
+from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.past import errors
-from mirage.cli.serve import named_file
+from mirage.cli.serve import named_file, settled, state_folder
+from mirage.cli.sources import default_agent_store
 from mirage.cli.table import console
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
@@ -55,7 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the new one is worse; 1 and 2 as for every verb, and then nothing has changed either."
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="TOML: policy.name and policy.model say what to train"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML: policy.name says what to train, policy.model where it lies (models/NAME beside the store)",
     )
     parser.add_argument(
         "--days", type=positive, default=180, metavar="N", help="of history to learn from (%(default)s)"
@@ -74,8 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     usual = SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()
-    config = load(named_file(args), usual).config
-    versions = Versions(_link(config))
+    default_store = DEFAULT_STORE if usual == SITE_FILE else default_agent_store()
+    config = settled(load(named_file(args), usual).config, default_store)
+    versions = Versions(_link(config, default_store))
     with _ending_on_sigterm(), versions.locked() as work:
         if args.rollback:
             target = versions.roll_back()
@@ -89,16 +95,11 @@ def run(args: argparse.Namespace) -> int:
             raise
 
 
-def _link(config: Config) -> Path:
+def _link(config: Config, default_store: str) -> Path:
     policy = config.policy
     if policy.name not in TRAINED:
         raise InputError(f"policy.name is {policy.name!r}, which does not learn; there is nothing to train.")
-    if not policy.model:
-        raise InputError(
-            "policy.model is not set: give the folder that the model is to be in, as in "
-            "/var/lib/mirage/models/quantile."
-        )
-    return Path(policy.model).absolute()
+    return Path(policy.model or state_folder(config, default_store) / "models" / policy.name).absolute()
 
 
 @contextmanager
@@ -154,9 +155,14 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
     if not args.json:
         console.print(_table(found, against))
         console.print(escape(f"Rule: {RULE}."))
-    stays = "It is at work now." if found.takes_over else "Nothing was changed."
+    at_work = "It is at work now." if config.policy.model else _how_to_use(versions.link)
+    stays = at_work if found.takes_over else "Nothing was changed."
     _tell(args, record, f"{versions.link}: {found.why}. {stays}")
     return 0 if found.takes_over else KEPT_EXIT
+
+
+def _how_to_use(link: Path) -> str:
+    return f'The service uses it once its configuration has policy.model = "{link}" and it was reloaded.'
 
 
 def _current(versions: Versions, method: str) -> Recipe | None:

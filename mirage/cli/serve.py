@@ -112,11 +112,15 @@ def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: 
 
 
 def journal_from(config: Config, default_store: str) -> Journal:
-    """The audit log's file: beside the store if that is a file, else where ``default_store`` would be."""
+    """The audit log: beside the store, unless the configuration names another place."""
     audit = config.audit
-    beside = store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")
-    path = Path(audit.file) if audit.file else beside.with_name("audit.jsonl")
+    path = Path(audit.file) if audit.file else state_folder(config, default_store) / "audit.jsonl"
     return Journal(path, audit.max_mib << 20, audit.max_days * 86_400, audit.keep)
+
+
+def state_folder(config: Config, default_store: str) -> Path:
+    """Where the store is if it is a file, else where ``default_store`` would be. Raises InputError."""
+    return (store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")).parent
 
 
 def store_path(url: str) -> Path | None:

@@ -64,13 +64,13 @@ def history() -> str:
 
 
 def furnish(folder: Path, history: str) -> None:
-    """Fake commands, a configuration, and no model yet."""
+    """Fake commands, a configuration that leaves the model's place to us, and no model yet."""
     FakeSlurm.create(folder, 4, NOW_S)
     (folder / "bin" / "sacct").write_text(SACCT.format(python=sys.executable, folder=str(folder)))
     (folder / "records").write_text(history)
     (folder / "c.toml").write_text(CLUSTER)
     (folder / "mirage.toml").write_text(
-        f'[cluster]\nbin_dir = "{folder}/bin"\n[policy]\nname = "quantile"\nmodel = "{folder}/models/quantile"\n'
+        f'[cluster]\nbin_dir = "{folder}/bin"\n[daemon]\nstore = "sqlite:///{folder}/mirage.db"\n'
     )
 
 
@@ -161,7 +161,6 @@ def test_only_the_newest_versions_stay(site: Path) -> None:
         (lambda site: (site / "bin" / "sacct").write_text("#!/bin/sh\necho 'what|is|this'\n"), 1, "fields"),
         (lambda site: (site / "c.toml").write_text("[cluster]\nnam = 1\n"), 2, "nam"),
         (lambda site: (site / "mirage.toml").write_text('[policy]\nname = "timer"\n'), 2, "does not learn"),
-        (lambda site: (site / "mirage.toml").write_text('[policy]\nname = "quantile"\n'), 2, "policy.model is not set"),
         (lambda site: (site / "mirage.toml").write_text('[policy]\nmodel = "/proc/m"\n'), 2, "can't be written"),
     ],
 )  # fmt: skip
