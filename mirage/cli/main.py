@@ -39,14 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser(words[0] if words else "")
     args = parser.parse_args(words)
     try:
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
     except MirageError as error:
         _complain(f"mirage {args.verb}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `mirage history | head`
-        sys.stderr.close()
+        # Python flushes once more as it exits, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a file of the user's that is none, or is another user's
         _complain(f"mirage {args.verb}: {error.filename or 'system'}: {error.strerror or error}")

@@ -12,7 +12,13 @@ from mirage.chain.durations import format_duration
 
 Json = dict[str, Any]
 
-console = Console(highlight=False)
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Who pipes into `head` has what they want; rich would exit with 1."""
+        raise BrokenPipeError
+
+
+console = _Console(highlight=False)
 if not console.is_terminal:
     console.width = max(console.width, 130)  # no terminal, no edge to wrap at
 

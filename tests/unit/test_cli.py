@@ -29,7 +29,9 @@ class Shell:
     folder: Path
     slurm: FakeSlurm
 
-    def run(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, timeout_s: float = 60, stdout: int = subprocess.PIPE
+    ) -> subprocess.CompletedProcess[str]:
         env = {
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "FAKE_SLURM_DIR": str(self.folder),
@@ -42,7 +44,8 @@ class Shell:
         return subprocess.run(
             [sys.executable, "-m", "mirage.cli.main", *words],
             env=env,
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             text=True,
             timeout=timeout_s,
         )
@@ -99,6 +102,18 @@ def test_wrong_usage_is_one_clear_sentence_and_exit_2(shell, words, said):
     assert done.returncode == 2, done
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("status",), ("status", "--json"), ("daemon", "--print-config")])
+def test_who_reads_no_further_does_no_harm(shell, words):
+    shell.chain()
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = shell.run(*words, stdout=writer)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_broken_configuration_is_refused_with_its_line(shell):
