@@ -10,6 +10,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirage.chain.handoff import Handoff
@@ -85,6 +88,26 @@ def test_an_address_that_is_taken_or_none() -> None:
             parse_address(wrong, "daemon.metrics")
     assert parse_address("[::1]:9815", "daemon.metrics") == ("::1", 9815)
     assert parse_address(":9815", "daemon.metrics") == ("127.0.0.1", 9815)
+
+
+def test_grafana_knows_every_word_of_the_dashboard() -> None:
+    """Read into the types that Grafana makes from its schema, and written again, nothing is missing."""
+    register_default_plugins()
+    written = json.loads(DASHBOARD.read_text())
+    assert missing(written, json.loads(json.dumps(Dashboard.from_json(written), cls=JSONEncoder))) == []
+    written["panels"][0]["fieldConfig"]["defaults"]["unitt"] = "s"
+    read = json.loads(json.dumps(Dashboard.from_json(written), cls=JSONEncoder))
+    assert missing(written, read) == ["/panels/0/fieldConfig/defaults/unitt"], "the check can fail"
+
+
+def missing(part: object, whole: object, path: str = "") -> list[str]:
+    """What ``part`` has and ``whole`` has not, or otherwise."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return [word for key in part for word in missing(part[key], whole.get(key), f"{path}/{key}")]
+    if isinstance(part, list) and isinstance(whole, list) and len(part) == len(whole):
+        pairs = enumerate(zip(part, whole, strict=True))
+        return [word for number, (ours, theirs) in pairs for word in missing(ours, theirs, f"{path}/{number}")]
+    return [] if part == whole else [path]
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:
