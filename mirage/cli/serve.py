@@ -170,7 +170,9 @@ def _serve(
         logging.getLogger(__name__).info(
             "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
             acting.mode.value,
-            policy.name,
+            f"{policy.name} (model {learned.model['folder']}, version {learned.model['version']})"
+            if learned
+            else policy.name,
             config.daemon.poll_s,
             store.where,
             socket or "none",
