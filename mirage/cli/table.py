@@ -12,6 +12,7 @@ from mirage.chain.durations import format_duration
 
 Json = dict[str, Any]
 
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Who pipes into `head` has what they want; rich would exit with 1."""
