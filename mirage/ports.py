@@ -160,6 +160,8 @@ class Observation:
     """That state where it is known without a history, as in an evaluation."""
     snapshot: Snapshot | None = None
     """The whole cluster now, for who looks ahead from it."""
+    forecast_s: int | None = None
+    """The successor's wait as the present queue tells it, where it is known without a snapshot, as in an evaluation."""
 
     @property
     def remaining_s(self) -> int | None:

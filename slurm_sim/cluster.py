@@ -248,6 +248,10 @@ class Cluster:
             self._queue = sorted(self.competing.values(), key=self._rank)
         return self._queue
 
+    def keep_priorities(self) -> None:
+        """From now on the priority of whoever has one stays as it is."""
+        self._multifactor.kept = True
+
     def reorder(self) -> None:
         """What the order depends on has changed."""
         self._queue_of_s = None

@@ -15,6 +15,8 @@ class Multifactor:
     """
 
     def __init__(self, config: ClusterConfig, limits: Limits, fairshare: FairShare) -> None:
+        self.kept = False
+        """Whether jobs keep the priority that they have."""
         self._params = config.params
         self._nodes = len(config.nodes)
         self._cpus = sum(node.cpus for node in config.nodes)
@@ -33,6 +35,8 @@ class Multifactor:
         """The job's priority as calculated at this time."""
         if job.held:
             return 0
+        if self.kept and job.priority:
+            return job.priority
         if job.spec.priority is not None:
             return job.spec.priority
         if not self._params.priority_multifactor:

@@ -65,6 +65,10 @@ class Kind(IntEnum):
     MAIN = 8
 
 
+_ONLY_FORESEEN = frozenset({Kind.END, Kind.NODE, Kind.CANCEL, Kind.SUBMIT})
+"""What only a simulation knows that it will come to."""
+
+
 class Simulator:
     """A cluster, its queue and its clock, `now_s`.
 
@@ -95,6 +99,7 @@ class Simulator:
         self._last_main_s = self._last_full_s = start_s
         self._backfill_due_s: int | None = None
         self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
+        self._future_forgotten = False
         self._planned = False
         """Whether the last backfill pass left PLANNED nodes."""
         self._happening: Kind | None = None
@@ -318,6 +323,19 @@ class Simulator:
             raise SimulationError(f"job {job_id} can't end at {end_s}: it is {self.now_s} already")
         self._end_at(job_id, end_s)
 
+    def forget_future(self) -> None:
+        """Forgets what only a simulation knows: who will come or cancel, when nodes change, how long jobs really run.
+
+        From now on nobody comes but by `submit`, all jobs run until their limits, and those that have a priority keep
+        it. On a fork: what the queue of this moment tells of its starts, as `squeue --start` would.
+        """
+        self._future_forgotten = True
+        self._cluster.keep_priorities()
+        self._events = [event for event in self._events if event[1] not in _ONLY_FORESEEN]
+        heapq.heapify(self._events)
+        self._end_of_run.clear()
+        self._suspended = {job_id: (since_s, None) for job_id, (since_s, _) in self._suspended.items()}
+
     def suspend(self, job_id: int) -> None:
         """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others.
 
@@ -486,7 +504,7 @@ class Simulator:
 
     def _start(self, job: JobRecord, nodes: int, scheduler: str) -> None:
         self._cluster.start(job, nodes, scheduler, self.now_s)
-        if job.spec.runtime_s is not None:
+        if job.spec.runtime_s is not None and not self._future_forgotten:
             self._end_at(job.job_id, self.now_s + job.spec.runtime_s)
         self._watch_limit(job)
         for waiting in self._cluster.waiting.values():

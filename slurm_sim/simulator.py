@@ -282,6 +282,14 @@ class Simulator:
         """The running job ends by itself at this time, unless its limit ends it before."""
         self._core.set_runtime_end(job_id, end_s)
 
+    def forget_future(self) -> None:
+        """Forgets what only a simulation knows: who will come or cancel, when nodes change, how long jobs really run.
+
+        From now on nobody comes but by `submit`, all jobs run until their limits, and those that have a priority keep
+        it. On a fork: what the queue of this moment tells of its starts, as `squeue --start` would.
+        """
+        self._core.forget_future()
+
     def suspend(self, job_id: int) -> None:
         """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others."""
         self._core.suspend(job_id)

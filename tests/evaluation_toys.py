@@ -50,7 +50,7 @@ class Queue:
         rows[:, 39] = 76
         link = Link(nodes, LIMIT_S, LIMIT_S)
         starts_s = self.start_s(np.append(decision_s, end_s))
-        return Episode(Pair(link, link), begin_s, start_s, end_s, rows, decision_s, starts_s)
+        return Episode(Pair(link, link), begin_s, start_s, end_s, rows, decision_s, starts_s, 0 * decision_s)
 
     def starts(self) -> Starts:
         """A job starts every twenty minutes, after the wait of its submission."""

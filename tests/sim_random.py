@@ -204,6 +204,7 @@ CALLS = [
     "release",
     "drop_dependency",
     "set_runtime_end",
+    "forget_future",
     "node_down",
     "node_up",
     "node_drain",
@@ -230,6 +231,8 @@ def call(sim: Any, name: str, subject: int, number: int) -> object:
     try:
         if name == "set_runtime_end":
             return sim.set_runtime_end(subject, sim.now_s + 100 * number - 50)
+        if name == "forget_future":
+            return sim.forget_future()
         if name == "resize":
             return sim.resize(subject, number)
         if name.startswith("node"):

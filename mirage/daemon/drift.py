@@ -29,7 +29,7 @@ LEVELS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 MOST_STRANGE = 0.1
 """So many of all decisions may be in states that the model was not trained for."""
 _TESTS = 2 * len(LEVELS) + 1
-_STRANGE = ("[out-of-range", "[other-cluster")
+_STRANGE = ("[out-of-range", "[other-cluster", "[no-forecast")
 _DECISION = {"model", "reason", "remaining_s", "held_back", "wait_p10_s", "wait_p50_s", "wait_p90_s"}
 _HANDOVER = {"released", "entered", "started", "predecessor_ended"}
 _PAIR = {"at", "user", "chain", "successor"}

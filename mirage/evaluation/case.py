@@ -153,6 +153,7 @@ class Case:
             waits=self.starts.seen_at(now_s),
             history=EpisodeHistory(episode, point),
             matrix=episode.rows[point : point + HISTORY],
+            forecast_s=int(episode.forecast_s[point]),
         )
 
     def _job(self, job_id: int, link: Link, state: JobState) -> Job:

@@ -69,6 +69,8 @@ class Episode:
     """(T,), one step apart."""
     successor_start_s: Ints
     """(T + 1,): when the successor starts if released at decision point k; the last: if it never is (reactive)."""
+    forecast_s: Ints
+    """(T,): the wait of a release there as the queue of that moment tells it (`mirage.learn.forecast`)."""
     tags: dict[str, str] = field(default_factory=dict)
     """Where it comes from: trace, warm-up, augmentation."""
 

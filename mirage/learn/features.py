@@ -3,14 +3,17 @@
 The paper flattens the 144 x 40 matrix (section 4.3). Trees split on one number at a time: they cannot add up 144 rows
 as attention does, each row more is one more chance to fit noise, and 200,000 decision points of 5760 numbers are
 4.6 GB. So here are the present row, how the queue has changed over an hour, six hours and a day, its mean over the
-day, and a few products and differences that a tree would need many splits for.
+day, and a few products and differences that a tree would need many splits for. And the forecast that the present queue
+gives for this very successor (`forecast.py`), which the matrix cannot tell.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mirage.learn.episode import HISTORY, HOUR_S, STEP_S, Vectors
+from mirage.errors import InputError
+from mirage.learn.episode import HISTORY, HOUR_S, STEP_S, Ints, Vectors
+from mirage.learn.model import States
 from mirage.state.variables import PERCENTILES, VARIABLES
 
 _COLUMN = {variable.name: index for index, variable in enumerate(VARIABLES)}
@@ -34,16 +37,25 @@ NAMES = (
     *(f"{name}_since_{ago}" for ago in _BACK for name in _CHANGING),
     *(f"{name}_day_mean" for name in _AVERAGED),
     *_AHEAD,
+    "forecast_h",
 )
 
 
-def features(matrices: Vectors) -> Vectors:
-    """Of raw state matrices, (n, 144, 40): (n, len(NAMES))."""
+def features(matrices: Vectors, forecast_s: Ints) -> Vectors:
+    """Of raw state matrices, (n, 144, 40), and forecasts, (n,): (n, len(NAMES))."""
     now = matrices[:, -1]
     changing, averaged = _columns(_CHANGING), _columns(_AVERAGED)
     changes = [now[:, changing] - matrices[:, HISTORY - 1 - back][:, changing] for back in _BACK.values()]
     means = [matrices[:, :, column].mean(axis=1, keepdims=True) for column in averaged]
-    return np.concatenate([now, *changes, *means, _ahead(now)], axis=1, dtype=np.float32)
+    forecast_h = forecast_s[:, None] / HOUR_S
+    return np.concatenate([now, *changes, *means, _ahead(now), forecast_h], axis=1, dtype=np.float32)
+
+
+def features_of(states: States) -> Vectors:
+    """(n, len(NAMES)). Raises InputError if the states come without forecasts."""
+    if states.forecast_s is None:
+        raise InputError("This method needs a forecast from the present queue with each state.")
+    return features(states.matrices, states.forecast_s)
 
 
 def _ahead(now: Vectors) -> Vectors:

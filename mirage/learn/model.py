@@ -25,6 +25,8 @@ class States:
     penalties: Floats
     """(n, 2): e_I, e_O of each pair."""
     step_s: int = STEP_S
+    forecast_s: Ints | None = None
+    """(n,): `Episode.forecast_s`; None where nobody made one, for methods that do without."""
 
     def __len__(self) -> int:
         return len(self.matrices)
@@ -33,7 +35,7 @@ class States:
     def of(cls, episode: Episode, interruption: float = 1.0, overlap: float = 1.0) -> States:
         """All decision points of an episode, with one user's penalties."""
         penalties = np.tile(np.array([[interruption, overlap]], dtype=np.float64), (len(episode), 1))
-        return cls(episode.windows, episode.remaining_s, penalties)
+        return cls(episode.windows, episode.remaining_s, penalties, forecast_s=episode.forecast_s)
 
 
 @dataclass(frozen=True)

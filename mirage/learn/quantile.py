@@ -25,8 +25,8 @@ from safetensors.numpy import load_file, save_file
 
 from mirage.errors import InputError
 from mirage.learn.boosting import Boosted, Boosting, boost_quantiles
-from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints, Vectors
-from mirage.learn.features import NAMES, features
+from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
+from mirage.learn.features import NAMES, features_of
 from mirage.learn.law import Law, assess
 from mirage.learn.model import Assessment, Flags, States
 from mirage.learn.trees import labelled
@@ -57,11 +57,11 @@ class Quantile:
     name: str = "quantile"
 
     def assess(self, states: States) -> Assessment:
-        return assess(self.law(states.matrices), states)
+        return assess(self.law(states), states)
 
-    def law(self, matrices: Vectors) -> Law:
-        """Of the waits at these states, (n, 144, 40)."""
-        logs = _in_order(self.booster.predict(features(matrices)))
+    def law(self, states: States) -> Law:
+        """Of the waits at these states."""
+        logs = _in_order(self.booster.predict(features_of(states)))
         quantiles_s = np.expm1(logs) * HOUR_S
         beyond_s = 2 * quantiles_s[:, -1:] - quantiles_s[:, -3:-2]
         waits_s = np.concatenate([np.zeros((len(logs), 1)), quantiles_s, beyond_s], axis=1)

@@ -16,6 +16,7 @@ import numpy as np
 
 from mirage.learn.background import Background, People, people_of
 from mirage.learn.episode import HISTORY, STEP_S, Episode, Ints, Link, Vectors
+from mirage.learn.forecast import forecast_s
 from mirage.learn.joblog import JobLog
 from mirage.learn.logstate import Tally
 from mirage.learn.plans import Plan
@@ -123,6 +124,7 @@ class _Outcome:
     """Of the predecessor."""
     decision_s: Ints
     successor_s: Ints
+    forecast_s: Ints
 
 
 def _outcome(simulation: Any, pair: tuple[int, int], begin_s: int, latest_s: int) -> _Outcome | Dropped:
@@ -132,7 +134,7 @@ def _outcome(simulation: Any, pair: tuple[int, int], begin_s: int, latest_s: int
     if start_s is None:
         return Dropped.PREDECESSOR_WAITS
     at_s = begin_s + STEP_S * max(1, -(-(start_s - begin_s) // STEP_S))
-    decisions, starts = list[int](), list[int]()
+    decisions, starts, forecasts = list[int](), list[int](), list[int]()
     while at_s < latest_s and _runs_at(simulation, predecessor, at_s):
         fork = simulation.fork()
         fork.drop_dependency(successor)
@@ -141,6 +143,7 @@ def _outcome(simulation: Any, pair: tuple[int, int], begin_s: int, latest_s: int
             return Dropped.SUCCESSOR_WAITS
         decisions.append(at_s)
         starts.append(successor_s)
+        forecasts.append(forecast_s(simulation, successor))
         at_s += STEP_S
     successor_s = simulation.run_until_start(successor, latest_s)
     if successor_s is None:
@@ -148,7 +151,7 @@ def _outcome(simulation: Any, pair: tuple[int, int], begin_s: int, latest_s: int
     if not decisions:
         return Dropped.NO_DECISION
     end_s = simulation.job(predecessor).end_s
-    return _Outcome(start_s, end_s, np.array(decisions), np.array([*starts, successor_s]))
+    return _Outcome(start_s, end_s, np.array(decisions), np.array([*starts, successor_s]), np.array(forecasts))
 
 
 def _runs_at(simulation: Any, job_id: int, at_s: int) -> bool:
@@ -166,6 +169,7 @@ def _episode(background: Background, plan: Plan, outcome: _Outcome, rows: Vector
         rows,
         outcome.decision_s,
         outcome.successor_s,
+        outcome.forecast_s,
         {
             "trace": background.log.source,
             "cluster": background.cluster.name,

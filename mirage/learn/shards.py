@@ -16,7 +16,7 @@ import numpy as np
 from mirage.errors import InputError, StoreError
 from mirage.learn.episode import HISTORY, Episode, Link, Pair
 
-SCHEMA = 1
+SCHEMA = 2
 HEADER = "samples.json"
 SHARD = 32
 """Episodes a file."""
@@ -151,6 +151,7 @@ def _arrays(shard: Shard) -> dict[str, Any]:
         "rows": _joined([episode.rows for episode in episodes], np.empty((0, 40), dtype=np.float32)),
         "decision_s": _joined([it.decision_s for it in episodes], np.empty(0, dtype=np.int64)),
         "successor_start_s": _joined([it.successor_start_s for it in episodes], np.empty(0, dtype=np.int64)),
+        "forecast_s": _joined([it.forecast_s for it in episodes], np.empty(0, dtype=np.int64)),
         "counts": np.array(json.dumps({"dropped": shard.dropped, "tally": shard.tally})),
     }
 
@@ -161,14 +162,14 @@ def _joined(parts: Sequence[Any], nothing: Any) -> Any:
 
 def _content(arrays: Any) -> Shard:
     points = arrays["points"]
-    rows, decision_s, successor_s = (
+    rows, decision_s, successor_s, forecast_s = (
         _cut(arrays[name], points + more)
-        for name, more in (("rows", HISTORY - 1), ("decision_s", 0), ("successor_start_s", 1))
+        for name, more in (("rows", HISTORY - 1), ("decision_s", 0), ("successor_start_s", 1), ("forecast_s", 0))
     )
     pairs = [Pair(Link(*pair[:3]), Link(*pair[3:])) for pair in arrays["pairs"].tolist()]
     tags = [json.loads(text) for text in arrays["tags"].tolist()]
     times = arrays["times"].T.tolist()
-    episodes = list(map(Episode, pairs, *times, rows, decision_s, successor_s, tags))
+    episodes = list(map(Episode, pairs, *times, rows, decision_s, successor_s, forecast_s, tags))
     counts = json.loads(str(arrays["counts"]))
     return Shard(arrays["numbers"].tolist(), episodes, Counter(counts["dropped"]), Counter(counts["tally"]))
 

@@ -64,6 +64,7 @@ class Toy:
             rows,
             decision_s,
             released_s + wait_s,
+            np.zeros_like(decision_s),
             {"level": f"{level:.6f}"},
         )
 

@@ -22,7 +22,7 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.learn.boosting import Boosted, Boosting, boost_chances
 from mirage.learn.episode import HOUR_S, Episode, Floats, Vectors
-from mirage.learn.features import NAMES, features
+from mirage.learn.features import NAMES, features, features_of
 from mirage.learn.forest import Forest, Growth, grow
 from mirage.learn.law import Law, assess
 from mirage.learn.model import Assessment, Flags, States
@@ -49,15 +49,15 @@ class Trees:
     regressor: Regressor
 
     def assess(self, states: States) -> Assessment:
-        return assess(self.law(states.matrices), states)
+        return assess(self.law(states), states)
 
-    def law(self, matrices: Vectors) -> Law:
-        """Of the waits at these states, (n, 144, 40)."""
-        chances = np.clip(self.regressor.predict(features(matrices)), 0, 1)
+    def law(self, states: States) -> Law:
+        """Of the waits at these states."""
+        chances = np.clip(self.regressor.predict(features_of(states)), 0, 1)
         falling = np.minimum.accumulate(chances, axis=1)
         waits_s = np.concatenate([[0], DURATIONS_S, [LONGEST_S]])
-        ends = np.ones((len(matrices), 1)), np.zeros((len(matrices), 1))
-        return Law(np.tile(waits_s, (len(matrices), 1)), np.concatenate([ends[0], falling, ends[1]], axis=1))
+        ends = np.ones((len(states), 1)), np.zeros((len(states), 1))
+        return Law(np.tile(waits_s, (len(states), 1)), np.concatenate([ends[0], falling, ends[1]], axis=1))
 
     def write(self, folder: Path) -> None:
         self.regressor.save(folder / FILES[self.name])
@@ -113,7 +113,7 @@ def labelled(episodes: Sequence[Episode], every: int) -> tuple[Vectors, Floats]:
     chosen = [episode for episode in episodes if len(episode)]
     if not chosen:
         raise InputError("no episode has a decision point; give longer predecessors or more episodes.")
-    rows = np.concatenate([features(episode.windows[::every]) for episode in chosen])
+    rows = np.concatenate([features(episode.windows[::every], episode.forecast_s[::every]) for episode in chosen])
     return rows, np.concatenate([episode.waits_s[:-1:every] for episode in chosen]).astype(np.float64)
 
 

@@ -1,8 +1,8 @@
 """A trained model as the service's policy: all pairs of a cycle in one forward pass, and guards around it.
 
 Where the model can't be trusted the untrained `fallback` decides, and the advice's reason begins with a code in
-brackets: `stale`, `incomplete`, `other-cluster`, `out-of-range`, `model-failed`. These words stay as they are: people
-search for them.
+brackets: `stale`, `incomplete`, `other-cluster`, `out-of-range`, `no-forecast`, `model-failed`. These words stay as
+they are: people search for them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirage.chain.durations import format_duration
 from mirage.domain import Action
+from mirage.errors import InputError
+from mirage.learn.episode import Ints
 from mirage.learn.folder import Recipe
 from mirage.learn.model import Assessment, Model, States
 from mirage.learn.ranges import outside
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.heuristics import not_yet
 from mirage.state.encoder import Pair, Vectors
+from slurm_sim.errors import SimulationError
+
+if TYPE_CHECKING:
+    from mirage.provision.foreseen import Foresight
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,8 @@ class Learned:
     model: Model
     recipe: Recipe
     fallback: Policy
+    foresight: Foresight | None = None
+    """For a model that is asked with forecasts."""
 
     @property
     def name(self) -> str:
@@ -68,6 +77,8 @@ class Learned:
             f"out-of-range: {words}" if words else ""
             for words in outside(self.recipe.ranges, states.matrices, states.remaining_s)
         ]
+        if self.foresight is not None:
+            states = replace(states, forecast_s=_forecasts(self.foresight, observations, answers))
         inside = [index for index, words in enumerate(answers) if not words]
         if not inside:
             return answers
@@ -81,6 +92,17 @@ class Learned:
         return answers
 
 
+def _forecasts(foresight: Foresight, observations: Sequence[Observation], answers: list[Advice | str]) -> Ints:
+    """(n,), 0 where there is none; the answer then says why."""
+    found = np.zeros(len(observations), dtype=np.int64)
+    for index, observation in enumerate(observations):
+        try:
+            found[index] = foresight.of(observation)
+        except (InputError, SimulationError) as error:
+            answers[index] = answers[index] or f"no-forecast: {error}"
+    return found
+
+
 def chosen(states: States, indices: Sequence[int]) -> States:
     """These of the states."""
     rows = list(indices)
@@ -89,6 +111,7 @@ def chosen(states: States, indices: Sequence[int]) -> States:
         matrices=states.matrices[rows],
         remaining_s=states.remaining_s[rows],
         penalties=states.penalties[rows],
+        forecast_s=None if states.forecast_s is None else states.forecast_s[rows],
     )
 
 

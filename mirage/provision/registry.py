@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mirage.config import TRAINED, PolicyConfig
 from mirage.errors import InputError
-from mirage.learn.methods import read_model
+from mirage.learn.methods import METHODS, read_model
 from mirage.ports import Policy
 from mirage.provision.heuristics import Average, Reactive, Timer
 from mirage.provision.learned import Learned
@@ -50,4 +50,9 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
 
         return read_lookahead(folder, config.lookahead, _quantile(config))
     model, recipe = read_model(folder, config.name)
-    return Learned(model, recipe, _quantile(config))
+    if not METHODS[recipe.method].foresees:
+        return Learned(model, recipe, _quantile(config))
+    from mirage.learn.forecast import read_cluster
+    from mirage.provision.foreseen import Foresight
+
+    return Learned(model, recipe, _quantile(config), Foresight(read_cluster(folder)))

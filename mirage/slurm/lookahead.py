@@ -144,10 +144,11 @@ def _running(job: Job, now_s: int, node_names: tuple[str, ...], cluster: Cluster
 
 
 def _pending(job: Job, cluster: ClusterConfig, known: Known) -> PendingJob:
-    spec, reason = _spec(job, cluster, known), job.reason or "None"
+    # Slurm gives one to jobs with a dependency too, and 0 to those that are held: they get theirs as they are released.
+    priority = (job.priority or None) if known.priorities else None
+    spec, reason = replace(_spec(job, cluster, known), priority=priority), job.reason or "None"
     if job.eligible_s is not None and job.is_queueing:
-        priority = job.priority if known.priorities else None
-        return PendingJob(replace(spec, priority=priority), job.submit_s, job.eligible_s, reason)
+        return PendingJob(spec, job.submit_s, job.eligible_s, reason)
     dependency, begin_s = _dependency(job), known.begins_s.get(job.job_id)
     is_free = not job.dependency and (not job.reason or (job.reason == "BeginTime" and begin_s is not None))
     kept = replace(spec, dependency=dependency, begin_s=begin_s, held=not (dependency or is_free))

@@ -613,6 +613,7 @@ NB_MODULE(_core, m) {
       .def("hold", alone(&Core::hold))
       .def("release", alone(&Core::release))
       .def("set_runtime_end", alone(&Core::set_runtime_end))
+      .def("forget_future", alone(&Core::forget_future))
       .def("suspend", alone(&Core::suspend))
       .def("resume", alone(&Core::resume))
       .def("check_resizable", alone(&Core::check_resizable))

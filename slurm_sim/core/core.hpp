@@ -71,6 +71,7 @@ class Core {
   virtual void hold(int64_t job_id) = 0;
   virtual void release(int64_t job_id) = 0;
   virtual void set_runtime_end(int64_t job_id, Time end) = 0;
+  virtual void forget_future() = 0;
   virtual void suspend(int64_t job_id) = 0;
   virtual void resume(int64_t job_id) = 0;
   virtual void resize(int64_t job_id, int64_t nodes) = 0;

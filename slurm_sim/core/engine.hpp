@@ -15,6 +15,11 @@ namespace slurm_sim {
 
 enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kLimit, kMain, kNothing };
 
+// Whether only a simulation knows that it will come to this.
+inline bool only_foreseen(Happening kind) {
+  return kind == Happening::kEnd || kind == Happening::kNode || kind == Happening::kCancel || kind == Happening::kSubmit;
+}
+
 // A job in the queue or on nodes.
 struct Live : Record {
   int32_t shape = 0, person = 0, partition = 0, qos = 0, array = -1, place = -1;  // place: in `waiting`, -1: competing
@@ -98,6 +103,7 @@ class Engine final : public Core {
   void hold(int64_t job_id) override;
   void release(int64_t job_id) override;
   void set_runtime_end(int64_t job_id, Time end) override;
+  void forget_future() override;
   void suspend(int64_t job_id) override;
   void resume(int64_t job_id) override;
   void resize(int64_t job_id, int64_t nodes) override;
@@ -310,6 +316,7 @@ class Engine final : public Core {
   bool main_wanted_ = false, review_wanted_ = false;
   bool moved_ = false;            // the last backfill pass set an expected start
   bool planned_ = false;          // and left PLANNED nodes
+  bool future_forgotten_ = false;  // jobs run until their limits, and keep their priorities
   Happening happening_ = Happening::kNothing;
   bool main_quiet_ = false;       // main passes would start nothing and change no reason
   int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count

@@ -98,7 +98,7 @@ void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
   count_use(job, &nodes, 1);
   run_begins(slot, nodes);
   if (job.array >= 0) tasks_running(job.array)++;
-  if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, std::max(item.start + runtime, now_));
+  if (Time runtime = spec(job.job).runtime; runtime != kNone && !future_forgotten_) end_at(slot, std::max(item.start + runtime, now_));
   watch_limit(slot);
 }
 
@@ -450,6 +450,18 @@ void Engine<W>::set_runtime_end(int64_t job_id, Time end) {
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job_id) + " can't end at " + std::to_string(end) +
                                             ": it is " + std::to_string(now_) + " already");
   end_at(slot_of(job.job), end);
+}
+
+template <int W>
+void Engine<W>::forget_future() {
+  future_forgotten_ = true;
+  next_submit_ = static_cast<int32_t>(trace->by_submit.size());
+  std::erase_if(events_, [](const Event& event) { return only_foreseen(event.kind()); });
+  std::make_heap(events_.begin(), events_.end(), std::greater<>());
+  for (Live& job : lives_) {
+    job.end_event = 0;
+    job.runtime_end = kNone;
+  }
 }
 
 template <int W>
@@ -1204,6 +1216,7 @@ bool Engine<W>::throttled(const Live& job, int64_t planned) const {
 template <int W>
 int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
   if (job.held) return 0;
+  if (future_forgotten_ && job.priority > 0) return job.priority;
   const Params& p = params();
   if (job.own_priority) return extras(spec(job.job))->priority;
   if (!p.multifactor) return 1;

@@ -23,7 +23,7 @@ def episode(begin_s, waits_h, nodes=1):
     starts_s = np.append(decision_s, begin_s + LIMIT_S) + (HOUR_S * np.array(waits_h)).astype(np.int64)
     link = Link(nodes, LIMIT_S, LIMIT_S)
     rows = np.zeros((146, 1), dtype=np.float32)
-    return Episode(Pair(link, link), begin_s, begin_s, begin_s + LIMIT_S, rows, decision_s, starts_s)
+    return Episode(Pair(link, link), begin_s, begin_s, begin_s + LIMIT_S, rows, decision_s, starts_s, 0 * decision_s)
 
 
 def trial(begin_s, waits_h, choices, nodes=1, told_s=None):

@@ -49,10 +49,11 @@ def samples(folder: Path) -> Samples:
 
 
 def assert_equal(one: Episode, other: Episode) -> None:
-    for name in ("rows", "decision_s", "successor_start_s"):
+    arrays = ("rows", "decision_s", "successor_start_s", "forecast_s")
+    for name in arrays:
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
         assert getattr(one, name).dtype == getattr(other, name).dtype
-    plain = replace(one, rows=other.rows, decision_s=other.decision_s, successor_start_s=other.successor_start_s)
+    plain = replace(one, **{name: getattr(other, name) for name in arrays})
     assert vars(plain) == vars(other)
 
 
@@ -131,7 +132,7 @@ def test_no_samples(tmp_path: Path) -> None:
 
 def test_another_schema(tmp_path: Path) -> None:
     (tmp_path / HEADER).write_text(json.dumps({"schema": 99}))
-    with pytest.raises(InputError, match="is not of schema 1"):
+    with pytest.raises(InputError, match="is not of schema 2"):
         Samples.load(tmp_path)
 
 

@@ -39,7 +39,7 @@ COLUMN = {variable.name: index for index, variable in enumerate(VARIABLES)}
 
 def test_features_are_the_present_its_changes_and_means():
     matrices = RNG.uniform(1, 100, (5, HISTORY, len(VARIABLES))).astype(np.float32)
-    rows = features(matrices)
+    rows = features(matrices, np.arange(5) * HOUR_S)
     assert rows.shape == (5, len(NAMES))
     assert rows.dtype == np.float32
     named = dict(zip(NAMES, rows[3], strict=True))
@@ -49,17 +49,21 @@ def test_features_are_the_present_its_changes_and_means():
     assert named["queued_jobs_since_24h"] == pytest.approx(queued[-1] - queued[0])
     assert named["queued_jobs_day_mean"] == pytest.approx(queued.mean(), rel=1e-5)
     now = {name: float(matrices[3, -1, index]) for name, index in COLUMN.items()}
+    assert named["forecast_h"] == 3
     assert named["idle_beyond_successor"] == pytest.approx(now["idle_nodes"] - now["successor_nodes"], rel=1e-5)
 
 
 def test_features_of_one_state_do_not_depend_on_the_others():
     matrices = RNG.uniform(0, 100, (7, HISTORY, len(VARIABLES))).astype(np.float32)
-    one_by_one = np.concatenate([features(matrices[i : i + 1]) for i in range(7)])
-    assert np.array_equal(features(matrices), one_by_one)
+    forecast_s = RNG.integers(0, 10**6, 7)
+    one_by_one = np.concatenate([features(matrices[i : i + 1], forecast_s[i : i + 1]) for i in range(7)])
+    assert np.array_equal(features(matrices, forecast_s), one_by_one)
 
 
 def test_features_of_an_empty_cluster_are_numbers():
-    assert np.isfinite(features(np.zeros((1, HISTORY, len(VARIABLES)), dtype=np.float32))).all()
+    assert np.isfinite(
+        features(np.zeros((1, HISTORY, len(VARIABLES)), dtype=np.float32), np.zeros(1, dtype=np.int64))
+    ).all()
 
 
 # ---- the forest
@@ -275,7 +279,7 @@ def test_all_calibrated_levels_are_right_on_average(model):
     assert model.coverage.shape == (len(LEVELS),)
     below = []
     for episode in UNSEEN:
-        law = model.law(episode.windows)
+        law = model.law(States.of(episode))
         below.append(
             [(episode.waits_s[:-1] <= law.quantile_s(np.full(len(episode), level))).mean() for level in LEVELS]
         )

@@ -8,6 +8,7 @@ import pytest
 from mirage.config import PolicyConfig
 from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
 from mirage.learn.folder import Recipe, write_folder
+from mirage.learn.forecast import Foreseeing
 from mirage.learn.forest import Growth
 from mirage.learn.model import Assessment
 from mirage.learn.ranges import ranges_of
@@ -19,6 +20,7 @@ from mirage.provision.registry import make_policy
 from mirage.state.encoder import Pair, encode
 from mirage.state.history import History
 from mirage.state.likeness import Waits
+from slurm_sim.config import whole_nodes
 
 HOUR = 3600
 NOW = 200 * HOUR
@@ -193,7 +195,7 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     episodes = [toy.episode(index) for index in range(12)]
     model = train_random_forest(episodes, [], ForestOptions(every=12, growth=Growth(trees=3)))
     recipe = replace(RECIPE, method="random-forest", ranges=ranges_of(episodes))
-    write_folder(tmp_path / "rf", model, recipe, "")
+    write_folder(tmp_path / "rf", Foreseeing(model, whole_nodes(4)), recipe, "")
     policy = make_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
     assert policy.name == "random-forest"
     waits = Waits([WaitSample(1, "gpu", 2, 24 * HOUR, 0, 3 * HOUR)] * 30)
@@ -201,4 +203,6 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     assert policy.decide(far).reason.startswith("[out-of-range: ")
     assert "30 like jobs waited 3 h" in policy.decide(far).reason
     near = replace(far, matrix=episodes[0].windows[5], history=None)
+    assert policy.decide(near).reason.startswith("[no-forecast: there is no snapshot")
+    near = replace(near, forecast_s=HOUR)
     assert policy.decide(near).reason.startswith("random-forest: better")
