@@ -98,7 +98,7 @@ void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
   count_use(job, &nodes, 1);
   run_begins(slot, nodes);
   if (job.array >= 0) tasks_running(job.array)++;
-  if (Time runtime = spec(job.job).runtime; runtime != kNone && !future_forgotten_) end_at(slot, std::max(item.start + runtime, now_));
+  if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, std::max(item.start + runtime, now_));
   watch_limit(slot);
 }
 
@@ -894,7 +894,7 @@ void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   count_use(job, &nodes, 1);
   run_begins(slot, nodes);
   if (job.array >= 0) tasks_running(job.array)++;
-  if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, now_ + runtime);
+  if (Time runtime = spec(job.job).runtime; runtime != kNone && !future_forgotten_) end_at(slot, now_ + runtime);
   watch_limit(slot);
   if (delayed_) {
     for (int32_t other : waiting_) {
