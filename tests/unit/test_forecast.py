@@ -71,7 +71,7 @@ def test_a_forecast_is_the_turn_in_the_queue_by_limits() -> None:
     _, successor = running_pair(sim)
     sim.submit(JobSpec(1, 3 * HOUR_S, 600))
     sim.run_until(120)
-    waiting = sim.submit(JobSpec(1, 2 * HOUR_S, 60))
+    waiting = sim.submit(JobSpec(1, 2 * HOUR_S, 60, priority=10**6))
     sim.run_until(150)
     assert forecast_s(sim, successor) == pytest.approx(4 * HOUR_S - 150, abs=90), "after who waits, not after a minute"
     assert sim.job(waiting).state is State.PENDING
