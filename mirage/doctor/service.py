@@ -138,7 +138,8 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
     yield ok("model", f"{folder}: whole, trained for {recipe.cluster} {recipe.pool} with {recipe.nodes} nodes")
     if isinstance(site.snapshot, Snapshot):
         yield _fit(recipe, site.snapshot)
-    yield _description(folder.resolve().parent / CLUSTER_TOML, recipe, site.live)
+    own = folder.resolve() / CLUSTER_TOML
+    yield _description(own if own.is_file() else own.parent.parent / CLUSTER_TOML, recipe, site.live)
 
 
 def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
@@ -197,6 +198,8 @@ def differences_of(described: ClusterConfig, live: ClusterConfig, pool: str) -> 
             continue
         if len(other.nodes) != len(partition.nodes):
             found.append(f"{partition.name} has {len(other.nodes)} nodes here, {len(partition.nodes)} there")
+        if strange := sorted(set(other.nodes) - set(partition.nodes)):
+            found.append(f"{partition.name} has nodes here that are unknown there, as {strange[0]}")
         if other.max_time_s != partition.max_time_s:
             found.append(f"{partition.name}: MaxTime {other.max_time_s} s here, {partition.max_time_s} s there")
     if pool and pool not in {partition.name for partition in described.partitions}:

@@ -226,6 +226,16 @@ def test_a_model_of_another_cluster(tmp_path):
     assert "20 nodes of the pool are up" in few["model-fit"].what
 
 
+def test_nodes_that_the_models_cluster_lacks_are_named(tmp_path):
+    live = lonestar()
+    described = live.live
+    nodes = (replace(described.nodes[0], name="new7"), *described.nodes[1:])
+    partition = replace(described.partitions[0], nodes=tuple(node.name for node in nodes))
+    changed = replace(live, live=replace(described, nodes=nodes, partitions=(partition,)))
+    finding = model_findings(tmp_path, changed)["cluster-toml"]
+    assert "gpu-a100 has nodes here that are unknown there, as new7" in finding.what
+
+
 def test_a_cluster_that_is_scheduled_differently(tmp_path):
     finding = model_findings(tmp_path, lonestar(bf_max_job_test=10, kill_wait_s=5))["cluster-toml"]
     assert finding.severity is Severity.WARNING
