@@ -93,11 +93,11 @@ class Learned:
 
 
 def _forecasts(foresight: Foresight, observations: Sequence[Observation], answers: list[Advice | str]) -> Ints:
-    """(n,), 0 where there is none; the answer then says why."""
+    """(n,), 0 where there is none; the answer then says why. Who is pressed most goes first, as time is bounded."""
     found = np.zeros(len(observations), dtype=np.int64)
-    for index, observation in enumerate(observations):
+    for index in sorted(range(len(observations)), key=lambda index: observations[index].remaining_s or 0):
         try:
-            found[index] = foresight.of(observation)
+            found[index] = foresight.of(observations[index])
         except (InputError, SimulationError) as error:
             answers[index] = answers[index] or f"no-forecast: {error}"
     return found

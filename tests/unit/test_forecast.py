@@ -15,7 +15,7 @@ from mirage.learn.model import States
 from mirage.learn.plans import Plan, fixed_pair
 from mirage.learn.sampler import USER, Labelled, label
 from mirage.ports import Observation
-from mirage.provision.foreseen import Foresight
+from mirage.provision.foreseen import CYCLE_S, Foresight
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
@@ -147,6 +147,23 @@ def test_without_a_snapshot_there_is_no_forecast() -> None:
     pair = [snapshot.by_id[each] for each in ids]
     with pytest.raises(InputError, match="no snapshot"):
         Foresight(sim.config).of(Observation(0, 600, *pair, Penalties(), Waits([])))
+
+
+def test_the_forecasts_of_a_cycle_take_a_bounded_time() -> None:
+    sim, now = Simulator(whole_nodes(1)), [100.0]
+    ids = running_pair(sim)
+    foresight = Foresight(sim.config, clock=lambda: now[0])
+
+    def ask(snapshot) -> int:
+        pair = [snapshot.by_id[each] for each in ids]
+        return foresight.of(Observation(0, 600, *pair, Penalties(), Waits([]), snapshot=snapshot))
+
+    first, second = SimulatedCluster(sim).snapshot(), SimulatedCluster(sim).snapshot()
+    wait_s = ask(first)
+    now[0] += CYCLE_S + 1
+    with pytest.raises(InputError, match="forecasts are over"):
+        ask(first)
+    assert ask(second) == wait_s, "the next cycle has its own time"
 
 
 def test_features_need_forecasts() -> None:
