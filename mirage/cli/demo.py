@@ -10,7 +10,7 @@ from rich.live import Live
 
 from mirage.cli.table import console
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.demo.run import CLUSTER, Progress, Result, Scenario, run_chain
+from mirage.demo.run import CLUSTER, Progress, Result, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
 from mirage.ports import Policy
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         live.start()
     try:
         for policy in policies:
-            results.append(run_chain(scenario, policy, watch))
+            results.append(run_chains(scenario, policy, watch))
     finally:
         if show:
             live.stop()
@@ -94,16 +94,17 @@ def _make_folder(folder: Path) -> None:
 
 
 def _introduction(scenario: Scenario) -> str:
+    chains = f"{scenario.chains} chains of {scenario.segments} links, each {scenario.limit_s // 3600} h"
     return (
         f"A simulated cluster, {CLUSTER}: {len(scenario.cluster.nodes)} nodes, kept busy by other users (seed "
-        f"{scenario.seed}). A chain of {scenario.segments} links, {scenario.limit_s // 3600} h each on "
-        f"{scenario.link_nodes} nodes, runs twice:"
+        f"{scenario.seed}). {chains} on {scenario.link_nodes} nodes, run twice:"
     )
 
 
 def _figures(scenario: Scenario, result: Result) -> dict[str, object]:
     links = [
         {
+            "chain": handoff.link.chain_id,
             "segment": handoff.link.segment,
             "interruption_s": handoff.interruption_s,
             "overlap_s": handoff.overlap_s,

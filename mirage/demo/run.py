@@ -1,8 +1,8 @@
-"""Runs one chain on a simulated, contended cluster: the daemon's own code on a simulated clock."""
+"""Runs chains on a simulated, contended cluster: the daemon's own code on a simulated clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mirage.chain.handoff import Handoff, handoffs
@@ -20,26 +20,35 @@ from slurm_sim.clusters import read_cluster
 
 CLUSTER = "ls6-a100"
 """The one that comes with models."""
-USER, CHAIN = "you", "demochain"
+USER = "you"
 POLL_S = 600
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """The cluster, who else uses it, and the chain."""
+    """The cluster, who else uses it, and the chains."""
 
     seed: int = 1
     load: float = 1.3
     """Arrivals, by those of the months that the other users are modelled on: nearly all nodes are busy."""
+    chains: int = 3
+    """Few handovers are luck: where the queue happens to be short, nothing can be better than to do nothing."""
+    apart_s: int = 3 * DAY_S
+    """Between the submissions of two chains."""
     segments: int = 5
     link_nodes: int = 2
     limit_s: int = 48 * HOUR_S
     warm_up_s: int = 8 * DAY_S
-    """The chain is submitted after this long, into a cluster that is busy already."""
+    """The first chain is submitted after this long, into a cluster that is busy already."""
     watched_s: int = DAY_S
     """So long before the daemon begins to look: policies see a day of history."""
     longest_s: int = 45 * DAY_S
-    """A bound, should the queue never let the chain through."""
+    """A bound, should the queue never let the chains through."""
+
+    @property
+    def begins_s(self) -> dict[str, int]:
+        """When each chain is submitted, by its id."""
+        return {f"demo{number + 1:04}": self.warm_up_s + number * self.apart_s for number in range(self.chains)}
 
     @property
     def cluster(self) -> ClusterConfig:
@@ -53,32 +62,38 @@ class Progress:
     policy: str
     now_s: int
     queued: int
-    links: list[Link]
+    chains: list[list[Link]]
     done: bool = False
 
 
 @dataclass(frozen=True)
 class Result:
     policy: str
-    links: list[Link]
+    chains: list[list[Link]]
+    """The links of each."""
     queue: list[tuple[int, int]] = field(default_factory=list)
     """(time, jobs waiting for nodes) after each cycle."""
 
     @property
     def handoffs(self) -> list[Handoff]:
-        return handoffs(self.links)
+        return [handoff for links in self.chains for handoff in handoffs(links)]
 
     def totals(self) -> dict[str, float]:
-        """Interruption and overlap in seconds, and node-hours held twice, over all handovers."""
-        return {
-            "interruption_s": sum(handoff.interruption_s for handoff in self.handoffs),
-            "overlap_s": sum(handoff.overlap_s for handoff in self.handoffs),
-            "node_hours_wasted": sum(handoff.node_hours_wasted for handoff in self.handoffs),
-        }
+        """Over all handovers."""
+        return totals(self.handoffs)
 
 
-def run_chain(scenario: Scenario, policy: Policy, watch: Callable[[Progress], None]) -> Result:
-    """The chain under a policy, from its submission to its end. The same scenario gives the same result."""
+def totals(some: Sequence[Handoff]) -> dict[str, float]:
+    """Interruption and overlap in seconds, and node-hours held twice, over these handovers."""
+    return {
+        "interruption_s": sum(handoff.interruption_s for handoff in some),
+        "overlap_s": sum(handoff.overlap_s for handoff in some),
+        "node_hours_wasted": sum(handoff.node_hours_wasted for handoff in some),
+    }
+
+
+def run_chains(scenario: Scenario, policy: Policy, watch: Callable[[Progress], None]) -> Result:
+    """The chains under a policy, from their submission to their end. The same scenario gives the same result."""
     simulator = busy_cluster(scenario)
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
@@ -89,19 +104,25 @@ def run_chain(scenario: Scenario, policy: Policy, watch: Callable[[Progress], No
         daemon.run_cycle()
         simulator.run_until(simulator.now_s + POLL_S)
     simulator.on_start.append(lambda job: _prologue(job, simulator))
-    submit_chain(scenario, simulator)
     queue = []
     while True:
+        for chain, begin_s in scenario.begins_s.items():
+            if begin_s <= simulator.now_s < begin_s + POLL_S:
+                submit_chain(scenario, simulator, chain)
         daemon.run_cycle()
         waiting = sum(job.eligible_s is not None for job in simulator.pending())
         queue.append((simulator.now_s, waiting))
-        chain = store.chain(USER, CHAIN)
-        links = store.links(USER, CHAIN)
-        done = simulator.now_s > scenario.longest_s or (chain is not None and chain.state is not ChainState.ACTIVE)
-        watch(Progress(policy.name, simulator.now_s, waiting, links, done))
+        chains = [store.links(USER, chain) for chain in scenario.begins_s]
+        done = simulator.now_s > scenario.longest_s or all(_is_over(store, chain) for chain in scenario.begins_s)
+        watch(Progress(policy.name, simulator.now_s, waiting, chains, done))
         if done:
-            return Result(policy.name, links, queue)
+            return Result(policy.name, chains, queue)
         simulator.run_until(simulator.now_s + POLL_S)
+
+
+def _is_over(store: SqlStore, chain: str) -> bool:
+    found = store.chain(USER, chain)
+    return found is not None and found.state is not ChainState.ACTIVE
 
 
 def busy_cluster(scenario: Scenario) -> Simulator:
@@ -110,9 +131,9 @@ def busy_cluster(scenario: Scenario) -> Simulator:
     return Simulator(cluster, other_jobs(cluster, scenario.seed, scenario.longest_s / DAY_S, scenario.load))
 
 
-def submit_chain(scenario: Scenario, simulator: Simulator) -> None:
+def submit_chain(scenario: Scenario, simulator: Simulator, chain: str) -> None:
     """What mirage-submit does: the first link, and one successor that depends on it."""
-    tag = ChainTag(CHAIN, 1, scenario.segments, None, Mode.TRAIN, Penalties())
+    tag = ChainTag(chain, 1, scenario.segments, None, Mode.TRAIN, Penalties())
     first = simulator.submit(JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, comment=format_tag(tag)))
     _queue_successor(tag, first, simulator.job(first).spec, simulator)
 

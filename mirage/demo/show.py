@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from mirage.chain.durations import format_duration
-from mirage.demo.run import Progress, Result, Scenario
+from mirage.chain.handoff import handoffs
+from mirage.demo.run import Progress, Result, Scenario, totals
 from mirage.demo.workload import DAY_S, HOUR_S
 from mirage.domain import Link
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CELL_S = 4 * HOUR_S
+CELL_S = 6 * HOUR_S
 """Time that one character of the timeline stands for."""
 COLOURS = {"one": "green", "both": "yellow", "none": "red"}
 
@@ -53,10 +54,11 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
     """What the terminal shows while the simulation runs."""
     lines = []
     for row in rows:
-        line = Text(f"{row.policy:>10}  ", style="bold")
-        until_s = max((link.end_s or 0 for link in row.links), default=0) if row.done else row.now_s
-        line.append_text(timeline(row.links, scenario.warm_up_s, until_s))
-        lines.append(line)
+        for number, links in enumerate(row.chains):
+            line = Text(f"{row.policy if number == 0 else '':>10}  ", style="bold")
+            until_s = max((link.end_s or row.now_s for link in links), default=row.now_s)
+            line.append_text(timeline(links, scenario.warm_up_s, until_s))
+            lines.append(line)
     last = rows[-1]
     status = Text(f"{' ' * 12}{clock(last.now_s)}   {last.queued} jobs wait for nodes" if not last.done else "")
     legend = Text.assemble(
@@ -67,28 +69,24 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
 
 
 def results_table(results: Sequence[Result]) -> Table:
-    """Interruption, overlap and waste of each handover, policies side by side."""
-    table = Table(title="What each handover cost", title_justify="left")
-    table.add_column("to link", justify="right")
+    """Interruption, overlap and waste of each chain's handovers, policies side by side."""
+    table = Table(title="What the handovers cost", title_justify="left")
+    table.add_column("chain", justify="right")
     for result in results:
         for name in ("interrupted", "overlap", "wasted"):
             table.add_column(f"{result.policy}\n{name}", justify="right", no_wrap=True)
-    for row in zip(*(result.handoffs for result in results), strict=False):
-        cells = [str(row[0].link.segment)]
-        for handoff in row:
-            cells += _cells(handoff.interruption_s, handoff.overlap_s, handoff.node_hours_wasted)
-        table.add_row(*cells)
+    for number, row in enumerate(zip(*(result.chains for result in results), strict=True), start=1):
+        table.add_row(str(number), *(cell for links in row for cell in _cells(totals(handoffs(links)))))
     table.add_section()
-    totals = [result.totals() for result in results]
-    cells = [cell for t in totals for cell in _cells(t["interruption_s"], t["overlap_s"], t["node_hours_wasted"])]
-    table.add_row("all", *cells, style="bold")
+    table.add_row("all", *(cell for result in results for cell in _cells(result.totals())), style="bold")
     table.caption = "wasted: node-hours held by two links at once"
     table.caption_justify = "left"
     return table
 
 
-def _cells(interruption_s: float, overlap_s: float, node_hours: float) -> list[str]:
-    return [f"{interruption_s / HOUR_S:.1f} h", f"{overlap_s / HOUR_S:.1f} h", f"{node_hours:.1f}"]
+def _cells(cost: Mapping[str, float]) -> list[str]:
+    hours = [f"{cost[name] / HOUR_S:.1f} h" for name in ("interruption_s", "overlap_s")]
+    return [*hours, f"{cost['node_hours_wasted']:.1f}"]
 
 
 def verdict(results: Sequence[Result]) -> str:
@@ -108,21 +106,15 @@ def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> N
     figure = Figure(figsize=(11, 2 + 1.2 * len(results)), layout="constrained")
     *rows, below = figure.subplots(len(results) + 1, 1, sharex=True)
     for axes, result in zip(rows, results, strict=True):
-        totals = result.totals()
+        cost = result.totals()
         axes.set_title(
-            f"{result.policy}: interrupted for {format_duration(totals['interruption_s'])}, overlapped for "
-            f"{format_duration(totals['overlap_s'])} in {len(result.handoffs)} handovers",
+            f"{result.policy}: interrupted for {format_duration(cost['interruption_s'])}, overlapped for "
+            f"{format_duration(cost['overlap_s'])} in {len(result.handoffs)} handovers",
             loc="left",
             fontsize=10,
         )
-        for link in result.links:
-            if link.start_s is not None and link.end_s is not None:
-                begin, length = link.start_s / HOUR_S, (link.end_s - link.start_s) / HOUR_S
-                axes.broken_barh([(begin, length)], (link.segment % 2, 0.9), color="tab:green")
-                axes.text(begin + length / 2, link.segment % 2 + 0.4, f"link {link.segment}", ha="center", va="center")
-        for handoff in result.handoffs:
-            _mark(axes, handoff.predecessor.end_s, handoff.interruption_s, "tab:red")
-            _mark(axes, handoff.link.start_s, handoff.overlap_s, "gold")
+        for row, links in enumerate(result.chains):
+            _draw(axes, row, links)
         axes.set_yticks([])
         below.plot(
             [at_s / HOUR_S for at_s, _ in result.queue], [jobs for _, jobs in result.queue], label=result.policy, lw=1
@@ -134,7 +126,19 @@ def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> N
     figure.savefig(path, dpi=110)
 
 
-def _mark(axes: Axes, from_s: int | None, length_s: int, colour: str) -> None:
+def _draw(axes: Axes, row: int, links: Sequence[Link]) -> None:
+    """A chain: its links, and what lies between them."""
+    for link in links:
+        if link.start_s is not None and link.end_s is not None:
+            begin, length = link.start_s / HOUR_S, (link.end_s - link.start_s) / HOUR_S
+            axes.broken_barh([(begin, length)], (-row, 0.8), color="tab:green", edgecolor="white")
+            axes.text(begin + length / 2, -row + 0.4, str(link.segment), ha="center", va="center")
+    for handoff in handoffs(links):
+        _mark(axes, row, handoff.predecessor.end_s, handoff.interruption_s, "tab:red")
+        _mark(axes, row, handoff.link.start_s, handoff.overlap_s, "gold")
+
+
+def _mark(axes: Axes, row: int, from_s: int | None, length_s: int, colour: str) -> None:
     """Shades a time of interruption or overlap."""
     if length_s and from_s is not None:
-        axes.axvspan(from_s / HOUR_S, (from_s + length_s) / HOUR_S, color=colour, alpha=0.5, lw=0)
+        axes.broken_barh([(from_s / HOUR_S, length_s / HOUR_S)], (-row, 0.8), color=colour, alpha=0.6)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from mirage.cli.demo import _policy
-from mirage.demo.run import CLUSTER, Scenario, run_chain
+from mirage.demo.run import CLUSTER, Scenario, run_chains
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
 from mirage.errors import InputError
 from mirage.provision.learned import Learned
 from mirage.provision.quantile import Quantile
 from mirage.shipped import shipped
 
-SMALL = Scenario(segments=3, limit_s=6 * HOUR_S, warm_up_s=2 * DAY_S, longest_s=6 * DAY_S)
+SMALL = Scenario(chains=2, apart_s=6 * HOUR_S, segments=3, limit_s=6 * HOUR_S, warm_up_s=2 * DAY_S, longest_s=6 * DAY_S)
 
 
 def test_other_users_fit_the_cluster_and_come_by_seed() -> None:
@@ -31,9 +31,10 @@ def test_other_users_fit_the_cluster_and_come_by_seed() -> None:
 def test_a_chain_by_the_model_that_comes_with_mirage() -> None:
     policy = _policy("quantile", None)
     assert isinstance(policy, Learned)
-    result = run_chain(SMALL, policy, lambda _: None)
-    assert [link.segment for link in result.links] == [1, 2, 3]
-    assert len(result.handoffs) == 2
+    result = run_chains(SMALL, policy, lambda _: None)
+    assert [[link.segment for link in links] for links in result.chains] == [[1, 2, 3], [1, 2, 3]]
+    assert result.chains[1][0].submit_s == SMALL.warm_up_s + SMALL.apart_s
+    assert len(result.handoffs) == 4
 
 
 def test_without_a_model() -> None:
