@@ -90,6 +90,13 @@ def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
     assert_no_link_lost_or_twice(site, name, (first, second))
 
 
+def failed_in_accounting(site, since: int) -> bool:
+    """Whether slurmdbd knows that a job from this one on has failed."""
+    asked = site.run("root", "sacct", "-nXP", "-u", ALICE, "-S", "now-1hours", "-o", "JobIDRaw,State")
+    jobs = (line.split("|") for line in asked.stdout.split())
+    return any(int(job_id) >= since and state == "FAILED" for job_id, state in jobs)
+
+
 def test_links_that_lived_while_nobody_looked_are_in_the_store_and_the_crash_loop_is_no_success(site, service):
     service.configure(lead_s=1)  # nothing to let in early
     go = site.home(ALICE) / "go"
@@ -104,6 +111,7 @@ def test_links_that_lived_while_nobody_looked_are_in_the_store_and_the_crash_loo
     go.touch()
     until(lambda: '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout, 90, "the crash loop")
     until(lambda: not site.run("root", "squeue", "-h").stdout.strip(), 60, "all jobs to end")
+    until(lambda: failed_in_accounting(site, jobs[0]), 240, "slurmdbd to have the last link, which comes late")
     with service.running():
         service.wait_for(chain, "failed")
     links = service.query(f"select segment, job_id, state from links where chain_id = '{chain}' order by segment")
@@ -126,7 +134,8 @@ def test_slurmctld_is_killed_and_restarted_mid_chain(site, service, chain):
     with service.running():
         until(lambda: service.log.read_text().count("cycle skipped") > 1, 60, "a cycle after the restart")
         site.slurm("start", "slurmctld")
-        until(lambda: "released" in outcomes(service, second), 60, "the release")
+        # Until slurmdbd has answered the new slurmctld, it refuses: "the DB index is being set, try again in a bit".
+        until(lambda: "released" in outcomes(service, second), 180, "the release")
         until(lambda: site.state(first) in ("COMPLETED", "CANCELLED", "FAILED"), 60, "the handover")
     assert_no_link_lost_or_twice(site, name, (first, second))
     assert site.state(second) == "RUNNING"
