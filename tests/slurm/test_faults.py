@@ -90,7 +90,7 @@ def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
     assert_no_link_lost_or_twice(site, name, (first, second))
 
 
-def failed_in_accounting(site, since: int) -> bool:
+def failed_in_accounting(site, since):
     """Whether slurmdbd knows that a job from this one on has failed."""
     asked = site.run("root", "sacct", "-nXP", "-u", ALICE, "-S", "now-1hours", "-o", "JobIDRaw,State")
     jobs = (line.split("|") for line in asked.stdout.split())
