@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mirage.domain import JobState
+from mirage.domain import Job, JobState
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Cluster
 from tests.contract.site import Site, ids
@@ -254,13 +254,18 @@ class ClusterContract:
         job = site.reaches(site.submit(f"--comment={tag}", run_s=1), JobState.COMPLETED)
         window = (job.submit_s, job.submit_s + DAY)
         site.submit(user=site.bob)
+
+        def told() -> list[Job]:
+            return [record for record in cluster.submissions(*window, [site.alice]) if record.job_id == job.job_id]
+
         site.until(
-            lambda: any(record.end_s for record in cluster.submissions(*window, [site.alice])),
-            lambda: f"the record of {job.job_id}",
+            lambda: [record.state for record in told()] == [JobState.COMPLETED],
+            lambda: f"the record of {job.job_id}; there is {cluster.submissions(*window, [site.alice])}",
+            pauses=480,  # slurmdbd may be told late
         )
-        (record,) = cluster.submissions(*window, [site.alice])
-        assert (record.job_id, record.user, record.state) == (job.job_id, site.alice, JobState.COMPLETED)
+        (record,) = told()
         assert (record.comment, record.start_s, record.end_s) == (tag, job.start_s, job.end_s)
+        assert {record.user for record in cluster.submissions(*window, [site.alice])} == {site.alice}
         assert cluster.submissions(*window, []) == []
 
     def test_no_node_was_down_a_year_ago(self, site: Site) -> None:
