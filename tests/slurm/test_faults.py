@@ -93,7 +93,7 @@ def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
 def failed_in_accounting(site, since):
     """Whether slurmdbd knows that a job from this one on has failed."""
     asked = site.run("root", "sacct", "-nXP", "-u", ALICE, "-S", "now-1hours", "-o", "JobIDRaw,State")
-    jobs = (line.split("|") for line in asked.stdout.split())
+    jobs = (line.split("|") for line in asked.stdout.splitlines())  # a state may be "CANCELLED by 1001"
     return any(int(job_id) >= since and state == "FAILED" for job_id, state in jobs)
 
 
