@@ -237,9 +237,9 @@ class Daemon:
         return self._unseen(min(since_s), known) if known else ()
 
     def _unseen(self, since_s: int, known: Mapping[Key, Sequence[Link]]) -> Collection[Key]:
-        users = {user for user, _ in known}
+        users, now_s = {user for user, _ in known}, self._clock.now_s()
         try:
-            answer = read_answer(self._cluster.submissions(since_s, self._clock.now_s(), users), known)
+            answer = read_answer(self._cluster.submissions(since_s, now_s, users), known, now_s)
         except ClusterError as error:
             log.warning("whether %d chains had links that no cycle saw can't be told now: %s", len(known), error)
             return known.keys()

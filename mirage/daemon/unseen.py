@@ -16,6 +16,9 @@ from mirage.domain import Chain, Job, Link
 Key = tuple[str, str]
 """(user, chain id)."""
 
+LATE_S = 30
+"""So long after a job's end accounting may still lack what followed it."""
+
 
 def missing_since_s(chain: Chain, links: Sequence[Link]) -> int | None:
     """Links of the chain that are not among these must have lived after this time; None: none is missing.
@@ -45,17 +48,17 @@ class Answer:
     links: Sequence[Link]
     """Those that are over and were not known."""
     unsettled: Collection[Key]
-    """Chains that may have had more links: accounting is behind, or has a job that is about to be seen."""
+    """Chains that may have had more links: accounting is or may be behind, or has a job that is about to be seen."""
 
 
-def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]]) -> Answer:
+def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]], now_s: int) -> Answer:
     """``jobs``: of `Cluster.submissions`. ``known``: the chains in question, with their links as the store has them."""
     told: dict[Key, list[Link]] = {key: [] for key in known}
     for link in _links(jobs):
         if (link.user, link.chain_id) in told:
             told[link.user, link.chain_id].append(link)
     new = [link for key, links in told.items() for link in links if link.state.is_over and not _has(known[key], link)]
-    return Answer(new, {key for key, links in told.items() if not _is_settled(known[key], links)})
+    return Answer(new, {key for key, links in told.items() if not _is_settled(known[key], links, now_s)})
 
 
 def _links(jobs: Sequence[Job]) -> Iterator[Link]:
@@ -68,8 +71,14 @@ def _has(known: Sequence[Link], link: Link) -> bool:
     return any(link.job_id == other.job_id for other in known)
 
 
-def _is_settled(known: Sequence[Link], told: Sequence[Link]) -> bool:
-    """Accounting knows the end of the last known link or of a later one, and nothing after it that lives."""
-    ended = max((link.segment for link in told if link.state.is_over), default=0)
+def _is_settled(known: Sequence[Link], told: Sequence[Link], now_s: int) -> bool:
+    """Accounting knows the end of the last known link or of a later one, and nothing after it that lives.
+
+    That end must be some time ago: a successor that started then and ended at once may not be told of yet.
+    """
+    over = [link for link in told if link.state.is_over]
+    ended = max((link.segment for link in over), default=0)
     alive = max((link.segment for link in told if not link.state.is_over), default=0)
-    return alive <= ended and ended >= max((link.segment for link in known if link.start_s is not None), default=0)
+    if alive > ended or ended < max((link.segment for link in known if link.start_s is not None), default=0):
+        return False
+    return all(now_s - link.end_s >= LATE_S for link in over if link.end_s is not None)

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.daemon.unseen import missing_since_s, read_answer
+from mirage.daemon.unseen import LATE_S, missing_since_s, read_answer
 from mirage.domain import Chain, Job, JobState, Link
 
 S = JobState
 CHAIN = Chain("abc123", "alice", 4)
 KEY = ("alice", "abc123")
+LATER_S = 1000
 
 
 def link(segment: int, state: JobState, *, start: bool = True) -> Link:
@@ -54,7 +55,7 @@ def test_links_that_nobody_saw_are_taken_from_accounting():
         record(3, S.COMPLETED, 202, user="bob"),
         Job(203, "alice", "gpu", S.COMPLETED, 1, 200),
     ]
-    answer = read_answer(jobs, {KEY: [link(1, S.TIMEOUT)]})
+    answer = read_answer(jobs, {KEY: [link(1, S.TIMEOUT)]}, LATER_S)
     assert [(found.segment, found.job_id, found.state) for found in answer.links] == [
         (2, 102, S.FAILED),
         (3, 103, S.COMPLETED),
@@ -73,15 +74,22 @@ def test_links_that_nobody_saw_are_taken_from_accounting():
     ],
 )
 def test_while_accounting_is_behind_nothing_is_settled(jobs):
-    assert read_answer(jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}).unsettled == {KEY}
+    assert read_answer(jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}, LATER_S).unsettled == {KEY}
+
+
+def test_what_ended_just_now_may_have_a_successor_that_accounting_lacks_yet():
+    jobs, known = [record(1, S.TIMEOUT), record(2, S.COMPLETED)], {KEY: [link(1, S.TIMEOUT)]}
+    end_s = jobs[-1].end_s
+    assert read_answer(jobs, known, end_s + LATE_S - 1).unsettled == {KEY}
+    assert read_answer(jobs, known, end_s + LATE_S).unsettled == set()
 
 
 def test_a_record_that_never_ends_does_not_unsettle_what_came_later():
     """A slurmctld that is killed takes with it what it had not told slurmdbd."""
     jobs = [record(1, S.RUNNING), record(2, S.TIMEOUT)]
-    assert read_answer(jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}).unsettled == set()
+    assert read_answer(jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}, LATER_S).unsettled == set()
 
 
 def test_of_a_requeued_link_the_last_record_counts():
     first = replace(record(2, S.REQUEUED), submit_s=10)
-    assert [found.state for found in read_answer([record(2, S.TIMEOUT), first], {KEY: []}).links] == [S.TIMEOUT]
+    assert [found.state for found in read_answer([record(2, S.TIMEOUT), first], {KEY: []}, LATER_S).links] == [S.TIMEOUT]
