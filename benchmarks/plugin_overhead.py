@@ -1,12 +1,12 @@
-"""What the routing plugin costs in a real slurmctld: submissions in turn to one with it and to one without.
+"""What the routing plugin costs in a real slurmctld: blocks of submissions in turn with it and without.
 
-    scripts/slurm-up --dir /var/tmp/with --port-base 18810
-    scripts/slurm-up --dir /var/tmp/without --port-base 19810
-    .venv/bin/python -m benchmarks.plugin_overhead /var/tmp/with /var/tmp/without [--pairs 1000]
+    scripts/slurm-up --dir /var/tmp/cost --port-base 18810
+    .venv/bin/python -m benchmarks.plugin_overhead /var/tmp/cost [--rounds 20] [--block 50]
 
-Without: no job_submit plugin at all. With: agents of the size that `mirage route train` makes. Both run side by side,
-so that what else the machine does falls on both; what they differ by before the plugin is there is measured first. Then
-a clock around the plugin, inside slurmctld: of its own thread (Lua has none, and its `os.clock` counts all of
+One slurmctld, since two of them differ by more than the plugin costs. Without: no job_submit plugin at all; `scontrol
+reconfigure` takes it in and out. With: agents of the size that `mirage route train` makes. A round is a block with it
+and two without, in an order that turns; the two tell what chance alone makes. The queue is emptied before each block.
+Then a clock around the plugin, inside slurmctld: of its own thread (Lua has none, and its `os.clock` counts all of
 slurmctld's threads), so a C compiler is needed. Writes a JSON.
 """
 
@@ -74,32 +74,16 @@ def configure(site: Site) -> None:
     subprocess.run(words, check=True, capture_output=True)
 
 
-def drain(*sites: Site) -> None:
-    for site in sites:
-        site.run("root", "scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark")
+def switch(site: Site, is_on: bool) -> None:
+    conf = site.folder / "etc" / "slurm.conf"
+    conf.write_text(re.sub("(?m)^#?(JobSubmitPlugins=)", r"\1" if is_on else r"#\1", conf.read_text()))
+    site.run("root", "scontrol", "reconfigure")
+    told = site.run("root", "scontrol", "show", "config").stdout
+    assert bool(re.search("(?m)^JobSubmitPlugins += lua", told)) is is_on
 
 
-PAIRS = """
-for i in $(seq {count}); do
-    if [ $((i % 2)) = 0 ]; then sides="{with_} {without}"; else sides="{without} {with_}"; fi
-    for side in $sides; do
-        begin=$EPOCHREALTIME
-        SLURM_CONF=$side/etc/slurm.conf sbatch -Q --parsable {script} >/dev/null 2>&1 || exit 1
-        end=$EPOCHREALTIME
-        echo $side $((${{end/./}} - ${{begin/./}}))
-    done
-done
-"""
-
-
-def submit_pairs(with_: Site, without: Site, count: int) -> tuple[list[int], list[int]]:
-    """Microseconds of each submission: with, without."""
-    loop = PAIRS.format(count=count, script=a_script(with_), with_=with_.folder, without=without.folder)
-    rows = [line.split() for line in with_.run(ALICE, "bash", "-c", loop, timeout_s=900).stdout.splitlines()]
-    by_side = {
-        str(site.folder): [int(us) for side, us in rows if side == str(site.folder)] for site in (with_, without)
-    }
-    return by_side[str(with_.folder)], by_side[str(without.folder)]
+def drain(site: Site) -> None:
+    site.run("root", "scontrol", "update", "nodename=ALL", "state=drain", "reason=benchmark")
 
 
 def a_script(site: Site) -> str:
@@ -107,14 +91,49 @@ def a_script(site: Site) -> str:
     return site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH --gres=gpu:1 -t5 -o /dev/null\nexec sleep 1\n")
 
 
-def submit(site: Site, count: int) -> None:
-    loop = f"for i in $(seq {count}); do sbatch -Q --parsable {a_script(site)} >/dev/null 2>&1 || exit 1; done"
-    site.run(ALICE, "sh", "-c", loop, timeout_s=900)
+SUBMISSIONS = """
+for i in $(seq {count}); do
+    begin=$EPOCHREALTIME
+    sbatch -Q --parsable {script} >/dev/null 2>&1 || exit 1
+    end=$EPOCHREALTIME
+    echo $((${{end/./}} - ${{begin/./}}))
+done
+"""
+WARM_UP = 5
 
 
-def routed(site: Site) -> int:
-    names = site.run("root", "squeue", "-h", "-o", "%P").stdout.split()
-    return sum(name in ("left", "right") for name in names)
+def submit(site: Site, count: int) -> list[int]:
+    """Microseconds of each submission."""
+    loop = SUBMISSIONS.format(count=count, script=a_script(site))
+    return [int(us) for us in site.run(ALICE, "bash", "-c", loop, timeout_s=900).stdout.split()]
+
+
+def timed_block(site: Site, is_on: bool, count: int) -> list[int]:
+    site.cancel_all()
+    switch(site, is_on)
+    times_us = submit(site, WARM_UP + count)[WARM_UP:]
+    partitions = site.run("root", "squeue", "-h", "-o", "%P").stdout.split()
+    assert len(partitions) == WARM_UP + count
+    assert all((name in ("left", "right")) is is_on for name in partitions)
+    return times_us
+
+
+def rounds_of(site: Site, rounds: int, count: int) -> dict[str, list[list[int]]]:
+    """Microseconds of each submission, by block."""
+    blocks: dict[str, list[list[int]]] = {"with": [], "without": [], "without again": []}
+    names = list(blocks)
+    for number in range(rounds):
+        for place in range(3):
+            name = names[(number + place) % 3]
+            blocks[name].append(timed_block(site, name == "with", count))
+    return blocks
+
+
+def ratio(above: list[list[int]], below: list[list[int]]) -> dict[str, float]:
+    """Of throughputs, block by block: the median of the rounds, and half of them."""
+    each = [median(b) / median(a) for a, b in zip(above, below, strict=True)]
+    low, middle, high = np.percentile(each, [25, 50, 75])
+    return {"median": round(middle, 4), "p25": round(low, 4), "p75": round(high, 4)}
 
 
 CLOCK_C = """
@@ -161,38 +180,28 @@ def spread(values_us: list[float]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs=2, type=Path, metavar="DIR", help="of slurm-up: with the plugin, without")
-    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="of slurm-up")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--block", type=int, default=50, help="submissions in a block")
     args = parser.parse_args()
-    with_, without = (Site(folder) for folder in args.folders)
-    drain(with_, without)
-    neither = submit_pairs(with_, without, args.pairs // 4)
-    with_.cancel_all()
-    without.cancel_all()
-    run = with_.folder / "routing"
+    site = Site(args.folder)
+    run = site.folder / "routing"
     run.mkdir(exist_ok=True)
-    install(with_.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
-    configure(with_)
-    drain(with_, without)
+    install(site.folder / "etc" / "job_submit.lua", PluginOptions(run=run))
+    configure(site)
+    drain(site)
     publish(run)
-    submit(with_, 5)  # reads the agents
-    times = submit_pairs(with_, without, args.pairs)
-    assert (routed(with_), routed(without)) == (args.pairs + 5, 0)
-    with_.cancel_all()
-    without.cancel_all()
-    cpu_us, wall_us = timed_inside(with_, args.pairs)
-    with_.cancel_all()
-    middle = [median(each) for each in times]
+    blocks = rounds_of(site, args.rounds, args.block)
+    site.cancel_all()
+    switch(site, True)
+    cpu_us, wall_us = timed_inside(site, args.rounds * args.block)
+    site.cancel_all()
     result = {
-        "pairs": args.pairs,
-        "with_us_median": middle[0],
-        "without_us_median": middle[1],
-        "throughput_ratio": round(middle[1] / middle[0], 4),
-        "paired_difference_us_median": median(a - b for a, b in zip(*times, strict=True)),
-        "before_the_plugin": {
-            "throughput_ratio": round(median(neither[1]) / median(neither[0]), 4),
-            "paired_difference_us_median": median(a - b for a, b in zip(*neither, strict=True)),
-        },
+        "rounds": args.rounds,
+        "block": args.block,
+        "us_median": {name: float(np.median(each)) for name, each in blocks.items()},
+        "throughput_with_over_without": ratio(blocks["with"], blocks["without"]),
+        "throughput_without_over_without": ratio(blocks["without again"], blocks["without"]),
         "inside_us": {"cpu": spread(cpu_us), "wall": spread(wall_us)},
         "load_average": os.getloadavg(),
     }
