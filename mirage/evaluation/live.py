@@ -9,12 +9,10 @@ from mirage.domain import Penalties
 from mirage.errors import MirageError
 from mirage.evaluation.case import Case
 from mirage.learn.background import Background
-from mirage.learn.episode import Link
 from mirage.learn.plans import Plan
-from mirage.learn.sampler import PATIENCE_S, USER
+from mirage.learn.sampler import PATIENCE_S, submit_pair
 from mirage.ports import Observation
 from mirage.slurm.simulated import SimulatedCluster
-from slurm_sim.jobs import JobSpec
 
 
 @dataclass
@@ -43,9 +41,7 @@ class Live:
     @classmethod
     def _begun(cls, case: Case, background: Background, plan: Plan, until_s: int) -> Live:
         simulation = background.warm(plan.begin_s, plan.warm_up, until_s)
-        first = simulation.submit(_spec(plan.pair.predecessor, plan))
-        second = simulation.submit(_spec(plan.pair.successor, plan, f"afterany:{first}"))
-        return cls(case, simulation, first, second)
+        return cls(case, simulation, *submit_pair(simulation, plan))
 
     def _repeats(self) -> bool:
         """Whether the predecessor starts when it did."""
@@ -60,16 +56,3 @@ class Live:
         predecessor, successor = (snapshot.by_id[each] for each in (self.predecessor_id, self.successor_id))
         observation = self.case.observe(point, penalties)
         return replace(observation, predecessor=predecessor, successor=successor, snapshot=snapshot)
-
-
-def _spec(link: Link, plan: Plan, dependency: str = "") -> JobSpec:
-    return JobSpec(
-        link.nodes,
-        link.time_limit_s,
-        link.runtime_s,
-        user=USER,
-        partition=plan.partition,
-        dependency=dependency,
-        requeue=False,
-        exclusive=True,
-    )

@@ -86,7 +86,7 @@ def _label(background: Background, plan: Plan, arrivals: JobLog, people: People,
     simulation.run_until(plan.begin_s - (HISTORY - 1) * STEP_S)
     before = simulation.fork()
     simulation.run_until(plan.begin_s)
-    pair = _submitted(simulation, plan)
+    pair = submit_pair(simulation, plan)
     after = simulation.fork()
     outcome = _outcome(simulation, pair, plan.begin_s, latest_s)
     if isinstance(outcome, Dropped):
@@ -97,7 +97,7 @@ def _label(background: Background, plan: Plan, arrivals: JobLog, people: People,
     return Labelled(_episode(background, plan, outcome, rows), simulation, begun.tally)
 
 
-def _submitted(simulation: Any, plan: Plan) -> tuple[int, int]:
+def submit_pair(simulation: Any, plan: Plan) -> tuple[int, int]:
     """Submits the pair now; the ids of predecessor and successor."""
     first = simulation.submit(_spec(plan.pair.predecessor, plan))
     return first, simulation.submit(_spec(plan.pair.successor, plan, f"afterany:{first}"))
