@@ -14,6 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,10 +85,11 @@ def trained(case: Case, background: Background, course: Course, samples: Samples
     method = METHODS[case.method]
     learnt_from, stop_by = case.parts(held_out(samples, course.seed))
     options = case.change(method.default_options())
-    source = course.source(background, stop_by) if case.method.endswith(("-dqn", "-pg")) else None
-    return method.train(
-        learnt_from if method.stops_early else samples, stop_by, options, source=source, seed=course.seed
-    )
+    online = case.method.endswith(("-dqn", "-pg"))
+    with course.source(background, stop_by, os.cpu_count() or 1) if online else nullcontext() as source:
+        return method.train(
+            learnt_from if method.stops_early else samples, stop_by, options, source=source, seed=course.seed
+        )
 
 
 def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:

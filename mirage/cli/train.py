@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -223,12 +223,12 @@ def _learnt(method: str, lesson: _Lesson, bases: dict[str, Model]) -> tuple[Mode
         learnt_from = lesson.samples
     more: dict[str, Any] = {}
     foundation, _, head = method.partition("-")
-    source = None
+    fresh: AbstractContextManager[Any] = nullcontext()
     if head in ("dqn", "pg"):
-        source = lesson.course.source(lesson.background, stop_by)
+        fresh = lesson.course.source(lesson.background, stop_by, lesson.args.workers)
         if foundation in bases and not lesson.args.set:
             more["base"] = bases[foundation]
-    with _told(method, lesson.args.tensorboard) as progress:
+    with _told(method, lesson.args.tensorboard) as progress, fresh as source:
         model = METHODS[method].train(
             learnt_from, stop_by, options, source=source, progress=progress, seed=lesson.course.seed, **more
         )

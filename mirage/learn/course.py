@@ -7,6 +7,7 @@ learn, stop early and are calibrated within the training part; the card's figure
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -19,6 +20,7 @@ from mirage.learn.augment import Augmentation, Loaded, Resampled
 from mirage.learn.background import Background, WarmUp
 from mirage.learn.episode import Episode
 from mirage.learn.folder import Recipe
+from mirage.learn.parallel import ahead
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.learn.ranges import ranges_of
 from mirage.learn.sampler import Labelled, label
@@ -38,6 +40,15 @@ LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
 def augmentations(cluster: ClusterConfig) -> tuple[Augmentation, ...]:
     """Taken in turn by the augmented episodes."""
     return (*(Loaded(load, len(cluster.nodes)) for load in LOADS), Resampled())
+
+
+def _fresh(given: tuple[Background, Drawing, Sequence[Episode]], number: int) -> Episode:
+    background, drawing, stop_by = given
+    for attempt in range(MOST_DROPPED):
+        found = label(background, drawing.plan(number * MOST_DROPPED % 10**9 + attempt))
+        if isinstance(found, Labelled) and apart(found.episode, stop_by):
+            return found.episode
+    raise InputError(f"{background.log.source}: {MOST_DROPPED} episodes in a row have no outcome ({found}).")
 
 
 @dataclass(frozen=True)
@@ -81,21 +92,15 @@ class Course:
         """Those of the card, as logged."""
         return self._drawing(background, self.until_s, self.end_s, self.validation_episodes, self.seed, 0.0)
 
-    def source(self, background: Background, stop_by: Sequence[Episode] = ()) -> Callable[[int], Episode]:
+    def source(
+        self, background: Background, stop_by: Sequence[Episode] = (), workers: int = 1
+    ) -> AbstractContextManager[Callable[[int], Episode]]:
         """Fresh episodes of the training part for online learning: the i-th is the same each time.
 
-        ``stop_by``: what is held out of it, which none of them meets.
+        ``stop_by``: what is held out of it, which none of them meets. ``workers``: processes that prepare them.
         """
         drawing = self._drawing(background, self.begin_s, self.until_s, 10**9, self.seed + 1, self.augmented)
-
-        def draw(number: int) -> Episode:
-            for attempt in range(MOST_DROPPED):
-                found = label(background, drawing.plan(number * MOST_DROPPED % 10**9 + attempt))
-                if isinstance(found, Labelled) and apart(found.episode, stop_by):
-                    return found.episode
-            raise InputError(f"{background.log.source}: {MOST_DROPPED} episodes in a row have no outcome ({found}).")
-
-        return draw
+        return ahead(_fresh, (background, drawing, stop_by), workers)
 
     def _drawing(
         self, background: Background, begin_s: int, end_s: int, count: int, seed: int, augmented: float

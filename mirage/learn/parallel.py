@@ -6,8 +6,9 @@ import multiprocessing
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from mirage.errors import InputError, MirageError
@@ -62,14 +63,41 @@ def _do(item: Any) -> Any:
 def _in_processes(
     function: Callable[[Context, Item], Result], context: Context, items: Sequence[Item], workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    # Spawned, not forked: libraries like torch have threads, which a fork would leave behind with their locks held.
-    pool = ProcessPoolExecutor(
-        min(workers, len(items)), multiprocessing.get_context("spawn"), _begin, (function, context)
-    )
-    try:
+    with _pool(function, context, min(workers, len(items))) as pool:
         item_of = {pool.submit(_do, item): item for item in items}
         for future in as_completed(item_of):
             yield item_of[future], future.result()
+
+
+@contextmanager
+def ahead(
+    function: Callable[[Context, int], Result], context: Context, workers: int = 1
+) -> Iterator[Callable[[int], Result]]:
+    """`function(context, number)` for whoever asks for 0, 1, 2 and so on, with the next ones under way meanwhile.
+
+    `function` and `workers`: as of `spread`. With 1 nothing is done before it is asked for.
+    """
+    if workers == 1:
+        yield lambda number: function(context, number)
+        return
+    under_way: dict[int, Future[Result]] = {}
+    with _pool(function, context, workers) as pool:
+
+        def give(number: int) -> Result:
+            for later in range(number, number + 2 * workers):
+                if later not in under_way:
+                    under_way[later] = pool.submit(_do, later)
+            return under_way.pop(number).result()
+
+        yield give
+
+
+@contextmanager
+def _pool(function: Callable[[Any, Any], Any], context: Any, workers: int) -> Iterator[ProcessPoolExecutor]:
+    # Spawned, not forked: libraries like torch have threads, which a fork would leave behind with their locks held.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (function, context))
+    try:
+        yield pool
     except BrokenProcessPool as error:
         raise MirageError(
             "A worker process died, perhaps for lack of memory. What was done is kept; retry with fewer workers."

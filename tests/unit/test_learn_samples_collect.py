@@ -17,7 +17,7 @@ from mirage.learn import samples as module
 from mirage.learn.augment import JITTER_S, Scaled
 from mirage.learn.background import Background
 from mirage.learn.episode import HISTORY, Episode, Load
-from mirage.learn.parallel import spread
+from mirage.learn.parallel import ahead, spread
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, fixed_pair
 from mirage.learn.samples import Samples, apart, collect, span
 from mirage.learn.shards import HEADER, SHARD, Shard, ShardFolder
@@ -185,6 +185,17 @@ def test_what_a_worker_raises_comes_through() -> None:
 def test_a_worker_that_dies() -> None:
     with pytest.raises(MirageError, match="retry with fewer workers"):
         dict(spread(die, 2, [1, 2], workers=2))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_made_ahead_come_in_order(workers: int) -> None:
+    with ahead(double, 2, workers) as result:
+        assert [result(number) for number in range(9)] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+
+
+def test_a_process_that_dies_ahead_is_told_of() -> None:
+    with pytest.raises(MirageError, match="fewer workers"), ahead(die, 2, 2) as result:
+        result(0)
 
 
 def test_ray_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
