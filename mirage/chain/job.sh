@@ -290,8 +290,12 @@ m_claim() {
         [ -d "$m_dir/writer.$m_mine" ] || m_leave 1 "cannot write to $m_dir: is the disk full?"
         return 1
     fi
+    # Without its owner's name the lock would keep nobody away.
     m_write "writer.$m_mine/owner" "segment=$m_seg
-job=$m_job"
+job=$m_job" 2>/dev/null || {
+        rmdir "$m_dir/writer.$m_mine" 2>/dev/null
+        m_leave 1 "cannot write to $m_dir: is the disk full?"
+    }
     m_read_last_writer
     [ "$m_last" -eq "$m_mine" ]
 }

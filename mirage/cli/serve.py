@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from mirage.daemon import anew, logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
-from mirage.daemon.metrics import Metrics, exposed
+from mirage.daemon.metrics import Metrics, exposed, parse_address
 from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
@@ -29,13 +30,14 @@ from mirage.errors import InputError
 from mirage.provision.heuristics import Reactive, Timer
 from mirage.provision.registry import POLICIES, make_policy
 from mirage.provision.reloading import Reloading
-from mirage.slurm.adapter import connect
+from mirage.slurm.adapter import connect, probed_version
 from mirage.slurm.runner import Runner
 from mirage.store.alone import alone
 from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
 from mirage.store.sqlite import file_of
 from mirage.store.url import parse_url
+from mirage.web.server import port_of
 
 SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
@@ -86,10 +88,23 @@ def run(
         print(show(loaded), end="")
         return 0
     if args.check:
-        make_policy(loaded.config.policy)
+        _check(loaded.config, socket)
         print("The configuration is good.")
         return 0
     return _serve(args, loaded.config, acting, journal, only_user=only_user, socket=socket)
+
+
+def _check(config: Config, socket: str) -> None:
+    """All that a start would refuse, short of taking the store and the ports. Raises InputError."""
+    make_policy(config.policy)
+    _publisher(config)
+    if config.cluster.adapter == "pyslurm":
+        probed_version()
+    if config.daemon.metrics:
+        parse_address(config.daemon.metrics, "daemon.metrics")
+    if config.daemon.web:
+        _opener(socket)
+        port_of(config.daemon.web)
 
 
 def settled(config: Config, default_store: str) -> Config:
@@ -188,6 +203,12 @@ def _serve(
 @contextlib.contextmanager
 def _page(config: Config, board: Board, reading: Reading, socket: str) -> Iterator[Door]:
     """The web page; gives what makes links to it. Raises InputError."""
+    with _opener(socket)(config.daemon.web, config.daemon.store, board, reading) as door:
+        yield door
+
+
+def _opener(socket: str) -> Callable[..., AbstractContextManager[Door]]:
+    """Raises InputError where there can't be a web page."""
     if not socket:
         raise InputError(
             "daemon.web is set, but no socket, at which `mirage web` asks for a link: set daemon.socket, or daemon.web "
@@ -197,8 +218,7 @@ def _page(config: Config, board: Board, reading: Reading, socket: str) -> Iterat
         from mirage.web.opening import opened
     except ImportError as error:
         raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
-    with opened(config.daemon.web, config.daemon.store, board, reading) as door:
-        yield door
+    return opened
 
 
 def _publisher(config: Config) -> Callable[[Snapshot], None] | None:

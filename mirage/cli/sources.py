@@ -79,10 +79,10 @@ def find_explanation(job_id: int) -> Json:
     try:
         told = ask(_socket(), {"ask": "explain", "job": job_id})
     except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own agent may have
-        return explain(_own_view(None)[0], None, job_id)
+        return explain(_own_view(None, job_id)[0], None, job_id)
     if told.get("acting") != ActingMode.ENFORCE.value and _agent_runs():
         with contextlib.suppress(InputError):
-            own = explain(_own_view(None)[0], None, job_id)
+            own = explain(_own_view(None, job_id)[0], None, job_id)
             return own if own["acting"] == ActingMode.ENFORCE.value else told
     return told
 
@@ -114,14 +114,14 @@ def _agent_store() -> SqlStore | None:
     return SqlStore.open(agent_store(), readonly=True)
 
 
-def _own_view(chain_id: str | None) -> tuple[SqlStore, str]:
+def _own_view(chain_id: str | None, job_id: int | None = None) -> tuple[SqlStore, str]:
     """What agent, Slurm and the chains' own folders know together, in a store in memory; and a note.
 
     The agent's store may be old, if it does not run; so what Slurm shows now is put on top, by the daemon's own code.
     """
     store = SqlStore.open("sqlite://")
     if agent := _agent_store():
-        _copy(agent, store)
+        _copy(agent, store, job_id)
     add_chains(store, me(), chain_id, known={chain.chain_id for chain in store.chains()})
     note = ""
     cluster = CommandCluster.from_config(ClusterConfig())
@@ -136,13 +136,15 @@ def _own_view(chain_id: str | None) -> tuple[SqlStore, str]:
     return store, note
 
 
-def _copy(source: SqlStore, target: SqlStore) -> None:
+def _copy(source: SqlStore, target: SqlStore, job_id: int | None) -> None:
+    """With the decisions on links that wait or run, and on this job: nothing shows the others'."""
     with target.transaction():
         for chain in source.chains():
             target.save_chain(chain)
             for link in source.links(chain.user, chain.chain_id):
                 target.save_link(link)
-                _copy_decisions(source, target, link.job_id)
+                if not link.state.is_over or link.job_id == job_id:
+                    _copy_decisions(source, target, link.job_id)
 
 
 def _copy_decisions(source: SqlStore, target: SqlStore, job_id: int) -> None:

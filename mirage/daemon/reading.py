@@ -96,7 +96,7 @@ class Reading:
 
     def _found(self, until_s: int) -> Json:
         words = [str(self.audit), str(until_s), str(self.timer_lead_s)]
-        program = [sys.executable, "-m", "mirage.daemon.reading", *words]
+        program = [sys.executable, "-P", "-m", "mirage.daemon.reading", *words]
         with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             self._process = process
             try:

@@ -24,6 +24,8 @@ class WallClock:
         return int(time.time())
 
 
+SLACK_S = 60
+"""So late may a cycle begin, before the clock is doubted."""
 CYCLE_S = 1800
 """A cycle takes minutes at worst (time-outs of Slurm's commands). After so much longer than its turn, it hangs."""
 
@@ -33,15 +35,22 @@ class Beat:
 
     def __init__(self, cycle: Callable[[], bool], poll_s: int) -> None:
         self._cycle = cycle
+        self._poll_s = poll_s
         self._patience_s = 2 * poll_s + CYCLE_S
-        self._ended_s = time.monotonic()
+        self._begun_s = self._ended_s = time.monotonic()
 
     def run(self) -> None:
         """One cycle; systemd is told how it went."""
+        self._begun_s = time.monotonic()
         done = self._cycle()
         self._ended_s = time.monotonic()
         at = datetime.now().strftime("%H:%M:%S")
         notify(f"STATUS=Cycle of {at} {'done' if done else 'skipped: see the log'}")
+
+    def is_overdue(self) -> bool:
+        """No cycle has begun when it should: the wall clock, by which APScheduler waits, was set back."""
+        is_running = self._ended_s < self._begun_s
+        return not is_running and time.monotonic() - self._begun_s > self._poll_s + SLACK_S
 
     def tell(self) -> None:
         """To systemd's watchdog; a service whose cycles no longer end stays silent, and is started anew."""
@@ -60,7 +69,7 @@ def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable
     beat = Beat(cycle, poll_s)
     scheduler = BackgroundScheduler(timezone=UTC)
     # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for by one.
-    scheduler.add_job(
+    job = scheduler.add_job(
         beat.run,
         "interval",
         seconds=poll_s,
@@ -72,19 +81,31 @@ def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable
     scheduler.start()
     notify("READY=1")
     beat.tell()
-    while (number := _next(signals, beat)) == signal.SIGHUP and may_begin_anew and not may_begin_anew():
+
+    def hurry() -> None:
+        job.modify(next_run_time=datetime.now(UTC))
+
+    while (number := _next(signals, beat, hurry)) == signal.SIGHUP and may_begin_anew and not may_begin_anew():
         pass
     notify("RELOADING=1" if number == signal.SIGHUP else "STOPPING=1")
     beat.tell()
     scheduler.shutdown(wait=True)
+    # From here on a stop ends the process at once, and one that has come meanwhile counts for more than the reload.
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, signal.SIG_DFL)
+    while not signals.empty():
+        if (later := signals.get()) != signal.SIGHUP:
+            number = later
     return number == signal.SIGHUP
 
 
-def _next(signals: SimpleQueue[int], beat: Beat) -> int:
-    """The next signal; until it comes, and as it comes, systemd's watchdog is told."""
+def _next(signals: SimpleQueue[int], beat: Beat, hurry: Callable[[], None]) -> int:
+    """The next signal. Until it comes, and as it comes, systemd's watchdog is told, and an overdue cycle is hurried."""
     number = None
     while number is None:
         with suppress(Empty):
-            number = signals.get(timeout=watchdog_s())
+            number = signals.get(timeout=min(watchdog_s() or SLACK_S, SLACK_S))
         beat.tell()
+        if beat.is_overdue():
+            hurry()
     return number

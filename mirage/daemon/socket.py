@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mirage.chain.tag import MAX_JOB_ID
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
 from mirage.ports import Store
@@ -51,7 +52,7 @@ def answer(
             return {"url": door(user), "user": user}
         case {"ask": "chains", "chain": str() | None as chain_id}:
             return {"chains": chain_reports(store, user, chain_id), "notice": notice}
-        case {"ask": "explain", "job": int() as job_id}:
+        case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
             return explain(store, user, job_id)
     raise InputError("expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N} or {'ask': 'web'}")
 

@@ -41,5 +41,5 @@ class SteppedChooser:
 
 def _steps(remaining_s: int, advice: Advice) -> int:
     """Decision points until it is asked again."""
-    slack_s = remaining_s - (advice.wait_p90_s or remaining_s)
+    slack_s = remaining_s - (remaining_s if advice.wait_p90_s is None else advice.wait_p90_s)
     return max(1, int(slack_s / 2 / STEP_S))

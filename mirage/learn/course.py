@@ -100,7 +100,7 @@ class Course:
         ``stop_by``: what is held out of it, which none of them meets. ``workers``: processes that prepare them.
         """
         drawing = self._drawing(background, self.begin_s, self.until_s, 10**9, self.seed + 1, self.augmented)
-        return ahead(_fresh, (background, drawing, stop_by), workers)
+        return ahead(_fresh, (background.until(self.until_s), drawing, stop_by), workers)
 
     def _drawing(
         self, background: Background, begin_s: int, end_s: int, count: int, seed: int, augmented: float

@@ -66,10 +66,10 @@ def train_lookahead(log: JobLog, cluster: ClusterConfig, begin_s: int, end_s: in
         [users[row] for row in ran], nodes[ran], limit_s[ran], runtime_s[ran], part.column("submit_s")[ran]
     )
     partitions, partition = np.unique(part.columns["partition"].astype(str), return_inverse=True)
-    return Futures(cluster, runtimes, _arrivals(part, users, partition), tuple(map(str, partitions)))
+    return Futures(cluster, runtimes, _arrivals(part, users, partition, end_s), tuple(map(str, partitions)))
 
 
-def _arrivals(log: JobLog, users: list[str], partition: Ints) -> Arrivals:
+def _arrivals(log: JobLog, users: list[str], partition: Ints, end_s: int) -> Arrivals:
     submit_s, eligible_s, cancel_s = (log.column(name) for name in ("submit_s", "eligible_s", "cancel_s"))
     at_s = np.maximum(submit_s, eligible_s)
     columns = {
@@ -82,6 +82,7 @@ def _arrivals(log: JobLog, users: list[str], partition: Ints) -> Arrivals:
         "partition": partition,
     }
     order = np.argsort(at_s, kind="stable")
+    order = order[at_s[order] < end_s]  # those held back for longer would make days of their own, empty ones before
     return Arrivals(**{name: np.asarray(column)[order].astype(np.int64) for name, column in columns.items()})
 
 

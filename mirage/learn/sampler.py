@@ -51,6 +51,8 @@ class Labelled(NamedTuple):
     simulation: Any
     """At the start of the successor that was never released; `results()` has all jobs' times."""
     tally: Tally
+    pair: tuple[int, int]
+    """Job ids of predecessor and successor: free ones, which the log may have for jobs of another time."""
 
 
 def label(background: Background, plan: Plan) -> Labelled | Dropped:
@@ -94,7 +96,7 @@ def _label(background: Background, plan: Plan, arrivals: JobLog, people: People,
     times_s = np.arange(outcome.decision_s[0] - (HISTORY - 1) * STEP_S, outcome.decision_s[-1] + 1, STEP_S)
     early = times_s < plan.begin_s
     rows = np.concatenate([walk(before, pool, None, times_s[early]), walk(after, pool, pair, times_s[~early])])
-    return Labelled(_episode(background, plan, outcome, rows), simulation, begun.tally)
+    return Labelled(_episode(background, plan, outcome, rows), simulation, begun.tally, pair)
 
 
 def submit_pair(simulation: Any, plan: Plan) -> tuple[int, int]:

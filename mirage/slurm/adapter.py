@@ -63,7 +63,7 @@ def probed_version() -> str:
         raise InputError("PySlurm is not installed.")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+            [sys.executable, "-P", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
         raise InputError(f"PySlurm can't be imported: nothing happened for {_PROBE_TIMEOUT_S} s.") from None

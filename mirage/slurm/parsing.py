@@ -125,7 +125,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         end_s = None  # squeue shows when the limit will end it
     return Job(
         job_id=_number(job_id),
-        user=_word(user),
+        user=_user(user),
         partition=_word(partition),
         account="" if account == "(null)" else account,
         state=state,
@@ -270,6 +270,13 @@ def _needed(at_s: int | None) -> int:
 def _word(text: str) -> str:
     if text.split() != [text]:
         raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _user(text: str) -> str:
+    """Directories have names with blanks."""
+    if not text.strip() or "\n" in text:
+        raise ValueError(f"{text!r} is no user's name")
     return text
 
 

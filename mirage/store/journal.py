@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mirage.errors import AuditError
 from mirage.store.files import make_private_folder
@@ -64,19 +64,29 @@ def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
 
     Files that were last written before ``since_s`` are left out.
     """
-    files = [*_put_away(path), path] if path.exists() else _put_away(path)
+    with contextlib.ExitStack() as stack:
+        try:
+            for lines in _opened(path, stack):
+                if os.fstat(lines.fileno()).st_mtime >= since_s:
+                    yield from map(_record, lines)
+        except OSError as error:
+            raise AuditError(f"Audit log {error.filename or path}: can't be read: {error.strerror}.") from error
+
+
+def _opened(path: Path, stack: contextlib.ExitStack) -> Sequence[BinaryIO]:
+    """All files, oldest first. The one that is written to is opened first: it may be put away meanwhile."""
+    last = stack.enter_context(path.open("rb")) if path.exists() else None
+    files: list[BinaryIO] = []
+    for name in _put_away(path):
+        with contextlib.suppress(FileNotFoundError):  # beyond `keep` by now
+            files.append(stack.enter_context(name.open("rb")))
+    if last and not any(os.path.sameopenfile(last.fileno(), file.fileno()) for file in files):
+        files.append(last)
     if not files:
         raise AuditError(
             f"Audit log {path}: no such file. The daemon or agent writes it; name another one with --audit."
         )
-    for file in files:
-        try:
-            if file.stat().st_mtime < since_s:
-                continue
-            with file.open("rb") as lines:
-                yield from map(_record, lines)
-        except OSError as error:
-            raise AuditError(f"Audit log {file}: can't be read: {error.strerror}.") from error
+    return files
 
 
 def _record(line: bytes) -> Json | None:

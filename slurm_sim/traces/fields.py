@@ -79,7 +79,10 @@ class Batch:
 
     def _iso(self, name: str, texts: list[str], rows: NDArray[np.intp]) -> Floats:
         expected = "a time like 2023-01-31T12:00:00, Unix seconds or Unknown"
-        offset = re.search(r"(Z|[+-]\d\d:?\d\d)$", texts[0]) is not None
+        offsets = [re.search(r":.*(Z|[+-]\d\d:?\d\d)$", text) is not None for text in texts]
+        offset = offsets[0]
+        if offsets.count(offset) != len(offsets):
+            raise self.refuse(name, int(rows[offsets.index(not offset)]), "all times with an offset, or all without")
         stamps = pd.to_datetime(pd.Series(texts), format="ISO8601", errors="coerce", utc=offset)
         bad = stamps.isna().to_numpy(bool)
         if bad.any():

@@ -175,6 +175,8 @@ def _seconds_since_end(
 ) -> NDArray[np.float64]:
     """From the last end in the job's group to its start; infinite if there was none."""
     known = ran & ~np.isnan(end)
+    if not known.any():
+        return np.full(len(codes), np.inf)
     base = np.nanmin(start)
     span = float(np.nanmax(np.where(np.isnan(end), start, end)) - base) + 2.0
     keys = np.sort(codes[known] * span + (end[known] - base))

@@ -330,7 +330,10 @@ def test_the_kernel_says_who_asks(tmp_path, store, monkeypatch):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("question", [{}, {"ask": "chains"}, {"ask": "explain", "job": "1"}, {"ask": "drop tables"}])
+@pytest.mark.parametrize(
+    "question",
+    [{}, {"ask": "chains"}, {"ask": "explain", "job": "1"}, {"ask": "explain", "job": 10**30}, {"ask": "drop tables"}],
+)
 def test_other_questions_are_refused(tmp_path, store, question):
     with serving(tmp_path / "m.sock", store), pytest.raises(InputError, match="expected"):
         ask(tmp_path / "m.sock", question)
@@ -371,6 +374,10 @@ def test_check_says_whether_configuration_and_model_are_good(shell):
         ('[policy]\nname = "moe"\n', "model"),
         ('[daemon]\nstore_file = "/nowhere"\n', "/nowhere can't be read"),
         ('[daemon]\nstore = "mariadb://host"\n', "database is missing"),
+        ('[daemon]\nmetrics = "9815"\n', "daemon.metrics is '9815'"),
+        ('[daemon]\nweb = "0.0.0.0:9816"\n', "has no TLS"),
+        ('[cluster]\nadapter = "pyslurm"\n', "PySlurm"),
+        ('[routing]\nmodel = "/nowhere"\n', "/nowhere"),
     ]:
         config.write_text(text)
         bad = shell.run("daemon", "--config", str(config), "--check")

@@ -149,6 +149,13 @@ def test_a_slow_policy_is_asked_ever_more_often(cases):
     assert np.isfinite(choice.told_s[:, 2]).sum() == len(policy.asked)
 
 
+def test_a_slow_policy_that_sees_no_wait_is_asked_half_way(cases):
+    policy = Counting(0, [])
+    case = replace(cases[1], live=lambda: cases[1])
+    SteppedChooser(policy, "slow").choose(case, EVEN)
+    assert len(policy.asked) < 20
+
+
 def test_a_slow_policy_is_not_asked_for_the_whole_curve(cases):
     case = replace(cases[1], live=lambda: cases[1])
     slow = SteppedChooser(Counting(5 * HOUR_S, []), "slow")

@@ -16,6 +16,7 @@ from mirage.errors import InputError, MirageError
 from mirage.learn import samples as module
 from mirage.learn.augment import JITTER_S, Scaled
 from mirage.learn.background import Background
+from mirage.learn.course import Course
 from mirage.learn.episode import HISTORY, Episode, Load
 from mirage.learn.parallel import ahead, spread
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, fixed_pair
@@ -185,6 +186,15 @@ def test_what_a_worker_raises_comes_through() -> None:
 def test_a_worker_that_dies() -> None:
     with pytest.raises(MirageError, match="retry with fewer workers"):
         dict(spread(die, 2, [1, 2], workers=2))
+
+
+def test_fresh_episodes_end_where_the_training_part_does() -> None:
+    until_s = EPOCH_S + 20 * DAY_S
+    course = Course.of(background(), EPOCH_S + 8 * DAY_S, until_s, None)
+    with course.source(background()) as fresh:
+        episodes = [fresh(number) for number in range(25)]
+    assert max(int(episode.successor_start_s.max()) for episode in episodes) <= until_s
+    assert Counter(bool(episode.tags["augmentation"]) for episode in episodes)[True] > 5
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -183,6 +183,14 @@ def test_what_is_learnt_from_a_trace_comes_back_from_its_folder(tmp_path):
     assert make_policy(PolicyConfig(name="lookahead", model=str(tmp_path / "la"))).name == "lookahead"
 
 
+def test_a_job_that_is_held_back_beyond_the_part_makes_no_empty_days():
+    cluster, log = synthetic()
+    eligible_s = log.column("submit_s").copy()
+    eligible_s[100] += 60 * DAY_S
+    late = replace(log, columns={**log.columns, "eligible_s": eligible_s})
+    assert train_lookahead(late, cluster, 0, 6 * DAY_S).arrivals.at_s[-1] < 6 * DAY_S
+
+
 def test_a_part_without_jobs_is_refused():
     cluster, log = synthetic()
     with pytest.raises(InputError, match="no job with a time limit ran"):

@@ -550,6 +550,11 @@ def test_any_text_gives_records_or_nonsense(parse):
     check()
 
 
+def test_a_user_name_may_have_blanks():
+    (job,) = parsing.parse_squeue(squeue_rows({"UserName": "DOMAIN\\john smith"}), NONCE, 0)
+    assert job.user == "DOMAIN\\john smith"
+
+
 @given(st.sampled_from(argv.SQUEUE_FIELDS[:-1]), st.text())
 def test_any_text_in_any_field_gives_records_or_nonsense(field, text):
     with suppress(ClusterNonsense):

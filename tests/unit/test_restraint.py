@@ -312,6 +312,19 @@ def test_a_journal_rotates_by_the_age_of_its_first_record(tmp_path):
     assert len(list(log.path.parent.iterdir())) == 3
 
 
+def test_a_journal_that_rotates_while_it_is_read_is_read_in_whole(tmp_path):
+    log = journal(tmp_path, max_bytes=100)
+    for number in range(6):
+        log.append([{"at": 1_700_000_000, "number": number, "pad": "y" * 40}])
+    reader = read_journal(log.path)
+    found = [next(reader)]
+    there = {name.name for name in log.path.parent.iterdir()}
+    log.append([{"at": 1_700_000_000, "number": 6, "pad": "y" * 40}])
+    assert {name.name for name in log.path.parent.iterdir()} != there, "it has rotated"
+    numbers = [record["number"] for record in [*found, *reader]]
+    assert numbers == list(range(numbers[0], 6))
+
+
 def test_half_a_line_is_skipped_and_hurts_no_other(tmp_path):
     log = journal(tmp_path)
     log.append([{"at": 1}])

@@ -17,7 +17,7 @@ import pytest
 
 from mirage.cli.main import VERBS, full_parser
 from mirage.daemon.notify import notify, watchdog_s
-from mirage.daemon.scheduler import CYCLE_S, Beat
+from mirage.daemon.scheduler import CYCLE_S, SLACK_S, Beat, run_forever
 from tests.fakes.fake_slurm import FakeSlurm
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +208,45 @@ def test_a_service_whose_cycles_no_longer_end_falls_silent(
     assert manager.recv(4096).endswith(b"skipped: see the log"), "nothing was sent before"
     beat.tell()
     assert manager.recv(4096) == b"WATCHDOG=1"
+
+
+def test_a_cycle_that_waits_for_a_clock_that_was_set_back_is_hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("mirage.daemon.scheduler.time.monotonic", lambda: now_s)
+    found: list[bool] = []
+
+    def cycle() -> bool:
+        nonlocal now_s
+        now_s += 2 * 600  # a slow one
+        found.append(beat.is_overdue())
+        return True
+
+    beat = Beat(cycle, poll_s=600)
+    now_s += 600 + SLACK_S
+    found.append(beat.is_overdue())
+    now_s += 1
+    found.append(beat.is_overdue())
+    beat.run()
+    assert found == [False, True, False]
+
+
+def test_a_stop_that_comes_while_a_reload_is_looked_at_holds() -> None:
+    old = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+
+    def cycle() -> bool:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return True
+
+    def agrees() -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    try:
+        assert run_forever(cycle, 600, agrees) is False
+        assert run_forever(cycle, 600, lambda: True) is True
+    finally:
+        for kind, handler in old.items():
+            signal.signal(kind, handler)
 
 
 # --- Manual pages and completion

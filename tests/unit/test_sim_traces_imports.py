@@ -78,6 +78,17 @@ def test_times_without_a_zone_are_noted(tmp_path: Path) -> None:
     assert done.trace.jobs["submit"][0] == local("2023-01-10T12:00:00", "UTC")
 
 
+@pytest.mark.parametrize(
+    "stamps", [("2023-01-10T12:00:00", "2023-01-10T12:10:00Z"), ("2023-01-10T12:00:00-06:00", "2023-01-10T12:10:00")]
+)
+def test_times_with_and_without_an_offset_are_refused(tmp_path: Path, stamps: tuple[str, str]) -> None:
+    text = "JobID|Submit|Start|End|State|NNodes\n" + "".join(
+        f"{number}|{at}|{at}|{at}|COMPLETED|1\n" for number, at in enumerate(stamps, 1)
+    )
+    with pytest.raises(TraceError, match=r":3: Submit: .*all times with an offset"):
+        import_sacct(file(tmp_path, text), "America/Chicago")
+
+
 def test_hours_that_a_clock_showed_twice_or_never(tmp_path: Path) -> None:
     text = (
         "JobID|Submit|Start|End|State|NNodes\n"

@@ -210,3 +210,9 @@ def test_lonestar6() -> None:
     dimer = found.chains.predecessor[:6]  # rows of the chain that the note names
     assert dimer[3:].tolist() == [2, 3, 4]
     assert found.chains.trust > 0.8
+
+
+def test_a_batch_that_was_cancelled_in_the_queue_is_no_chain() -> None:
+    batch = [{"submit": 500, "start": None, "end": 900, "state": "CANCELLED"} for _ in range(10)]
+    ran = [{"submit": at, "start": at + 10, "end": at + 100} for at in (1, 2000)]
+    assert infer(trace([ran[0], *batch, ran[1]])).throttles == ()

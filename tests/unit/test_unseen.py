@@ -92,4 +92,6 @@ def test_a_record_that_never_ends_does_not_unsettle_what_came_later():
 
 def test_of_a_requeued_link_the_last_record_counts():
     first = replace(record(2, S.REQUEUED), submit_s=10)
-    assert [found.state for found in read_answer([record(2, S.TIMEOUT), first], {KEY: []}, LATER_S).links] == [S.TIMEOUT]
+    assert [found.state for found in read_answer([record(2, S.TIMEOUT), first], {KEY: []}, LATER_S).links] == [
+        S.TIMEOUT
+    ]
