@@ -59,7 +59,7 @@ from mirage.learn.training import (
 
 @dataclass(frozen=True)
 class DqnOptions:
-    """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten experts: eight)."""
+    """Defaults are for episodes of 48 hours on two CPU cores: about five minutes online."""
 
     pretrain: PretrainOptions = field(default_factory=PretrainOptions)
     """Foundation, penalty share and device; and the supervised phase, unless it is skipped."""
