@@ -75,13 +75,13 @@ def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
 
 def _opened(path: Path, stack: contextlib.ExitStack) -> Sequence[BinaryIO]:
     """All files, oldest first. The one that is written to is opened first: it may be put away meanwhile."""
-    last = stack.enter_context(path.open("rb")) if path.exists() else None
-    files: list[BinaryIO] = []
+    last, files = [], list[BinaryIO]()
+    with contextlib.suppress(FileNotFoundError):  # put away this moment, or none yet
+        last.append(stack.enter_context(path.open("rb")))
     for name in _put_away(path):
         with contextlib.suppress(FileNotFoundError):  # beyond `keep` by now
             files.append(stack.enter_context(name.open("rb")))
-    if last and not any(os.path.sameopenfile(last.fileno(), file.fileno()) for file in files):
-        files.append(last)
+    files += [it for it in last if not any(os.path.sameopenfile(it.fileno(), file.fileno()) for file in files)]
     if not files:
         raise AuditError(
             f"Audit log {path}: no such file. The daemon or agent writes it; name another one with --audit."

@@ -13,20 +13,26 @@ import pytest
 
 from mirage.domain import Action, JobState, Penalties, WaitSample
 from mirage.errors import InputError, MirageError
-from mirage.evaluation.case import SeenWaits, Starts
+from mirage.evaluation.case import Case, SeenWaits, Starts
 from mirage.evaluation.comparison import Method, Setup, compare
 from mirage.evaluation.methods import RECENT, asked_for
 from mirage.evaluation.protocol import ModelChooser, Never, Oracle, PolicyChooser, try_all
 from mirage.evaluation.report.page import page
 from mirage.evaluation.report.words import caveats, headline, hours, number
 from mirage.evaluation.results import COLUMNS, results, write
+from mirage.evaluation.sampling import sample
 from mirage.evaluation.stepped import SteppedChooser
+from mirage.learn.background import Background
 from mirage.learn.episode import HOUR_S, STEP_S
+from mirage.learn.joblog import read_log
+from mirage.learn.plans import Plan, fixed_pair
 from mirage.ports import Advice
 from mirage.provision.heuristics import Average, Timer
 from mirage.provision.quantile import Quantile
 from mirage.state.likeness import Waits
+from slurm_sim.config import ClusterConfig, Partition, make_nodes
 from tests.evaluation_toys import BEGIN_S, LIMIT_S, Foresight, Queue
+from tests.learn_site import DAY_S, EPOCH_S, cluster, frame, trace
 
 EVEN, WARY = Penalties(1, 1), Penalties(4, 1)
 QUEUE = Queue()
@@ -97,6 +103,23 @@ def test_policies_see_what_the_daemon_would_have_seen(cases, policy):
         plain = replace(seen, waits=plain_waits(case.starts, seen.now_s))
         assert policy.decide(seen) == policy.decide(plain)
         assert (policy.decide(plain).action is Action.RELEASE) <= (point >= chosen)
+
+
+def test_policies_see_the_starts_of_the_pairs_own_pool():
+    nodes = make_nodes(24)
+    names = [node.name for node in nodes]
+    both = (
+        Partition("gpu", tuple(names[:12]), max_time_s=DAY_S),
+        Partition("cpu", tuple(names[12:]), max_time_s=DAY_S),
+    )
+    site = ClusterConfig(nodes, both, cluster().params, name="toy")
+    elsewhere = np.arange(len(frame())) % 2 == 1
+    limits_s = np.where(elsewhere, 7777, frame().timelimit_s)
+    log = trace(partition=np.where(elsewhere, "cpu", "gpu"), timelimit_s=limits_s)
+    case = sample(Background(site, read_log(log, site)), Plan(EPOCH_S + 12 * DAY_S, fixed_pair(1, 2 * HOUR_S)))
+    assert isinstance(case, Case)
+    assert len(case.starts.limit_s) > 20
+    assert 7777 not in case.starts.limit_s
 
 
 def test_an_observation_is_that_of_a_running_pair(cases):

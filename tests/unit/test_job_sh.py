@@ -176,6 +176,15 @@ def change(rig: Rig, **changes: object) -> None:
 # ---- The user's script notices nothing
 
 
+def test_a_link_that_can_not_write_its_name_into_the_lock_does_not_work(rig: Rig) -> None:
+    rig.script("touch worked")
+    (rig.folder / ".owner.101").mkdir()  # there the name is written first
+    code, _, err = rig.run(1, 101)
+    assert (code, (rig.root / "worked").exists()) == (1, False)
+    assert f"cannot write to {rig.folder}" in err
+    assert not list(rig.folder.glob("writer.*")), "nobody holds the lock"
+
+
 @every_shell
 def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) -> None:
     rig.script('echo "$#,$1,$2"; cat; pwd; env | grep MIRAGE_ | sort; echo "code=$code"; exit 7')

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from mirage.daemon.reading import RETRY_S, Reading
 from mirage.store.journal import Journal
 from tests.unit.test_impact import H, decision, handover, outcome
@@ -60,3 +62,14 @@ def test_the_reader_says_what_it_can_not_read(tmp_path: Path) -> None:
     (tmp_path / "audit.jsonl").write_text("no json\n")
     words[3] = str(tmp_path / "audit.jsonl")
     assert json.loads(subprocess.run(words, capture_output=True, text=True).stdout)["impact"]["unreadable"] == 1
+
+
+def test_no_code_of_the_working_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2)
+    journal.append([decision(990 * H)])
+    reading = Reading(journal.path, 3 * H, now_s=lambda: 1000.0 * H)
+    reading.told(FRESH_S)
+    reading.wait()
+    assert reading.told(FRESH_S).found is not None
