@@ -14,7 +14,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,15 +80,12 @@ CASES = {
 }
 
 
-def trained(case: Case, background: Background, course: Course, samples: Samples) -> Model:
+def trained(case: Case, course: Course, samples: Samples, online: Samples | None) -> Model:
     method = METHODS[case.method]
     learnt_from, stop_by = case.parts(held_out(samples, course.seed))
     options = case.change(method.default_options())
-    online = case.method.endswith(("-dqn", "-pg"))
-    with course.source(background, stop_by, os.cpu_count() or 1) if online else nullcontext() as source:
-        return method.train(
-            learnt_from if method.stops_early else samples, stop_by, options, source=source, seed=course.seed
-        )
+    fresh = None if online is None else online.apart_from(stop_by)
+    return method.train(learnt_from if method.stops_early else samples, stop_by, options, fresh=fresh, seed=course.seed)
 
 
 def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
@@ -121,13 +117,17 @@ def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]
             }
 
 
-def samples_of(background: Background, course: Course, folder: Path) -> tuple[Samples, Samples]:
-    """(to learn from, to be judged by); the second always with the queue of the trace."""
+def samples_of(
+    case: Case, background: Background, course: Course, folder: Path
+) -> tuple[Samples, Samples | None, Samples]:
+    """(to learn from, to learn online from, to be judged by); the last always with the queue of the trace."""
     there = folder if course.warm_up is WarmUp.TRACE else folder / f"warm-up-{course.warm_up.value}"
     workers = os.cpu_count() or 1
     learnt = collect(background, course.training(background), there / "train", workers)
     real = replace(course, warm_up=WarmUp.TRACE)
-    return learnt, collect(background, real.validation(background), folder / "judged", workers)
+    heads = case.method.endswith(("-dqn", "-pg"))
+    online = collect(background, course.online(background), there / "online", workers) if heads else None
+    return learnt, online, collect(background, real.validation(background), folder / "judged", workers)
 
 
 def record(row: dict[str, Any]) -> None:
@@ -155,9 +155,9 @@ def main() -> None:
             course = Course.of(
                 background, args.begin, args.until, None, validation_episodes=args.judged, warm_up=case.warm_up
             )
-            samples, validation = samples_of(background, course, args.samples)
+            samples, online, validation = samples_of(case, background, course, args.samples)
             began = time.monotonic()
-            model = trained(case, background, replace(course, seed=seed), samples)
+            model = trained(case, replace(course, seed=seed), samples, online)
             row = {
                 "case": name,
                 "seed": seed,

@@ -24,6 +24,7 @@ torch.set_num_threads(1)
 TOY = Toy(limit_h=5, most_jobs=70)
 TRAIN = [TOY.episode(i) for i in range(128)]
 VALIDATION = [TOY.episode(i) for i in range(1000, 1032)]
+FRESH = [TOY.episode(i) for i in range(10_000, 10_256)]
 TEST = [TOY.episode(i) for i in range(2000, 2150)]
 SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=72, dropout=0.0)
 PRETRAIN = PretrainOptions(
@@ -40,10 +41,6 @@ PRETRAIN = PretrainOptions(
 )
 ALL_TASTES = replace(PRETRAIN, share=None)
 SHORT = replace(PRETRAIN, rounds=2, states=256)
-
-
-def fresh(index: int) -> Episode:
-    return TOY.episode(10_000 + index)
 
 
 def choice(model: Model, episode: Episode, share: float) -> int:

@@ -8,7 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judged", type=positive, default=200, metavar="N", help="of the validation part (%(default)s)"
     )
     parser.add_argument(
+        "--online", type=positive, default=640, metavar="N", help="fresh ones, for heads that learn on (%(default)s)"
+    )
+    parser.add_argument(
         "--augmented", type=_share, default=0.5, metavar="SHARE", help="with other arrivals (%(default)s)"
     )
     parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
@@ -89,6 +92,8 @@ class _Lesson:
     course: Course
     samples: Samples | None
     judged: Samples | None
+    online: Samples | None
+    """For the heads, if one is to be trained."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
         args.end,
         episodes=args.episodes,
         validation_episodes=args.judged,
+        online_episodes=args.online,
         seed=args.seed,
         warm_up=WarmUp(args.warm_up),
         partition=args.partition,
@@ -120,7 +126,12 @@ def run(args: argparse.Namespace) -> int:
             if learnt
             else None
         )
-        lesson = _Lesson(args, background, course, samples, judged)
+        online = (
+            _collected("online", args, background, course.online(background), folder / "online")
+            if any(_head(method) for method in methods)
+            else None
+        )
+        lesson = _Lesson(args, background, course, samples, judged, online)
         bases: dict[str, Model] = {}
         for method in methods:
             _teach(method, lesson, folders[method], bases)
@@ -222,19 +233,22 @@ def _learnt(method: str, lesson: _Lesson, bases: dict[str, Model]) -> tuple[Mode
     if not METHODS[method].stops_early:
         learnt_from = lesson.samples
     more: dict[str, Any] = {}
-    foundation, _, head = method.partition("-")
-    fresh: AbstractContextManager[Any] = nullcontext()
-    if head in ("dqn", "pg"):
-        fresh = lesson.course.source(lesson.background, stop_by, lesson.args.workers)
+    if head := _head(method):
+        assert lesson.online is not None
+        more["fresh"] = lesson.online.apart_from(stop_by)
+        foundation = method.removesuffix(f"-{head}")
         if foundation in bases and not lesson.args.set:
             more["base"] = bases[foundation]
-    with _told(method, lesson.args.tensorboard) as progress, fresh as source:
-        model = METHODS[method].train(
-            learnt_from, stop_by, options, source=source, progress=progress, seed=lesson.course.seed, **more
-        )
-    if not head:
-        bases[method] = model
+    with _told(method, lesson.args.tensorboard) as progress:
+        model = METHODS[method].train(learnt_from, stop_by, options, progress=progress, seed=lesson.course.seed, **more)
+    bases[method] = model
     return model, plain(options)
+
+
+def _head(method: str) -> str:
+    """Of the two that learn online, or empty."""
+    head = method.rpartition("-")[2]
+    return head if head in ("dqn", "pg") else ""
 
 
 @contextmanager

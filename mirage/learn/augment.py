@@ -173,9 +173,10 @@ def _repeated(
 
 
 def _shifted(log: JobLog, shift_s: Ints, from_s: int, until_s: int) -> JobLog:
-    """What would leave the time comes back in at its other end, so that no part of it has less."""
-    submit_s = log.columns["submit_s"]
-    new_s = from_s + 1 + (submit_s + shift_s - from_s - 1) % (until_s - from_s)
+    """What would leave the time turns back at its end: no part has less, and none moves by more than its shift."""
+    submit_s, length_s = log.columns["submit_s"], until_s - from_s
+    since_s = (submit_s + shift_s - from_s - 1) % (2 * length_s)
+    new_s = from_s + 1 + np.minimum(since_s, 2 * length_s - 1 - since_s)
     columns = {"submit_s": new_s}
     for name in ("cancel_s", "begin_s"):
         if name in log.columns:

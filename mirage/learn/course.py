@@ -6,8 +6,7 @@ learn, stop early and are calibrated within the training part; the card's figure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -20,18 +19,14 @@ from mirage.learn.augment import Augmentation, Loaded, Resampled
 from mirage.learn.background import Background, WarmUp
 from mirage.learn.episode import Episode
 from mirage.learn.folder import Recipe
-from mirage.learn.parallel import ahead
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.learn.ranges import ranges_of
-from mirage.learn.sampler import Labelled, label
-from mirage.learn.samples import Samples, apart
+from mirage.learn.samples import Samples
 from slurm_sim.config import ClusterConfig
 from slurm_sim.envs.observation import Pool
 
 HELD_OUT = 0.2
 """Share of the training part's fortnights by which training stops early."""
-MOST_DROPPED = 1000
-"""So many plans in a row without an outcome: the cluster never gets through its queue."""
 LOADS = (0.8, 0.95, 1.1)
 """What the jobs of an augmented week ask for, by what there is: quiet months tell little about a queue."""
 LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
@@ -40,15 +35,6 @@ LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
 def augmentations(cluster: ClusterConfig) -> tuple[Augmentation, ...]:
     """Taken in turn by the augmented episodes."""
     return (*(Loaded(load, len(cluster.nodes)) for load in LOADS), Resampled())
-
-
-def _fresh(given: tuple[Background, Drawing, Sequence[Episode]], number: int) -> Episode:
-    background, drawing, stop_by = given
-    for attempt in range(MOST_DROPPED):
-        found = label(background, drawing.plan(number * MOST_DROPPED % 10**9 + attempt))
-        if isinstance(found, Labelled) and apart(found.episode, stop_by):
-            return found.episode
-    raise InputError(f"{background.log.source}: {MOST_DROPPED} episodes in a row have no outcome ({found}).")
 
 
 @dataclass(frozen=True)
@@ -62,6 +48,7 @@ class Course:
     """The validation part goes from `until_s` to here."""
     episodes: int = 684
     validation_episodes: int = 200
+    online_episodes: int = 640
     seed: int = 1
     warm_up: WarmUp = WarmUp.TRACE
     partition: str | None = None
@@ -92,15 +79,11 @@ class Course:
         """Those of the card, as logged."""
         return self._drawing(background, self.until_s, self.end_s, self.validation_episodes, self.seed, 0.0)
 
-    def source(
-        self, background: Background, stop_by: Sequence[Episode] = (), workers: int = 1
-    ) -> AbstractContextManager[Callable[[int], Episode]]:
-        """Fresh episodes of the training part for online learning: the i-th is the same each time.
-
-        ``stop_by``: what is held out of it, which none of them meets. ``workers``: processes that prepare them.
-        """
-        drawing = self._drawing(background, self.begin_s, self.until_s, 10**9, self.seed + 1, self.augmented)
-        return ahead(_fresh, (background.until(self.until_s), drawing, stop_by), workers)
+    def online(self, background: Background) -> Drawing:
+        """Fresh ones of the training part, for the heads that go on learning online."""
+        return self._drawing(
+            background, self.begin_s, self.until_s, self.online_episodes, self.seed + 1, self.augmented
+        )
 
     def _drawing(
         self, background: Background, begin_s: int, end_s: int, count: int, seed: int, augmented: float

@@ -46,7 +46,6 @@ from mirage.learn.training import (
     Draw,
     Judge,
     Report,
-    Source,
     anneal,
     decide,
     gate_loss,
@@ -231,12 +230,12 @@ def train_dqn(
     train: Sequence[Episode],
     validation: Sequence[Episode],
     options: DqnOptions,
-    source: Source | None = None,
+    fresh: Sequence[Episode] | None = None,
     progress: Report | None = None,
     seed: int = 0,
     base: Neural | None = None,
 ) -> Neural:
-    """Pretrains, or goes on from ``base``, then learns online from episodes of ``source`` (without one: of ``train``).
+    """Pretrains, or goes on from ``base``, then learns online from ``fresh`` episodes (without: ``train``).
 
     Returns the weights that did best on validation, those before the online phase included, also after Ctrl-C. Raises
     InputError without episodes, or for a base of another shape or taste.
@@ -247,7 +246,8 @@ def train_dqn(
     device = pick_device(options.pretrain.device)
     network = deepcopy(begun.network).to(device)
     with seeded(seed) as generator:
-        learner = Learner(network, Draw(train, begun.scaling, generator, source), options, generator, device)
+        draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
+        learner = Learner(network, draw, options, generator, device)
         judge = Judge(validation, begun.scaling, options.pretrain.tastes, device, options.pretrain.judged)
         best = Best(network, options.patience)
         if options.pretrained or base is not None:

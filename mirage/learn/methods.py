@@ -23,7 +23,7 @@ class Method:
     name: str
     module: str
     trainer: str
-    """Called as `train(episodes, validation, options, source, progress, seed)`."""
+    """Called as `train(episodes, validation, options, fresh, progress, seed)`."""
     reader_module: str
     reader: str
     options: Callable[[Any], Any]
@@ -42,17 +42,18 @@ class Method:
         train: Sequence[Episode],
         validation: Sequence[Episode],
         options: Any = None,
-        source: Callable[[int], Episode] | None = None,
+        fresh: Sequence[Episode] | None = None,
         progress: Callable[[Any], None] | None = None,
         seed: int = 0,
         **more: Any,
     ) -> Model:
         """``validation``: episodes of held-out weeks of the training months, to stop early by; never those that a
-        result is quoted on. ``more``: what only some methods take, as ``base`` of the neural ones. Raises InputError.
+        result is quoted on. ``fresh``: what heads go on with online. ``more``: what only some methods take, as ``base``
+        of the neural ones. Raises InputError.
         """
         options = self.default_options() if options is None else options
         trainer = getattr(_module(self, self.module), self.trainer)
-        model: Model = trainer(train, validation, options, source=source, progress=progress, seed=seed, **more)
+        model: Model = trainer(train, validation, options, fresh=fresh, progress=progress, seed=seed, **more)
         return model
 
     def read(self, folder: Path) -> Model:

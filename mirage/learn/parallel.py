@@ -6,7 +6,7 @@ import multiprocessing
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -67,29 +67,6 @@ def _in_processes(
         item_of = {pool.submit(_do, item): item for item in items}
         for future in as_completed(item_of):
             yield item_of[future], future.result()
-
-
-@contextmanager
-def ahead(
-    function: Callable[[Context, int], Result], context: Context, workers: int = 1
-) -> Iterator[Callable[[int], Result]]:
-    """`function(context, number)` for whoever asks for 0, 1, 2 and so on, with the next ones under way meanwhile.
-
-    `function` and `workers`: as of `spread`. With 1 nothing is done before it is asked for.
-    """
-    if workers == 1:
-        yield lambda number: function(context, number)
-        return
-    under_way: dict[int, Future[Result]] = {}
-    with _pool(function, context, workers) as pool:
-
-        def give(number: int) -> Result:
-            for later in range(number, number + 2 * workers):
-                if later not in under_way:
-                    under_way[later] = pool.submit(_do, later)
-            return under_way.pop(number).result()
-
-        yield give
 
 
 @contextmanager

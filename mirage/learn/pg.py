@@ -38,7 +38,6 @@ from mirage.learn.training import (
     Draw,
     Judge,
     Report,
-    Source,
     anneal,
     backward,
     chunks,
@@ -201,12 +200,12 @@ def train_pg(
     train: Sequence[Episode],
     validation: Sequence[Episode],
     options: PgOptions,
-    source: Source | None = None,
+    fresh: Sequence[Episode] | None = None,
     progress: Report | None = None,
     seed: int = 0,
     base: Neural | None = None,
 ) -> Neural:
-    """Pretrains, or goes on from ``base``, then learns online from episodes of ``source`` (without one: of ``train``).
+    """Pretrains, or goes on from ``base``, then learns online from ``fresh`` episodes (without: ``train``).
 
     Returns the weights whose deterministic decisions did best on validation, also after Ctrl-C. Raises InputError
     without episodes, or for a base of another shape or taste.
@@ -217,7 +216,8 @@ def train_pg(
     device = pick_device(options.pretrain.device)
     network = deepcopy(begun.network).to(device)
     with seeded(seed) as generator:
-        learner = Learner(network, Draw(train, begun.scaling, generator, source), options, generator, device)
+        draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
+        learner = Learner(network, draw, options, generator, device)
         judge = Judge(validation, begun.scaling, options.pretrain.tastes, device, options.pretrain.judged)
         if options.pretrained or base is not None:
             learner.warm_up(deepcopy(begun.network).to(device))

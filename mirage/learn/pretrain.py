@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,7 +39,6 @@ from mirage.learn.training import (
     Judge,
     Progress,
     Report,
-    Source,
     Tastes,
     anneal,
     gate_loss,
@@ -199,11 +198,11 @@ def train_supervised(
     train: Sequence[Episode],
     validation: Sequence[Episode],
     options: PretrainOptions,
-    source: Source | None = None,
+    fresh: Any = None,  # noqa: ARG001 - all methods are called alike
     progress: Report | None = None,
     seed: int = 0,
 ) -> Neural:
-    """A transformer or a MoE that predicts rewards; fresh episodes of ``source``, where given, instead of ``train``'s.
+    """A transformer or a MoE that predicts rewards.
 
     Returns the weights that did best on validation, also after Ctrl-C. Raises InputError without episodes.
     """
@@ -214,7 +213,7 @@ def train_supervised(
         if network.shape.experts > 1:
             _train_experts(network, train, scaling, options, generator, progress)
         judge = Judge(validation, scaling, options.tastes, device, options.judged)
-        fit = Fit(network, Draw(train, scaling, generator, source), options, options.rounds, generator, device)
+        fit = Fit(network, Draw(train, scaling, generator), options, options.rounds, generator, device)
         best = Best(network, options.patience)
         go_on("pretrain", fit.round, options.rounds, best, lambda: judge(network, "value"), progress)
     network.eval().cpu()

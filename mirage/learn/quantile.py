@@ -29,6 +29,7 @@ from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.learn.features import NAMES, features_of
 from mirage.learn.law import Law, assess
 from mirage.learn.model import Assessment, Flags, States
+from mirage.learn.samples import span
 from mirage.learn.trees import labelled
 
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -78,7 +79,7 @@ def train_quantile(
     train: Sequence[Episode],
     validation: Sequence[Episode],  # noqa: ARG001 - what is held out for the calibration are blocks of `train`
     options: Options = Options(),
-    source: Any = None,  # noqa: ARG001 - all methods are called alike
+    fresh: Any = None,  # noqa: ARG001 - all methods are called alike
     progress: Any = None,  # noqa: ARG001
     seed: int = 0,
 ) -> Quantile:
@@ -107,14 +108,13 @@ class _Points(NamedTuple):
     """The part of the training time, from 0."""
     begin_s: Ints
     end_s: Ints
-    """Of the episode, until all that it tells is known."""
+    """Of the time that the episode tells something of (`samples.span`)."""
 
     @classmethod
     def of(cls, ordered: Sequence[Episode], options: Options) -> _Points:
         sizes = [len(range(0, len(episode), options.every)) for episode in ordered]
         blocks = [number * options.blocks // len(ordered) for number in range(len(ordered))]
-        begins_s = [episode.begin_s for episode in ordered]
-        ends_s = [int(episode.successor_start_s.max()) for episode in ordered]
+        begins_s, ends_s = zip(*map(span, ordered), strict=True)
         return cls(*(np.repeat(np.array(values, dtype=np.int64), sizes) for values in (blocks, begins_s, ends_s)))
 
     def apart_from(self, number: int) -> Flags:

@@ -143,6 +143,11 @@ class Samples(Sequence[Episode]):
         """The episodes for which this is true; what was dropped or counted stays with the whole."""
         return Samples(tuple(filter(chosen, self.episodes)), Counter(), Counter())
 
+    def apart_from(self, others: Sequence[Episode]) -> Samples:
+        """The episodes that share no second (`span`) with any of the others."""
+        taken = _union([span(episode) for episode in others])
+        return self.those(lambda it: not _meets(span(it), taken))
+
     def split(self, at_s: int) -> tuple[Samples, Samples]:
         """What was over by `at_s`, and what had not begun: an episode that reaches over it is in neither."""
         return self.those(lambda it: span(it)[1] <= at_s), self.those(lambda it: span(it)[0] >= at_s)
@@ -166,8 +171,7 @@ class Samples(Sequence[Episode]):
         drawn = [rng.permutation(blocks)[:count] for _ in range(_DRAWS)]
         held = min(drawn, key=lambda some: self._unlike(np.isin(block, some), count / len(blocks)))
         out = self.those(lambda it: it.begin_s // block_s in held)
-        taken = _union([span(episode) for episode in out])
-        rest = self.those(lambda it: not _meets(span(it), taken))
+        rest = self.apart_from(out)
         if not len(out) or not len(rest):
             raise InputError(f"can't hold out {share}: nothing would be left on one side; draw more, or a longer time")
         return rest, out
@@ -232,11 +236,6 @@ def span(episode: Episode) -> Span:
     if episode.tags.get("augmentation"):
         return episode.begin_s - AUGMENTED_LEAD_S, last_s + JITTER_S
     return first_s, last_s
-
-
-def apart(episode: Episode, others: Sequence[Episode]) -> bool:
-    """Whether it shares no second with any of the others."""
-    return not _meets(span(episode), _union([span(it) for it in others]))
 
 
 def _union(spans: Sequence[Span]) -> Floats:

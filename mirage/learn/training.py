@@ -20,8 +20,6 @@ from mirage.learn.model import Flags
 from mirage.learn.points import Points, Prepared, prepare
 from mirage.learn.scaling import Scaling
 
-Source = Callable[[int], Episode]
-"""Gives the i-th fresh episode: new start times, pairs, augmentations. The same i gives the same episode."""
 Head = Literal["value", "policy"]
 _CHUNK = 1024
 
@@ -62,31 +60,21 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
 
 
 class Draw:
-    """Episodes to train on: fresh ones from a source, else those of the training part in shuffled passes."""
+    """Episodes to train on, in shuffled passes: each comes once before any comes again."""
 
-    def __init__(
-        self, train: Sequence[Episode], scaling: Scaling, generator: np.random.Generator, source: Source | None = None
-    ) -> None:
-        self._own = prepare(train, scaling)
-        if not self._own and source is None:
+    def __init__(self, episodes: Sequence[Episode], scaling: Scaling, generator: np.random.Generator) -> None:
+        self._episodes = prepare(episodes, scaling)
+        if not self._episodes:
             raise InputError("no training episode has a decision point; give longer predecessors or more episodes")
-        self._scaling = scaling
         self._generator = generator
-        self._source = source
-        self._asked = 0
         self._order: list[int] = []
 
     def __call__(self, count: int) -> list[Prepared]:
         return [self._one() for _ in range(count)]
 
     def _one(self) -> Prepared:
-        if self._source is None:
-            self._order = self._order or self._generator.permutation(len(self._own)).tolist()
-            return self._own[self._order.pop()]
-        while True:  # an episode whose predecessor runs for less than a step has nothing to decide
-            self._asked += 1
-            if found := prepare([self._source(self._asked - 1)], self._scaling):
-                return found[0]
+        self._order = self._order or self._generator.permutation(len(self._episodes)).tolist()
+        return self._episodes[self._order.pop()]
 
 
 class Tastes(NamedTuple):

@@ -80,7 +80,7 @@ def train_random_forest(
     train: Sequence[Episode],
     validation: Sequence[Episode],  # noqa: ARG001 - all methods are called alike
     options: ForestOptions = ForestOptions(),
-    source: Any = None,  # noqa: ARG001
+    fresh: Any = None,  # noqa: ARG001
     progress: Any = None,  # noqa: ARG001 - there is nothing to tell: one fit, some seconds
     seed: int = 0,
 ) -> Trees:
@@ -96,7 +96,7 @@ def train_xgboost(
     train: Sequence[Episode],
     validation: Sequence[Episode],  # noqa: ARG001
     options: BoostingOptions = BoostingOptions(),
-    source: Any = None,  # noqa: ARG001
+    fresh: Any = None,  # noqa: ARG001
     progress: Any = None,  # noqa: ARG001
     seed: int = 0,
 ) -> Trees:

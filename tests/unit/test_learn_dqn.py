@@ -17,11 +17,11 @@ from mirage.learn.dqn import DqnOptions, Learner, Replay, Rollout, train_dqn
 from mirage.learn.model import States
 from mirage.learn.pretrain import new_model, train_supervised
 from mirage.learn.training import Draw, Progress
-from tests.learners import ALL_TASTES, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, fresh, regret
+from tests.learners import ALL_TASTES, FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
 
 CPU = torch.device("cpu")
 OPTIONS = DqnOptions(
-    pretrain=replace(PRETRAIN, rounds=3), rounds=16, episodes=16, updates=30, batch=32, rate=3e-3, ahead=12, sync=30
+    pretrain=replace(PRETRAIN, rounds=3), rounds=24, episodes=16, updates=30, batch=32, rate=3e-3, ahead=12, sync=30
 )
 BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, updates=3)
 
@@ -29,25 +29,25 @@ BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, updates=3)
 def learner(options: DqnOptions = OPTIONS) -> Learner:
     begun = new_model(TRAIN, options.pretrain, 0)
     generator = np.random.default_rng(0)
-    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator, fresh), options, generator, CPU)
+    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
 
 
 def test_it_reaches_the_best_policy_from_a_weak_pretraining() -> None:
     base = train_supervised(TRAIN, VALIDATION, OPTIONS.pretrain)
-    model = train_dqn(TRAIN, VALIDATION, OPTIONS, source=fresh, base=base)
+    model = train_dqn(TRAIN, VALIDATION, OPTIONS, fresh=FRESH, base=base)
     assert model.name == "transformer-dqn"
     assert regret(model, 0.5) < 0.1 < regret(base, 0.5)
 
 
 def test_equation_4_to_the_letter_learns_without_pretraining() -> None:
-    options = replace(OPTIONS, pretrained=False, ahead=1, rounds=24, epsilon=1.0)
-    assert regret(train_dqn(TRAIN, VALIDATION, options, source=fresh), 0.5) < 0.25
+    options = replace(OPTIONS, pretrained=False, ahead=1, epsilon=1.0)
+    assert regret(train_dqn(TRAIN, VALIDATION, options, fresh=FRESH), 0.5) < 0.25
 
 
 def test_replay_off_and_pretraining_off_run() -> None:
     for change in ({"replay": False}, {"pretrained": False}, {"pretrain": replace(SHORT, share=None)}):
         told: list[Progress] = []
-        train_dqn(TRAIN, VALIDATION, replace(BRIEF, **change), source=fresh, progress=told.append)  # type: ignore[arg-type]
+        train_dqn(TRAIN, VALIDATION, replace(BRIEF, **change), fresh=FRESH, progress=told.append)  # type: ignore[arg-type]
         online = [item for item in told if item.stage == "dqn"]
         assert len(online) == 2
         assert all(np.isfinite([item.loss, item.validation_h]).all() for item in online)
@@ -55,12 +55,12 @@ def test_replay_off_and_pretraining_off_run() -> None:
 
 def test_a_mixture_of_experts_goes_on_too() -> None:
     moe = replace(SHORT, shape=replace(SMALL, experts=2, gate="top1"), expert_rounds=1)
-    model = train_dqn(TRAIN, VALIDATION, replace(BRIEF, pretrain=moe), source=fresh)
+    model = train_dqn(TRAIN, VALIDATION, replace(BRIEF, pretrain=moe), fresh=FRESH)
     assert model.name == "moe-dqn"
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
-    one, same = (train_dqn(TRAIN, VALIDATION, BRIEF, source=fresh, seed=4) for _ in range(2))
+    one, same = (train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, seed=4) for _ in range(2))
     states = States.of(VALIDATION[0])
     assert np.array_equal(one.assess(states).cost_now_s, same.assess(states).cost_now_s)
 
@@ -69,7 +69,7 @@ def test_the_base_is_left_as_it_was_and_the_result_is_no_worse_on_validation() -
     base = train_supervised(TRAIN, VALIDATION, BRIEF.pretrain)
     before = base.network.value.weight.clone()
     told: list[Progress] = []
-    train_dqn(TRAIN, VALIDATION, BRIEF, source=fresh, base=base, progress=told.append)
+    train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, base=base, progress=told.append)
     assert torch.equal(base.network.value.weight, before)
     assert {item.stage for item in told} == {"dqn"}
     assert told[-1].best_h <= min(item.validation_h for item in told)
@@ -169,7 +169,7 @@ def test_ctrl_c_in_either_phase_keeps_what_there_is() -> None:
             if told.stage == stage:
                 raise KeyboardInterrupt
 
-        model = train_dqn(TRAIN, VALIDATION, BRIEF, source=fresh, progress=press)
+        model = train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, progress=press)
         assert model.name == "transformer-dqn"
         assert model.serving.interrupted
 

@@ -20,7 +20,7 @@ from mirage.learn.pretrain import new_model, train_supervised
 from mirage.learn.scaling import Scaling
 from mirage.learn.toy import Toy
 from mirage.learn.training import Draw, Progress
-from tests.learners import PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, fresh, regret
+from tests.learners import FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
 
 CPU = torch.device("cpu")
 OPTIONS = PgOptions(pretrain=replace(PRETRAIN, rounds=3), rate=1e-2, rounds=40)
@@ -32,18 +32,18 @@ POINTS = Points(prepare(EPISODES, Scaling.fit(episode.rows for episode in EPISOD
 def learner(options: PgOptions = OPTIONS) -> Learner:
     begun = new_model(TRAIN, options.pretrain, 0)
     generator = np.random.default_rng(0)
-    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator, fresh), options, generator, CPU)
+    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
 
 
 def test_it_reaches_the_best_policy() -> None:
-    model = train_pg(TRAIN, VALIDATION, OPTIONS, source=fresh)
+    model = train_pg(TRAIN, VALIDATION, OPTIONS, fresh=FRESH)
     assert model.name == "transformer-pg"
     assert regret(model, 0.5) < 0.1
     assert regret(replace(model, serving=replace(model.serving, sampled=True)), 0.5) < 0.15
 
 
 def test_it_gets_there_without_pretraining_too() -> None:
-    assert regret(train_pg(TRAIN, VALIDATION, replace(OPTIONS, pretrained=False), source=fresh), 0.5) < 0.1
+    assert regret(train_pg(TRAIN, VALIDATION, replace(OPTIONS, pretrained=False), fresh=FRESH), 0.5) < 0.1
 
 
 def test_the_head_begins_as_a_soft_copy_of_the_v_head() -> None:
@@ -66,7 +66,7 @@ def test_pretraining_off_frozen_foundation_and_experts_run() -> None:
     moe = replace(SHORT, shape=replace(SMALL, experts=2, gate="dense"), expert_rounds=1)
     for change in ({"pretrained": False}, {"tune": False}, {"pretrain": moe}, {"sampled": True}):
         told: list[Progress] = []
-        train_pg(TRAIN, VALIDATION, replace(BRIEF, **change), source=fresh, progress=told.append)  # type: ignore[arg-type]
+        train_pg(TRAIN, VALIDATION, replace(BRIEF, **change), fresh=FRESH, progress=told.append)  # type: ignore[arg-type]
         online = [item for item in told if item.stage == "pg"]
         assert len(online) == 2
         assert all(np.isfinite([item.loss, item.validation_h]).all() for item in online)
@@ -82,7 +82,7 @@ def test_a_frozen_foundation_stays_as_it_is() -> None:
 
 
 def test_the_same_seed_gives_the_same_model() -> None:
-    one, same = (train_pg(TRAIN, VALIDATION, BRIEF, source=fresh, seed=4) for _ in range(2))
+    one, same = (train_pg(TRAIN, VALIDATION, BRIEF, fresh=FRESH, seed=4) for _ in range(2))
     for name, item in one.network.state_dict().items():
         assert torch.equal(item, same.network.state_dict()[name])
 
@@ -151,12 +151,12 @@ def test_ctrl_c_keeps_what_there_is_once_the_head_has_begun_to_learn() -> None:
             raise KeyboardInterrupt
 
     stage = "pg"
-    model = train_pg(TRAIN, VALIDATION, BRIEF, source=fresh, progress=press)
+    model = train_pg(TRAIN, VALIDATION, BRIEF, fresh=FRESH, progress=press)
     assert model.serving.interrupted
     assert model.assess(States.of(VALIDATION[0])).release.shape == (29,)
     stage = "pretrain"
     with pytest.raises(KeyboardInterrupt):
-        train_pg(TRAIN, VALIDATION, BRIEF, source=fresh, progress=press)
+        train_pg(TRAIN, VALIDATION, BRIEF, fresh=FRESH, progress=press)
 
 
 def test_bad_input_is_refused() -> None:

@@ -18,9 +18,9 @@ from mirage.learn.augment import JITTER_S, Scaled
 from mirage.learn.background import Background
 from mirage.learn.course import Course
 from mirage.learn.episode import HISTORY, Episode, Load
-from mirage.learn.parallel import ahead, spread
+from mirage.learn.parallel import spread
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, fixed_pair
-from mirage.learn.samples import Samples, apart, collect, span
+from mirage.learn.samples import Samples, collect, span
 from mirage.learn.shards import HEADER, SHARD, Shard, ShardFolder
 from mirage.learn.toy import Toy
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster
@@ -188,24 +188,13 @@ def test_a_worker_that_dies() -> None:
         dict(spread(die, 2, [1, 2], workers=2))
 
 
-def test_fresh_episodes_end_where_the_training_part_does() -> None:
+def test_fresh_episodes_end_where_the_training_part_does(tmp_path: Path) -> None:
     until_s = EPOCH_S + 20 * DAY_S
     course = Course.of(background(), EPOCH_S + 8 * DAY_S, until_s, None)
-    with course.source(background()) as fresh:
-        episodes = [fresh(number) for number in range(25)]
+    drawing = replace(course.online(background()), count=25)
+    episodes = collect(background(), drawing, tmp_path)
     assert max(int(episode.successor_start_s.max()) for episode in episodes) <= until_s
     assert Counter(bool(episode.tags["augmentation"]) for episode in episodes)[True] > 5
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_results_made_ahead_come_in_order(workers: int) -> None:
-    with ahead(double, 2, workers) as result:
-        assert [result(number) for number in range(9)] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
-
-
-def test_a_process_that_dies_ahead_is_told_of() -> None:
-    with pytest.raises(MirageError, match="fewer workers"), ahead(die, 2, 2) as result:
-        result(0)
 
 
 def test_ray_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +302,9 @@ def test_augmented_episodes_hold_the_weeks_that_they_are_made_of() -> None:
         plain, decision_s=plain.decision_s - 5 * DAY_S, successor_start_s=plain.successor_start_s - 5 * DAY_S
     )
     earlier = replace(earlier, predecessor_end_s=plain.predecessor_end_s - 5 * DAY_S)
-    assert apart(earlier, [plain])
-    assert not apart(earlier, [plain, augmented])
+    samples = Samples((earlier,), Counter(), Counter())
+    assert len(samples.apart_from([plain])) == 1
+    assert len(samples.apart_from([plain, augmented])) == 0
 
 
 def test_too_little_to_hold_out(samples: Samples) -> None:

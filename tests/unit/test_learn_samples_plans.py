@@ -149,6 +149,15 @@ def test_other_arrivals_can_be_simulated(change: Scaled | Resampled) -> None:
     simulation.run_until(UNTIL_S)
 
 
+@pytest.mark.parametrize("change", [Scaled(1.6), Resampled()])
+def test_no_job_moves_by_more_than_a_day(change: Scaled | Resampled) -> None:
+    """Else an episode would know of jobs outside of the time that it is said to tell something of."""
+    was_s = dict(zip(arrivals().columns["job_id"].tolist(), arrivals().column("submit_s").tolist(), strict=True))
+    log = change.change(arrivals(), FROM_S, UNTIL_S, (1, 2))
+    moved_s = log.column("submit_s") - [was_s[job_id % APART] for job_id in log.columns["job_id"].tolist()]
+    assert DAY_S / 2 < np.abs(moved_s).max() <= DAY_S
+
+
 @pytest.mark.parametrize("factor", [0.5, 1.25, 2.0])
 def test_load_is_scaled_on_average(factor: float) -> None:
     done = [work(Scaled(factor).change(arrivals(), FROM_S, UNTIL_S, (seed,))) for seed in range(40)]
