@@ -78,7 +78,7 @@ def label(background: Background, plan: Plan) -> Labelled | Dropped:
 def _arrivals(background: Background, plan: Plan, until_s: int) -> JobLog:
     """Who comes. Drawn for the longest time that may be needed: a shorter one must not mean others."""
     at_s = plan.begin_s - plan.lead_s
-    logged = background.log.between(at_s, until_s)
+    logged = background.log.between(at_s + 1, until_s)
     return logged if plan.augmentation is None else plan.augmentation.change(logged, at_s, until_s, plan.seed)
 
 

@@ -11,7 +11,7 @@ from mirage.errors import InputError
 from mirage.learn.augment import Augmentation, Resampled, Scaled
 from mirage.learn.background import Background, WarmUp
 from mirage.learn.episode import HISTORY, STEP_S, Link, Pair
-from mirage.learn.plans import Plan, fixed_pair
+from mirage.learn.plans import AUGMENTED_LEAD_S, Plan, fixed_pair
 from mirage.learn.sampler import USER, Dropped, Labelled, label
 from slurm_sim.envs.observation import PAIR, Pool, observe
 from slurm_sim.jobs import JobSpec
@@ -159,3 +159,12 @@ def test_a_pair_wider_than_the_cluster() -> None:
 def test_a_pair_longer_than_the_partition_allows() -> None:
     with pytest.raises(InputError, match="pair of 1 nodes for 48 h: limit of 172800 s"):
         label(background(), replace(PLAN, pair=fixed_pair(1)))
+
+
+def test_a_job_submitted_in_the_very_first_second_comes_once() -> None:
+    """It is in the state at the beginning, so it is no arrival."""
+    times_s = background().log.column("submit_s")
+    first_s = int(times_s[np.searchsorted(times_s, BUSY_S - AUGMENTED_LEAD_S)])
+    plan = replace(PLAN, begin_s=first_s + AUGMENTED_LEAD_S, augmentation=Resampled())
+    assert plan.lead_s == AUGMENTED_LEAD_S
+    assert isinstance(label(background(), plan), Labelled)
