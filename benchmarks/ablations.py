@@ -3,7 +3,7 @@
     python -m benchmarks.ablations --trace T --cluster C --from 2022-11-02 --until 2023-02-01 --samples DIR [--seeds 1]
         [--only NAME ...]
 
-DIR is `mirage train --samples`'s: its episodes are used again, and those with the paper's warm-up are kept beside them.
+DIR is `mirage train --samples`'s: its episodes are used again, and those that are drawn otherwise are kept beside them.
 Each case is trained as `mirage train` does, and prints one line, which is also kept in benchmarks/ablations.json.
 """
 
@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,18 +56,32 @@ class Case:
     method: str
     change: Callable[[Any], Any] = lambda options: options
     parts: Callable[[Parts], Parts] = lambda parts: parts
-    warm_up: WarmUp = WarmUp.TRACE
+    course: dict[str, Any] = field(default_factory=dict)
+    """What else is drawn than by default."""
 
 
+def alone(kind: str) -> dict[str, Any]:
+    """This augmentation, in half of the episodes, and no other."""
+    return {"kinds": (kind,)}
+
+
+PAPER: dict[str, Any] = {"warm_up": WarmUp.PAPER}
 CASES = {
     "transformer": Case("transformer"),
     "transformer, wrong moment": Case("transformer", with_options(moment="start")),
     "transformer, 7 probes": Case("transformer", with_options(probes=7)),
     "transformer, hindsight labels": Case("transformer", with_options(wait="hindsight")),
     "transformer, stopped by quiet weeks": Case("transformer", parts=quiet),
-    "transformer, warm-up of the paper": Case("transformer", warm_up=WarmUp.PAPER),
+    "transformer, for 1:1 alone": Case("transformer", with_options(share=0.5)),
+    "transformer, for 4:1 alone": Case("transformer", with_options(share=0.8)),
+    "transformer, warm-up of the paper": Case("transformer", course=PAPER),
     "quantile": Case("quantile"),
-    "quantile, warm-up of the paper": Case("quantile", warm_up=WarmUp.PAPER),
+    "quantile, warm-up of the paper": Case("quantile", course=PAPER),
+    "quantile, as logged": Case("quantile", course={"augmented": 0.0}),
+    "quantile, loads alone": Case("quantile", course=alone("load")),
+    "quantile, other users alone": Case("quantile", course=alone("users")),
+    "quantile, synthetic weeks alone": Case("quantile", course=alone("synthetic")),
+    "quantile, twice the episodes": Case("quantile", course={"episodes": 1368}),
     "experts: 1": Case("transformer", of_experts(1)),
     "experts: 5": Case("moe", of_experts(5)),
     "experts: 10": Case("moe"),
@@ -121,8 +135,10 @@ def samples_of(
     case: Case, background: Background, course: Course, folder: Path
 ) -> tuple[Samples, Samples | None, Samples]:
     """(to learn from, to learn online from, to be judged by); the last always with the queue of the trace."""
-    there = folder if course.warm_up is WarmUp.TRACE else folder / f"warm-up-{course.warm_up.value}"
-    workers = os.cpu_count() or 1
+    there, workers = folder, os.cpu_count() or 1
+    if case.course:
+        words = [str(value) for given in case.course.values() for value in np.ravel(given)]
+        there = folder / "-".join([*case.course, *words])
     learnt = collect(background, course.training(background), there / "train", workers)
     real = replace(course, warm_up=WarmUp.TRACE)
     heads = case.method.endswith(("-dqn", "-pg"))
@@ -152,9 +168,7 @@ def main() -> None:
         for name in args.only:
             case = CASES[name]
             # Episodes are those of seed 1 in all: the seed is that of the training alone.
-            course = Course.of(
-                background, args.begin, args.until, None, validation_episodes=args.judged, warm_up=case.warm_up
-            )
+            course = Course.of(background, args.begin, args.until, None, validation_episodes=args.judged, **case.course)
             samples, online, validation = samples_of(case, background, course, args.samples)
             began = time.monotonic()
             model = trained(case, replace(course, seed=seed), samples, online)

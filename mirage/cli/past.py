@@ -45,11 +45,12 @@ def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
 
     try:
         loaded = read_cluster(args.cluster)
-        log = read_log(read_trace(args.trace), loaded.cluster)
+        trace = read_trace(args.trace)
+        log = read_log(trace, loaded.cluster)
     except (SimulationError, TraceError) as error:
         raise InputError(str(error)) from error
     notes = [*(str(note) for note in loaded.notes), *log.notes]
     if errors.is_terminal:
         for note in notes:
             errors.print(f"note: {escape(note)}")
-    return Background(loaded.cluster, log), notes
+    return Background(loaded.cluster, log, trace=trace), notes

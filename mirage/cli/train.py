@@ -58,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--augmented", type=_share, default=0.5, metavar="SHARE", help="with other arrivals (%(default)s)"
     )
+    parser.add_argument(
+        "--augment",
+        type=words_of,
+        metavar="KIND[,KIND]",
+        help="which: load, users, synthetic (load,users; docs/learning.md)",
+    )
     parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
     parser.add_argument("--partition", metavar="P", help="of the pairs (the cluster's first)")
     parser.add_argument(
@@ -115,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
         warm_up=WarmUp(args.warm_up),
         partition=args.partition,
         augmented=args.augmented,
+        **({"kinds": tuple(args.augment)} if args.augment else {}),
     )
     with _kept(args.samples) as folder:
         learnt = any(method != LOOKAHEAD for method in methods)

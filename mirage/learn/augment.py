@@ -20,6 +20,7 @@ from mirage.learn.joblog import LOGGED, Ints, JobLog, log_of
 from slurm_sim.cli.jobs import MISSING
 from slurm_sim.config import DAY_S, ClusterConfig
 from slurm_sim.traces import Trace, TraceError
+from slurm_sim.traces.cleaning import Rules, clean
 
 WEEK_S = 7 * DAY_S
 JITTER_S = DAY_S
@@ -111,14 +112,15 @@ class Synthetic:
     ) -> Synthetic:
         """As long as the range, from a model of its own submissions and nothing else.
 
-        `trace`: clean; `timezone`: of its users' hours. A fit takes seconds. Raises InputError if the range has too
+        `timezone`: of its users' hours. A fit takes seconds. Raises InputError if the range has too
         few jobs for a model.
         """
         from slurm_sim.workload import fit, generate
 
-        submit_s = trace.column("submit")
+        cleaned, _ = clean(trace, Rules(nodes=len(cluster.nodes)))
+        submit_s = cleaned.column("submit")
         try:
-            model = fit(trace.pick((submit_s >= begin_s) & (submit_s < end_s)), len(cluster.nodes), timezone=timezone)
+            model = fit(cleaned.pick((submit_s >= begin_s) & (submit_s < end_s)), len(cluster.nodes), timezone=timezone)
         except TraceError as error:
             raise InputError(f"no synthetic weeks: {error}") from error
         monday_s = _monday_before(begin_s - WEEK_S, timezone)

@@ -18,6 +18,7 @@ from slurm_sim.cluster import Cluster
 from slurm_sim.config import DAY_S, Association, ClusterConfig, NodeAction
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import JobSpec
+from slurm_sim.traces import Trace
 
 
 class WarmUp(str, Enum):
@@ -66,10 +67,12 @@ class Background:
     log: JobLog
     engine: Any = slurm_sim.Simulator
     """What simulates: in tests also `slurm_sim.reference.Simulator`."""
+    trace: Trace | None = None
+    """What the history was read from, for who fits a model of the workload to it."""
 
     def until(self, end_s: int) -> Background:
         """With the jobs submitted until then only: what a training range may know."""
-        return replace(self, log=self.log.between(self.log.first_s, end_s))
+        return replace(self, log=self.log.between(self.log.first_s, end_s), trace=None)
 
     def warm(self, begin_s: int, warm_up: WarmUp, until_s: int) -> Any:
         """A simulation at `begin_s`, warmed up, that knows all submissions until `until_s`. Raises InputError."""

@@ -15,14 +15,13 @@ from typing import Any
 
 import mirage
 from mirage.errors import InputError
-from mirage.learn.augment import Augmentation, Loaded, Resampled
+from mirage.learn.augment import Augmentation, Loaded, Resampled, Synthetic
 from mirage.learn.background import Background, WarmUp
 from mirage.learn.episode import Episode
 from mirage.learn.folder import Recipe
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.learn.ranges import ranges_of
 from mirage.learn.samples import Samples
-from slurm_sim.config import ClusterConfig
 from slurm_sim.envs.observation import Pool
 
 HELD_OUT = 0.2
@@ -32,9 +31,8 @@ LOADS = (0.8, 0.95, 1.1)
 LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
 
 
-def augmentations(cluster: ClusterConfig) -> tuple[Augmentation, ...]:
-    """Taken in turn by the augmented episodes."""
-    return (*(Loaded(load, len(cluster.nodes)) for load in LOADS), Resampled())
+KINDS = ("load", "users", "synthetic")
+"""Of augmentation: `LOADS`, `Resampled`, `Synthetic`."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,9 @@ class Course:
     warm_up: WarmUp = WarmUp.TRACE
     partition: str | None = None
     augmented: float = 0.5
-    """Share of the episodes with other arrivals (`augmentations`); 0: only as logged."""
+    """Share of the episodes with other arrivals; 0: only as logged."""
+    kinds: tuple[str, ...] = KINDS[:2]
+    """Of augmentation; each load counts as one, and all come equally often."""
 
     @classmethod
     def of(
@@ -64,6 +64,8 @@ class Course:
         begin_s = log.first_s + AUGMENTED_LEAD_S if begin_s is None else begin_s
         end_s = log.last_s if end_s is None else min(end_s, log.last_s)
         until_s = log.first_s + int(0.8 * (end_s - log.first_s)) if until_s is None else until_s
+        if strange := sorted(set(more.get("kinds", ())) - set(KINDS)):
+            raise InputError(f"augmentation {strange[0]!r}: there is none of this name; there are {', '.join(KINDS)}.")
         if not begin_s < until_s <= end_s:
             raise InputError(
                 f"{log.source}: the training part would be from {_iso(begin_s)} to {_iso(until_s)}, but it must end "
@@ -89,8 +91,20 @@ class Course:
         self, background: Background, begin_s: int, end_s: int, count: int, seed: int, augmented: float
     ) -> Drawing:
         mix = Mix.of(background.log.between(self.begin_s, self.until_s), background.cluster, self.partition)
-        chosen = augmentations(background.cluster) if augmented else ()
+        chosen = self._augmentations(background) if augmented else ()
         return Drawing(count, seed, begin_s, end_s, mix, None, self.warm_up, self.partition, chosen, augmented)
+
+    def _augmentations(self, background: Background) -> tuple[Augmentation, ...]:
+        made: list[Augmentation] = []
+        if "load" in self.kinds:
+            made += [Loaded(load, len(background.cluster.nodes)) for load in LOADS]
+        if "users" in self.kinds:
+            made.append(Resampled())
+        if "synthetic" in self.kinds:
+            if background.trace is None:
+                raise InputError("synthetic weeks are fitted to a trace, and there is none at hand")
+            made.append(Synthetic.fitted(background.trace, background.cluster, self.begin_s, self.until_s, self.seed))
+        return tuple(made)
 
     def recipe(
         self, method: str, background: Background, trace: Path, sha256: str, options: Mapping[str, Any]

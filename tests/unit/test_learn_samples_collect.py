@@ -23,7 +23,7 @@ from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, fixed_pair
 from mirage.learn.samples import Samples, collect, span
 from mirage.learn.shards import HEADER, SHARD, Shard, ShardFolder
 from mirage.learn.toy import Toy
-from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster
+from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, trace
 
 COUNT = SHARD + 6
 DRAWING = Drawing(
@@ -186,6 +186,20 @@ def test_what_a_worker_raises_comes_through() -> None:
 def test_a_worker_that_dies() -> None:
     with pytest.raises(MirageError, match="retry with fewer workers"):
         dict(spread(die, 2, [1, 2], workers=2))
+
+
+def test_the_kinds_of_augmentation_are_chosen_by_name() -> None:
+    def names(*kinds: str) -> list[str]:
+        course = Course.of(replace(background(), trace=trace()), EPOCH_S + 8 * DAY_S, None, None, kinds=kinds)
+        made = course.training(replace(background(), trace=trace())).augmentations
+        return [augmentation.name for augmentation in made]
+
+    assert names("load") == ["load 0.8", "load 0.95", "load 1.1"]
+    assert names("users", "synthetic") == ["users", "synthetic weeks 1, UTC"]
+    with pytest.raises(InputError, match="augmentation 'weeks': there is none of this name"):
+        names("weeks")
+    with pytest.raises(InputError, match="there is none at hand"):
+        Course.of(background(), None, None, None, kinds=("synthetic",)).training(background())
 
 
 def test_fresh_episodes_end_where_the_training_part_does(tmp_path: Path) -> None:
