@@ -136,6 +136,9 @@ class Job:
     priority: int = 0
     gpus: int = 0
     """GPUs of the whole job."""
+    cpus: int = 0
+    memory_mib: int = 0
+    """Of the whole job; 0 where Slurm does not say."""
     exit_code: int = 0
     comment: str = ""
     """The owner's comment; Mirage's tag stands here (`mirage.chain.tag`)."""

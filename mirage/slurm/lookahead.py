@@ -35,8 +35,8 @@ class Known:
     begins_s: Mapping[int, int] = field(default_factory=dict)
     """Begin times of jobs that are not eligible yet; otherwise those that wait for one stay in the queue."""
     specs: Mapping[int, JobSpec] = field(default_factory=dict)
-    """CPUs, memory, QOS, account and the like, which only matter with shared nodes, limits and fair-share; otherwise a
-    job has the defaults of `JobSpec`."""
+    """QOS, account, `--exclusive` and the like, which only matter with limits, fair-share and shared nodes; otherwise a
+    job has the snapshot's nodes, GPUs, CPUs and memory, the same on each node, and else the defaults of `JobSpec`."""
     priorities: bool = True
     """Whether competing jobs keep the priority that Slurm gave them: right for their order among each other, however
     Slurm came by it, but they age no more. If not, the simulator computes it."""
@@ -55,6 +55,19 @@ def simulator_from(snapshot: Snapshot, cluster: ClusterConfig, known: Known | No
     names = {node.name for node in cluster.nodes}
     if strange := sorted(node.name for node in snapshot.nodes if node.name not in names):
         raise InputError(f"The cluster's configuration has no node {strange[0]!r}; give that of the cluster it is in.")
+    try:
+        return _simulator(snapshot, cluster, known)
+    except SimulationError:
+        # Some sites let jobs share CPUs and memory (OverSubscribe), which the simulator does not: there nodes and GPUs
+        # alone are counted.
+        crowded = replace(snapshot, jobs=tuple(replace(job, cpus=0, memory_mib=0) for job in snapshot.jobs))
+    try:
+        return _simulator(crowded, cluster, known)
+    except SimulationError as error:
+        raise InputError(f"The snapshot does not fit the cluster's configuration: {error}.") from error
+
+
+def _simulator(snapshot: Snapshot, cluster: ClusterConfig, known: Known) -> Simulator:
     running, pending = [], []
     nodes = _Nodes(snapshot, cluster, known)
     for job in _own_ids(snapshot.jobs):
@@ -63,10 +76,7 @@ def simulator_from(snapshot: Snapshot, cluster: ClusterConfig, known: Known | No
         elif job.is_pending:
             pending.append(_pending(job, cluster, known))
     down = [node.name for node in snapshot.nodes if not node.up]
-    try:
-        return Simulator.from_state(cluster, snapshot.at_s, running, pending, down, known.timers)
-    except SimulationError as error:
-        raise InputError(f"The snapshot does not fit the cluster's configuration: {error}.") from error
+    return Simulator.from_state(cluster, snapshot.at_s, running, pending, down, known.timers)
 
 
 class _Nodes:
@@ -118,9 +128,8 @@ def _partition(job: Job, known: Iterable[str]) -> str:
 
 
 def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
-    guess = JobSpec(job.nodes, gpus_per_node=-(-job.gpus // max(1, job.nodes)))
     return replace(
-        known.specs.get(job.job_id, guess),
+        known.specs.get(job.job_id) or _asked(job, cluster),
         nodes=job.nodes,
         time_limit_s=job.time_limit_s,
         runtime_s=known.runtimes.get(job.job_id),
@@ -132,6 +141,19 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
         begin_s=None,
         held=False,
         comment=job.comment,
+    )
+
+
+def _asked(job: Job, cluster: ClusterConfig) -> JobSpec:
+    """The same on each node, and no more than the largest node has: it does run there."""
+    gpus, cpus, memory_mib = (-(-count // max(1, job.nodes)) for count in (job.gpus, job.cpus, job.memory_mib))
+    most_cpus = max(node.cpus for node in cluster.nodes)
+    most_mib = max(node.memory_mib for node in cluster.nodes)
+    return JobSpec(
+        job.nodes,
+        gpus_per_node=gpus,
+        cpus_per_node=min(max(cpus, 1), most_cpus),
+        memory_mib_per_node=min(memory_mib, most_mib),
     )
 
 

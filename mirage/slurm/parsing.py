@@ -6,10 +6,11 @@ Users write job comments, with newlines and separators if they like. So every fi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import hostlist
 
@@ -25,6 +26,7 @@ _NO_TIME = frozenset({"", "N/A", "NONE", "None", "Unknown"})
 # NOT_SET and Partition_Limit: the job's owner set none. INVALID: squeue's word for more than a year.
 _NO_LIMIT = frozenset({"", "INVALID", "NOT_SET", "Partition_Limit", "UNLIMITED"})
 _NO_NODES = frozenset({"", "(null)", "None assigned"})
+_MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 # States of newer releases, and flags that squeue shows in place of the state.
 _SAME_STATE = {
     "POWER_UP_NODE": JobState.CONFIGURING,
@@ -138,7 +140,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         end_s=end_s,
         dependency="" if dependency == "(null)" else dependency,
         priority=_number(priority),
-        gpus=_gpus(tres),
+        **_counts(tres)._asdict(),
         exit_code=_exit_code(status),
         comment="" if comment == "(null)" else comment,
         node_names=held,
@@ -151,7 +153,7 @@ def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
     allocated, requested, node_list, comment = fields[13:]
     state = _state(state_word.split(" ", 1)[0])  # "CANCELLED by 1000"
     eligible_s, start_s, end_s = map(_time, times)
-    nodes_held = _node_names(node_list)
+    nodes_held, counts = _node_names(node_list), _counts(allocated or requested)
     if state in _NOT_STARTED or not nodes_held:
         start_s = None  # it has a value where slurmdbd has only a part of the record yet
     return [
@@ -167,7 +169,7 @@ def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
             start_s=start_s,
             end_s=end_s,
             priority=_number(priority or "0"),
-            gpus=_gpus(allocated or requested),
+            **counts._asdict(),
             exit_code=_exit_code(exit_code),
             comment=comment,
             node_names=nodes_held,
@@ -208,13 +210,31 @@ def _limit(text: str) -> int | None:
     return None if text in _NO_LIMIT else parse_time_limit(text)
 
 
+class _Counts(NamedTuple):
+    gpus: int
+    cpus: int
+    memory_mib: int
+
+
 @lru_cache(maxsize=1 << 10)
-def _gpus(tres: str) -> int:
-    """Of `cpu=4,gres/gpu=2,gres/gpu:a100=2`. 0 where AccountingStorageTRES does not count GPUs."""
+def _counts(tres: str) -> _Counts:
+    """Of `cpu=4,mem=1.50G,gres/gpu=2,gres/gpu:a100=2`.
+
+    0 where Slurm does not count one: GPUs where AccountingStorageTRES lacks them, memory where jobs are not given any.
+    """
     counts = dict(item.partition("=")[::2] for item in tres.split(","))
-    if "gres/gpu" in counts:
-        return _number(counts["gres/gpu"])
-    return sum(_number(count) for name, count in counts.items() if name.startswith("gres/gpu:"))
+    gpus = [_number(count) for name, count in counts.items() if name.startswith("gres/gpu:")]
+    return _Counts(
+        _number(counts["gres/gpu"]) if "gres/gpu" in counts else sum(gpus),
+        _number(counts.get("cpu", "0")),
+        _mib(counts.get("mem", "0")),
+    )
+
+
+def _mib(text: str) -> int:
+    """Slurm prints memory with at most two decimals and a suffix; without one it means MiB."""
+    number, suffix = (text[:-1], text[-1]) if text[-1:] in _MIB else (text, "M")
+    return math.ceil(float(number) * _MIB[suffix])
 
 
 @lru_cache(maxsize=1 << 10)

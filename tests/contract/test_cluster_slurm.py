@@ -102,6 +102,12 @@ def test_the_tasks_of_an_array_are_jobs_of_their_own(site: RealSite) -> None:
     assert set(site.root.jobs([array])) == {array}
 
 
+def test_a_waiting_job_shows_the_cpus_and_the_memory_that_it_asks_for(site: RealSite) -> None:
+    job_id = site.submit("--begin=now+1hour", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--mem=100M")
+    (job,) = site.root.jobs([job_id]).values()
+    assert (job.nodes, job.cpus, job.memory_mib) == (2, 4, 200)
+
+
 def test_a_requeued_job_has_a_record_for_each_start(site: RealSite) -> None:
     job = site.reaches(site.submit("--requeue"), JobState.RUNNING)
     subprocess.run(["scontrol", "requeue", str(job.job_id)], env=site.env(site.conf), check=True)

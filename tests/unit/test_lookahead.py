@@ -12,7 +12,7 @@ from mirage.domain import Job, JobState, Node, Snapshot
 from mirage.errors import InputError
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
-from slurm_sim.config import Params, whole_nodes
+from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, make_nodes, whole_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import Simulator
@@ -145,6 +145,42 @@ def test_unknown_run_times_last_until_the_limit_and_nodes_that_clean_up_come_fre
     assert sim.job(2).end_s == 1000
     assert 3700 <= (sim.job(1).end_s or 0) <= 3730
     assert sim.job(1).end_s == sim.job(3).start_s
+
+
+def shared() -> ClusterConfig:
+    """Two nodes of 8 CPUs and 1000 MiB, of which jobs take what they ask for."""
+    nodes = make_nodes(2, cpus=8, memory_mib=1000, gpus=2)
+    names = tuple(node.name for node in nodes)
+    params = Params(SelectType.CONS_TRES, memory_is_consumable=True)
+    return ClusterConfig(nodes, (Partition("batch", names),), params)
+
+
+@pytest.mark.parametrize(("cpus", "memory_mib"), [(6, 100), (1, 600)])
+def test_jobs_take_the_cpus_and_the_memory_that_slurm_shows(cpus: int, memory_mib: int) -> None:
+    """Both of the first would fit beside the one that runs if nodes and GPUs alone were counted."""
+    asked = {"cpus": cpus, "memory_mib": memory_mib}
+    jobs = (
+        live(1, JobState.RUNNING, start_s=100, eligible_s=0, node_names=("n1",), **asked),
+        live(2, JobState.RUNNING, start_s=100, eligible_s=0, node_names=("n2",), **asked),
+        live(3, reason="Resources", eligible_s=10, priority=9, **asked),
+        live(4, reason="Resources", eligible_s=10, priority=8, cpus=2, memory_mib=100),
+    )
+    sim = simulator_from(Snapshot(1000, jobs, NODES[:2]), shared())
+    sim.run_until(2000)
+    assert [job.job_id for job in sim.pending()] == [3]
+    sim.run_until(4000)
+    assert (sim.job(3).start_s or 0) >= (sim.job(1).end_s or 0) == 3700
+
+
+def test_where_jobs_share_cpus_nodes_and_gpus_alone_are_counted() -> None:
+    jobs = (
+        live(1, JobState.RUNNING, start_s=100, eligible_s=0, node_names=("n1",), cpus=8, gpus=1),
+        live(2, JobState.RUNNING, start_s=100, eligible_s=0, node_names=("n1",), cpus=8, gpus=1),
+        replace(live(3, reason="Resources", eligible_s=10, cpus=99, memory_mib=10**6, gpus=4), nodes=2),
+    )
+    sim = simulator_from(Snapshot(1000, jobs, NODES[:2]), shared())
+    sim.run_until(9000)
+    assert (sim.job(3).start_s or 0) >= 3700
 
 
 def test_array_tasks_that_share_an_id_are_jobs_of_their_own() -> None:

@@ -128,7 +128,7 @@ def test_the_captured_queue_holds_pending_and_running_jobs_only(real):
 
 def test_running(real_jobs):
     job = real_jobs["running"]
-    assert (job.state, job.nodes, job.gpus, job.partition) == (JobState.RUNNING, 3, 6, "gpu")
+    assert (job.state, job.nodes, job.gpus, job.cpus, job.partition) == (JobState.RUNNING, 3, 6, 12, "gpu")
     assert job.user == "mirage-alice"
     assert job.time_limit_s == 86400
     assert job.submit_s <= job.eligible_s <= job.start_s
@@ -364,6 +364,28 @@ def test_exit_codes_of_sacct(text, code):
 )
 def test_gpus(tres, gpus):
     assert queued(tres_alloc=tres).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("tres", "cpus", "memory_mib"),
+    [
+        ("cpu=12,mem=12000M,node=3,billing=12", 12, 12000),
+        ("cpu=4,mem=1.50G,node=1", 4, 1536),
+        ("cpu=1,mem=2T", 1, 2 * 1024**2),
+        ("cpu=1,mem=100K", 1, 1),
+        ("cpu=1,mem=512", 1, 512),
+        ("cpu=4,node=1,billing=4,gres/gpu=2", 4, 0),
+        ("", 0, 0),
+    ],
+)
+def test_cpus_and_memory(tres, cpus, memory_mib):
+    job = queued(tres_alloc=tres)
+    assert (job.cpus, job.memory_mib) == (cpus, memory_mib)
+
+
+def test_memory_that_is_no_number_is_nonsense():
+    with pytest.raises(ClusterNonsense):
+        queued(tres_alloc="cpu=4,mem=lots")
 
 
 def test_gpus_of_a_pending_record_are_those_asked_for():
