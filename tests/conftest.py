@@ -16,11 +16,12 @@ DEFAULT_SLURM_DIR = "/var/tmp/mirage-slurm"
 
 @pytest.fixture(scope="session")
 def real_slurm() -> Path:
-    """The folder of a running Slurm that scripts/slurm-up started.
+    """The folder of a running Slurm that scripts/slurm-up started; of several in MIRAGE_SLURM_DIR this process's own.
 
     Without one the tests that need it are skipped, or fail where MIRAGE_SLURM_REQUIRED is set.
     """
-    folder = Path(os.environ.get("MIRAGE_SLURM_DIR", DEFAULT_SLURM_DIR))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    folder = Path(os.environ.get("MIRAGE_SLURM_DIR", DEFAULT_SLURM_DIR).split(":")[worker])
     problem = _problem(folder)
     if not problem:
         return folder

@@ -186,3 +186,7 @@ def the_site() -> Site:
     if not (site.folder / "env.sh").exists():
         sys.exit(f"{site.folder}: no Slurm here; start one: scripts/slurm-up --dir {site.folder}")
     return site
+
+
+if __name__ == "__main__":
+    Site(Path(sys.argv[1])).install()
