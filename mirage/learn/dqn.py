@@ -58,7 +58,7 @@ from mirage.learn.training import (
 
 @dataclass(frozen=True)
 class DqnOptions:
-    """Defaults are for episodes of 48 hours on two CPU cores: about five minutes online."""
+    """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten experts: ten)."""
 
     pretrain: PretrainOptions = field(default_factory=PretrainOptions)
     """Foundation, penalty share and device; and the supervised phase, unless it is skipped."""

@@ -100,12 +100,13 @@ METHODS: dict[str, Method] = {
         _neural("transformer", "pretrain", "train_supervised", lambda m: m.PretrainOptions()),
         _neural("moe", "pretrain", "train_supervised", lambda _: _moe()),
         _neural("transformer-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions()),
-        _neural("moe-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions(pretrain=_moe())),
+        _neural("moe-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions(pretrain=_moe(), rounds=20)),
         _neural("transformer-pg", "pg", "train_pg", lambda m: m.PgOptions()),
-        _neural("moe-pg", "pg", "train_pg", lambda m: m.PgOptions(pretrain=_moe())),
+        _neural("moe-pg", "pg", "train_pg", lambda m: m.PgOptions(pretrain=_moe(), rounds=40, patience=20)),
     )
 }
-"""Those that learn from episodes and decide by the state. `lookahead` learns from a trace: `mirage.learn.futures`."""
+"""Those that learn from episodes and decide by the state; ten experts cost six times as much a round as one, so their
+heads get half the rounds. `lookahead` learns from a trace: `mirage.learn.futures`."""
 
 
 def _moe() -> Any:

@@ -52,7 +52,7 @@ from mirage.learn.training import (
 
 @dataclass(frozen=True)
 class PgOptions:
-    """Defaults are for episodes of 48 hours on two CPU cores: half an hour and more online."""
+    """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten experts: ten)."""
 
     pretrain: PretrainOptions = field(default_factory=PretrainOptions)
     """Foundation, penalty share and device; and the supervised phase, unless it is skipped."""
