@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -53,6 +55,14 @@ def _begin(function: Callable[[Any, Any], Any], context: Any) -> None:
     _task = function, context
     # Ctrl-C reaches the whole group of processes; the first one alone is to answer it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed tells nobody: its workers would wait for more work for ever."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+    os._exit(1)
 
 
 def _do(item: Any) -> Any:

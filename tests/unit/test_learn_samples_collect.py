@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -186,6 +190,38 @@ def test_what_a_worker_raises_comes_through() -> None:
 def test_a_worker_that_dies() -> None:
     with pytest.raises(MirageError, match="retry with fewer workers"):
         dict(spread(die, 2, [1, 2], workers=2))
+
+
+def linger(folder: str, item: int) -> None:
+    (Path(folder) / str(item)).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    words = "from tests.unit.test_learn_samples_collect import linger, spread; list(spread(linger, {!r}, [1, 2], 2))"
+    parent = subprocess.Popen([sys.executable, "-c", words.format(str(tmp_path))])
+    try:
+        until(lambda: len([path for path in tmp_path.iterdir() if path.read_text()]) == 2 or parent.poll() is not None)
+        pids = [path.read_text() for path in tmp_path.iterdir()]
+        assert len(pids) == 2
+    finally:
+        parent.kill()
+        parent.wait()
+    until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(what: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_kinds_of_augmentation_are_chosen_by_name() -> None:
