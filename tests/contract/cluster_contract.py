@@ -46,7 +46,7 @@ class ClusterContract:
         assert job.submit_s <= job.eligible_s <= job.start_s
         assert job.end_s is None
         snapshot = site.cluster(site.alice).snapshot()
-        assert snapshot.by_id[job.job_id] == job
+        assert snapshot.by_id[job.job_id] == site.in_queue(job)
         assert sum(node.up and not node.idle for node in snapshot.nodes) == 2
 
     def test_a_job_that_waits_for_nodes(self, site: Site) -> None:

@@ -40,6 +40,10 @@ class Site(ABC):
     def job(self, job_id: int) -> Job:
         return self.cluster(self.alice).jobs([job_id])[job_id]
 
+    def in_queue(self, job: Job) -> Job:
+        """What a snapshot tells of a job."""
+        return job
+
     def fill(self) -> int:
         """Bob takes all nodes."""
         job_id = self.submit(f"--nodes={self.nodes}", user=self.bob)
