@@ -137,13 +137,17 @@ def samples_of(
     """(to learn from, to learn online from, to be judged by); the last always with the queue of the trace."""
     there, workers = folder, os.cpu_count() or 1
     if case.course:
-        words = [str(value) for given in case.course.values() for value in np.ravel(given)]
-        there = folder / "-".join([*case.course, *words])
+        there = folder / "-".join(f"{name}-{_word(value)}" for name, value in case.course.items())
     learnt = collect(background, course.training(background), there / "train", workers)
     real = replace(course, warm_up=WarmUp.TRACE)
     heads = case.method.endswith(("-dqn", "-pg"))
     online = collect(background, course.online(background), there / "online", workers) if heads else None
     return learnt, online, collect(background, real.validation(background), folder / "judged", workers)
+
+
+def _word(value: Any) -> str:
+    """For a folder's name."""
+    return "-".join(value) if isinstance(value, tuple) else str(getattr(value, "value", value))
 
 
 def record(row: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -64,7 +63,7 @@ def main() -> None:
         model = read_model(folder).model
         turn = iter(one * (args.repeat // PAIRS + 1))
         alone = milliseconds(lambda model=model, turn=turn: model.assess(next(turn)), args.repeat - 1)
-        together = milliseconds(lambda model=model: model.assess(replace(states)), max(3, args.repeat // 40))
+        together = milliseconds(lambda model=model: model.assess(states), max(3, args.repeat // 40))
         print(f"{folder.name:<18} {median(alone):10.1f} {quantiles(alone, n=100)[98]:8.1f} {median(together):14.0f}")
 
 
