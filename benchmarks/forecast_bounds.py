@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from mirage.cli.past import background_of, instant
 from mirage.learn import futures
 from mirage.learn.background import Background, people_of
 from mirage.learn.course import Course
-from mirage.learn.episode import HOUR_S, Episode, Floats, Load
+from mirage.learn.episode import HOUR_S, Episode, Load
 from mirage.learn.forecast import LONGEST_S
 from mirage.learn.plans import Plan
 from mirage.learn.runtimes import Asked, Runtimes
@@ -71,13 +72,6 @@ def rows(background: Background, plan: Plan, episode: Episode, law: Runtimes, rn
         yield [int(episode.waits_s[point]), *waits, wait_s(simulation.fork(), pair[1])]
 
 
-def ranks(values: Floats) -> Floats:
-    """Equal values share their mean rank."""
-    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    mean: Floats = np.cumsum(count) - (count - 1) / 2
-    return mean[group]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", required=True, type=Path)
@@ -99,7 +93,7 @@ def main() -> None:
     hours = np.array(found) / HOUR_S
     print(f"{len(hours)} points, mean wait {hours[:, 0].mean():.1f} h")
     for column, name in enumerate(("all to their limits", "foretold, medians", "foretold, means", "true run times"), 1):
-        correlation = np.corrcoef(ranks(hours[:, 0]), ranks(hours[:, column]))[0, 1]
+        correlation = spearmanr(hours[:, 0], hours[:, column]).statistic
         error_h = np.median(np.abs(hours[:, column] - hours[:, 0]))
         print(f"{name:<20} rank correlation {correlation:.2f}, median error {error_h:.1f} h", flush=True)
 
