@@ -27,7 +27,7 @@ from mirage.learn.background import Background, WarmUp
 from mirage.learn.card import TASTES, choice
 from mirage.learn.course import Course, held_out
 from mirage.learn.episode import HOUR_S, Episode, Load
-from mirage.learn.foundation import MOE
+from mirage.learn.foundation import MOE, Shape
 from mirage.learn.methods import METHODS
 from mirage.learn.model import Model
 from mirage.learn.samples import Samples, collect
@@ -68,6 +68,7 @@ def alone(kind: str) -> dict[str, Any]:
 PAPER: dict[str, Any] = {"warm_up": WarmUp.PAPER}
 CASES = {
     "transformer": Case("transformer"),
+    "transformer, without the forecast": Case("transformer", with_options(shape=Shape(forecast_input=False))),
     "transformer, wrong moment": Case("transformer", with_options(moment="start")),
     "transformer, 7 probes": Case("transformer", with_options(probes=7)),
     "transformer, hindsight labels": Case("transformer", with_options(wait="hindsight")),

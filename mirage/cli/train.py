@@ -199,7 +199,6 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, Model]) 
     from mirage.learn.course import with_ranges
     from mirage.learn.folder import write_folder
     from mirage.learn.forecast import Foreseeing
-    from mirage.learn.methods import METHODS
 
     began = time.monotonic()
     args, course, background = lesson.args, lesson.course, lesson.background
@@ -216,7 +215,7 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, Model]) 
         model, options = _learnt(method, lesson, bases)
         recipe = with_ranges(course.recipe(method, background, args.trace, checksum, options), lesson.samples)
         facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
-        written = Foreseeing(model, background.cluster) if METHODS[method].foresees else model
+        written = Foreseeing(model, background.cluster) if model.foresees else model
         write_folder(folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS))
     errors.print(f"{method}: {folder} ({time.monotonic() - began:.0f} s)")
 

@@ -1,8 +1,9 @@
 """Policies that take seconds for a decision: asked on the live simulation, and not at every point.
 
 The service asks every ten minutes. Here such a policy is asked again half-way to the moment at which it would have to
-release for the successor to start in time if the wait were its own p90: ever more often, and at every point at the end.
-A queue that grows in between is noticed later than in service, so its figures are rather too bad.
+release for the successor to start in time if the wait were its own p50, or its p90 where interruption counts more than
+overlap: ever more often, and at every point at the end. A queue that grows in between is noticed later than in service,
+so its figures are rather too bad.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mirage.domain import Action, Penalties
 from mirage.evaluation.case import Case
 from mirage.evaluation.protocol import Choice
 from mirage.learn.episode import STEP_S
-from mirage.ports import Advice, Policy
+from mirage.ports import Policy
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,12 @@ class SteppedChooser:
             if advice.action is Action.RELEASE:
                 chosen = point
                 break
-            point += _steps(int(episode.remaining_s[point]), advice)
+            wait_s = advice.wait_p90_s if penalties.interruption > penalties.overlap else advice.wait_p50_s
+            point += _steps(int(episode.remaining_s[point]), wait_s)
         return Choice(chosen, told_s if tell else None)
 
 
-def _steps(remaining_s: int, advice: Advice) -> int:
+def _steps(remaining_s: int, wait_s: float | None) -> int:
     """Decision points until it is asked again."""
-    slack_s = remaining_s - (remaining_s if advice.wait_p90_s is None else advice.wait_p90_s)
+    slack_s = 0.0 if wait_s is None else remaining_s - wait_s
     return max(1, int(slack_s / 2 / STEP_S))

@@ -205,7 +205,7 @@ class Learner:
         return np.array_split(visited, math.ceil(len(visited) / size))[:updates]
 
     def _update(self, replay: Replay, slots: Ints) -> float:
-        found = self.network.values(replay.points.states(slots), replay.points.shares(replay.shares, slots))
+        found = self.network.values(replay.points.states(slots), replay.points.asked(replay.shares, slots))
         loss = torch.nn.functional.mse_loss(found.q, self._targets(replay, slots))
         step(self._optimizer, loss + gate_loss(found, self.network.shape))
         self._updates += 1
@@ -217,7 +217,7 @@ class Learner:
         """(n, m, 2): the rewards, in the network's units, that Q of submitting and of waiting should be."""
         unit_h, ahead = float(self.network.scale_h), self.options.ahead
         future = replay.after(slots, ahead)
-        asked = replay.points.states(future.reached), replay.points.shares(replay.shares, future.reached)
+        asked = replay.points.states(future.reached), replay.points.asked(replay.shares, future.reached)
         with torch.no_grad():
             later = self._target.values(*asked).q.max(dim=-1).values.cpu().numpy()
         worth = np.where(future.over, future.reward_h / unit_h, later)

@@ -1,8 +1,8 @@
 """The paper's network (sections 4.3, 4.6, 4.7; figures 5 and 6): a foundation, a V-head and a P-head.
 
-Input is the scaled state matrix, flattened, and the ordinal action variable: 144 x 40 + 1 = 5761 numbers, and one more
-where the penalty share is an input. The paper's hyperparameters stand in a figure that the text does not have; ours are
-small enough for two CPU cores.
+Input is the scaled state matrix, flattened, and the ordinal action variable: 144 x 40 + 1 = 5761 numbers, one more
+where the penalty share is an input, and two for the forecast from the present queue (decision 0020). The paper's
+hyperparameters stand in a figure that the text does not have; ours are small enough for two CPU cores.
 
 - `Expert`: a transformer encoder over the history. A token is `patch` consecutive rows, as in a vision transformer:
   attention is between hours, not between ten minutes, and costs patch^2 less.
@@ -26,6 +26,10 @@ from mirage.learn.episode import HISTORY
 from mirage.state.variables import VARIABLES
 
 STATE = HISTORY * len(VARIABLES)
+SHARE, FORECAST = slice(0, 1), slice(1, 3)
+"""What a state is asked about, the action aside: e_I / (e_I + e_O); the forecast and how far it exceeds the time left
+(`scaling.forecast_inputs`)."""
+ASKED = 3
 SUBMIT, WAIT, NEITHER = 1.0, -1.0, 0.0
 """The ordinal action variable (section 4.3); the P-head always gets 0."""
 _LARGEST = 4096
@@ -37,7 +41,9 @@ class Shape:
     """What fixes the network's tensors."""
 
     penalty_input: bool = True
-    """Whether e_I / (e_I + e_O) is an input: 5762 numbers instead of the paper's 5761."""
+    """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
+    forecast_input: bool = True
+    """Whether the successor's wait as the present queue tells it is one: two numbers more."""
     experts: int = 1
     gate: Literal["none", "dense", "top1"] = "none"
     """none: a plain transformer. dense: the softmax-weighted mean of all experts. top1: the likeliest expert alone."""
@@ -66,8 +72,13 @@ class Shape:
 
     @property
     def inputs(self) -> int:
-        """Numbers a state is given as: 5761 or 5762."""
-        return STATE + 1 + self.penalty_input
+        """Numbers a state is given as: from 5761 (the paper's) to 5764."""
+        return STATE + self.question
+
+    @property
+    def question(self) -> int:
+        """How many of them do not belong to the matrix."""
+        return 1 + self.penalty_input + 2 * self.forecast_input
 
 
 MOE = Shape(experts=10, gate="dense", patch=24, width=32, heads=2, layers=1, feedforward=64)
@@ -123,13 +134,13 @@ class Expert(nn.Module):
         self.embedding = nn.Linear(shape.patch * len(VARIABLES), shape.width)
         self.position = nn.Parameter(torch.randn(self.patches, shape.width) * 0.02)
         self.encoder = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.action = nn.Linear(1 + shape.penalty_input, shape.width)
-        self.policy = nn.Linear(1 + shape.penalty_input, shape.width)
+        self.action = nn.Linear(shape.question, shape.width)
+        self.policy = nn.Linear(shape.question, shape.width)
         self.reader = Block(shape)
         self.norm = nn.LayerNorm(shape.width)
 
     def forward(self, states: Tensor, questions: Tensor, head: Literal["action", "policy"]) -> Tensor:
-        """Features, (n, m, width), of m questions, (n, m, 1 or 2), about each of n scaled states, (n, 5760)."""
+        """Features, (n, m, width), of m questions, (n, m, 1 to 4), about each of n scaled states, (n, 5760)."""
         tokens: Tensor = self.embedding(states.view(len(states), self.patches, -1)) + self.position
         for block in self.encoder:
             tokens = block(tokens)
@@ -161,7 +172,7 @@ class Foundation(nn.Module):
             nn.init.zeros_(self.gate.bias)
 
     def forward(self, states: Tensor, questions: Tensor, head: Literal["action", "policy"]) -> Mixed:
-        """Of scaled states, (n, 5760), and m questions about each, (n, m, 1 or 2)."""
+        """Of scaled states, (n, 5760), and m questions about each, (n, m, 1 to 4)."""
         gate = states.new_ones(len(states), 1) if self.gate is None else self.gate(states).softmax(-1)
         if self.shape.gate == "top1":
             return Mixed(self._sparse(states, questions, head, gate), gate)
@@ -207,21 +218,21 @@ class Network(nn.Module):
         self.register_buffer("scale_h", torch.ones(()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The V-head on the paper's flat input, (n, 5761 or 5762): (n,) Q-values."""
+        """The V-head on the paper's flat input, (n, 5761 to 5764): (n,) Q-values."""
         states, question = inputs[:, :STATE], inputs[:, None, STATE:]
         mixed: Mixed = self.foundation(states, question, "action")
         q: Tensor = self.value(mixed.features)[:, 0, 0]
         return q
 
-    def values(self, states: Tensor, shares: Tensor) -> Values:
-        """Both actions' Q-values of scaled states, (n, 144, 40), at shares e_I / (e_I + e_O), (n, m)."""
-        questions = self._questions(shares, (SUBMIT, WAIT))
+    def values(self, states: Tensor, asked: Tensor) -> Values:
+        """Both actions' Q-values of scaled states, (n, 144, 40), asked at m shares and forecasts, (n, m, ASKED)."""
+        questions = self._questions(asked, (SUBMIT, WAIT))
         mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "action")
-        return Values(self.value(mixed.features).view(*shares.shape, 2), mixed.gate)
+        return Values(self.value(mixed.features).view(*asked.shape[:2], 2), mixed.gate)
 
-    def log_chances(self, states: Tensor, shares: Tensor) -> Tensor:
+    def log_chances(self, states: Tensor, asked: Tensor) -> Tensor:
         """The P-head: log-probabilities, (n, m, 2), of submitting and of waiting (softmax of a linear map)."""
-        questions = self._questions(shares, (NEITHER,))
+        questions = self._questions(asked, (NEITHER,))
         mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "policy")
         logits: Tensor = self.choice(mixed.features)
         return logits.log_softmax(-1)
@@ -237,9 +248,11 @@ class Network(nn.Module):
         self.foundation.experts[i].load_state_dict(alone.foundation.experts[0].state_dict())
         self.value.weight[:, i * width : (i + 1) * width] = alone.value.weight
 
-    def _questions(self, shares: Tensor, actions: tuple[float, ...]) -> Tensor:
-        """(n, m * actions, 1 or 2)."""
-        asked = shares.new_tensor(actions).expand(*shares.shape, len(actions))
-        taste = (2 * shares - 1)[..., None].expand_as(asked)  # centred: an even taste adds nothing
-        parts = [asked, taste] if self.shape.penalty_input else [asked]
-        return torch.stack(parts, dim=-1).flatten(1, 2)
+    def _questions(self, asked: Tensor, actions: tuple[float, ...]) -> Tensor:
+        """(n, m * actions, 1 to 4): the action, and of what else is asked the inputs that the shape has."""
+        parts = [asked.new_tensor(actions)[:, None].expand(*asked.shape[:2], len(actions), 1)]
+        if self.shape.penalty_input:
+            parts.append(2 * asked[..., None, SHARE] - 1)  # centred: an even taste adds nothing
+        if self.shape.forecast_input:
+            parts.append(asked[..., None, FORECAST])
+        return torch.cat([part.expand(*parts[0].shape[:3], part.shape[-1]) for part in parts], dim=-1).flatten(1, 2)

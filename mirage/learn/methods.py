@@ -30,8 +30,6 @@ class Method:
     """Its default options, of the module."""
     stops_early: bool = True
     """Whether it needs episodes held out of the training part; else it learns from those too."""
-    foresees: bool = False
-    """Whether it is asked with forecasts (`forecast.py`), for which its folder has the cluster's description."""
 
     def default_options(self) -> Any:
         """A dataclass; `dataclasses.replace` changes it, `asdict` makes it part of the recipe."""
@@ -84,7 +82,6 @@ METHODS: dict[str, Method] = {
             "read_random_forest",
             lambda m: m.ForestOptions(),
             stops_early=False,
-            foresees=True,
         ),
         Method(
             "xgboost",
@@ -94,9 +91,8 @@ METHODS: dict[str, Method] = {
             "read_xgboost",
             lambda m: m.BoostingOptions(),
             stops_early=False,
-            foresees=True,
         ),
-        Method("quantile", "quantile", "train_quantile", "quantile", "read", lambda m: m.Options(), False, True),
+        Method("quantile", "quantile", "train_quantile", "quantile", "read", lambda m: m.Options(), False),
         _neural("transformer", "pretrain", "train_supervised", lambda m: m.PretrainOptions()),
         _neural("moe", "pretrain", "train_supervised", lambda _: _moe()),
         _neural("transformer-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions()),

@@ -69,6 +69,10 @@ class Model(Protocol):
     def name(self) -> str:
         """The method's name in the registry."""
 
+    @property
+    def foresees(self) -> bool:
+        """Whether it is asked with forecasts (`forecast.py`), for which its folder has the cluster's description."""
+
     def assess(self, states: States) -> Assessment: ...
 
     def write(self, folder: Path) -> None:

@@ -22,7 +22,8 @@ from mirage.errors import InputError
 from mirage.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.learn.foundation import Network, Shape
 from mirage.learn.model import Assessment, Flags, States
-from mirage.learn.scaling import Scaling
+from mirage.learn.points import questions
+from mirage.learn.scaling import Scaling, forecast_inputs
 from mirage.learn.training import Head, prefers_release, score
 from mirage.state.variables import VARIABLES
 
@@ -63,12 +64,19 @@ class Neural:
     scaling: Scaling
     serving: Serving = Serving()
 
+    @property
+    def foresees(self) -> bool:
+        return self.network.shape.forecast_input
+
     def assess(self, states: States) -> Assessment:
         """Decisions of n pairs. Costs are the V-head's; NaN where it does not decide, or for a taste it was not taught.
 
-        Raises InputError for matrices of another shape, values that are no numbers, and penalties without a sum.
+        Raises InputError for matrices of another shape, values that are no numbers, penalties without a sum, and
+        where forecasts are needed and not there.
         """
         _check(states)
+        if self.foresees and states.forecast_s is None:
+            raise InputError("This network needs a forecast from the present queue with each state.")
         total = states.penalties.sum(axis=1)
         shares = states.penalties[:, 0] / total
         scores = self._scores(states, shares)
@@ -84,13 +92,14 @@ class Neural:
         """(n, 2): Q-values or log-probabilities of submitting and of waiting."""
         self.network.eval()
         device = next(self.network.parameters()).device
+        forecast_s = np.zeros(len(states), dtype=np.int64) if states.forecast_s is None else states.forecast_s
+        asked = questions(shares[:, None], forecast_inputs(forecast_s, states.remaining_s))
         scores = [np.empty((0, 2))]
         with torch.no_grad():
             for begin in range(0, len(states), _BATCH):
                 part = slice(begin, begin + _BATCH)
                 matrices = torch.from_numpy(self.scaling.apply(states.matrices[part])).to(device)
-                share = torch.from_numpy(shares[part, None].astype(np.float32)).to(device)
-                found = score(self.network, matrices, share, self.serving.decides)
+                found = score(self.network, matrices, torch.from_numpy(asked[part]).to(device), self.serving.decides)
                 scores.append(found[:, 0].double().cpu().numpy())
         return np.concatenate(scores)
 

@@ -123,7 +123,7 @@ class Learner:
             shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
             slots = self.generator.permutation(points.clock(self.options.every, self.generator))
             for batch in np.array_split(slots, math.ceil(len(slots) / recipe.batch)):
-                asked = points.states(batch), points.shares(shares, batch)
+                asked = points.states(batch), points.asked(shares, batch)
                 with torch.no_grad():
                     wanted = (teacher.values(*asked).q / heat).softmax(-1)
                 loss = -(wanted * self.network.log_chances(*asked)).sum(-1).mean()
@@ -158,7 +158,7 @@ class Learner:
         entropy = self.options.entropy * (1 - self._rounds / self.options.rounds)
         self._optimizer.zero_grad()
         for slots in chunks(asked[credit.visits[asked].any(axis=1)]):
-            logs = self.network.log_chances(points.states(slots), points.shares(shares, slots))
+            logs = self.network.log_chances(points.states(slots), points.asked(shares, slots))
             weights = torch.from_numpy(credit.actions[slots].astype(np.float32)).to(self.device)
             visits = torch.from_numpy(credit.visits[slots].astype(np.float32)).to(self.device)
             gain = (weights * logs).sum() - entropy * (visits * (logs.exp() * logs).sum(dim=-1)).sum()

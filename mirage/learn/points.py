@@ -17,7 +17,7 @@ from torch import Tensor
 from mirage.errors import InputError
 from mirage.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Floats, Ints, Vectors
 from mirage.learn.model import Flags
-from mirage.learn.scaling import Scaling
+from mirage.learn.scaling import Scaling, forecast_inputs
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Prepared:
     interruption_h: Floats
     """(T + 1,)."""
     overlap_h: Floats
+    forecast: Vectors
+    """(T, 2): `forecast_inputs`."""
     start_point: Ints
     """(T + 1,): the last decision point before the successor's start, for each way the episode can go."""
 
@@ -39,8 +41,15 @@ class Prepared:
             scaling.apply(episode.rows),
             episode.interruption_s / HOUR_S,
             episode.overlap_s / HOUR_S,
+            forecast_inputs(episode.forecast_s, episode.remaining_s),
             np.clip(start_point, 0, len(episode) - 1),
         )
+
+
+def questions(shares: Floats, forecast: Vectors) -> Vectors:
+    """(n, m, ASKED), of m penalty shares, (n, m), and the `forecast_inputs`, (n, 2), of each state."""
+    of_share = np.broadcast_to(forecast[:, None], (*shares.shape, forecast.shape[1]))
+    return np.concatenate([shares[..., None], of_share], axis=-1, dtype=np.float32)
 
 
 def prepare(episodes: Sequence[Episode], scaling: Scaling) -> list[Prepared]:
@@ -74,6 +83,8 @@ class Points:
         self.overlap_h: Floats = np.concatenate([episode.overlap_h for episode in episodes])
         self.at_start: Ints = np.concatenate([episode.start_point for episode in episodes]) + self.first[self.episode]
         """(S,): the decision point at which the successor starts, or the episode's last one if it starts later."""
+        nothing = np.zeros_like(episodes[0].forecast[:1])  # "never" is no state that anything is asked about
+        self._forecast = np.concatenate([part for episode in episodes for part in (episode.forecast, nothing)])
         row = np.arange(ends[-1]) - self.first[self.episode] + first_row[self.episode]
         self._row = torch.from_numpy(row).to(device)
         rows = torch.from_numpy(np.concatenate([episode.rows for episode in episodes])).to(device)
@@ -88,9 +99,10 @@ class Points:
         windows = self._windows[self._row[torch.from_numpy(slots).to(self.device)]]
         return windows.view(len(slots), HISTORY, -1)
 
-    def shares(self, of_episodes: Floats, slots: Ints) -> Tensor:
-        """(n, m): the penalty shares to ask each slot at, where each episode has m of them, (N, m)."""
-        return torch.from_numpy(of_episodes[self.episode[slots]].astype(np.float32)).to(self.device)
+    def asked(self, shares: Floats, slots: Ints) -> Tensor:
+        """(n, m, ASKED): what decision points are asked with: their episodes' penalty shares, (N, m), and forecasts."""
+        of_slots = questions(shares[self.episode[slots]], self._forecast[slots])
+        return torch.from_numpy(of_slots).to(self.device)
 
     def costs_h(self, of_episodes: Floats) -> Floats:
         """(S, m): share * interruption + (1 - share) * overlap for shares (N, m): equation 8 negated, e_I + e_O = 1."""

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from mirage.errors import InputError
 from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
-from mirage.learn.foundation import MOE, Network, Shape
+from mirage.learn.foundation import FORECAST, MOE, Network, Shape
 from mirage.learn.model import Flags
 from mirage.learn.neural import Neural, Serving
 from mirage.learn.points import Points
@@ -175,17 +175,20 @@ class Fit:
 
     def _step(self, points: Points, shares: Floats, slots: Ints, labels: Floats) -> float:
         target = torch.from_numpy(labels.astype(np.float32)).to(self.device)
-        found = self.network.values(self._states(points, slots), points.shares(shares, slots))
+        found = self.network.values(*self._seen(points, shares, slots))
         loss = torch.nn.functional.mse_loss(found.q, target)
         step(self._optimizer, loss + gate_loss(found, self.network.shape))
         return float(loss.detach())
 
-    def _states(self, points: Points, slots: Ints) -> Tensor:
+    def _seen(self, points: Points, shares: Floats, slots: Ints) -> tuple[Tensor, Tensor]:
+        """States, and what they are asked with."""
+        states, asked = points.states(slots), points.asked(shares, slots)
         if self.options.moment == "decision":
-            return points.states(slots)
+            return states, asked
         wrong = points.states(points.at_start[slots]).clone()
-        wrong[:, :, PAIR] = points.states(slots)[:, -1:, PAIR]
-        return wrong
+        wrong[:, :, PAIR] = states[:, -1:, PAIR]
+        asked[:, :, FORECAST] = points.asked(shares, points.at_start[slots])[:, :, FORECAST]
+        return wrong, asked
 
 
 def best_from_here(points: Points, costs_h: Floats) -> Flags:

@@ -57,6 +57,10 @@ class Quantile:
     """(levels,): the share of waits that is below each quantile; not falling."""
     name: str = "quantile"
 
+    @property
+    def foresees(self) -> bool:
+        return True
+
     def assess(self, states: States) -> Assessment:
         return assess(self.law(states), states)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.learn.episode import STEP_S, Floats, Vectors
+from mirage.learn.episode import HOUR_S, STEP_S, Floats, Ints, Vectors
 from mirage.state.variables import VARIABLES
 
 ELAPSED = next(i for i, variable in enumerate(VARIABLES) if variable.name == "predecessor_elapsed_s")
@@ -64,6 +64,17 @@ class Scaling:
         scaled = (_logarithm(raw) - self.mean.astype(np.float32)) / self.spread.astype(np.float32)
         result: Vectors = np.clip(scaled, -_CLIP, _CLIP).astype(np.float32)
         return result
+
+
+def forecast_inputs(forecast_s: Ints, remaining_s: Ints) -> Vectors:
+    """(n, 2), from about -3 to 3: a forecast wait, and how far it exceeds the time left to the predecessor's limit.
+
+    Like logarithms far from zero, of hours; near it, where decisions fall, steep enough that ten minutes are seen: with
+    six hours as the unit instead of one, networks hardly learned to use them.
+    """
+    hours = np.stack([forecast_s, forecast_s - remaining_s], axis=-1) / HOUR_S
+    result: Vectors = (np.arcsinh(hours) / 2).astype(np.float32)
+    return result
 
 
 def _logarithm(raw: Vectors) -> Vectors:

@@ -33,6 +33,8 @@ class Toy:
     surprise_h: float = 1.0
     jitter: float = 5.0
     """Standard deviation, in jobs, of what is seen about the level."""
+    foretells: bool = False
+    """Whether the forecast says what the level means; else it is always 0."""
     seed: int = 0
 
     def episode(self, index: int) -> Episode:
@@ -64,7 +66,7 @@ class Toy:
             rows,
             decision_s,
             released_s + wait_s,
-            np.zeros_like(decision_s),
+            np.full_like(decision_s, HOURS_PER_JOB * level * HOUR_S if self.foretells else 0),
             {"level": f"{level:.6f}"},
         )
 

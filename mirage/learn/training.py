@@ -110,7 +110,7 @@ def scores(network: Network, points: Points, shares: Floats, head: Head, slots: 
     found = []
     with torch.no_grad():
         for part in chunks(slots):
-            said = score(network, points.states(part), points.shares(shares, part), head)
+            said = score(network, points.states(part), points.asked(shares, part), head)
             found.append(said.double().cpu().numpy())
     network.train(was_training)
     return np.concatenate(found)
@@ -121,9 +121,9 @@ def chunks(slots: Ints) -> list[Ints]:
     return [slots[begin : begin + _CHUNK] for begin in range(0, len(slots), _CHUNK)]
 
 
-def score(network: Network, states: Tensor, shares: Tensor, head: Head) -> Tensor:
+def score(network: Network, states: Tensor, asked: Tensor, head: Head) -> Tensor:
     """(n, m, 2): Q-values or log-probabilities of submitting and of waiting."""
-    return network.values(states, shares).q if head == "value" else network.log_chances(states, shares)
+    return network.values(states, asked).q if head == "value" else network.log_chances(states, asked)
 
 
 def prefers_release(said: Floats, head: Head) -> Flags:

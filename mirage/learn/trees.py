@@ -48,6 +48,10 @@ class Trees:
     name: str
     regressor: Regressor
 
+    @property
+    def foresees(self) -> bool:
+        return True
+
     def assess(self, states: States) -> Assessment:
         return assess(self.law(states), states)
 

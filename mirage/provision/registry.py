@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mirage.config import TRAINED, PolicyConfig
 from mirage.errors import InputError
-from mirage.learn.methods import METHODS, read_model
+from mirage.learn.methods import read_model
 from mirage.ports import Policy
 from mirage.provision.heuristics import Average, Reactive, Timer
 from mirage.provision.learned import Learned
@@ -50,7 +50,7 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
 
         return read_lookahead(folder, config.lookahead, _quantile(config))
     model, recipe = read_model(folder, config.name)
-    if not METHODS[recipe.method].foresees:
+    if not model.foresees:
         return Learned(model, recipe, _quantile(config))
     from mirage.learn.forecast import read_cluster
     from mirage.provision.foreseen import Foresight

@@ -88,7 +88,7 @@ def test_targets_are_the_bellman_equations(ahead: int) -> None:
     one, lived, replay = rollouts(ahead)
     targets = one._targets(replay, replay.points.decisions).numpy() * float(one.network.scale_h)
     state_values = one._target.values(
-        replay.points.states(replay.points.decisions), replay.points.shares(replay.shares, replay.points.decisions)
+        replay.points.states(replay.points.decisions), replay.points.asked(replay.shares, replay.points.decisions)
     )
     best_h = state_values.q.max(-1).values.detach().numpy() * float(one.network.scale_h)
     position = 0

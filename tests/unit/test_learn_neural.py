@@ -23,7 +23,7 @@ from mirage.learn.scaling import Scaling
 from tests.learners import SMALL, TOY, TRAIN
 
 SCALING = Scaling.fit(episode.rows for episode in TRAIN[:10])
-DENSE = replace(SMALL, experts=3, gate="dense", dropout=0.5)
+DENSE = replace(SMALL, experts=3, gate="dense", dropout=0.5, forecast_input=True)
 
 
 def model(shape: Shape = DENSE, serving: Serving | None = None) -> Neural:
@@ -35,6 +35,11 @@ def model(shape: Shape = DENSE, serving: Serving | None = None) -> Neural:
 
 def states(number: int = 0, interruption: float = 1.0, overlap: float = 1.0) -> States:
     return States.of(TOY.episode(number), interruption, overlap)
+
+
+def part(of: States, rows: slice | np.ndarray) -> States:
+    assert of.forecast_s is not None
+    return States(of.matrices[rows], of.remaining_s[rows], of.penalties[rows], forecast_s=of.forecast_s[rows])
 
 
 def test_the_same_states_give_the_same_assessment_though_there_is_dropout() -> None:
@@ -49,13 +54,13 @@ def test_a_batch_is_the_same_as_one_by_one() -> None:
     together = model().assess(states())
     for i in (0, 5, 28):
         alone = states()
-        alone = States(alone.matrices[i : i + 1], alone.remaining_s[i : i + 1], alone.penalties[i : i + 1])
+        alone = part(alone, slice(i, i + 1))
         assert model().assess(alone).cost_wait_s[0] == pytest.approx(together.cost_wait_s[i], rel=1e-4)
 
 
 def test_more_pairs_than_one_forward_pass_takes_are_all_assessed() -> None:
     one = states()
-    many = States(np.tile(one.matrices, (40, 1, 1)), np.tile(one.remaining_s, 40), np.tile(one.penalties, (40, 1)))
+    many = part(one, np.tile(np.arange(len(one)), 40))
     assessed = model().assess(many)
     assert len(assessed.release) == len(many) > 1024
     assert np.allclose(assessed.cost_now_s, np.tile(model().assess(one).cost_now_s, 40), rtol=1e-4)
@@ -63,13 +68,25 @@ def test_more_pairs_than_one_forward_pass_takes_are_all_assessed() -> None:
 
 def test_no_pairs_are_no_decisions() -> None:
     one = states()
-    assert len(model().assess(States(one.matrices[:0], one.remaining_s[:0], one.penalties[:0])).release) == 0
+    assert len(model().assess(part(one, slice(0, 0))).release) == 0
 
 
 def test_it_releases_where_that_costs_less_than_waiting() -> None:
     assessed = model().assess(states())
     assert np.array_equal(assessed.release, assessed.cost_now_s < assessed.cost_wait_s)
     assert np.isnan(assessed.wait_p50_s).all()
+
+
+def test_a_network_with_the_forecast_as_an_input_needs_one_and_one_without_does_not_look_at_it() -> None:
+    told, untold = states(), replace(states(), forecast_s=None)
+    longer = replace(told, forecast_s=np.full(len(told), 20 * 3600))
+    assert model().foresees
+    assert not np.allclose(model().assess(longer).cost_now_s, model().assess(told).cost_now_s)
+    with pytest.raises(InputError, match="needs a forecast"):
+        model().assess(untold)
+    blind = model(replace(DENSE, forecast_input=False))
+    assert not blind.foresees
+    assert np.array_equal(blind.assess(longer).cost_now_s, blind.assess(untold).cost_now_s)
 
 
 def test_costs_grow_with_the_penalties_and_decisions_depend_on_their_share_alone() -> None:
@@ -126,7 +143,7 @@ def test_what_is_read_assesses_as_what_was_written(shape: Shape, tmp_path: Path)
 def test_only_data_is_written(tmp_path: Path) -> None:
     model().write(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [HEADER, WEIGHTS]
-    assert json.loads((tmp_path / HEADER).read_text())["inputs"] == 5762
+    assert json.loads((tmp_path / HEADER).read_text())["inputs"] == 5764
 
 
 def changed_header(folder: Path, *keys: str, value: object) -> None:

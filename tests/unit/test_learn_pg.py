@@ -53,7 +53,7 @@ def test_the_head_begins_as_a_soft_copy_of_the_v_head() -> None:
     one.warm_up(teacher)
     points = Points(one.draw(10), CPU)
     shares = np.full((10, 1), 0.5)
-    asked = points.states(points.decisions), points.shares(shares, points.decisions)
+    asked = points.states(points.decisions), points.asked(shares, points.decisions)
     with torch.no_grad():
         gap_h = teacher.values(*asked).q[..., 0] - teacher.values(*asked).q[..., 1]
         wanted = torch.sigmoid(gap_h * teacher.scale_h / 0.5)

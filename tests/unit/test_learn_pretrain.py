@@ -13,12 +13,13 @@ pytest.importorskip("safetensors")
 import torch
 
 from mirage.errors import InputError
+from mirage.learn.foundation import FORECAST, SHARE
 from mirage.learn.model import States
 from mirage.learn.points import Points, prepare
 from mirage.learn.pretrain import Fit, PretrainOptions, best_from_here, new_model, train_supervised
 from mirage.learn.training import Best, Draw, Progress, pick_device
 from mirage.state.variables import PAIR
-from tests.learners import ALL_TASTES, PRETRAIN, SHORT, SMALL, TEST, TRAIN, VALIDATION, choice, lateness_h, regret
+from tests.learners import ALL_TASTES, PRETRAIN, SHORT, SMALL, TEST, TOY, TRAIN, VALIDATION, choice, lateness_h, regret
 
 CPU = torch.device("cpu")
 
@@ -28,6 +29,19 @@ def test_a_transformer_reaches_the_best_policy() -> None:
     assert model.name == "transformer"
     assert regret(model, 0.5) < 0.1
     assert abs(lateness_h(model, 0.5)) < 0.5
+
+
+def test_a_forecast_tells_it_what_the_matrix_does_not() -> None:
+    queue = replace(TOY, jitter=2000.0, foretells=True)  # nothing to be seen for noise
+    train, validation, test = (
+        [queue.episode(i) for i in part] for part in (range(128), range(1000, 1032), range(2000, 2150))
+    )
+    told, untold = (
+        train_supervised(train, validation, replace(PRETRAIN, shape=replace(SMALL, forecast_input=is_told)))
+        for is_told in (True, False)
+    )
+    assert regret(told, 0.5, test) < 0.1
+    assert regret(untold, 0.5, test) > 0.3
 
 
 def test_one_model_serves_users_of_both_tastes() -> None:
@@ -104,7 +118,7 @@ def test_labels_are_the_rewards_of_submitting_and_of_the_later_point_that_looks_
     trainer, points, shares = fit(PRETRAIN)
     labels = trainer._labels(points, shares, points.decisions)[:, 0] * float(trainer.network.scale_h)
     costs_h = points.costs_h(shares)[:, 0]
-    q = trainer.network.values(points.states(points.decisions), torch.full((len(points.decisions), 1), 0.5)).q[:, 0]
+    q = trainer.network.values(points.states(points.decisions), points.asked(shares, points.decisions)).q[:, 0]
     said = np.full((len(costs_h), 2), np.nan)
     said[points.decisions] = q.detach().numpy()
     for slot, (submit, wait) in zip(points.decisions, labels, strict=True):
@@ -139,13 +153,17 @@ def test_no_more_than_so_many_states_of_an_episode() -> None:
 
 
 def test_the_wrong_moment_shows_the_successors_start_with_the_pair_as_it_was() -> None:
-    trainer, points, _ = fit(replace(PRETRAIN, moment="start"))
+    trainer, points, shares = fit(replace(PRETRAIN, moment="start"))
     slots = points.decisions[points.at_start[points.decisions] > points.decisions][:10]
-    wrong, right = trainer._states(points, slots), points.states(slots)
+    told = np.random.default_rng(0).normal(size=(len(points.never), 2)).astype(np.float32)
+    points._forecast = told
+    (wrong, asked), right = trainer._seen(points, shares, slots), points.states(slots)
     at_start = points.states(points.at_start[slots])
     others = [column for column in range(40) if not PAIR.start <= column < PAIR.stop]
     assert torch.equal(wrong[:, :, others], at_start[:, :, others])
     assert torch.equal(wrong[:, 0, PAIR], right[:, -1, PAIR])
+    assert torch.equal(asked[:, 0, FORECAST], torch.from_numpy(told[points.at_start[slots]]))
+    assert torch.equal(asked[:, :, SHARE], points.asked(shares, slots)[:, :, SHARE])
 
 
 def test_ctrl_c_keeps_the_best_so_far() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.learn.scaling import ELAPSED, LIMIT, Scaling
+from mirage.learn.scaling import ELAPSED, LIMIT, Scaling, forecast_inputs
 from mirage.state.variables import VARIABLES
 
 LIMIT_S = 48 * 3600
@@ -36,6 +36,15 @@ def test_ten_minutes_near_the_end_stay_visible() -> None:
     raw[:, ELAPSED] = LIMIT_S - 600, LIMIT_S - 1200
     ten, twenty = scaling.apply(raw)[:, ELAPSED]
     assert twenty - ten > 0.3
+
+
+def test_ten_minutes_of_a_forecast_beyond_the_time_left_are_seen_and_a_fortnight_stays_near_one() -> None:
+    remaining_s = np.array([7200, 7200, 7200])
+    seen = forecast_inputs(np.array([6600, 7800, 14 * 86_400]), remaining_s)
+    assert seen.shape == (3, 2)
+    assert seen[1, 1] - seen[0, 1] > 0.1
+    assert seen[0, 1] == -seen[1, 1]
+    assert 2 < seen[2].min() < seen[2].max() < 4
 
 
 def test_an_outlier_is_cut_and_does_not_move_the_rest() -> None:
