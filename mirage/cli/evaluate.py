@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="I:O,...",
         help="weights of interruption and overlap (1:1,4:1)",
     )
+    parser.add_argument(
+        "--futures", type=positive, default=32, metavar="N", help="of lookahead, in each decision (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the intervals (%(default)s)")
     parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the three files")
@@ -139,7 +142,8 @@ def _methods(args: argparse.Namespace, background: Background) -> list[Asked]:
     """Every model is read once before hours of work. Raises InputError."""
     from mirage.evaluation.methods import asked_for
 
-    methods = asked_for(args.methods, args.models or _models(args.cluster, background.cluster.name))
+    models = args.models or _models(args.cluster, background.cluster.name)
+    methods = asked_for(args.methods, models, args.futures)
     for method in methods:
         method.chooser()
         if method.label == "quantile" and method.folder is None:
@@ -206,6 +210,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         "--partition": args.partition,
         "--warm-up": args.warm_up,
         "--penalties": ",".join(f"{each.interruption:g}:{each.overlap:g}" for each in args.penalties),
+        "--futures": args.futures,
         "--seed": args.seed,
         "--out": args.out,
     }

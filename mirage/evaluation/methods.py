@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mirage.chain.durations import format_duration
@@ -42,7 +42,7 @@ ABOUT = {
     "moe-pg": "a mixture of transformers with a policy head, trained online",
 }
 FUTURES = 32
-"""Of the look-ahead, whatever time they take: a result must not depend on how busy the machine is."""
+"""Of the look-ahead in each decision, whatever time they take: a result must not depend on how busy the machine is."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Asked:
     method: str
     folder: Path | None = None
     """Of its model."""
+    futures: int = FUTURES
+    """Of the look-ahead."""
 
     def chooser(self) -> Chooser:
         """Reads the model. Raises InputError."""
@@ -64,7 +66,7 @@ class Asked:
         if self.folder is None:
             return _rule(self.method, self.label)
         if self.method == LOOK:
-            return SteppedChooser(_lookahead(self.folder), self.label)
+            return SteppedChooser(_lookahead(self.folder, self.futures), self.label)
         return ModelChooser(read_model(self.folder, self.method).model, self.label)
 
     def described(self, cluster: str, trace_sha256: str, judged_s: tuple[int, int]) -> Method:
@@ -77,7 +79,7 @@ class Asked:
         return Method(
             self.label,
             LOOKAHEAD if self.method == LOOK else TRAINED,
-            ABOUT[self.method],
+            f"{ABOUT[LOOK]}, with {self.futures} futures" if self.method == LOOK else ABOUT[self.method],
             str(self.folder),
             digest,
             recipe.train_s,
@@ -99,11 +101,11 @@ def _rule(method: str, label: str) -> Chooser:
     return PolicyChooser(Quantile(_CONFIG.quantile.last, _CONFIG.quantile.at_least), label)
 
 
-def _lookahead(folder: Path) -> Policy:
+def _lookahead(folder: Path, futures: int) -> Policy:
     from mirage.provision.lookahead import read_lookahead  # the simulator and its futures, which others do without
 
     plenty_s = 10**9
-    return read_lookahead(folder, LookaheadConfig(futures=FUTURES, seconds=plenty_s, cycle_s=plenty_s), _NoWayBack())
+    return read_lookahead(folder, LookaheadConfig(futures=futures, seconds=plenty_s, cycle_s=plenty_s), _NoWayBack())
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,13 @@ class _NoWayBack:
         )
 
 
-def asked_for(names: Sequence[str], models: Path | None) -> list[Asked]:
+def asked_for(names: Sequence[str], models: Path | None, futures: int = FUTURES) -> list[Asked]:
     """The methods in the order in which they are shown: reactive, those asked for, oracle.
 
     A name is a rule, a trained method whose folder is in ``models`` (or is ``models``), or LABEL=FOLDER. `quantile`
     without a model is the rule, as in the service. Raises InputError.
     """
-    chosen = [_asked(name, models) for name in names if name not in (REACTIVE, ORACLE)]
+    chosen = [replace(_asked(name, models), futures=futures) for name in names if name not in (REACTIVE, ORACLE)]
     labels = [each.label for each in chosen]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise InputError(f"--methods: {twice} twice; name each method once (LABEL=FOLDER gives a model a name).")

@@ -156,20 +156,32 @@ class Counting:
     wait_s: int
     asked: list
     name: str = "counting"
+    spread_s: int = 0
 
     def decide(self, observation):
         self.asked.append(observation.now_s)
         action = Action.RELEASE if observation.remaining_s <= self.wait_s else Action.WAIT
-        return Advice(action, "", wait_p90_s=float(self.wait_s))
+        return Advice(action, "", wait_p50_s=float(self.wait_s), wait_p90_s=float(self.wait_s + self.spread_s))
 
 
-def test_a_slow_policy_is_asked_ever_more_often(cases):
+@pytest.mark.parametrize("penalties", [EVEN, WARY])
+def test_a_slow_policy_is_asked_ever_more_often(cases, penalties):
     policy = Counting(5 * HOUR_S, [])
     case = replace(cases[1], live=lambda: cases[1])
-    choice = SteppedChooser(policy, "slow").choose(case, EVEN, tell=True)
+    choice = SteppedChooser(policy, "slow").choose(case, penalties, tell=True)
     assert 0 <= 5 * HOUR_S - case.episode.remaining_s[choice.point] < STEP_S, "no later than if asked at every point"
     assert len(policy.asked) < 20
     assert np.isfinite(choice.told_s[:, 2]).sum() == len(policy.asked)
+
+
+def test_where_interruption_counts_more_it_is_asked_at_every_point_from_its_p90_on(cases):
+    asked = {}
+    for penalties in (EVEN, WARY):
+        policy = Counting(1 * HOUR_S, [], spread_s=5 * HOUR_S)
+        case = replace(cases[1], live=lambda: cases[1])
+        SteppedChooser(policy, "slow").choose(case, penalties)
+        asked[penalties] = len(policy.asked)
+    assert asked[WARY] > 25 > asked[EVEN]
 
 
 def test_a_slow_policy_that_sees_no_wait_is_asked_half_way(cases):
