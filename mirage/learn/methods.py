@@ -98,11 +98,16 @@ METHODS: dict[str, Method] = {
         _neural("transformer-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions()),
         _neural("moe-dqn", "dqn", "train_dqn", lambda m: m.DqnOptions(pretrain=_moe(), rounds=20)),
         _neural("transformer-pg", "pg", "train_pg", lambda m: m.PgOptions()),
-        _neural("moe-pg", "pg", "train_pg", lambda m: m.PgOptions(pretrain=_moe(), rounds=40, patience=20)),
+        _neural("moe-pg", "pg", "train_pg", lambda m: _of_ten(m.PgOptions)),
     )
 }
 """Those that learn from episodes and decide by the state; ten experts cost six times as much a round as one, so their
 heads get half the rounds. `lookahead` learns from a trace: `mirage.learn.futures`."""
+
+
+def _of_ten(options: Any) -> Any:
+    """Of a P-head on ten experts: longer warmed up, and carefully. At a single one's pace it unlearns to release."""
+    return options(pretrain=_moe(), rounds=40, patience=20, warm=40, rate=2e-4)
 
 
 def _moe() -> Any:
