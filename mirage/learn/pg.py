@@ -74,6 +74,8 @@ class PgOptions:
     """Weight of the entropy bonus of a visited state in the first round; it falls evenly to 0."""
     warm: int = 10
     """Rounds in which the P-head learns, before it climbs, what the pretrained V-head would do; 0: none."""
+    warm_rate: float = 1e-3
+    """Adam's learning rate in them."""
     temperature_h: float = 0.25
     """How soft the copy is: a difference of Q-values of so many hours makes an action e times as likely."""
     first_chance: float = 0.03
@@ -109,15 +111,19 @@ class Learner:
             self.network.choice.bias.copy_(torch.tensor([math.log(chance), math.log(1 - chance)]))
         # Dropout stays off: rollouts and gradient must be of the same policy.
         self.network.eval()
-        learning = [*self.network.parameters()] if self.options.tune else self.network.policy_parameters()
+        self._learning = [*self.network.parameters()] if self.options.tune else self.network.policy_parameters()
         self.network.requires_grad_(self.options.tune)
-        for item in learning:
+        for item in self._learning:
             item.requires_grad_()
-        self._optimizer = torch.optim.Adam(learning, lr=self.options.rate, fused=True)
+        self._optimizer = self._adam(self.options.rate)
+
+    def _adam(self, rate: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self._learning, lr=rate, fused=True)
 
     def warm_up(self, teacher: Network) -> None:
         """Learns the teacher's V-head softly: cross-entropy to the softmax of its Q-values."""
         recipe, heat = self.options.pretrain, self.options.temperature_h / float(teacher.scale_h)
+        optimizer = self._adam(self.options.warm_rate)  # its own: these gradients are no measure of those to come
         for _ in range(self.options.warm):
             points = Points(self.draw(self.options.episodes), self.device)
             shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
@@ -127,7 +133,7 @@ class Learner:
                 with torch.no_grad():
                     wanted = (teacher.values(*asked).q / heat).softmax(-1)
                 loss = -(wanted * self.network.log_chances(*asked)).sum(-1).mean()
-                step(self._optimizer, loss)
+                step(optimizer, loss)
 
     def round(self) -> float:
         """Samples rollouts of fresh episodes and climbs once; returns their mean penalty in hours."""
