@@ -177,8 +177,9 @@ class _Shared:
         known = Known(runtimes=self._drawn(snapshot, generator), priorities=by_fair_share)
         simulation = simulator_from(snapshot, cluster, known)
         rows, times_s = arrivals.drawn(snapshot.at_s, self._horizon_s, generator)
-        for row, time_s in zip(rows.tolist(), times_s.tolist(), strict=True):
-            simulation.submit(self._arrival(row, time_s))
+        priorities = _priorities(snapshot, len(rows), generator) if by_fair_share else [None] * len(rows)
+        for row, time_s, priority in zip(rows.tolist(), times_s.tolist(), priorities, strict=True):
+            simulation.submit(self._arrival(row, time_s, priority))
         return simulation
 
     def _drawn(self, snapshot: Snapshot, generator: np.random.Generator) -> dict[int, int]:
@@ -189,7 +190,7 @@ class _Shared:
         drawn = self._futures.runtimes.drawn(_asked(jobs, snapshot.at_s), generator, 1)[0]
         return {job.job_id: int(runtime_s) for job, runtime_s in zip(jobs, drawn, strict=True) if runtime_s >= 0}
 
-    def _arrival(self, row: int, time_s: int) -> JobSpec:
+    def _arrival(self, row: int, time_s: int, priority: int | None) -> JobSpec:
         arrivals = self._futures.arrivals
         limit_s, runtime_s, patience_s = (
             int(column[row]) for column in (arrivals.limit_s, arrivals.runtime_s, arrivals.cancel_after_s)
@@ -202,7 +203,21 @@ class _Shared:
             partition=self._futures.partitions[arrivals.partition[row]],
             submit_s=time_s,
             cancel_s=time_s + patience_s if patience_s >= 0 else None,
+            priority=priority,
         )
+
+
+def _priorities(snapshot: Snapshot, count: int, generator: np.random.Generator) -> Sequence[int | None]:
+    """Of arrivals under fair-share: those of the queue, drawn at random.
+
+    A snapshot doesn't tell what users have used. Without usage all arrivals would come before everybody who waits: a
+    release now would be worth no more than a later one, and the successor would never be released.
+    """
+    queued = [job.priority for job in snapshot.jobs if job.is_queueing and job.priority]
+    if not queued:
+        return [None] * count
+    drawn: Sequence[int | None] = generator.choice(queued, count).tolist()
+    return drawn
 
 
 def _asked(jobs: Sequence[Job], now_s: int) -> Asked:

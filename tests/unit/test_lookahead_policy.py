@@ -18,7 +18,7 @@ from mirage.learn.futures import read as read_futures
 from mirage.learn.joblog import log_of
 from mirage.learn.runtimes import Asked, fit_runtimes
 from mirage.ports import Advice, BatchPolicy, Observation
-from mirage.provision.lookahead import Lookahead, release_points, waiting_is_clear
+from mirage.provision.lookahead import Lookahead, _Shared, release_points, waiting_is_clear
 from mirage.provision.registry import make_policy
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
@@ -229,9 +229,9 @@ class Stuck:
         return Advice(Action.WAIT, "no look-ahead")
 
 
-def small_queue(user="ann", queued=2, every_s=2 * HOUR_S, run_s=3 * HOUR_S):
+def small_queue(user="ann", queued=2, every_s=2 * HOUR_S, run_s=3 * HOUR_S, params=EACH_MINUTE):
     """Two nodes, 2 hours in: the predecessor is on one until 8 h, on the other jobs of one user come and go."""
-    sim = Simulator(whole_nodes(2, EACH_MINUTE))
+    sim = Simulator(whole_nodes(2, params))
     ids = [sim.submit(JobSpec(1, LIMIT_S, LIMIT_S, user="you"))]
     ids.append(sim.submit(JobSpec(1, LIMIT_S, LIMIT_S, user="you", dependency=f"afterany:{ids[0]}")))
     for submit_s in [0] * queued + stream(every_s, run_s, days=3).at_s.tolist():
@@ -275,6 +275,18 @@ def test_with_known_futures_it_finds_the_best_moment(queue):
     sim, *pair = small_queue(queued=queued, every_s=every_h * HOUR_S)
     outcomes, chosen = lived(sim, *pair, policy(sim, every_s=every_h * HOUR_S, futures=2))
     assert abs(outcomes[chosen]) <= min(map(abs, outcomes)) + 60
+
+
+def test_under_fair_share_arrivals_take_their_place_in_the_queue_instead_of_coming_before_all():
+    sim, *pair = small_queue(queued=6, every_s=HOUR_S, params=replace(EACH_MINUTE, priority_weight_fairshare=1000))
+    seen = observe(sim, *pair)
+    queued = {job.priority for job in seen.snapshot.jobs if job.is_queueing}
+    looks = policy(sim, every_s=HOUR_S)
+    future = _Shared(looks.futures, looks.config, [seen]).future(seen.snapshot, 0)
+    first = max(seen.snapshot.by_id) + 1
+    future.run_until(sim.now_s + 4 * HOUR_S)
+    assert {future.job(job_id).priority for job_id in range(first, first + 3)} <= queued
+    assert 0 not in queued
 
 
 def test_taste_decides_how_early():
