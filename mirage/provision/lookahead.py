@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from mirage.provision.heuristics import not_yet
 from mirage.provision.learned import fall_back
 from mirage.slurm.lookahead import Known, simulator_from
 from slurm_sim import JobSpec, Simulator
+from slurm_sim.config import Params
 from slurm_sim.errors import SimulationError
 
 PATIENCE_S = 3 * DAY_S
@@ -102,8 +103,9 @@ class Lookahead:
         points_s, successor_id = release_points(observation), observation.successor.job_id
         far = np.flatnonzero(points_s >= observation.now_s + FAR_S)
         found = Starts(points_s, np.empty((0, len(points_s)), dtype=np.int64), int(points_s[-1]))
+        aging = shared.aging(observation.snapshot)
         for number in range(self.config.futures):
-            row = starts_in(shared.future(observation.snapshot, number), successor_id, points_s)
+            row = starts_in(shared.future(observation.snapshot, number), successor_id, points_s, aging)
             found = found._replace(starts_s=np.vstack([found.starts_s, row]))
             if waiting_is_clear(found.costs_s(observation.penalties)[:, [0, *far]]):
                 break
@@ -137,15 +139,68 @@ def waiting_is_clear(costs: Floats) -> bool:
     return bool((gains.mean(axis=0) > CLEAR * gains.std(axis=0, ddof=1) / np.sqrt(count)).any())
 
 
-def starts_in(future: Simulator, successor_id: int, points_s: Ints) -> Ints:
+class Aging(NamedTuple):
+    """Priorities under fair-share. A snapshot doesn't tell what users have used, so that they can't be calculated.
+
+    Jobs in the queue keep theirs: they age alike. Whoever comes later has that much less as those have aged until then.
+    Without it a release now would be worth no more than a later one, and the successor would never be released.
+    """
+
+    since_s: int
+    """The snapshot's time."""
+    a_second: float
+    """By which a job in the queue ages, up to PriorityMaxAge; what users do meanwhile is left out."""
+    raised: int
+    """What all priorities of the snapshot are raised by, so that none of those who come later falls to 0."""
+    fresh: Ints
+    """Those of the jobs in the queue, without their age."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, params: Params, horizon_s: int) -> Aging:
+        a_second = params.priority_weight_age / max(params.priority_max_age_s, 1)
+        queued = [job for job in snapshot.jobs if job.is_queueing and job.priority]
+        aged_s = [min(snapshot.at_s - (job.eligible_s or snapshot.at_s), params.priority_max_age_s) for job in queued]
+        fresh = [
+            max(1, job.priority - round(a_second * max(since_s, 0)))
+            for job, since_s in zip(queued, aged_s, strict=True)
+        ]
+        return cls(snapshot.at_s, a_second, int(a_second * horizon_s) + 1, np.array(fresh or [1], dtype=np.int64))
+
+    def at(self, fresh: int, time_s: int) -> int:
+        """The priority of a job that begins to compete then, and would have this one without any age."""
+        return max(1, self.raised + fresh - round(self.a_second * (time_s - self.since_s)))
+
+    def raise_all(self, snapshot: Snapshot) -> Snapshot:
+        jobs = (replace(job, priority=job.priority + self.raised) if job.priority else job for job in snapshot.jobs)
+        return replace(snapshot, jobs=tuple(jobs))
+
+
+def starts_in(future: Simulator, successor_id: int, points_s: Ints, aging: Aging | None = None) -> Ints:
     """When the successor starts if it is released at each point; at the last: if it never is. Leaves `future` alone."""
     base, latest_s, starts_s = future.fork(), int(points_s[-1]) + PATIENCE_S, list[int]()
     for point_s in points_s[:-1].tolist():
         base.run_until(max(point_s, base.now_s))
         fork = base.fork()
-        fork.drop_dependency(successor_id)
-        starts_s.append(_start_s(fork, successor_id, latest_s))
+        starts_s.append(_start_s(fork, _let_in(fork, successor_id, aging), latest_s))
+    if aging is not None:
+        base.run_until(int(points_s[-1]))
+        successor_id = _let_in(base, successor_id, aging)
     return np.array([*starts_s, _start_s(base, successor_id, latest_s)], dtype=np.int64)
+
+
+def _let_in(simulation: Simulator, successor_id: int, aging: Aging | None) -> int:
+    """Lets the successor, or with `aging` a job like it of the right priority, into the queue; its id."""
+    successor = simulation.job(successor_id)
+    if aging is None:
+        simulation.drop_dependency(successor_id)
+    elif successor.start_s is None:
+        given = successor.spec.priority
+        fresh = int(np.median(aging.fresh)) if given is None else given - aging.raised
+        priority = aging.at(fresh, simulation.now_s)
+        simulation.cancel(successor_id)
+        spec = replace(successor.spec, job_id=None, submit_s=None, dependency="", begin_s=None, priority=priority)
+        return simulation.submit(spec)
+    return successor_id
 
 
 def _start_s(simulation: Simulator, job_id: int, latest_s: int) -> int:
@@ -171,15 +226,20 @@ class _Shared:
             self._made[key] = self._simulation(snapshot, generator)
         return self._made[key]
 
+    def aging(self, snapshot: Snapshot) -> Aging | None:
+        """None without fair-share: then the simulator calculates priorities."""
+        params = self._futures.cluster.params
+        return Aging.of(snapshot, params, self._horizon_s) if params.priority_weight_fairshare > 0 else None
+
     def _simulation(self, snapshot: Snapshot, generator: np.random.Generator) -> Simulator:
-        cluster, arrivals = self._futures.cluster, self._futures.arrivals
-        by_fair_share = cluster.params.priority_weight_fairshare > 0
-        known = Known(runtimes=self._drawn(snapshot, generator), priorities=by_fair_share)
-        simulation = simulator_from(snapshot, cluster, known)
+        arrivals, aging = self._futures.arrivals, self.aging(snapshot)
+        known = Known(runtimes=self._drawn(snapshot, generator), priorities=aging is not None)
+        begun = snapshot if aging is None else aging.raise_all(snapshot)
+        simulation = simulator_from(begun, self._futures.cluster, known)
         rows, times_s = arrivals.drawn(snapshot.at_s, self._horizon_s, generator)
-        priorities = _priorities(snapshot, len(rows), generator) if by_fair_share else [None] * len(rows)
-        for row, time_s, priority in zip(rows.tolist(), times_s.tolist(), priorities, strict=True):
-            simulation.submit(self._arrival(row, time_s, priority))
+        fresh = generator.choice(aging.fresh, len(rows)) if aging else np.zeros(len(rows), dtype=np.int64)
+        for row, time_s, its in zip(rows.tolist(), times_s.tolist(), fresh.tolist(), strict=True):
+            simulation.submit(self._arrival(row, time_s, aging.at(its, time_s) if aging else None))
         return simulation
 
     def _drawn(self, snapshot: Snapshot, generator: np.random.Generator) -> dict[int, int]:
@@ -205,19 +265,6 @@ class _Shared:
             cancel_s=time_s + patience_s if patience_s >= 0 else None,
             priority=priority,
         )
-
-
-def _priorities(snapshot: Snapshot, count: int, generator: np.random.Generator) -> Sequence[int | None]:
-    """Of arrivals under fair-share: those of the queue, drawn at random.
-
-    A snapshot doesn't tell what users have used. Without usage all arrivals would come before everybody who waits: a
-    release now would be worth no more than a later one, and the successor would never be released.
-    """
-    queued = [job.priority for job in snapshot.jobs if job.is_queueing and job.priority]
-    if not queued:
-        return [None] * count
-    drawn: Sequence[int | None] = generator.choice(queued, count).tolist()
-    return drawn
 
 
 def _asked(jobs: Sequence[Job], now_s: int) -> Asked:

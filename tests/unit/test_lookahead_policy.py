@@ -18,7 +18,7 @@ from mirage.learn.futures import read as read_futures
 from mirage.learn.joblog import log_of
 from mirage.learn.runtimes import Asked, fit_runtimes
 from mirage.ports import Advice, BatchPolicy, Observation
-from mirage.provision.lookahead import Lookahead, _Shared, release_points, waiting_is_clear
+from mirage.provision.lookahead import Lookahead, _Shared, release_points, starts_in, waiting_is_clear
 from mirage.provision.registry import make_policy
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
@@ -277,16 +277,39 @@ def test_with_known_futures_it_finds_the_best_moment(queue):
     assert abs(outcomes[chosen]) <= min(map(abs, outcomes)) + 60
 
 
-def test_under_fair_share_arrivals_take_their_place_in_the_queue_instead_of_coming_before_all():
-    sim, *pair = small_queue(queued=6, every_s=HOUR_S, params=replace(EACH_MINUTE, priority_weight_fairshare=1000))
+FAIR = replace(EACH_MINUTE, priority_weight_fairshare=1000, priority_weight_age=700, priority_max_age_s=7 * DAY_S)
+
+
+def test_under_fair_share_who_comes_later_is_behind_by_the_age_of_those_before():
+    sim, *pair = small_queue(queued=6, every_s=HOUR_S, params=FAIR)
     seen = observe(sim, *pair)
-    queued = {job.priority for job in seen.snapshot.jobs if job.is_queueing}
     looks = policy(sim, every_s=HOUR_S)
-    future = _Shared(looks.futures, looks.config, [seen]).future(seen.snapshot, 0)
+    shared = _Shared(looks.futures, looks.config, [seen])
+    future, aging = shared.future(seen.snapshot, 0), shared.aging(seen.snapshot)
+    queued = {job.job_id: job.priority for job in seen.snapshot.jobs if job.is_queueing}
+    assert {future.job(job_id).spec.priority - priority for job_id, priority in queued.items()} == {aging.raised}
+    assert set(aging.fresh) <= {priority - aged for priority in queued.values() for aged in range(10)}
     first = max(seen.snapshot.by_id) + 1
-    future.run_until(sim.now_s + 4 * HOUR_S)
-    assert {future.job(job_id).priority for job_id in range(first, first + 3)} <= queued
-    assert 0 not in queued
+    future.run_until(sim.now_s + 30 * HOUR_S)
+    arrived = [future.job(job_id) for job_id in range(first, first + 20)]
+    lost = [(job.submit_s - sim.now_s) * 700 / (7 * DAY_S) for job in arrived]
+    assert lost[-1] > 50
+    for job, its in zip(arrived, lost, strict=True):
+        assert min(aging.fresh) - 1 <= job.spec.priority - aging.raised + its <= max(aging.fresh) + 1
+
+
+def test_under_fair_share_an_earlier_release_is_an_earlier_start_where_many_come():
+    age_decides = replace(FAIR, priority_weight_fairshare=1, priority_weight_age=700_000)
+    sim, *pair = small_queue(queued=4, every_s=HOUR_S, params=age_decides)
+    seen = observe(sim, *pair)
+    looks = policy(sim, every_s=HOUR_S)
+    shared, points_s = _Shared(looks.futures, looks.config, [seen]), release_points(seen)
+    future = shared.future(seen.snapshot, 0)
+    starts_s = starts_in(future, pair[1], points_s, shared.aging(seen.snapshot))
+    assert (np.diff(starts_s) >= 0).all()
+    assert starts_s[-1] > starts_s[0] + HOUR_S
+    outcomes, chosen = lived(sim, *pair, looks)
+    assert abs(outcomes[chosen]) <= min(map(abs, outcomes)) + HOUR_S
 
 
 def test_taste_decides_how_early():
