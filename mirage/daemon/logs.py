@@ -59,3 +59,5 @@ def set_up(level: str) -> None:
     """Sends the log of ``level`` (of `LEVELS`) and above to the error stream, for the whole process."""
     logging.basicConfig(level=LEVELS[level], handlers=[handler_for(sys.stderr, os.environ)])
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # A connection that breaks as it is given back is a traceback to it; the store says in a line what is away.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)

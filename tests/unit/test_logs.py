@@ -99,3 +99,12 @@ def test_a_level_leaves_out_what_is_less_grave(tmp_path: Path) -> None:
 def test_verbose_goes_before_the_level(tmp_path: Path) -> None:
     lines = run_daemon(tmp_path, "--verbose", MIRAGE__DAEMON__LOG_LEVEL="error")
     assert any(re.match(r"<7>mirage\.slurm\.runner: \d+\.\d\d s, exit 0: squeue ", line) for line in lines), lines
+
+
+def test_a_connection_that_breaks_in_the_pool_is_no_traceback() -> None:
+    script = (
+        "import logging; from mirage.daemon.logs import set_up; set_up('info'); "
+        "logging.getLogger('sqlalchemy.pool.impl.QueuePool').error('Exception during reset or similar')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
