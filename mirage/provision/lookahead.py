@@ -159,11 +159,7 @@ class Aging(NamedTuple):
     def of(cls, snapshot: Snapshot, params: Params, horizon_s: int) -> Aging:
         a_second = params.priority_weight_age / max(params.priority_max_age_s, 1)
         queued = [job for job in snapshot.jobs if job.is_queueing and job.priority]
-        aged_s = [min(snapshot.at_s - (job.eligible_s or snapshot.at_s), params.priority_max_age_s) for job in queued]
-        fresh = [
-            max(1, job.priority - round(a_second * max(since_s, 0)))
-            for job, since_s in zip(queued, aged_s, strict=True)
-        ]
+        fresh = [max(1, job.priority - round(a_second * _age_s(job, snapshot.at_s, params))) for job in queued]
         return cls(snapshot.at_s, a_second, int(a_second * horizon_s) + 1, np.array(fresh or [1], dtype=np.int64))
 
     def at(self, fresh: int, time_s: int) -> int:
@@ -173,6 +169,12 @@ class Aging(NamedTuple):
     def raise_all(self, snapshot: Snapshot) -> Snapshot:
         jobs = (replace(job, priority=job.priority + self.raised) if job.priority else job for job in snapshot.jobs)
         return replace(snapshot, jobs=tuple(jobs))
+
+
+def _age_s(job: Job, now_s: int, params: Params) -> int:
+    """For how long its age has counted."""
+    since_s = now_s if job.eligible_s is None else job.eligible_s
+    return min(max(now_s - since_s, 0), params.priority_max_age_s)
 
 
 def starts_in(future: Simulator, successor_id: int, points_s: Ints, aging: Aging | None = None) -> Ints:
