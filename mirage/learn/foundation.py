@@ -29,7 +29,6 @@ STATE = HISTORY * len(VARIABLES)
 SHARE, FORECAST = slice(0, 1), slice(1, 3)
 """What a state is asked about, the action aside: e_I / (e_I + e_O); the forecast and how far it exceeds the time left
 (`scaling.forecast_inputs`)."""
-ASKED = 3
 SUBMIT, WAIT, NEITHER = 1.0, -1.0, 0.0
 """The ordinal action variable (section 4.3); the P-head always gets 0."""
 _LARGEST = 4096
@@ -225,7 +224,7 @@ class Network(nn.Module):
         return q
 
     def values(self, states: Tensor, asked: Tensor) -> Values:
-        """Both actions' Q-values of scaled states, (n, 144, 40), asked at m shares and forecasts, (n, m, ASKED)."""
+        """Both actions' Q-values of scaled states, (n, 144, 40), asked at m shares and forecasts, (n, m, 3)."""
         questions = self._questions(asked, (SUBMIT, WAIT))
         mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "action")
         return Values(self.value(mixed.features).view(*asked.shape[:2], 2), mixed.gate)

@@ -47,7 +47,7 @@ class Prepared:
 
 
 def questions(shares: Floats, forecast: Vectors) -> Vectors:
-    """(n, m, ASKED), of m penalty shares, (n, m), and the `forecast_inputs`, (n, 2), of each state."""
+    """(n, m, 3), of m penalty shares, (n, m), and the `forecast_inputs`, (n, 2), of each state."""
     of_share = np.broadcast_to(forecast[:, None], (*shares.shape, forecast.shape[1]))
     return np.concatenate([shares[..., None], of_share], axis=-1, dtype=np.float32)
 
@@ -100,7 +100,7 @@ class Points:
         return windows.view(len(slots), HISTORY, -1)
 
     def asked(self, shares: Floats, slots: Ints) -> Tensor:
-        """(n, m, ASKED): what decision points are asked with: their episodes' penalty shares, (N, m), and forecasts."""
+        """(n, m, 3): what decision points are asked with: their episodes' penalty shares, (N, m), and forecasts."""
         of_slots = questions(shares[self.episode[slots]], self._forecast[slots])
         return torch.from_numpy(of_slots).to(self.device)
 
