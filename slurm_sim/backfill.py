@@ -146,6 +146,8 @@ class Plan:
         """Of the steps; each ends where the next begins, the last at `_end_s`."""
         self._end_s = self._floor(now_s + window_s)
         self._nodes = [nodes]
+        self.records = 1
+        """Steps ever made, merged ones too: what bf_node_space_size limits (slurmctld's table is not reused)."""
         self.tested = 0
         """Jobs for which there were enough unreserved nodes at some time: what bf_max_job_test counts."""
         self.moved = False
@@ -153,11 +155,6 @@ class Plan:
         of the try, which it counts as a change of the job (`_attempt_backfill`: last_job_update)."""
         self.planned = 0
         """Nodes that jobs are expected to start on: those without a job become PLANNED (`_handle_planned`)."""
-
-    @property
-    def steps(self) -> int:
-        """What bf_node_space_size limits."""
-        return len(self._begins)
 
     def _floor(self, time_s: int) -> int:
         return time_s - time_s % self._resolution_s
@@ -265,6 +262,7 @@ class Plan:
     def _insert(self, index: int, begin_s: int) -> None:
         self._begins.insert(index, begin_s)
         self._nodes.insert(index, self._nodes[index - 1])
+        self.records += 1
 
     def _merge_one(self, first: int, last: int) -> None:
         for index in range(first, min(last, len(self._begins) - 1)):

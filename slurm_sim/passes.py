@@ -157,16 +157,17 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True
+    full = plan.records >= tasks.params.node_space_size
     if place.start_s > outlook.now_s:
         plan.planned |= place.nodes
-        if plan.steps >= tasks.params.node_space_size:
+        if full:
             return False
         plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
         tasks.reserve(job)
         return True
     start(job, place.nodes)
     outlook.started(cluster.held(job, outlook.now_s))
-    if wish.request.whole and tasks.params.select_type is SelectType.CONS_TRES:
+    if wish.request.whole and tasks.params.select_type is SelectType.CONS_TRES and not full:
         # Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
         plan.reserve(0, outlook.now_s + wish.limit_s, place.nodes)
     tasks.started += 1

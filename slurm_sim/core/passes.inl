@@ -628,7 +628,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     return false;
   };
   auto has_no_place = [&](const Queued& job) {
-    if (plan.size() >= p.node_space) return false;
+    if (plan.records >= p.node_space) return false;
     auto guess = room.guess(*this, job);
     room.tested += guess == Scratch::Guess::kTested;
     return guess != Scratch::Guess::kNone;
@@ -693,7 +693,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     }
     if (place.start > now_) {
       plan.planned = plan.planned | place.nodes;
-      if (plan.size() >= p.node_space) {
+      if (plan.records >= p.node_space) {
         room.over = true;
         break;
       }
@@ -706,7 +706,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     start_job(slot, place.nodes, 2);
     room.outlook_started(held);
     // Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
-    if (!p.linear && catalogue->requests[wish.request].whole) plan.reserve(0, now_ + wish.limit, place.nodes);
+    if (!p.linear && catalogue->requests[wish.request].whole && plan.records < p.node_space)
+      plan.reserve(0, now_ + wish.limit, place.nodes);
     room.started++;
     if (p.max_job_start != kNone && room.started >= p.max_job_start) break;
   }

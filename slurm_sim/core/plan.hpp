@@ -66,6 +66,7 @@ class Plan {
   Time now = 0;
   uint64_t version = 0;       // of begins, nodes, now
   Time valid_until = kNever;  // before this, the same questions have the same answers
+  int64_t records = 1;        // steps ever made, merged ones too: what bf_node_space_size limits
   bool moved = false;         // a try at a later time found an earlier one
   NodeSet<W> planned;         // nodes that jobs are expected to start on
 
@@ -78,6 +79,7 @@ class Plan {
     end = floor(last_start);
     version++;
     valid_until = kNever;
+    records = 1;
     moved = false;
     planned = NodeSet<W>::none();
     open_count_ = 0;
@@ -259,6 +261,7 @@ class Plan {
     begins.insert(begins.begin() + i, time);
     NodeSet<W> before = nodes[i - 1];
     nodes.insert(nodes.begin() + i, before);
+    records++;
     for (int v = 0; v < view_count_; v++) {
       int32_t count = views_[v].counts[i - 1];
       views_[v].counts.insert(views_[v].counts.begin() + i, count);

@@ -206,6 +206,14 @@ def test_bf_max_job_test() -> None:
     assert starts(_after(make(2, replace(FIFO, bf_max_job_test=3, bf_node_space_size=9), *queue)))[4] == 30
 
 
+def test_backfills_table_keeps_the_records_of_merged_steps() -> None:
+    # Job 1 holds a node; jobs 2 and 3 are to follow one another on both, so that their steps merge: four records,
+    # three steps. Full at four, the pass ends with job 4, before job 5, which could start.
+    queue = (job(1), job(2), job(2), job(2), job(1, 600))
+    assert starts(_after(make(2, replace(FIFO, bf_node_space_size=4), *queue)))[5] is None
+    assert starts(_after(make(2, replace(FIFO, bf_node_space_size=5), *queue)))[5] == 30
+
+
 def test_default_queue_depth() -> None:
     # Two partitions; with a depth of 1 an event pass looks at two jobs, the full pass at all of them.
     names = ("n1", "n2")
