@@ -85,6 +85,8 @@ class Params:
     to 29 s. 0: killed exactly at the limit."""
     kill_wait_s: int = 30
     """KillWait; select/cons_tres plans with it for jobs that are over their limit already."""
+    min_job_age_s: int = 300
+    """MinJobAge: after it slurmctld deletes the record of an ended job, which makes backfill look again. 0: never."""
     requeue_delay_s: int = 121
     """A requeued job gets this begin time: the credential's lifetime and a second."""
 
@@ -102,7 +104,7 @@ class Params:
             _at_least(1, "Params", name, getattr(self, name))
         weights = tuple(f"priority_weight_{name}" for name in ("age", "job_size", "partition", "qos", "fairshare"))
         delays = ("batch_sched_delay_s", "bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s")
-        for name in (*weights, *delays, "priority_decay_half_life_s"):
+        for name in (*weights, *delays, "min_job_age_s", "priority_decay_half_life_s"):
             _at_least(0, "Params", name, getattr(self, name))
 
     def cycle_us(self, queued: int, running: int) -> int:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import copy
 import heapq
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
@@ -48,6 +49,9 @@ LIMITED = ("Limit", "GRES", "PerUser")
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
+PURGE_S = 60
+"""How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
+
 Hook = Callable[[JobRecord], None]
 
 
@@ -63,6 +67,7 @@ class Kind(IntEnum):
     BACKFILL = 6
     LIMIT = 7
     MAIN = 8
+    PURGE = 9
 
 
 _ONLY_FORESEEN = frozenset({Kind.END, Kind.NODE, Kind.CANCEL, Kind.SUBMIT})
@@ -100,6 +105,8 @@ class Simulator:
         self._backfill_due_s: int | None = None
         self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
         self._future_forgotten = False
+        self._ended_s = deque[int]()
+        """When the jobs ended whose records slurmctld still has, in order."""
         self._planned = False
         """Whether the last backfill pass left PLANNED nodes."""
         self._happening: Kind | None = None
@@ -212,14 +219,21 @@ class Simulator:
         may_change = bool(self._cluster.competing and self._events)
         if self._main_wanted or may_change:
             yield self._next_full_s(), Kind.MAIN
-        if may_change and self.params.backfill:
-            yield self._recalculation_noticed_s(), Kind.BACKFILL
+        if self.params.backfill and self._events:
+            if may_change or any(not job.held for job in self._cluster.waiting.values()):
+                yield self._recalculation_noticed_s(), Kind.BACKFILL
+            if self._ended_s and self.params.min_job_age_s:
+                yield self._purge_s(self._ended_s[0]), Kind.PURGE
 
     def _happen(self, kind: Kind) -> None:
         if kind is Kind.MAIN:
             self._main_pass()
         elif kind is Kind.BACKFILL:
             self._backfill_pass()
+        elif kind is Kind.PURGE:
+            while self._ended_s and self._purge_s(self._ended_s[0]) <= self.now_s:
+                self._ended_s.popleft()
+            self._news_for_backfill()
         else:
             _, _, sequence, job_id = heapq.heappop(self._events)
             self._job_event(kind, sequence, job_id)
@@ -561,6 +575,7 @@ class Simulator:
 
     def _finish(self, job: JobRecord, state: State) -> None:
         self._cluster.finish(job, state, self.now_s)
+        self._ended_s.append(self.now_s)
         self._news.append((self.on_end, replace(job)))
         self._changed()
 
@@ -612,11 +627,16 @@ class Simulator:
             self._news_for_backfill()
 
     def _news_for_backfill(self) -> None:
-        after_its_look = self._happening in (Kind.LIMIT, Kind.MAIN)
+        after_its_look = self._happening in (Kind.LIMIT, Kind.MAIN, Kind.PURGE)
         if not self.params.backfill:
             return
         due_s = self._next_look_s(self.now_s + after_its_look)
         self._backfill_due_s = due_s if self._backfill_due_s is None else min(due_s, self._backfill_due_s)
+
+    def _purge_s(self, ended_s: int) -> int:
+        """When slurmctld deletes the record of a job that ended then."""
+        age_s = self.params.min_job_age_s
+        return self.start_s + _round_up(ended_s + age_s - self.start_s, min(PURGE_S, max(10, age_s)))
 
     def _recalculation_noticed_s(self) -> int:
         """When backfill notices the first recalculation of priorities since its last pass."""

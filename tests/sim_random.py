@@ -61,6 +61,7 @@ def params(dice: Dice, rich: bool) -> Params:
         accrue_always=bool(dice(0, 1)),
         limit_check_s=choose(dice, [30, 0]),
         kill_wait_s=choose(dice, [30, 0]),
+        min_job_age_s=choose(dice, [300, 300, 15, 0]),
         requeue_delay_s=choose(dice, [121, 0, 13]),
     )
 

@@ -156,7 +156,7 @@ GLOBAL_NO_EFFECT = names("""
     jobcompparams jobcomppass jobcompport jobcomptype jobcompuser jobcontainertype jobcredentialprivatekey
     jobcredentialpubliccertificate jobfileappend killonbadexit launchparameters launchtype logtimeformat
     maildomain mailprog maxarraysize maxdbdmsgs maxjobid maxnodecount maxstepcount maxtaskspernode mcsparameters
-    messagetimeout minjobage mpidefault mpiparams multiple_slurmd next_job_id plugindir plugstackconfig powerparameters
+    messagetimeout mpidefault mpiparams multiple_slurmd next_job_id plugindir plugstackconfig powerparameters
     prepparameters prepplugins priorityparameters prioritysitefactorparameters privatedata proctracktype
     prologepilogtimeout prologflags propagateprioprocess propagateresourcelimits propagateresourcelimitsexcept
     rebootprogram reconfigflags resumefailprogram resumerate resumetimeout resvepilog resvprolog returntoservice

@@ -196,9 +196,9 @@ def _positive_span_s(entry: Entry) -> int:
     return seconds
 
 
-def _kill_wait(entry: Entry) -> tuple[Change, list[Note]]:
+def _seconds(entry: Entry) -> int:
     """`scontrol` writes "30 sec"."""
-    return {"kill_wait_s": integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")))}, []
+    return integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")))
 
 
 def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
@@ -216,7 +216,8 @@ GLOBALS: Mapping[str, Rule] = {
     "priorityfavorsmall": _field("priority_favor_small", yes),
     "priorityflags": _priority_flags,
     "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
-    "killwait": _kill_wait,
+    "killwait": _field("kill_wait_s", _seconds),
+    "minjobage": _field("min_job_age_s", _seconds),
     "prioritytype": _priority_type,
     "priorityweightage": _field("priority_weight_age", integer),
     "priorityweightfairshare": _field("priority_weight_fairshare", integer),

@@ -68,6 +68,7 @@ Params params_of(nb::handle p) {
   out.max_age = number("priority_max_age_s");
   out.limit_check = number("limit_check_s");
   out.kill_wait = number("kill_wait_s");
+  out.min_job_age = number("min_job_age_s");
   out.requeue_delay = number("requeue_delay_s");
   out.queue_depth = number("default_queue_depth");
   out.max_job_test = number("bf_max_job_test");
@@ -112,6 +113,7 @@ LimitSet limit_set(const std::vector<std::pair<int, nb::object>>& all_qos) {
       limit.qos = index;
       limit.most = most;
       set.limits.push_back(limit);
+      set.alike = set.alike && limit.kind == kJobs;
       break;
     }
   }

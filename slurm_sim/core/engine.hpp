@@ -3,6 +3,7 @@
 // A fork copies an Engine: a handful of flat vectors about jobs that are pending or running, and shared logs.
 #pragma once
 #include <algorithm>
+#include <compare>
 #include <queue>
 
 #include "core.hpp"
@@ -13,7 +14,7 @@
 
 namespace slurm_sim {
 
-enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kLimit, kMain, kNothing };
+enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kLimit, kMain, kPurge, kNothing };
 
 // Whether only a simulation knows that it will come to this.
 inline bool only_foreseen(Happening kind) {
@@ -54,6 +55,14 @@ struct Run {
 struct Queued {
   Time limit;
   int32_t slot, nodes, shape;
+};
+
+// Where a competing job stands: the smaller comes first.
+struct Rank {
+  int64_t outside, tier, priority;  // outside: of a reservation; the others negative, as more comes first
+  Time submit;
+  int64_t job_id;
+  auto operator<=>(const Rank&) const = default;
 };
 
 struct QosUse {
@@ -264,7 +273,10 @@ class Engine final : public Core {
   Time calculated(Time now) const { return now - (now - start_) % params().calc_period; }
   int64_t priority_of(const Live& job, Time calculated);
   double size_part(const Live& job) const;
-  bool before(int32_t a, int32_t b) const;
+  Rank rank(const Live& job) const {
+    return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id};
+  }
+  bool before(int32_t a, int32_t b) const { return rank(lives_[a]) < rank(lives_[b]); }
   void order_queue();
   Queued queued_as(int32_t slot) const {
     const Live& job = lives_[slot];
@@ -288,6 +300,8 @@ class Engine final : public Core {
   void ask_main();
   Time next_full() const;
   Time next_look(Time news) const;
+  Time purge_of(Time ended) const;
+  void purge_until(Time now);
   Time recalculation_noticed() const;
   Time cycle_us() const;
   void news_for_backfill();
@@ -314,6 +328,8 @@ class Engine final : public Core {
   Time main_due_ = kNever, backfill_due_ = kNever;
   Time last_main_, last_full_, last_backfill_us_;
   bool main_wanted_ = false, review_wanted_ = false;
+  Time purge_due_ = kNever;       // when slurmctld next deletes records of ended jobs,
+  int64_t purged_ = 0;            // of which it has deleted so many
   bool moved_ = false;            // the last backfill pass set an expected start
   bool planned_ = false;          // and left PLANNED nodes
   bool future_forgotten_ = false;  // jobs run until their limits, and keep their priorities
@@ -326,6 +342,7 @@ class Engine final : public Core {
 
   std::vector<Live> lives_;
   std::vector<int32_t> spare_, fresh_, waiting_, unmarked_;
+  int32_t waiting_unheld_ = 0;    // of waiting_
   std::vector<Queued> queue_;
   Time ordered_for_ = kNone;      // which calculation of priorities the order is of
   int64_t ordered_shares_ = 0;    // and which of fair shares

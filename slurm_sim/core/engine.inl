@@ -141,7 +141,10 @@ typename Engine<W>::Due Engine<W>::due() const {
   if (backfill_due_ != kNever) offer(backfill_due_, Happening::kBackfill);
   bool may_change = any && !(queue_.empty() && fresh_.empty());
   if (main_wanted_ || may_change) offer(next_full(), Happening::kMain);
-  if (may_change && params().backfill) offer(recalculation_noticed(), Happening::kBackfill);
+  if (any && params().backfill) {
+    if (may_change || waiting_unheld_ > 0) offer(recalculation_noticed(), Happening::kBackfill);
+    if (purge_due_ != kNever) offer(purge_due_, Happening::kPurge);
+  }
   return first;
 }
 
@@ -199,8 +202,9 @@ void Engine<W>::skip_quiet_passes(Time until) {
         last_backfill_us_ = first_us + passes * period_us + cycle_us();
         backfill_due_ = (last_backfill_us_ + p.bf_interval * kSecondUs) / kSecondUs;
       }
+      purge_until(end - 1);  // which is no news beside theirs
     } else {
-      return skip_passes_without_news(end);
+      return skip_passes_without_news(std::min(end, purge_due_));
     }
   }
   if (Time full = next_full(); full < end) {
@@ -239,6 +243,10 @@ template <int W>
 void Engine<W>::happen(Happening kind) {
   if (kind == Happening::kMain) return main_pass();
   if (kind == Happening::kBackfill) return backfill_pass();
+  if (kind == Happening::kPurge) {
+    purge_until(now_);
+    return news_for_backfill();
+  }
   // Of submissions at one time, those of the trace came first.
   if (kind == Happening::kSubmit && next_submit_ < static_cast<int32_t>(trace->by_submit.size())) {
     int32_t job = trace->by_submit[next_submit_];
@@ -423,8 +431,8 @@ void Engine<W>::hold(int64_t job_id) {
   Live& job = live_in(job_id, State::kPending);
   int32_t slot = slot_of(job.job);
   forget_pending(slot);
-  to_waiting(slot);
   job.held = true;
+  to_waiting(slot);
   job.eligible = kNone;
   job.priority = 0;
   job.reason = Reason::kHeld;
@@ -437,6 +445,7 @@ void Engine<W>::release(int64_t job_id) {
   Live& job = live_in(job_id, State::kPending);
   if (!job.held) return;
   job.held = false;
+  waiting_unheld_++;
   job.reason = Reason::kNone;
   dependency_news_ = true;
   changed();
@@ -747,6 +756,7 @@ template <int W>
 void Engine<W>::to_waiting(int32_t slot) {
   lives_[slot].place = static_cast<int32_t>(waiting_.size());
   waiting_.push_back(slot);
+  waiting_unheld_ += !lives_[slot].held;
 }
 
 template <int W>
@@ -756,6 +766,7 @@ void Engine<W>::leave_waiting(int32_t slot) {
   lives_[last].place = place;
   waiting_.pop_back();
   lives_[slot].place = -1;
+  waiting_unheld_ -= !lives_[slot].held;
 }
 
 // A waiting job competes for nodes from now on.
@@ -994,6 +1005,7 @@ void Engine<W>::finish(int32_t slot, State state, Reason reason) {
   tell(false, job);
   job.reason = reason;
   where_.at(job.job) = -1 - static_cast<int32_t>(finished_.push(job));
+  if (purge_due_ == kNever) purge_due_ = purge_of(now_);
   touched(job);
   job.state = state;
   spare_.push_back(slot);
@@ -1245,19 +1257,6 @@ double Engine<W>::size_part(const Live& job) const {
   return static_cast<double>(p.weight_size) * size;
 }
 
-template <int W>
-bool Engine<W>::before(int32_t a, int32_t b) const {
-  const Live &x = lives_[a], &y = lives_[b];
-  if (x.shape != y.shape) {
-    bool outside_x = shape(x).reservation < 0, outside_y = shape(y).reservation < 0;
-    if (outside_x != outside_y) return outside_y;
-    int64_t tier_x = config->partitions[x.partition].tier, tier_y = config->partitions[y.partition].tier;
-    if (tier_x != tier_y) return tier_x > tier_y;
-  }
-  if (x.priority != y.priority) return x.priority > y.priority;
-  return x.submit != y.submit ? x.submit < y.submit : x.job_id < y.job_id;
-}
-
 // Priorities are refreshed each PriorityCalcPeriod; between, only what is new is put in its place.
 template <int W>
 void Engine<W>::order_queue() {
@@ -1268,27 +1267,34 @@ void Engine<W>::order_queue() {
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
   ordered_for_ = of;
   order_changed_ = false;
-  auto less = [this](const Queued& a, const Queued& b) { return before(a.slot, b.slot); };
   if (all) {
     for (int32_t slot : waiting_) lives_[slot].priority = priority_of(lives_[slot], of);
     for (int32_t slot : fresh_) lives_[slot].priority = priority_of(lives_[slot], of);
+    auto& ranks = scratch().ranks;
+    ranks.clear();
+    bool sorted = true;
     for (Queued& job : queue_) {
-      lives_[job.slot].priority = priority_of(lives_[job.slot], of);
-      job.nodes = lives_[job.slot].nodes;
+      Live& its = lives_[job.slot];
+      its.priority = priority_of(its, of);
+      job.nodes = its.nodes;
+      ranks.emplace_back(rank(its), job);
+      sorted = sorted && !(ranks.size() > 1 && ranks.back().first < ranks[ranks.size() - 2].first);
     }
     ordered_shares_ = fairshare_.version;
     // Where priorities moved and the order did not, passes go on as before.
-    if (!std::is_sorted(queue_.begin(), queue_.end(), less)) {
-      std::sort(queue_.begin(), queue_.end(), less);
+    if (!sorted) {
+      std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      for (size_t i = 0; i < ranks.size(); i++) queue_[i] = ranks[i].second;
       disturb();
     }
   }
+  auto comes_first = [this](const Queued& a, const Queued& b) { return before(a.slot, b.slot); };
   for (int32_t slot : fresh_) {
     Queued job = queued_as(slot);
-    if (queue_.empty() || less(queue_.back(), job)) {
+    if (queue_.empty() || comes_first(queue_.back(), job)) {
       queue_.push_back(job);
     } else {
-      queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, less), job);
+      queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
       disturb();
     }
   }
@@ -1317,6 +1323,18 @@ Time Engine<W>::next_look(Time news) const {
   return std::max(first_us, news * kSecondUs + first_us % kSecondUs) / kSecondUs;
 }
 
+// When slurmctld deletes the record of a job that ended then.
+template <int W>
+Time Engine<W>::purge_of(Time ended) const {
+  Time age = params().min_job_age;
+  return age ? start_ + round_up(ended + age - start_, std::min<Time>(60, std::max<Time>(10, age))) : kNever;
+}
+
+template <int W>
+void Engine<W>::purge_until(Time now) {
+  while (purge_due_ <= now) purge_due_ = ++purged_ < finished_.size() ? purge_of(finished_[purged_].end) : kNever;
+}
+
 // When backfill notices the first recalculation of priorities since its last pass.
 template <int W>
 Time Engine<W>::recalculation_noticed() const {
@@ -1335,7 +1353,8 @@ Time Engine<W>::cycle_us() const {
 template <int W>
 void Engine<W>::news_for_backfill() {
   if (!params().backfill) return;
-  bool after_its_look = happening_ == Happening::kLimit || happening_ == Happening::kMain;
+  bool after_its_look =
+      happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
   backfill_due_ = std::min(backfill_due_, next_look(now_ + after_its_look));
 }
 

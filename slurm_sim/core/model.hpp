@@ -42,6 +42,7 @@ struct Params {
   bool linear = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false;
   Time sched_interval = 60, batch_sched_delay = 3, bf_interval = 30, bf_window = 86400, bf_resolution = 60;
   Time bf_cycle_us = kNone, calc_period = 300, max_age = 7 * 86400, limit_check = 30, requeue_delay = 121, kill_wait = 30;
+  Time min_job_age = 300;
   int64_t queue_depth = 100, max_job_test = 500, node_space = 0;
   int64_t max_job_user = kNone, max_job_part = kNone, max_job_start = kNone, max_array_resv = 20;
   int64_t weight_age = 0, weight_size = 0, weight_share = 0;
@@ -69,6 +70,7 @@ struct LimitSet {
   std::vector<int> counted;      // the QOS in which such a job counts
   std::vector<QosLimit> limits;  // in the order in which slurmctld looks
   bool max_jobs_per_user = false;
+  bool alike = true;             // they only count jobs, so that all jobs of a person stand alike
   int submit_qos = -1;           // MaxSubmitPU
   int64_t submit_most = 0;
 };

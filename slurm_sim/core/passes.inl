@@ -31,6 +31,24 @@ struct Engine<W>::Scratch {
   bool over = false;                       // the pass would not go on, whoever came
 
   std::vector<uint8_t> stopped, stopped_reservation;
+  std::vector<std::pair<Rank, Queued>> ranks;
+
+  // What limits say, by person, partition and QOS, where it is the same for all of these jobs until one starts.
+  struct Verdict {
+    uint64_t of = 0;
+    Reason reason = Reason::kNone;
+  };
+  std::vector<Verdict> verdicts;
+  uint64_t verdicts_of = 0;                // others are of an earlier pass, or of before a start
+  Reason limit_reached(const Engine& sim, const Live& job) {
+    if (!sim.config->any_limit) return Reason::kNone;
+    if (!sim.limit_set(job).alike) return sim.limit_reached(job);
+    const auto& sets = sim.config->limit_sets;
+    size_t at = job.person * sets.size() + (&sim.limit_set(job) - sets.data());
+    if (at >= verdicts.size()) verdicts.resize(sim.catalogue->persons.size() * sets.size());
+    if (verdicts[at].of != verdicts_of) verdicts[at] = {verdicts_of, sim.limit_reached(job)};
+    return verdicts[at].reason;
+  }
   // Which jobs of a shape have no place in the plan. By nodes asked for: limits from which on there is none, and limits from
   // which on there are too few unreserved nodes whenever the job starts from `hopeless_start` on. Reservations and starts
   // only make it worse.
@@ -477,6 +495,7 @@ bool Engine<W>::run_main(bool full) {
   room.stopped.assign(config->partitions.size(), 0);
   room.stopped_reservation.assign(config->reservations.size(), 0);
   room.rejected.clear();
+  room.verdicts_of++;
   // Partitions that are not stopped yet.
   auto open = std::count_if(competing_of_.begin(), competing_of_.end(), [](int32_t jobs) { return jobs > 0; });
   Set kept = Set::none();
@@ -498,7 +517,7 @@ bool Engine<W>::run_main(bool full) {
     if (gate) {
       passed_over = std::min(passed_over, tested);
       if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
-    } else if (Reason limit = limit_reached(job); limit != Reason::kNone) {
+    } else if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone) {
       job.reason = limit;
     } else {
       Reason before = job.reason;
@@ -507,6 +526,7 @@ bool Engine<W>::run_main(bool full) {
         queue_[i].slot = -1;
         started = true;
         start_job(slot, nodes, 1);
+        room.verdicts_of++;
         if (competing_of_[job.partition] == 0) open--;
         continue;
       }
@@ -575,6 +595,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   Plan<W>& plan = room.plan;
   room.started = 0;
   room.plan_id = 0;
+  room.verdicts_of++;
   if (go_on) {
     plan.go_on(now_, p.bf_window);
     if (p.max_job_user != kNone) room.of_user.resize(catalogue->users.size());
@@ -606,7 +627,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     }
     if (!config->any_limit && special_ == 0) return true;
     const Live& live = lives_[job.slot];
-    return limit_reached(live) == Reason::kNone && !throttled(live, 0);
+    return room.limit_reached(*this, live) == Reason::kNone && !throttled(live, 0);
   };
   auto looks_at = [&](const Live& job) {
     if (room.is_rejected(job.array)) return false;
@@ -623,7 +644,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     for (size_t i = from; i < size; i++) {
       const Live& job = lives_[queue_[i].slot];
       if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
-      if (Reason limit = limit_reached(job); limit != Reason::kNone && limit != job.reason) return true;
+      if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone && limit != job.reason) return true;
     }
     return false;
   };
@@ -671,7 +692,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       continue;
     }
     if (!looks_at(job)) continue;
-    if (Reason limit = limit_reached(job); limit != Reason::kNone) {
+    if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone) {
       job.reason = limit;
       room.reject(job.array);
       continue;
@@ -704,6 +725,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     queue_[i].slot = -1;
     Held<W> held{now_ + wish.limit + job.suspended, place.nodes, wish.request};
     start_job(slot, place.nodes, 2);
+    room.verdicts_of++;
     room.outlook_started(held);
     // Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
     if (!p.linear && catalogue->requests[wish.request].whole && plan.records < p.node_space)
