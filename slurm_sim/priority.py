@@ -43,7 +43,7 @@ class Multifactor:
             return 1
         age_part = self._params.priority_weight_age * self._age_factor(job, calculated_s)
         share_part = self._share_part(job, calculated_s)
-        size_part = self._params.priority_weight_job_size * self._size_factor(job)
+        size_part = self._params.priority_weight_job_size * self._size_factor(job, calculated_s)
         qos_part = self._qos_part[self._limits.qos_of(job.spec.qos).name]
         return max(1, int(age_part + share_part + size_part + self._partition_part[job.partition] + qos_part))
 
@@ -53,14 +53,16 @@ class Multifactor:
             return 0.0
         return min(1.0, max(0, calculated_s - since_s) / self._params.priority_max_age_s)
 
-    def _size_factor(self, job: JobRecord) -> float:
-        """The mean of its parts of the cluster's nodes and CPUs, which are the same for a job on whole nodes.
+    def _size_factor(self, job: JobRecord, calculated_s: int) -> float:
+        """The mean of its parts of the cluster's nodes and CPUs.
 
-        Simplification: those may have unequal CPUs, and which it gets is known only later.
+        Of a job on whole nodes all their CPUs count from the first recalculation on, when a pass has looked for nodes
+        (total_cpus in `set_priority_factors`); before, those that it asks for. Simplification: the cluster's nodes may
+        have unequal CPUs, and which it gets is known only later.
         """
         small = self._params.priority_favor_small
         of_nodes = (self._nodes - job.nodes if small else job.nodes) / self._nodes
-        if self._whole(job):
+        if self._whole(job) and job.eligible_s is not None and calculated_s > job.eligible_s:
             return of_nodes
         cpus = job.nodes * job.spec.cpus_per_node
         return (of_nodes + (self._cpus - cpus if small else cpus) / self._cpus) / 2

@@ -30,7 +30,7 @@ struct Live : Record {
   uint64_t started = 0;           // order of starts
   bool watched = false;           // a dependency asks for it
   bool own_priority = false;      // it was given one
-  double size_part = 0;           // of its priority
+  double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
 };
 
 struct Event {
@@ -271,8 +271,17 @@ class Engine final : public Core {
 
   // ---- the order of the queue
   Time calculated(Time now) const { return now - (now - start_) % params().calc_period; }
+  // Whether a calculation may change the priority of a job.
+  bool priorities_move() const {
+    const Params& p = params();
+    return p.multifactor && (p.weight_age || p.weight_size || fairshare_.on);
+  }
   int64_t priority_of(const Live& job, Time calculated);
-  double size_part(const Live& job) const;
+  double size_part(const Live& job, bool asked) const;
+  void set_size_parts(Live& job) const {
+    job.size_part = size_part(job, false);
+    job.asked_size_part = size_part(job, true);
+  }
   Rank rank(const Live& job) const {
     return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id};
   }

@@ -192,7 +192,7 @@ void Engine<W>::skip_quiet_passes(Time until) {
   if (more) end = std::min(end, trace->specs[trace->by_submit[next_submit_]].submit);
   if (p.backfill) end = std::min(end, quiet_until_);
   // Priorities may move at the next calculation.
-  if (p.multifactor && (p.weight_age || fairshare_.on)) end = std::min(end, ordered_for_ + p.calc_period);
+  if (priorities_move()) end = std::min(end, ordered_for_ + p.calc_period);
   if (p.backfill) {
     Time first_us = last_backfill_us_ + p.bf_interval * kSecondUs, period_us = p.bf_interval * kSecondUs + cycle_us();
     if (moved_ || planned_) {
@@ -526,7 +526,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
   auto wanted = static_cast<int32_t>(std::min<int64_t>(count, INT32_MAX));
   if (job.state == State::kPending) {
     job.nodes = wanted;
-    job.size_part = size_part(job);
+    set_size_parts(job);
     disturb();
     if (job.place < 0) demand_[job.shape].least_nodes = std::min(demand_[job.shape].least_nodes, wanted);
     ordered_for_ = kNone;
@@ -542,7 +542,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     take(old, request(job), -1);
     count_use(job, &old, -1);
     job.nodes = wanted;
-    job.size_part = size_part(job);
+    set_size_parts(job);
     put_ranges(job, kept);
     take(kept, request(job), 1);
     count_use(job, &kept, 1);
@@ -681,7 +681,7 @@ int32_t Engine<W>::new_live(int32_t index) {
     job.own_priority = more->priority != kNone;
   }
   if (demand_.size() < catalogue->shapes.size()) demand_.resize(catalogue->shapes.size());
-  job.size_part = size_part(job);
+  set_size_parts(job);
   while (!params().linear && fits_.size() < catalogue->requests.size()) {
     fits_.push_back(Set::none());
     note_fit(static_cast<int>(fits_.size()) - 1, 0, static_cast<int>(config->nodes.size()));
@@ -1240,17 +1240,20 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
   double share_part = 0.0;
   if (fairshare_.on)
     share_part = static_cast<double>(p.weight_share) * fairshare_.factor(*catalogue, job.person, calculated);
-  double sum = age_part + share_part + job.size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
+  bool recalculated = job.eligible != kNone && calculated > job.eligible;
+  double size_part = recalculated ? job.size_part : job.asked_size_part;
+  double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
   return std::max<int64_t>(1, static_cast<int64_t>(sum));
 }
 
-// Of its priority. The mean of its parts of the cluster's nodes and CPUs, which are the same for a job on whole nodes.
+// Of its priority. The mean of its parts of the cluster's nodes and CPUs; of a job on whole nodes all their CPUs count from
+// the first recalculation on, before that (`asked`) those that it asks for.
 template <int W>
-double Engine<W>::size_part(const Live& job) const {
+double Engine<W>::size_part(const Live& job, bool asked) const {
   const Params& p = params();
   auto nodes = static_cast<int64_t>(config->nodes.size());
   double size = static_cast<double>(p.favor_small ? nodes - job.nodes : job.nodes) / static_cast<double>(nodes);
-  if (!request(job).whole) {
+  if (asked || !request(job).whole) {
     int64_t cpus = job.nodes * spec(job.job).cpus;
     size = (size + static_cast<double>(p.favor_small ? config->cpus - cpus : cpus) / static_cast<double>(config->cpus)) / 2;
   }
@@ -1261,9 +1264,7 @@ double Engine<W>::size_part(const Live& job) const {
 template <int W>
 void Engine<W>::order_queue() {
   Time of = calculated(now_);
-  const Params& p = params();
-  bool moves = p.multifactor && (p.weight_age || fairshare_.on);
-  bool all = ordered_for_ == kNone || (moves && of != ordered_for_);
+  bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
   ordered_for_ = of;
   order_changed_ = false;
