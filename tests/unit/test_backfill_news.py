@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import slurm_sim
@@ -20,8 +22,8 @@ def kind(request: pytest.FixtureRequest) -> type[Reference]:
     return request.param  # type: ignore[no-any-return]
 
 
-def job(nodes: int, limit_s: int = LONG_S, **more: object) -> JobSpec:
-    return JobSpec(nodes, limit_s, limit_s, **more)  # type: ignore[arg-type]
+def job(nodes: int, limit_s: int = LONG_S, runtime_s: int | None = None, **more: object) -> JobSpec:
+    return JobSpec(nodes, limit_s, limit_s if runtime_s is None else runtime_s, **more)  # type: ignore[arg-type]
 
 
 def passes(sim: Reference, until_s: int) -> list[int]:
@@ -93,3 +95,18 @@ def test_the_plan_is_one_of_the_timers(kind: type[Reference]) -> None:
     running = [RunningJob(job(1, job_id=1), 3, sim.job(1).node_names)]
     twin = kind.from_state(whole_nodes(2, QUIET), 1000, running, timers=timers)
     assert passes(twin, 2000) == [1020, 1050]
+
+
+@pytest.mark.parametrize(("min_job_age_s", "last"), [(300, [361]), (200, [301]), (15, [90]), (0, [])])
+def test_a_deleted_record_is_news(kind: type[Reference], min_job_age_s: int, last: list[int]) -> None:
+    # The first job ends at 43. Its record goes at the first full minute at which it is old enough, or at the first
+    # quarter of one where MinJobAge is 15: at 360, 300 and 60, after that second's look.
+    params = replace(QUIET, min_job_age_s=min_job_age_s)
+    sim = kind(whole_nodes(2, params), [job(1, runtime_s=40), job(1, submit_s=5000)])
+    assert passes(sim, 600) == [30, 60, *last]
+
+
+def test_recalculated_priorities_are_news_also_of_jobs_that_may_not_start_yet(kind: type[Reference]) -> None:
+    params = replace(QUIET, priority_calc_period_s=300)
+    assert passes(kind(whole_nodes(2, params), [job(1, begin_s=5000)]), 700) == [30, 301, 601]
+    assert passes(kind(whole_nodes(2, params), [job(1, held=True), job(1, submit_s=5000)]), 700) == [30]

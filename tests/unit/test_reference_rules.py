@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import slurm_sim
 from slurm_sim.config import (
     Association,
     ClusterConfig,
@@ -304,6 +305,17 @@ def test_suspended_time_does_not_count() -> None:
     sim.resume(1)
     sim.run()
     assert (sim.job(1).state, sim.job(1).end_s) == (State.COMPLETED, 3 + 900 + 400)
+
+
+def test_size_of_an_exclusive_job() -> None:
+    # Half of the nodes, and an eighth of their CPUs as it asks for them; recalculated, half of both.
+    params = replace(SHARED, priority_multifactor=True, priority_weight_age=0, priority_weight_job_size=1600)
+    for simulator in (Simulator, slurm_sim.Simulator):
+        sim = simulator(cluster(2, params), [job(2, cpus_per_node=8), job(exclusive=True, cpus_per_node=2)])
+        sim.run_until(250)
+        assert sim.job(2).priority == 1600 * (1 / 2 + 1 / 8) / 2
+        sim.run_until(310)
+        assert sim.job(2).priority == 800
 
 
 def test_resize() -> None:

@@ -1,0 +1,269 @@
+"""More replays on a real, accelerated slurmctld, for sim_truth: other parameters, dependencies, shared GPUs.
+
+    .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
+    .venv/bin/python -m benchmarks.sim_truth --gold DIR
+
+As root, with apt's slurm-wlm, slurmdbd, mariadb-server and libslurm-dev. Copies ../shared/fastclock (its README says
+how the clock works) to DIR/.fastclock and builds it there; a database and slurmdbd run on loopback meanwhile. About
+two minutes each. Workloads have fixed seeds; slurmctld makes something else of them each time, as its passes take time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.sim_common import SHARED
+
+BEGIN_S = 1893456120
+"""Second 0 of a replay on replay.py's clock (its EPOCH and --offset)."""
+DBD_PORT, MARIADB_PORT, INSTANCE = 16929, 33316, 3
+WRAPPER = """#!{python}
+import json, os, sys
+given = json.load(open({options!r}))
+os.execv({sbatch!r}, ["sbatch", *given.get(sys.argv[sys.argv.index("-J") + 1], []), *sys.argv[1:]])
+"""
+OF_REPLAY = {
+    "node": "CPUs=1 RealMemory=1000",
+    "partitions": "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP",
+}
+"""What replay.py writes into its slurm.conf, where a replay may want something else."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One replay."""
+
+    workload: str
+    nodes: int
+    options: tuple[str, ...] = ()
+    """Of replay.py."""
+    conf: tuple[tuple[str, str], ...] = ()
+    """Instead of OF_REPLAY."""
+
+
+def _sched(text: str) -> tuple[str, str]:
+    return "--sched", text
+
+
+def _prio(text: str) -> tuple[str, str]:
+    return "--prio", text
+
+
+CASES = {
+    "small_first": Case(
+        "steady",
+        16,
+        _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=5000;PriorityFavorSmall=YES"),
+    ),
+    "few_tested": Case("steady", 16, _sched("bf_interval=60,bf_max_job_test=20,bf_resolution=300,bf_window=720")),
+    "no_weights": Case("steady", 16, _prio("PriorityWeightAge=0")),
+    "builtin": Case("steady", 16, ("--schedtype", "sched/builtin")),
+    "by_partition": Case("steady", 16, _sched("bf_max_job_part=15,bf_max_job_start=1,bf_continue")),
+    "quick_age": Case(
+        "steady",
+        16,
+        _prio(
+            "PriorityWeightAge=100;PriorityMaxAge=0-2;PriorityWeightJobSize=100;PriorityFavorSmall=YES;"
+            "PriorityCalcPeriod=1"
+        ),
+    ),
+    "defaults": Case("bursts", 16, _sched("")),
+    "main_alone": Case("bursts", 16, _sched("default_queue_depth=2,sched_interval=300,bf_interval=600")),
+    "cons_tres": Case(
+        "bursts",
+        16,
+        ("--select", "select/cons_tres", "--extra", "SelectTypeParameters=CR_Core_Memory"),
+    ),
+    "deferred": Case("wider", 24, _sched("bf_window=2880,bf_continue,defer")),
+    "short_window": Case("wider", 24, _sched("bf_window=120,bf_max_job_test=50")),
+    "timers": Case(
+        "wider",
+        24,
+        _sched("sched_interval=30,batch_sched_delay=10,bf_interval=15,bf_continue,default_queue_depth=5"),
+    ),
+    "dependencies": Case(
+        "dependencies",
+        16,
+        conf=(
+            (
+                "partitions",
+                f"{OF_REPLAY['partitions']}\nPartitionName=fast Nodes=n[1-6] MaxTime=INFINITE "
+                "OverSubscribe=EXCLUSIVE PriorityTier=5 State=UP",
+            ),
+        ),
+    ),
+    "shared_gpus": Case(
+        "shared",
+        12,
+        (
+            "--select",
+            "select/cons_tres",
+            "--extra",
+            "SelectTypeParameters=CR_Core_Memory;GresTypes=gpu;SlurmdParameters=config_overrides",
+        ),
+        (
+            ("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"),
+            ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP"),
+        ),
+    ),
+}
+Row = dict[str, object]
+WIDTHS = [1, 2, 3, 4, 6, 8, 12, 16], [40, 18, 6, 14, 6, 10, 3, 3]
+
+
+def _runtime_s(dice: random.Random, limit_min: int) -> int:
+    """A twelfth of the jobs is killed at the limit; most others end long before."""
+    if dice.random() < 0.08:
+        return 60 * limit_min + 1
+    return max(5, int(60 * limit_min * dice.uniform(0.02, 1.0) ** 1.3))
+
+
+def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
+    dice, now_s, rows = random.Random(seed), 0.0, list[Row]()
+    for number in range(1, count + 1):
+        if kind != "bursts":
+            now_s += dice.expovariate(1 / gap_s)
+        elif number % 20 == 1:
+            now_s += dice.randint(600, 3600)
+        elif dice.random() < 0.5:
+            now_s += dice.choice([0, 0, 1, 2, 5, 17, 40])
+        limit_min = dice.choice([10, 20, 30, 30, 60, 60, 120, 120, 240, 480])
+        row: Row = {"job_id": number, "submit_s": int(now_s), "nodes": dice.choices(*WIDTHS)[0]}
+        row |= {"timelimit_min": limit_min, "runtime_s": _runtime_s(dice, limit_min)}
+        if kind == "dependencies":
+            row |= {"partition": "gpu", "dependency": "", "begin_s": ""}
+            if int(str(row["nodes"])) <= 6 and dice.random() < 0.25:
+                row["partition"] = "fast"
+            if number > 3 and dice.random() < 0.25:
+                other = dice.randint(max(1, number - 25), number - 1)
+                row["dependency"] = f"{dice.choice(['afterany', 'afterany', 'after'])}:{other}"
+            elif dice.random() < 0.1:
+                row["begin_s"] = int(now_s) + dice.randint(100, 9000)
+        if kind == "shared":
+            row |= {"nodes": dice.choices([1, 2, 4], [80, 15, 5])[0], "cpus": dice.choice([1, 2, 4, 4, 8, 16])}
+            row |= {"mem_mib": dice.choice([2000, 4000, 8000, 16000, 32000]), "gpus": dice.choices([0, 1, 2, 4])[0]}
+            row["exclusive"] = int(dice.random() < 0.1)
+        rows.append(row)
+    return rows
+
+
+def workload(name: str) -> list[Row]:
+    """Its jobs, as sim_truth.py's jobs.csv has them."""
+    seed, count, gap_s = {
+        "steady": (11, 200, 90),
+        "bursts": (77, 200, 0),
+        "wider": (12, 260, 240),
+        "dependencies": (41, 260, 150),
+        "shared": (21, 350, 40),
+    }[name]
+    return _jobs(seed, count, gap_s, name)
+
+
+def options_of(row: Row) -> list[str]:
+    """What replay.py does not tell sbatch. Ids are slurmctld's: it counts from 1, too, in the same order."""
+    given = {"partition": "--partition={}", "dependency": "--dependency={}", "mem_mib": "--mem={}"}
+    found = [form.format(row[name]) for name, form in given.items() if row.get(name)]
+    if row.get("cpus"):
+        found += ["--ntasks-per-node=1", f"--cpus-per-task={row['cpus']}"]
+    if row.get("gpus"):
+        found.append(f"--gres=gpu:{row['gpus']}")
+    if row.get("exclusive"):
+        found.append("--exclusive")
+    if row.get("begin_s"):
+        begin = datetime.fromtimestamp(BEGIN_S + int(str(row["begin_s"])), UTC)
+        found.append(f"--begin={begin:%Y-%m-%dT%H:%M:%S}")
+    return found
+
+
+def tools(out: Path) -> Path:
+    """The clock and the driver, built."""
+    place = out / ".fastclock"
+    if not place.exists():
+        shutil.copytree(SHARED / "fastclock", place)
+        for item in (place, *place.iterdir()):
+            item.chmod(item.stat().st_mode | stat.S_IWUSR)
+    subprocess.run(["make", "-s", "-C", str(place)], check=True)
+    return place
+
+
+def _gres(out: Path) -> str:
+    """gres.conf, with files that stand for GPUs."""
+    (out / ".dev").mkdir(exist_ok=True)
+    for number in range(4):
+        file = out / ".dev" / f"gpu{number}"
+        if not file.exists():
+            os.mknod(file, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    return f"Name=gpu File={out}/.dev/gpu[0-3]\n"
+
+
+def replay(name: str, case: Case, out: Path, place: Path) -> bool:
+    """Runs it; whether it came to its end. Its output is in DIR/NAME.log."""
+    rows = workload(case.workload)
+    jobs, options, driver = out / f"{name}.csv", out / f"{name}.json", place / f"replay_{name}.py"
+    with jobs.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    options.write_text(json.dumps({f"J{row['job_id']}": options_of(row) for row in rows}))
+    text = (place / "replay.py").read_text()
+    for part, wanted in case.conf:
+        if OF_REPLAY[part] not in text:
+            sys.exit(f"{place}/replay.py has no line {OF_REPLAY[part]!r}; this script needs another one")
+        text = text.replace(OF_REPLAY[part], wanted)
+    if "Gres=" in text:
+        text = text.replace("jobs=[(", f"open(f'{{RUN}}/gres.conf', 'w').write({_gres(out)!r})\njobs=[(", 1)
+    driver.write_text(text)
+    wrapper = out / ".bin" / "sbatch"
+    wrapper.parent.mkdir(exist_ok=True)
+    sbatch = shutil.which("sbatch")
+    wrapper.write_text(WRAPPER.format(python=sys.executable, options=str(options), sbatch=sbatch))
+    wrapper.chmod(0o755)
+    path = f"{wrapper.parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "FASTCLOCK_DBD_PORT": str(DBD_PORT), "FASTCLOCK_RUN": str(out / ".run")}
+    command = [sys.executable, str(driver), "--jobs", str(jobs), "--out", str(out / name), "--nodes", str(case.nodes)]
+    with (out / f"{name}.log").open("w") as log:
+        done = subprocess.run(
+            [*command, "--k", str(INSTANCE), *case.options], env=environment, stdout=log, stderr=log, check=False
+        )
+    passes = out / name / "passes.csv"
+    if done.returncode or not passes.exists():
+        return False
+    with gzip.open(out / name / "passes.csv.gz", "wb") as file:
+        file.write(passes.read_bytes())
+    passes.unlink()
+    (out / name / "notes.md").write_text("replay t=0 is 120.0 s after slurmctld's clock start\n")
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
+    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    options = parser.parse_args()
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    place = tools(out)
+    database = str(out / ".database")
+    subprocess.run([str(place / "dbd-up"), database, str(DBD_PORT), str(MARIADB_PORT)], check=True)
+    try:
+        failed = [name for name in options.only if not replay(name, CASES[name], out, place)]
+    finally:
+        subprocess.run([str(place / "dbd-up"), "--down", database], check=False)
+    if failed:
+        sys.exit(f"not done: {', '.join(failed)}; see NAME.log in {out}")
+
+
+if __name__ == "__main__":
+    main()
