@@ -28,7 +28,9 @@ from slurm_sim.errors import InvalidCluster
 
 CLUSTER_TOML = "cluster.toml"
 SHOWN = 4
-_UNIMPORTANT = frozenset({"bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s", "batch_sched_delay_s"})
+_UNIMPORTANT = frozenset(
+    {"bf_cycle_us", "limit_check_s", "kill_wait_s", "min_job_age_s", "requeue_delay_s", "batch_sched_delay_s"}
+)
 """Of the scheduler's parameters: they move starts by seconds."""
 
 
