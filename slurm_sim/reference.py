@@ -223,7 +223,7 @@ class Simulator:
             if may_change or any(not job.held for job in self._cluster.waiting.values()):
                 yield self._recalculation_noticed_s(), Kind.BACKFILL
             if self._ended_s and self.params.min_job_age_s:
-                yield self._purge_s(self._ended_s[0]), Kind.PURGE
+                yield max(self.now_s, self._purge_s(self._ended_s[0])), Kind.PURGE
 
     def _happen(self, kind: Kind) -> None:
         if kind is Kind.MAIN:

@@ -143,7 +143,7 @@ typename Engine<W>::Due Engine<W>::due() const {
   if (main_wanted_ || may_change) offer(next_full(), Happening::kMain);
   if (any && params().backfill) {
     if (may_change || waiting_unheld_ > 0) offer(recalculation_noticed(), Happening::kBackfill);
-    if (purge_due_ != kNever) offer(purge_due_, Happening::kPurge);
+    if (purge_due_ != kNever) offer(std::max(now_, purge_due_), Happening::kPurge);
   }
   return first;
 }
