@@ -110,3 +110,11 @@ def test_recalculated_priorities_are_news_also_of_jobs_that_may_not_start_yet(ki
     params = replace(QUIET, priority_calc_period_s=300)
     assert passes(kind(whole_nodes(2, params), [job(1, begin_s=5000)]), 700) == [30, 301, 601]
     assert passes(kind(whole_nodes(2, params), [job(1, held=True), job(1, submit_s=5000)]), 700) == [30]
+
+
+def test_what_was_to_be_deleted_while_nothing_was_to_come_is_deleted_now(kind: type[Reference]) -> None:
+    sim = kind(whole_nodes(1, QUIET), [JobSpec(1, 600, None)])  # its kill is the last event
+    sim.run_until(5000)
+    sim.submit(job(1, submit_s=6000))
+    assert sim.next_event_s() == 5000
+    assert passes(sim, 5900) == [5001]
