@@ -11,15 +11,18 @@ two minutes each. Workloads have fixed seeds; slurmctld makes something else of 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import gzip
 import json
 import os
 import random
 import shutil
+import socket
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -247,6 +250,14 @@ def replay(name: str, case: Case, out: Path, place: Path) -> bool:
     return True
 
 
+def wait_for_slurmdbd() -> None:
+    for _ in range(60):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", DBD_PORT), timeout=1):
+            return
+        time.sleep(0.5)
+    sys.exit(f"slurmdbd does not answer on port {DBD_PORT}; see slurmdbd.log in .database of the folder")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
@@ -258,6 +269,7 @@ def main() -> None:
     database = str(out / ".database")
     subprocess.run([str(place / "dbd-up"), database, str(DBD_PORT), str(MARIADB_PORT)], check=True)
     try:
+        wait_for_slurmdbd()
         failed = [name for name in options.only if not replay(name, CASES[name], out, place)]
     finally:
         subprocess.run([str(place / "dbd-up"), "--down", database], check=False)
