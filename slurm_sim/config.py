@@ -62,7 +62,7 @@ class Params:
     bf_max_job_array_resv: int = 20
     """Tasks of one array for which a pass reserves nodes."""
     bf_node_space_size: int | None = None
-    """Steps in time of a pass's plan, after which it ends; None: as bf_max_job_test."""
+    """Steps in time of a pass's plan, merged ones too, after which it ends; None: as bf_max_job_test."""
     bf_cycle_us: int | None = None
     """How long a backfill pass takes (`sdiag(1)`, Mean cycle, in the same unit); the next comes bf_interval after its
     end, so over a day it shifts the passes by seconds. None: `typical_cycle_us`."""
