@@ -10,6 +10,8 @@ output everywhere:
 * The *limit check* runs each `limit_check_s` and ends what is over its limit; a main pass follows at once.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
   for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last of either kind.
+* Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end on, which is news for
+  backfill. So are recalculated priorities, if any pending job is not held.
 * Calls from outside (`submit`, `cancel`, ...) come after everything that was due at their time.
 
 Periods count from the simulator's start. Nothing starts between passes. Within a pass jobs come by partition tier,

@@ -142,6 +142,11 @@ def test_age_and_fairshare_need_slurmdbd(tmp_path: Path) -> None:
     assert (params.priority_weight_age, params.priority_weight_fairshare) == (5, 6)
 
 
+def test_times_in_seconds_as_in_the_file_and_as_scontrol_writes_them(tmp_path: Path) -> None:
+    params = cluster(tmp_path, 'MinJobAge=15\nKillWait="40 sec"\n' + LEAST).params
+    assert (params.min_job_age_s, params.kill_wait_s) == (15, 40)
+
+
 # ---- notes
 
 
