@@ -96,6 +96,19 @@ CASES = {
         24,
         _sched("sched_interval=30,batch_sched_delay=10,bf_interval=15,bf_continue,default_queue_depth=5"),
     ),
+    "by_age": Case("steady", 16, _sched("bf_window=2880,bf_min_age_reserve=1800")),
+    "by_priority": Case(
+        "steady",
+        16,
+        (
+            *_sched("bf_window=2880,bf_min_prio_reserve=300"),
+            *_prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000"),
+        ),
+    ),
+    "few_reserved": Case("wider", 24, _sched("bf_window=2880,bf_job_part_count_reserve=2,bf_max_job_user_part=40")),
+    "main_few": Case(
+        "bursts", 16, _sched("partition_job_depth=3,sched_max_job_start=1,defer,bf_interval=120,sched_interval=45")
+    ),
     "dependencies": Case(
         "dependencies",
         16,

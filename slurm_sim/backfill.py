@@ -200,18 +200,22 @@ class Plan:
                 later_s = after_s
         return nodes, later_s
 
-    def earliest(self, outlook: Outlook, calendar: Calendar, wish: Wish, pick: Pick) -> Placement | None:
-        """The first place for a job; None: there is none. It may lie beyond the window."""
+    def earliest(
+        self, outlook: Outlook, calendar: Calendar, wish: Wish, pick: Pick, *, only_now: bool = False
+    ) -> Placement | None:
+        """The first place for a job; None: there is none, or none now. It may lie beyond the window."""
         later_s: int | None = outlook.now_s
         tested = self.tested + 1
         while later_s is not None:
             start_s = later_s
             nodes, later_s = self._candidates(wish, calendar, start_s)
+            if only_now:
+                later_s = None
             if nodes.bit_count() < wish.needed:
                 continue
             self.tested = tested
             found = outlook.first(wish, nodes)
-            if found is None:
+            if found is None or (only_now and found.start_s > start_s):
                 continue
             self.moved |= found.start_s < start_s
             place_s = max(found.start_s, start_s)

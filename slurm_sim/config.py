@@ -47,6 +47,12 @@ class Params:
     """At least this long from any main pass to one that a submission or a job's end asked for."""
     default_queue_depth: int = 100
     """Jobs that such a pass looks at."""
+    partition_job_depth: int | None = None
+    """Jobs of one partition that a main pass looks at."""
+    sched_max_job_start: int | None = None
+    """Jobs that a main pass starts."""
+    defer: bool = False
+    """After a job that was killed, too, a main pass keeps to batch_sched_delay."""
     backfill: bool = True
     """SchedulerType=sched/backfill; otherwise sched/builtin."""
     bf_interval_s: int = 30
@@ -57,8 +63,19 @@ class Params:
     """Jobs of one user that a pass tests."""
     bf_max_job_part: int | None = None
     """Jobs of one partition that a pass tests."""
+    bf_max_job_user_part: int | None = None
+    """Jobs of one user in one partition that a pass tests."""
+    bf_max_job_assoc: int | None = None
+    """Jobs of one user in one account that a pass tests; then `bf_max_job_user` does not count."""
     bf_max_job_start: int | None = None
     """Jobs that a pass starts."""
+    bf_job_part_count_reserve: int | None = None
+    """Jobs of one partition for which a pass reserves nodes; those after them can only start now."""
+    bf_min_age_reserve_s: int = 0
+    """A job that has been eligible for less can only start now: a pass reserves no nodes for it, and in a main pass it
+    does not stop its partition."""
+    bf_min_prio_reserve: int = 0
+    """The same for a job of a lower priority; with priority/multifactor only."""
     bf_max_job_array_resv: int = 20
     """Tasks of one array for which a pass reserves nodes."""
     bf_node_space_size: int | None = None
@@ -92,7 +109,10 @@ class Params:
 
     def __post_init__(self) -> None:
         positive = ("sched_interval_s", "bf_interval_s", "bf_window_s", "bf_resolution_s", "bf_max_job_test")
-        optional = ("bf_max_job_user", "bf_max_job_part", "bf_max_job_start", "bf_max_job_array_resv")
+        optional = (
+            *("partition_job_depth", "sched_max_job_start", "bf_job_part_count_reserve", "bf_max_job_array_resv"),
+            *(f"bf_max_job_{name}" for name in ("user", "part", "user_part", "assoc", "start")),
+        )
         for name in (
             *positive,
             *optional,
@@ -104,7 +124,8 @@ class Params:
             _at_least(1, "Params", name, getattr(self, name))
         weights = tuple(f"priority_weight_{name}" for name in ("age", "job_size", "partition", "qos", "fairshare"))
         delays = ("batch_sched_delay_s", "bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s")
-        for name in (*weights, *delays, "min_job_age_s", "priority_decay_half_life_s"):
+        reserve = ("bf_min_age_reserve_s", "bf_min_prio_reserve")
+        for name in (*weights, *delays, *reserve, "min_job_age_s", "priority_decay_half_life_s"):
             _at_least(0, "Params", name, getattr(self, name))
 
     def cycle_us(self, queued: int, running: int) -> int:

@@ -15,21 +15,33 @@ Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""
 
 
-def main_pass(cluster: Cluster, queue: Sequence[JobRecord], depth: int | None, now_s: int, start: Start) -> bool:
-    """Starts jobs in strict order, of the first `depth` (None: of all).
+def main_pass(
+    cluster: Cluster, queue: Sequence[JobRecord], params: Params, full: bool, now_s: int, start: Start
+) -> bool:
+    """Starts jobs in strict order, of the first default_queue_depth, or of all in a `full` pass.
 
     One that does not fit stops its partition, and keeps all of the partition's nodes from the jobs after it; in a
     reservation it stops that. A limit stops only the job itself. Returns whether jobs were passed over.
     """
     kept, stopped, rejected = 0, set[tuple[str, str]](), set[int]()
-    passed_over, tested = False, 0
+    passed_over, tested, started, of_partition = False, 0, 0, Counter[str]()
+    depth = None if full else params.default_queue_depth
     for job in queue:
+        if params.sched_max_job_start is not None and started >= params.sched_max_job_start:
+            break
         array = job.spec.array_job_id
         if array in rejected:
             continue
         if cluster.throttled(job):
             job.reason = "JobArrayTaskLimit"
             rejected.add(array or 0)
+            continue
+        of_partition[job.partition] += 1
+        if params.partition_job_depth is not None and of_partition[job.partition] > params.partition_job_depth:
+            if job.reason == "None":
+                job.reason, passed_over = "Priority", True
+            if array is not None:
+                rejected.add(array)
             continue
         tested += 1
         # Slurm counts before it compares, so it looks at one job more than the depth.
@@ -45,14 +57,28 @@ def main_pass(cluster: Cluster, queue: Sequence[JobRecord], depth: int | None, n
             job.reason = reason
         elif nodes := _fitting(cluster, job, kept, now_s):
             start(job, nodes)
+            started += 1
             continue
-        elif job.reason != "Reservation":
+        elif job.reason != "Reservation" and _stops_others(cluster, job, kept, params, now_s):
             stopped.add(gate)
             if reservation is None:
                 kept |= cluster.masks[job.partition]
         if array is not None:
             rejected.add(array)
     return passed_over
+
+
+def _stops_others(cluster: Cluster, job: JobRecord, kept: int, params: Params, now_s: int) -> bool:
+    """Whether a job that does not fit now keeps those after it from starting."""
+    out_of_reach = (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() < job.nodes
+    return job.spec.reservation is not None or out_of_reach or not _waits_for_nothing(job, params, now_s)
+
+
+def _waits_for_nothing(job: JobRecord, params: Params, now_s: int) -> bool:
+    """Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve."""
+    if params.priority_multifactor and job.priority < params.bf_min_prio_reserve:
+        return True
+    return job.eligible_s is not None and now_s - job.eligible_s < params.bf_min_age_reserve_s
 
 
 def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> int:
@@ -108,13 +134,13 @@ def _attempt(
 
 
 class _Tasks:
-    """How many jobs a pass has looked at, by user, partition and array, and which arrays it has given up."""
+    """How many jobs a pass has looked at, by user, partition and so on, and which arrays it has given up."""
 
     def __init__(self, params: Params) -> None:
         self.params = params
-        self._of_user = Counter[str]()
-        self._of_partition = Counter[str]()
+        self._looked_at = Counter[tuple[str, ...]]()
         self._reserved = Counter[int]()
+        self._reserved_in = Counter[str]()
         self._rejected = set[int]()
         self.started = 0
 
@@ -126,7 +152,14 @@ class _Tasks:
         if job.spec.array_job_id is not None:
             self._rejected.add(job.spec.array_job_id)
 
+    def may_reserve(self, job: JobRecord, now_s: int) -> bool:
+        """Whether nodes may be kept for the job, if it can't start now."""
+        most = self.params.bf_job_part_count_reserve
+        allowed = most is None or self._reserved_in[job.partition] < most
+        return allowed and not _waits_for_nothing(job, self.params, now_s)
+
     def reserve(self, job: JobRecord) -> None:
+        self._reserved_in[job.partition] += 1
         array = job.spec.array_job_id
         if array is not None:
             self._reserved[array] += 1
@@ -134,16 +167,19 @@ class _Tasks:
                 self._rejected.add(array)
 
     def counts(self, job: JobRecord) -> bool:
-        """Whether the job is looked at: its array is not given up, bf_max_job_part and bf_max_job_user allow it."""
+        """Whether the job is looked at: its array is not given up, and the limits bf_max_job_* allow it."""
         if job.spec.array_job_id in self._rejected:
             return False
-        of_partition, of_user = self.params.bf_max_job_part, self.params.bf_max_job_user
-        if of_partition is not None and self._of_partition[job.partition] >= of_partition:
+        params, association = self.params, ("association", job.spec.account, job.user)
+        counted = {
+            ("partition", job.partition): params.bf_max_job_part,
+            ("user in partition", job.user, job.partition): params.bf_max_job_user_part,
+            association: params.bf_max_job_assoc,
+            ("user", job.user): params.bf_max_job_user if params.bf_max_job_assoc is None else None,
+        }
+        if any(most is not None and self._looked_at[what] >= most for what, most in counted.items()):
             return False
-        if of_user is not None and self._of_user[job.user] >= of_user:
-            return False
-        self._of_partition[job.partition] += 1
-        self._of_user[job.user] += 1
+        self._looked_at.update(counted.keys())
         return True
 
 
@@ -153,7 +189,8 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, outlook.now_s):
         tasks.reject(job)
         return True
-    place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick)
+    only_now = not tasks.may_reserve(job, outlook.now_s)
+    place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True

@@ -562,7 +562,10 @@ class Simulator:
     def _kill(self, job: JobRecord, state: State) -> None:
         self._vacate(job)
         self._finish(job, state)
-        self._main_due_s = self.now_s
+        if self.params.defer:
+            self._ask_main()
+        else:
+            self._main_due_s = self.now_s
 
     def _requeue(self, job: JobRecord, state: State) -> None:
         self._vacate(job)
@@ -609,8 +612,10 @@ class Simulator:
         if full:
             self._last_full_s, self._main_wanted = self.now_s, False
         self._review()
-        queue, depth = self._cluster.queue(self.now_s), None if full else self.params.default_queue_depth
-        if main_pass(self._cluster, queue, depth, self.now_s, lambda job, nodes: self._start(job, nodes, "main")):
+        queue = self._cluster.queue(self.now_s)
+        if main_pass(
+            self._cluster, queue, self.params, full, self.now_s, lambda job, nodes: self._start(job, nodes, "main")
+        ):
             self._news_for_backfill()
 
     def _backfill_pass(self) -> None:

@@ -70,16 +70,24 @@ def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
 OPTIONS: Mapping[str, Rule] = {
     "batch_sched_delay": _field("batch_sched_delay_s", integer),
     "bf_interval": _bf_interval,
+    "bf_job_part_count_reserve": _field("bf_job_part_count_reserve", _limit),
+    "bf_max_job_assoc": _field("bf_max_job_assoc", _limit),
     "bf_max_job_array_resv": _array_reservations,
     "bf_max_job_part": _field("bf_max_job_part", _limit),
     "bf_max_job_start": _field("bf_max_job_start", _limit),
     "bf_max_job_test": _field("bf_max_job_test", _range(1, 1_000_000)),
     "bf_max_job_user": _field("bf_max_job_user", _limit),
+    "bf_max_job_user_part": _field("bf_max_job_user_part", _limit),
+    "bf_min_age_reserve": _field("bf_min_age_reserve_s", _range(0, 2_592_000)),
+    "bf_min_prio_reserve": _field("bf_min_prio_reserve", _range(0, 2**32 - 1)),
     "bf_node_space_size": _field("bf_node_space_size", _range(2, 2_000_000)),
     "bf_resolution": _field("bf_resolution_s", _range(1, 3600)),
     "bf_window": _field("bf_window_s", _range(1, 43200, MINUTE_S)),
     "default_queue_depth": _field("default_queue_depth", _range(1, 1_000_000)),
+    "defer": lambda _: ({"defer": True}, []),
+    "partition_job_depth": _field("partition_job_depth", _limit),
     "sched_interval": _sched_interval,
+    "sched_max_job_start": _field("sched_max_job_start", _limit),
 }
 """Options of SchedulerParameters that are simulated, with the ranges and units of the manual: bf_window is minutes."""
 

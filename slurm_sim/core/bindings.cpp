@@ -58,6 +58,7 @@ Params params_of(nb::handle p) {
   out.multifactor = flag("priority_multifactor");
   out.favor_small = flag("priority_favor_small");
   out.accrue_always = flag("accrue_always");
+  out.defer = flag("defer");
   out.sched_interval = number("sched_interval_s");
   out.batch_sched_delay = number("batch_sched_delay_s");
   out.bf_interval = number("bf_interval_s");
@@ -73,8 +74,15 @@ Params params_of(nb::handle p) {
   out.queue_depth = number("default_queue_depth");
   out.max_job_test = number("bf_max_job_test");
   out.node_space = number("node_space_size");
+  out.partition_depth = number("partition_job_depth");
+  out.main_max_start = number("sched_max_job_start");
   out.max_job_user = number("bf_max_job_user");
   out.max_job_part = number("bf_max_job_part");
+  out.max_job_user_part = number("bf_max_job_user_part");
+  out.max_job_assoc = number("bf_max_job_assoc");
+  out.part_reserve = number("bf_job_part_count_reserve");
+  out.min_age_reserve = number("bf_min_age_reserve_s");
+  out.min_prio_reserve = number("bf_min_prio_reserve");
   out.max_job_start = number("bf_max_job_start");
   out.max_array_resv = number("bf_max_job_array_resv");
   out.weight_age = number("priority_weight_age");

@@ -326,6 +326,12 @@ class Engine final : public Core {
   bool run_main(bool full);
   bool mark_rest(size_t stopped_at, size_t looked_at);
   Set fitting(Live& job, const Set& kept);
+  bool stops_others(const Live& job, const Set& kept) const;
+  // Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve.
+  bool waits_for_nothing(const Live& job) const {
+    const Params& p = params();
+    return (p.multifactor && job.priority < p.min_prio_reserve) || now_ - job.eligible < p.min_age_reserve;
+  }
   void run_backfill(Scratch& room, bool go_on);
   bool backfill_is_quiet(Scratch& room, bool& go_on);
   static Scratch& scratch();

@@ -951,7 +951,8 @@ template <int W>
 void Engine<W>::kill(int32_t slot, State state) {
   vacate(slot);
   finish(slot, state);
-  main_due_ = now_;
+  if (params().defer) ask_main();
+  else main_due_ = now_;
 }
 
 template <int W>
@@ -1282,6 +1283,7 @@ void Engine<W>::order_queue() {
       sorted = sorted && !(ranks.size() > 1 && ranks.back().first < ranks[ranks.size() - 2].first);
     }
     ordered_shares_ = fairshare_.version;
+    if (params().min_prio_reserve) disturb();
     // Where priorities moved and the order did not, passes go on as before.
     if (!sorted) {
       std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });

@@ -39,12 +39,22 @@ constexpr const char* kReasonNames[] = {
     "QOSMaxSubmitJobPerUserLimit"};
 
 struct Params {
-  bool linear = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false;
+  bool linear = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false,
+       defer = false;
   Time sched_interval = 60, batch_sched_delay = 3, bf_interval = 30, bf_window = 86400, bf_resolution = 60;
   Time bf_cycle_us = kNone, calc_period = 300, max_age = 7 * 86400, limit_check = 30, requeue_delay = 121, kill_wait = 30;
   Time min_job_age = 300;
   int64_t queue_depth = 100, max_job_test = 500, node_space = 0;
-  int64_t max_job_user = kNone, max_job_part = kNone, max_job_start = kNone, max_array_resv = 20;
+  int64_t partition_depth = kNone, main_max_start = kNone;
+  int64_t max_job_user = kNone, max_job_part = kNone, max_job_user_part = kNone, max_job_assoc = kNone;
+  int64_t max_job_start = kNone, max_array_resv = 20, part_reserve = kNone, min_prio_reserve = 0;
+  Time min_age_reserve = 0;
+  // Whether backfill only looks at so many jobs of a kind.
+  bool counts_jobs() const {
+    return max_job_user != kNone || max_job_part != kNone || max_job_user_part != kNone || max_job_assoc != kNone;
+  }
+  // Whether nodes are not kept for all jobs that have to wait.
+  bool keeps_few() const { return part_reserve != kNone || min_prio_reserve || min_age_reserve; }
   int64_t weight_age = 0, weight_size = 0, weight_share = 0;
   double decay = 1;  // of fair-share usage in one PriorityCalcPeriod
 };

@@ -20,8 +20,8 @@ struct Engine<W>::Scratch {
   std::vector<Chain> chains;               // by request
   std::vector<int64_t> cpus;
 
-  // What a pass has looked at.
-  std::vector<int64_t> of_user, of_partition;
+  // What a pass has looked at: of a user, a partition, and of both; of a user in an account; and reserved nodes for.
+  std::vector<int64_t> of_user, of_partition, of_user_part, of_person, reserved_in;
   std::vector<std::pair<int32_t, int64_t>> reserved;
   std::vector<int32_t> rejected;
   int64_t started = 0;
@@ -31,6 +31,7 @@ struct Engine<W>::Scratch {
   bool over = false;                       // the pass would not go on, whoever came
 
   std::vector<uint8_t> stopped, stopped_reservation;
+  std::vector<int64_t> main_of_partition;  // jobs that a main pass has looked at
   std::vector<std::pair<Rank, Queued>> ranks;
 
   // What limits say, by person, partition and QOS, where it is the same for all of these jobs until one starts.
@@ -260,6 +261,18 @@ struct Engine<W>::Scratch {
       if (after < plan.end && after < later) later = after;
     }
     return nodes;
+  }
+  // A place for a job that could start now.
+  Placement<W> place_now(const Engine& sim, const Wish<W>& wish) {
+    Time later;
+    Set nodes = candidates(sim, wish, sim.now_, later);
+    if (nodes.count() < wish.needed) return {};
+    tested++;
+    int ended = 0;
+    Placement<W> found = first(sim, wish, nodes, ended);
+    if (found.start != sim.now_) return {};
+    found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], sim.free_cpus_, true);
+    return found;
   }
   // The first place for a job. It may lie beyond the window.
   Placement<W> earliest(const Engine& sim, const Wish<W>& wish) {
@@ -491,7 +504,10 @@ template <int W>
 bool Engine<W>::run_main(bool full) {
   Scratch& room = scratch();
   size_t size = queue_.size();
-  int64_t depth = main_depth(full), tested = 0, passed_over = kNever;
+  const Params& p = params();
+  int64_t depth = main_depth(full), tested = 0, passed_over = kNever, started = 0;
+  bool settled = true;  // the next pass finds all as it is now
+  room.main_of_partition.assign(config->partitions.size(), 0);
   room.stopped.assign(config->partitions.size(), 0);
   room.stopped_reservation.assign(config->reservations.size(), 0);
   room.rejected.clear();
@@ -499,8 +515,8 @@ bool Engine<W>::run_main(bool full) {
   // Partitions that are not stopped yet.
   auto open = std::count_if(competing_of_.begin(), competing_of_.end(), [](int32_t jobs) { return jobs > 0; });
   Set kept = Set::none();
-  bool started = false;
   for (size_t i = 0; i < size; i++) {
+    if (p.main_max_start != kNone && started >= p.main_max_start) break;
     int32_t slot = queue_[i].slot;
     Live& job = lives_[slot];
     if (job.array >= 0) {
@@ -510,6 +526,15 @@ bool Engine<W>::run_main(bool full) {
         room.reject(job.array);
         continue;
       }
+    }
+    if (p.partition_depth != kNone && ++room.main_of_partition[job.partition] > p.partition_depth) {
+      if (job.reason == Reason::kNone) {
+        job.reason = Reason::kPriority;
+        passed_over = std::min(passed_over, tested);
+        settled = false;
+      }
+      room.reject(job.array);
+      continue;
     }
     if (++tested > depth) break;
     int reservation = shape(job).reservation;
@@ -524,18 +549,20 @@ bool Engine<W>::run_main(bool full) {
       Set nodes = fitting(job, kept);
       if (nodes.any()) {
         queue_[i].slot = -1;
-        started = true;
+        started++;
         start_job(slot, nodes, 1);
         room.verdicts_of++;
         if (competing_of_[job.partition] == 0) open--;
         continue;
       }
       if (before != Reason::kNone && before != Reason::kResources) unmarked_.push_back(slot);
-      if (job.reason != Reason::kReservation) {
+      if (job.reason != Reason::kReservation && !stops_others(job, kept)) {
+        settled = false;
+      } else if (job.reason != Reason::kReservation) {
         gate = 1;
         if (reservation < 0) {
           kept = kept | set_of(config->partitions[job.partition].nodes);
-          if (--open == 0 && special_ == 0) {
+          if (--open == 0 && special_ == 0 && p.partition_depth == kNone) {
             if (mark_rest(i + 1, std::min<int64_t>(size, depth))) passed_over = std::min(passed_over, tested + 1);
             break;
           }
@@ -545,7 +572,7 @@ bool Engine<W>::run_main(bool full) {
     room.reject(job.array);
   }
   if (started) forget_started();
-  if (full && !started && config->reservations.empty()) {
+  if (full && !started && settled && config->reservations.empty()) {
     main_quiet_ = true;
     main_passes_over_ = passed_over;
   }
@@ -567,6 +594,13 @@ bool Engine<W>::mark_rest(size_t first, size_t last) {
   }
   unmarked_.resize(kept);
   return true;
+}
+
+// Whether a job that does not fit now keeps those after it from starting.
+template <int W>
+bool Engine<W>::stops_others(const Live& job, const Set& kept) const {
+  if (!waits_for_nothing(job) || shape(job).reservation >= 0) return true;
+  return (set_of(config->partitions[job.partition].nodes) & up_).without(kept).count() < job.nodes;
 }
 
 // The nodes on which it starts now; none: its reason says why.
@@ -598,7 +632,11 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   room.verdicts_of++;
   if (go_on) {
     plan.go_on(now_, p.bf_window);
-    if (p.max_job_user != kNone) room.of_user.resize(catalogue->users.size());
+    if (p.counts_jobs()) {
+      room.of_user.resize(catalogue->users.size());
+      room.of_person.resize(catalogue->persons.size());
+      room.of_user_part.resize(catalogue->users.size() * config->partitions.size());
+    }
   } else {
     plan.begin(now_, p.bf_window, p.bf_resolution, up_);
     room.tested = 0;
@@ -606,8 +644,13 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     room.over = false;
     room.rejected.clear();
     room.reserved.clear();
-    if (p.max_job_user != kNone) room.of_user.assign(catalogue->users.size(), 0);
-    if (p.max_job_part != kNone) room.of_partition.assign(config->partitions.size(), 0);
+    if (p.counts_jobs()) {
+      room.of_user.assign(catalogue->users.size(), 0);
+      room.of_person.assign(catalogue->persons.size(), 0);
+      room.of_partition.assign(config->partitions.size(), 0);
+      room.of_user_part.assign(catalogue->users.size() * config->partitions.size(), 0);
+    }
+    room.reserved_in.assign(config->partitions.size(), 0);
     room.outlook_begins(*this);
   }
   auto wish_of = [&](const Queued& job) {
@@ -631,11 +674,16 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   };
   auto looks_at = [&](const Live& job) {
     if (room.is_rejected(job.array)) return false;
-    if (p.max_job_part != kNone && room.of_partition[job.partition] >= p.max_job_part) return false;
+    if (!p.counts_jobs()) return true;
     int user = catalogue->persons[job.person].user;
-    if (p.max_job_user != kNone && room.of_user[user] >= p.max_job_user) return false;
-    if (p.max_job_part != kNone) room.of_partition[job.partition]++;
-    if (p.max_job_user != kNone) room.of_user[user]++;
+    std::pair<int64_t*, int64_t> counted[] = {
+        {&room.of_partition[job.partition], p.max_job_part},
+        {&room.of_user_part[user * config->partitions.size() + job.partition], p.max_job_user_part},
+        {&room.of_person[job.person], p.max_job_assoc},
+        {&room.of_user[user], p.max_job_assoc == kNone ? p.max_job_user : kNone}};
+    for (auto [count, most] : counted)
+      if (most != kNone && *count >= most) return false;
+    for (auto [count, most] : counted) ++*count;
     return true;
   };
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
@@ -655,7 +703,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     return guess != Scratch::Guess::kNone;
   };
   bool plain = p.linear && config->reservations.empty() && !config->any_limit && special_ == 0 &&
-               p.max_job_user == kNone && p.max_job_part == kNone;
+               !p.counts_jobs() && !p.keeps_few();
   bool none_starts = false;  // from here on
   bool told = false;         // what news there is
   int idle_wanted = -1;      // not asked yet
@@ -697,7 +745,9 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       room.reject(job.array);
       continue;
     }
-    if (!plain && config->reservations.empty() && has_no_place(queue_[i])) {
+    bool only_now = p.keeps_few() && (waits_for_nothing(job) ||
+                                      (p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve));
+    if (!plain && !only_now && config->reservations.empty() && has_no_place(queue_[i])) {
       room.reject(job.array);
       continue;
     }
@@ -706,8 +756,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       room.reject(job.array);
       continue;
     }
-    Placement<W> place = room.earliest(*this, wish);
-    if (place.start == kNone) room.abouts[queue_[i].shape].tables.misses++;
+    Placement<W> place = only_now ? room.place_now(*this, wish) : room.earliest(*this, wish);
+    if (place.start == kNone && !only_now) room.abouts[queue_[i].shape].tables.misses++;
     if (place.start == kNone || (place.start > now_ && plan.is_beyond(place.start))) {
       room.reject(job.array);
       continue;
@@ -719,6 +769,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
         break;
       }
       plan.reserve(place.start, place.start + wish.limit, place.nodes);
+      room.reserved_in[job.partition]++;
       if (job.array >= 0 && ++room.reserved_of(job.array) >= p.max_array_resv) room.reject(job.array);
       continue;
     }
@@ -734,6 +785,9 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     if (p.max_job_start != kNone && room.started >= p.max_job_start) break;
   }
   if (!told) note_news(room);
+  if (p.min_age_reserve)
+    for (const Queued& job : queue_)
+      if (job.slot >= 0) plan.note_change(lives_[job.slot].eligible + p.min_age_reserve);
   if (room.started) {
     forget_started();
   } else if (config->reservations.empty()) {
