@@ -46,9 +46,11 @@ class Opening(NamedTuple):
 
 
 class Pick(Protocol):
-    """Picks so many of these nodes, given what is free on them, for a job that starts now or later."""
+    """Picks so many of these nodes, given what is free on them, for a job that starts now or later (nodes.Picker)."""
 
     def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool) -> int: ...
+    def forget(self, nodes: int) -> None: ...
+    def tested(self, nodes: int, request: Request) -> None: ...
 
 
 GROUP_S = 30
@@ -86,6 +88,10 @@ class Outlook:
     def free(self, request: Request) -> int:
         """Nodes on which it fits now."""
         return self._chain(request)[0]
+
+    def fits_at_last(self, request: Request) -> int:
+        """Nodes on which it fits when all jobs have ended."""
+        return self._chain(request)[-1]
 
     def started(self, held: Held) -> None:
         """A job started just now; the pool knows it already."""
@@ -215,6 +221,8 @@ class Plan:
                 continue
             self.tested = tested
             found = outlook.first(wish, nodes)
+            fits = outlook.free(wish.request) if only_now else outlook.fits_at_last(wish.request)
+            pick.tested(nodes & (fits if only_now or found is None else found.nodes), wish.request)
             if found is None or (only_now and found.start_s > start_s):
                 continue
             self.moved |= found.start_s < start_s
@@ -222,6 +230,9 @@ class Plan:
             if place_s > outlook.now_s and later_s is not None and place_s > later_s:
                 continue
             starts = place_s == outlook.now_s
+            if starts:
+                pick.forget(nodes)
+                pick.tested(found.nodes, wish.request)
             place = Placement(place_s, pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts))
             if starts or self.is_beyond(place_s) or not self._overlaps(place, place_s + wish.limit_s):
                 return place

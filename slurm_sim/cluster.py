@@ -36,7 +36,7 @@ class Cluster:
         self.limits = Limits(config.qos, config.partitions, config.associations)
         self.fairshare = FairShare(config.params, config.associations, start_s)
         self.calendar = Calendar(config.reservations, self.bit)
-        self.pick = Picker(config.params.select_type, [node.weight for node in config.nodes])
+        self.pick = Picker(config.params.select_type, config.nodes)
         self.outages: list[NodeOutage] = []
         self.jobs: dict[int, JobRecord] = {}
         self.arrays: dict[int, list[JobRecord]] = {}
@@ -159,6 +159,13 @@ class Cluster:
         usable = self.up & self._suitable(job.spec, partition)
         request = self.request(job.spec, partition)
         return Wish(usable, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation)
+
+    def tested_at_submission(self, job: JobRecord) -> None:
+        """slurmctld sees whether a new job could ever run."""
+        wish = self.wish(job)
+        self.pick.forget(self.masks[job.partition])
+        open_to_it = wish.usable & (self.pool.idle if wish.request.whole else self.pool.shared)
+        self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.usable, wish.request)
 
     def limit_reached(self, job: JobRecord) -> str:
         """The reason for which a limit keeps it from starting; empty: none does."""

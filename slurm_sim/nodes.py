@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from slurm_sim.config import SelectType
-from slurm_sim.resources import Pool, Request
+from slurm_sim.config import Node, SelectType
+from slurm_sim.resources import Pool, Request, bits
 
 
 def runs(nodes: int) -> Iterator[tuple[int, int]]:
@@ -40,11 +40,33 @@ def _length(run: tuple[int, int]) -> int:
 
 
 class Picker:
-    """Which nodes a job gets, as its select plugin does; lower Weight first."""
+    """Which nodes a job gets, as its select plugin does; lower Weight first.
 
-    def __init__(self, select_type: SelectType, weights: Sequence[int]) -> None:
+    Of equal Weight, select/cons_tres goes to nodes with more GPUs near free CPUs first. It counts them in the node's
+    weight (`sched_weight`) as it tests a job with GPUs, up to those that the job asks for, and they stay there: where
+    backfill expects a job without GPUs to start depends on which jobs were tested before.
+    """
+
+    def __init__(self, select_type: SelectType, nodes: Sequence[Node]) -> None:
         self._linear = select_type is SelectType.LINEAR
-        self._levels = [_where(weights, level) for level in sorted(set(weights))]
+        self._weights = [node.weight for node in nodes]
+        self._levels = [_where(self._weights, level) for level in sorted(set(self._weights))]
+        self._gpus = [node.gpus for node in nodes]
+        self._near = [0] * len(nodes)
+
+    def forget(self, nodes: int) -> None:
+        """An attempt to start a job on some of these nodes begins."""
+        for index in bits(nodes):
+            self._near[index] = 0
+
+    def tested(self, nodes: int, request: Request) -> None:
+        """On these nodes there was room for a job, in a test."""
+        if request.gpus:
+            for index in bits(nodes):
+                self._near[index] = self._near_for(index, request)
+
+    def _near_for(self, index: int, request: Request) -> int:
+        return min(255, self._gpus[index] if request.whole else request.gpus)
 
     def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool) -> int:
         """Picks `count` of the nodes in `free`, which must hold as many.
@@ -57,7 +79,12 @@ class Picker:
             enough = next(level for level in self._up_to() if (free & level).bit_count() >= count)
             return pick_nodes(free & enough, count)
         # For a job with GPUs each node counts with the CPUs that the job would take there.
-        return self._pick_sharing(free, count, (lambda _: request.cpus) if request.gpus else pool.free_cpus)
+        cpus = (lambda _: request.cpus) if request.gpus else pool.free_cpus
+        return self._pick_sharing(free, count, cpus, lambda index: self._level(index, request, starts))
+
+    def _level(self, index: int, request: Request, starts: bool) -> tuple[int, int]:
+        near = self._near_for(index, request) if request.gpus else 0 if starts else self._near[index]
+        return self._weights[index], -near
 
     def _up_to(self) -> Iterator[int]:
         nodes = 0
@@ -65,16 +92,18 @@ class Picker:
             nodes |= level
             yield nodes
 
-    def _pick_sharing(self, free: int, count: int, cpus: Callable[[int], int]) -> int:
+    @staticmethod
+    def _pick_sharing(
+        free: int, count: int, cpus: Callable[[int], int], level: Callable[[int], tuple[int, int]]
+    ) -> int:
         """select/cons_tres (`_eval_nodes`): as `pick_nodes`, but runs end where the weight changes, and are compared
         by their free CPUs; the last node is the one of its run with the fewest.
-
-        Simplification: slurmctld's tests of jobs with GPUs leave marks on nodes that move later jobs a little.
         """
         picked = 0
         while count:
-            level = next(nodes for nodes in self._levels if nodes & free)
-            first, length = _best_run(list(runs(free & level)), count, cpus)
+            lightest = min(map(level, bits(free)))
+            equal = sum(1 << index for index in bits(free) if level(index) == lightest)
+            first, length = _best_run(list(runs(equal)), count, cpus)
             if count == 1:
                 block = 1 << min(range(first, first + length), key=cpus)
             else:

@@ -88,7 +88,11 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> int:
     if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, now_s):
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & open_to_it & ~kept
-    if nodes.bit_count() >= wish.needed:
+    starts = nodes.bit_count() >= wish.needed
+    if starts or (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() >= wish.needed:
+        cluster.pick.forget(cluster.masks[job.partition])
+        cluster.pick.tested(nodes if starts else wish.usable & ~kept, wish.request)
+    if starts:
         return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True)
     reserved = wish.usable.bit_count() >= wish.needed > open_to_it.bit_count()
     job.reason = "Reservation" if reserved else "Resources"

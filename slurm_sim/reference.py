@@ -509,6 +509,7 @@ class Simulator:
             self._finish(job, State.CANCELLED)
             job.reason = refused
         else:
+            self._cluster.tested_at_submission(job)
             self._queued(job)
 
     def _queued(self, job: JobRecord) -> None:

@@ -25,8 +25,8 @@ class Pool:
         self._total = [(node.cpus, node.memory_mib, node.gpus) for node in nodes]
         self._free = [list(total) for total in self._total]
         self._jobs = [0] * len(nodes)
-        self.idle = (1 << len(nodes)) - 1
-        """Nodes without a job."""
+        self.idle = self.shared = (1 << len(nodes)) - 1
+        """Nodes without a job, and those without one that has the whole node."""
 
     def copy(self) -> Pool:
         twin = copy.copy(self)
@@ -76,6 +76,8 @@ class Pool:
             self._jobs[index] -= sign
             bit = 1 << index
             self.idle = self.idle & ~bit if self._jobs[index] else self.idle | bit
+            if request.whole:
+                self.shared = self.shared & ~bit if sign < 0 else self.shared | bit
 
 
 def bits(nodes: int) -> Iterator[int]:

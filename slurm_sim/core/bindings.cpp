@@ -145,6 +145,11 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
   }
   size_t count = out->nodes.size();
   for (const auto& mask : levels) out->levels.push_back(words(mask, count));
+  for (size_t i = 0; i < count; i++) {
+    auto gpus = static_cast<size_t>(std::min(out->nodes[i].gpus, kMostGpus));
+    if (out->by_gpus.size() <= gpus) out->by_gpus.resize(gpus + 1, std::vector<uint64_t>((count + 63) / 64));
+    out->by_gpus[gpus][i / 64] |= uint64_t{1} << i % 64;
+  }
   out->qos_part = qos_parts;
   std::vector<nb::object> qos;
   std::vector<std::string> qos_names;

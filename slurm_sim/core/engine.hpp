@@ -327,6 +327,13 @@ class Engine final : public Core {
   bool mark_rest(size_t stopped_at, size_t looked_at);
   Set fitting(Live& job, const Set& kept);
   bool stops_others(const Live& job, const Set& kept) const;
+  // select/cons_tres: what tests of jobs with GPUs leave behind, as in nodes.py. It matters where there are other jobs, too.
+  bool minds_gpus() const { return catalogue->gpus_differ && !params().linear; }
+  void tested_at_submission(const Live& job);
+  void tried(const Set& nodes) {
+    for (Set& near : near_) near = near.without(nodes);
+  }
+  void tested(const Set& nodes, int request);
   // Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve.
   bool waits_for_nothing(const Live& job) const {
     const Params& p = params();
@@ -374,6 +381,8 @@ class Engine final : public Core {
   int64_t run_changes_ = 0;       // of running_
   std::vector<int32_t> suspended_;
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
+  Set shared_;                    // nodes without a job that has the whole node
+  std::vector<Set> near_;         // by GPUs that the last test of a job with GPUs counted on a node
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request
   std::vector<QosUse> use_;       // by user * (QOS + 1); the first rows are the whole QOS'

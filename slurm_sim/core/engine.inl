@@ -26,7 +26,9 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
       free_gpus_.push_back(node.gpus);
     }
     jobs_on_.resize(count);
+    near_.resize(config->by_gpus.size(), Set::none());
   }
+  shared_ = idle_;
   fairshare_.begin(params(), start);
   power_ = power();
   for (int i = 0; i < static_cast<int>(config->node_changes.size()); i++)
@@ -739,6 +741,7 @@ void Engine<W>::enter(int32_t index) {
     forget_pending(slot);
     finish(slot, State::kCancelled, Reason::kMaxSubmit);
   } else {
+    if (minds_gpus()) tested_at_submission(lives_[slot]);
     queued(slot);
   }
 }
@@ -1074,6 +1077,7 @@ void Engine<W>::take(const Set& nodes, const Request& request, int sign) {
   if (params().linear) {
     idle_ = sign > 0 ? idle_.without(nodes) : idle_ | nodes;
   } else {
+    if (request.whole) shared_ = sign > 0 ? shared_.without(nodes) : shared_ | nodes;
     for_each_run(nodes, [&](int first, int length) {
       for (int i = first; i < first + length; i++) {
         const Node& node = config->nodes[i];
@@ -1112,6 +1116,27 @@ void Engine<W>::note_fit(int request, int first, int length) {
   }
 }
 
+// slurmctld sees whether a new job could ever run.
+template <int W>
+void Engine<W>::tested_at_submission(const Live& job) {
+  const Shape& its = shape(job);
+  Set usable = up_ & set_of(its.suitable), open = usable & (request(job).whole ? idle_ : shared_);
+  tried(set_of(config->partitions[job.partition].nodes));
+  tested(open.count() >= job.nodes ? open : usable, its.request);
+}
+
+// On these nodes there was room for a job, in a test.
+template <int W>
+void Engine<W>::tested(const Set& nodes, int request) {
+  const Request& asked = catalogue->requests[request];
+  if (!asked.gpus) return;
+  tried(nodes);
+  for (size_t gpus = 1; gpus < near_.size(); gpus++) {
+    if (asked.whole) near_[gpus] = near_[gpus] | (nodes & set_of(config->by_gpus[gpus]));
+    else if (gpus == static_cast<size_t>(std::min(asked.gpus, kMostGpus))) near_[gpus] = near_[gpus] | nodes;
+  }
+}
+
 // Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
 template <int W>
 NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus,
@@ -1130,6 +1155,14 @@ NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const st
   while (count > 0) {
     for (const auto& level : levels)
       if (among = free & set_of(level); among.any()) break;
+    // Then more GPUs first: a whole node's, or those that tests counted.
+    for (size_t gpus = near_.size(); gpus-- > 1;) {
+      if (request.gpus ? !request.whole : starts) break;
+      Set more = among & (request.gpus ? set_of(config->by_gpus[gpus]) : near_[gpus]);
+      if (!more.any()) continue;
+      among = more;
+      break;
+    }
     // For a job with GPUs each node counts with the CPUs that the job would take there.
     Set some = request.gpus ? pick_sharing(among, count, Same{request.cpus}) : pick_sharing(among, count, cpus);
     picked = picked | some;

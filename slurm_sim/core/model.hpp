@@ -15,6 +15,7 @@ constexpr Time kNever = INT64_MAX;
 constexpr Time kYear = 365 * Time{86400};          // what Slurm plans for a job without a limit
 constexpr Time kSecondUs = 1'000'000;
 constexpr Time kBackfillPhaseUs = 400'000;         // where in the second backfill looks for news
+constexpr int64_t kMostGpus = 255;                  // that select/cons_tres tells apart
 constexpr Time kGroup = 30;                         // cons_tres ends running jobs in groups, see backfill.py
 
 // Becomes slurm_sim.errors.<kind> in Python.
@@ -107,6 +108,7 @@ struct Config {
   std::vector<std::string> node_names, partition_names;
   std::vector<Node> nodes;
   std::vector<std::vector<uint64_t>> levels;       // nodes of each Weight, lightest first
+  std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;
   std::vector<double> qos_part;
   std::vector<LimitSet> limit_sets;                // by partition * qos + qos
@@ -196,11 +198,13 @@ struct Catalogue {
   std::unordered_map<std::string, std::string> parents;
   std::unordered_map<std::string, int64_t> account_shares;
   std::unordered_map<std::string, int64_t> max_jobs;  // "account\0user", or "account" alone
+  bool gpus_differ = false;                           // some requests have GPUs, some have none
 
   int request(const Request& wanted) {
     for (size_t i = 0; i < requests.size(); i++)
       if (requests[i] == wanted) return static_cast<int>(i);
     requests.push_back(wanted);
+    gpus_differ = gpus_differ || !requests[0].gpus != !wanted.gpus;
     return static_cast<int>(requests.size()) - 1;
   }
   int find_shape(const Shape& wanted) const {

@@ -262,20 +262,34 @@ struct Engine<W>::Scratch {
     }
     return nodes;
   }
+  // What the test of a job on these nodes leaves behind.
+  void leave_gpus(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
+    if (!sim.minds_gpus() || !sim.catalogue->requests[wish.request].gpus) return;
+    sim.tested(found.start == kNone ? nodes & chain(sim, wish.request, SIZE_MAX).back() : found.nodes, wish.request);
+  }
+  void leave_gpus_of_start(Engine& sim, const Wish<W>& wish, const Set& nodes, const Set& fit) {
+    if (!sim.minds_gpus()) return;
+    sim.tried(nodes);
+    sim.tested(fit, wish.request);
+  }
   // A place for a job that could start now.
-  Placement<W> place_now(const Engine& sim, const Wish<W>& wish) {
+  Placement<W> place_now(Engine& sim, const Wish<W>& wish) {
     Time later;
     Set nodes = candidates(sim, wish, sim.now_, later);
     if (nodes.count() < wish.needed) return {};
     tested++;
     int ended = 0;
     Placement<W> found = first(sim, wish, nodes, ended);
-    if (found.start != sim.now_) return {};
+    if (found.start != sim.now_) {
+      leave_gpus(sim, wish, nodes, {sim.now_, nodes & chain(sim, wish.request, 0)[0]});
+      return {};
+    }
+    leave_gpus_of_start(sim, wish, nodes, found.nodes);
     found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], sim.free_cpus_, true);
     return found;
   }
   // The first place for a job. It may lie beyond the window.
-  Placement<W> earliest(const Engine& sim, const Wish<W>& wish) {
+  Placement<W> earliest(Engine& sim, const Wish<W>& wish) {
     if (sim.config->reservations.empty())
       if (View<W>* view = plan.view(wish.usable)) return earliest_seen(sim, wish, *view);
     Time later = sim.now_;
@@ -287,12 +301,14 @@ struct Engine<W>::Scratch {
       tested = test;
       int ended = 0;
       Placement<W> found = first(sim, wish, nodes, ended);
+      leave_gpus(sim, wish, nodes, found);
       if (found.start == kNone) continue;
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
       if (found.start > sim.now_ && later != kNever && found.start > later) continue;
       const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
       bool starts = found.start == sim.now_;
+      if (starts) leave_gpus_of_start(sim, wish, nodes, found.nodes);
       found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
       if (starts || plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
       later = found.start;
@@ -301,7 +317,7 @@ struct Engine<W>::Scratch {
   }
   // The same, faster, by counts of nodes: where a step on the way has too few, no start up to it is good, and the next
   // one to be tried is the first rise after it.
-  Placement<W> earliest_seen(const Engine& sim, const Wish<W>& wish, View<W>& view) {
+  Placement<W> earliest_seen(Engine& sim, const Wish<W>& wish, View<W>& view) {
     int64_t test = tested + 1;
     Time start = sim.now_;
     int step = plan.step_of_now();
@@ -336,11 +352,13 @@ struct Engine<W>::Scratch {
         tested = test;
         int ended = 0;
         Placement<W> found = first(sim, wish, nodes, ended);
+        leave_gpus(sim, wish, nodes, found);
         if (found.start != kNone) {
           plan.moved |= found.start < start;
           found.start = std::max(found.start, start);
           if (found.start == sim.now_ || later == kNever || found.start <= later) {
             bool starts = found.start == sim.now_;
+            if (starts) leave_gpus_of_start(sim, wish, nodes, found.nodes);
             const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
             found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
             if (starts || plan.is_beyond(found.start) ||
@@ -478,10 +496,11 @@ struct Engine<W>::Scratch {
     return tables.hopeless_start != kNever;
   }
   // A try past the plan's last step: all nodes are unreserved.
-  Placement<W> past_the_end(const Engine& sim, const Wish<W>& wish, Time start) {
+  Placement<W> past_the_end(Engine& sim, const Wish<W>& wish, Time start) {
     int ended = 0;
     if (wish.usable.count() < wish.needed) return {};
     Placement<W> found = first(sim, wish, wish.usable, ended);
+    leave_gpus(sim, wish, wish.usable, found);
     if (found.start == kNone) return {};
     plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
@@ -572,7 +591,7 @@ bool Engine<W>::run_main(bool full) {
     room.reject(job.array);
   }
   if (started) forget_started();
-  if (full && !started && settled && config->reservations.empty()) {
+  if (full && !started && settled && config->reservations.empty() && !minds_gpus()) {
     main_quiet_ = true;
     main_passes_over_ = passed_over;
   }
@@ -613,6 +632,14 @@ NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
     if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
   }
   Set nodes = (hosts(its.request) & open).without(kept);
+  if (minds_gpus()) {
+    bool starts = nodes.count() >= job.nodes;
+    Set all = set_of(config->partitions[job.partition].nodes);
+    if (starts || (all & up_).without(kept).count() >= job.nodes) {
+      tried(all);
+      tested(starts ? nodes : usable.without(kept), its.request);
+    }
+  }
   if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
   bool reserved = usable.count() >= job.nodes && job.nodes > open.count();
   job.reason = reserved ? Reason::kReservation : Reason::kResources;
@@ -709,8 +736,9 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   int idle_wanted = -1;      // not asked yet
   uint64_t next_of = 0;      // the version of the plan for which room.next is known
   bool to_the_end = false;   // somebody after the last who could start gets a reason
+  bool all_tests = minds_gpus();
   for (size_t& i = room.planned; i < size; i++) {
-    if (!none_starts && (room.next < i || next_of != plan.version)) {
+    if (!all_tests && !none_starts && (room.next < i || next_of != plan.version)) {
       next_of = plan.version;
       room.next = std::max(room.next, i);
       while (room.next < size && !startable(queue_[room.next])) room.skip(*this, ++room.next);
@@ -747,7 +775,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     }
     bool only_now = p.keeps_few() && (waits_for_nothing(job) ||
                                       (p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve));
-    if (!plain && !only_now && config->reservations.empty() && has_no_place(queue_[i])) {
+    bool tables_tell = config->reservations.empty() && !(all_tests && request(job).gpus);
+    if (!plain && !only_now && tables_tell && has_no_place(queue_[i])) {
       room.reject(job.array);
       continue;
     }
@@ -790,7 +819,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       if (job.slot >= 0) plan.note_change(lives_[job.slot].eligible + p.min_age_reserve);
   if (room.started) {
     forget_started();
-  } else if (config->reservations.empty()) {
+  } else if (config->reservations.empty() && !all_tests) {
     static std::atomic<uint64_t> plans{0};
     quiet_until_ = plan.valid_until;
     quiet_size_ = queue_.size();

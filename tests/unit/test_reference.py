@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_sim.config import Params, Partition, Qos
+from slurm_sim.config import Params, Partition, Qos, SelectType, make_nodes
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.nodes import pick_nodes
+from slurm_sim.nodes import Picker, pick_nodes
 from slurm_sim.reference import Simulator
+from slurm_sim.resources import Pool, Request
 from tests.sims import simulator
 
 HOUR = 3600
@@ -53,6 +54,38 @@ def starts(sim: Simulator) -> dict[int, int | None]:
 )
 def test_select_linear(free: int, count: int, picked: int) -> None:
     assert pick_nodes(free, count) == picked
+
+
+def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
+    """What slurmctld 22.05 does (sched_weight): tried on one, `shared_gpus` of benchmarks/sim_replays.py."""
+    nodes = make_nodes(4, cpus=8, gpus=4)
+    pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
+    without, two, three = Request(1, 0, 0, False), Request(1, 0, 2, False), Request(1, 0, 3, False)
+
+    def one(request: Request, free: int = 0b1111, *, starts: bool = False) -> int:
+        return pick(free, 1, pool, request, starts=starts)
+
+    assert one(without) == 0b0001
+    pick.tested(0b0110, two)
+    assert one(without) == 0b0010
+    pick.tested(0b1000, three)
+    assert one(without) == 0b1000
+    assert one(without, 0b0111) == 0b0010
+    assert pick(0b1111, 2, pool, without, starts=False) == 0b1010
+    assert one(two) == 0b0001
+    assert one(without, starts=True) == 0b0001
+    pick.tested(0b1111, without)
+    assert one(without) == 0b1000
+    pick.forget(0b1100)
+    assert one(without) == 0b0010
+
+
+def test_an_exclusive_job_with_gpus_goes_where_most_are() -> None:
+    nodes = (*make_nodes(2, cpus=8, gpus=2), *make_nodes(2, prefix="big", cpus=8, gpus=8))
+    pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
+    for starts in (False, True):
+        assert pick(0b1111, 1, pool, Request(1, 0, 1, True), starts=starts) == 0b0100
+        assert pick(0b1111, 1, pool, Request(1, 0, 1, False), starts=starts) == 0b0001
 
 
 def test_nodes_have_names() -> None:

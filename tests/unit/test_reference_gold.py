@@ -179,8 +179,7 @@ def decide(replay: Replay) -> dict[int, JobRecord]:
             continue
         full = at_s - last_full_s > 59.5
         last_full_s = at_s if full else last_full_s
-        depth = None if full else params.default_queue_depth
-        main_pass(cluster, cluster.queue(now_s), depth, now_s, lambda job, nodes: start(job, nodes, "main"))
+        main_pass(cluster, cluster.queue(now_s), params, full, now_s, lambda job, nodes: start(job, nodes, "main"))
     return cluster.jobs
 
 

@@ -202,6 +202,86 @@ def test_bf_max_job_user_part_and_start() -> None:
         assert len(sim.running()) == 1 + count, name
 
 
+def test_bf_max_job_user_part_and_assoc() -> None:
+    """One node of two is free, as above; a user in two accounts and two partitions."""
+    both = tuple(Partition(name, ("n1", "n2")) for name in ("gpu", "other"))
+    config = replace(cluster(2, replace(FIFO, sched_interval_s=10**6)), partitions=both)
+    backfilled = [job(1, 60, user="a", partition=name, account=name) for name in ("gpu", "gpu", "other")]
+    queue = [job(exclusive=True), job(2), *backfilled]
+    for name, value, started in (
+        ("bf_max_job_user_part", 1, {1, 3}),
+        ("bf_max_job_assoc", 1, {1, 3}),
+        ("bf_max_job_user_part", 2, {1, 3}),
+    ):
+        sim = Simulator(replace(config, params=replace(config.params, **{name: value})), queue)
+        sim.run_until(35)
+        assert {record.job_id for record in sim.running()} == started, name
+    # The first of its jobs counts, though it fits nowhere before the second, which is then not looked at.
+    long_first = [job(exclusive=True), job(2), job(1, 2 * HOUR, user="a"), job(1, 60, user="a")]
+    params = replace(config.params, bf_max_job_assoc=1, bf_max_job_user=5)
+    sim = Simulator(replace(config, params=params), long_first)
+    sim.run_until(35)
+    assert starts(sim)[4] is None
+    sim = Simulator(config, long_first)
+    sim.run_until(35)
+    assert starts(sim)[4] is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bf_min_age_reserve_s": 1000},
+        {"bf_min_prio_reserve": 5000, "priority_multifactor": True, "priority_weight_job_size": 0},
+    ],
+)
+def test_who_is_young_or_unimportant_keeps_nobody_waiting(change: dict[str, object]) -> None:
+    queue = [job(), job(2), job(1, 3 * HOUR)]
+    sim = Simulator(cluster(2, FIFO), queue)
+    sim.run_until(120)
+    assert starts(sim)[3] is None
+    sim = Simulator(cluster(2, replace(FIFO, **change)), queue)  # type: ignore[arg-type]
+    sim.run_until(10)
+    assert starts(sim)[3] == 3
+    assert sim.job(3).scheduler == "main"
+    no_main = replace(FIFO, default_queue_depth=1, sched_interval_s=10**6, **change)  # type: ignore[arg-type]
+    sim = Simulator(cluster(2, no_main), [job(), job(2), job(2), job(1, 3 * HOUR)])
+    sim.run_until(60)
+    assert sim.job(4).scheduler == "backfill"
+
+
+def test_a_job_that_is_old_enough_gets_its_reservation() -> None:
+    params = replace(FIFO, bf_min_age_reserve_s=100)
+    sim = Simulator(cluster(2, params), [job(), job(2), job(1, 3 * HOUR, submit_s=130)])
+    sim.run_until(HOUR - 1)
+    assert starts(sim) == {1: 3, 2: None, 3: None}
+
+
+def test_bf_job_part_count_reserve() -> None:
+    # Job 2 is expected on three of the four nodes; job 3, which needs all, would keep job 4 from the fourth.
+    queue = [job(2), job(3, 600), job(4), job(1, 9 * HOUR)]
+    for most, start_s in ((None, None), (2, None), (1, 30)):
+        sim = Simulator(cluster(4, replace(FIFO, bf_job_part_count_reserve=most)), queue)
+        sim.run_until(59)
+        assert starts(sim)[4] == start_s, most
+
+
+@pytest.mark.parametrize("change", [{"sched_max_job_start": 1}, {"partition_job_depth": 1}])
+def test_what_one_main_pass_may_do(change: dict[str, int]) -> None:
+    params = replace(FIFO, backfill=False, **change)  # type: ignore[arg-type]
+    sim = Simulator(cluster(4, params), [job(), job(), job()])
+    sim.run_until(200)
+    assert starts(sim) == {1: 3, 2: 60, 3: 120}
+
+
+def test_defer() -> None:
+    queue = [job(1, 60, HOUR), job(1, 60, 60), job(1, HOUR, submit_s=89)]
+    for defer, start_s in ((False, 90), (True, 92)):
+        params = replace(FIFO, backfill=False, limit_check_s=30, defer=defer)
+        sim = Simulator(cluster(1, params), queue)
+        sim.run_until(100)
+        assert (sim.job(1).end_s, starts(sim)[2]) == (90, start_s)
+
+
 # --- arrays
 
 
