@@ -111,6 +111,8 @@ class Simulator:
         """When the jobs ended whose records slurmctld still has, in order."""
         self._planned = False
         """Whether the last backfill pass left PLANNED nodes."""
+        self._last_news_s = start_s - 1
+        """When backfill last got something to look at."""
         self._happening: Kind | None = None
         self._news: list[tuple[list[Hook], JobRecord]] = []
         self._telling = False
@@ -628,14 +630,17 @@ class Simulator:
         forecast = backfill_pass(
             self._cluster, queue, self.params, self.now_s, lambda job, nodes: self._start(job, nodes, "backfill")
         )
-        # A pass begins by taking back what the last one had planned: that is a change, too.
-        changed = forecast.moved or forecast.planned or self._planned
+        # A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what
+        # changed before the pass in the second in which it ends (`_more_work`).
+        in_last_second = self._last_news_s >= self._last_backfill_us // SECOND_US
+        changed = forecast.moved or forecast.planned or self._planned or in_last_second
         self._planned = forecast.planned
         if changed and self._events:
             self._news_for_backfill()
 
     def _news_for_backfill(self) -> None:
         after_its_look = self._happening in (Kind.LIMIT, Kind.MAIN, Kind.PURGE)
+        self._last_news_s = self.now_s
         if not self.params.backfill:
             return
         due_s = self._next_look_s(self.now_s + after_its_look)

@@ -121,6 +121,7 @@ def put_in(
     simulator._main_due_s, simulator._backfill_due_s = timers.main_due_s, timers.backfill_due_s
     simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted
     simulator._planned = timers.planned
+    simulator._last_news_s = simulator.now_s
 
 
 def check_state(now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:

@@ -354,6 +354,7 @@ class Engine final : public Core {
   int64_t purged_ = 0;            // of which it has deleted so many
   bool moved_ = false;            // the last backfill pass set an expected start
   bool planned_ = false;          // and left PLANNED nodes
+  Time last_news_ = kNone;        // when backfill last got something to look at
   bool future_forgotten_ = false;  // jobs run until their limits, and keep their priorities
   Happening happening_ = Happening::kNothing;
   bool main_quiet_ = false;       // main passes would start nothing and change no reason

@@ -76,6 +76,7 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
     main_wanted_ = timers->main_wanted;
     review_wanted_ = timers->review_wanted;
     planned_ = timers->planned;
+    last_news_ = now_;
   } else {
     changed();
     ask_main();
@@ -224,7 +225,7 @@ void Engine<W>::skip_passes_without_news(Time end) {
     if (std::min(look, full) >= end) return;
     if (look <= full) {
       last_backfill_us_ = look * kSecondUs + last_backfill_us_ % kSecondUs + cycle_us();
-      backfill_due_ = kNever;
+      backfill_due_ = last_news_ >= last_backfill_us_ / kSecondUs ? next_look(look) : kNever;
     } else {
       last_full_ = last_main_ = full;
       if (main_passes_over_ != kNever) backfill_due_ = std::min(backfill_due_, next_look(full + 1));
@@ -1388,6 +1389,7 @@ Time Engine<W>::cycle_us() const {
 
 template <int W>
 void Engine<W>::news_for_backfill() {
+  last_news_ = now_;
   if (!params().backfill) return;
   bool after_its_look =
       happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
@@ -1422,9 +1424,11 @@ void Engine<W>::backfill_pass() {
   } else if (!backfill_is_quiet(room, go_on)) {
     run_backfill(room, go_on);
   }
-  // A pass begins by taking back what the last one had planned: that is a change, too.
+  // A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what changed
+  // before the pass in the second in which it ends.
+  bool in_last_second = last_news_ >= last_backfill_us_ / kSecondUs;
   bool any = !events_.empty() || next_submit_ < static_cast<int32_t>(trace->by_submit.size());
-  if (any && (moved_ || planned_ || were_planned)) news_for_backfill();
+  if (any && (moved_ || planned_ || were_planned || in_last_second)) news_for_backfill();
 }
 
 }  // namespace slurm_sim
