@@ -124,8 +124,8 @@ class Params:
             _at_least(1, "Params", name, getattr(self, name))
         weights = tuple(f"priority_weight_{name}" for name in ("age", "job_size", "partition", "qos", "fairshare"))
         delays = ("batch_sched_delay_s", "bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s")
-        reserve = ("bf_min_age_reserve_s", "bf_min_prio_reserve")
-        for name in (*weights, *delays, *reserve, "min_job_age_s", "priority_decay_half_life_s"):
+        others = ("bf_min_age_reserve_s", "bf_min_prio_reserve", "min_job_age_s")
+        for name in (*weights, *delays, *others, "priority_decay_half_life_s"):
             _at_least(0, "Params", name, getattr(self, name))
 
     def cycle_us(self, queued: int, running: int) -> int:

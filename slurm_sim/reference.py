@@ -51,6 +51,10 @@ LIMITED = ("Limit", "GRES", "PerUser")
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
+TICK_PHASE_US, TICK_DRIFT_US, TICK_KNOWN_S = 550_000, 160, 7200
+"""Where in the second slurmctld's background loop comes at first, how much later each second (130 to 190 in the replays), and
+how long it can be told from this whether it comes before backfill. From then on it counts as coming after."""
+
 PURGE_S = 60
 """How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
 
@@ -58,7 +62,7 @@ Hook = Callable[[JobRecord], None]
 
 
 class Kind(IntEnum):
-    """What happens, in the order of things within one second."""
+    """What happens, in the order of things within one second; but see `_ticks_first`."""
 
     END = 0
     NODE = 1
@@ -191,7 +195,7 @@ class Simulator:
 
     def _go_on(self, latest_s: int) -> bool:
         """What is due next happens, if that is by then."""
-        due = min(self._due(), default=None)
+        due = min(self._due(), key=self._order, default=None)
         if due is None or due[0] > latest_s:
             return False
         self.now_s, self._happening = due
@@ -212,6 +216,16 @@ class Simulator:
     def next_event_s(self) -> int | None:
         """When something is due next; None: nothing will happen any more without a call from outside."""
         return min((time_s for time_s, _ in self._due()), default=None)
+
+    def _order(self, due: tuple[int, Kind]) -> tuple[int, int]:
+        time_s, kind = due
+        return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first(time_s) else kind
+
+    def _ticks_first(self, time_s: int) -> bool:
+        """Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second."""
+        since_s = time_s - self.start_s
+        tick_us = (TICK_PHASE_US + TICK_DRIFT_US * since_s) % SECOND_US
+        return since_s < TICK_KNOWN_S and tick_us < self._last_backfill_us % SECOND_US
 
     def _due(self) -> Iterator[tuple[int, Kind]]:
         if self._events:
@@ -639,7 +653,8 @@ class Simulator:
             self._news_for_backfill()
 
     def _news_for_backfill(self) -> None:
-        after_its_look = self._happening in (Kind.LIMIT, Kind.MAIN, Kind.PURGE)
+        ticked = self._happening in (Kind.LIMIT, Kind.MAIN, Kind.PURGE)
+        after_its_look = ticked and not self._ticks_first(self.now_s)
         self._last_news_s = self.now_s
         if not self.params.backfill:
             return

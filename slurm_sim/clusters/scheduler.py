@@ -312,7 +312,7 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
     """`base` with changes such as ``bf_window=2880,bf_max_job_test=500,PriorityWeightAge=1000``.
 
     Each is an option of SchedulerParameters or another parameter of slurm.conf, in Slurm's notation and units, or a
-    field of `Params` that Slurm has no name for (``bf_cycle_us``, ``limit_check_s``, ``requeue_delay_s``). A known one
+    field of `Params` that Slurm has no name for (`OWN_FIELDS`). A known one
     that is not simulated gives a `Note`; an unknown one is an error here, since it was typed by hand.
     """
     changes: Change = {}

@@ -128,8 +128,11 @@ void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
 template <int W>
 typename Engine<W>::Due Engine<W>::due() const {
   Due first{kNever, Happening::kNothing};
+  auto place = [&](Time time, Happening kind) {
+    return kind == Happening::kBackfill && ticks_first(time) ? Happening::kNothing : kind;
+  };
   auto offer = [&](Time time, Happening kind) {
-    if (time < first.time || (time == first.time && kind < first.kind)) first = {time, kind};
+    if (time < first.time || (time == first.time && place(time, kind) < place(time, first.kind))) first = {time, kind};
   };
   bool any = false;
   if (!events_.empty()) {
@@ -223,12 +226,15 @@ void Engine<W>::skip_passes_without_news(Time end) {
   for (Time full = next_full();;) {
     Time look = std::min(backfill_due_, recalculation_noticed());
     if (std::min(look, full) >= end) return;
-    if (look <= full) {
+    if (look < full || (look == full && !ticks_first(full))) {
       last_backfill_us_ = look * kSecondUs + last_backfill_us_ % kSecondUs + cycle_us();
       backfill_due_ = last_news_ >= last_backfill_us_ / kSecondUs ? next_look(look) : kNever;
     } else {
       last_full_ = last_main_ = full;
-      if (main_passes_over_ != kNever) backfill_due_ = std::min(backfill_due_, next_look(full + 1));
+      if (main_passes_over_ != kNever) {
+        last_news_ = full;
+        backfill_due_ = std::min(backfill_due_, next_look(full + !ticks_first(full)));
+      }
       full += params().sched_interval;
     }
   }
@@ -1391,8 +1397,8 @@ template <int W>
 void Engine<W>::news_for_backfill() {
   last_news_ = now_;
   if (!params().backfill) return;
-  bool after_its_look =
-      happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
+  bool ticked = happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
+  bool after_its_look = ticked && !ticks_first(now_);
   backfill_due_ = std::min(backfill_due_, next_look(now_ + after_its_look));
 }
 

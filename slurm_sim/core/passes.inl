@@ -262,12 +262,12 @@ struct Engine<W>::Scratch {
     }
     return nodes;
   }
-  // What the test of a job on these nodes leaves behind.
-  void leave_gpus(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
+  // What the test of a job on these nodes leaves behind, and its start.
+  void note_test(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
     if (!sim.minds_gpus() || !sim.catalogue->requests[wish.request].gpus) return;
     sim.tested(found.start == kNone ? nodes & chain(sim, wish.request, SIZE_MAX).back() : found.nodes, wish.request);
   }
-  void leave_gpus_of_start(Engine& sim, const Wish<W>& wish, const Set& nodes, const Set& fit) {
+  void note_start(Engine& sim, const Wish<W>& wish, const Set& nodes, const Set& fit) {
     if (!sim.minds_gpus()) return;
     sim.tried(nodes);
     sim.tested(fit, wish.request);
@@ -281,10 +281,10 @@ struct Engine<W>::Scratch {
     int ended = 0;
     Placement<W> found = first(sim, wish, nodes, ended);
     if (found.start != sim.now_) {
-      leave_gpus(sim, wish, nodes, {sim.now_, nodes & chain(sim, wish.request, 0)[0]});
+      note_test(sim, wish, nodes, {sim.now_, nodes & chain(sim, wish.request, 0)[0]});
       return {};
     }
-    leave_gpus_of_start(sim, wish, nodes, found.nodes);
+    note_start(sim, wish, nodes, found.nodes);
     found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], sim.free_cpus_, true);
     return found;
   }
@@ -301,14 +301,14 @@ struct Engine<W>::Scratch {
       tested = test;
       int ended = 0;
       Placement<W> found = first(sim, wish, nodes, ended);
-      leave_gpus(sim, wish, nodes, found);
+      note_test(sim, wish, nodes, found);
       if (found.start == kNone) continue;
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
       if (found.start > sim.now_ && later != kNever && found.start > later) continue;
       const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
       bool starts = found.start == sim.now_;
-      if (starts) leave_gpus_of_start(sim, wish, nodes, found.nodes);
+      if (starts) note_start(sim, wish, nodes, found.nodes);
       found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
       if (starts || plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
       later = found.start;
@@ -352,13 +352,13 @@ struct Engine<W>::Scratch {
         tested = test;
         int ended = 0;
         Placement<W> found = first(sim, wish, nodes, ended);
-        leave_gpus(sim, wish, nodes, found);
+        note_test(sim, wish, nodes, found);
         if (found.start != kNone) {
           plan.moved |= found.start < start;
           found.start = std::max(found.start, start);
           if (found.start == sim.now_ || later == kNever || found.start <= later) {
             bool starts = found.start == sim.now_;
-            if (starts) leave_gpus_of_start(sim, wish, nodes, found.nodes);
+            if (starts) note_start(sim, wish, nodes, found.nodes);
             const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
             found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
             if (starts || plan.is_beyond(found.start) ||
@@ -500,7 +500,7 @@ struct Engine<W>::Scratch {
     int ended = 0;
     if (wish.usable.count() < wish.needed) return {};
     Placement<W> found = first(sim, wish, wish.usable, ended);
-    leave_gpus(sim, wish, wish.usable, found);
+    note_test(sim, wish, wish.usable, found);
     if (found.start == kNone) return {};
     plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
