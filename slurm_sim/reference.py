@@ -52,8 +52,8 @@ BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
 TICK_PHASE_US, TICK_DRIFT_US, TICK_KNOWN_S = 550_000, 160, 7200
-"""Where in the second slurmctld's background loop comes at first, how much later each second (130 to 190 in the replays), and
-how long it can be told from this whether it comes before backfill. From then on it counts as coming after."""
+"""Where in the second slurmctld's background loop comes at first, how much later each second (130 to 190 in replays),
+and how long it can be told from this whether it comes before backfill. From then on it counts as coming after."""
 
 PURGE_S = 60
 """How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
@@ -222,7 +222,7 @@ class Simulator:
         return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first(time_s) else kind
 
     def _ticks_first(self, time_s: int) -> bool:
-        """Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second."""
+        """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill in this second."""
         since_s = time_s - self.start_s
         tick_us = (TICK_PHASE_US + TICK_DRIFT_US * since_s) % SECOND_US
         return since_s < TICK_KNOWN_S and tick_us < self._last_backfill_us % SECOND_US

@@ -311,8 +311,8 @@ class Engine final : public Core {
   Time next_look(Time news) const;
   // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second.
   bool ticks_first(Time time) const {
-    Time tick_us = (kTickPhaseUs + kTickDriftUs * (time - start_)) % kSecondUs;
-    return time - start_ < kTickKnown && tick_us < last_backfill_us_ % kSecondUs;
+    if (time - start_ >= kTickKnown) return false;
+    return (kTickPhaseUs + kTickDriftUs * (time - start_)) % kSecondUs < last_backfill_us_ % kSecondUs;
   }
   Time purge_of(Time ended) const;
   void purge_until(Time now);
