@@ -265,6 +265,25 @@ def test_bf_job_part_count_reserve() -> None:
         assert starts(sim)[4] == start_s, most
 
 
+def test_backfill_looks_again_at_what_changed_in_its_last_second() -> None:
+    # Only backfill starts anything. It sees job 1's end at once, and once more 30 s later, so not job 2 at once.
+    params = replace(FIFO, batch_sched_delay_s=10**6, sched_interval_s=10**6)
+    sim = Simulator(cluster(1, params), [job(1, HOUR, 100), job(submit_s=165)])
+    sim.run()
+    assert (sim.job(1).start_s, sim.job(1).end_s, sim.job(2).start_s) == (30, 130, 190)
+
+
+@pytest.mark.parametrize(("submit_s", "start_s"), [(1235, 1235), (3035, 3060), (9035, 9035)])
+def test_where_in_the_second_main_passes_come(submit_s: int, start_s: int) -> None:
+    """Main passes make news as they pass job 3 over. Backfill sees it in the second after, or in the same and then every
+    half minute, as the background loop comes after it or before."""
+    params = replace(FIFO, bf_window_s=600)
+    queue = [job(1, 10 * HOUR), job(2), job(2), job(1, 60, submit_s=submit_s)]
+    sim = Simulator(cluster(2, params), queue)
+    sim.run_until(submit_s + 100)
+    assert sim.job(4).start_s == start_s
+
+
 @pytest.mark.parametrize("change", [{"sched_max_job_start": 1}, {"partition_job_depth": 1}])
 def test_what_one_main_pass_may_do(change: dict[str, int]) -> None:
     params = replace(FIFO, backfill=False, **change)  # type: ignore[arg-type]
