@@ -71,10 +71,10 @@ def main_pass(
 def _stops_others(cluster: Cluster, job: JobRecord, kept: int, params: Params, now_s: int) -> bool:
     """Whether a job that does not fit now keeps those after it from starting."""
     out_of_reach = (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() < job.nodes
-    return job.spec.reservation is not None or out_of_reach or not _waits_for_nothing(job, params, now_s)
+    return job.spec.reservation is not None or out_of_reach or not _has_no_claim(job, params, now_s)
 
 
-def _waits_for_nothing(job: JobRecord, params: Params, now_s: int) -> bool:
+def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
     """Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve."""
     if params.priority_multifactor and job.priority < params.bf_min_prio_reserve:
         return True
@@ -160,7 +160,7 @@ class _Tasks:
         """Whether nodes may be kept for the job, if it can't start now."""
         most = self.params.bf_job_part_count_reserve
         allowed = most is None or self._reserved_in[job.partition] < most
-        return allowed and not _waits_for_nothing(job, self.params, now_s)
+        return allowed and not _has_no_claim(job, self.params, now_s)
 
     def reserve(self, job: JobRecord) -> None:
         self._reserved_in[job.partition] += 1

@@ -340,7 +340,7 @@ class Engine final : public Core {
   }
   void tested(const Set& nodes, int request);
   // Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve.
-  bool waits_for_nothing(const Live& job) const {
+  bool has_no_claim(const Live& job) const {
     const Params& p = params();
     return (p.multifactor && job.priority < p.min_prio_reserve) || now_ - job.eligible < p.min_age_reserve;
   }

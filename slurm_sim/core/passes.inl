@@ -618,7 +618,7 @@ bool Engine<W>::mark_rest(size_t first, size_t last) {
 // Whether a job that does not fit now keeps those after it from starting.
 template <int W>
 bool Engine<W>::stops_others(const Live& job, const Set& kept) const {
-  if (!waits_for_nothing(job) || shape(job).reservation >= 0) return true;
+  if (!has_no_claim(job) || shape(job).reservation >= 0) return true;
   return (set_of(config->partitions[job.partition].nodes) & up_).without(kept).count() < job.nodes;
 }
 
@@ -773,7 +773,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       room.reject(job.array);
       continue;
     }
-    bool only_now = p.keeps_few() && (waits_for_nothing(job) ||
+    bool only_now = p.keeps_few() && (has_no_claim(job) ||
                                       (p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve));
     bool tables_tell = config->reservations.empty() && !(all_tests && request(job).gpus);
     if (!plain && !only_now && tables_tell && has_no_place(queue_[i])) {

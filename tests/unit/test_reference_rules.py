@@ -275,8 +275,10 @@ def test_backfill_looks_again_at_what_changed_in_its_last_second() -> None:
 
 @pytest.mark.parametrize(("submit_s", "start_s"), [(1235, 1235), (3035, 3060), (9035, 9035)])
 def test_where_in_the_second_main_passes_come(submit_s: int, start_s: int) -> None:
-    """Main passes make news as they pass job 3 over. Backfill sees it in the second after, or in the same and then every
-    half minute, as the background loop comes after it or before."""
+    """Main passes make news as they pass job 3 over.
+
+    Backfill sees it in the second after, or in the same and then each half minute: the loop comes after it or before.
+    """
     params = replace(FIFO, bf_window_s=600)
     queue = [job(1, 10 * HOUR), job(2), job(2), job(1, 60, submit_s=submit_s)]
     sim = Simulator(cluster(2, params), queue)
