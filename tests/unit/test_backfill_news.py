@@ -75,7 +75,7 @@ def test_the_end_of_a_plan_is_news_once(kind: type[Reference]) -> None:
     assert not sim.timers().planned
 
 
-def test_without_a_plan_that_ends_a_hold_is_news_twice_as_the_first_pass_is_in_its_second(kind: type[Reference]) -> None:
+def test_without_a_plan_that_ends_a_hold_makes_two_passes_the_first_in_its_second(kind: type[Reference]) -> None:
     sim = kind(whole_nodes(2, QUIET), [job(2), job(2)])
     sim.step(1000)
     sim.hold(2)
