@@ -176,6 +176,13 @@ class Engine final : public Core {
     Time time;
     Happening kind;
   };
+  // A backfill pass that started nothing: with the same counts of GPUs before it, it makes the same of them until then.
+  struct Seen {
+    std::vector<Set> before, after;
+    size_t queued;
+    Time until;
+    bool moved, planned;
+  };
   struct Scratch;
   friend struct Scratch;
 
@@ -305,6 +312,7 @@ class Engine final : public Core {
     main_quiet_ = false;
     quiet_until_ = kNone;
     plan_ = 0;
+    seen_.clear();
   }
   void ask_main();
   Time next_full() const;
@@ -346,6 +354,7 @@ class Engine final : public Core {
   }
   void run_backfill(Scratch& room, bool go_on);
   bool backfill_is_quiet(Scratch& room, bool& go_on);
+  bool seen_before();
   static Scratch& scratch();
 
   Time start_, now_;
@@ -389,6 +398,7 @@ class Engine final : public Core {
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
   Set shared_;                    // nodes without a job that has the whole node
   std::vector<Set> near_;         // by GPUs that the last test of a job with GPUs counted on a node
+  std::vector<Seen> seen_;        // passes since the last disturbance
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request
   std::vector<QosUse> use_;       // by user * (QOS + 1); the first rows are the whole QOS'

@@ -1427,7 +1427,7 @@ void Engine<W>::backfill_pass() {
   Scratch& room = scratch();
   if (queue_.empty()) {
     moved_ = planned_ = false;
-  } else if (!backfill_is_quiet(room, go_on)) {
+  } else if (!seen_before() && !backfill_is_quiet(room, go_on)) {
     run_backfill(room, go_on);
   }
   // A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what changed

@@ -737,6 +737,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   uint64_t next_of = 0;      // the version of the plan for which room.next is known
   bool to_the_end = false;   // somebody after the last who could start gets a reason
   bool all_tests = minds_gpus();
+  std::vector<Set> near_before = all_tests ? near_ : std::vector<Set>{};
   for (size_t& i = room.planned; i < size; i++) {
     if (!all_tests && !none_starts && (room.next < i || next_of != plan.version)) {
       next_of = plan.version;
@@ -819,7 +820,10 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
       if (job.slot >= 0) plan.note_change(lives_[job.slot].eligible + p.min_age_reserve);
   if (room.started) {
     forget_started();
-  } else if (config->reservations.empty() && !all_tests) {
+  } else if (all_tests && config->reservations.empty()) {
+    if (seen_.size() == 4) seen_.erase(seen_.begin());
+    seen_.push_back({std::move(near_before), near_, queue_.size(), plan.valid_until, moved_, planned_});
+  } else if (config->reservations.empty()) {
     static std::atomic<uint64_t> plans{0};
     quiet_until_ = plan.valid_until;
     quiet_size_ = queue_.size();
@@ -861,6 +865,19 @@ bool Engine<W>::idle_nodes_wanted() const {
   if (!idle.any()) return false;
   for (size_t shape = 0; shape < demand_.size(); shape++)
     if (demand_[shape].jobs && (idle & set_of(catalogue->shapes[shape].suitable)).any()) return true;
+  return false;
+}
+
+// Whether a backfill pass now would be as one before; if so, it was.
+template <int W>
+bool Engine<W>::seen_before() {
+  for (const Seen& pass : seen_) {
+    if (now_ >= pass.until || queue_.size() != pass.queued || pass.before != near_) continue;
+    near_ = pass.after;
+    moved_ = pass.moved;
+    planned_ = pass.planned;
+    return true;
+  }
   return false;
 }
 
