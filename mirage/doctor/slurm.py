@@ -146,7 +146,8 @@ def _backfill(params: Params, live: ClusterConfig) -> Iterator[Finding]:
         )
     else:
         yield ok("backfill", f"its window covers the longest time limit ({shown})")
-    few = [name for name in ("bf_max_job_user", "bf_max_job_part") if getattr(params, name) is not None]
+    names = (f"bf_max_job_{whose}" for whose in ("user", "part", "user_part", "assoc"))
+    few = [name for name in names if getattr(params, name) is not None]
     if few:
         words = ", ".join(f"{name}={getattr(params, name)}" for name in few)
         yield note(

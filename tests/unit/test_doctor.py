@@ -95,6 +95,7 @@ def test_a_site_that_is_well(tmp_path):
         ({"live": replace(LIVE, params=Params(backfill=False))}, "backfill", Severity.WARNING, "no backfill"),
         ({"live": replace(LIVE, params=Params(bf_window_s=3600))}, "backfill", Severity.WARNING, "bf_window is 1 h"),
         ({"live": replace(LIVE, params=Params(bf_max_job_user=3))}, "backfill-limits", Severity.NOTE, "_job_user=3"),
+        ({"live": replace(LIVE, params=Params(bf_max_job_assoc=2))}, "backfill-limits", Severity.NOTE, "_job_assoc=2"),
         ({"live": GONE}, "backfill", Severity.WARNING, "not known"),
         ({"settings": settings(AccountingStorageType="(null)")}, "accounting", Severity.WARNING, "no accounting"),
         ({"settings": settings(AccountingStorageType="(null)")}, "min-job-age", Severity.WARNING, "every 600 s"),
