@@ -868,7 +868,7 @@ bool Engine<W>::idle_nodes_wanted() const {
   return false;
 }
 
-// Whether a backfill pass now would be as one before; if so, it was.
+// Whether a backfill pass now finds all as one before did; then what that one left is taken over.
 template <int W>
 bool Engine<W>::seen_before() {
   for (const Seen& pass : seen_) {
