@@ -281,9 +281,14 @@ class Engine final : public Core {
   // Whether a calculation may change the priority of a job.
   bool priorities_move() const {
     const Params& p = params();
-    return p.multifactor && (p.weight_age || p.weight_size || fairshare_.on);
+    return !future_forgotten_ && p.multifactor && (p.weight_age || p.weight_size || fairshare_.on);
   }
-  int64_t priority_of(const Live& job, Time calculated);
+  int64_t priority_of(const Live& job, Time calculated) { return priority_of(job, calculated, share_part(job.person, calculated)); }
+  int64_t priority_of(const Live& job, Time calculated, double share_part) const;
+  double share_part(int person, Time calculated) {
+    return fairshare_.on ? static_cast<double>(params().weight_share) * fairshare_.factor(*catalogue, person, calculated) : 0.0;
+  }
+  void recalculate(Time calculated);
   double size_part(const Live& job, bool asked) const;
   void set_size_parts(Live& job) const {
     job.size_part = size_part(job, false);
@@ -311,8 +316,15 @@ class Engine final : public Core {
   void disturb() {
     main_quiet_ = false;
     quiet_until_ = kNone;
+    unseen_.clear();
     plan_ = 0;
     seen_.clear();
+  }
+  // The queue has another order from this place on, or a new job there.
+  void reordered(size_t place) {
+    if (quiet_until_ == kNone || place < quiet_places_) return disturb();
+    main_quiet_ = false;
+    plan_ = 0;
   }
   void ask_main();
   Time next_full() const;
@@ -331,6 +343,7 @@ class Engine final : public Core {
   void backfill_pass();
   void note_news(const Scratch& room);
   bool first_tells_news(Scratch& room);
+  bool gets_reason(Scratch& room, const Live& job) const;
   bool idle_nodes_wanted() const;
 
   // ---- the passes
@@ -373,9 +386,10 @@ class Engine final : public Core {
   Happening happening_ = Happening::kNothing;
   bool main_quiet_ = false;       // main passes would start nothing and change no reason
   int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count
-  size_t quiet_size_ = 0;         // jobs in the queue that backfill knows about while it is quiet
+  Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason,
+  size_t quiet_places_ = 0;       // whatever the order of the jobs from this place in the queue on
+  std::vector<int32_t> unseen_;   // jobs that have come into the queue since
   uint64_t plan_ = 0;             // the scratch's plan that holds all the time; 0: none
-  Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason
 
   std::vector<Live> lives_;
   std::vector<int32_t> spare_, fresh_, waiting_, unmarked_;

@@ -1,5 +1,7 @@
 // Engine: jobs and nodes, and how they change. Follows cluster.py and reference.py function by function.
 #pragma once
+#include <numeric>
+
 #include "engine.hpp"
 
 namespace slurm_sim {
@@ -190,7 +192,7 @@ template <int W>
 void Engine<W>::skip_quiet_passes(Time until) {
   if (!main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
   const Params& p = params();
-  if (p.backfill && (now_ >= quiet_until_ || queue_.size() != quiet_size_)) return;
+  if (p.backfill && (now_ >= quiet_until_ || !unseen_.empty())) return;
   bool more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
   if (events_.empty() && !more) return;
   Time end = std::min(until, now_ + 10 * kYear) + 1;
@@ -1267,7 +1269,7 @@ bool Engine<W>::throttled(const Live& job, int64_t planned) const {
 
 // priority/multifactor, truncated, at least 1; 0 is a held job's. With priority/basic all are 1.
 template <int W>
-int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
+int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_part) const {
   if (job.held) return 0;
   if (future_forgotten_ && job.priority > 0) return job.priority;
   const Params& p = params();
@@ -1278,9 +1280,6 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated) {
   if (since != kNone)
     age = std::min(1.0, static_cast<double>(std::max<Time>(0, calculated - since)) / static_cast<double>(p.max_age));
   double age_part = static_cast<double>(p.weight_age) * age;
-  double share_part = 0.0;
-  if (fairshare_.on)
-    share_part = static_cast<double>(p.weight_share) * fairshare_.factor(*catalogue, job.person, calculated);
   bool recalculated = job.eligible != kNone && calculated > job.eligible;
   double size_part = recalculated ? job.size_part : job.asked_size_part;
   double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
@@ -1309,39 +1308,50 @@ void Engine<W>::order_queue() {
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
   ordered_for_ = of;
   order_changed_ = false;
-  if (all) {
-    for (int32_t slot : waiting_) lives_[slot].priority = priority_of(lives_[slot], of);
-    for (int32_t slot : fresh_) lives_[slot].priority = priority_of(lives_[slot], of);
-    auto& ranks = scratch().ranks;
-    ranks.clear();
-    bool sorted = true;
-    for (Queued& job : queue_) {
-      Live& its = lives_[job.slot];
-      its.priority = priority_of(its, of);
-      job.nodes = its.nodes;
-      ranks.emplace_back(rank(its), job);
-      sorted = sorted && !(ranks.size() > 1 && ranks.back().first < ranks[ranks.size() - 2].first);
-    }
-    ordered_shares_ = fairshare_.version;
-    if (params().min_prio_reserve) disturb();
-    // Where priorities moved and the order did not, passes go on as before.
-    if (!sorted) {
-      std::sort(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-      for (size_t i = 0; i < ranks.size(); i++) queue_[i] = ranks[i].second;
-      disturb();
-    }
-  }
+  if (all) recalculate(of);
   auto comes_first = [this](const Queued& a, const Queued& b) { return before(a.slot, b.slot); };
   for (int32_t slot : fresh_) {
     Queued job = queued_as(slot);
     if (queue_.empty() || comes_first(queue_.back(), job)) {
       queue_.push_back(job);
     } else {
-      queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
-      disturb();
+      auto at = queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
+      reordered(at - queue_.begin());
     }
+    if (quiet_until_ != kNone) unseen_.push_back(slot);
   }
   fresh_.clear();
+}
+
+template <int W>
+void Engine<W>::recalculate(Time of) {
+  Scratch& room = scratch();
+  for (int32_t slot : waiting_) lives_[slot].priority = priority_of(lives_[slot], of);
+  for (int32_t slot : fresh_) lives_[slot].priority = priority_of(lives_[slot], of);
+  if (params().min_prio_reserve) disturb();
+  constexpr double kUnknown = -1.0;
+  room.share_parts.assign(catalogue->persons.size(), kUnknown);
+  room.ranks.resize(queue_.size());
+  bool sorted = true;
+  for (size_t i = 0; i < queue_.size(); i++) {
+    Live& job = lives_[queue_[i].slot];
+    double& share = room.share_parts[job.person];
+    if (share == kUnknown) share = share_part(job.person, of);
+    job.priority = priority_of(job, of, share);
+    queue_[i].nodes = job.nodes;
+    room.ranks[i] = rank(job);
+    sorted = sorted && !(i > 0 && room.ranks[i] < room.ranks[i - 1]);
+  }
+  ordered_shares_ = fairshare_.version;
+  if (sorted) return;  // priorities moved and the order did not: passes go on as before
+  room.order.resize(queue_.size());
+  std::iota(room.order.begin(), room.order.end(), 0);
+  std::sort(room.order.begin(), room.order.end(), [&](int a, int b) { return room.ranks[a] < room.ranks[b]; });
+  room.queue = queue_;
+  size_t first = 0;
+  while (room.order[first] == static_cast<int32_t>(first)) first++;
+  for (size_t i = first; i < queue_.size(); i++) queue_[i] = room.queue[room.order[i]];
+  reordered(first);
 }
 
 // ---- when the schedulers run

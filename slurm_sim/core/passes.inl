@@ -32,7 +32,11 @@ struct Engine<W>::Scratch {
 
   std::vector<uint8_t> stopped, stopped_reservation;
   std::vector<int64_t> main_of_partition;  // jobs that a main pass has looked at
-  std::vector<std::pair<Rank, Queued>> ranks;
+  // For a recalculation of priorities: ranks by place in the queue, the places in their order, and parts of persons.
+  std::vector<Rank> ranks;
+  std::vector<int32_t> order;
+  std::vector<Queued> queue;
+  std::vector<double> share_parts;
 
   // What limits say, by person, partition and QOS, where it is the same for all of these jobs until one starts.
   struct Verdict {
@@ -716,12 +720,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   auto tells_news = [&](size_t from) {
     if (!config->any_limit && special_ == 0) return false;
-    for (size_t i = from; i < size; i++) {
-      const Live& job = lives_[queue_[i].slot];
-      if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
-      if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone && limit != job.reason) return true;
-    }
-    return false;
+    return std::any_of(queue_.begin() + from, queue_.end(),
+                       [&](const Queued& job) { return gets_reason(room, lives_[job.slot]); });
   };
   auto has_no_place = [&](const Queued& job) {
     if (plan.records >= p.node_space) return false;
@@ -736,6 +736,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   int idle_wanted = -1;      // not asked yet
   uint64_t next_of = 0;      // the version of the plan for which room.next is known
   bool to_the_end = false;   // somebody after the last who could start gets a reason
+  size_t places = SIZE_MAX;  // the jobs from there on do not matter, nor does their order
   bool all_tests = minds_gpus();
   std::vector<Set> near_before = all_tests ? near_ : std::vector<Set>{};
   for (size_t& i = room.planned; i < size; i++) {
@@ -748,16 +749,21 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     }
     if (none_starts && i == 0 && plain && first_tells_news(room)) {
       told = true;
+      places = 1;
       break;
     }
     // With PLANNED nodes there is news whatever comes; without idle ones none can become PLANNED.
     if (none_starts && !to_the_end) {
       note_news(room);
       if (moved_ && idle_wanted < 0) idle_wanted = idle_nodes_wanted();
-      if (planned_ || (moved_ && !idle_wanted)) break;
+      if (planned_ || (moved_ && !idle_wanted)) {
+        places = i;
+        break;
+      }
     }
     if (room.tested >= p.max_job_test) {
       room.over = true;
+      places = i;
       break;
     }
     if (plain && has_no_place(queue_[i])) continue;
@@ -826,7 +832,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   } else if (config->reservations.empty()) {
     static std::atomic<uint64_t> plans{0};
     quiet_until_ = plan.valid_until;
-    quiet_size_ = queue_.size();
+    quiet_places_ = places;
+    unseen_.clear();
     plan_ = room.plan_id = ++plans;
   }
 }
@@ -858,6 +865,14 @@ bool Engine<W>::first_tells_news(Scratch& room) {
   return planned_ || queue_.size() == 1;
 }
 
+// Whether a pass that looks at this job without starting it may tell it a reason that it does not have yet: a limit's.
+template <int W>
+bool Engine<W>::gets_reason(Scratch& room, const Live& job) const {
+  if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
+  Reason limit = room.limit_reached(*this, job);
+  return limit != Reason::kNone && limit != job.reason;
+}
+
 // Whether a competing job may use an idle node, which would become PLANNED if it is expected to start there.
 template <int W>
 bool Engine<W>::idle_nodes_wanted() const {
@@ -882,21 +897,24 @@ bool Engine<W>::seen_before() {
 }
 
 // Whether a backfill pass now would start nothing, change no reason and make the same news, because the last one started
-// nothing and changed no reason, and since then at most jobs at the queue's end have come. `go_on`: the last pass's plan holds, and only those jobs need a look.
+// nothing and changed no reason, and since then at most jobs have come behind those that it depended on. `go_on`: the last
+// pass's plan holds, and only those jobs need a look.
 template <int W>
 bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
   if (now_ >= quiet_until_) return false;
-  if (queue_.size() == quiet_size_) return true;
-  if (config->any_limit || special_) return false;
+  if (unseen_.empty()) return true;
   bool known = plan_ && room.plan_id == plan_ && catalogue->shapes.size() == room.abouts.size();
   if (known && room.over) return true;
-  go_on = known;
-  for (size_t i = quiet_size_; i < queue_.size(); i++) {
-    const Shape& its = catalogue->shapes[queue_[i].shape];
-    if (!planned_ && (!moved_ || (idle_ & up_ & set_of(its.suitable)).any())) return false;  // it may make news
-    if ((hosts(its.request) & up_ & set_of(its.suitable)).count() >= queue_[i].nodes) return false;
+  go_on = known && !config->any_limit && !special_;
+  room.verdicts_of++;
+  for (int32_t slot : unseen_) {
+    const Live& job = lives_[slot];
+    Set usable = up_ & set_of(shape(job).suitable);
+    if (!planned_ && (!moved_ || (idle_ & usable).any())) return false;  // it may make news
+    if ((hosts(shape(job).request) & usable).count() >= job.nodes) return false;
+    if (gets_reason(room, job)) return false;
   }
-  quiet_size_ = queue_.size();
+  unseen_.clear();
   return true;
 }
 

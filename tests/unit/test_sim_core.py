@@ -263,14 +263,14 @@ def test_another_thread_can_not_use_a_running_simulation() -> None:
 
 
 def test_ctrl_c_ends_a_run_between_two_events() -> None:
-    sim, whole = crowded(2_000), crowded(2_000)
+    sim, whole = crowded(4_000), crowded(4_000)
     whole.run()
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         with pytest.raises(KeyboardInterrupt):
             sim.run()
