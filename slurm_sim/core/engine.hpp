@@ -22,15 +22,16 @@ inline bool only_foreseen(Happening kind) {
 }
 
 // A job in the queue or on nodes.
-struct Live : Record {
-  int32_t shape = 0, person = 0, partition = 0, qos = 0, array = -1, place = -1;  // place: in `waiting`, -1: competing
+struct alignas(64) Live : Record {
+  int32_t shape = 0, person = 0, partition = 0, qos = 0;
+  double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
+  bool own_priority = false;      // it was given one
+  bool watched = false;           // a dependency asks for it
+  int32_t array = -1, place = -1;  // place: in `waiting`, -1: competing
   Time runtime_end = kNone;       // by itself
   Time suspended_since = kNone;
   uint64_t end_event = 0, limit_event = 0;  // the events that count; others are out of date
   uint64_t started = 0;           // order of starts
-  bool watched = false;           // a dependency asks for it
-  bool own_priority = false;      // it was given one
-  double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
 };
 
 struct Event {
@@ -388,6 +389,7 @@ class Engine final : public Core {
   int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count
   Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason,
   size_t quiet_places_ = 0;       // whatever the order of the jobs from this place in the queue on
+  bool limits_told_ = false;      // no competing job has reached a limit that is not its reason
   std::vector<int32_t> unseen_;   // jobs that have come into the queue since
   uint64_t plan_ = 0;             // the scratch's plan that holds all the time; 0: none
 

@@ -1,7 +1,5 @@
 // Engine: jobs and nodes, and how they change. Follows cluster.py and reference.py function by function.
 #pragma once
-#include <numeric>
-
 #include "engine.hpp"
 
 namespace slurm_sim {
@@ -539,6 +537,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     job.nodes = wanted;
     set_size_parts(job);
     disturb();
+    limits_told_ = false;
     if (job.place < 0) demand_[job.shape].least_nodes = std::min(demand_[job.shape].least_nodes, wanted);
     ordered_for_ = kNone;
   } else {
@@ -788,7 +787,7 @@ void Engine<W>::compete(int32_t slot) {
   Live& job = lives_[slot];
   fresh_.push_back(slot);
   unmarked_.push_back(slot);
-  main_quiet_ = false;
+  main_quiet_ = limits_told_ = false;
   order_changed_ = true;
   Demand& demand = demand_[job.shape];
   demand.jobs++;
@@ -1216,6 +1215,7 @@ QosUse& Engine<W>::use_of(int qos, int user) {
 template <int W>
 void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
   disturb();
+  limits_told_ = false;
   if (config->any_limit) {
     int user = catalogue->persons[job.person].user;
     for (int kind = 0; kind < kKinds; kind++) {
@@ -1344,9 +1344,21 @@ void Engine<W>::recalculate(Time of) {
   }
   ordered_shares_ = fairshare_.version;
   if (sorted) return;  // priorities moved and the order did not: passes go on as before
+  // Few change places: those out of order are taken out, with their neighbours before them, and merged in again.
+  auto before = [&](int a, int b) { return room.ranks[a] < room.ranks[b]; };
+  room.kept.clear();
+  room.moved.clear();
+  for (int i = 0; i < static_cast<int>(queue_.size()); i++) {
+    if (room.kept.empty() || !before(i, room.kept.back())) {
+      room.kept.push_back(i);
+      continue;
+    }
+    room.moved.insert(room.moved.end(), {room.kept.back(), i});
+    room.kept.pop_back();
+  }
+  std::sort(room.moved.begin(), room.moved.end(), before);
   room.order.resize(queue_.size());
-  std::iota(room.order.begin(), room.order.end(), 0);
-  std::sort(room.order.begin(), room.order.end(), [&](int a, int b) { return room.ranks[a] < room.ranks[b]; });
+  std::merge(room.kept.begin(), room.kept.end(), room.moved.begin(), room.moved.end(), room.order.begin(), before);
   room.queue = queue_;
   size_t first = 0;
   while (room.order[first] == static_cast<int32_t>(first)) first++;

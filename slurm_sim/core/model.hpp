@@ -273,10 +273,13 @@ struct Trace {
 
 // A job, or a run of it that was cut short, as slurmctld shows it.
 struct Record {
-  int64_t job_id = 0, priority = 0;
-  Time submit = 0, begin = kNone, eligible = kNone, start = kNone, end = kNone, limit = kNone, suspended = 0;
+  Time begin = kNone, start = kNone, end = kNone, limit = kNone, suspended = 0;
   int64_t ranges = 0;  // its nodes, in Engine::ranges_
-  int32_t range_count = 0, job = -1, nodes = 0, restarts = 0, dependencies = -1;
+  int32_t range_count = 0, job = -1, restarts = 0, dependencies = -1;
+  // What priorities are calculated from, here and at the begin of Live, is close together.
+  int64_t job_id = 0, priority = 0;
+  Time submit = 0, eligible = kNone;
+  int32_t nodes = 0;
   State state = State::kPending;
   Reason reason = Reason::kNone;
   uint8_t scheduler = 0;  // 1: main, 2: backfill

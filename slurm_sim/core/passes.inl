@@ -34,7 +34,7 @@ struct Engine<W>::Scratch {
   std::vector<int64_t> main_of_partition;  // jobs that a main pass has looked at
   // For a recalculation of priorities: ranks by place in the queue, the places in their order, and parts of persons.
   std::vector<Rank> ranks;
-  std::vector<int32_t> order;
+  std::vector<int32_t> order, kept, moved;
   std::vector<Queued> queue;
   std::vector<double> share_parts;
 
@@ -719,9 +719,11 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   };
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   auto tells_news = [&](size_t from) {
-    if (!config->any_limit && special_ == 0) return false;
-    return std::any_of(queue_.begin() + from, queue_.end(),
-                       [&](const Queued& job) { return gets_reason(room, lives_[job.slot]); });
+    if (limits_told_) return false;
+    bool news = std::any_of(queue_.begin() + from, queue_.end(),
+                            [&](const Queued& job) { return gets_reason(room, lives_[job.slot]); });
+    limits_told_ = !news && from == 0;
+    return news;
   };
   auto has_no_place = [&](const Queued& job) {
     if (plan.records >= p.node_space) return false;
@@ -868,6 +870,7 @@ bool Engine<W>::first_tells_news(Scratch& room) {
 // Whether a pass that looks at this job without starting it may tell it a reason that it does not have yet: a limit's.
 template <int W>
 bool Engine<W>::gets_reason(Scratch& room, const Live& job) const {
+  if (!config->any_limit && special_ == 0) return false;
   if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
   Reason limit = room.limit_reached(*this, job);
   return limit != Reason::kNone && limit != job.reason;
