@@ -9,6 +9,7 @@ template <int W>
 struct Engine<W>::Scratch {
   Plan<W> plan;
   int64_t tested = 0;  // jobs for which there were enough unreserved nodes at some time
+  std::vector<Time> test_ends;  // from when on one that has no place may no longer count as tested
   std::vector<Held<W>> held;               // the running jobs, by end
   bool held_known = false;
   // Nodes on which a request fits now and after each job's end, as far as it was asked; and what is free then.
@@ -487,7 +488,7 @@ struct Engine<W>::Scratch {
     if (until <= sim.now_ + job.limit)
       return hopeless_holds(*it.view, tables) && job.limit >= tables.hopeless_from[job.nodes] ? Guess::kUntested : Guess::kNone;
     if (!plan.moved) return Guess::kNone;
-    if (until != kNever) plan.note_change(until - job.limit);
+    if (until != kNever) test_ends.push_back(until - job.limit);
     return Guess::kTested;
   }
   // Starts before the first rise that the tables know are not in them.
@@ -671,6 +672,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   } else {
     plan.begin(now_, p.bf_window, p.bf_resolution, up_);
     room.tested = 0;
+    room.test_ends.clear();
     room.planned = room.next = 0;
     room.over = false;
     room.rejected.clear();
@@ -731,7 +733,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     room.tested += guess == Scratch::Guess::kTested;
     return guess != Scratch::Guess::kNone;
   };
-  bool plain = p.linear && config->reservations.empty() && !config->any_limit && special_ == 0 &&
+  bool tables_tell = config->reservations.empty();
+  bool plain = p.linear && tables_tell && !config->any_limit && special_ == 0 &&
                !p.counts_jobs() && !p.keeps_few();
   bool none_starts = false;  // from here on
   bool told = false;         // what news there is
@@ -741,6 +744,28 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   size_t places = SIZE_MAX;  // the jobs from there on do not matter, nor does their order
   bool all_tests = minds_gpus();
   std::vector<Set> near_before = all_tests ? near_ : std::vector<Set>{};
+  // When a pass that is over before this place may look at a job that matters: as time goes on fewer count as tested. Up to
+  // the place that `from` becomes, looking at a job changes nothing.
+  auto goes_further = [&](size_t& from) {
+    constexpr size_t kFurther = 64;
+    size_t more = 0;
+    bool told_by_tables = tables_tell && plan.records < p.node_space && !all_tests;
+    if (told_by_tables && !p.counts_jobs() && !p.keeps_few() && special_ == 0)
+      for (; from < size && from != room.next && more < kFurther; from++) {
+        if (config->any_limit) {
+          const Live& job = lives_[queue_[from].slot];
+          Reason limit = room.limit_reached(*this, job);
+          if (limit != Reason::kNone && limit == job.reason) continue;
+          if (limit != Reason::kNone) break;
+        }
+        auto guess = room.guess(*this, queue_[from]);
+        if (guess == Scratch::Guess::kNone) break;
+        more += guess == Scratch::Guess::kTested;
+      }
+    if (more >= room.test_ends.size()) return kNever;
+    std::nth_element(room.test_ends.begin(), room.test_ends.begin() + more, room.test_ends.end());
+    return room.test_ends[more];
+  };
   for (size_t& i = room.planned; i < size; i++) {
     if (!all_tests && !none_starts && (room.next < i || next_of != plan.version)) {
       next_of = plan.version;
@@ -766,6 +791,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     if (room.tested >= p.max_job_test) {
       room.over = true;
       places = i;
+      plan.note_change(goes_further(places));
       break;
     }
     if (plain && has_no_place(queue_[i])) continue;
@@ -784,8 +810,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
     }
     bool only_now = p.keeps_few() && (has_no_claim(job) ||
                                       (p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve));
-    bool tables_tell = config->reservations.empty() && !(all_tests && request(job).gpus);
-    if (!plain && !only_now && tables_tell && has_no_place(queue_[i])) {
+    if (!plain && !only_now && tables_tell && !(all_tests && request(job).gpus) && has_no_place(queue_[i])) {
       room.reject(job.array);
       continue;
     }
