@@ -41,12 +41,15 @@ def compare(seed: int) -> bool:
     from slurm_sim.errors import SimulationError
     from slurm_sim.reference import Simulator as Reference
     from slurm_sim.simulator import Simulator
-    from tests.sim_random import accepted, call, calls, config, everything, specs
+    from tests.sim_random import accepted, call, calls, config, everything, long_queue, specs
 
     dice = uniform(seed) if seed % 2 else skewed(seed)
     rich = bool(seed % 4)
-    cluster = config(dice, rich)
-    jobs = accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
+    if seed % 20 == 0:
+        cluster, jobs = long_queue(dice)
+    else:
+        cluster = config(dice, rich)
+        jobs = accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
     try:
         reference = Reference(cluster, jobs)
     except SimulationError as error:

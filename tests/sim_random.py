@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from slurm_sim.config import (
@@ -16,6 +17,7 @@ from slurm_sim.config import (
     Qos,
     Reservation,
     SelectType,
+    whole_nodes,
 )
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
@@ -203,6 +205,42 @@ def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25,
             )
         )
     return jobs
+
+
+def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
+    """So many jobs that most passes end before the queue does, or only learn what the last one did."""
+    users = choose(dice, ["a", "ab", "abcdef"])
+    shares = choose(dice, [0, 0, 5000])
+    cluster = whole_nodes(
+        choose(dice, [8, 20, 76]),
+        Params(
+            default_queue_depth=choose(dice, [100, 1000, 10]),
+            bf_interval_s=choose(dice, [30, 10, 60]),
+            bf_window_s=choose(dice, [86400, 9000, 20_000]),
+            bf_resolution_s=choose(dice, [60, 300, 600]),
+            bf_max_job_test=choose(dice, [500, 8, 15, 30]),
+            bf_cycle_us=choose(dice, [None, 40_000]),
+            priority_multifactor=dice(0, 2) > 0,
+            priority_weight_age=choose(dice, [10_000, 1000]),
+            priority_weight_job_size=choose(dice, [0, 1000]),
+            priority_weight_fairshare=shares,
+        ),
+    )
+    account = "lab" if shares else "root"
+    if shares:
+        members = [Association(account, user=user) for user in users]
+        cluster = replace(cluster, associations=(Association("root"), Association(account, parent="root"), *members))
+    if dice(0, 1):
+        cluster = replace(cluster, qos=(Qos("normal", max_jobs_per_user=choose(dice, [8, 2, 5])),))
+    span_s = choose(dice, [5000, 20_000])
+    jobs = list[JobSpec]()
+    for _ in range(dice(40, 80)):
+        limit_s = choose(dice, [300, 900, 2700, 9000, 40_000])
+        runtime_s = limit_s // choose(dice, [10, 2, 1, 1])
+        nodes = min(choose(dice, [1, 1, 2, 4, 9, 16]), len(cluster.nodes))
+        user, submit_s = choose(dice, users), dice(0, span_s)
+        jobs.append(JobSpec(nodes, limit_s, runtime_s, user=user, account=account, submit_s=submit_s))
+    return cluster, jobs
 
 
 Call = tuple[int, str, int, int]

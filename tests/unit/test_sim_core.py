@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
 from dataclasses import replace
@@ -15,7 +16,7 @@ from slurm_sim.config import ClusterConfig, Params, Partition, make_nodes, whole
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.reference import Simulator as Reference
-from tests.sim_random import Dice, accepted, call, calls, config, everything, specs
+from tests.sim_random import Dice, accepted, call, calls, config, everything, long_queue, specs
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
 from slurm_sim.simulator import Simulator
@@ -109,6 +110,12 @@ def test_a_long_queue() -> None:
             assert everything(reference) == everything(core)
         assert reference.run() == core.run()
         assert everything(reference) == everything(core)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_long_queues(seed: int) -> None:
+    rng = random.Random(seed)
+    agree(*long_queue(rng.randint), calls(rng.randint))
 
 
 def test_wide_jobs_that_have_no_place() -> None:
