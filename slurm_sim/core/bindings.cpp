@@ -602,6 +602,7 @@ NB_MODULE(_core, m) {
       .def("fork", alone(&Core::fork))
       .def_prop_ro("now_s", &Core::now)
       .def_rw("news_wanted", &Core::news_wanted)
+      .def_rw("thorough", &Core::thorough)
       .def("next_event_s", alone([](Core& core) { Time t = core.next_event(); return t == kNever ? nb::none() : nb::object(nb::int_(t)); }))
       .def("run_until", alone([](Core& core, Time time) { run_until(core, time); }))
       .def("run", alone([](Core& core) { run_until(core, kNever); }))

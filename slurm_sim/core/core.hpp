@@ -101,6 +101,7 @@ class Core {
   virtual std::vector<News> take_news() = 0;
 
   bool news_wanted = false;
+  bool thorough = false;  // work out each pass, also those that are known to change nothing: a check of that knowledge
   bool busy = false;  // it runs without the interpreter's lock; set and read with it
   std::shared_ptr<const Config> config;
   std::shared_ptr<const Trace> trace;

@@ -318,6 +318,7 @@ class Engine final : public Core {
     main_quiet_ = false;
     quiet_until_ = kNone;
     unseen_.clear();
+    limits_told_ = limits_told_ && !thorough;
     plan_ = 0;
     seen_.clear();
   }

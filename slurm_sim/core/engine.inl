@@ -188,7 +188,7 @@ Time Engine<W>::run_until_start(int64_t job_id, Time latest) {
 // this time, at once.
 template <int W>
 void Engine<W>::skip_quiet_passes(Time until) {
-  if (!main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
+  if (thorough || !main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
   const Params& p = params();
   if (p.backfill && (now_ >= quiet_until_ || !unseen_.empty())) return;
   bool more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
@@ -1435,6 +1435,7 @@ void Engine<W>::main_pass() {
   }
   review_all();
   order_queue();
+  if (thorough) disturb();
   if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
 }
 
@@ -1445,6 +1446,7 @@ void Engine<W>::backfill_pass() {
   order_queue();
   last_backfill_us_ = begun_us + cycle_us();
   backfill_due_ = kNever;
+  if (thorough) disturb();
   bool go_on = false, were_planned = planned_;
   Scratch& room = scratch();
   if (queue_.empty()) {

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_sim.config import ClusterConfig, Params, Partition, make_nodes, whole_nodes
+from slurm_sim.config import Association, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes, whole_nodes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.reference import Simulator as Reference
+from slurm_sim.workload import generate, load_model
 from tests.sim_random import Dice, accepted, call, calls, config, everything, long_queue, specs
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
@@ -116,6 +117,52 @@ def test_a_long_queue() -> None:
 def test_more_long_queues(seed: int) -> None:
     rng = random.Random(seed)
     agree(*long_queue(rng.randint), calls(rng.randint))
+
+
+def arriving(seed: int, rules: bool, tested: int) -> tuple[ClusterConfig, list[JobSpec]]:
+    """Four times what 256 nodes can do in a few hours; `rules`: shared nodes, two partitions, fairshare, a limit."""
+    found = generate(load_model("lublin_256"), seed, 3 * 86400, load=4.0).jobs.head(800)
+    rng = np.random.default_rng(seed)
+    cluster = whole_nodes(256, Params(priority_multifactor=False, bf_max_job_test=tested))
+    if rules:
+        nodes = make_nodes(256, cpus=48, gpus=3)
+        names = tuple(node.name for node in nodes)
+        cluster = ClusterConfig(
+            nodes,
+            (Partition("all", names), Partition("short", names[:128], priority_tier=2)),
+            Params(SelectType.CONS_TRES, bf_max_job_test=tested, priority_weight_fairshare=5000),
+            qos=(Qos("normal", max_jobs_per_user=20),),
+            associations=tuple(Association(f"a{number}", shares=1 + number) for number in range(6)),
+        )
+    jobs = list[JobSpec]()
+    for nodes_of, limit_s, runtime_s, submit_s in zip(
+        found.nodes, found.timelimit_s, found.runtime_s, found.submit, strict=True
+    ):
+        user = int(min(rng.zipf(1.4) - 1, 59))
+        job = JobSpec(int(nodes_of), int(limit_s), int(runtime_s), submit_s=int(submit_s))
+        if rules:
+            gpus = 3 if nodes_of > 1 else int(rng.integers(1, 4))
+            partition = "short" if nodes_of <= 128 and rng.random() < 0.2 else "all"
+            whose = {"user": f"u{user}", "account": f"a{user % 6}", "partition": partition}
+            job = replace(job, cpus_per_node=16 * gpus, gpus_per_node=gpus, **whose)
+        jobs.append(job)
+    return cluster, jobs
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("rules", "tested"), [(False, 60), (True, 60), (True, 500)])
+def test_passes_that_are_left_out_would_have_changed_nothing(seed: int, rules: bool, tested: int) -> None:
+    cluster, jobs = arriving(seed, rules, tested)
+    quick, thorough = Simulator(cluster, jobs), Simulator(cluster, jobs)
+    thorough._core.thorough = True
+    for _ in range(10):
+        quick.step(9_000)
+        thorough.step(9_000)
+        assert quick.pending() == thorough.pending()
+    quick.run()
+    thorough.run()
+    assert np.array_equal(quick.results().start_s, thorough.results().start_s)
+    assert quick.timers() == thorough.timers()
 
 
 def test_wide_jobs_that_have_no_place() -> None:
