@@ -721,7 +721,7 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   };
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   auto tells_news = [&](size_t from) {
-    if (limits_told_) return false;
+    if (limits_told_ || (!config->any_limit && special_ == 0)) return false;
     bool news = std::any_of(queue_.begin() + from, queue_.end(),
                             [&](const Queued& job) { return gets_reason(room, lives_[job.slot]); });
     limits_told_ = !news && from == 0;
@@ -895,7 +895,6 @@ bool Engine<W>::first_tells_news(Scratch& room) {
 // Whether a pass that looks at this job without starting it may tell it a reason that it does not have yet: a limit's.
 template <int W>
 bool Engine<W>::gets_reason(Scratch& room, const Live& job) const {
-  if (!config->any_limit && special_ == 0) return false;
   if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
   Reason limit = room.limit_reached(*this, job);
   return limit != Reason::kNone && limit != job.reason;
