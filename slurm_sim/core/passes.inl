@@ -744,8 +744,8 @@ void Engine<W>::run_backfill(Scratch& room, bool go_on) {
   size_t places = SIZE_MAX;  // the jobs from there on do not matter, nor does their order
   bool all_tests = minds_gpus();
   std::vector<Set> near_before = all_tests ? near_ : std::vector<Set>{};
-  // When a pass that is over before this place may look at a job that matters: as time goes on fewer count as tested. Up to
-  // the place that `from` becomes, looking at a job changes nothing.
+  // Of a pass that bf_max_job_test ends before this place: as time goes on fewer jobs count as tested, and it would get
+  // further. Looking at the jobs up to the place that `from` becomes would change nothing; returns when it would get beyond.
   auto goes_further = [&](size_t& from) {
     constexpr size_t kFurther = 64;
     size_t more = 0;
