@@ -21,7 +21,7 @@ inline bool only_foreseen(Happening kind) {
   return kind == Happening::kEnd || kind == Happening::kNode || kind == Happening::kCancel || kind == Happening::kSubmit;
 }
 
-// A job in the queue or on nodes. Begins with a cache line, so that what priorities are calculated from is in few of them.
+// A job in the queue or on nodes. Begins on a cache line, so that what priorities are calculated from is in few of them.
 struct alignas(64) Live : Record {
   int32_t shape = 0, person = 0, partition = 0, qos = 0;
   double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
