@@ -199,7 +199,10 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _put(fresh: Path, folder: Path) -> None:
-    fresh.chmod(0o755)  # mkdtemp's is 0700, and the daemon is another user
+    # mkdtemp's mode is 0700, that of a safetensors file 0600, and the daemon is another user.
+    fresh.chmod(0o755)
+    for path in fresh.iterdir():
+        path.chmod(0o644)
     with _beside(folder) as old:
         if folder.is_dir():
             folder.replace(old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,8 +83,22 @@ def _connect(target: str, busy_timeout_s: float, journal: str | None = None) -> 
     if journal:
         # WAL: readers and the writer don't wait for each other. Its index is shared memory, which other hosts don't see
         # (sqlite.org/wal.html), so on a network file system the older way, which locks the file.
-        connection.execute(f"PRAGMA journal_mode={journal}")
+        _set_journal(connection, journal, busy_timeout_s)
     return connection
+
+
+def _set_journal(connection: sqlite3.Connection, journal: str, busy_timeout_s: float) -> None:
+    # As long as another connection holds the write lock of a new file, this fails at once: the busy time-out does not
+    # count where two who wait for one another could block (sqlite.org/c3ref/busy_handler.html).
+    until = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode={journal}")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
 
 
 def _begin(connection: Connection) -> None:

@@ -95,9 +95,15 @@ OPTIONS: Mapping[str, Rule] = {
 def _options(entry: Entry) -> tuple[Change, list[Note]]:
     changes: Change = {}
     notes: list[Note] = []
+    seen: set[str] = set()
     for word in words(entry):
         name, _, value = word.partition("=")
-        change, more = _option(Entry(name.strip(), value.strip(), entry.where))
+        option = Entry(name.strip(), value.strip(), entry.where)
+        if option.key.lower() in seen:
+            notes.append(option.note(NoteKind.IGNORED, "given twice: the first one counts"))
+            continue
+        seen.add(option.key.lower())
+        change, more = _option(option)
         changes |= change
         notes += more
     return changes, notes

@@ -30,6 +30,8 @@ NODE_ATTRIBUTES = {
     "memspeclimit": "MemSpecLimit",
 }
 """Of `scontrol show node`: what is configuration, and its name in slurm.conf; the rest is the node's present state."""
+LATE = {"nodename": ("state", "weight"), "partitionname": ("state",)}
+"""Of a node and a partition: what stands late in a whole record, and decides much."""
 PARTITION_COUNTS = ("totalcpus", "totalnodes", "tres", "nodesets")
 """Of `scontrol show partition`: what follows from the rest."""
 LIMITS = ("limits", "safe", "all")
@@ -62,7 +64,7 @@ def read_live(
 
 
 def _settings(text: str) -> Entries:
-    """The lines ``Key = value``, up to the blank line before what is not slurm.conf's."""
+    """The lines ``Key = value``, up to the blank line before what is not slurm.conf's; slurmctld's state is last."""
     entries: Entries = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if entries and not line.strip():
@@ -71,8 +73,10 @@ def _settings(text: str) -> Entries:
             entries[found["key"].lower()] = Entry(found["key"], found["value"].strip(), f"{CONFIG}:{number}")
         elif line.strip() and not line.startswith("Configuration data as of"):
             raise InvalidCluster(f"{CONFIG}:{number}: found {line!r}; give the output of `{CONFIG}`: Key = value")
-    if "schedulertype" not in entries:
-        raise InvalidCluster(f"{CONFIG}: no SchedulerType; give the whole output of `{CONFIG}`")
+    last = text.rstrip().rpartition("\n")[2]
+    if "schedulertype" not in entries or not last.startswith("Slurmctld("):
+        missing = "line Slurmctld(...) at its end" if "schedulertype" in entries else "SchedulerType"
+        raise InvalidCluster(f"{CONFIG}: no {missing}: cut short? Give the whole output of `{CONFIG}`")
     return set_entries(entries)
 
 
@@ -88,6 +92,12 @@ def _records(text: str, source: str, first: str) -> Iterator[Entries]:
             entries.setdefault(key.lower(), Entry(key, value.strip(), where))
         if next(iter(entries), None) != first:
             raise InvalidCluster(f"{where}: found {line[:40]!r}; give the output of `{source} -o`, one line each")
+        if late := [name for name in LATE[first] if name not in entries]:
+            whose = entries[first]
+            raise InvalidCluster(
+                f"{where}: {whose.key}={whose.value}: no {late[0].capitalize()} in its record: cut short? "
+                f"Give the whole output of `{source} -o`"
+            )
         yield set_entries(entries)
 
 
@@ -97,13 +107,11 @@ def _add_node(draft: Draft, shown: Entries) -> None:
     ]
     entries = by_name(known)
     draft.notes += node_notes(entries)
-    draft.add_nodes(shown["nodename"], entries, _fate(draft, shown.get("state")))
+    draft.add_nodes(shown["nodename"], entries, _fate(draft, shown["state"]))
 
 
-def _fate(draft: Draft, state: Entry | None) -> NodeFate:
+def _fate(draft: Draft, state: Entry) -> NodeFate:
     """`scontrol(1)`, `sinfo(1)` (NODE STATE CODES): a base, ``+FLAG``s, and a sign such as * for: does not respond."""
-    if state is None:
-        return UP
     base, *flags = re.findall(r"[A-Z_]+", state.value.upper())
     if base == "FUTURE":
         return ABSENT

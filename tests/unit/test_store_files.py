@@ -279,6 +279,27 @@ def test_processes_that_open_a_new_store_together_all_succeed(file: Path) -> Non
         assert len(store.chains()) == 3
 
 
+def test_a_new_store_that_another_program_is_writing_is_waited_for(file: Path) -> None:
+    file.parent.mkdir(mode=0o700)
+    file.touch(mode=0o600)
+    with another_program(file) as other:
+        other.execute("BEGIN IMMEDIATE")  # not in WAL mode yet: the lock that SQLite itself does not wait for
+        with pytest.raises(StoreError, match="database is locked"), opened(file, busy_timeout_s=0.1):
+            pytest.fail("it is locked")
+        seen: list[int] = []
+
+        def open_and_read() -> None:
+            with opened(file, busy_timeout_s=20) as store:
+                seen.append(len(store.chains()))
+
+        reader = threading.Thread(target=open_and_read)
+        reader.start()
+        time.sleep(0.3)
+        other.execute("ROLLBACK")
+        reader.join(30)
+        assert seen == [0]
+
+
 # --- Reading only
 
 
