@@ -62,7 +62,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--column", action="append", default=[], metavar="OURS=THEIRS[:min]", help="--csv: a column's name"
     )
-    parser.add_argument("--delimiter", default=",", help="--csv: between fields (%(default)s)")
+    parser.add_argument("--delimiter", type=_delimiter, default=",", help="--csv: between fields (%(default)s)")
     parser.add_argument("--cpus-per-node", type=positive, default=1, help="--swf: processors to nodes (%(default)s)")
     parser.add_argument("--gpus-per-node", type=int, default=0, help="--mirage-log (%(default)s)")
     parser.add_argument("--cancelled", choices=("keep", "drop"), default="keep", help="jobs cancelled in the queue")
@@ -70,6 +70,12 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--duplicates", choices=("restarts", "last"), default="restarts", help="rows of one job id")
     parser.add_argument("--unstarted", choices=("drop", "keep"), default="drop", help="jobs still pending at the end")
     parser.add_argument("--json", action="store_true", help="the report, for programs")
+
+
+def _delimiter(text: str) -> str:
+    if len(text) != 1 or text in '"\r\n':
+        raise argparse.ArgumentTypeError(f"expected one character, neither a quote nor a line's end, got {text!r}")
+    return text
 
 
 def _import(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import xgboost
 
 from mirage.errors import InputError
+from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Floats, Vectors
 from mirage.learn.model import Flags
 
@@ -27,6 +28,11 @@ class Boosting:
     features: float = 0.5
     """Shares of the rows and features that each tree sees."""
     l2: float = 5.0
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "rounds", "depth")
+        refuse_below(self, 0, "leaf", "l2")
+        refuse_no_share(self, "learning_rate", "rows", "features")
 
     def parameters(self, seed: int) -> dict[str, object]:
         return {

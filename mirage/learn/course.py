@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import mirage
 from mirage.errors import InputError
@@ -173,13 +173,16 @@ def _with(options: Any, path: list[str], text: str, setting: str) -> Any:
             inner = ", ".join(f"{path[0]}.{item.name}" for item in fields(now))
             raise InputError(f"--set {setting}: {path[0]} has options of its own: {inner}.")
         return replace(options, **{path[0]: _with(now, path[1:], text, setting)})
-    return replace(options, **{path[0]: _value(now, text, setting)})
+    return replace(options, **{path[0]: _value(now, get_type_hints(type(options))[path[0]], text, setting)})
 
 
-def _value(now: Any, text: str, setting: str) -> Any:
+def _value(now: Any, kind: Any, text: str, setting: str) -> Any:
     """As the option's present value is, or a number where that is None."""
+    words = get_args(kind)
+    if get_origin(kind) is Literal and text not in words:
+        raise InputError(f"--set {setting}: give one of {', '.join(words)}.")
     try:
-        if text == "none":
+        if text == "none" and type(None) in words:
             return None
         if isinstance(now, bool):
             return {"true": True, "false": False}[text.lower()]

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from mirage.errors import InputError
+from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Episode, Floats, Ints
 from mirage.learn.foundation import Network
 from mirage.learn.model import Flags
@@ -91,9 +92,8 @@ class DqnOptions:
     """Rounds without a better validation, after which it stops."""
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "episodes", "memory", "updates", "batch", "ahead", "sync"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give at least 1")
+        refuse_below(self, 1, "rounds", "episodes", "memory", "updates", "batch", "ahead", "sync", "patience")
+        refuse_no_share(self, "rate")
         for name in ("epsilon", "epsilon_end", "discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")

@@ -142,6 +142,8 @@ def _is_pair(value: Any, kind: Any) -> bool:
 
 def _check_entries(folder: Path, recipe: Recipe) -> None:
     """Exactly the files that the recipe names, and each a plain one."""
+    if not recipe.weights:
+        raise InputError(f"{folder / RECIPE}: weights: it names none. {_AGAIN}.")
     for name in recipe.weights:
         _check_name(folder, name)
     found = {entry.name for entry in folder.iterdir()}

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from mirage.errors import InputError
+from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Floats, Vectors
 from mirage.learn.model import Flags
 
@@ -32,6 +33,10 @@ class Growth:
     """Share of the features that each split may choose from."""
     rows: float = 0.5
     """Share of the rows that each tree sees."""
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "trees", "leaf")
+        refuse_no_share(self, "features", "rows")
 
 
 @dataclass(frozen=True)

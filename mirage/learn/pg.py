@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from mirage.errors import InputError
+from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Episode, Floats, Ints
 from mirage.learn.foundation import Network
 from mirage.learn.neural import Neural
@@ -86,9 +87,10 @@ class PgOptions:
     """Rounds without a better validation, after which it stops."""
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("episodes", 1), ("every", 1), ("rollouts", 2)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; give at least {least}")
+        refuse_below(self, 1, "rounds", "episodes", "every", "patience")
+        refuse_below(self, 2, "rollouts")
+        refuse_below(self, 0, "entropy", "warm")
+        refuse_no_share(self, "rate", "warm_rate")
         if not 0 < self.first_chance < 1:
             raise InputError(f"first_chance is {self.first_chance}; give a number between 0 and 1")
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from mirage.errors import InputError
+from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.learn.foundation import FORECAST, MOE, Network, Shape
 from mirage.learn.model import Flags
@@ -87,11 +88,13 @@ class PretrainOptions:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("shares_each", "rounds", "states", "per_episode", "every", "batch", "judged", "expert_rounds"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give at least 1")
-        if self.probes is not None and self.probes < 2:
-            raise InputError(f"probes is {self.probes}; give at least 2")
+        refuse_below(self, 1, "shares_each", "rounds", "states", "per_episode", "every", "batch")
+        refuse_below(self, 1, "patience", "judged", "expert_rounds")
+        refuse_no_share(self, "rate")
+        if self.probes is not None:
+            refuse_below(self, 2, "probes")
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise InputError(f"share is {self.share}; give a number from 0 to 1, or none")
 
     @property
     def tastes(self) -> Tastes:

@@ -25,6 +25,7 @@ from safetensors.numpy import load_file, save_file
 
 from mirage.errors import InputError
 from mirage.learn.boosting import Boosted, Boosting, boost_quantiles
+from mirage.learn.checks import refuse_below
 from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.learn.features import NAMES, features_of
 from mirage.learn.law import Law, assess
@@ -46,6 +47,10 @@ class Options:
     blocks: int = 10
     """Parts of the training time, each held out once for the calibration."""
     boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80, depth=3, learning_rate=0.1))
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "every")
+        refuse_below(self, 2, "blocks")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy as np
 
 from mirage.errors import InputError
 from mirage.learn.boosting import Boosted, Boosting, boost_chances
+from mirage.learn.checks import refuse_below
 from mirage.learn.episode import HOUR_S, Episode, Floats, Vectors
 from mirage.learn.features import NAMES, features, features_of
 from mirage.learn.forest import Forest, Growth, grow
@@ -73,11 +74,17 @@ class ForestOptions:
     """Of each episode every so many decision points are learnt from; neighbours are nearly equal."""
     growth: Growth = field(default_factory=Growth)
 
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "every")
+
 
 @dataclass(frozen=True)
 class BoostingOptions:
     every: int = 3
     boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80))
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "every")
 
 
 def train_random_forest(

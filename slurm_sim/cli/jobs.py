@@ -325,6 +325,8 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
         "runtime_s": _filled(np.where(never_ran & ~(run > 0), np.nan, run)),
     }
     given = {"submit_s": ("submit", columns["submit_s"])}
+    if not np.isnan(end - start).all():
+        given["runtime_s"] = ("end - start", columns["runtime_s"])
     each = np.maximum(columns["nodes"], 1)
     for name, ours in SHARED.items():
         if (trace.column(name) > 0).any():

@@ -66,6 +66,8 @@ class _Reader:
 
 def _text(path: Path, advice: str) -> str:
     try:
+        if path.is_char_device() or path.is_block_device():
+            raise InvalidCluster(f"{path}: a device; {advice}")
         # Old comments may be in any encoding; what matters is ASCII.
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -41,6 +41,8 @@ TABLES: dict[str, type] = {
 }
 HOSTS = "a list of nodes such as n[1-16]"
 COUNT = "count"
+MOST_NODES = 100_000
+"""More than any cluster has; a slip of the hand, and memory would run out."""
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 Table = dict[str, Any]
 
@@ -101,8 +103,8 @@ class _Reader:
         if COUNT not in table:
             return names
         count = self._value(table[COUNT], int, f"{where}.{COUNT}")
-        if len(names) != 1 or count < 1:
-            raise self._error(f"{where}.{COUNT}", "a number from 1 on, and as name the part before it")
+        if len(names) != 1 or not 1 <= count <= MOST_NODES:
+            raise self._error(f"{where}.{COUNT}", f"a number from 1 to {MOST_NODES:,}, and as name the part before it")
         return tuple(f"{names[0]}{number}" for number in range(1, count + 1))
 
     def _list(self, data: Table, name: str, nodes: list[str]) -> tuple[Any, ...]:

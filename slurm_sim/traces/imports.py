@@ -168,7 +168,8 @@ def _expand_arrays(done: Imported) -> Imported:
     jobs["array_task_id"] = pd.to_numeric(parts["task"]).astype("Int64")
     jobs["array_throttle"] = pd.to_numeric(parts["range"].str.extract(r"%(\d+)")[0]).astype("Int64")
     folded = parts["range"].notna()
-    tasks = [task_ids(text) if isinstance(text, str) else [None] for text in parts["range"]]
+    file = done.trace.source
+    tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
     jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(drop=True)
     flat = [task for each in tasks for task in each]
     new = np.array([task is not None for task in flat])
@@ -191,7 +192,7 @@ MAX_TASKS = 4_000_001
 """Slurm's greatest MaxArraySize (slurm.conf(5)): a longer range is a typing error, not a job."""
 
 
-def task_ids(text: str) -> list[int]:
+def task_ids(text: str, file: str) -> list[int]:
     """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``) gives what it shows."""
     result: list[int] = []
     for part in text.split("%")[0].split(","):
@@ -199,8 +200,9 @@ def task_ids(text: str) -> list[int]:
         if match is None:
             continue
         low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if high - low > MAX_TASKS or step < 1:
-            raise TraceError("array", f"at most {MAX_TASKS} tasks", found=text, field="JobID")
+        if not 0 <= high - low <= MAX_TASKS or step < 1:
+            expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
+            raise TraceError(file, expected, found=text, field="JobID")
         result.extend(range(low, high + 1, step))
     return result or [0]
 
@@ -221,10 +223,17 @@ def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
     rows = _swf_rows(path, header)
 
     def convert(batch: Batch) -> dict[str, Any]:
-        begin = float(header.get("UnixStartTime", "0").split()[0] or 0)
-        return _swf_columns(batch, begin, cpus_per_node)
+        return _swf_columns(batch, _swf_begin_s(header, str(path)), cpus_per_node)
 
     return gather(rows, SWF, convert, str(path))
+
+
+def _swf_begin_s(header: Mapping[str, str], file: str) -> float:
+    text = (header.get("UnixStartTime", "").split() or ["0"])[0]
+    try:
+        return float(text)
+    except ValueError:
+        raise TraceError(file, "seconds since 1970", found=text, field="; UnixStartTime") from None
 
 
 def _swf_rows(path: Path | str, header: dict[str, str]) -> Iterator[Row]:

@@ -53,7 +53,7 @@ def refuse_bad_line(path: Path, rules: Mapping[str, Rule]) -> None:
     """
     with open_text(path) as lines:
         reader = csv.reader(lines, strict=True)
-        header = next(reader)
+        header = next(reader, [])
         checks = [(index, name, rules[name]) for index, name in enumerate(header) if name in rules]
         try:
             for row in filter(None, reader):

@@ -29,21 +29,22 @@ REQUIRED: dict[str, str] = {
     "job_id": "id",
     "user": "text",
     "partition": "text",
-    "submit": "known",
-    "start": "number",
-    "end": "number",
+    "submit": "known time",
+    "start": "time",
+    "end": "time",
     "timelimit_s": "number",
     "nodes": "known",
     "gpus": "number",
     "cpus": "number",
     "state": "text",
 }
-"""Column: kind. known: a whole number that must be there; number: one that may be missing; id, text."""
+"""Column: kind. known: a whole number that must be there; number: one that may be missing; time: Unix seconds; id,
+text."""
 
 OPTIONAL: dict[str, str] = {
     "account": "text",
     "qos": "text",
-    "eligible": "number",
+    "eligible": "time",
     "priority": "number",
     "dependency": "text",
     "array_job_id": "number",
@@ -56,13 +57,17 @@ OPTIONAL: dict[str, str] = {
 }
 
 COLUMNS = REQUIRED | OPTIONAL
+_MOST = {"known": 2**53, "number": 2**53, "known time": 7_258_118_399, "time": 7_258_118_399}
+"""The largest number of each kind; a time in the year 2200 or later is one in milliseconds."""
+_KNOWN = ("known", "known time")
 _EXPECTED = {
     "id": "a job id like 5, 5_3 or 5+1",
     "text": "text",
     "known": "a whole number from 0 to 2^53",
     "number": "a whole number from 0 to 2^53, or nothing",
+    "known time": "Unix seconds before the year 2200",
+    "time": "Unix seconds before the year 2200, or nothing",
 }
-_MAX = 2**53
 _ID = re.compile(r"[A-Za-z0-9_+.\-\[\]%,:]+")
 FORMATS = (".csv", ".csv.gz", ".parquet")
 
@@ -167,11 +172,11 @@ def _typed(values: Any, name: str, kind: str, source: str, lines: NDArray[np.int
     numbers = pd.to_numeric(values, errors="coerce").astype("Float64") if values.dtype == object else values
     floats = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     given = values.notna().to_numpy(bool)
-    bad = given & ~((floats >= 0) & (floats <= _MAX) & (floats == np.floor(floats)))
-    if kind == "known":
+    bad = given & ~((floats >= 0) & (floats <= _MOST[kind]) & (floats == np.floor(floats)))
+    if kind in _KNOWN:
         bad |= ~given
     _refuse(values.astype(object).to_numpy(), bad, name, source, lines)
-    if kind == "known":
+    if kind in _KNOWN:
         return pd.Series(floats.astype(np.int64), index=values.index)
     whole = pd.array(np.nan_to_num(floats, nan=0.0).astype(np.int64), dtype="Int64")
     whole[np.isnan(floats)] = pd.NA
@@ -218,7 +223,7 @@ def _form(path: Path) -> str:
 def _read_csv(path: Path) -> Any:
     header = read_header(path)
     _check_header(header, str(path))
-    types = {name: pa.int64() if COLUMNS[name] in ("known", "number") else pa.string() for name in header}
+    types = {name: pa.int64() if COLUMNS[name] in _MOST else pa.string() for name in header}
     convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
     try:
         with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
@@ -235,11 +240,11 @@ def _read_csv(path: Path) -> Any:
 def _arrow_is_bad(column: Any, kind: str) -> bool:
     import pyarrow.compute as pc
 
-    if kind == "known" and column.null_count:
+    if kind in _KNOWN and column.null_count:
         return True
-    if kind in ("known", "number"):
+    if kind in _MOST:
         lowest, highest = (pc.min_max(column)[part].as_py() for part in ("min", "max"))
-        return lowest is not None and (lowest < 0 or highest > _MAX)
+        return lowest is not None and (lowest < 0 or highest > _MOST[kind])
     if kind == "id":
         return pc.all(pc.match_substring_regex(column, f"^{_ID.pattern}$")).as_py() is False
     return False
@@ -253,9 +258,9 @@ def _find_bad_line(path: Path) -> None:
 def _checker(kind: str) -> Callable[[str], bool]:
     if kind == "id":
         return lambda text: _ID.fullmatch(text) is not None
-    if kind == "known":
-        return lambda text: text.isdecimal() and text.isascii() and int(text) <= _MAX
-    return lambda text: not text or (text.isdecimal() and text.isascii() and int(text) <= _MAX)
+    return lambda text: (
+        (not text and kind not in _KNOWN) or (text.isdecimal() and text.isascii() and int(text) <= _MOST[kind])
+    )
 
 
 def write_trace(trace: Trace, path: Path | str) -> None:

@@ -44,6 +44,14 @@ def test_import_reports_every_rule(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "cancelled in the queue" in text
 
 
+@pytest.mark.parametrize("delimiter", ["", "ab", '"'])
+def test_a_delimiter_is_one_character(tmp_path: Path, capsys: pytest.CaptureFixture[str], delimiter: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["trace", "import", "--csv", "t.csv", "--out", str(tmp_path / "o.csv"), "--delimiter", delimiter])
+    assert end.value.code == 2
+    assert "expected one character" in capsys.readouterr().err
+
+
 def test_stats(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "stats", str(trace), "--nodes", "8", "--out", str(tmp_path / "out"), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,14 @@ pytest.importorskip("torch", reason="the extra `train` is not installed")
 from mirage.cli.main import main
 from mirage.domain import Penalties
 from mirage.errors import InputError
+from mirage.learn import quantile, trees
 from mirage.learn.card import choice
 from mirage.learn.course import changed
 from mirage.learn.dqn import DqnOptions
 from mirage.learn.episode import Load
 from mirage.learn.methods import METHODS, read_model
+from mirage.learn.pg import PgOptions
+from mirage.learn.pretrain import PretrainOptions
 from mirage.learn.samples import Samples
 from mirage.learn.tune import score_h, space_of
 from tests.small_cluster import small_cluster
@@ -128,6 +132,41 @@ def test_options_are_changed_by_name() -> None:
     assert changed(options, ["pretrain.share=none"]) == replace(options, pretrain=replace(options.pretrain, share=None))
     with pytest.raises(InputError, match="has options of its own"):
         changed(DqnOptions(), ["pretrain=3"])
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "message"),
+    [
+        (quantile.Options(), "every=0", "every is 0; give at least 1"),
+        (quantile.Options(), "blocks=1", "blocks is 1; give at least 2"),
+        (quantile.Options(), "blocks=none", "'none' is not such a value as 10"),
+        (quantile.Options(), "boosting.rounds=0", "rounds is 0; give at least 1"),
+        (quantile.Options(), "boosting.depth=-3", "depth is -3; give at least 1"),
+        (
+            trees.BoostingOptions(),
+            "boosting.learning_rate=nan",
+            "learning_rate is nan; give a number over 0, at most 1",
+        ),
+        (trees.BoostingOptions(), "boosting.l2=-1", "l2 is -1.0; give at least 0"),
+        (trees.BoostingOptions(), "every=0", "every is 0; give at least 1"),
+        (trees.ForestOptions(), "growth.trees=0", "trees is 0; give at least 1"),
+        (trees.ForestOptions(), "growth.features=1.5", "features is 1.5; give a number over 0, at most 1"),
+        (trees.ForestOptions(), "every=-1", "every is -1; give at least 1"),
+        (PretrainOptions(), "rate=0", "rate is 0.0; give a number over 0, at most 1"),
+        (PretrainOptions(), "patience=0", "patience is 0; give at least 1"),
+        (PretrainOptions(), "probes=1", "probes is 1; give at least 2"),
+        (PretrainOptions(), "share=2", "share is 2; give a number from 0 to 1, or none"),
+        (PretrainOptions(), "moment=end", "give one of decision, start"),
+        (DqnOptions(), "rate=-1", "rate is -1.0; give a number over 0, at most 1"),
+        (DqnOptions(), "pretrain.wait=long", "give one of predicted, hindsight"),
+        (PgOptions(), "warm_rate=inf", "warm_rate is inf; give a number over 0, at most 1"),
+        (PgOptions(), "entropy=-0.1", "entropy is -0.1; give at least 0"),
+        (PgOptions(), "rollouts=1", "rollouts is 1; give at least 2"),
+    ],
+)
+def test_hyperparameters_that_cannot_be_are_refused(options: object, setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        changed(options, [setting])
 
 
 def test_every_setting_that_is_tried_exists() -> None:

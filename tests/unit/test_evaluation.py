@@ -18,7 +18,7 @@ from mirage.evaluation.comparison import Method, Setup, compare
 from mirage.evaluation.methods import RECENT, asked_for
 from mirage.evaluation.protocol import ModelChooser, Never, Oracle, PolicyChooser, try_all
 from mirage.evaluation.report.page import page
-from mirage.evaluation.report.words import caveats, headline, hours, number
+from mirage.evaluation.report.words import caveats, headline, hours, number, penalties_words
 from mirage.evaluation.results import COLUMNS, results, write
 from mirage.evaluation.sampling import sample
 from mirage.evaluation.stepped import SteppedChooser
@@ -396,3 +396,17 @@ def test_hours_for_people(value, words):
 @pytest.mark.parametrize(("value", "words"), [(0.001, "0"), (0.25, "0.25"), (-3.2, "\u22123.2"), (1234.5, "1,234")])
 def test_numbers_for_people(value, words):
     assert number(value) == words
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        ("1:1", "interruption and overlap weigh the same (1:1)"),
+        ("4:1", "an hour of interruption weighs as much as 4 of overlap (4:1)"),
+        ("1:2", "an hour of overlap weighs as much as 2 of interruption (1:2)"),
+        ("1:0", "only interruption counts (1:0)"),
+        ("0:1", "only overlap counts (0:1)"),
+    ],
+)
+def test_penalties_in_words(ratio: str, words: str) -> None:
+    assert penalties_words(ratio) == words

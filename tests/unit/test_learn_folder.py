@@ -62,6 +62,12 @@ def test_what_is_written_comes_back(folder, model):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["random-forest"]
 
 
+def test_every_user_may_read_what_is_written(folder):
+    """`mirage train` is one user's, the daemon another; safetensors makes its files 0600."""
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert modes == {"random-forest": 0o755, WEIGHTS: 0o644, RECIPE: 0o644, CARD: 0o644}
+
+
 def test_the_same_model_gives_the_same_folder(folder, model, tmp_path):
     write_folder(tmp_path / "again", model, RECIPE_OF_TOY, "# A toy\n")
     for path in folder.iterdir():
@@ -158,6 +164,10 @@ REFUSALS = {
     "no recipe": (lambda f: (f / RECIPE).unlink(), "no recipe.toml"),
     "half a recipe": (lambda f: (f / RECIPE).write_text((f / RECIPE).read_text()[:-40]), "can't be read"),
     "no text": (lambda f: (f / RECIPE).write_bytes(b"\xff\xfe"), "can't be read"),
+    "no weights": (
+        lambda f: (f / RECIPE).write_text((f / RECIPE).read_text().partition("[weights]")[0] + "[weights]\n"),
+        "weights: it names none",
+    ),
     "another schema": (lambda f: edit(f, "schema = 1", "schema = 2"), "this version of Mirage reads 1"),
     "no schema": (lambda f: edit(f, "schema = 1\n", ""), "this version of Mirage reads 1"),
     "another method": (lambda f: edit(f, '"random-forest"', '"xgboost"'), "not 'random-forest'"),

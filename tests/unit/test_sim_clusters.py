@@ -100,6 +100,14 @@ def test_units(tmp_path: Path) -> None:
     assert (params.priority_decay_half_life_s, params.default_queue_depth) == (0, 7)
 
 
+def test_of_an_option_given_twice_the_first_counts(tmp_path: Path) -> None:
+    """slurmctld 22.05.8 with ``bf_interval=-5,bf_interval=60`` refuses the -5, and does not read on."""
+    loaded = load(tmp_path, "SchedulerParameters=bf_interval=45,bf_window=60,BF_INTERVAL=60\n" + LEAST)
+    assert (loaded.cluster.params.bf_interval_s, loaded.cluster.params.bf_window_s) == (45, 3600)
+    [note] = [note for note in loaded.notes if note.kind is NoteKind.IGNORED]
+    assert (note.parameter, note.value, note.why) == ("BF_INTERVAL", "60", "given twice: the first one counts")
+
+
 def test_for_whom_nodes_are_kept(tmp_path: Path) -> None:
     text = (
         "SchedulerParameters=bf_min_age_reserve=600,bf_min_prio_reserve=1000000,bf_job_part_count_reserve=3,defer,"
@@ -304,6 +312,7 @@ def test_included_files_are_relative_to_the_one_that_includes_them(tmp_path: Pat
     [
         ("Include none.conf", r"none\.conf: No such file.*slurm\.conf:1 includes it"),
         ("Include slurm.conf", "slurm.conf: includes .*slurm.conf"),
+        ("Include /dev/zero", r"/dev/zero: a device; .*slurm\.conf:1 includes it"),
         ("NodeName=n[1-4] CPUs=four\nPartitionName=p", r"slurm\.conf:1: CPUs=four: give a whole number from 1"),
         ("NodeName=n[4-1]", r"slurm\.conf:1: NodeName=n\[4-1\]: give a list of nodes such as"),
         ("NodeName=n1\nNodeName=n1", r"slurm\.conf:2: node n1 stands at .*slurm\.conf:1 already"),

@@ -120,7 +120,16 @@ def test_a_reason_cannot_pass_for_an_attribute() -> None:
     [
         ("", None, None, "scontrol show config: no SchedulerType"),
         ("slurm_load_ctl_conf error: Unable to contact", None, None, "scontrol show config:1: found 'slurm_load"),
+        (
+            text("config").rpartition("Slurmctld(")[0],
+            None,
+            None,
+            r"show config: no line Slurmctld\(\.\.\.\) at its end",
+        ),
+        (text("config")[:3000], None, None, "scontrol show config: no .*cut short"),
         (None, "", None, "no nodes that could be used"),
+        (None, text("nodes").partition(" State=")[0], None, "show node:1: NodeName=n1: no State in its record: cut"),
+        (None, text("nodes").partition(" Weight=")[0], None, "show node:1: NodeName=n1: no Weight in its record: cut"),
         (None, "NODELIST STATE\nn1 idle", None, "scontrol show node:1: found 'NODELIST STATE'"),
         (None, None, "", "sacctmgr show qos:1: found 'nothing'; give the output"),
         (None, None, "Name|Priority\nnormal|0\n", "qos of partition 'sets': unknown: part"),
@@ -132,3 +141,9 @@ def test_errors(config: str | None, nodes: str | None, qos: str | None, message:
     texts = [given if given is not None else text(name) for given, name in ((config, "config"), (nodes, "nodes"))]
     with pytest.raises(InvalidCluster, match=message):
         read_live(*texts, text("partitions"), text("qos") if qos is None else qos)
+
+
+def test_a_partition_that_is_cut_short_is_refused() -> None:
+    cut = text("partitions").rstrip().rpartition(" State=")[0]
+    with pytest.raises(InvalidCluster, match=r"show partition:\d+: PartitionName=\w+: no State in its record: cut"):
+        read_live(text("config"), text("nodes"), cut, text("qos"))

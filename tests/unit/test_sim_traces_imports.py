@@ -158,6 +158,8 @@ def test_swf(tmp_path: Path) -> None:
     assert np.isnan(done.trace.column("start")[1])
     with pytest.raises(TraceError, match=r":2: run: found 'x', expected a number"):
         import_swf(file(tmp_path, text.replace(" 60 ", " x ")))
+    with pytest.raises(TraceError, match="UnixStartTime: found 'soon', expected seconds since 1970"):
+        import_swf(file(tmp_path, text.replace("1000", "soon")))
     with pytest.raises(TraceError, match=r":3: line: found '17 fields', expected 18"):
         import_swf(file(tmp_path, text.replace(" 1 30", " 1")))
 
@@ -184,9 +186,18 @@ def test_values_of_slurm() -> None:
     assert [memory_mib(text) for text in ("64G", "4000M", "1Tn", "512K", "2.5G")] == [65536, 4000, 1048576, 1, 2560]
     assert tres_gpus("cpu=1,gres/gpu:a100=2,gres/gpu:v100=1") == 3
     assert tres_gpus("billing=9,cpu=1,gres/gpu=4,gres/gpu:a100=4") == 4
-    assert task_ids("1-3,7,10-20:5%4") == [1, 2, 3, 7, 10, 15, 20]
-    with pytest.raises(TraceError, match="tasks"):
-        task_ids("1-999999999")
+    assert task_ids("1-3,7,10-20:5%4", "log") == [1, 2, 3, 7, 10, 15, 20]
+    for text in ("1-999999999", "2-1", "1-5:0"):
+        with pytest.raises(TraceError, match=f"log: JobID: found '{text}', expected an array's tasks"):
+            task_ids(text, "log")
+
+
+def test_an_array_that_counts_down_is_refused_with_its_file(tmp_path: Path) -> None:
+    header = "JobID|Submit|Start|End|State|Timelimit|NNodes"
+    line = "5_[2-1]|2023-02-01T00:00:00|Unknown|Unknown|PENDING|1:00:00|1"
+    log = file(tmp_path, f"{header}\n{line}\n")
+    with pytest.raises(TraceError, match=f"{log}: JobID: found '2-1', expected an array's tasks"):
+        import_sacct(log)
 
 
 @given(st.integers(0, 30), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))

@@ -75,6 +75,8 @@ def test_unknown_times_are_missing_and_jobs_are_in_order_of_submission() -> None
         ("1,ann,gpu,100,200,300,3600,2,8,COMPLETED", "line", "10 fields"),
         ("1,ann,gpu,100,200,300,3600,2,8,,,COMPLETED", "line", "12 fields"),
         ("1,ann,gpu,100,200,300,3600,99999999999999999999,8,,COMPLETED", "nodes", "99999999999999999999"),
+        ("1,ann,gpu,1675209600000,200,300,3600,2,8,,COMPLETED", "submit", "1675209600000"),
+        ("1,ann,gpu,100,200,1675209600000,3600,2,8,,COMPLETED", "end", "1675209600000"),
     ],
 )
 def test_a_bad_line_gives_file_line_field_found_and_expected(tmp_path: Path, line: str, field: str, found: str) -> None:

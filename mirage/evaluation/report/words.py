@@ -76,6 +76,8 @@ def penalties_words(penalties: str) -> str:
     interruption, _, overlap = penalties.partition(":")
     if interruption == overlap:
         return "interruption and overlap weigh the same (1:1)"
+    if 0 in (float(interruption), float(overlap)):
+        return f"only {'overlap' if float(overlap) else 'interruption'} counts ({penalties})"
     factor = float(interruption) / float(overlap)
     if factor > 1:
         return f"an hour of interruption weighs as much as {factor:g} of overlap ({penalties})"
