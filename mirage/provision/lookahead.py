@@ -153,13 +153,14 @@ class Aging(NamedTuple):
     raised: int
     """What all priorities of the snapshot are raised by, so that none of those who come later falls to 0."""
     fresh: Ints
-    """Those of the jobs in the queue, without their age."""
+    """Those of the jobs in the queue, and of running ones as they were at their start, without their age. The queue
+    alone would stand for a cluster where nobody's jobs start soon."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, params: Params, horizon_s: int) -> Aging:
         a_second = params.priority_weight_age / max(params.priority_max_age_s, 1)
-        queued = [job for job in snapshot.jobs if job.is_queueing and job.priority]
-        fresh = [max(1, job.priority - round(a_second * _age_s(job, snapshot.at_s, params))) for job in queued]
+        known = [job for job in snapshot.jobs if job.priority and (job.is_queueing or job.state.has_nodes)]
+        fresh = [max(1, job.priority - round(a_second * _age_s(job, snapshot.at_s, params))) for job in known]
         return cls(snapshot.at_s, a_second, int(a_second * horizon_s) + 1, np.array(fresh or [1], dtype=np.int64))
 
     def at(self, fresh: int, time_s: int) -> int:
@@ -172,9 +173,10 @@ class Aging(NamedTuple):
 
 
 def _age_s(job: Job, now_s: int, params: Params) -> int:
-    """For how long its age has counted."""
+    """For how long its age has counted; of a running job until it started, as its priority has not changed since."""
+    until_s = job.start_s if job.state.has_nodes and job.start_s is not None else now_s
     since_s = now_s if job.eligible_s is None else job.eligible_s
-    return min(max(now_s - since_s, 0), params.priority_max_age_s)
+    return min(max(until_s - since_s, 0), params.priority_max_age_s)
 
 
 def starts_in(future: Simulator, successor_id: int, points_s: Ints, aging: Aging | None = None) -> Ints:

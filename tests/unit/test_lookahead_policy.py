@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirage.config import LookaheadConfig, PolicyConfig
-from mirage.domain import Action, JobState, Penalties
+from mirage.domain import Action, Job, JobState, Penalties, Snapshot
 from mirage.errors import InputError
 from mirage.learn.arrivals import DAY_S, Arrivals, is_weekend
 from mirage.learn.episode import HOUR_S
@@ -18,7 +18,7 @@ from mirage.learn.futures import read as read_futures
 from mirage.learn.joblog import log_of
 from mirage.learn.runtimes import Asked, fit_runtimes
 from mirage.ports import Advice, BatchPolicy, Observation
-from mirage.provision.lookahead import Lookahead, _Shared, release_points, starts_in, waiting_is_clear
+from mirage.provision.lookahead import Aging, Lookahead, _Shared, release_points, starts_in, waiting_is_clear
 from mirage.provision.registry import make_policy
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
@@ -296,6 +296,20 @@ def test_under_fair_share_who_comes_later_is_behind_by_the_age_of_those_before()
     assert lost[-1] > 50
     for job, its in zip(arrived, lost, strict=True):
         assert min(aging.fresh) - 1 <= job.spec.priority - aging.raised + its <= max(aging.fresh) + 1
+
+
+def test_running_jobs_tell_of_priorities_as_they_were_at_their_start():
+    def job(job_id, state, **more):
+        return Job(job_id, "alice", "batch", state, 1, 0, 3600, **more)
+
+    jobs = (
+        job(1, JobState.RUNNING, eligible_s=0, start_s=2 * DAY_S, priority=5200),
+        job(2, JobState.PENDING, eligible_s=3 * DAY_S, start_s=5 * DAY_S, priority=3100),  # slurmctld's expected start
+        job(3, JobState.PENDING, priority=0),  # held
+        job(4, JobState.COMPLETED, eligible_s=0, start_s=10, end_s=20, priority=9000),
+    )
+    aging = Aging.of(Snapshot(4 * DAY_S, jobs, ()), FAIR, DAY_S)  # 100 a day
+    assert aging.fresh.tolist() == [5000, 3000]
 
 
 def test_under_fair_share_an_earlier_release_is_an_earlier_start_where_many_come():
