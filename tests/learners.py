@@ -15,7 +15,7 @@ import torch
 from mirage.domain import Penalties
 from mirage.learn.episode import HOUR_S, Episode
 from mirage.learn.foundation import Shape
-from mirage.learn.model import Model, States
+from mirage.learn.model import Model, States, releases
 from mirage.learn.pretrain import PretrainOptions
 from mirage.learn.toy import Toy
 
@@ -46,7 +46,7 @@ SHORT = replace(PRETRAIN, rounds=2, states=256)
 
 def choice(model: Model, episode: Episode, share: float) -> int:
     """The decision point at which the model releases; T: never."""
-    release = model.assess(States.of(episode, share, 1 - share)).release
+    release = releases(model, model.assess(States.of(episode, share, 1 - share)))
     return int(np.argmax(release)) if release.any() else len(release)
 
 

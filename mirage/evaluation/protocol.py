@@ -16,7 +16,7 @@ import numpy as np
 from mirage.domain import Action, Penalties
 from mirage.evaluation.case import Case
 from mirage.learn.episode import Episode, Floats
-from mirage.learn.model import Assessment, Model, States
+from mirage.learn.model import Assessment, Model, States, releases
 from mirage.ports import Policy
 
 ORACLE, REACTIVE = "oracle", "reactive"
@@ -99,7 +99,7 @@ class PolicyChooser:
 
 @dataclass(frozen=True)
 class ModelChooser:
-    """A trained method: all decision points of the episode in one batch, which is the same since it has no memory."""
+    """A trained method: all decision points of the episode in one batch, and so what it remembers of those before."""
 
     model: Model
     name: str
@@ -111,7 +111,8 @@ class ModelChooser:
         if not len(episode):
             return Choice(0)
         said = self.model.assess(States.of(episode, penalties.interruption, penalties.overlap))
-        point = int(np.argmax(said.release)) if said.release.any() else len(episode)
+        released = releases(self.model, said)
+        point = int(np.argmax(released)) if released.any() else len(episode)
         return Choice(point, _if_any(_quantiles(said)) if tell else None)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from mirage.domain import Penalties
 from mirage.learn.episode import HOUR_S, Episode, Load
 from mirage.learn.folder import Recipe
-from mirage.learn.model import Model, States
+from mirage.learn.model import Model, States, releases
 
 TASTES = (Penalties(1, 1), Penalties(4, 1))
 Choose = Callable[[Episode, Penalties], int]
@@ -19,7 +19,7 @@ Choose = Callable[[Episode, Penalties], int]
 
 def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
     """The first decision point at which the model releases; the last outcome's index: never."""
-    released = model.assess(States.of(episode, penalties.interruption, penalties.overlap)).release
+    released = releases(model, model.assess(States.of(episode, penalties.interruption, penalties.overlap)))
     return int(np.argmax(released)) if released.any() else len(episode)
 
 

@@ -248,10 +248,11 @@ def train_dqn(
     with seeded(seed) as generator:
         draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
         learner = Learner(network, draw, options, generator, device)
-        judge = Judge(validation, begun.scaling, options.pretrain.tastes, device, options.pretrain.judged)
+        pretrain = options.pretrain
+        judge = Judge(validation, begun.scaling, pretrain.tastes, device, pretrain.judged, pretrain.memory)
         best = Best(network, options.patience)
         if options.pretrained or base is not None:
             best.offer(judge(network, "value"))
         go_on("dqn", learner.round, options.rounds, best, lambda: judge(network, "value"), progress)
-    serving = replace(begun.serving, interrupted=best.interrupted)
+    serving = replace(begun.serving, memory=judge.best(network, "value")[1], interrupted=best.interrupted)
     return Neural(f"{begun.name}-dqn", network.eval().cpu(), begun.scaling, serving)

@@ -52,6 +52,8 @@ class Assessment:
     wait_p50_s: Floats
     wait_p90_s: Floats
     """(n,) each: quantiles of the successor's wait if released now."""
+    gain: Floats | None = None
+    """(n,): how much better a release now is than waiting, in any unit, for a method with a memory."""
 
     @classmethod
     def plain(cls, release: Flags, cost_now_s: Floats | None = None, cost_wait_s: Floats | None = None) -> Assessment:
@@ -63,7 +65,10 @@ class Assessment:
 
 
 class Model(Protocol):
-    """A trained method. It never changes as it is used: the same states give the same assessment."""
+    """A trained method. It never changes as it is used: the same states give the same assessment.
+
+    Who asks it keeps what its `memory` needs: `releases` for the points of an episode, the service from cycle to cycle.
+    """
 
     @property
     def name(self) -> str:
@@ -73,7 +78,28 @@ class Model(Protocol):
     def foresees(self) -> bool:
         """Whether it is asked with forecasts (`forecast.py`), for which its folder has the cluster's description."""
 
+    @property
+    def memory(self) -> int:
+        """Decision points, the present one included, whose mean gain decides; 1: what it says now decides."""
+
     def assess(self, states: States) -> Assessment: ...
 
     def write(self, folder: Path) -> None:
         """Its weights, as files in this folder (safetensors or a native tree format); never pickle."""
+
+
+def releases(model: Model, said: Assessment) -> Flags:
+    """(n,): at which of a pair's n decision points, all from the first on, a model releases that said this of them."""
+    if model.memory == 1 or said.gain is None:
+        return said.release
+    means = recent_means(said.gain[:, None], np.zeros(len(said.gain), dtype=np.int64), model.memory)
+    return np.asarray(means[:, 0] > 0)
+
+
+def recent_means(values: Floats, first: Ints, count: int) -> Floats:
+    """(n, m): of each row and those before it, ``count`` in all, but none before row ``first`` (n,) of its series."""
+    rows = np.arange(len(values))
+    since = np.maximum(first, rows - count + 1)
+    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+    means: Floats = (sums[rows + 1] - sums[since]) / (rows + 1 - since)[:, None]
+    return means

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
+from mirage.learn.checks import refuse_below
 from mirage.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.learn.foundation import Network, Shape
 from mirage.learn.model import Assessment, Flags, States
@@ -41,6 +42,8 @@ class Serving:
     """The V-head (supervised and DQN) or the P-head (policy gradient)."""
     share: float | None = None
     """The only penalty share e_I / (e_I + e_O) that it was trained for; None: the share is an input."""
+    memory: int = 1
+    """V-head only: the mean difference of the two Q-values over so many decision points decides; 1: as in the paper."""
     sampled: bool = False
     """P-head only: release with the predicted probability, as the paper does."""
     seed: int = 0
@@ -53,6 +56,7 @@ class Serving:
             raise InputError(f"decides is {self.decides!r}; say value or policy")
         if self.share is not None and not 0 <= self.share <= 1:
             raise InputError(f"share is {self.share}; give e_I / (e_I + e_O), from 0 to 1")
+        refuse_below(self, 1, "memory")
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,10 @@ class Neural:
     @property
     def foresees(self) -> bool:
         return self.network.shape.forecast_input
+
+    @property
+    def memory(self) -> int:
+        return self.serving.memory if self.serving.decides == "value" else 1
 
     def assess(self, states: States) -> Assessment:
         """Decisions of n pairs. Costs are the V-head's; NaN where it does not decide, or for a taste it was not taught.
@@ -86,7 +94,7 @@ class Neural:
         costs_s = -scores * float(self.network.scale_h) * HOUR_S * total[:, None]
         if self.serving.share is not None:
             costs_s[~np.isclose(shares, self.serving.share)] = np.nan
-        return Assessment.plain(release, costs_s[:, 0], costs_s[:, 1])
+        return replace(Assessment.plain(release, costs_s[:, 0], costs_s[:, 1]), gain=scores[:, 0] - scores[:, 1])
 
     def _scores(self, states: States, shares: Floats) -> Floats:
         """(n, 2): Q-values or log-probabilities of submitting and of waiting."""

@@ -232,5 +232,6 @@ def train_pg(
         best = Best(network, options.patience)
         best.offer(judge(network, "policy"))
         go_on("pg", learner.round, options.rounds, best, lambda: judge(network, "policy"), progress)
-    serving = replace(begun.serving, decides="policy", sampled=options.sampled, seed=seed, interrupted=best.interrupted)
+    serving = replace(begun.serving, decides="policy", sampled=options.sampled, seed=seed, memory=1)
+    serving = replace(serving, interrupted=best.interrupted)
     return Neural(f"{begun.name}-pg", network.eval().cpu(), begun.scaling, serving)

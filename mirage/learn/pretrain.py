@@ -85,6 +85,9 @@ class PretrainOptions:
     moment: Literal["decision", "start"] = "decision"
     """start: the prototype's defect, for comparison: the history ends where the successor starts. Understated here, as
     an episode's rows end with its predecessor and never show the successor in the queue."""
+    memory: int | None = None
+    """Decision points whose mean Q-values decide in service; None: the best of `training.MEMORIES` on validation; 1:
+    the present alone, as in the paper."""
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -93,6 +96,8 @@ class PretrainOptions:
         refuse_no_share(self, "rate")
         if self.probes is not None:
             refuse_below(self, 2, "probes")
+        if self.memory is not None:
+            refuse_below(self, 1, "memory")
         if self.share is not None and not 0 <= self.share <= 1:
             raise InputError(f"share is {self.share}; give a number from 0 to 1, or none")
 
@@ -218,12 +223,13 @@ def train_supervised(
     with seeded(seed) as generator:
         if network.shape.experts > 1:
             _train_experts(network, train, scaling, options, generator, progress)
-        judge = Judge(validation, scaling, options.tastes, device, options.judged)
+        judge = Judge(validation, scaling, options.tastes, device, options.judged, options.memory)
         fit = Fit(network, Draw(train, scaling, generator), options, options.rounds, generator, device)
         best = Best(network, options.patience)
         go_on("pretrain", fit.round, options.rounds, best, lambda: judge(network, "value"), progress)
+    serving = replace(untrained.serving, memory=judge.best(network, "value")[1], interrupted=best.interrupted)
     network.eval().cpu()
-    return replace(untrained, serving=replace(untrained.serving, interrupted=best.interrupted))
+    return replace(untrained, serving=serving)
 
 
 def new_model(train: Sequence[Episode], options: PretrainOptions, seed: int) -> Neural:

@@ -66,6 +66,10 @@ class Quantile:
     def foresees(self) -> bool:
         return True
 
+    @property
+    def memory(self) -> int:
+        return 1
+
     def assess(self, states: States) -> Assessment:
         return assess(self.law(states), states)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from mirage.errors import InputError
 from mirage.learn.episode import Episode, Floats, Ints
 from mirage.learn.foundation import Network, Shape, Values
-from mirage.learn.model import Flags
+from mirage.learn.model import Flags, recent_means
 from mirage.learn.points import Points, Prepared, prepare
 from mirage.learn.scaling import Scaling
 
@@ -96,6 +96,11 @@ class Tastes(NamedTuple):
         return np.tile(self.judged if self.fixed is None else [self.fixed], (episodes, 1))
 
 
+MEMORIES = (1, 6, 12, 24)
+"""Over how many decision points a V-head's mean may decide; the best on validation is taken. A single point's Q-values
+err, and of a pair's hundred points the first one that errs in favour of a release decides."""
+
+
 def decide(network: Network, points: Points, shares: Floats, head: Head) -> Flags:
     """(S, m): where a network, without dropout, releases at each episode's shares (N, m)."""
     release = np.zeros((len(points.never), shares.shape[1]), dtype=np.bool_)
@@ -134,10 +139,19 @@ def prefers_release(said: Floats, head: Head) -> Flags:
 
 
 class Judge:
-    """The mean penalty of a network's own decisions on the validation episodes."""
+    """The mean penalty of a network's own decisions on the validation episodes, with the memory that serves it best.
+
+    ``memory``: this one alone; None: a V-head's is the best of `MEMORIES`.
+    """
 
     def __init__(
-        self, validation: Sequence[Episode], scaling: Scaling, tastes: Tastes, device: torch.device, most: int
+        self,
+        validation: Sequence[Episode],
+        scaling: Scaling,
+        tastes: Tastes,
+        device: torch.device,
+        most: int,
+        memory: int | None = 1,
     ) -> None:
         episodes = prepare(sorted(validation, key=lambda episode: episode.begin_s), scaling)
         if not episodes:
@@ -146,10 +160,29 @@ class Judge:
         self._points = Points([episodes[i] for i in spread], device)
         self._shares = tastes.judge(len(self._points))
         self._costs_h = self._points.costs_h(self._shares)
+        self._memories = MEMORIES if memory is None else (memory,)
 
     def __call__(self, network: Network, head: Head) -> float:
         """Hours, at e_I + e_O = 1."""
-        stops = self._points.stops(decide(network, self._points, self._shares, head))[self._points.first]
+        return self.best(network, head)[0]
+
+    def best(self, network: Network, head: Head) -> tuple[float, int]:
+        """The same, and the memory with which it is reached."""
+        points = self._points
+        said = scores(network, points, self._shares, head, points.decisions)
+        if head == "policy":
+            return self._cost_h(prefers_release(said, head)), 1
+        gain = np.zeros(self._costs_h.shape)
+        gain[points.decisions] = said[..., 0] - said[..., 1]
+        first = points.first[points.episode]
+        found = [(recent_means(gain, first, memory)[points.decisions] > 0, memory) for memory in self._memories]
+        return min((self._cost_h(release), memory) for release, memory in found)
+
+    def _cost_h(self, decided: Flags) -> float:
+        """Of releases at the decision points, (P, m)."""
+        release = np.zeros(self._costs_h.shape, dtype=np.bool_)
+        release[self._points.decisions] = decided
+        stops = self._points.stops(release)[self._points.first]
         return float(np.take_along_axis(self._costs_h, stops, axis=0).mean())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.errors import InputError
-from mirage.learn.episode import Ints
+from mirage.learn.episode import STEP_S, Ints
 from mirage.learn.folder import Recipe
 from mirage.learn.model import Assessment, Model, States
 from mirage.learn.ranges import outside
@@ -49,6 +49,8 @@ class Learned:
     fallback: Policy
     foresight: Foresight | None = None
     """For a model that is asked with forecasts."""
+    gains: dict[tuple[int, int], list[tuple[int, float]]] = field(default_factory=dict, repr=False, compare=False)
+    """What a model with a memory said of each pair of jobs: when, and the gain. After a restart it fills up anew."""
 
     @property
     def name(self) -> str:
@@ -72,6 +74,7 @@ class Learned:
 
     def _assessed(self, observations: Sequence[Observation]) -> list[Advice | str]:
         """The model's advice, or why there is none."""
+        self._forget(observations[0].now_s)
         states = states_of(observations)
         answers: list[Advice | str] = [
             f"out-of-range: {words}" if words else ""
@@ -88,8 +91,25 @@ class Learned:
             log.exception("model %s failed on %d pairs", self.name, len(inside))
             return [words or f"model-failed: {error!r}" for words in answers]
         for row, index in enumerate(inside):
-            answers[index] = _advice(self.name, observations[index], assessment, row)
+            answers[index] = self._advice(observations[index], assessment, row)
         return answers
+
+    def _advice(self, observation: Observation, said: Assessment, row: int) -> Advice:
+        if self.model.memory == 1 or said.gain is None:
+            return _advice(self.name, observation, said, row, bool(said.release[row]))
+        pair, now_s = (observation.predecessor.job_id, observation.successor.job_id), observation.now_s
+        oldest_s = now_s - self.model.memory * STEP_S  # of which the mean is not any more
+        before = [(at_s, gain) for at_s, gain in self.gains.get(pair, []) if oldest_s < at_s < now_s]
+        self.gains[pair] = [*before, (now_s, float(said.gain[row]))]
+        release = float(np.mean([gain for _, gain in self.gains[pair]])) > 0
+        since = f"on average over the last {format_duration(now_s - before[0][0])}" if before else ""
+        return _advice(self.name, observation, said, row, release, since)
+
+    def _forget(self, now_s: int) -> None:
+        """Pairs of which nothing was said for longer than the memory reaches."""
+        oldest_s = now_s - self.model.memory * STEP_S
+        for pair in [pair for pair, said in self.gains.items() if said[-1][0] <= oldest_s]:
+            del self.gains[pair]
 
 
 def _forecasts(foresight: Foresight, observations: Sequence[Observation], answers: list[Advice | str]) -> Ints:
@@ -162,13 +182,14 @@ def states_of(observations: Sequence[Observation]) -> States:
     )
 
 
-def _advice(name: str, observation: Observation, assessment: Assessment, index: int) -> Advice:
-    release = bool(assessment.release[index])
+def _advice(
+    name: str, observation: Observation, assessment: Assessment, index: int, release: bool, since: str = ""
+) -> Advice:
     left = format_duration(observation.remaining_s or 0)
     quantiles = (assessment.wait_p10_s, assessment.wait_p50_s, assessment.wait_p90_s)
     p10, p50, p90 = (_known(values[index]) for values in quantiles)
     facts = [*_costs(assessment, index), *_waits(p10, p90), f"its predecessor's limit is {left} away"]
-    choice = "now" if release else "later"
+    choice = f"{'now' if release else 'later'}{since and f' {since}'}"
     return Advice(
         Action.RELEASE if release else Action.WAIT,
         f"{name}: better {choice} ({'; '.join(facts)})",

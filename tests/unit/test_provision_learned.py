@@ -33,6 +33,7 @@ class Threshold:
     name: str = "moe-dqn"
     given: list = field(default_factory=list)
     fails: bool = False
+    memory: int = 1
 
     def assess(self, states):
         self.given.append(states)
