@@ -72,6 +72,7 @@ class Foresight:
     queue: Queue
     name: str = "foresight"
     error_h: float = 1.0
+    memory: int = 1
 
     def assess(self, states: States) -> Assessment:
         wait_s = states.matrices[:, -1, 0].astype(float) / 4 * HOUR_S

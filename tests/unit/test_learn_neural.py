@@ -16,8 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
+from mirage.learn.episode import HOUR_S
 from mirage.learn.foundation import Network, Shape
-from mirage.learn.model import States
+from mirage.learn.model import States, recent_means, releases
 from mirage.learn.neural import HEADER, WEIGHTS, Neural, Serving, read
 from mirage.learn.scaling import Scaling
 from tests.learners import SMALL, TOY, TRAIN
@@ -126,9 +127,30 @@ def test_p_head_releases_where_submitting_is_the_likelier(chance: float, release
     assert np.isnan(decided.cost_now_s).all()
 
 
+def test_means_of_the_last_rows_do_not_reach_into_another_series() -> None:
+    values = np.array([[1.0, 10], [3, 30], [8, 80], [2, 20], [4, 40]])
+    first = np.array([0, 0, 0, 3, 3])
+    assert recent_means(values, first, 1) == pytest.approx(values)
+    assert recent_means(values, first, 2)[:, 0] == pytest.approx([1, 2, 5.5, 2, 3])
+    assert recent_means(values, first, 9)[:, 1] == pytest.approx([10, 20, 40, 20, 30])
+
+
+def test_with_a_memory_the_mean_difference_of_the_q_values_decides() -> None:
+    one = model()
+    said = one.assess(states())
+    assert said.gain is not None
+    assert np.array_equal(releases(one, said), said.release)
+    assert np.array_equal(said.gain > 0, said.release)
+    assert said.gain * 7.5 * HOUR_S * 2 == pytest.approx(said.cost_wait_s - said.cost_now_s)
+    said = replace(said, gain=np.array([1.0, -3, 1, 1, -0.5]))
+    remembers = replace(one, serving=Serving(memory=2))
+    assert releases(remembers, said).tolist() == [True, False, False, True, True]
+    assert replace(one, serving=Serving("policy", memory=2)).memory == 1, "a P-head has none"
+
+
 @pytest.mark.parametrize("shape", [SMALL, DENSE, replace(DENSE, gate="top1", penalty_input=False)])
 def test_what_is_read_assesses_as_what_was_written(shape: Shape, tmp_path: Path) -> None:
-    serving = Serving("value", share=None if shape.penalty_input else 0.5)
+    serving = Serving("value", share=None if shape.penalty_input else 0.5, memory=6)
     written = model(shape, serving)
     written.write(tmp_path)
     found = read(tmp_path)

@@ -13,11 +13,13 @@ pytest.importorskip("safetensors")
 import torch
 
 from mirage.errors import InputError
-from mirage.learn.foundation import FORECAST, SHARE
+from mirage.learn import training
+from mirage.learn.foundation import FORECAST, SHARE, Network
 from mirage.learn.model import States
 from mirage.learn.points import Points, prepare
 from mirage.learn.pretrain import Fit, PretrainOptions, best_from_here, new_model, train_supervised
-from mirage.learn.training import Best, Draw, Progress, pick_device
+from mirage.learn.scaling import Scaling
+from mirage.learn.training import Best, Draw, Judge, Progress, pick_device
 from mirage.state.variables import PAIR
 from tests.learners import ALL_TASTES, PRETRAIN, SHORT, SMALL, TEST, TOY, TRAIN, VALIDATION, choice, lateness_h, regret
 
@@ -84,6 +86,39 @@ def test_each_expert_learns_from_its_own_time_slice(monkeypatch: pytest.MonkeyPa
     assert max(parts[0]) < min(parts[1])
     assert max(parts[1]) < min(parts[2])
     assert sorted(everything) == sorted(begin_s for part in parts for begin_s in part)
+
+
+@pytest.mark.parametrize(("stray", "memory"), [(None, 1), (3, 6)])
+def test_a_v_head_gets_the_memory_that_serves_it_best_on_validation(
+    monkeypatch: pytest.MonkeyPatch, stray: int | None, memory: int
+) -> None:
+    """Values that are right, or but for one point that says release far too early."""
+
+    def scores(_network: object, points: Points, shares: np.ndarray, _head: str, slots: np.ndarray) -> np.ndarray:
+        said = np.zeros((len(points.never), shares.shape[1], 2))
+        costs_h = points.costs_h(shares)
+        for first, last in zip(points.first, points.last_decision, strict=True):
+            best = costs_h[first : last + 2].argmin(axis=0)
+            said[first : last + 1, :, 0] = np.where(np.arange(last + 1 - first)[:, None] >= best, 100, -1)
+            if stray is not None:
+                said[first + stray, :, 0] = 0.5
+        return said[slots]
+
+    monkeypatch.setattr(training, "scores", scores)
+    tastes = replace(PRETRAIN, share=None).tastes
+    scaling = Scaling.fit(episode.rows for episode in TRAIN)
+    judge = Judge(VALIDATION, scaling, tastes, torch.device("cpu"), 99, memory=None)
+    network = Network(SMALL)
+    best_h, found = judge.best(network, "value")
+    assert found == memory
+    alone_h = Judge(VALIDATION, scaling, tastes, torch.device("cpu"), 99)(network, "value")
+    assert judge(network, "value") == best_h
+    assert best_h < alone_h if stray else best_h == alone_h
+
+
+def test_the_memory_that_was_asked_for_is_kept() -> None:
+    assert train_supervised(TRAIN, VALIDATION, replace(SHORT, memory=5)).memory == 5
+    assert train_supervised(TRAIN, VALIDATION, replace(SHORT, memory=1)).memory == 1
 
 
 def test_the_same_seed_gives_the_same_model_and_another_another() -> None:

@@ -135,6 +135,38 @@ def test_an_unknown_figure_is_none():
     assert advice.reason == "moe-dqn: better later (its predecessor's limit is 2 h away)"
 
 
+class Remembers(Threshold):
+    """Says what it is told to."""
+
+    def assess(self, states):
+        said = super().assess(states)
+        return replace(said, gain=np.array([self.gains.pop(0) for _ in range(len(states))]))
+
+
+def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair():
+    model = Remembers(memory=3)
+    model.gains = [-5.0, 9.0, 4.0, -1.0, -1.0, -9.0, 0.5]
+    policy = Learned(model, RECIPE, Says())
+    matrix = np.zeros((144, 40), dtype=np.float32)
+
+    def said(at_s, job_id=1):
+        return policy.decide(replace(observe(9 * HOUR, job_id, matrix=matrix, history=None), now_s=NOW + at_s))
+
+    first = said(0)
+    assert (first.action, first.reason.partition(" (")[0]) == (Action.WAIT, "moe-dqn: better later")
+    other = said(300, job_id=11)  # another pair has its own mean
+    assert other.action is Action.RELEASE
+    second = said(600)
+    assert second.action is Action.WAIT, "4 - 5 is below 0"
+    assert second.reason.startswith("moe-dqn: better later on average over the last 10 min (expected penalty")
+    assert said(1200).action is Action.WAIT, "4 - 5 - 1"
+    assert said(1800).action is Action.RELEASE, "4 - 1 - 1: the first is forgotten after three steps"
+    assert said(1800).action is Action.WAIT, "the same instant counts once, as said last: 4 - 1 - 9"
+    assert len(policy.gains[1, 2]) == 3
+    assert said(9000).action is Action.RELEASE, "all is forgotten but 0.5"
+    assert policy.gains == {(1, 2): [(NOW + 9000, 0.5)]}, "of the other pair nothing was said for long"
+
+
 def test_before_the_predecessor_runs_nobody_is_asked():
     waiting = replace(observe().predecessor, state=JobState.PENDING, start_s=None)
     policy = learned()
