@@ -55,7 +55,7 @@ class Pick(Protocol):
 
 GROUP_S = 30
 """select/cons_tres lets running jobs end in groups: those that end within this time of a barrier, then within twice as
-long, and so on (its `_will_run_test`)."""
+long, and so on, or with bf_window_linear so much longer each time (its `_will_run_test`)."""
 
 
 class Outlook:
@@ -129,13 +129,17 @@ class Outlook:
                 continue
             if index + 1 >= enough:
                 break
-            window_s *= 2
+            window_s = self._wider(window_s)
             while next_s is not None and next_s > barrier_s + window_s:
-                window_s *= 2
+                window_s = self._wider(window_s)
         else:
             index = len(self._held) - 1
         overdue = last_s <= self.now_s
         return index + 1, max(last_s + self._params.kill_wait_s, self.now_s + 1) if overdue else last_s
+
+    def _wider(self, window_s: int) -> int:
+        longer_s = self._params.bf_window_linear_s
+        return 2 * window_s if longer_s is None else window_s + longer_s
 
 
 class Plan:

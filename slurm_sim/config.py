@@ -58,6 +58,8 @@ class Params:
     bf_interval_s: int = 30
     bf_window_s: int = DAY_S
     bf_resolution_s: int = 60
+    bf_window_linear_s: int | None = None
+    """With select/cons_tres: what the time grows by within which running jobs end as one; None: it doubles."""
     bf_max_job_test: int = 500
     bf_max_job_user: int | None = None
     """Jobs of one user that a pass tests."""
@@ -116,6 +118,7 @@ class Params:
         for name in (
             *positive,
             *optional,
+            "bf_window_linear_s",
             "bf_node_space_size",
             "priority_max_age_s",
             "priority_calc_period_s",

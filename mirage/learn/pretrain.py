@@ -12,7 +12,8 @@ A sample is a state *at a decision point*, the ordinal action, and the reward of
   too late. The reward of the network's own later decisions makes it release too early: a network that often does so by
   mistake learns that waiting is worth little, and goes on.
 
-Both methods submit where the predicted reward of submitting now exceeds that of waiting.
+Both methods submit where the predicted reward of submitting exceeds that of waiting, on average over the last points
+(`training.MEMORIES`; in the paper, now): docs/decisions/0023.
 """
 
 from __future__ import annotations

@@ -75,7 +75,6 @@ OPTION_DIFFERENCES: Differences = {
     "bf_licenses": ("", "licenses"),
     "bf_max_time": ("", "a pass takes no time, so it always gets to its end"),
     "bf_running_job_reserve": ("", "no reservations for running jobs beyond their nodes' ends"),
-    "bf_window_linear": ("0", "every end of a running job is tried as a start"),
     "max_rpc_cnt": ("0", "passes are not put off under load"),
     "max_sched_time": ("", "a pass takes no time, so it always gets to its end"),
     "max_switch_wait": ("", "no network topology"),

@@ -83,6 +83,7 @@ OPTIONS: Mapping[str, Rule] = {
     "bf_node_space_size": _field("bf_node_space_size", _range(2, 2_000_000)),
     "bf_resolution": _field("bf_resolution_s", _range(1, 3600)),
     "bf_window": _field("bf_window_s", _range(1, 43200, MINUTE_S)),
+    "bf_window_linear": _field("bf_window_linear_s", _limit),
     "default_queue_depth": _field("default_queue_depth", _range(1, 1_000_000)),
     "defer": lambda _: ({"defer": True}, []),
     "partition_job_depth": _field("partition_job_depth", _limit),

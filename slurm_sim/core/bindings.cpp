@@ -64,6 +64,7 @@ Params params_of(nb::handle p) {
   out.bf_interval = number("bf_interval_s");
   out.bf_window = number("bf_window_s");
   out.bf_resolution = number("bf_resolution_s");
+  out.bf_window_linear = number("bf_window_linear_s");
   out.bf_cycle_us = number("bf_cycle_us");
   out.calc_period = number("priority_calc_period_s");
   out.max_age = number("priority_max_age_s");

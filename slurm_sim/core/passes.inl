@@ -221,6 +221,8 @@ struct Engine<W>::Scratch {
   Time end_of_group(const Engine& sim, const Set& nodes, int& ended) {
     Time barrier = kNone, window = kGroup, last = sim.now_;
     int count = static_cast<int>(held.size()), i = 0;
+    Time longer = sim.params().bf_window_linear;
+    auto widen = [&] { window += longer == kNone ? window : longer; };
     for (; i < count; i++) {
       if (!(held[i].nodes & nodes).any()) continue;
       if (barrier == kNone) barrier = held[i].end - held[i].end % kGroup + kGroup;
@@ -228,8 +230,8 @@ struct Engine<W>::Scratch {
       Time next = i + 1 < count ? held[i + 1].end : kNone;
       if (next != kNone && next <= barrier + window) continue;
       if (i + 1 >= ended) break;
-      window *= 2;
-      while (next != kNone && next > barrier + window) window *= 2;
+      widen();
+      while (next != kNone && next > barrier + window) widen();
     }
     ended = std::min(i + 1, count);
     plan.note_change(last);

@@ -91,11 +91,12 @@ def test_an_empty_configuration_has_slurms_defaults(tmp_path: Path) -> None:
 
 def test_units(tmp_path: Path) -> None:
     text = (
-        "SchedulerParameters=bf_window=100,bf_resolution=600,bf_max_job_user=0,default_queue_depth=7\n"
+        "SchedulerParameters=bf_window=100,bf_window_linear=45,bf_resolution=600,bf_max_job_user=0,default_queue_depth=7\n"
         "PriorityCalcPeriod=2\nPriorityMaxAge=14-0\nPriorityDecayHalfLife=0\n"
     )
     params = cluster(tmp_path, text + LEAST).params
     assert (params.bf_window_s, params.bf_resolution_s, params.bf_max_job_user) == (6000, 600, None)
+    assert params.bf_window_linear_s == 45
     assert (params.priority_calc_period_s, params.priority_max_age_s) == (120, 14 * 86400)
     assert (params.priority_decay_half_life_s, params.default_queue_depth) == (0, 7)
 
@@ -172,12 +173,12 @@ def test_times_in_seconds_as_in_the_file_and_as_scontrol_writes_them(tmp_path: P
 def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
     text = (
         "SlurmctldPort=6817\nPreemptType=preempt/qos\nPreemptMode=OFF\nNoSuchThing=1\nTopologyPlugin=topology/tree\n"
-        "SchedulerParameters=bf_continue,bf_busy_nodes,bf_window_linear=0,max_rpc_cnt=5,no_such_option=2\n"
+        "SchedulerParameters=bf_continue,bf_busy_nodes,max_rpc_cnt=5,no_such_option=2\n"
         "PriorityFlags=ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME\n"
     )
     loaded = load(tmp_path, text + LEAST)
     assert found(loaded, NoteKind.UNKNOWN) == ["NoSuchThing", "no_such_option"]
-    assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue", "bf_window_linear"]
+    assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue"]
     expected = ["PreemptType", "TopologyPlugin", "bf_busy_nodes", "max_rpc_cnt", "PriorityFlags"]
     assert found(loaded, NoteKind.NOT_SIMULATED) == expected
     assert loaded.cluster.params.accrue_always

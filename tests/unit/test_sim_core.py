@@ -67,6 +67,26 @@ def agree(cluster: ClusterConfig, jobs: list[JobSpec], script: list[tuple[int, s
         assert everything(reference) == everything(core)
 
 
+@pytest.mark.parametrize(("longer_s", "start_s"), [(None, 30), (1, 630), (45, 30)])
+def test_ends_that_count_as_one_grow_by_bf_window_linear(longer_s: int | None, start_s: int) -> None:
+    """Jobs 1 to 3 end at 603, 683 and 688 s. For job 4 that of 1 is one group, from 630 s on; the next, up to 690 s if
+    the window doubles, is 2 and 3, so that it is given n1 to n3, and n4 is left to job 5; with 2 alone n4 is kept."""
+    params = Params(
+        select_type=SelectType.CONS_TRES,
+        memory_is_consumable=False,
+        bf_resolution_s=1,
+        bf_window_linear_s=longer_s,
+        priority_multifactor=False,
+    )
+    nodes = make_nodes(4, cpus=1)
+    cluster = ClusterConfig(nodes, (Partition("p", tuple(node.name for node in nodes)),), params)
+    jobs = [JobSpec(1, limit_s, limit_s, submit_s=0) for limit_s in (600, 680, 685)]
+    jobs += [JobSpec(3, 600, 600, submit_s=1), JobSpec(1, 900, 900, submit_s=2)]
+    for sim in (Reference(cluster, jobs), Simulator(cluster, jobs)):
+        sim.run_until(700)
+        assert [sim.job(number).start_s for number in (1, 2, 3, 5)] == [3, 3, 3, start_s]
+
+
 @given(situations(rich=True))
 @settings(max_examples=30, deadline=None)
 def test_all_rules(situation: tuple[ClusterConfig, list[JobSpec], list[tuple[int, str, int, int]]]) -> None:
