@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import NamedTuple, Protocol
 
 from slurm_sim.config import Params, SelectType
@@ -48,7 +50,7 @@ class Opening(NamedTuple):
 class Pick(Protocol):
     """Picks so many of these nodes, given what is free on them, for a job that starts now or later (nodes.Picker)."""
 
-    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool) -> int: ...
+    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int: ...
     def forget(self, nodes: int) -> None: ...
     def tested(self, nodes: int, request: Request) -> None: ...
 
@@ -92,6 +94,12 @@ class Outlook:
     def fits_at_last(self, request: Request) -> int:
         """Nodes on which it fits when all jobs have ended."""
         return self._chain(request)[-1]
+
+    def busy(self, found: Opening) -> int:
+        """Nodes with a job now, where it matters: if running jobs have to end first (bf_busy_nodes)."""
+        if not self._params.bf_busy_nodes or found.start_s == self.now_s:
+            return 0
+        return reduce(or_, (held.nodes for held in self._held), 0)
 
     def started(self, held: Held) -> None:
         """A job started just now; the pool knows it already."""
@@ -237,7 +245,9 @@ class Plan:
             if starts:
                 pick.forget(nodes)
                 pick.tested(found.nodes, wish.request)
-            place = Placement(place_s, pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts))
+            busy = outlook.busy(found)
+            chosen = pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy)
+            place = Placement(place_s, chosen)
             if starts or self.is_beyond(place_s) or not self._overlaps(place, place_s + wish.limit_s):
                 return place
             later_s = place_s

@@ -68,16 +68,19 @@ class Picker:
     def _near_for(self, index: int, request: Request) -> int:
         return min(255, self._gpus[index] if request.whole else request.gpus)
 
-    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool) -> int:
+    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int:
         """Picks `count` of the nodes in `free`, which must hold as many.
 
         select/linear adds one weight after the other until there are enough; when it plans, it forgets weights.
+        select/cons_tres takes the first nodes of the lightest, those in `busy` before others (`_eval_nodes_busy`).
         """
         if self._linear and not starts:
             return pick_nodes(free, count)
         if self._linear:
             enough = next(level for level in self._up_to() if (free & level).bit_count() >= count)
             return pick_nodes(free & enough, count)
+        if busy:
+            return self._pick_busy(free, count, busy, lambda index: self._level(index, request, starts))
         # For a job with GPUs each node counts with the CPUs that the job would take there.
         cpus = (lambda _: request.cpus) if request.gpus else pool.free_cpus
         return self._pick_sharing(free, count, cpus, lambda index: self._level(index, request, starts))
@@ -91,6 +94,11 @@ class Picker:
         for level in self._levels:
             nodes |= level
             yield nodes
+
+    @staticmethod
+    def _pick_busy(free: int, count: int, busy: int, level: Callable[[int], tuple[int, int]]) -> int:
+        order = sorted(bits(free), key=lambda index: (*level(index), not busy >> index & 1, index))
+        return sum(1 << index for index in order[:count])
 
     @staticmethod
     def _pick_sharing(

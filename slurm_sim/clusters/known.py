@@ -71,7 +71,6 @@ GLOBAL_DIFFERENCES: Differences = {
 
 OPTION_DIFFERENCES: Differences = {
     "assoc_limit_stop": ("", "a job over its limits does not stop those behind it"),
-    "bf_busy_nodes": ("", "which nodes backfill plans with does not depend on their being in use"),
     "bf_licenses": ("", "licenses"),
     "bf_max_time": ("", "a pass takes no time, so it always gets to its end"),
     "bf_running_job_reserve": ("", "no reservations for running jobs beyond their nodes' ends"),

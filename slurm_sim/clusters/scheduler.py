@@ -69,6 +69,7 @@ def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
 
 OPTIONS: Mapping[str, Rule] = {
     "batch_sched_delay": _field("batch_sched_delay_s", integer),
+    "bf_busy_nodes": lambda _: ({"bf_busy_nodes": True}, []),
     "bf_interval": _bf_interval,
     "bf_job_part_count_reserve": _field("bf_job_part_count_reserve", _limit),
     "bf_max_job_assoc": _field("bf_max_job_assoc", _limit),

@@ -59,6 +59,7 @@ Params params_of(nb::handle p) {
   out.favor_small = flag("priority_favor_small");
   out.accrue_always = flag("accrue_always");
   out.defer = flag("defer");
+  out.busy_nodes = flag("bf_busy_nodes");
   out.sched_interval = number("sched_interval_s");
   out.batch_sched_delay = number("batch_sched_delay_s");
   out.bf_interval = number("bf_interval_s");

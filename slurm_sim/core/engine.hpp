@@ -265,7 +265,8 @@ class Engine final : public Core {
   // Nodes on which there is room for it now.
   const Set& hosts(int request) const { return catalogue->requests[request].whole ? idle_ : fits_[request]; }
   void note_fit(int request, int first, int length);
-  Set pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts) const;
+  Set pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts,
+           bool later = false) const;
   Set taken(int reservation, Time from, Time to) const;
   bool is_open(int reservation, Time time) const {
     return config->reservations[reservation].start <= time && time <= config->reservations[reservation].end;

@@ -1148,7 +1148,7 @@ void Engine<W>::tested(const Set& nodes, int request) {
 // Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
 template <int W>
 NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus,
-                          bool starts) const {
+                          bool starts, bool later) const {
   const auto& levels = config->levels;
   Set among = Set::none();
   if (params().linear) {
@@ -1171,8 +1171,14 @@ NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const st
       among = more;
       break;
     }
-    // For a job with GPUs each node counts with the CPUs that the job would take there.
-    Set some = request.gpus ? pick_sharing(among, count, Same{request.cpus}) : pick_sharing(among, count, cpus);
+    Set some;
+    if (later && params().busy_nodes) {
+      Set busy = among.without(idle_);
+      some = first_nodes(busy.any() ? busy : among, count);
+    } else {
+      // For a job with GPUs each node counts with the CPUs that the job would take there.
+      some = request.gpus ? pick_sharing(among, count, Same{request.cpus}) : pick_sharing(among, count, cpus);
+    }
     picked = picked | some;
     free = free.without(some);
     count -= some.count();

@@ -112,6 +112,17 @@ NodeSet<W> pick_nodes(const NodeSet<W>& free, int count) {
   return picked;
 }
 
+// The first of these nodes, at most so many.
+template <int W>
+NodeSet<W> first_nodes(const NodeSet<W>& nodes, int count) {
+  auto picked = NodeSet<W>::none();
+  for_each_run(nodes, [&](int first, int length) {
+    add_range(picked, first, std::min(length, count));
+    count -= std::min(length, count);
+  });
+  return picked;
+}
+
 // The same number for each node.
 struct Same {
   int64_t value;

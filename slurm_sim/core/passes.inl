@@ -316,7 +316,7 @@ struct Engine<W>::Scratch {
       const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
       bool starts = found.start == sim.now_;
       if (starts) note_start(sim, wish, nodes, found.nodes);
-      found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
+      found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
       if (starts || plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
       later = found.start;
     }
@@ -367,7 +367,7 @@ struct Engine<W>::Scratch {
             bool starts = found.start == sim.now_;
             if (starts) note_start(sim, wish, nodes, found.nodes);
             const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
-            found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts);
+            found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
             if (starts || plan.is_beyond(found.start) ||
                 !plan.overlaps(found.nodes, found.start, found.start + wish.limit))
               return found;
@@ -512,7 +512,7 @@ struct Engine<W>::Scratch {
     plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
     const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
-    found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, false);
+    found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, false, ended > 0);
     if (plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
     return past_the_end(sim, wish, found.start);
   }

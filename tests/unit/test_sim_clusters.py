@@ -111,13 +111,14 @@ def test_of_an_option_given_twice_the_first_counts(tmp_path: Path) -> None:
 
 def test_for_whom_nodes_are_kept(tmp_path: Path) -> None:
     text = (
-        "SchedulerParameters=bf_min_age_reserve=600,bf_min_prio_reserve=1000000,bf_job_part_count_reserve=3,defer,"
+        "SchedulerParameters=bf_min_age_reserve=600,bf_min_prio_reserve=1000000,bf_job_part_count_reserve=3,defer,bf_busy_nodes,"
         "bf_max_job_user_part=4,bf_max_job_assoc=0,partition_job_depth=50,sched_max_job_start=9\n"
     )
     params = cluster(tmp_path, text + LEAST).params
     assert (params.bf_min_age_reserve_s, params.bf_min_prio_reserve) == (600, 1_000_000)
     assert (params.bf_job_part_count_reserve, params.bf_max_job_user_part, params.bf_max_job_assoc) == (3, 4, None)
-    assert (params.partition_job_depth, params.sched_max_job_start, params.defer) == (50, 9, True)
+    assert (params.partition_job_depth, params.sched_max_job_start) == (50, 9)
+    assert (params.defer, params.bf_busy_nodes) == (True, True)
 
 
 @pytest.mark.parametrize("line", ["SchedulerType=sched/builtin", "SchedulerParameters=bf_interval=-1"])
@@ -173,13 +174,13 @@ def test_times_in_seconds_as_in_the_file_and_as_scontrol_writes_them(tmp_path: P
 def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
     text = (
         "SlurmctldPort=6817\nPreemptType=preempt/qos\nPreemptMode=OFF\nNoSuchThing=1\nTopologyPlugin=topology/tree\n"
-        "SchedulerParameters=bf_continue,bf_busy_nodes,max_rpc_cnt=5,no_such_option=2\n"
+        "SchedulerParameters=bf_continue,max_rpc_cnt=5,no_such_option=2\n"
         "PriorityFlags=ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME\n"
     )
     loaded = load(tmp_path, text + LEAST)
     assert found(loaded, NoteKind.UNKNOWN) == ["NoSuchThing", "no_such_option"]
     assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue"]
-    expected = ["PreemptType", "TopologyPlugin", "bf_busy_nodes", "max_rpc_cnt", "PriorityFlags"]
+    expected = ["PreemptType", "TopologyPlugin", "max_rpc_cnt", "PriorityFlags"]
     assert found(loaded, NoteKind.NOT_SIMULATED) == expected
     assert loaded.cluster.params.accrue_always
     note = next(note for note in loaded.notes if note.parameter == "NoSuchThing")
@@ -356,13 +357,13 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_params_from() -> None:
     text = (
         "bf_max_job_test=50, bf_window=2880,PriorityWeightAge=7,PriorityType=priority/multifactor,bf_cycle_us=9,"
-        "bf_busy_nodes"
+        "max_rpc_cnt=9"
     )
     params, notes = params_from(text)
     assert (params.bf_max_job_test, params.bf_window_s, params.priority_weight_age) == (50, 172800, 7)
     assert params.priority_multifactor
     assert params.bf_cycle_us == 9
-    assert [note.parameter for note in notes] == ["bf_busy_nodes"]
+    assert [note.parameter for note in notes] == ["max_rpc_cnt"]
     base = Params(bf_interval_s=77)
     assert params_from("bf_resolution=30", base)[0] == Params(bf_interval_s=77, bf_resolution_s=30)
     assert params_from("", base)[0] == base

@@ -70,7 +70,8 @@ def agree(cluster: ClusterConfig, jobs: list[JobSpec], script: list[tuple[int, s
 @pytest.mark.parametrize(("longer_s", "start_s"), [(None, 30), (1, 630), (45, 30)])
 def test_ends_that_count_as_one_grow_by_bf_window_linear(longer_s: int | None, start_s: int) -> None:
     """Jobs 1 to 3 end at 603, 683 and 688 s. For job 4 that of 1 is one group, from 630 s on; the next, up to 690 s if
-    the window doubles, is 2 and 3, so that it is given n1 to n3, and n4 is left to job 5; with 2 alone n4 is kept."""
+    the window doubles, is 2 and 3, so that it is given n1 to n3, and n4 is left to job 5; with 2 alone n4 is kept.
+    """
     params = Params(
         select_type=SelectType.CONS_TRES,
         memory_is_consumable=False,
@@ -85,6 +86,26 @@ def test_ends_that_count_as_one_grow_by_bf_window_linear(longer_s: int | None, s
     for sim in (Reference(cluster, jobs), Simulator(cluster, jobs)):
         sim.run_until(700)
         assert [sim.job(number).start_s for number in (1, 2, 3, 5)] == [3, 3, 3, start_s]
+
+
+@pytest.mark.parametrize(("busy_first", "start_s"), [(False, 603), (True, 30)])
+def test_with_bf_busy_nodes_later_starts_are_planned_on_nodes_in_use(busy_first: bool, start_s: int) -> None:
+    """Jobs 1 and 2 have n3 and n4 until about 600 s, when job 3 can have three of the four nodes: the first ones, or
+    n3 and n4 and one more, so that n2 is left to job 4.
+    """
+    params = Params(
+        select_type=SelectType.CONS_TRES,
+        memory_is_consumable=False,
+        bf_busy_nodes=busy_first,
+        priority_multifactor=False,
+    )
+    nodes = tuple(replace(node, features=("b",) if node.name in ("n3", "n4") else ()) for node in make_nodes(4, cpus=1))
+    cluster = ClusterConfig(nodes, (Partition("p", tuple(node.name for node in nodes)),), params)
+    jobs = [JobSpec(1, limit_s, limit_s, submit_s=0, constraint="b") for limit_s in (598, 597)]
+    jobs += [JobSpec(3, 600, 600, submit_s=1), JobSpec(1, 900, 900, submit_s=2)]
+    for sim in (Reference(cluster, jobs), Simulator(cluster, jobs)):
+        sim.run_until(700)
+        assert sim.job(4).start_s == start_s
 
 
 @given(situations(rich=True))
