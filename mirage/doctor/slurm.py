@@ -105,7 +105,7 @@ def _priority(settings: Settings) -> Finding:
             "priority",
             "PriorityType=priority/basic: first come, first served",
             "A successor's place in the queue is that of its submission, long before its release, so it starts sooner "
-            "than like jobs did.",
+            "than like jobs did. Reactive chains hardly wait here.",
         )
     if settings.accrue_always:
         return warning(
