@@ -1,4 +1,4 @@
-"""The tables of learning.md, from a folder of `mirage evaluate --out`: `python -m benchmarks.learning_tables FOLDER`."""
+"""The tables of learning.md, from a folder of `mirage evaluate`: `python -m benchmarks.learning_tables FOLDER`."""
 
 from __future__ import annotations
 
