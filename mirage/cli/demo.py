@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--segments", type=_segments, default=Scenario.segments, help="links (default %(default)s)")
     parser.add_argument(
-        "--policy", choices=[p for p in (*UNTRAINED, *TRAINED) if p != "reactive"], default=PolicyConfig.name
+        "--policy",
+        choices=[p for p in dict.fromkeys((*UNTRAINED, *TRAINED)) if p != "reactive"],
+        default=PolicyConfig.name,
     )
     parser.add_argument(
         "--model",
