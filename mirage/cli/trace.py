@@ -128,9 +128,14 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _stats(args: argparse.Namespace) -> None:
+    from slurm_sim.traces.cleaning import Rules, clean
     from slurm_sim.traces.stats import trace_stats
 
     trace = _read(args)
+    for found in clean(trace, Rules(nodes=args.nodes, unstarted="keep"))[1].findings:
+        if found.jobs and found.action in ("dropped", "renamed", "merged"):
+            jobs = f"{found.jobs} jobs, as {', '.join(found.examples)}"
+            print(f"warning: {found.rule}: {jobs}: {found.detail}; `mirage trace import` mends it", file=sys.stderr)
     figures = trace_stats(trace, args.timezone, args.nodes)
     made = _save_stats(trace, figures, args) if args.out else []
     if args.json:
