@@ -134,7 +134,9 @@ def test_a_log_without_starts_and_limits(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_nodes_busy_than_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = small_trace(tmp_path / "t.csv", *({"submit": number, "start": 9, "end": 900} for number in range(0, 200, 40)))
+    path = small_trace(
+        tmp_path / "t.csv", *({"submit": number, "start": 9, "end": 900} for number in range(0, 200, 40))
+    )
     assert main(["trace", "stats", path, "--nodes", "9"]) == 0
     shown = capsys.readouterr()
     assert "warning: 10 and more nodes were busy for 1 % of the time (most: 10), more than --nodes 9: " in shown.err
