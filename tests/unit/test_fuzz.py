@@ -68,8 +68,9 @@ SCRIPT = """\
 echo
 """
 LIVE = (
-    "Configuration data as of 1700000000\nClusterName = c\nSchedulerType = sched/backfill\nPriorityMaxAge = 7-0\n",
-    "NodeName=n1 CPUTot=4 RealMemory=4000 Gres=gpu:2 State=IDLE+DRAIN Partitions=gpu\n",
+    "Configuration data as of 1700000000\nClusterName = c\nSchedulerType = sched/backfill\nPriorityMaxAge = 7-0\n"
+    "\nSlurmctld(primary) at c is UP\n",
+    "NodeName=n1 CPUTot=4 RealMemory=4000 Gres=gpu:2 State=IDLE+DRAIN Weight=1 Partitions=gpu\n",
     "PartitionName=gpu MaxTime=2-00:00:00 Nodes=n1 State=UP PriorityTier=1 Default=YES\n",
     "Name|Priority|MaxJobsPU|GrpTRES\nnormal|0|5|gres/gpu=4\n",
     "Cluster|Account|User|ParentName|RawShares|MaxJobs\nc|root|||1|\nc|a||root|1|\nc|a|u||1|3\n",
