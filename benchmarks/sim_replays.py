@@ -120,6 +120,19 @@ CASES = {
             ),
         ),
     ),
+    "partitions": Case(
+        "partitions",
+        16,
+        _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=500;PriorityWeightPartition=300"),
+        (
+            (
+                "partitions",
+                f"{OF_REPLAY['partitions']}\nPartitionName=fast Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE "
+                "PriorityTier=5 State=UP\nPartitionName=side Nodes=n[5-12] MaxTime=INFINITE "
+                "OverSubscribe=EXCLUSIVE PriorityJobFactor=9 State=UP",
+            ),
+        ),
+    ),
     "shared_gpus": Case(
         "shared",
         12,
@@ -167,6 +180,9 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["dependency"] = f"{dice.choice(['afterany', 'afterany', 'after'])}:{other}"
             elif dice.random() < 0.1:
                 row["begin_s"] = int(now_s) + dice.randint(100, 9000)
+        if kind == "partitions":
+            fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
+            row["partition"] = dice.choice(fitting)
         if kind == "shared":
             row |= {"nodes": dice.choices([1, 2, 4], [80, 15, 5])[0], "cpus": dice.choice([1, 2, 4, 4, 8, 16])}
             row |= {"mem_mib": dice.choice([2000, 4000, 8000, 16000, 32000]), "gpus": dice.choices([0, 1, 2, 4])[0]}
@@ -182,6 +198,7 @@ def workload(name: str) -> list[Row]:
         "bursts": (77, 200, 0),
         "wider": (12, 260, 240),
         "dependencies": (41, 260, 150),
+        "partitions": (51, 260, 150),
         "shared": (21, 350, 40),
     }[name]
     return _jobs(seed, count, gap_s, name)

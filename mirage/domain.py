@@ -348,6 +348,9 @@ class Decision:
     expected_interruption_s: float | None = None
     """Of releasing now."""
     expected_overlap_s: float | None = None
+    gain: float | None = None
+    """Of releasing now over waiting, as the policy's model says at this moment alone, in its own unit; for models that
+    decide by the mean of several."""
 
 
 class Outcome(str, Enum):

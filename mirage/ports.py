@@ -116,6 +116,9 @@ class Store(Protocol):
     def decisions(self, successor_id: int, limit: int = 100) -> list[Decision]:
         """Newest first."""
 
+    def gains(self, policy: str, since_s: int) -> dict[tuple[int, int], list[tuple[int, float]]]:
+        """By predecessor and successor: when a decision of this policy gave a gain, and which. Oldest first."""
+
     def open_intent(self, decision: Decision, now_s: int) -> Intent:
         """Writes decision and intent together, durably: when this returns, a crash can't lose it."""
 
@@ -162,6 +165,8 @@ class Observation:
     """The whole cluster now, for who looks ahead from it."""
     forecast_s: int | None = None
     """The successor's wait as the present queue tells it, where it is known without a snapshot, as in an evaluation."""
+    gains: Sequence[tuple[int, float]] = ()
+    """What the same policy said of this pair within the last day: when, and the gain. Oldest first."""
 
     @property
     def remaining_s(self) -> int | None:
@@ -188,6 +193,8 @@ class Advice:
     """Expected, in the user's penalties times seconds (paper, equation 8, negated): of a release now,"""
     penalty_later_s: float | None = None
     """and of waiting for a later moment, as far as the policy compares the two."""
+    gain: float | None = None
+    """Of releasing now, at this moment alone, for the observations to come (`Observation.gains`)."""
 
 
 class Policy(Protocol):

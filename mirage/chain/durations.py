@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+DAY_S = 86_400
 _FORMS = "minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds"
 EXPECTED = f"{_FORMS} or UNLIMITED"
 MAX_TIME_LIMIT_S = 0xFFFFFFFD * 60
@@ -12,7 +13,7 @@ MAX_TIME_LIMIT_S = 0xFFFFFFFD * 60
 _CLOCK = re.compile(r"(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _DAYS = re.compile(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 _WITH_UNIT = re.compile(r"(\d+) ?(s|m|min|h|d)", re.ASCII)
-_UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNIT_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": DAY_S}
 _NO_LIMIT = frozenset({"-1", "INFINITE", "UNLIMITED"})
 
 

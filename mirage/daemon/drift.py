@@ -15,11 +15,11 @@ from enum import Enum
 from math import inf, log
 from typing import Any
 
+from mirage.chain.durations import DAY_S
 from mirage.daemon.impact import Key, real_wait_s
 
 Json = Mapping[str, Any]
 
-DAY_S = 86_400
 WINDOW_S = 28 * DAY_S
 FEWEST_DAYS = 7
 """With fewer no alarm is given: one bad week-end is no drift."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 
+from mirage.chain.durations import DAY_S
 from mirage.domain import Snapshot
 from mirage.errors import ClusterError
 from mirage.ports import Cluster, Store
@@ -16,7 +17,6 @@ from mirage.state.waits import WaitBook
 
 log = logging.getLogger(__name__)
 
-DAY_S = 86_400
 WAITS_KEPT_S = 7 * DAY_S
 
 

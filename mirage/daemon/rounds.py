@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from mirage.chain.durations import DAY_S
 from mirage.config import RetentionConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.board import Board
@@ -15,8 +16,6 @@ from mirage.errors import MirageError, StoreError
 from mirage.ports import Clock, Store
 
 log = logging.getLogger(__name__)
-
-DAY_S = 86_400
 
 
 class Rounds:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mirage.chain.durations import DAY_S
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
 from mirage.ports import Advice, BatchPolicy, Clock, Observation, Policy, Store
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+Gains = Sequence[tuple[int, float]]
 
 
 class View(Protocol):
@@ -105,7 +108,8 @@ def tick(
     now_s = clock.now_s()
     actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
     pairs = list(_pairs(seen, snapshot))
-    observations = [_observation(pair, snapshot, view, now_s, step_s) for pair in pairs]
+    gains = store.gains(policy.name, now_s - DAY_S) if pairs else {}
+    observations = [_observation(pair, snapshot, view, gains, now_s, step_s) for pair in pairs]
     for pair, observation, advice in zip(pairs, observations, _advices(policy, observations), strict=True):
         digest = view.digest(snapshot.pool_of(observation.successor.partition))
         grounds = _grounds(advice, observation, baselines)
@@ -119,7 +123,9 @@ class _Pair(NamedTuple):
     predecessor: Job
 
 
-def _observation(pair: _Pair, snapshot: Snapshot, view: View, now_s: int, step_s: int) -> Observation:
+def _observation(
+    pair: _Pair, snapshot: Snapshot, view: View, gains: Mapping[tuple[int, int], Gains], now_s: int, step_s: int
+) -> Observation:
     pool = snapshot.pool_of(pair.successor.partition)
     return Observation(
         now_s,
@@ -130,6 +136,7 @@ def _observation(pair: _Pair, snapshot: Snapshot, view: View, now_s: int, step_s
         view.waits(pool),
         view.history(pool),
         snapshot=snapshot,
+        gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
     )
 
 
@@ -262,6 +269,7 @@ def _decided(
         advice.wait_p90_s,
         advice.expected_interruption_s,
         advice.expected_overlap_s,
+        advice.gain,
     )
     return Release(decision, grounds) if advice.action is Action.RELEASE else Wait(decision, grounds)
 
@@ -294,6 +302,7 @@ def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:
         observation.predecessor,
         observation.successor,
         observation.penalties,
+        tuple(observation.gains),
         digest,
     )
     return hashlib.sha256(repr(given).encode()).hexdigest()

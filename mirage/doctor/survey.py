@@ -9,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mirage.chain.durations import DAY_S
 from mirage.domain import Settings, Snapshot
 from mirage.errors import ClusterError, ClusterUnavailable
 from mirage.slurm import parsing
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
-from mirage.slurm.survey import DAY_S, Limits, Survey, controller_time_s
+from mirage.slurm.survey import Limits, Survey, controller_time_s
 from slurm_sim.clusters import read_live
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.learn.episode import Floats, Ints
+from slurm_sim.config import DAY_S
 
-DAY_S = 86_400
 SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 3 * DAY_S, 7 * DAY_S
 """A pair of 48 h and its wait take about three days; a month has only four weeks."""
 FEWEST_BLOCKS = 3

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from mirage.errors import InputError
 from mirage.learn.episode import Ints
+from slurm_sim.config import DAY_S
 
-DAY_S = 86_400
 _FIRST_MONDAY_S = 4 * DAY_S
 """Unix time began on a Thursday."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,8 +49,6 @@ class Learned:
     fallback: Policy
     foresight: Foresight | None = None
     """For a model that is asked with forecasts."""
-    gains: dict[tuple[int, int], list[tuple[int, float]]] = field(default_factory=dict, repr=False, compare=False)
-    """What a model with a memory said of each pair of jobs: when, and the gain. After a restart it fills up anew."""
 
     @property
     def name(self) -> str:
@@ -74,7 +72,6 @@ class Learned:
 
     def _assessed(self, observations: Sequence[Observation]) -> list[Advice | str]:
         """The model's advice, or why there is none."""
-        self._forget(observations[0].now_s)
         states = states_of(observations)
         answers: list[Advice | str] = [
             f"out-of-range: {words}" if words else ""
@@ -97,19 +94,12 @@ class Learned:
     def _advice(self, observation: Observation, said: Assessment, row: int) -> Advice:
         if self.model.memory == 1 or said.gain is None:
             return _advice(self.name, observation, said, row, bool(said.release[row]))
-        pair, now_s = (observation.predecessor.job_id, observation.successor.job_id), observation.now_s
+        now_s, gain = observation.now_s, float(said.gain[row])
         oldest_s = now_s - self.model.memory * STEP_S  # of which the mean is not any more
-        before = [(at_s, gain) for at_s, gain in self.gains.get(pair, []) if oldest_s < at_s < now_s]
-        self.gains[pair] = [*before, (now_s, float(said.gain[row]))]
-        release = float(np.mean([gain for _, gain in self.gains[pair]])) > 0
+        before = [each for each in observation.gains if oldest_s < each[0] < now_s]
+        release = float(np.mean([gain, *(each for _, each in before)])) > 0
         since = f"on average over the last {format_duration(now_s - before[0][0])}" if before else ""
-        return _advice(self.name, observation, said, row, release, since)
-
-    def _forget(self, now_s: int) -> None:
-        """Pairs of which nothing was said for longer than the memory reaches."""
-        oldest_s = now_s - self.model.memory * STEP_S
-        for pair in [pair for pair, said in self.gains.items() if said[-1][0] <= oldest_s]:
-            del self.gains[pair]
+        return replace(_advice(self.name, observation, said, row, release, since), gain=_known(gain))
 
 
 def _forecasts(foresight: Foresight, observations: Sequence[Observation], answers: list[Advice | str]) -> Ints:

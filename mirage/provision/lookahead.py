@@ -26,7 +26,6 @@ from mirage.chain.durations import format_duration
 from mirage.config import LookaheadConfig
 from mirage.domain import Action, Job, Penalties, Snapshot
 from mirage.errors import InputError
-from mirage.learn.arrivals import DAY_S
 from mirage.learn.episode import Floats, Ints
 from mirage.learn.folder import check_folder
 from mirage.learn.futures import NAME, Futures, read
@@ -36,7 +35,7 @@ from mirage.provision.heuristics import not_yet
 from mirage.provision.learned import fall_back
 from mirage.slurm.lookahead import Known, simulator_from
 from slurm_sim import JobSpec, Simulator
-from slurm_sim.config import Params
+from slurm_sim.config import DAY_S, Params
 from slurm_sim.errors import SimulationError
 
 PATIENCE_S = 3 * DAY_S

@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage.chain.durations import DAY_S
 from mirage.errors import ClusterNonsense
 from mirage.slurm import argv, failures
 from mirage.slurm.runner import Runner
 
 LIMIT_FIELDS = ("MaxJobs", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs")
 _QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJobs")
-DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)

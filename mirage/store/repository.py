@@ -157,6 +157,16 @@ class SqlStore:
         query = query.order_by(decisions.c.at_s.desc(), decisions.c.decision_id.desc()).limit(limit)
         return [Decision(*row) for row in self._rows(query)]
 
+    def gains(self, policy: str, since_s: int) -> dict[tuple[int, int], list[tuple[int, float]]]:
+        """By predecessor and successor: when a decision of this policy gave a gain, and which. Oldest first."""
+        of = decisions.c
+        query = select(of.predecessor_id, of.successor_id, of.at_s, of.gain)
+        query = query.where(of.at_s >= since_s, of.policy == policy, of.gain.is_not(None))
+        found: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        for predecessor_id, successor_id, at_s, gain in self._rows(query.order_by(of.at_s, of.decision_id)):
+            found.setdefault((predecessor_id, successor_id), []).append((at_s, gain))
+        return found
+
     def open_intent(self, decision: Decision, now_s: int) -> Intent:
         """Writes decision and intent together, durably: when this returns, a crash can't lose it.
 

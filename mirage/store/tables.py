@@ -117,6 +117,7 @@ decisions = Table(
     Column("wait_p90_s", Double),
     Column("expected_interruption_s", Double),
     Column("expected_overlap_s", Double),
+    Column("gain", Double),
     Index(None, "successor_id", "at_s"),
     **MARIADB,
 )

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from mirage.chain.durations import format_duration
+from mirage.chain.durations import DAY_S, format_duration
 from mirage.chain.handoff import handoffs
 from mirage.domain import Chain, Link
 
-DAY_S = 86_400
 AHEAD = 0.25
 """Of the days shown, so much lies in the future: running links have time limits."""
 TICKS_MIN = (1, 2, 5, 10, 20, 30, *(60 * hours for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336)))

@@ -148,9 +148,13 @@ def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair()
     model.gains = [-5.0, 9.0, 4.0, -1.0, -1.0, -9.0, 0.5]
     policy = Learned(model, RECIPE, Says())
     matrix = np.zeros((144, 40), dtype=np.float32)
+    gains: dict[int, list[tuple[int, float]]] = {1: [], 11: []}
 
     def said(at_s, job_id=1):
-        return policy.decide(replace(observe(9 * HOUR, job_id, matrix=matrix, history=None), now_s=NOW + at_s))
+        given = observe(9 * HOUR, job_id, matrix=matrix, history=None)
+        answer = policy.decide(replace(given, now_s=NOW + at_s, gains=tuple(gains[job_id])))
+        gains[job_id].append((NOW + at_s, answer.gain))
+        return answer
 
     first = said(0)
     assert (first.action, first.reason.partition(" (")[0]) == (Action.WAIT, "moe-dqn: better later")
@@ -162,9 +166,8 @@ def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair()
     assert said(1200).action is Action.WAIT, "4 - 5 - 1"
     assert said(1800).action is Action.RELEASE, "4 - 1 - 1: the first is forgotten after three steps"
     assert said(1800).action is Action.WAIT, "the same instant counts once, as said last: 4 - 1 - 9"
-    assert len(policy.gains[1, 2]) == 3
     assert said(9000).action is Action.RELEASE, "all is forgotten but 0.5"
-    assert policy.gains == {(1, 2): [(NOW + 9000, 0.5)]}, "of the other pair nothing was said for long"
+    assert [gain for _, gain in gains[1]] == [-5, 4, -1, -1, -9, 0.5], "each is its own, not the mean"
 
 
 def test_before_the_predecessor_runs_nobody_is_asked():

@@ -136,6 +136,19 @@ def test_decisions_are_newest_first_and_limited(store: Store) -> None:
     assert store.decisions(12, limit=1) == [replace(full, at_s=3)]
 
 
+def test_gains_are_by_pair_and_oldest_first_of_one_policy_alone(store: Store) -> None:
+    for at_s, gain in ((30, -0.5), (10, 1 / 3), (20, None), (5, 9.0)):
+        store.add_decision(a_decision(at_s=at_s, policy="moe", gain=gain))
+    store.add_decision(a_decision(at_s=40, policy="quantile", gain=1.0))
+    store.open_intent(a_decision(at_s=40, policy="moe", predecessor_id=98, successor_id=99, gain=2.0), 40)
+    one = a_decision()
+    assert store.gains("moe", 10) == {
+        (one.predecessor_id, one.successor_id): [(10, 1 / 3), (30, -0.5)],
+        (98, 99): [(40, 2.0)],
+    }
+    assert store.gains("moe", 41) == {}
+
+
 def test_an_intent_is_open_until_it_is_closed(store: Store) -> None:
     first = store.open_intent(a_decision(), 1001)
     second = store.open_intent(a_decision(at_s=2000), 2001)

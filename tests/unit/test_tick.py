@@ -98,6 +98,27 @@ def test_a_pair_is_decided_on_and_the_decision_says_on_what_grounds(store):
     assert again.decision.inputs_hash == decision.inputs_hash != other.decision.inputs_hash
 
 
+def test_a_policy_is_told_what_it_said_of_the_pair_before_even_after_a_restart(tmp_path):
+    class Counting(Always):
+        def decide(self, observation):
+            super().decide(observation)
+            return Advice(self.action, "because", gain=float(len(observation.gains)))
+
+    url = f"sqlite:///{tmp_path}/mirage.db"
+    for cycle in range(3):
+        with SqlStore.open(url) as store:
+            policy = Counting(Action.WAIT)
+            actions = step([running(), waiting(), running(20, "bob"), waiting(21, "bob", 20)], store, policy)
+            for wait in of(Wait, actions):
+                store.add_decision(replace(wait.decision, at_s=NOW - 600 * (3 - cycle)))
+    last = [(NOW - 1800, 0.0), (NOW - 1200, 1.0)]
+    assert [list(observation.gains) for observation in policy.given] == [last, last]
+    with SqlStore.open(url) as store:
+        other = Counting(Action.WAIT, name="other")
+        step([running(), waiting()], store, other)
+    assert list(other.given[0].gains) == [], "another policy said that"
+
+
 def test_a_policy_that_fails_on_one_pair_does_not_stop_the_others(store):
     class Fragile(Always):
         def decide(self, observation):
