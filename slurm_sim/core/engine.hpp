@@ -1,4 +1,4 @@
-// A simulation: state and the events that change it, as in reference.py and cluster.py. The passes are in passes.inl.
+// A simulation: state and the events that change it, as in reference.py and cluster.py. The passes are in main_pass.inl and backfill.inl.
 //
 // A fork copies an Engine: a handful of flat vectors about jobs that are pending or running, and shared logs.
 #pragma once
@@ -185,6 +185,7 @@ class Engine final : public Core {
     bool moved, planned;
   };
   struct Scratch;
+  struct Backfill;
   friend struct Scratch;
 
   Engine(const Engine&) = default;
@@ -368,7 +369,6 @@ class Engine final : public Core {
     const Params& p = params();
     return (p.multifactor && job.priority < p.min_prio_reserve) || now_ - job.eligible < p.min_age_reserve;
   }
-  void run_backfill(Scratch& room, bool go_on);
   bool backfill_is_quiet(Scratch& room, bool& go_on);
   bool seen_before();
   static Scratch& scratch();

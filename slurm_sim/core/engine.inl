@@ -1430,41 +1430,4 @@ void Engine<W>::news_for_backfill() {
   backfill_due_ = std::min(backfill_due_, next_look(now_ + after_its_look));
 }
 
-template <int W>
-void Engine<W>::main_pass() {
-  bool full = now_ == next_full();
-  last_main_ = now_;
-  main_due_ = kNever;
-  if (full) {
-    last_full_ = now_;
-    main_wanted_ = false;
-  }
-  review_all();
-  order_queue();
-  if (thorough) disturb();
-  if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
-}
-
-template <int W>
-void Engine<W>::backfill_pass() {
-  Time begun_us = now_ * kSecondUs + last_backfill_us_ % kSecondUs;
-  review_all();
-  order_queue();
-  last_backfill_us_ = begun_us + cycle_us();
-  backfill_due_ = kNever;
-  if (thorough) disturb();
-  bool go_on = false, were_planned = planned_;
-  Scratch& room = scratch();
-  if (queue_.empty()) {
-    moved_ = planned_ = false;
-  } else if (!seen_before() && !backfill_is_quiet(room, go_on)) {
-    run_backfill(room, go_on);
-  }
-  // A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what changed
-  // before the pass in the second in which it ends.
-  bool in_last_second = last_news_ >= last_backfill_us_ / kSecondUs;
-  bool any = !events_.empty() || next_submit_ < static_cast<int32_t>(trace->by_submit.size());
-  if (any && (moved_ || planned_ || were_planned || in_last_second)) news_for_backfill();
-}
-
 }  // namespace slurm_sim

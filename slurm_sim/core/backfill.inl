@@ -1,0 +1,361 @@
+// Slurm's backfill scheduler, as in passes.py: which of the queued jobs start now without delaying those before them.
+#pragma once
+#include "scratch.inl"
+
+namespace slurm_sim {
+
+// One pass. Starts what delays no reservation; each tested job that can't start now gets one on the nodes it would have.
+// Reservations don't outlive the pass, so it ends after the last job that could start now, once it is clear what news
+// the pass makes. `go_on`: the last pass's plan holds, and this one only looks at the jobs after it.
+template <int W>
+struct Engine<W>::Backfill {
+  Engine& sim;
+  Scratch& room;
+  Plan<W>& plan = room.plan;
+  const Params& p = sim.params();
+  const size_t size = sim.queue_.size();
+  const bool may_refuse = sim.config->any_limit || sim.special_ > 0;  // a job that fits may not start all the same
+  const bool tables_tell = sim.config->reservations.empty();
+  const bool plain = p.linear && tables_tell && !may_refuse && !p.counts_jobs() && !p.keeps_few();
+  const bool all_tests = sim.minds_gpus();
+  const std::vector<Set> near_before = all_tests ? sim.near_ : std::vector<Set>{};
+
+  bool none_starts = false;  // from here on
+  bool told = false;         // what news there is
+  bool to_the_end = false;   // somebody after the last who could start gets a reason
+  int idle_wanted = -1;      // not asked yet
+  uint64_t next_of = 0;      // the version of the plan for which room.next is known
+  size_t places = SIZE_MAX;  // the jobs from there on do not matter, nor does their order
+
+  void run(bool go_on) {
+    go_on ? begin_again() : begin();
+    for (size_t& i = room.planned; i < size; i++) {
+      if (!all_tests && !none_starts) find_next_start(i);
+      if (none_starts && news_is_clear(i)) break;
+      if (room.tested >= p.max_job_test) {
+        room.over = true;
+        places = i;
+        plan.note_change(goes_further(places));
+        break;
+      }
+      if (!look_at(i)) break;
+    }
+    if (!told) sim.note_news(room);
+    if (p.min_age_reserve)
+      for (const Queued& job : sim.queue_)
+        if (job.slot >= 0) plan.note_change(sim.lives_[job.slot].eligible + p.min_age_reserve);
+    if (room.started) sim.forget_started();
+    else keep();
+  }
+
+ private:
+  void begin() {
+    forget_last();
+    plan.begin(sim.now_, p.bf_window, p.bf_resolution, sim.up_);
+    room.tested = 0;
+    room.test_ends.clear();
+    room.planned = room.next = 0;
+    room.over = false;
+    room.rejected.clear();
+    room.reserved.clear();
+    if (p.counts_jobs()) {
+      room.of_user.assign(sim.catalogue->users.size(), 0);
+      room.of_person.assign(sim.catalogue->persons.size(), 0);
+      room.of_partition.assign(sim.config->partitions.size(), 0);
+      room.of_user_part.assign(sim.catalogue->users.size() * sim.config->partitions.size(), 0);
+    }
+    room.reserved_in.assign(sim.config->partitions.size(), 0);
+    room.outlook_begins(sim);
+  }
+  void begin_again() {
+    forget_last();
+    plan.go_on(sim.now_, p.bf_window);
+    if (p.counts_jobs()) {
+      room.of_user.resize(sim.catalogue->users.size());
+      room.of_person.resize(sim.catalogue->persons.size());
+      room.of_user_part.resize(sim.catalogue->users.size() * sim.config->partitions.size());
+    }
+  }
+  void forget_last() {
+    room.started = 0;
+    room.plan_id = 0;
+    room.verdicts_of++;
+  }
+
+  // ---- whether it needs to go on
+
+  // The first job from this one on that could start now, as room.next.
+  void find_next_start(size_t from) {
+    if (room.next >= from && next_of == plan.version) return;
+    next_of = plan.version;
+    room.next = std::max(room.next, from);
+    while (room.next < size && !startable(sim.queue_[room.next])) room.skip(sim, ++room.next);
+    none_starts = room.next == size;
+    to_the_end = none_starts && tells_news(from);
+  }
+  // Whether it could start in this pass, if its turn came now. What can't, won't: starts and reservations only take.
+  bool startable(const Queued& job) {
+    auto& about = room.about(sim, job.shape);
+    if (job.nodes > about.free_count) return false;
+    if (tables_tell) {
+      if (!room.unreserved_and_free(sim, about, job)) return false;
+    } else {
+      int last;
+      Time end = sim.now_ + job.limit;
+      Set free = about.free.without(sim.taken(sim.catalogue->shapes[job.shape].reservation, sim.now_, end));
+      if ((free & plan.open_until(end, last)).count() < job.nodes) return false;
+    }
+    if (!may_refuse) return true;
+    const Live& live = sim.lives_[job.slot];
+    return room.limit_reached(sim, live) == Reason::kNone && !sim.throttled(live, 0);
+  }
+  // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
+  bool tells_news(size_t from) {
+    if (sim.limits_told_ || !may_refuse) return false;
+    bool news = std::any_of(sim.queue_.begin() + from, sim.queue_.end(), [&](const Queued& job) {
+      return sim.gets_reason(room, sim.lives_[job.slot]);
+    });
+    sim.limits_told_ = !news && from == 0;
+    return news;
+  }
+  // None can start from this place on: whether the rest would change neither a reason nor what news the pass makes.
+  bool news_is_clear(size_t place) {
+    if (place == 0 && plain && sim.first_tells_news(room)) {
+      told = true;
+      places = 1;
+      return true;
+    }
+    if (to_the_end) return false;
+    // With PLANNED nodes there is news whatever comes; without idle ones none can become PLANNED.
+    sim.note_news(room);
+    if (sim.moved_ && idle_wanted < 0) idle_wanted = sim.idle_nodes_wanted();
+    if (!sim.planned_ && !(sim.moved_ && !idle_wanted)) return false;
+    places = place;
+    return true;
+  }
+  // Of a pass that bf_max_job_test ends before this place: as time goes on fewer jobs count as tested, and it would get
+  // further. Looking at the jobs up to the place that `from` becomes would change nothing; returns when it would get beyond.
+  Time goes_further(size_t& from) {
+    constexpr size_t kFurther = 64;
+    size_t more = 0;
+    bool told_by_tables = tables_tell && plan.records < p.node_space && !all_tests;
+    if (told_by_tables && !p.counts_jobs() && !p.keeps_few() && sim.special_ == 0)
+      for (; from < size && from != room.next && more < kFurther; from++) {
+        const Queued& next = sim.queue_[from];
+        if (sim.config->any_limit) {
+          const Live& job = sim.lives_[next.slot];
+          Reason limit = room.limit_reached(sim, job);
+          if (limit != Reason::kNone && limit == job.reason) continue;
+          if (limit != Reason::kNone) break;
+        }
+        auto guess = room.guess(sim, next);
+        if (guess == Scratch::Guess::kNone) break;
+        more += guess == Scratch::Guess::kTested;
+      }
+    if (more >= room.test_ends.size()) return kNever;
+    std::nth_element(room.test_ends.begin(), room.test_ends.begin() + more, room.test_ends.end());
+    return room.test_ends[more];
+  }
+
+  // ---- one job after the other
+
+  // Starts the job of this place, plans it, or leaves it. Returns whether the pass goes on.
+  bool look_at(size_t place) {
+    const Queued& queued = sim.queue_[place];
+    if (plain && has_no_place(queued)) return true;
+    Live& job = sim.lives_[queued.slot];
+    if (job.array >= 0 && sim.throttled(job, room.reserved_of(job.array))) {
+      job.reason = Reason::kArrayTaskLimit;
+      room.reject(job.array);
+      return true;
+    }
+    if (room.is_rejected(job.array) || !counts(job)) return true;
+    if (Reason limit = room.limit_reached(sim, job); limit != Reason::kNone) {
+      job.reason = limit;
+      room.reject(job.array);
+      return true;
+    }
+    bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
+    bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
+    bool ask_tables = !plain && !only_now && tables_tell && !(all_tests && sim.request(job).gpus);
+    int reservation = sim.shape(job).reservation;
+    if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
+      room.reject(job.array);
+      return true;
+    }
+    return plan_or_start(place, job, only_now);
+  }
+  bool has_no_place(const Queued& job) {
+    if (plan.records >= p.node_space) return false;
+    auto guess = room.guess(sim, job);
+    room.tested += guess == Scratch::Guess::kTested;
+    return guess != Scratch::Guess::kNone;
+  }
+  // Whether fewer jobs of its partition and user were looked at than backfill may. If so, this one counts.
+  bool counts(const Live& job) {
+    if (!p.counts_jobs()) return true;
+    int user = sim.catalogue->persons[job.person].user;
+    std::pair<int64_t*, int64_t> counted[] = {
+        {&room.of_partition[job.partition], p.max_job_part},
+        {&room.of_user_part[user * sim.config->partitions.size() + job.partition], p.max_job_user_part},
+        {&room.of_person[job.person], p.max_job_assoc},
+        {&room.of_user[user], p.max_job_assoc == kNone ? p.max_job_user : kNone}};
+    for (auto [count, most] : counted)
+      if (most != kNone && *count >= most) return false;
+    for (auto [count, most] : counted) ++*count;
+    return true;
+  }
+  bool plan_or_start(size_t index, Live& job, bool only_now) {
+    const Queued& queued = sim.queue_[index];
+    const Shape& its = sim.catalogue->shapes[queued.shape];
+    Wish<W> wish{room.about(sim, queued.shape).usable, queued.nodes, its.request, its.reservation, queued.limit};
+    Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
+    if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
+    if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
+      room.reject(job.array);
+      return true;
+    }
+    return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
+  }
+  bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {
+    plan.planned = plan.planned | place.nodes;
+    if (plan.records >= p.node_space) {
+      room.over = true;
+      return false;
+    }
+    plan.reserve(place.start, place.start + wish.limit, place.nodes);
+    room.reserved_in[job.partition]++;
+    if (job.array >= 0 && ++room.reserved_of(job.array) >= p.max_array_resv) room.reject(job.array);
+    return true;
+  }
+  bool start(size_t index, const Live& job, const Wish<W>& wish, const Placement<W>& place) {
+    Held<W> held{sim.now_ + wish.limit + job.suspended, place.nodes, wish.request};
+    sim.start_job(std::exchange(sim.queue_[index].slot, -1), place.nodes, 2);
+    room.verdicts_of++;
+    room.outlook_started(held);
+    // Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
+    if (!p.linear && sim.catalogue->requests[wish.request].whole && plan.records < p.node_space)
+      plan.reserve(0, sim.now_ + wish.limit, place.nodes);
+    room.started++;
+    return p.max_job_start == kNone || room.started < p.max_job_start;
+  }
+
+  // What this pass found holds for later ones, until something changes.
+  void keep() {
+    if (!tables_tell) return;
+    if (all_tests) {
+      if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
+      sim.seen_.push_back({near_before, sim.near_, size, plan.valid_until, sim.moved_, sim.planned_});
+      return;
+    }
+    static std::atomic<uint64_t> plans{0};
+    sim.quiet_until_ = plan.valid_until;
+    sim.quiet_places_ = places;
+    sim.unseen_.clear();
+    sim.plan_ = room.plan_id = ++plans;
+  }
+};
+
+template <int W>
+void Engine<W>::backfill_pass() {
+  Time begun_us = now_ * kSecondUs + last_backfill_us_ % kSecondUs;
+  review_all();
+  order_queue();
+  last_backfill_us_ = begun_us + cycle_us();
+  backfill_due_ = kNever;
+  if (thorough) disturb();
+  bool go_on = false, were_planned = planned_;
+  Scratch& room = scratch();
+  if (queue_.empty()) {
+    moved_ = planned_ = false;
+  } else if (!seen_before() && !backfill_is_quiet(room, go_on)) {
+    Backfill{*this, room}.run(go_on);
+  }
+  // A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what changed
+  // before the pass in the second in which it ends.
+  bool in_last_second = last_news_ >= last_backfill_us_ / kSecondUs;
+  bool any = !events_.empty() || next_submit_ < static_cast<int32_t>(trace->by_submit.size());
+  if (any && (moved_ || planned_ || were_planned || in_last_second)) news_for_backfill();
+}
+
+// Of the pass so far: what it changes in slurmctld's eyes, besides the jobs that it starts.
+template <int W>
+void Engine<W>::note_news(const Scratch& room) {
+  moved_ = room.plan.moved || room.started;
+  planned_ = (room.plan.planned & idle_).any();
+}
+
+// Whether the queue's first job alone tells what news the pass makes (select/linear, no start is possible): it would have
+// an idle node, or there is no other job.
+template <int W>
+bool Engine<W>::first_tells_news(Scratch& room) {
+  const Queued& job = queue_[0];
+  if (queue_.size() > 1 && !idle_.any()) return false;
+  const Set& usable = room.about(*this, job.shape).usable;
+  Set busy = Set::none(), idle = usable & idle_;
+  auto run = running_.begin();
+  int missing = job.nodes - idle.count();
+  while (run != running_.end() && busy.count() < missing) busy = busy | (usable & (run++)->nodes);
+  bool placed = busy.count() >= missing && !room.plan.is_beyond(std::max(std::prev(run)->end, now_ + 1));
+  // It needs an idle one, or might take one.
+  planned_ = placed && idle.any() &&
+             (busy.count() < job.nodes ||
+              (pick(busy | idle, job.nodes, request(lives_[job.slot]), free_cpus_, false) & idle).any());
+  moved_ = false;
+  return planned_ || queue_.size() == 1;
+}
+
+// Whether a pass that looks at this job without starting it may tell it a reason that it does not have yet: a limit's.
+template <int W>
+bool Engine<W>::gets_reason(Scratch& room, const Live& job) const {
+  if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
+  Reason limit = room.limit_reached(*this, job);
+  return limit != Reason::kNone && limit != job.reason;
+}
+
+// Whether a competing job may use an idle node, which would become PLANNED if it is expected to start there.
+template <int W>
+bool Engine<W>::idle_nodes_wanted() const {
+  Set idle = idle_ & up_;
+  if (!idle.any()) return false;
+  for (size_t shape = 0; shape < demand_.size(); shape++)
+    if (demand_[shape].jobs && (idle & set_of(catalogue->shapes[shape].suitable)).any()) return true;
+  return false;
+}
+
+// Whether a backfill pass now finds all as one before did; then what that one left is taken over.
+template <int W>
+bool Engine<W>::seen_before() {
+  for (const Seen& pass : seen_) {
+    if (now_ >= pass.until || queue_.size() != pass.queued || pass.before != near_) continue;
+    near_ = pass.after;
+    moved_ = pass.moved;
+    planned_ = pass.planned;
+    return true;
+  }
+  return false;
+}
+
+// Whether a backfill pass now would start nothing, change no reason and make the same news, because the last one started
+// nothing and changed no reason, and since then at most jobs have come behind those that it depended on. `go_on`: the last
+// pass's plan holds, and only those jobs need a look.
+template <int W>
+bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
+  if (now_ >= quiet_until_) return false;
+  if (unseen_.empty()) return true;
+  bool known = plan_ && room.plan_id == plan_ && catalogue->shapes.size() == room.abouts.size();
+  if (known && room.over) return true;
+  go_on = known && !config->any_limit && !special_;
+  room.verdicts_of++;
+  for (int32_t slot : unseen_) {
+    const Live& job = lives_[slot];
+    Set usable = up_ & set_of(shape(job).suitable);
+    if (!planned_ && (!moved_ || (idle_ & usable).any())) return false;  // it may make news
+    if ((hosts(shape(job).request) & usable).count() >= job.nodes) return false;
+    if (gets_reason(room, job)) return false;
+  }
+  unseen_.clear();
+  return true;
+}
+
+}  // namespace slurm_sim

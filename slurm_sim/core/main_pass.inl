@@ -1,0 +1,151 @@
+// Slurm's main scheduler, as in passes.py: which of the queued jobs start now, in strict order.
+#pragma once
+#include "scratch.inl"
+
+namespace slurm_sim {
+
+template <int W>
+void Engine<W>::main_pass() {
+  bool full = now_ == next_full();
+  last_main_ = now_;
+  main_due_ = kNever;
+  if (full) {
+    last_full_ = now_;
+    main_wanted_ = false;
+  }
+  review_all();
+  order_queue();
+  if (thorough) disturb();
+  if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
+}
+
+// Starts jobs in strict order. One that does not fit stops its partition, and keeps all of the partition's nodes from
+// the jobs after it; in a reservation it stops that. Returns whether jobs were passed over.
+template <int W>
+bool Engine<W>::run_main(bool full) {
+  Scratch& room = scratch();
+  size_t size = queue_.size();
+  const Params& p = params();
+  int64_t depth = main_depth(full), tested = 0, passed_over = kNever, started = 0;
+  bool settled = true;  // the next pass finds all as it is now
+  room.main_of_partition.assign(config->partitions.size(), 0);
+  room.stopped.assign(config->partitions.size(), 0);
+  room.stopped_reservation.assign(config->reservations.size(), 0);
+  room.rejected.clear();
+  room.verdicts_of++;
+  // Partitions that are not stopped yet.
+  auto open = std::count_if(competing_of_.begin(), competing_of_.end(), [](int32_t jobs) { return jobs > 0; });
+  Set kept = Set::none();
+  for (size_t i = 0; i < size; i++) {
+    if (p.main_max_start != kNone && started >= p.main_max_start) break;
+    int32_t slot = queue_[i].slot;
+    Live& job = lives_[slot];
+    if (job.array >= 0) {
+      if (room.is_rejected(job.array)) continue;
+      if (throttled(job, 0)) {
+        job.reason = Reason::kArrayTaskLimit;
+        room.reject(job.array);
+        continue;
+      }
+    }
+    if (p.partition_depth != kNone && ++room.main_of_partition[job.partition] > p.partition_depth) {
+      if (job.reason == Reason::kNone) {
+        job.reason = Reason::kPriority;
+        passed_over = std::min(passed_over, tested);
+        settled = false;
+      }
+      room.reject(job.array);
+      continue;
+    }
+    if (++tested > depth) break;
+    int reservation = shape(job).reservation;
+    uint8_t& gate = reservation < 0 ? room.stopped[job.partition] : room.stopped_reservation[reservation];
+    if (gate) {
+      passed_over = std::min(passed_over, tested);
+      if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
+    } else if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone) {
+      job.reason = limit;
+    } else {
+      Reason before = job.reason;
+      Set nodes = fitting(job, kept);
+      if (nodes.any()) {
+        queue_[i].slot = -1;
+        started++;
+        start_job(slot, nodes, 1);
+        room.verdicts_of++;
+        if (competing_of_[job.partition] == 0) open--;
+        continue;
+      }
+      if (before != Reason::kNone && before != Reason::kResources) unmarked_.push_back(slot);
+      if (job.reason != Reason::kReservation && !stops_others(job, kept)) {
+        settled = false;
+      } else if (job.reason != Reason::kReservation) {
+        gate = 1;
+        if (reservation < 0) {
+          kept = kept | set_of(config->partitions[job.partition].nodes);
+          if (--open == 0 && special_ == 0 && p.partition_depth == kNone) {
+            if (mark_rest(i + 1, std::min<int64_t>(size, depth))) passed_over = std::min(passed_over, tested + 1);
+            break;
+          }
+        }
+      }
+    }
+    room.reject(job.array);
+  }
+  if (started) forget_started();
+  if (full && !started && settled && config->reservations.empty() && !minds_gpus()) {
+    main_quiet_ = true;
+    main_passes_over_ = passed_over;
+  }
+  return passed_over != kNever;
+}
+
+// All partitions are stopped: the jobs of these places in the queue wait for those before. Only few don't say so yet.
+template <int W>
+bool Engine<W>::mark_rest(size_t first, size_t last) {
+  if (first >= last) return false;
+  size_t kept = 0;
+  for (int32_t slot : unmarked_) {
+    Live& job = lives_[slot];
+    bool marked = job.reason != Reason::kNone && job.reason != Reason::kResources;
+    if (marked || job.state != State::kPending || job.place >= 0) continue;
+    bool after = !before(slot, queue_[first].slot), looked_at = last == queue_.size() || before(slot, queue_[last].slot);
+    if (after && looked_at) job.reason = Reason::kPriority;
+    else unmarked_[kept++] = slot;
+  }
+  unmarked_.resize(kept);
+  return true;
+}
+
+// Whether a job that does not fit now keeps those after it from starting.
+template <int W>
+bool Engine<W>::stops_others(const Live& job, const Set& kept) const {
+  if (!has_no_claim(job) || shape(job).reservation >= 0) return true;
+  return (set_of(config->partitions[job.partition].nodes) & up_).without(kept).count() < job.nodes;
+}
+
+// The nodes on which it starts now; none: its reason says why.
+template <int W>
+NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
+  const Shape& its = shape(job);
+  Set usable = up_ & set_of(its.suitable), open = usable;
+  if (!config->reservations.empty()) {
+    open = usable.without(taken(its.reservation, now_, now_ + (job.limit == kNone ? kYear : job.limit)));
+    if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
+  }
+  Set nodes = (hosts(its.request) & open).without(kept);
+  if (minds_gpus()) {
+    bool starts = nodes.count() >= job.nodes;
+    Set all = set_of(config->partitions[job.partition].nodes);
+    if (starts || (all & up_).without(kept).count() >= job.nodes) {
+      tried(all);
+      tested(starts ? nodes : usable.without(kept), its.request);
+    }
+  }
+  if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
+  bool reserved = usable.count() >= job.nodes && job.nodes > open.count();
+  job.reason = reserved ? Reason::kReservation : Reason::kResources;
+  return Set::none();
+}
+
+}  // namespace slurm_sim
