@@ -188,7 +188,7 @@ def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
     flags = words(entry)
     notes = [
         dataclasses.replace(
-            note_on(Entry(flag, "", entry.where), PRIORITY_FLAGS, frozenset({"calculate_running"})),
+            note_on(Entry(flag, "", entry.where), PRIORITY_FLAGS, frozenset({"calculate_running", "fair_tree"})),
             parameter=entry.key,
             value=flag,
         )

@@ -175,11 +175,11 @@ def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
     text = (
         "SlurmctldPort=6817\nPreemptType=preempt/qos\nPreemptMode=OFF\nNoSuchThing=1\nTopologyPlugin=topology/tree\n"
         "SchedulerParameters=bf_continue,max_rpc_cnt=5,no_such_option=2\n"
-        "PriorityFlags=ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME\n"
+        "PriorityFlags=FAIR_TREE,ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME\n"
     )
     loaded = load(tmp_path, text + LEAST)
     assert found(loaded, NoteKind.UNKNOWN) == ["NoSuchThing", "no_such_option"]
-    assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue"]
+    assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue", "PriorityFlags"]
     expected = ["PreemptType", "TopologyPlugin", "max_rpc_cnt", "PriorityFlags"]
     assert found(loaded, NoteKind.NOT_SIMULATED) == expected
     assert loaded.cluster.params.accrue_always
