@@ -112,8 +112,15 @@ class Plan {
       if (view.rises[i]) return i;
     return -1;
   }
+  // The index of the last step that begins until then; -1: none. Halves without branches, which could not be foretold.
   int last_step(Time to) const {
-    return static_cast<int>(std::upper_bound(begins.begin(), begins.end(), to) - begins.begin()) - 1;
+    const Time* low = begins.data();
+    for (size_t count = begins.size(); count > 1;) {
+      size_t half = count / 2;
+      low = low[half] <= to ? low + half : low;
+      count -= half;
+    }
+    return static_cast<int>(low - begins.data()) - (*low > to);
   }
   // The first step of these in which fewer are unreserved; -1: none.
   static int too_few(const View<W>& view, int needed, int first, int last) {
@@ -139,8 +146,7 @@ class Plan {
 
   // The index of the first step that ends after this time.
   int first_after(Time time) const {
-    auto at = std::upper_bound(begins.begin(), begins.end(), time) - begins.begin();
-    int i = std::max<int>(0, static_cast<int>(at) - 1);
+    int i = std::max(0, last_step(time));
     while (i < size() && step_end(i) <= time) i++;
     return i;
   }
@@ -252,7 +258,7 @@ class Plan {
   // The index of the step before the first that begins here, and of this one, made if needed. The very first step is
   // split even if it begins here: that leaves one of no length.
   std::pair<int, int> split(Time time) {
-    int i = static_cast<int>(std::lower_bound(begins.begin() + 1, begins.end(), time) - begins.begin()) - 1;
+    int i = std::max(0, last_step(time - 1));
     if (step_end(i) < time) return {size() - 1, size()};
     if (step_end(i) > time) insert(i + 1, time);
     return {std::max(0, i - 1), i + 1};

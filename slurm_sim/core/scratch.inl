@@ -204,8 +204,9 @@ struct Engine<W>::Scratch {
     }
     while (low < high) {
       int middle = (low + high) / 2;
-      if (enough(middle)) high = middle;
-      else low = middle + 1;
+      bool is_enough = enough(middle);
+      high = is_enough ? middle : high;
+      low = is_enough ? low : middle + 1;
     }
     ended = low;
     if (low == 0) return {sim.now_, sets[0] & nodes};
