@@ -1,11 +1,12 @@
-"""More replays on a real, accelerated slurmctld, for sim_truth: other parameters, dependencies, shared GPUs.
+"""More replays on a real, accelerated slurmctld, for sim_truth: other parameters, dependencies, GPUs, other days.
 
     .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
     .venv/bin/python -m benchmarks.sim_truth --gold DIR
 
 As root, with apt's slurm-wlm, slurmdbd, mariadb-server and libslurm-dev. Copies ../shared/fastclock (its README says
 how the clock works) to DIR/.fastclock and builds it there; a database and slurmdbd run on loopback meanwhile. About
-two minutes each. Workloads have fixed seeds; slurmctld makes something else of them each time, as its passes take time.
+two minutes each. Workloads have fixed seeds or are windows of ../shared/traces; slurmctld makes something else of them
+each time, as its passes take time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.sim_common import SHARED
+from slurm_sim.config import DAY_S
 
 BEGIN_S = 1893456120
 """Second 0 of a replay on replay.py's clock (its EPOCH and --offset)."""
@@ -45,10 +47,20 @@ OF_REPLAY = {
 
 
 @dataclass(frozen=True)
+class Window:
+    """Of a trace: jobs that ran or waited at the begin, submitted at once, then the submissions of some hours."""
+
+    trace: str
+    begin: str
+    """UTC."""
+    hours: int
+
+
+@dataclass(frozen=True)
 class Case:
     """One replay."""
 
-    workload: str
+    workload: str | Window
     nodes: int
     options: tuple[str, ...] = ()
     """Of replay.py."""
@@ -64,6 +76,8 @@ def _prio(text: str) -> tuple[str, str]:
     return "--prio", text
 
 
+LONG = _sched("bf_window=2880,bf_continue")
+BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
 CASES = {
     "small_first": Case(
         "steady",
@@ -147,6 +161,19 @@ CASES = {
             ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP"),
         ),
     ),
+    "ls6_december": Case(Window("ls6_a100_dev", "2022-12-15T12:00", 30), 64, (*LONG, *BY_AGE)),
+    "ls6_january": Case(Window("ls6_a100_dev", "2023-01-20T06:00", 30), 76, (*LONG, *BY_AGE)),
+    "ls6_early_february": Case(Window("ls6_a100_dev", "2023-02-07T06:00", 30), 76, (*LONG, *BY_AGE)),
+    "ls6_mid_february": Case(Window("ls6_a100_dev", "2023-02-13T12:00", 30), 76, (*_sched(""), *BY_AGE)),
+    "kth_october": Case(Window("kth_sp2", "1996-10-22T12:00", 24), 100, (*LONG, *BY_AGE)),
+    "kth_february": Case(
+        Window("kth_sp2", "1997-02-11T06:00", 24),
+        100,
+        (
+            *_sched("bf_window=2880,bf_continue,bf_max_job_test=1000,default_queue_depth=1000,bf_resolution=300"),
+            *_prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000;PriorityFavorSmall=YES"),
+        ),
+    ),
 }
 Row = dict[str, object]
 WIDTHS = [1, 2, 3, 4, 6, 8, 12, 16], [40, 18, 6, 14, 6, 10, 3, 3]
@@ -191,8 +218,37 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
     return rows
 
 
-def workload(name: str) -> list[Row]:
+def _of_window(window: Window, nodes: int) -> list[Row]:
+    """Without jobs wider than the cluster, cancelled ones, and those that wait over 20 days (most likely held)."""
+    begin_s = int(datetime.fromisoformat(window.begin).replace(tzinfo=UTC).timestamp())
+    running, pending, later = list[Row](), list[Row](), list[Row]()
+    with gzip.open(SHARED / "traces" / f"{window.trace}.csv.gz", "rt") as file:
+        for job in csv.DictReader(file):
+            submit_s, start_s, end_s, limit_s, wide = (
+                int(job[name]) for name in ("submit", "start", "end", "timelimit_s", "nodes")
+            )
+            if end_s <= start_s or wide > nodes:
+                continue
+            row: Row = {
+                "submit_s": 0,
+                "nodes": wide,
+                "timelimit_min": max(1, limit_s // 60),
+                "runtime_s": end_s - start_s,
+            }
+            if begin_s < submit_s <= begin_s + 3600 * window.hours:
+                later.append(row | {"submit_s": submit_s - begin_s})
+            elif submit_s <= begin_s < start_s < submit_s + 20 * DAY_S:
+                pending.append(row)
+            elif start_s <= begin_s < end_s:
+                left_s = max(60, limit_s - (begin_s - start_s))
+                running.append(row | {"timelimit_min": left_s // 60, "runtime_s": min(end_s - begin_s, left_s + 60)})
+    return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
+
+
+def workload(name: str | Window, nodes: int) -> list[Row]:
     """Its jobs, as sim_truth.py's jobs.csv has them."""
+    if isinstance(name, Window):
+        return _of_window(name, nodes)
     seed, count, gap_s = {
         "steady": (11, 200, 90),
         "bursts": (77, 200, 0),
@@ -243,7 +299,7 @@ def _gres(out: Path) -> str:
 
 def replay(name: str, case: Case, out: Path, place: Path) -> bool:
     """Runs it; whether it came to its end. Its output is in DIR/NAME.log."""
-    rows = workload(case.workload)
+    rows = workload(case.workload, case.nodes)
     jobs, options, driver = out / f"{name}.csv", out / f"{name}.json", place / f"replay_{name}.py"
     with jobs.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
