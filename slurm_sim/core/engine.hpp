@@ -1,4 +1,6 @@
-// A simulation: state and the events that change it, as in reference.py and cluster.py. The passes are in main_pass.inl and backfill.inl.
+// A simulation, as in reference.py and cluster.py. Its functions are in engine.inl (begin, time), commands.inl (what users
+// and operators do), events.inl (what happens to jobs and nodes), resources.inl (what is taken, limits), order.inl (the queue's
+// order, timers), main_pass.inl and backfill.inl.
 //
 // A fork copies an Engine: a handful of flat vectors about jobs that are pending or running, and shared logs.
 #pragma once

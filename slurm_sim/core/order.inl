@@ -1,0 +1,164 @@
+// The queue's order, and when the schedulers run.
+#pragma once
+#include "engine.hpp"
+
+namespace slurm_sim {
+
+// priority/multifactor, truncated, at least 1; 0 is a held job's. With priority/basic all are 1.
+template <int W>
+int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_part) const {
+  if (job.held) return 0;
+  if (future_forgotten_ && job.priority > 0) return job.priority;
+  const Params& p = params();
+  if (job.own_priority) return extras(spec(job.job))->priority;
+  if (!p.multifactor) return 1;
+  Time since = p.accrue_always ? job.submit : job.eligible;
+  double age = 0.0;
+  if (since != kNone)
+    age = std::min(1.0, static_cast<double>(std::max<Time>(0, calculated - since)) / static_cast<double>(p.max_age));
+  double age_part = static_cast<double>(p.weight_age) * age;
+  bool recalculated = job.eligible != kNone && calculated > job.eligible;
+  double size_part = recalculated ? job.size_part : job.asked_size_part;
+  double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
+  return std::max<int64_t>(1, static_cast<int64_t>(sum));
+}
+
+// Of its priority. The mean of its parts of the cluster's nodes and CPUs; of a job on whole nodes all their CPUs count from
+// the first recalculation on, before that (`asked`) those that it asks for.
+template <int W>
+double Engine<W>::size_part(const Live& job, bool asked) const {
+  const Params& p = params();
+  auto nodes = static_cast<int64_t>(config->nodes.size());
+  double size = static_cast<double>(p.favor_small ? nodes - job.nodes : job.nodes) / static_cast<double>(nodes);
+  if (asked || !request(job).whole) {
+    int64_t cpus = job.nodes * spec(job.job).cpus;
+    size = (size + static_cast<double>(p.favor_small ? config->cpus - cpus : cpus) / static_cast<double>(config->cpus)) / 2;
+  }
+  return static_cast<double>(p.weight_size) * size;
+}
+
+// Priorities are refreshed each PriorityCalcPeriod; between, only what is new is put in its place.
+template <int W>
+void Engine<W>::order_queue() {
+  Time of = calculated(now_);
+  bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
+  if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
+  ordered_for_ = of;
+  order_changed_ = false;
+  if (all) recalculate(of);
+  auto comes_first = [this](const Queued& a, const Queued& b) { return before(a.slot, b.slot); };
+  for (int32_t slot : fresh_) {
+    Queued job = queued_as(slot);
+    if (queue_.empty() || comes_first(queue_.back(), job)) {
+      queue_.push_back(job);
+    } else {
+      auto at = queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
+      reordered(at - queue_.begin());
+    }
+    if (quiet_until_ != kNone) unseen_.push_back(slot);
+  }
+  fresh_.clear();
+}
+
+template <int W>
+void Engine<W>::recalculate(Time of) {
+  Scratch& room = scratch();
+  for (int32_t slot : waiting_) lives_[slot].priority = priority_of(lives_[slot], of);
+  for (int32_t slot : fresh_) lives_[slot].priority = priority_of(lives_[slot], of);
+  if (params().min_prio_reserve) disturb();
+  constexpr double kUnknown = -1.0;
+  room.share_parts.assign(catalogue->persons.size(), kUnknown);
+  room.ranks.resize(queue_.size());
+  bool sorted = true;
+  for (size_t i = 0; i < queue_.size(); i++) {
+    Live& job = lives_[queue_[i].slot];
+    double& share = room.share_parts[job.person];
+    if (share == kUnknown) share = share_part(job.person, of);
+    job.priority = priority_of(job, of, share);
+    queue_[i].nodes = job.nodes;
+    room.ranks[i] = rank(job);
+    sorted = sorted && !(i > 0 && room.ranks[i] < room.ranks[i - 1]);
+  }
+  ordered_shares_ = fairshare_.version;
+  if (sorted) return;  // priorities moved and the order did not: passes go on as before
+  // Few change places: those out of order are taken out, with their neighbours before them, and merged in again.
+  auto before = [&](int a, int b) { return room.ranks[a] < room.ranks[b]; };
+  room.kept.clear();
+  room.moved.clear();
+  for (int i = 0; i < static_cast<int>(queue_.size()); i++) {
+    if (room.kept.empty() || !before(i, room.kept.back())) {
+      room.kept.push_back(i);
+      continue;
+    }
+    room.moved.insert(room.moved.end(), {room.kept.back(), i});
+    room.kept.pop_back();
+  }
+  std::sort(room.moved.begin(), room.moved.end(), before);
+  room.order.resize(queue_.size());
+  std::merge(room.kept.begin(), room.kept.end(), room.moved.begin(), room.moved.end(), room.order.begin(), before);
+  room.queue = queue_;
+  size_t first = 0;
+  while (room.order[first] == static_cast<int32_t>(first)) first++;
+  for (size_t i = first; i < queue_.size(); i++) queue_[i] = room.queue[room.order[i]];
+  reordered(first);
+}
+
+// ---- when the schedulers run
+
+template <int W>
+void Engine<W>::ask_main() {
+  if (main_due_ != kNever) return;
+  Time last_full = now_ - (now_ - start_) % params().sched_interval;
+  main_due_ = std::max(now_, std::max(last_main_, last_full) + params().batch_sched_delay);
+}
+
+template <int W>
+Time Engine<W>::next_full() const {
+  Time done = std::max(last_full_, now_ - 1);
+  return start_ + round_up(done + 1 - start_, params().sched_interval);
+}
+
+// When backfill notices: from bf_interval after its last pass on it looks each second.
+template <int W>
+Time Engine<W>::next_look(Time news) const {
+  Time first_us = last_backfill_us_ + params().bf_interval * kSecondUs;
+  return std::max(first_us, news * kSecondUs + first_us % kSecondUs) / kSecondUs;
+}
+
+// When slurmctld deletes the record of a job that ended then.
+template <int W>
+Time Engine<W>::purge_of(Time ended) const {
+  Time age = params().min_job_age;
+  return age ? start_ + round_up(ended + age - start_, std::min<Time>(60, std::max<Time>(10, age))) : kNever;
+}
+
+template <int W>
+void Engine<W>::purge_until(Time now) {
+  while (purge_due_ <= now) purge_due_ = ++purged_ < finished_.size() ? purge_of(finished_[purged_].end) : kNever;
+}
+
+// When backfill notices the first recalculation of priorities since its last pass.
+template <int W>
+Time Engine<W>::recalculation_noticed() const {
+  Time since = last_backfill_us_ / kSecondUs - start_;
+  return std::max(now_, next_look(start_ + round_up(since, params().calc_period) + 1));
+}
+
+// How long a backfill pass takes now; without bf_cycle_us as typical_cycle_us in config.py.
+template <int W>
+Time Engine<W>::cycle_us() const {
+  if (params().bf_cycle_us != kNone) return params().bf_cycle_us;
+  auto queued = static_cast<Time>(queue_.size()), running = static_cast<Time>(running_.size());
+  return queued * (9000 + 400 * running + 5 * queued * running) / 1000;
+}
+
+template <int W>
+void Engine<W>::news_for_backfill() {
+  last_news_ = now_;
+  if (!params().backfill) return;
+  bool ticked = happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
+  bool after_its_look = ticked && !ticks_first(now_);
+  backfill_due_ = std::min(backfill_due_, next_look(now_ + after_its_look));
+}
+
+}  // namespace slurm_sim

@@ -1,0 +1,252 @@
+// What running jobs take, and what limits leave to others.
+#pragma once
+#include "engine.hpp"
+
+namespace slurm_sim {
+
+template <int W>
+void Engine<W>::put_ranges(Live& job, const Set& nodes) {
+  job.ranges = ranges_.size();
+  for_each_run(nodes, [&](int first, int length) { ranges_.push({first, length}); });
+  job.range_count = static_cast<int32_t>(ranges_.size() - job.ranges);
+}
+
+template <int W>
+NodeSet<W> Engine<W>::nodes_of(const Record& job) const {
+  Set nodes = Set::none();
+  for (int32_t i = 0; i < job.range_count; i++) {
+    const Range& range = ranges_[job.ranges + i];
+    add_range(nodes, range.first, range.length);
+  }
+  return nodes;
+}
+
+template <int W>
+std::string Engine<W>::names(const Set& nodes) const {
+  std::string all;
+  for_each_run(nodes, [&](int first, int length) {
+    for (int i = first; i < first + length; i++) all += (all.empty() ? "" : ", ") + config->node_names[i];
+  });
+  return all;
+}
+
+template <int W>
+void Engine<W>::run_begins(int32_t slot, const Set& nodes) {
+  const Live& job = lives_[slot];
+  Run<W> run{job.start + (job.limit == kNone ? kYear : job.limit) + job.suspended, job.job_id, slot, shape(job).request,
+             nodes};
+  running_.insert(std::upper_bound(running_.begin(), running_.end(), run), run);
+  run_changes_++;
+}
+
+template <int W>
+Run<W>& Engine<W>::run_of(const Live& job) {
+  Run<W> like;
+  like.end = job.start + (job.limit == kNone ? kYear : job.limit) + job.suspended;
+  like.job_id = job.job_id;
+  return *std::lower_bound(running_.begin(), running_.end(), like);
+}
+
+template <int W>
+NodeSet<W> Engine<W>::run_ends(int32_t slot) {
+  Run<W>& run = run_of(lives_[slot]);
+  Set nodes = run.nodes;
+  running_.erase(running_.begin() + (&run - running_.data()));
+  run_changes_++;
+  return nodes;
+}
+
+template <int W>
+void Engine<W>::take(const Set& nodes, const Request& request, int sign) {
+  disturb();
+  if (config->draws_power) account_energy();
+  if (params().linear) {
+    idle_ = sign > 0 ? idle_.without(nodes) : idle_ | nodes;
+  } else {
+    if (request.whole) shared_ = sign > 0 ? shared_.without(nodes) : shared_ | nodes;
+    for_each_run(nodes, [&](int first, int length) {
+      for (int i = first; i < first + length; i++) {
+        const Node& node = config->nodes[i];
+        free_cpus_[i] -= sign * (request.whole ? node.cpus : request.cpus);
+        free_memory_[i] -= sign * (request.whole ? node.memory : request.memory);
+        free_gpus_[i] -= sign * (request.whole ? node.gpus : request.gpus);
+        jobs_on_[i] += sign;
+        if (jobs_on_[i]) idle_.remove(i);
+        else idle_.add(i);
+      }
+      for (int item = 0; item < static_cast<int>(fits_.size()); item++) note_fit(item, first, length);
+    });
+  }
+  if (config->draws_power) power_ = power();
+}
+
+template <int W>
+double Engine<W>::power() const {
+  double power_w = 0.0;
+  if (!config->draws_power) return power_w;
+  for (int i = 0; i < static_cast<int>(config->nodes.size()); i++) {
+    if (!idle_.has(i)) power_w += config->nodes[i].busy_w;
+    else if (up_.has(i)) power_w += config->nodes[i].idle_w;
+  }
+  return power_w;
+}
+
+// On which of these nodes there is room for a request now.
+template <int W>
+void Engine<W>::note_fit(int request, int first, int length) {
+  const Request& asked = catalogue->requests[request];
+  for (int i = first; i < first + length; i++) {
+    uint64_t fits = free_cpus_[i] >= asked.cpus && free_memory_[i] >= asked.memory && free_gpus_[i] >= asked.gpus;
+    uint64_t& word = fits_[request].word[i >> 6];
+    word = (word & ~(uint64_t{1} << (i & 63))) | fits << (i & 63);
+  }
+}
+
+// slurmctld sees whether a new job could ever run.
+template <int W>
+void Engine<W>::tested_at_submission(const Live& job) {
+  const Shape& its = shape(job);
+  Set usable = up_ & set_of(its.suitable), open = usable & (request(job).whole ? idle_ : shared_);
+  tried(set_of(config->partitions[job.partition].nodes));
+  tested(open.count() >= job.nodes ? open : usable, its.request);
+}
+
+// On these nodes there was room for a job, in a test.
+template <int W>
+void Engine<W>::tested(const Set& nodes, int request) {
+  const Request& asked = catalogue->requests[request];
+  if (!asked.gpus) return;
+  tried(nodes);
+  for (size_t gpus = 1; gpus < near_.size(); gpus++) {
+    if (asked.whole) near_[gpus] = near_[gpus] | (nodes & set_of(config->by_gpus[gpus]));
+    else if (gpus == static_cast<size_t>(std::min(asked.gpus, kMostGpus))) near_[gpus] = near_[gpus] | nodes;
+  }
+}
+
+// Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
+template <int W>
+NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus,
+                          bool starts, bool later) const {
+  const auto& levels = config->levels;
+  Set among = Set::none();
+  if (params().linear) {
+    if (levels.size() == 1 || !starts) return pick_nodes(free, count);
+    for (const auto& level : levels) {
+      among = among | (free & set_of(level));
+      if (among.count() >= count) break;
+    }
+    return pick_nodes(among, count);
+  }
+  Set picked = Set::none();
+  while (count > 0) {
+    for (const auto& level : levels)
+      if (among = free & set_of(level); among.any()) break;
+    // Then more GPUs first: a whole node's, or those that tests counted.
+    for (size_t gpus = near_.size(); gpus-- > 1;) {
+      if (request.gpus ? !request.whole : starts) break;
+      Set more = among & (request.gpus ? set_of(config->by_gpus[gpus]) : near_[gpus]);
+      if (!more.any()) continue;
+      among = more;
+      break;
+    }
+    Set some;
+    if (later && params().busy_nodes) {
+      Set busy = among.without(idle_);
+      some = first_nodes(busy.any() ? busy : among, count);
+    } else {
+      // For a job with GPUs each node counts with the CPUs that the job would take there.
+      some = request.gpus ? pick_sharing(among, count, Same{request.cpus}) : pick_sharing(among, count, cpus);
+    }
+    picked = picked | some;
+    free = free.without(some);
+    count -= some.count();
+  }
+  return picked;
+}
+
+template <int W>
+NodeSet<W> Engine<W>::taken(int reservation, Time from, Time to) const {
+  Set nodes = Set::none();
+  for (int i = 0; i < static_cast<int>(config->reservations.size()); i++) {
+    const Reservation& other = config->reservations[i];
+    if (i != reservation && other.start < to && other.end > from) nodes = nodes | set_of(other.nodes);
+  }
+  return nodes;
+}
+
+// What it uses; `nodes` null: would use, as far as known before it starts.
+template <int W>
+int64_t Engine<W>::use(const Live& job, Kind kind, const Set* nodes) const {
+  if (kind == kJobs) return 1;
+  if (kind == kNodes) return job.nodes;
+  const Request& each = request(job);
+  if (!nodes) return job.nodes * (kind == kCpus ? spec(job.job).cpus : spec(job.job).gpus);
+  if (!each.whole) return job.range_count ? nodes->count() * (kind == kCpus ? each.cpus : each.gpus) : 0;
+  int64_t total = 0;
+  for_each_run(*nodes, [&](int first, int length) {
+    for (int i = first; i < first + length; i++) total += kind == kCpus ? config->nodes[i].cpus : config->nodes[i].gpus;
+  });
+  return total;
+}
+
+template <int W>
+QosUse& Engine<W>::use_of(int qos, int user) {
+  size_t at = static_cast<size_t>(user + 1) * config->qos_count() + qos;
+  if (at >= use_.size()) use_.resize((static_cast<size_t>(user) + 2) * config->qos_count());
+  return use_[at];
+}
+
+template <int W>
+void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
+  disturb();
+  limits_told_ = false;
+  if (config->any_limit) {
+    int user = catalogue->persons[job.person].user;
+    for (int kind = 0; kind < kKinds; kind++) {
+      int64_t amount = sign * use(job, static_cast<Kind>(kind), nodes);
+      for (int qos : limit_set(job).counted) {
+        use_of(qos, -1).used[kind] += amount;
+        use_of(qos, user).used[kind] += amount;
+      }
+    }
+    if (jobs_of_person_.size() < catalogue->persons.size()) jobs_of_person_.resize(catalogue->persons.size());
+    jobs_of_person_[job.person] += sign;
+  }
+  if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * use(job, kCpus, nodes), now_);
+}
+
+// The limit that keeps it from starting; kNone: none does.
+template <int W>
+Reason Engine<W>::limit_reached(const Live& job) const {
+  if (!config->any_limit) return Reason::kNone;
+  int user = catalogue->persons[job.person].user;
+  for (const QosLimit& limit : limit_set(job).limits) {
+    size_t at = static_cast<size_t>(limit.own ? user + 1 : 0) * config->qos_count() + limit.qos;
+    int64_t used = at < use_.size() ? use_[at].used[limit.kind] : 0;
+    if (used + use(job, limit.kind, nullptr) > limit.most) return limit.reason;
+  }
+  if (limit_set(job).max_jobs_per_user) return Reason::kNone;  // it goes before the association's
+  int64_t most = catalogue->persons[job.person].max_jobs;
+  auto person = static_cast<size_t>(job.person);
+  int64_t running = person < jobs_of_person_.size() ? jobs_of_person_[person] : 0;
+  return most != kNone && running + 1 > most ? Reason::kAssocMaxJobs : Reason::kNone;
+}
+
+template <int W>
+int32_t& Engine<W>::tasks_running(int32_t array) {
+  auto at = std::lower_bound(tasks_running_.begin(), tasks_running_.end(), std::pair<int32_t, int32_t>{array, INT32_MIN});
+  if (at == tasks_running_.end() || at->first != array) at = tasks_running_.insert(at, {array, 0});
+  return at->second;
+}
+
+template <int W>
+bool Engine<W>::throttled(const Live& job, int64_t planned) const {
+  if (job.array < 0) return false;
+  const Extras* more = extras(spec(job.job));
+  if (more->throttle == kNone) return false;
+  auto at = std::lower_bound(tasks_running_.begin(), tasks_running_.end(), std::pair<int32_t, int32_t>{job.array, INT32_MIN});
+  int64_t running = at != tasks_running_.end() && at->first == job.array ? at->second : 0;
+  return running + planned >= more->throttle;
+}
+
+}  // namespace slurm_sim
