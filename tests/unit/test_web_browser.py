@@ -93,6 +93,7 @@ def pages_of(page: Page) -> Iterator[str]:
         page.goto(own + name)
         yield name or "chains"
     page.click("ol.rows h2 a")
+    page.wait_for_url("**/chain/**")  # a click returns as soon as the browser is on its way
     for summary in page.locator("summary").all():
         summary.click()
     yield "chain"
@@ -251,6 +252,7 @@ def test_without_scripts_nothing_is_missing(visit: Open) -> None:
     page.wait_for_url("**days=30**")
     assert page.locator("ol.rows > li").count() == 7
     page.click("nav >> text=Queue")
+    page.wait_for_url("**/queue")
     assert page.locator("h1").inner_text() == "Queue"
     page.click("text=Leave")
     page.wait_for_url(lambda url: "/s/" not in url)
