@@ -63,19 +63,16 @@ class Cluster:
     def check(self, spec: JobSpec) -> None:
         """Raises InvalidJob for one that could never run here as asked."""
         partition = self.partition_of(spec)
-        if not self.limits.knows(spec.qos):
-            known = ", ".join(qos.name for qos in self._config.qos)
-            raise InvalidJob(f"qos {spec.qos!r} does not exist; this cluster has {known}")
+        qos = self.limits.qos_of(spec.qos)
         if spec.reservation is not None:
             self.calendar.check(spec.reservation, spec.user)
         self._check_size(spec, partition)
         limit_s = self._limit_s(spec, partition)
         if partition.max_time_s is not None and limit_s is not None and limit_s > partition.max_time_s:
             raise InvalidJob(f"limit of {limit_s} s; partition {partition.name!r} allows {partition.max_time_s} s")
-        most_s = self.limits.qos_of(spec.qos).max_wall_s
-        if most_s is not None and (limit_s is None or limit_s > most_s):
+        if qos.max_wall_s is not None and (limit_s is None or limit_s > qos.max_wall_s):
             asked = "no limit" if limit_s is None else f"limit of {limit_s} s"
-            raise InvalidJob(f"{asked}; qos {self.limits.qos_of(spec.qos).name!r} allows {most_s} s")
+            raise InvalidJob(f"{asked}; qos {qos.name!r} allows {qos.max_wall_s} s")
 
     def _check_size(self, spec: JobSpec, partition: Partition) -> None:
         most = len(partition.nodes) if partition.max_nodes is None else partition.max_nodes

@@ -5,13 +5,61 @@ Slurm's names are kept (`slurm.conf(5)`), with the unit added: ``bf_window_s`` i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_WEIGHT, whole
 
 DAY_S = 86400
+ROOT = "root"
+"""The account above all others."""
+
+Ranges = Mapping[str, tuple[int, int]]
+"""Fields that are whole numbers: from, to."""
+
+
+def _ranges(least: int, most: int, names: str) -> Ranges:
+    return dict.fromkeys(names.split(), (least, most))
+
+
+_OF_PARAMS = {
+    **_ranges(1, LONGEST_S, "sched_interval_s bf_interval_s bf_window_s bf_resolution_s bf_window_linear_s"),
+    **_ranges(1, LONGEST_S, "priority_max_age_s priority_calc_period_s"),
+    **_ranges(0, LONGEST_S, "batch_sched_delay_s limit_check_s kill_wait_s requeue_delay_s min_job_age_s"),
+    **_ranges(0, LONGEST_S, "bf_min_age_reserve_s priority_decay_half_life_s bf_cycle_us"),
+    **_ranges(1, MOST, "default_queue_depth partition_job_depth sched_max_job_start bf_node_space_size"),
+    **_ranges(1, MOST, "bf_max_job_test bf_max_job_user bf_max_job_part bf_max_job_user_part bf_max_job_assoc"),
+    **_ranges(1, MOST, "bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"),
+    **_ranges(0, MOST_WEIGHT, "priority_weight_age priority_weight_job_size priority_weight_partition"),
+    **_ranges(0, MOST_WEIGHT, "priority_weight_qos priority_weight_fairshare bf_min_prio_reserve"),
+}
+_OF_NODE = {**_ranges(1, MOST, "cpus"), **_ranges(0, MOST, "memory_mib gpus"), **_ranges(0, MOST_WEIGHT, "weight")}
+_OF_PARTITION = {
+    **_ranges(1, LONGEST_S, "max_time_s default_time_s"),
+    **_ranges(1, MOST, "min_nodes max_nodes"),
+    **_ranges(0, MOST, "priority_tier priority_job_factor"),
+}
+_OF_QOS = {
+    **_ranges(0, MOST_WEIGHT, "priority"),
+    **_ranges(0, MOST, "max_jobs_per_user max_submit_jobs_per_user max_nodes_per_user max_cpus_per_user"),
+    **_ranges(0, MOST, "max_gpus_per_user grp_jobs grp_nodes grp_cpus grp_gpus"),
+    **_ranges(1, LONGEST_S, "max_wall_s"),
+}
+_OF_ASSOCIATION = _ranges(0, MOST, "shares max_jobs")
+_TIMES = _ranges(-LAST_S, LAST_S, "start_s end_s time_s")
+
+
+def _check(where: str, item: object, ranges: Ranges) -> None:
+    """Raises InvalidCluster. None is right where it is the default; numbers of numpy become Python's."""
+    for known in fields(item):  # type: ignore[arg-type]
+        value = getattr(item, known.name)
+        if known.name not in ranges or (value is None and known.default is None):
+            continue
+        least, most = ranges[known.name]
+        object.__setattr__(item, known.name, whole(f"{where}.{known.name}", value, least, most, InvalidCluster))
 
 
 class SelectType(str, Enum):
@@ -112,26 +160,8 @@ class Params:
     """A requeued job gets this begin time: the credential's lifetime and a second."""
 
     def __post_init__(self) -> None:
-        positive = ("sched_interval_s", "bf_interval_s", "bf_window_s", "bf_resolution_s", "bf_max_job_test")
-        optional = (
-            *("partition_job_depth", "sched_max_job_start", "bf_job_part_count_reserve", "bf_max_job_array_resv"),
-            *(f"bf_max_job_{name}" for name in ("user", "part", "user_part", "assoc", "start")),
-        )
-        for name in (
-            *positive,
-            *optional,
-            "bf_window_linear_s",
-            "bf_node_space_size",
-            "priority_max_age_s",
-            "priority_calc_period_s",
-            "default_queue_depth",
-        ):
-            _at_least(1, "Params", name, getattr(self, name))
-        weights = tuple(f"priority_weight_{name}" for name in ("age", "job_size", "partition", "qos", "fairshare"))
-        delays = ("batch_sched_delay_s", "bf_cycle_us", "limit_check_s", "kill_wait_s", "requeue_delay_s")
-        others = ("bf_min_age_reserve_s", "bf_min_prio_reserve", "min_job_age_s")
-        for name in (*weights, *delays, *others, "priority_decay_half_life_s"):
-            _at_least(0, "Params", name, getattr(self, name))
+        _check("Params", self, _OF_PARAMS)
+        object.__setattr__(self, "select_type", _member("Params.select_type", self.select_type, SelectType))
 
     def cycle_us(self, queued: int, running: int) -> int:
         """What a pass takes that finds so many jobs."""
@@ -168,8 +198,10 @@ class Node:
     """Power with at least one job on it."""
 
     def __post_init__(self) -> None:
-        for name, least in (("cpus", 1), ("memory_mib", 0), ("gpus", 0), ("weight", 0), ("idle_w", 0), ("busy_w", 0)):
-            _at_least(least, f"node {self.name!r}", name, getattr(self, name))
+        _check(f"node {self.name!r}", self, _OF_NODE)
+        for name in ("idle_w", "busy_w"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidCluster(f"node {self.name!r}.{name} is {getattr(self, name)}; give watts, at least 0")
 
 
 def named_nodes(names: Iterable[str], **each: object) -> tuple[Node, ...]:
@@ -203,6 +235,13 @@ class Partition:
     qos: str | None = None
     """Partition QOS: its limits hold for every job here, before those of the job's own."""
 
+    def __post_init__(self) -> None:
+        _check(f"partition {self.name!r}", self, _OF_PARTITION)
+        for name, limit in (("min_nodes", "max_nodes"), ("default_time_s", "max_time_s")):
+            value, most = getattr(self, name), getattr(self, limit)
+            if value is not None and most is not None and value > most:
+                raise InvalidCluster(f"partition {self.name!r}.{name} is {value}; give at most its {limit}, {most}")
+
 
 @dataclass(frozen=True)
 class Qos:
@@ -226,6 +265,9 @@ class Qos:
     max_wall_s: int | None = None
     """MaxWall: a job's limit."""
 
+    def __post_init__(self) -> None:
+        _check(f"qos {self.name!r}", self, _OF_QOS)
+
 
 @dataclass(frozen=True)
 class Association:
@@ -237,12 +279,16 @@ class Association:
     account: str
     user: str | None = None
     """None: this is the account itself."""
-    parent: str = "root"
+    parent: str = ROOT
     """The account above an account."""
     shares: int = 1
     """Fairshare (RawShares)."""
     max_jobs: int | None = None
     """MaxJobs: running at once; of an account: of each of its users that sets none. A QOS's limit goes before it."""
+
+    def __post_init__(self) -> None:
+        whose = "" if self.user is None else f", user {self.user!r}"
+        _check(f"account {self.account!r}{whose}", self, _OF_ASSOCIATION)
 
 
 @dataclass(frozen=True)
@@ -256,6 +302,7 @@ class Reservation:
     users: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _check(f"reservation {self.name!r}", self, _TIMES)
         if self.end_s <= self.start_s:
             raise InvalidCluster(f"reservation {self.name!r} ends at {self.end_s}, not after its start {self.start_s}")
 
@@ -267,6 +314,11 @@ class NodeChange:
     time_s: int
     node: str
     action: NodeAction
+
+    def __post_init__(self) -> None:
+        where = f"change of node {self.node!r}"
+        _check(where, self, _TIMES)
+        object.__setattr__(self, "action", _member(f"{where}.action", self.action, NodeAction))
 
 
 @dataclass(frozen=True)
@@ -294,6 +346,8 @@ class ClusterConfig:
     name: str = "cluster"
 
     def __post_init__(self) -> None:
+        if len(self.nodes) > MOST_NODES:
+            raise InvalidCluster(f"{len(self.nodes):,} nodes; give at most {MOST_NODES:,}")
         names = _each_once("nodes", (node.name for node in self.nodes))
         _each_once("partitions", (partition.name for partition in self.partitions))
         qos = _each_once("qos", (item.name for item in self.qos))
@@ -301,6 +355,8 @@ class ClusterConfig:
             _known(f"nodes of partition {partition.name!r}", _each_once(partition.name, partition.nodes), names)
             if partition.qos is not None:
                 _known(f"qos of partition {partition.name!r}", {partition.qos}, qos)
+        if self.reservations:
+            _each_once("reservations", (item.name for item in self.reservations))
         for reservation in self.reservations:
             _known(f"nodes of reservation {reservation.name!r}", set(reservation.nodes), names)
         _known("node_changes", {change.node for change in self.node_changes}, names)
@@ -313,9 +369,13 @@ def whole_nodes(count: int, params: Params | None = None, max_time_s: int | None
     return ClusterConfig(nodes, (partition,), params or Params())
 
 
-def _at_least(least: int, where: str, name: str, value: float | None) -> None:
-    if value is not None and not value >= least:
-        raise InvalidCluster(f"{where}.{name} is {value}; give at least {least}")
+def _member(where: str, value: object, kind: type[Enum]) -> Enum:
+    """Also from its value in words: ``"DOWN"``."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = " or ".join(str(member.value) for member in kind)
+        raise InvalidCluster(f"{where} is {value!r}; give {known}") from None
 
 
 def _each_once(what: str, names: Iterable[str]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -118,26 +118,53 @@ def _parse_target(kind: str, target: str, text: str) -> Dependency:
     return Dependency(kind, int(job_id), MINUTE_S * int(minutes or 0))
 
 
-def check_no_cycle(dependencies: Mapping[int, Dependencies]) -> None:
-    """Raises InvalidJob if a job would, directly or through others, wait for itself."""
-    done: set[int] = set()
-    for job_id in dependencies:
-        _walk(job_id, dependencies, done)
+Tasks = Mapping[int, Iterable[int]]
+"""Arrays: the ids of the tasks of each, by its own id."""
 
 
-def _walk(first: int, dependencies: Mapping[int, Dependencies], done: set[int]) -> None:
+def never_met(wishes: Mapping[int, Dependencies], tasks: Tasks) -> dict[int, list[int]]:
+    """Jobs that wait for each other, in a circle or for one: of each, which of the others it waits for.
+
+    Arrays among them are in it under their negative id, and wait for their tasks. With ``?`` one way out is enough.
+    Time and memory grow with the number of dependencies and tasks.
+    """
+    waits = {job_id: _nodes(wish, tasks) for job_id, wish in wishes.items() if wish}
+    asked = {-node for nodes in waits.values() for node in nodes if node < 0}
+    waits |= {-array: list(tasks[array]) for array in asked}
+    open_of, waiters = dict[int, int](), dict[int, list[int]]()
+    for node, others in waits.items():
+        inside = [other for other in others if other in waits]
+        any_of = node > 0 and wishes[node].any_of
+        open_of[node] = len(inside) if not any_of else int(len(inside) == len(others))
+        for other in inside:
+            waiters.setdefault(other, []).append(node)
+    free = [node for node, count in open_of.items() if not count]
+    for node in free:  # grows meanwhile
+        for waiter in waiters.get(node, ()):
+            open_of[waiter] -= 1
+            if not open_of[waiter]:
+                free.append(waiter)
+    return {
+        node: [other for other in waits[node] if open_of.get(other, 0) > 0]
+        for node, count in open_of.items()
+        if count > 0
+    }
+
+
+def _nodes(wish: Dependencies, tasks: Tasks) -> list[int]:
+    return [-item.job_id if item.job_id in tasks else item.job_id for item in wish.items]
+
+
+def check_no_cycle(wishes: Mapping[int, Dependencies], tasks: Tasks) -> None:
+    """Raises InvalidJob if jobs would, directly or through others, wait for themselves."""
+    waits = never_met(wishes, tasks)
     path: dict[int, None] = {}
-    stack = [(first, False)]
-    while stack:
-        job_id, leaving = stack.pop()
-        if leaving:
-            del path[job_id]
-            done.add(job_id)
-        elif job_id in path:
-            circle = [*list(path)[list(path).index(job_id) :], job_id]
-            names = " -> ".join(str(member) for member in circle)
-            raise InvalidJob(f"jobs wait for each other: {names}; remove one of these dependencies")
-        elif job_id in dependencies and job_id not in done:
-            path[job_id] = None
-            stack.append((job_id, True))
-            stack.extend((item.job_id, False) for item in dependencies[job_id].items)
+    node = next(iter(waits), 0)
+    while node and node not in path:  # each waits for another one of them, so the walk ends in a circle
+        path[node] = None
+        node = waits[node][0]
+    if node:
+        walked = list(path)
+        circle = [*walked[walked.index(node) :], node]
+        names = " -> ".join(f"array {-each}" if each < 0 else str(each) for each in circle)
+        raise InvalidJob(f"jobs wait for each other: {names}; remove one of these dependencies")

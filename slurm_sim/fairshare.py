@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurm_sim.config import Association, Params
-
-ROOT = "root"
+from slurm_sim.config import ROOT, Association, Params
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from slurm_sim.dependency import Dependencies
 from slurm_sim.errors import InvalidJob
+from slurm_sim.ranges import LAST_ID, LAST_S, LONGEST_S, MOST, whole
 
 
 class State(str, Enum):
@@ -34,13 +34,8 @@ class State(str, Enum):
         return self not in (State.PENDING, State.RUNNING, State.SUSPENDED)
 
 
-LAST_S = 10**11
-"""No time is later than this (about the year 5138 as Unix time), so milliseconds are noticed."""
-LONGEST_S = 10**9
-"""No limit or run time is longer (31 years)."""
-MOST = 2**31 - 1
-"""No job asks for more of anything."""
-LAST_ID = 2**53
+LIMITED = ("Limit", "GRES", "PerUser")
+"""How the reasons end of jobs that wait for a limit, not for nodes."""
 
 WHOLE: dict[str, tuple[int, int]] = {
     "nodes": (1, MOST),
@@ -123,7 +118,7 @@ class JobSpec:
             if value is None and may_be_none:
                 continue
             if type(value) is not int or value < least or value > most:
-                object.__setattr__(self, name, _whole(name, value, least, most))
+                object.__setattr__(self, name, whole(name, value, least, most, InvalidJob))
         for name in _FLAGS:
             if given[name] is not True and given[name] is not False:
                 object.__setattr__(self, name, _flag(name, given[name]))
@@ -135,22 +130,6 @@ class JobSpec:
                 _check_text(name, given[name])
         if self.dependency and _LONG_NUMBER.search(self.dependency):
             raise InvalidJob(f"dependency is {self.dependency!r}; job ids and minutes have at most 15 digits")
-
-
-def _whole(name: str, value: object, least: int, most: int) -> int:
-    """As a Python number: of numpy's, and for errors. True and False are no numbers here."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None:
-        raise InvalidJob(f"{name} is {value!r}; give a whole number from {least} to {most:,}")
-    if number < least:
-        raise InvalidJob(f"{name} is {number}; give at least {least}")
-    if number > most:
-        seconds = "seconds, " if name.endswith("_s") else ""
-        raise InvalidJob(f"{name} is {number}; give {seconds}at most {most:,}")
-    return number
 
 
 def _flag(name: str, value: object) -> bool:

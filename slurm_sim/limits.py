@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from slurm_sim.config import Association, Partition, Qos
+from slurm_sim.errors import InvalidJob
 
 
 class Use(NamedTuple):
@@ -51,12 +52,12 @@ class Limits:
         self._used = Counter[tuple[str, ...]]()
         self._submitted = Counter[tuple[str, str]]()
 
-    def knows(self, qos: str | None) -> bool:
-        return qos is None or qos in self._qos
-
     def qos_of(self, qos: str | None) -> Qos:
-        """The QOS of a job that names this one, or none."""
-        return self._qos[self._default if qos is None else qos]
+        """The QOS of a job that names this one, or none. Raises InvalidJob."""
+        try:
+            return self._qos[self._default if qos is None else qos]
+        except KeyError:
+            raise InvalidJob(f"qos {qos!r} does not exist; this cluster has {', '.join(self._qos)}") from None
 
     def _all_qos(self, qos: str | None, partition: str) -> Iterator[Qos]:
         """The partition's QOS first: of a limit that both set, it decides."""

@@ -37,8 +37,9 @@ from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
 from slurm_sim.dependency import Dependencies, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
-from slurm_sim.jobs import LAST_S, JobRecord, JobSpec, Sample, State
+from slurm_sim.jobs import LIMITED, JobRecord, JobSpec, Sample, State
 from slurm_sim.passes import backfill_pass, main_pass
+from slurm_sim.ranges import END_S, LAST_S, whole
 
 if TYPE_CHECKING:
     from slurm_sim.state import PendingJob, RunningJob, Timers
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["Simulator", "UnknownJob"]
 
 SECOND_US = 1_000_000
-LIMITED = ("Limit", "GRES", "PerUser")
-"""How the reasons of jobs end that wait for a limit, not for nodes."""
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
@@ -88,8 +87,7 @@ class Simulator:
     """
 
     def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0) -> None:
-        if not 0 <= start_s <= LAST_S:
-            raise SimulationError(f"start_s is {start_s}; give seconds, from 0 to {LAST_S:,}")
+        start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
         self.config = config
         self.params = config.params
         self.start_s = self.now_s = start_s
@@ -153,7 +151,13 @@ class Simulator:
         specs = list(jobs)
         for spec in specs:  # fair share knows all users before the first job enters
             self._cluster.fairshare.add(spec.account, spec.user)
-        check_no_cycle({self.submit(spec): parse_dependency(spec.dependency) for spec in specs})
+        wishes, tasks = dict[int, Dependencies](), dict[int, list[int]]()
+        for spec in specs:
+            job_id = self.submit(spec)
+            wishes[job_id] = parse_dependency(spec.dependency)
+            if spec.array_job_id is not None:
+                tasks.setdefault(spec.array_job_id, []).append(job_id)
+        check_no_cycle(wishes, tasks)
 
     def timers(self) -> Timers:
         """The phases of the passes' timers, for `from_state`."""
@@ -179,6 +183,7 @@ class Simulator:
 
     def run_until(self, time_s: int) -> None:
         """Goes on until everything due up to and at this time has happened."""
+        time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self.now_s:
             raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
         while self._go_on(time_s):
@@ -187,6 +192,7 @@ class Simulator:
 
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
         """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
+        latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
         while (job := self.job(job_id)).start_s is None and not job.state.is_over:
             if not self._go_on(latest_s):
                 self.now_s = max(self.now_s, latest_s)
@@ -350,6 +356,7 @@ class Simulator:
 
     def set_runtime_end(self, job_id: int, end_s: int) -> None:
         """The running job ends by itself at this time, unless its limit ends it before."""
+        end_s = whole("end_s", end_s, 0, END_S, SimulationError)
         self._in_state(job_id, State.RUNNING)
         if end_s < self.now_s:
             raise SimulationError(f"job {job_id} can't end at {end_s}: it is {self.now_s} already")

@@ -17,21 +17,26 @@ class Calendar:
 
     def check(self, name: str, user: str) -> None:
         """Raises InvalidJob if the user can't use it."""
-        if name not in self._by_name:
-            raise InvalidJob(f"reservation {name!r} does not exist; this cluster has: {', '.join(self._by_name)}")
-        if user not in self._by_name[name][0].users:
+        if user not in self._named(name)[0].users:
             raise InvalidJob(f"reservation {name!r} is not for user {user!r}; leave it out")
 
+    def _named(self, name: str) -> tuple[Reservation, int]:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            known = ", ".join(self._by_name)
+            raise InvalidJob(f"reservation {name!r} does not exist; this cluster has: {known}") from None
+
     def end_s(self, name: str) -> int:
-        return self._by_name[name][0].end_s
+        return self._named(name)[0].end_s
 
     def nodes(self, name: str | None) -> int | None:
         """The nodes on which a job in this reservation may run; None: it is in none, so on any."""
-        return None if name is None else self._by_name[name][1]
+        return None if name is None else self._named(name)[1]
 
     def is_open(self, name: str, start_s: int) -> bool:
         """Whether a job in this reservation may start at this time."""
-        item = self._by_name[name][0]
+        item = self._named(name)[0]
         return item.start_s <= start_s <= item.end_s
 
     def taken(self, name: str | None, start_s: int, end_s: int) -> int:

@@ -20,6 +20,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
+from slurm_sim.files import no_device
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, refuse_bad_line
 from slurm_sim.traces.table import FORMATS, replacing
@@ -122,7 +123,7 @@ def _read_csv(path: Path) -> Any:
     # Types are given, so that a column that is whole in one block and empty in another stays one type.
     convert = pa_csv.ConvertOptions(column_types=TYPES, null_values=[""], strings_can_be_null=False)
     try:
-        with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
+        with pa.input_stream(str(no_device(path)), compression="gzip" if path.name.endswith(".gz") else None) as stream:
             return pa_csv.read_csv(stream, convert_options=convert)
     except pa.ArrowInvalid:
         refuse_bad_line(path, dict.fromkeys(WHOLES, NUMBER))

@@ -19,6 +19,7 @@ from slurm_sim.core import _core
 from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
+from slurm_sim.ranges import END_S, LAST_S, whole
 from slurm_sim.state import PendingJob, RunningJob, Timers, by_id, check_state
 from slurm_sim.table import JobTable
 
@@ -113,9 +114,7 @@ class Simulator:
     __slots__ = ("_core", "_news", "_rules", "_telling", "on_end", "on_start", "start_s")
 
     def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] | JobTable = (), start_s: int = 0) -> None:
-        if start_s < 0:
-            raise SimulationError(f"start_s is {start_s}; times count from 0")
-        self.start_s = start_s
+        self.start_s = start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
         self._news: list[tuple[bool, JobRecord]] = []
@@ -123,9 +122,9 @@ class Simulator:
         self._rules = _Rules(config, start_s)
         builder = _core.Builder(self._rules.core_config(), _core.make_catalogue(config), start_s)
         specs = jobs if isinstance(jobs, JobTable) else list(jobs)
-        dependencies = _add(self._rules, builder, specs, start_s)
+        waits = _add(self._rules, builder, specs, start_s)
         self._core = builder.build(specs)
-        check_no_cycle(dependencies)
+        check_no_cycle(*waits)
 
     @classmethod
     def from_state(
@@ -143,10 +142,11 @@ class Simulator:
         Raises SimulationError.
         """
         simulator = cls(config, (), now_s if timers is None else timers.start_s)
+        now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
         if now_s < simulator.start_s:
             raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.start_s}")
         items: list[RunningJob | PendingJob] = by_id([*running, *pending])
-        check_state(now_s, items)
+        check_state(simulator._rules.cluster, now_s, items)
         simulator._begin(now_s, items, down, timers, jobs if isinstance(jobs, JobTable) else list(jobs))
         return simulator
 
@@ -164,11 +164,11 @@ class Simulator:
         for spec in first:
             _add_one(rules, builder, spec, spec.job_id or 0, spec.time_limit_s)
         taken = {spec.job_id or 0 for spec in first}
-        dependencies = _add(rules, builder, later, now_s, taken)
+        waits = _add(rules, builder, later, now_s, taken)
         nodes_down = sorted({self._node(node) for node in down})
         states = [_placed(rules, item) for item in items]
         self._core = builder.build_state(_Joined(first, later), now_s, states, nodes_down, timers)
-        check_no_cycle(dependencies)
+        check_no_cycle(*waits)
 
     def timers(self) -> Timers:
         """The phases of the passes' timers, for `from_state`."""
@@ -182,6 +182,7 @@ class Simulator:
 
     def run_until(self, time_s: int) -> None:
         """Goes on until everything due up to and at this time has happened."""
+        time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self._core.now_s:
             raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
         core = self._core
@@ -192,6 +193,7 @@ class Simulator:
 
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
         """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
+        latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         start_s = core.run_until_start(job_id, latest_s)
@@ -280,6 +282,7 @@ class Simulator:
 
     def set_runtime_end(self, job_id: int, end_s: int) -> None:
         """The running job ends by itself at this time, unless its limit ends it before."""
+        end_s = whole("end_s", end_s, 0, END_S, SimulationError)
         self._core.set_runtime_end(job_id, end_s)
 
     def forget_future(self) -> None:
@@ -434,8 +437,8 @@ def _placed(rules: _Rules, item: RunningJob | PendingJob) -> _core.Placed:
     return item.start_s, item.submitted_s, eligible_s, "None", nodes
 
 
-Waits = dict[int, Dependencies]
-"""What jobs wait for, by their ids."""
+Waits = tuple[dict[int, Dependencies], dict[int, list[int]]]
+"""What jobs wait for, by their ids; the tasks of each array."""
 
 
 def _add(
@@ -448,7 +451,7 @@ def _add(
     """Gives the core jobs that are submitted from `start_s` on; `taken`: ids of those that are there already."""
     if isinstance(jobs, JobTable):
         _add_table(rules, builder, jobs, start_s, taken)
-        return {}
+        return {}, {}
     return _add_specs(rules, builder, jobs, start_s, taken)
 
 
@@ -464,7 +467,7 @@ def _add_one(
 def _add_specs(
     rules: _Rules, builder: _core.Builder, specs: Sequence[JobSpec], start_s: int, known: Collection[int]
 ) -> Waits:
-    dependencies: Waits = {}
+    wishes, tasks = dict[int, Dependencies](), dict[int, list[int]]()
     taken = set(known)
     next_id = max(taken, default=0) + 1
     for spec in specs:
@@ -475,12 +478,14 @@ def _add_specs(
         if job_id < 1 or job_id in taken:
             raise InvalidJob(f"job_id {job_id} is taken or not positive; give another one, or none")
         if waits_for := _add_one(rules, builder, spec, job_id, rules.limit_s(spec)):
-            dependencies[job_id] = waits_for
+            wishes[job_id] = waits_for
             if any(item.job_id == job_id for item in waits_for.items):
                 raise InvalidJob(f"job {job_id} would wait for itself ({spec.dependency}); remove this dependency")
+        if spec.array_job_id is not None:
+            tasks.setdefault(spec.array_job_id, []).append(job_id)
         taken.add(job_id)
         next_id = max(next_id, job_id + 1)
-    return dependencies
+    return wishes, tasks
 
 
 def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int, known: Collection[int]) -> None:

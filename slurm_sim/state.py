@@ -14,11 +14,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from slurm_sim.cluster import Cluster
 from slurm_sim.config import NodeOutage
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import SimulationError
-from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.reference import LIMITED, Kind, Simulator
+from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
+from slurm_sim.ranges import LAST_S, whole
+from slurm_sim.reference import Kind, Simulator
 
 REASONS = (
     *("None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime"),
@@ -53,7 +55,9 @@ class PendingJob:
     spec: JobSpec
     submit_s: int
     eligible_s: int | None = None
-    """Since when it competes for nodes; None: something keeps it back, or the next pass finds that nothing does."""
+    """Since when it competes for nodes; None: something keeps it back, or the next pass finds that nothing does.
+
+    With a dependency, a hold or a begin time after now in its `spec`, only None is right."""
     reason: str = "None"
     """Slurm's, as last set by a pass; one that the simulator does not have becomes a limit of its own, or None."""
 
@@ -98,13 +102,14 @@ def put_in(
     timers: Timers | None,
 ) -> None:
     """Makes a new, empty simulation (begun at `timers.start_s`) one that is in this state."""
+    now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
     if now_s < simulator.now_s:
         raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.now_s}")
     simulator.now_s = now_s
     simulator._events = [event for event in simulator._events if event[0] > now_s]
     heapq.heapify(simulator._events)
     items: list[RunningJob | PendingJob] = [*running, *pending]
-    check_state(now_s, items)
+    check_state(simulator._cluster, now_s, items)
     _take_down(simulator, down)
     simulator._cluster.start_meter(now_s)
     records = {item.spec.job_id: _enter(simulator, item) for item in by_id(items)}
@@ -124,19 +129,44 @@ def put_in(
     simulator._last_news_s = simulator.now_s
 
 
-def check_state(now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:
-    """Raises SimulationError for jobs that can't be in a state at this time."""
+def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:
+    """Raises SimulationError for jobs that can't be in a state at this time, or name what the cluster does not have."""
     seen = set[int]()
     for item in items:
         job_id = item.spec.job_id
         if job_id is None or job_id in seen:
             raise SimulationError(f"job_id {job_id}: each job of a state needs an id of its own")
         seen.add(job_id)
+        cluster.partition_of(item.spec)
+        cluster.limits.qos_of(item.spec.qos)
+        cluster.calendar.nodes(item.spec.reservation)
+        times_s = {"submit_s": item.submit_s, "eligible_s": item.eligible_s, "start_s": getattr(item, "start_s", None)}
+        for name, time_s in times_s.items():
+            if time_s is not None:
+                whole(f"job {job_id}: {name}", time_s, -LAST_S, LAST_S, SimulationError)
         since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
         if since_s > now_s:
             raise SimulationError(f"job {job_id} was submitted or started at {since_s}, after now, {now_s}")
-        if isinstance(item, RunningJob) and len(set(item.node_names)) != item.spec.nodes:
-            raise SimulationError(f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named")
+        if isinstance(item, PendingJob):
+            _check_eligible(item, now_s)
+        elif len(item.node_names) != item.spec.nodes or len(set(item.node_names)) != item.spec.nodes:
+            raise SimulationError(
+                f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named; name each of them once"
+            )
+
+
+def _check_eligible(item: PendingJob, now_s: int) -> None:
+    spec, kept_by = item.spec, None
+    if spec.dependency:
+        kept_by = f"dependency {spec.dependency!r}"
+    elif spec.held:
+        kept_by = "hold"
+    elif spec.begin_s is not None and spec.begin_s > now_s:
+        kept_by = f"begin_s {spec.begin_s}"
+    if item.eligible_s is not None and kept_by:
+        raise SimulationError(
+            f"job {spec.job_id} competes since {item.eligible_s}, so its {kept_by} is over: leave out one of the two"
+        )
 
 
 def by_id(items: Iterable[Item]) -> list[Item]:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from mirage.cli.table import console
 from mirage.cli.trace_text import cleaning_table, make_table, number, print_inferred, print_stats, too_many_busy
 from mirage.errors import InputError
-from slurm_sim.cli.arguments import amount, positive
+from slurm_sim.cli.arguments import amount, node_count, positive
 
 if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the verbs
     from slurm_sim.traces import Trace
@@ -58,7 +58,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--csv", metavar="FILE", help="any CSV; see --column")
     parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
     parser.add_argument("--timezone", help="of times without one (UTC; --mirage-log: America/Chicago)")
-    parser.add_argument("--nodes", type=positive, help="of the cluster: wider jobs are dropped")
+    parser.add_argument("--nodes", type=node_count, help="of the cluster: wider jobs are dropped")
     parser.add_argument(
         "--column", action="append", default=[], metavar="OURS=THEIRS[:min]", help="--csv: a column's name"
     )
@@ -122,7 +122,7 @@ def _read_foreign(args: argparse.Namespace) -> Imported:
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument("--timezone", default="UTC", type=_zone, help="of months and hours (%(default)s)")
-    parser.add_argument("--nodes", type=positive, help="of the cluster, for its load")
+    parser.add_argument("--nodes", type=node_count, help="of the cluster, for its load")
     parser.add_argument("--out", type=Path, help="folder for stats.json and pictures")
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
@@ -217,7 +217,7 @@ def _write_cluster(trace: Trace, found: Inferred, args: argparse.Namespace) -> l
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument("--out", required=True, type=Path, help="the model, .toml")
-    parser.add_argument("--nodes", required=True, type=positive, help="of the cluster")
+    parser.add_argument("--nodes", required=True, type=node_count, help="of the cluster")
     parser.add_argument("--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)")
     parser.add_argument("--since", type=_date, help="only jobs submitted from this day on, like 2022-11-01")
     parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
@@ -246,7 +246,7 @@ def _add_synth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file")
     parser.add_argument("--days", required=True, type=amount, help="how long")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same jobs (%(default)s)")
-    parser.add_argument("--nodes", type=positive, help="of the cluster (the model's): arrivals scale with it")
+    parser.add_argument("--nodes", type=node_count, help="of the cluster (the model's): arrivals scale with it")
     parser.add_argument("--load", type=amount, default=1.0, help="multiplies arrivals (%(default)s)")
     parser.add_argument("--begin", type=int, default=0, help="Unix time of the first Monday 00:00 (%(default)s)")
     parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")

@@ -90,7 +90,7 @@ def _rest(spec: JobSpec, ran_s: int) -> JobSpec:
     """What is left of it."""
     runtime_s = None if spec.runtime_s is None else max(1, spec.runtime_s - ran_s)
     limit_s = None if spec.time_limit_s is None else max(GRACE_S, spec.time_limit_s - ran_s)
-    return replace(spec, runtime_s=runtime_s, time_limit_s=limit_s)
+    return replace(spec, runtime_s=runtime_s, time_limit_s=limit_s, held=False)
 
 
 def _queue(state: LogState, log: JobLog, rows: NDArray[np.intp], at_s: int) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.cli.jobs import Jobs
-from slurm_sim.dependency import MINUTE_S, Dependencies, Dependency, parse_dependency
+from slurm_sim.cli.jobs import MISSING, Jobs
+from slurm_sim.dependency import MINUTE_S, Dependencies, Dependency, never_met, parse_dependency
 
 Wishes = Mapping[int, Dependencies]
 """What jobs wait for, by row, of those that wait for anything."""
@@ -27,38 +27,53 @@ def wishes_of(jobs: Jobs) -> dict[int, Dependencies]:
 
 
 def circles(jobs: Jobs, wishes: Wishes) -> dict[int, str]:
-    """Rows of jobs that wait for each other (strongly connected components), each with a circle among them.
+    """Rows of jobs that wait for each other, with no way out, each with a circle among them.
 
     Time and memory grow with the number of jobs and dependencies, not with their product.
     """
     if not wishes:
         return {}
+    ids = jobs.numbers("job_id").tolist()
+    tasks: dict[int, list[int]] = {}
+    for job_id, array in zip(ids, jobs.numbers("array_job_id").tolist(), strict=True):
+        if array != MISSING:
+            tasks.setdefault(array, []).append(job_id)
+    waits = never_met({ids[row]: wish for row, wish in wishes.items()}, tasks)
+    if not waits:
+        return {}
     import scipy.sparse as sparse
 
-    row_of = {job_id: row for row, job_id in enumerate(jobs.numbers("job_id").tolist())}
-    edges = [(row, row_of[item.job_id]) for row, wish in wishes.items() for item in wish.items if item.job_id in row_of]
-    if not edges:
-        return {}
-    begin, end = np.array(edges).T
-    graph = sparse.csr_matrix((np.ones(len(edges), bool), (begin, end)), shape=(len(jobs), len(jobs)))
+    nodes = list(waits)
+    place = {node: index for index, node in enumerate(nodes)}
+    begin, end = np.array([(place[node], place[other]) for node in nodes for other in waits[node]]).T
+    graph = sparse.csr_matrix((np.ones(len(begin), bool), (begin, end)), shape=(len(nodes), len(nodes)))
     _, group = sparse.csgraph.connected_components(graph, connection="strong")
     inside = (group[begin] == group[end]) & ((np.bincount(group)[group[begin]] > 1) | (begin == end))
     next_of = dict(zip(begin[inside][::-1].tolist(), end[inside][::-1].tolist(), strict=True))
+    row_of = {job_id: row for row, job_id in enumerate(ids)}
     shown: dict[int, str] = {}
-    for row in sorted(next_of):
-        if group[row] not in shown:
-            shown[group[row]] = _circle(jobs, row, next_of)
-    return {row: shown[group[row]] for row in sorted(next_of)}
+    found: dict[int, str] = {}
+    for row in sorted(row_of[nodes[index]] for index in next_of if nodes[index] > 0):
+        index = place[ids[row]]
+        if group[index] not in shown:
+            walked = [row_of[nodes[each]] for each in _circle(index, next_of) if nodes[each] > 0]
+            shown[group[index]] = _in_words([str(jobs.labels[each]) for each in walked])
+        found[row] = shown[group[index]]
+    return found
 
 
-def _circle(jobs: Jobs, row: int, next_of: Mapping[int, int]) -> str:
-    """The circle that a walk from a row ends in; of a long one its first jobs."""
+def _circle(index: int, next_of: Mapping[int, int]) -> list[int]:
+    """The circle that a walk ends in."""
     path: dict[int, None] = {}
-    while row not in path:
-        path[row] = None
-        row = next_of[row]
+    while index not in path:
+        path[index] = None
+        index = next_of[index]
     walked = list(path)
-    members = [str(jobs.labels[each]) for each in walked[walked.index(row) :]]
+    return walked[walked.index(index) :]
+
+
+def _in_words(members: list[str]) -> str:
+    """Of a long circle its first jobs."""
     middle = [*members[:SHOWN], f"... ({len(members)} jobs)"] if len(members) > 2 * SHOWN else members
     return " -> ".join([*middle, members[0]])
 

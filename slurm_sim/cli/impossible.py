@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from slurm_sim.cli.jobs import MISSING, Jobs, like
 from slurm_sim.cli.specs import specs
 from slurm_sim.cluster import Cluster
-from slurm_sim.config import ClusterConfig
+from slurm_sim.config import ROOT, ClusterConfig
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import WHOLE, JobSpec
@@ -23,7 +23,6 @@ from slurm_sim.traces.errors import TraceError
 SHAPE = ("nodes", "timelimit_s", "cpus_per_node", "gpus_per_node", "mem_mib_per_node", "exclusive")
 NAMES = ("partition", "qos", "constraint", "reservation")
 NAMES_OF_RESERVED = ("user", "account")
-ROOT = "root"
 CAN_BE_IGNORED = (*NAMES, "account")
 COLUMN_OF = {"time_limit_s": "timelimit_s", "memory_mib_per_node": "mem_mib_per_node"}
 """A `JobSpec`'s fields that have another name in a table of jobs."""

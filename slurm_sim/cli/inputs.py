@@ -10,10 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from slurm_sim.cli.arguments import positive
+from slurm_sim.cli.arguments import node_count, whole_number
 from slurm_sim.cli.jobs import Jobs, jobs_of, read_jobs, without_ignored
 from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
 from slurm_sim.config import ClusterConfig, whole_nodes
+from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import Trace, read_trace
 
 STARTED_BEFORE_S = 120
@@ -32,7 +33,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:
         cluster.add_argument("--slurm-conf", type=Path, metavar="F", help="a real slurm.conf")
     cluster.add_argument(
         "--nodes",
-        type=positive,
+        type=node_count,
         metavar="N",
         help="a plain cluster: N whole nodes, one partition, priority/basic, backfill with Slurm's defaults",
     )
@@ -57,7 +58,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trace-priority", action="store_true", help="use the priorities that a trace has")
     parser.add_argument(
         "--slurmctld-started-s",
-        type=int,
+        type=whole_number,
         metavar="S",
         help=f"its timers count from here (-{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s before its first job)",
     )
@@ -84,6 +85,8 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
     """The jobs, and when slurmctld was started. Raises TraceError."""
     if trace is None and args.trace is not None:
         trace = read_trace(args.trace)
+    if trace is not None:
+        _check_once(trace)
     jobs = read_jobs(args.jobs) if trace is None else jobs_of(trace, args.trace_priority)
     if args.ignore:
         jobs = without_ignored(jobs, filter(None, (name.strip() for name in args.ignore.split(","))))
@@ -94,6 +97,14 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
         first_s = 0 if trace is None or not len(jobs) else int(jobs.numbers("submit_s").min())
         started_s = first_s - STARTED_BEFORE_S
     return jobs, started_s
+
+
+def _check_once(trace: Trace) -> None:
+    again = trace.jobs["job_id"].duplicated().to_numpy(bool)
+    if again.any():
+        found = trace.jobs["job_id"].iloc[int(again.argmax())]
+        expected = "each id once; `mirage trace import --csv` makes runs of one job jobs of their own"
+        raise TraceError(trace.source, expected, found=f"{found} a second time", field="job_id")
 
 
 def tell(notes: Iterable[str], kind: str = "note") -> None:

@@ -15,7 +15,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
-from slurm_sim.jobs import LONGEST_S, WHOLE
+from slurm_sim.jobs import WHOLE
+from slurm_sim.ranges import LONGEST_S
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_header, refuse_bad_line
 from slurm_sim.traces.table import Trace, numbered

@@ -5,10 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Sequence
 
-from slurm_sim.config import Association
+from slurm_sim.config import ROOT, Association
 from slurm_sim.errors import InvalidCluster
-
-ROOT = "root"
 
 
 def check_accounts(associations: Sequence[Association], source: str = "") -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from slurm_sim.clusters.accounts import check_accounts
 from slurm_sim.clusters.notes import Entries, Entry, Loaded, Note
-from slurm_sim.clusters.parts import NodeFate, derived_notes, is_open, make_node, make_partition
+from slurm_sim.clusters.parts import NodeFate, default_time_notes, derived_notes, is_open, make_node, make_partition
 from slurm_sim.clusters.values import hosts, yes
 from slurm_sim.config import Association, ClusterConfig, Node, NodeAction, NodeChange, Params, Partition, Qos
 from slurm_sim.errors import InvalidCluster
@@ -35,7 +35,9 @@ class Draft:
     def add_nodes(self, head: Entry, entries: Entries, fate: NodeFate) -> None:
         """The nodes of one line; `head` has their names."""
         self.notes += [note for note in derived_notes(entries) if note not in self.notes]
-        for name in hosts(head):
+        if not (names := hosts(head)):
+            raise head.error("a list of nodes such as n[1-16]")
+        for name in names:
             if (before := self.node_where.get(name)) is not None:
                 raise InvalidCluster(f"{head.where}: node {name} stands at {before} already; describe each node once")
             self.node_where[name] = head.where
@@ -94,6 +96,7 @@ class Draft:
         default = None
         for name, entries in self.partitions.items():
             partition = make_partition(name, self._nodes_of(entries), entries)
+            self.notes += default_time_notes(entries)
             if is_open(entries.get("state")) and partition.nodes:
                 made.append(partition)
                 default = name if "default" in entries and yes(entries["default"]) else default

@@ -9,6 +9,7 @@ from pathlib import Path
 from slurm_sim.clusters.notes import Loaded
 from slurm_sim.clusters.scontrol import SETTING, read_live
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.files import no_device
 
 COMMANDS = {
     "config_text": "scontrol show config",
@@ -39,7 +40,7 @@ def read_live_files(paths: Iterable[Path]) -> Loaded:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return no_device(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; give a file that can be read") from None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurm_sim.clusters.notes import Entry
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.files import no_device
 
 PAIR = re.compile(
     r"""\s*(?P<key>[A-Za-z0-9_.]+(?:\[\d+\])?)\s*=      # Key =
@@ -66,10 +67,8 @@ class _Reader:
 
 def _text(path: Path, advice: str) -> str:
     try:
-        if path.is_char_device() or path.is_block_device():
-            raise InvalidCluster(f"{path}: a device; {advice}")
         # Old comments may be in any encoding; what matters is ASCII.
-        return path.read_text(encoding="utf-8", errors="replace")
+        return no_device(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; {advice}") from None
 

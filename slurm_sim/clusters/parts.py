@@ -13,10 +13,11 @@ from slurm_sim.clusters.known import (
     names,
     note_on,
 )
-from slurm_sim.clusters.notes import Entries, Entry, Note
-from slurm_sim.clusters.values import count_or_none, integer, limit_s, words
+from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
+from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, words
 from slurm_sim.config import Node, NodeAction, Partition
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.ranges import MOST, MOST_WEIGHT
 
 NODE_USED = names("nodename cpus boards sockets corespersocket threadspercore realmemory gres weight features state")
 PARTITION_USED = names(
@@ -62,7 +63,7 @@ def make_node(name: str, entries: Entries) -> Node:
         cpus=_cpus(entries)[0],
         memory_mib=_integer(entries, "realmemory", 1, least=1),
         gpus=_gpus(entries)[0],
-        weight=_integer(entries, "weight", 1),
+        weight=_integer(entries, "weight", 1, most=MOST_WEIGHT),
         features=tuple(dict.fromkeys(words(entries["features"]))) if "features" in entries else (),
     )
 
@@ -72,8 +73,11 @@ def derived_notes(entries: Entries) -> list[Note]:
     return [*_cpus(entries)[1], *_gpus(entries)[1]]
 
 
-def _integer(entries: Entries, name: str, default: int, least: int = 0) -> int:
-    return integer(entries[name], least) if name in entries else default
+def _integer(entries: Entries, name: str, default: int, least: int = 0, most: int = MOST) -> int:
+    return integer(entries[name], least, most) if name in entries else default
+
+
+_COUNTED = ("threadspercore", "corespersocket", "sockets", "boards")
 
 
 def _cpus(entries: Entries) -> tuple[int, list[Note]]:
@@ -82,6 +86,8 @@ def _cpus(entries: Entries) -> tuple[int, list[Note]]:
     sockets = _integer(entries, "boards", 1, 1) * _integer(entries, "sockets", 1, 1)
     cores = sockets * _integer(entries, "corespersocket", 1, 1)
     threads = cores * (threads_each := _integer(entries, "threadspercore", 1, 1))
+    if threads > MOST:
+        raise next(entries[name] for name in _COUNTED if name in entries).error(f"fewer: {threads:,} threads in all")
     cpus = integer(given, 1) if given else threads
     notes = []
     if threads_each > 1 and cpus > cores:
@@ -108,6 +114,8 @@ def _gpus(entries: Entries) -> tuple[int, list[Note]]:
             notes.append(entry.not_simulated(f"only GPUs are counted, not {name}"))
             continue
         gpus += int(count[1]) * UNITS[count[2].lower()] if count else 1
+        if gpus > MOST:
+            raise entry.error(f"at most {MOST} GPUs")
         if kinds:
             notes.append(entry.not_simulated("GPUs of different types are not told apart"))
     return gpus, notes
@@ -170,18 +178,29 @@ def _partition_state_notes(entry: Entry | None) -> list[Note]:
 def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partition:
     """A partition with these attributes; what is not given has Slurm's default."""
     old_priority = _integer(entries, "priority", 1)
+    min_nodes, max_nodes = max(1, _integer(entries, "minnodes", 0)), _optional(entries, "maxnodes", count_or_none)
+    if max_nodes is not None and min_nodes > max_nodes:
+        raise entries["maxnodes"].error(f"at least MinNodes, {min_nodes}, or no job can run here")
     return Partition(
         name,
         tuple(nodes),
         max_time_s=_optional(entries, "maxtime", limit_s),
-        default_time_s=_optional(entries, "defaulttime", limit_s),
-        min_nodes=max(1, _integer(entries, "minnodes", 0)),
-        max_nodes=_optional(entries, "maxnodes", count_or_none),
+        default_time_s=None if default_time_notes(entries) else _optional(entries, "defaulttime", limit_s),
+        min_nodes=min_nodes,
+        max_nodes=max_nodes,
         priority_tier=_integer(entries, "prioritytier", old_priority),
         priority_job_factor=_integer(entries, "priorityjobfactor", old_priority),
         exclusive=_sharing(entries) == "exclusive",
-        qos=entries["qos"].value if "qos" in entries else None,
+        qos=entries["qos"].value if "qos" in entries and not is_unset(entries["qos"].value) else None,
     )
+
+
+def default_time_notes(entries: Entries) -> list[Note]:
+    """On a DefaultTime beyond MaxTime: slurmctld takes MaxTime."""
+    default_s, most_s = (_optional(entries, name, limit_s) for name in ("defaulttime", "maxtime"))
+    if default_s is None or most_s is None or default_s <= most_s:
+        return []
+    return [entries["defaulttime"].note(NoteKind.IGNORED, f"it exceeds MaxTime={entries['maxtime'].value}")]
 
 
 def _optional(entries: Entries, name: str, convert: Callable[[Entry], int | None]) -> int | None:

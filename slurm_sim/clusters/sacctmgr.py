@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from slurm_sim.clusters.notes import Entry, Note
 from slurm_sim.clusters.values import integer, limit_s
-from slurm_sim.config import Association, Qos
+from slurm_sim.config import ROOT, Association, Qos
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.ranges import MOST, MOST_WEIGHT
 
-ROOT = "root"
 NORMAL = "normal"
 """The QOS of jobs that name none, if it is there."""
 HARMLESS = {"gracetime": "00:00:00", "preemptmode": "cluster", "usagefactor": "1.000000", "preemptexempttime": ""}
@@ -84,7 +84,7 @@ def _one_qos(row: Row, notes: list[Note]) -> Qos:
     values: dict[str, int | None] = {}
     for column, entry in row.items():
         if column in QOS_COUNTS:
-            values[QOS_COUNTS[column]] = integer(entry)
+            values[QOS_COUNTS[column]] = integer(entry, 0, MOST_WEIGHT if column == "priority" else MOST)
         elif column in QOS_RESOURCES:
             values |= _resources(entry, QOS_RESOURCES[column], notes)
         elif column == "maxwall":

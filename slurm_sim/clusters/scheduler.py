@@ -22,6 +22,7 @@ from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
 from slurm_sim.clusters.values import duration_s, integer, is_unset, words, yes
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT
 
 MINUTE_S = 60
 SLURM_DEFAULTS = Params(
@@ -58,7 +59,7 @@ def _bf_interval(entry: Entry) -> tuple[Change, list[Note]]:
 def _sched_interval(entry: Entry) -> tuple[Change, list[Note]]:
     if entry.value == "-1":
         return {}, [entry.not_simulated("the main loop always runs; here each 60 s")]
-    return {"sched_interval_s": integer(entry, 1)}, []
+    return {"sched_interval_s": integer(entry, 1, LONGEST_S)}, []
 
 
 def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
@@ -68,7 +69,7 @@ def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
 
 
 OPTIONS: Mapping[str, Rule] = {
-    "batch_sched_delay": _field("batch_sched_delay_s", integer),
+    "batch_sched_delay": _field("batch_sched_delay_s", _range(0, LONGEST_S)),
     "bf_busy_nodes": lambda _: ({"bf_busy_nodes": True}, []),
     "bf_interval": _bf_interval,
     "bf_job_part_count_reserve": _field("bf_job_part_count_reserve", _limit),
@@ -80,7 +81,7 @@ OPTIONS: Mapping[str, Rule] = {
     "bf_max_job_user": _field("bf_max_job_user", _limit),
     "bf_max_job_user_part": _field("bf_max_job_user_part", _limit),
     "bf_min_age_reserve": _field("bf_min_age_reserve_s", _range(0, 2_592_000)),
-    "bf_min_prio_reserve": _field("bf_min_prio_reserve", _range(0, 2**32 - 1)),
+    "bf_min_prio_reserve": _field("bf_min_prio_reserve", _range(0, MOST_WEIGHT)),
     "bf_node_space_size": _field("bf_node_space_size", _range(2, 2_000_000)),
     "bf_resolution": _field("bf_resolution_s", _range(1, 3600)),
     "bf_window": _field("bf_window_s", _range(1, 43200, MINUTE_S)),
@@ -214,7 +215,7 @@ def _positive_span_s(entry: Entry) -> int:
 
 def _seconds(entry: Entry) -> int:
     """`scontrol` writes "30 sec"."""
-    return integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")))
+    return integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")), 0, LONGEST_S)
 
 
 def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
@@ -222,7 +223,8 @@ def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
     lifetime = re.search(r"(?:^|,)cred_expire=(\d+)", entry.value, re.IGNORECASE | re.ASCII)
     if lifetime is None:
         return {}, [entry.no_effect("it does not influence scheduling as simulated")]
-    return {"requeue_delay_s": int(lifetime[1]) + 1}, []
+    seconds = integer(Entry("cred_expire", lifetime[1], f"{entry.where}: {entry.key}"), 0, LONGEST_S - 1)
+    return {"requeue_delay_s": seconds + 1}, []
 
 
 GLOBALS: Mapping[str, Rule] = {
@@ -235,11 +237,11 @@ GLOBALS: Mapping[str, Rule] = {
     "killwait": _field("kill_wait_s", _seconds),
     "minjobage": _field("min_job_age_s", _seconds),
     "prioritytype": _priority_type,
-    "priorityweightage": _field("priority_weight_age", integer),
-    "priorityweightfairshare": _field("priority_weight_fairshare", integer),
-    "priorityweightjobsize": _field("priority_weight_job_size", integer),
-    "priorityweightpartition": _field("priority_weight_partition", integer),
-    "priorityweightqos": _field("priority_weight_qos", integer),
+    "priorityweightage": _field("priority_weight_age", _range(0, MOST_WEIGHT)),
+    "priorityweightfairshare": _field("priority_weight_fairshare", _range(0, MOST_WEIGHT)),
+    "priorityweightjobsize": _field("priority_weight_job_size", _range(0, MOST_WEIGHT)),
+    "priorityweightpartition": _field("priority_weight_partition", _range(0, MOST_WEIGHT)),
+    "priorityweightqos": _field("priority_weight_qos", _range(0, MOST_WEIGHT)),
     "schedulerparameters": _options,
     "schedulertype": _scheduler_type,
     "selecttype": _select_type,
@@ -290,7 +292,7 @@ def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[No
     notes = [
         entries[name].note(NoteKind.IGNORED, why)
         for name in ("priorityweightage", "priorityweightfairshare")
-        if params.priority_multifactor and name in entries and integer(entries[name])
+        if params.priority_multifactor and name in entries and integer(entries[name], 0, MOST_WEIGHT)
     ]
     return dataclasses.replace(params, priority_weight_age=0, priority_weight_fairshare=0), notes
 
@@ -343,7 +345,7 @@ OWN_FIELDS = ("bf_cycle_us", "limit_check_s", "requeue_delay_s")
 def _typed(entry: Entry) -> tuple[Change, list[Note]]:
     name = entry.key.lower()
     if name in OWN_FIELDS:
-        return {name: integer(entry)}, []
+        return {name: integer(entry, 0, LONGEST_S)}, []
     if (rule := OPTIONS.get(name) or GLOBALS.get(name)) is not None:
         return rule(entry)
     if name in OPTION_DIFFERENCES or name in OPTION_NO_EFFECT:

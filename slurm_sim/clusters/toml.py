@@ -29,6 +29,8 @@ from slurm_sim.config import (
     Reservation,
 )
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.files import no_device
+from slurm_sim.ranges import MOST_NODES
 
 ALL = "ALL"
 TABLES: dict[str, type] = {
@@ -41,8 +43,6 @@ TABLES: dict[str, type] = {
 }
 HOSTS = "a list of nodes such as n[1-16]"
 COUNT = "count"
-MOST_NODES = 100_000
-"""More than any cluster has; a slip of the hand, and memory would run out."""
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
 Table = dict[str, Any]
 
@@ -54,7 +54,7 @@ class _Wrong(ValueError):
 def read_toml(path: Path) -> Loaded:
     """The cluster; an unknown key is an error. Raises InvalidCluster with the key's path."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(no_device(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; give a file that exists") from None
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import hostlist
 
 from slurm_sim.clusters.notes import Entry
+from slurm_sim.ranges import LONGEST_S, MOST
 
 NO_LIMIT = ("infinite", "unlimited", "-1")
 UNSET = ("", "(null)", "none", "n/a", "(null type)")
@@ -32,16 +33,6 @@ def parse_time_s(text: str) -> int | None:
     return first * 60 + second
 
 
-def format_time(seconds: int | None) -> str:
-    """As scontrol prints durations: ``1-02:30:00``."""
-    if seconds is None:
-        return "UNLIMITED"
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return f"{days}-{hour:02}:{minute:02}:{second:02}" if days else f"{hour:02}:{minute:02}:{second:02}"
-
-
 def limit_s(entry: Entry) -> int | None:
     """A time limit. slurmctld rounds its seconds up to the next minute, and so do we."""
     seconds = duration_s(entry)
@@ -55,20 +46,19 @@ def limit_s(entry: Entry) -> int | None:
 def duration_s(entry: Entry) -> int | None:
     """As `parse_time_s`, with an error that says where."""
     try:
-        return parse_time_s(entry.value)
+        seconds = parse_time_s(entry.value)
     except ValueError:
         raise entry.error(TIMES) from None
+    if seconds is not None and seconds > LONGEST_S:
+        raise entry.error(f"at most {LONGEST_S // 86400} days, or UNLIMITED")
+    return seconds
 
 
-def integer(entry: Entry, least: int = 0, most: int | None = None) -> int:
+def integer(entry: Entry, least: int = 0, most: int = MOST) -> int:
     """A whole number in a range."""
-    upto = f"to {most}" if most is not None else "on"
-    if not re.fullmatch(r"-?\d{1,18}", entry.value, re.ASCII):
-        raise entry.error(f"a whole number from {least} {upto}")
-    number = int(entry.value)
-    if number < least or (most is not None and number > most):
-        raise entry.error(f"a whole number from {least} {upto}")
-    return number
+    if not re.fullmatch(r"-?\d{1,18}", entry.value, re.ASCII) or not least <= int(entry.value) <= most:
+        raise entry.error(f"a whole number from {least} to {most}")
+    return int(entry.value)
 
 
 def count_or_none(entry: Entry) -> int | None:
@@ -113,8 +103,8 @@ def hosts(entry: Entry) -> tuple[str, ...]:
     """As `expand_hosts`, with an error that says where."""
     try:
         return expand_hosts(entry.value)
-    except ValueError:
-        raise entry.error("a list of nodes such as n[1-16] or n[01-04,9],login1") from None
+    except ValueError as error:
+        raise entry.error(f"a list of nodes such as n[1-16] or n[01-04,9],login1 ({error})") from None
 
 
 def compress_hosts(names: Iterable[str]) -> str:

@@ -302,7 +302,7 @@ void Engine<W>::node_action(int node, NodeChange::Action action) {
   }
   power_ = power();
   if (action == NodeChange::kDown) {
-    std::vector<int32_t> there, also;
+    std::vector<int32_t> there;
     for (const Run<W>& run : running_)
       if (run.nodes.has(node)) there.push_back(run.slot);
     std::sort(there.begin(), there.end(), [&](int32_t a, int32_t b) { return lives_[a].started < lives_[b].started; });

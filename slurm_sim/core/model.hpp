@@ -138,7 +138,7 @@ struct Shape {
 
 // A user in an account.
 struct Person {
-  int user, account;
+  int user;
   int64_t max_jobs;  // MaxJobs of the association; kNone: no limit
 };
 
@@ -172,12 +172,6 @@ struct Spec {
   bool held = false, requeue = true, failing = false;
 };
 
-struct Account {
-  std::string name;
-  int parent;
-  int64_t shares;
-};
-
 // One in the tree of accounts: an account (user < 0) or a person.
 struct Member {
   int account = -1, person = -1, above = 0;  // above: the account that it is in
@@ -199,7 +193,6 @@ struct Catalogue {
   std::unordered_map<std::string, int> account_member;
   std::vector<int> member_of_person;
   std::unordered_map<std::string, std::string> parents;
-  std::unordered_map<std::string, int64_t> account_shares;
   std::unordered_map<std::string, int64_t> max_jobs;  // "account\0user", or "account" alone
   bool gpus_differ = false;                           // some requests have GPUs, some have none
 
@@ -220,7 +213,6 @@ struct Catalogue {
     int index = static_cast<int>(members.size());
     account_member[name] = index;
     members.emplace_back().account = index;
-    if (auto shares = account_shares.find(name); shares != account_shares.end()) members[index].shares = shares->second;
     auto above = parents.find(name);
     int parent = account(above == parents.end() ? "root" : above->second);
     members[parent].members.push_back(index);
@@ -241,7 +233,7 @@ struct Catalogue {
     person_index[key(account_name, user)] = index;
     auto own = max_jobs.find(key(account_name, user));
     if (own == max_jobs.end()) own = max_jobs.find(account_name);
-    persons.push_back({found->second, 0, own == max_jobs.end() ? kNone : own->second});
+    persons.push_back({found->second, own == max_jobs.end() ? kNone : own->second});
     int member = static_cast<int>(members.size());
     members.emplace_back().person = index;
     member_of_person.push_back(member);

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.config import DAY_S, ClusterConfig, Partition
 from slurm_sim.errors import InvalidJob
-from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
 
 Vectors = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -24,8 +24,6 @@ PERCENTILES = (0, 25, 50, 75, 100)
 """With linear interpolation, as `numpy.percentile`; of no jobs, all are 0."""
 LIMIT_CAP_S = 30 * DAY_S
 """Longer limits, and none, count as 30 days."""
-LIMITED = ("Limit", "GRES", "PerUser")
-"""How the reasons end of jobs that wait for a limit, not for nodes."""
 _MOST_S = 2**31 - 1
 
 

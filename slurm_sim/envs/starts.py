@@ -61,8 +61,11 @@ def live_start(
     """An episode that begins with a pair that is there already, as in a look-ahead from a live cluster.
 
     `history`: rows before now, (any, 40), raw, oldest first. Missing ones repeat the first, or the present; the pair's
-    own columns come from its jobs' times. Raises SimulationError if the successor has started.
+    own columns come from its jobs' times. Raises SimulationError if the successor has started, or `history` has another
+    shape.
     """
+    if history is not None and (history.ndim != 2 or history.shape[1] != WIDTH or not len(history)):
+        raise SimulationError(f"history has shape {history.shape}; give (rows, {WIDTH}), at least one row, or None")
     task, fork = task or Task(), simulation.fork()
     pair = fork.job(predecessor_id), fork.job(successor_id)
     if pair[1].state is not State.PENDING:

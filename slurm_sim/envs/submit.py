@@ -44,9 +44,8 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
     ) -> tuple[Vectors, dict[str, Any]]:
         """`options={"start": number}` begins at this of the starts."""
         super().reset(seed=seed)
-        number = (options or {}).get("start")
-        if number is None:
-            number = self.np_random.integers(len(self.starts))
+        given = given_start(options, self.starts)
+        number = int(self.np_random.integers(len(self.starts))) if given is None else given
         self._episode = Episode(self.starts[number], self.task, self._scale)
         return self._seen()
 
@@ -71,6 +70,16 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
     def _seen(self) -> tuple[Vectors, dict[str, Any]]:
         episode = self._running()
         return episode.rows.copy(), {**episode.facts._asdict(), "action_mask": mask(episode.facts)}
+
+
+def given_start(options: dict[str, Any] | None, starts: Sequence[Start]) -> int | None:
+    """The number of the start that `reset` is to begin at; None: draw one. Raises SimulationError."""
+    number = (options or {}).get("start")
+    if number is None:
+        return None
+    if not isinstance(number, (int, np.integer)) or not 0 <= number < len(starts):
+        raise SimulationError(f"start is {number!r}; there are {len(starts)}, counted from 0")
+    return int(number)
 
 
 def mask(facts: Facts) -> NDArray[np.int8]:

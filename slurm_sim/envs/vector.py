@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slurm_sim.envs.episode import Episode, Facts, Start, Task, last_rows
 from slurm_sim.envs.example import example_starts
 from slurm_sim.envs.observation import WIDTH, Vectors, core_pool
-from slurm_sim.envs.submit import observation_space, scale_of
+from slurm_sim.envs.submit import given_start, observation_space, scale_of
 from slurm_sim.errors import SimulationError
 
 Ints = NDArray[np.int64]
@@ -165,9 +165,10 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
 
         `options={"start": number}` begins all at this of the starts.
         """
+        start = given_start(options, self.starts)
         self._seed(seed)
         buffers = out or self.buffers()
-        self._draw(np.ones(self.num_envs, dtype=np.bool_), (options or {}).get("start"))
+        self._draw(np.ones(self.num_envs, dtype=np.bool_), start)
         self._lanes.step(self._no_actions, self._begins, buffers)
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         return buffers.observations, self._infos(buffers)
@@ -202,8 +203,6 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         ]
 
     def _draw(self, chosen: Bools, start: int | None) -> None:
-        if start is not None and not 0 <= start < len(self.starts):
-            raise SimulationError(f"start is {start}; there are {len(self.starts)}, counted from 0")
         self._begins.fill(GOES_ON)
         for lane in np.flatnonzero(chosen):
             self._begins[lane] = self._random[lane].integers(len(self.starts)) if start is None else start

@@ -155,13 +155,6 @@ def _in_series(pairs: Ints) -> NDArray[np.bool_]:
     return result
 
 
-def gap_histogram(trace: Trace, chains: Chains, edges: Floats) -> Ints:
-    """Seconds from predecessor's end to successor's start, counted between ``edges``."""
-    rows = np.flatnonzero(chains.predecessor >= 0)
-    gaps = trace.column("start")[rows] - trace.column("end")[chains.predecessor[rows]]
-    return np.asarray(np.histogram(gaps, edges)[0])
-
-
 def dependency_text(trace: Trace, chains: Chains) -> pd.Series:
     """``afterany:ID`` for each link, "" otherwise, as `sbatch --dependency` has it."""
     ids = trace.text("job_id")

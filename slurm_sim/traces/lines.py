@@ -9,7 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from slurm_sim.files import no_device
 from slurm_sim.traces.errors import TraceError
+
+UNDECODABLE = "\ufffd"
+"""What bytes that are no UTF-8 are read as."""
 
 
 class Rule(NamedTuple):
@@ -21,7 +25,7 @@ class Rule(NamedTuple):
 
 def open_text(path: Path) -> TextIO:
     """A text file, plain or gzipped, undecodable bytes replaced."""
-    with path.open("rb") as probe:
+    with no_device(path).open("rb") as probe:
         zipped = probe.read(2) == b"\x1f\x8b"
     raw: Any = gzip.open(path, "rb") if zipped else path.open("rb")  # noqa: SIM115 - the caller closes it
     return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
@@ -47,9 +51,9 @@ def line_of(path: Path, wanted: int) -> int | None:
 
 
 def refuse_bad_line(path: Path, rules: Mapping[str, Rule]) -> None:
-    """Streams a CSV, slowly and in little memory, and raises TraceError for the first line that breaks a rule.
+    """Streams a CSV, slowly and in little memory, and raises TraceError for the first line that is wrong.
 
-    `rules`: by the column's name; every line must have as many fields as the header.
+    `rules`: by the column's name; every line must have as many fields as the header, in UTF-8.
     """
     with open_text(path) as lines:
         reader = csv.reader(lines, strict=True)
@@ -64,5 +68,7 @@ def refuse_bad_line(path: Path, rules: Mapping[str, Rule]) -> None:
                     if not rule.is_good(row[index]):
                         found = row[index] or "nothing"
                         raise TraceError(str(path), rule.expected, found=found, line=reader.line_num, field=name)
+                if UNDECODABLE in "".join(row):
+                    raise TraceError(str(path), "text in UTF-8", line=reader.line_num)
         except csv.Error as error:
             raise TraceError(str(path), f"a CSV line ({error})", line=reader.line_num) from error

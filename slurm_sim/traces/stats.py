@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -181,8 +181,3 @@ def _mean(values: Floats) -> float | None:
 def _quantile(values: Floats, share: float) -> float | None:
     known = values[~np.isnan(values)]
     return float(np.quantile(known, share)) if len(known) else None
-
-
-def iso(seconds: float) -> str:
-    """For people: ``2023-01-31 12:00`` UTC."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")

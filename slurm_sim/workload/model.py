@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from slurm_sim.files import no_device
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import replacing
 
@@ -138,7 +139,7 @@ def load_model(name_or_path: Path | str) -> WorkloadModel:
         names = ", ".join(shipped_models())
         raise TraceError(str(path), f"a .toml file of `mirage trace fit`, or one of {names}", found=str(name_or_path))
     try:
-        return _parsed(path.read_text(encoding="utf-8"), str(path))
+        return _parsed(no_device(path).read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(str(path), f"a readable TOML file ({getattr(error, 'strerror', None) or error})") from error
 

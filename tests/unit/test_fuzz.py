@@ -34,6 +34,7 @@ from mirage.slurm.survey import controller_time_s
 from mirage.store.journal import read_journal
 from mirage.store.repository import SqlStore
 from mirage.store.url import parse_url
+from slurm_sim import JobSpec, Simulator
 from slurm_sim.clusters import read_cluster, read_live
 from slurm_sim.errors import InvalidCluster, SimulationError
 from slurm_sim.traces import TraceError
@@ -53,7 +54,35 @@ PartitionName=gpu Nodes=ALL Default=YES MaxTime=2-00:00:00 \\
     PriorityTier=10 State=UP
 Include other.conf
 """
-CLUSTER_TOML = '[cluster]\nname = "c"\n[[nodes]]\nname = "n"\ncount = 4\n[[partitions]]\nname = "gpu"\nnodes = "ALL"\n'
+CLUSTER_TOML = """\
+[cluster]
+name = "c"
+[scheduler]
+bf_interval_s = 30
+bf_max_job_user = 20
+priority_weight_age = 1000
+[[nodes]]
+name = "n"
+count = 4
+gpus = 2
+[[partitions]]
+name = "gpu"
+nodes = "ALL"
+max_time_s = "2-0"
+priority_tier = 3
+[[qos]]
+name = "normal"
+max_jobs_per_user = 5
+[[reservations]]
+name = "r"
+start_s = 60
+end_s = 120
+nodes = "n1"
+[[node_changes]]
+time_s = 90
+node = "n2"
+action = "DOWN"
+"""
 SACCT = (
     "JobID|Submit|User|State|Start|End|TimelimitRaw|NNodes\n5_[2-7%2]|9|al|COMPLETED|9|10|60|1\n6|1|b|FAILED|2|3||2\n"
 )
@@ -166,8 +195,12 @@ def test_a_variable_of_the_environment(tmp_path: Path, name: str, text: str) -> 
 
 
 def test_a_slurm_conf_and_a_clusters_toml(tmp_path: Path) -> None:
+    def use(words: str, name: str) -> None:
+        simulator = Simulator(read_cluster(as_file(tmp_path / name, words)).cluster, [JobSpec(1, 60, 30)])
+        simulator.run_until(600)
+
     for name, text in (("slurm.conf", SLURM_CONF), ("c.toml", CLUSTER_TOML)):
-        check(damaged(text), lambda words, name=name: read_cluster(as_file(tmp_path / name, words)), SimulationError)
+        check(damaged(text), lambda words, name=name: use(words, name), SimulationError)
 
 
 @pytest.mark.parametrize("index", range(len(LIVE)))

@@ -162,6 +162,19 @@ def test_a_log_with_more_nodes_in_use_than_there_are() -> None:
     assert state.tally.displaced == 1
 
 
+def test_a_job_of_a_circle_that_ran_all_the_same_can_be_displaced() -> None:
+    """The log has its start; where its nodes are taken it waits for others, not for itself."""
+    circle = [{"dependency": "afterany:3"}, {"dependency": "afterany:2"}]
+    jobs = [{"submit": 10 * n, "start": 10 * n, "end": 1000, "nodes": 2, "dependency": ""} for n in range(3)]
+    jobs = [jobs[0], jobs[1] | circle[0], jobs[2] | circle[1]]
+    state = state_at(read_log(small(*jobs), plain_cluster()), plain_cluster(), 100, ())
+    [displaced] = state.pending
+    assert (displaced.spec.job_id, displaced.spec.held, displaced.eligible_s) == (3, False, 20)
+    sim = Reference.from_state(plain_cluster(), 100, state.running, state.pending)
+    sim.run()
+    assert sim.job(3).start_s is not None
+
+
 def test_nodes_that_are_down_are_not_given_to_running_jobs() -> None:
     site = plain_cluster(
         node_changes=(NodeChange(50, "n1", NodeAction.DRAIN), NodeChange(200, "n1", NodeAction.RESUME))

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from slurm_sim.config import Params, Partition, Qos, SelectType, make_nodes
+from slurm_sim.config import (
+    Association,
+    Node,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    Qos,
+    Reservation,
+    SelectType,
+    make_nodes,
+    whole_nodes,
+)
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.nodes import Picker, pick_nodes
@@ -544,6 +560,60 @@ def test_the_past_is_over() -> None:
 def test_impossible_clusters(nodes: tuple[str, ...], partitions: list[Partition], message: str) -> None:
     with pytest.raises(InvalidCluster, match=message):
         simulator(nodes, partitions)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Params(bf_interval_s=10**13),
+            "Params.bf_interval_s is 10000000000000; give seconds, at most 1,000,000",
+        ),
+        (lambda: Params(bf_interval_s=2.5), "Params.bf_interval_s is 2.5; give a whole number"),  # type: ignore[arg-type]
+        (lambda: Params(bf_interval_s=None), "Params.bf_interval_s is None; give"),  # type: ignore[arg-type]
+        (lambda: Params(priority_weight_qos=2**32), "priority_weight_qos is 4294967296; give at most 4,294,967,295"),
+        (lambda: Params(select_type="x"), "select_type is 'x'; give select/linear or"),  # type: ignore[arg-type]
+        (lambda: Node("n", gpus=2**63), "node 'n'.gpus is 9223372036854775808; give at most 2,147,483,647"),
+        (lambda: Node("n", idle_w=float("inf")), "node 'n'.idle_w is inf; give watts"),
+        (lambda: Partition("p", ("n",), max_time_s=0), "partition 'p'.max_time_s is 0; give at least 1"),
+        (lambda: Partition("p", ("n",), 60, 120), "'p'.default_time_s is 120; give at most its max_time_s, 60"),
+        (lambda: Partition("p", ("n",), min_nodes=5, max_nodes=2), "'p'.min_nodes is 5; give at most its max_nodes, 2"),
+        (lambda: Qos("q", max_jobs_per_user=-1), "qos 'q'.max_jobs_per_user is -1; give at least 0"),
+        (lambda: Association("a", "ann", shares=-1), "account 'a', user 'ann'.shares is -1; give at least 0"),
+        (lambda: Reservation("r", 0, 2**63, ("n",)), "reservation 'r'.end_s is 9223372036854775808; give seconds"),
+        (lambda: NodeChange(2**63, "n", NodeAction.DOWN), "change of node 'n'.time_s is"),
+        (lambda: NodeChange(5, "n", "OFF"), "change of node 'n'.action is 'OFF'; give DOWN or"),  # type: ignore[arg-type]
+        (lambda: whole_nodes(100_001), "100,001 nodes; give at most 100,000"),
+        (
+            lambda: replace(whole_nodes(2), reservations=2 * (Reservation("r", 0, 9, ("n1",)),)),
+            "reservations: give at least one, and each of them once",
+        ),
+    ],
+)
+def test_numbers_that_can_not_be(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidCluster, match=re.escape(message)):
+        make()
+
+
+def test_numbers_of_numpy_and_words_become_pythons() -> None:
+    params = Params(bf_interval_s=np.int32(40), select_type="select/cons_tres")  # type: ignore[arg-type]
+    assert type(params.bf_interval_s) is int
+    assert params.select_type is SelectType.CONS_TRES
+
+
+@pytest.mark.parametrize("time_s", [-1, 10.5, 10**30, None])
+def test_times_that_can_not_be(time_s: Any) -> None:
+    sim = make(1, FIFO, job())
+    sim.run_until(100)
+    for go in (
+        sim.run_until,
+        lambda until_s: sim.run_until_start(1, until_s),
+        lambda end_s: sim.set_runtime_end(1, end_s),
+        lambda start_s: Simulator(whole_nodes(1), (), start_s),
+    ):
+        with pytest.raises(SimulationError, match="_s is "):
+            go(time_s)
+    assert sim.now_s == 100
 
 
 @pytest.mark.parametrize("name", ["bf_interval_s", "sched_interval_s", "priority_calc_period_s", "bf_max_job_user"])

@@ -15,6 +15,7 @@ from slurm_sim.cli.dependencies import circles, wishes_of
 from slurm_sim.cli.jobs import Jobs
 from slurm_sim.cli.main import main
 from slurm_sim.dependency import check_no_cycle
+from slurm_sim.errors import InvalidJob
 
 HEADER = "job_id,submit_s,nodes,timelimit_min,runtime_s"
 LINEAR = '[[nodes]]\nname = "n[1-4]"\n%s\n[[partitions]]\nname = "p"\nnodes = "ALL"\n'
@@ -111,12 +112,41 @@ def test_without_the_circles_nothing_waits_for_itself(others: list[set[int]]) ->
     jobs = table([",".join(f"afterany:{other}" for other in sorted(each)) for each in others])
     wishes = wishes_of(jobs)
     found = circles(jobs, wishes)
-    check_no_cycle({row + 1: wish for row, wish in wishes.items() if row not in found})
+    check_no_cycle({row + 1: wish for row, wish in wishes.items() if row not in found}, {})
     assert list(found) == [row for row in range(len(others)) if row + 1 in _reached(others, row + 1)]
     for circle in found.values():
         members = [int(name) for name in circle.split(" -> ")]
         assert members[0] == members[-1]
         assert all(after in others[before - 1] for before, after in pairwise(members))
+
+
+def test_one_way_out_of_a_circle_is_enough() -> None:
+    texts = ["afterany:2?afterany:3", "afterany:1", "", "afterany:5?afterany:1", "afterany:5", "afterany:6?afterany:5"]
+    jobs = table(texts[:4])
+    assert circles(jobs, wishes_of(jobs)) == {}
+    jobs = table(
+        ["afterany:2?afterany:3", "afterany:1", "afterany:2", "afterany:1?afterany:3", "afterany:9?afterany:6"]
+    )
+    assert circles(jobs, wishes_of(jobs)) == dict.fromkeys(range(3), "1 -> 2 -> 1")
+
+
+def test_a_circle_through_an_array_is_one() -> None:
+    """Job 1 waits for the whole array 8, of tasks 8 and 9; task 9 waits for job 1, job 3 for the array."""
+    jobs = Jobs(
+        "table",
+        {
+            "job_id": np.array([1, 3, 8, 9]),
+            "submit_s": np.arange(4),
+            "array_job_id": np.array([-1, -1, 8, 8]),
+            "dependency": np.array(["afterok:8", "afterany:8", "", "afterany:1"], object),
+        },
+        np.array([1, 3, 8, 9]),
+        lambda _row: None,
+    )
+    wishes = wishes_of(jobs)
+    assert circles(jobs, wishes) == {0: "1 -> 9 -> 1", 3: "1 -> 9 -> 1"}
+    with pytest.raises(InvalidJob, match="jobs wait for each other: 1 -> array 8 -> 9 -> 1"):
+        check_no_cycle({jobs.labels[row]: wish for row, wish in wishes.items()}, {8: [8, 9]})
 
 
 def _reached(others: list[set[int]], job_id: int) -> set[int]:
@@ -218,6 +248,45 @@ def test_a_traces_own_names(changed: dict[str, object], message: str, capsys: py
     trace_of(**changed)
     Path("c.toml").write_text((LINEAR % "").replace('"p"', '"gpu"'))
     assert main(["run", "--trace", "t.csv", "--cluster", "c.toml", "--out", "r.csv"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_traces_ids_are_unique(capsys: pytest.CaptureFixture[str]) -> None:
+    header = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s\n"
+    rows = [f"{number},a,p,{at},{at + 5},{at + 9},COMPLETED,1,1,0,60\n" for number, at in ((1, 0), (2, 0), (1, 20))]
+    Path("t.csv").write_text(header + "".join(rows))
+    assert main(["run", "--trace", "t.csv", "--nodes", "2", "--out", "r.csv"]) == 2
+    assert "t.csv: job_id: found '1 a second time', expected each id once; `mirage trace" in capsys.readouterr().err
+    assert not Path("r.csv").exists()
+
+
+def test_files_that_are_none_and_text_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("j.csv").write_bytes(f"{HEADER},user\n1,0,1,10,5,ann\n2,0,1,10,5,\xff\n".encode("latin-1"))
+    for jobs, cluster, message in (
+        ("j.csv", ("--nodes", "2"), "j.csv:3: expected text in UTF-8"),
+        ("/dev/zero", ("--nodes", "2"), "/dev/zero: expected a readable table of jobs (a device, not a file)"),
+        ("j.csv", ("--cluster", "/dev/zero"), "/dev/zero: a device, not a file; give a slurm.conf that can be read"),
+    ):
+        assert main(["run", "--jobs", jobs, *cluster, "--out", "r.csv"]) == 2
+        assert message in capsys.readouterr().err
+    Path("c.toml").symlink_to("/dev/zero")
+    assert main(["run", "--jobs", "j.csv", "--cluster", "c.toml", "--out", "r.csv"]) == 2
+    assert "c.toml: a device, not a file; give a file that exists" in capsys.readouterr().err
+    assert main(["compare", "/dev/zero", "/dev/zero"]) == 2
+    assert "/dev/zero: expected a readable table of results (a device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--nodes", "100001", "expected at most 100,000 nodes, got 100001"),
+        ("--nodes", "0", "expected a number from 1, got '0'"),
+        ("--slurmctld-started-s", "-" + 19 * "9", "expected a whole number of at most 15 digits"),
+    ],
+)
+def test_numbers_of_the_command_line(option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--jobs", "j.csv", "--nodes", "2", option, value, "--out", "r.csv"])
     assert message in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
 from slurm_sim.clusters.lines import pairs
-from slurm_sim.clusters.values import compress_hosts, expand_hosts, format_time, parse_time_s
+from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
 from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Params, SelectType
 from slurm_sim.errors import InvalidCluster
 
@@ -282,6 +282,16 @@ def test_closed_partitions_are_left_out(tmp_path: Path) -> None:
     assert found(loaded, NoteKind.NOT_SIMULATED) == ["State", "PartitionName"]
 
 
+def test_a_default_time_beyond_the_longest_is_ignored(tmp_path: Path) -> None:
+    """slurmctld: "DefaultTime exceeds MaxTime", and takes MaxTime; whichever line either stands on."""
+    text = "NodeName=n1\nPartitionName=DEFAULT DefaultTime=2-0\nPartitionName=a Nodes=n1 MaxTime=1-0 Default=YES QOS=\n"
+    loaded = load(tmp_path, text)
+    [partition] = loaded.cluster.partitions
+    assert (partition.max_time_s, partition.default_time_s, partition.qos) == (86400, None, None)
+    [note] = [note for note in loaded.notes if note.kind is NoteKind.IGNORED]
+    assert str(note).endswith("slurm.conf:2: DefaultTime=2-0: ignored: it exceeds MaxTime=1-0")
+
+
 def test_a_partitions_qos_is_known_by_name_only(tmp_path: Path) -> None:
     loaded = load(tmp_path, "NodeName=n1\nPartitionName=a Nodes=n1 QOS=part Default=YES\n")
     assert [qos.name for qos in loaded.cluster.qos] == ["normal", "part"]
@@ -314,7 +324,7 @@ def test_included_files_are_relative_to_the_one_that_includes_them(tmp_path: Pat
     [
         ("Include none.conf", r"none\.conf: No such file.*slurm\.conf:1 includes it"),
         ("Include slurm.conf", "slurm.conf: includes .*slurm.conf"),
-        ("Include /dev/zero", r"/dev/zero: a device; .*slurm\.conf:1 includes it"),
+        ("Include /dev/zero", r"/dev/zero: a device, not a file; .*slurm\.conf:1 includes it"),
         ("NodeName=n[1-4] CPUs=four\nPartitionName=p", r"slurm\.conf:1: CPUs=four: give a whole number from 1"),
         ("NodeName=n[4-1]", r"slurm\.conf:1: NodeName=n\[4-1\]: give a list of nodes such as"),
         ("NodeName=n1\nNodeName=n1", r"slurm\.conf:2: node n1 stands at .*slurm\.conf:1 already"),
@@ -338,6 +348,23 @@ def test_included_files_are_relative_to_the_one_that_includes_them(tmp_path: Pat
         ),
         ("PriorityMaxAge=UNLIMITED\n" + LEAST, r"slurm\.conf:1: PriorityMaxAge=UNLIMITED: give a time"),
         ("what is this\n" + LEAST, r"slurm\.conf:1: found 'what is this'; give Key=value"),
+        ("NodeName=n[1-1000000]\n" + LEAST, r"slurm\.conf:1: NodeName=n\[1-1000000\]: give a list .*too large"),
+        ("NodeName=\n" + LEAST, r"slurm\.conf:1: NodeName=: give a list of nodes"),
+        ("NodeName=m1 Boards=9999 Sockets=999 CoresPerSocket=999\n", r"slurm\.conf:1: CoresPerSocket=999: give fewer"),
+        ("NodeName=m1 Gres=gpu:9999999999999999999\n", r"slurm\.conf:1: Gres=gpu:9+: give at most 2147483647 GPUs"),
+        ("NodeName=m1 CPUs=9999999999\n", r"slurm\.conf:1: CPUs=9+: give a whole number from 1 to 2147483647"),
+        (
+            LEAST + "PartitionName=q Nodes=n1 MinNodes=5 MaxNodes=2",
+            r"slurm\.conf:3: MaxNodes=2: give at least MinNodes",
+        ),
+        (LEAST + "PartitionName=q Nodes=n1 MaxTime=99999999", r"MaxTime=99999999: give at most 11574 days, or UNLIM"),
+        ("PriorityMaxAge=9999999999999\n" + LEAST, r"PriorityMaxAge=9+: give at most 11574 days"),
+        ("PriorityWeightAge=4294967296\n" + LEAST, r"PriorityWeightAge=4294967296: give a .* to 4294967295"),
+        ("SchedulerParameters=sched_interval=9999999999\n" + LEAST, r"sched_interval=9+: give a .* to 1000000000"),
+        (
+            "AuthInfo=cred_expire=99999999999\n" + LEAST,
+            r"slurm\.conf:1: AuthInfo: cred_expire=9+: give a whole number from 0 to",
+        ),
         ("FrontendName=f1\n" + LEAST, r"slurm\.conf:1: FrontendName=f1: give NodeName lines instead"),
     ],
 )
@@ -400,9 +427,10 @@ def test_runs_are_one_range(first: int, count: int, width: int) -> None:
     assert "," not in text
 
 
-@given(st.integers(0, 10**9))
-def test_times_round_trip(seconds: int) -> None:
-    assert parse_time_s(format_time(seconds)) == seconds
+@given(st.integers(0, 9999), st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
+def test_times_with_days(days: int, hours: int, minutes: int, seconds: int) -> None:
+    text = f"{days}-{hours:02}:{minutes:02}:{seconds:02}"
+    assert parse_time_s(text) == 86400 * days + 3600 * hours + 60 * minutes + seconds
 
 
 @given(st.text(max_size=12))

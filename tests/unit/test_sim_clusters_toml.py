@@ -240,11 +240,13 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
     names = [node.name for node in nodes]
     some = st.lists(st.sampled_from(names), min_size=1, unique=True).map(tuple)
     qos = tuple(
-        Qos(name, draw(many), draw(counts), max_wall_s=draw(counts)) for name in draw(st.sets(words, min_size=1))
+        Qos(name, draw(many), draw(counts), max_wall_s=draw(st.none() | many))
+        for name in draw(st.sets(words, min_size=1))
     )
+    times = st.tuples(st.integers(100, 999), st.none() | st.integers(1, 100)) | st.tuples(st.none(), st.none() | many)
     qos_names = st.none() | st.sampled_from([item.name for item in qos])
     partitions = tuple(
-        Partition(name, draw(some), draw(counts), draw(counts), exclusive=draw(st.booleans()), qos=draw(qos_names))
+        Partition(name, draw(some), *draw(times), exclusive=draw(st.booleans()), qos=draw(qos_names))
         for name in draw(st.sets(words, min_size=1, max_size=3))
     )
     params = Params(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -241,6 +242,13 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
         SubmitEnv(busy).reset()
     with pytest.raises(SimulationError, match="at 100 already"):
         starts(Simulator(whole_nodes(1), start_s=100), equal_pair(1, 60), [50])
+    for start in (-1, len(busy), 0.5, "first"):
+        with pytest.raises(SimulationError, match=f"start is {start!r}; there are {len(busy)}, counted from 0"):
+            env.reset(options={"start": start})
+    sim = Simulator(whole_nodes(1), [JobSpec(1, 600), JobSpec(1, 600, dependency="afterany:1")])
+    for shape in ((0, 40), (5, 7), (40,)):
+        with pytest.raises(SimulationError, match=re.escape(f"history has shape {shape}; give (rows, 40), at least")):
+            live_start(sim, 1, 2, history=np.zeros(shape, dtype=np.float32))
     with pytest.raises(SimulationError, match="step_s is 0"):
         Task(step_s=0)
 

@@ -121,6 +121,43 @@ def test_later_jobs_may_come_as_a_table() -> None:
         Simulator.from_state(whole_nodes(2), 400, [RunningJob(replace(late[0]), 50, ("n1",))], jobs=table)
 
 
+@pytest.mark.parametrize("kind", [Simulator, Reference])
+@pytest.mark.parametrize(
+    ("running", "pending", "message"),
+    [
+        (
+            [RunningJob(JobSpec(2, 60, job_id=1), 5, ("n1", "n1"))],
+            [],
+            "job 1 has 2 nodes, but .* name each of them once",
+        ),
+        ([RunningJob(JobSpec(2, 60, job_id=1), 5, ("n1", "n2", "n2"))], [], "job 1 has 2 nodes"),
+        (
+            [],
+            [PendingJob(JobSpec(1, 60, job_id=1, dependency="afterany:2"), 5, 5)],
+            "so its dependency 'afterany:2' is",
+        ),
+        ([], [PendingJob(JobSpec(1, 60, job_id=1, held=True), 5, 5)], "job 1 competes since 5, so its hold is over"),
+        ([], [PendingJob(JobSpec(1, 60, job_id=1, begin_s=50), 5, 5)], "so its begin_s 50 is over"),
+        ([], [PendingJob(JobSpec(1, 60, job_id=1, qos="x"), 5)], "qos 'x' does not exist; this cluster has normal"),
+        ([], [PendingJob(JobSpec(1, 60, job_id=1, reservation="x"), 5)], "reservation 'x' does not exist"),
+        ([], [PendingJob(JobSpec(1, 60, job_id=1), -(10**12))], "job 1: submit_s is -1000000000000; give at least"),
+        ([RunningJob(JobSpec(1, 60, job_id=1), 41, ("n1",))], [], "started at 41, after now, 40"),
+    ],
+)
+def test_states_that_can_not_be(
+    kind: type[Reference], running: list[RunningJob], pending: list[PendingJob], message: str
+) -> None:
+    with pytest.raises(SimulationError, match=message):
+        kind.from_state(whole_nodes(2), 40, running, pending)
+
+
+@pytest.mark.parametrize("kind", [Simulator, Reference])
+def test_a_begin_time_that_is_over_does_not_matter(kind: type[Reference]) -> None:
+    sim = kind.from_state(whole_nodes(2), 40, [], [PendingJob(JobSpec(1, 60, 30, job_id=1, begin_s=40), 5, 40)])
+    sim.run()
+    assert sim.job(1).start_s is not None
+
+
 def test_unknown_reasons_become_known_ones() -> None:
     assert PendingJob(JobSpec(1, 60, job_id=1), 0, reason="QOSMaxMemoryPerUser").known_reason in REASONS
     assert PendingJob(JobSpec(1, 60, job_id=1), 0, reason="Weird").known_reason == "None"
