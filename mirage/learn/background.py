@@ -98,7 +98,7 @@ class Background:
         if warm_up is WarmUp.PAPER:
             return Begun(self.engine(self._with(people), arrivals.submissions(), at_s), Tally())
         if not self._has_starts:
-            raise InputError(f"{self.log.source}: no job has a start; warm up as in the paper, or give the starts.")
+            raise InputError(f"{self.log.source}: no job has a start; give `--warm-up paper`, or the starts.")
         down = self._down(at_s)
         state = state_at(self.log, self.cluster, at_s, down)
         jobs = arrivals.between(at_s + 1, arrivals.last_s).submissions() if len(arrivals) else ()
