@@ -15,6 +15,10 @@ from typing import Any, get_type_hints
 
 from mirage.domain import ActingMode
 from mirage.errors import InputError
+from mirage.files import no_device
+
+MOST = 10**9
+"""No number is larger: as seconds, 31 years."""
 
 
 def _positive(default: float) -> Any:
@@ -194,7 +198,7 @@ def parse_config(text: str, name: str = "mirage.toml") -> Config:
 def read_tree(path: Path) -> Tree:
     """The checked values of a file. Raises InputError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = no_device(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't read the configuration: {error}") from error
     return parse_tree(text, str(path))
@@ -293,6 +297,8 @@ def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ..
         raise fail(here, f"expected {_WORDS[kind]}, got {got}")
     if isinstance(value, int) and value < rules.get("min", value):
         raise fail(here, f"expected at least {rules['min']}, got {value}")
+    if isinstance(value, int) and value > MOST:
+        raise fail(here, f"expected at most {MOST}, got {value}")
     if "choices" in rules and value not in rules["choices"]:
         raise fail(here, f"expected one of {', '.join(filter(None, rules['choices']))}, got {value!r}")
     if "pattern" in rules and value and not re.match(rules["pattern"], str(value)):

@@ -17,6 +17,7 @@ from typing import Any
 
 from mirage.config import Config, DaemonConfig, Tree, check_tree, made_of, read_tree
 from mirage.errors import InputError
+from mirage.files import no_device
 
 PREFIX = "MIRAGE__"
 SITE_FILE = Path("/etc/mirage/mirage.toml")
@@ -69,7 +70,7 @@ def store_url(daemon: DaemonConfig, default: str) -> str:
     if daemon.store:
         raise InputError("daemon.store and daemon.store_file: give one of them (`--print-config` shows who says which)")
     try:
-        lines = Path(daemon.store_file).read_text(encoding="utf-8").splitlines()
+        lines = no_device(Path(daemon.store_file)).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"daemon.store_file: {daemon.store_file} can't be read: {error}") from error
     if not lines or not lines[0].strip():

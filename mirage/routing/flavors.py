@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage.errors import InputError
+from mirage.files import no_device
 
 HOUR_S = 3600
 
@@ -127,7 +128,7 @@ def load_partitions(path: Path | None) -> tuple[PartitionKind, ...]:
     if path is None:
         return paper_partitions()
     try:
-        return parse_partitions(path.read_text(encoding="utf-8"), str(path))
+        return parse_partitions(no_device(path).read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't be read ({error}); give a flavors.toml (docs/routing.md).") from error
 

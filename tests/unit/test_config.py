@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from mirage.config import Config, load_config, parse_config
@@ -33,6 +35,11 @@ def test_a_model_and_how_to_look_ahead_are_read():
         ('[daemon]\n\npoll_s = "10"\n', "site.toml:3: daemon.poll_s", "expected a whole number, got '10' (str)"),
         ("[daemon]\npoll_s = true\n", "site.toml:2: daemon.poll_s", "expected a whole number"),
         ("[daemon]\npoll_s = 0\n", "site.toml:2: daemon.poll_s", "expected at least 1"),
+        (
+            "[daemon]\npoll_s = 1000000001\n",
+            "site.toml:2: daemon.poll_s",
+            "expected at most 1000000000, got 1000000001",
+        ),
         ("[daemon]\npol_s = 10\n", "site.toml:2: daemon.pol_s", "did you mean 'poll_s'?"),
         ("\n[demon]\nx = 1\n", "site.toml:2: demon", "did you mean 'daemon'?"),
         ("policy.timer.lead = 1\n", "site.toml:1: policy.timer.lead", "did you mean 'lead_s'?"),
@@ -59,3 +66,5 @@ def test_a_file_that_can_not_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"# \xff\n")
     with pytest.raises(InputError, match="can't read the configuration"):
         load_config(tmp_path / "latin.toml")
+    with pytest.raises(InputError, match=r"/dev/zero: can't read the configuration: .*A device, not a file"):
+        load_config(Path("/dev/zero"))
