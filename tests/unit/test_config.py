@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,4 @@ def test_a_file_that_can_not_be_read(tmp_path):
         load_config(tmp_path / "latin.toml")
     with pytest.raises(InputError, match=r"/dev/zero: can't read the configuration: .*A device, not a file"):
         load_config(Path("/dev/zero"))
+    assert load_config(Path(os.devnull)) == Config()
