@@ -84,6 +84,27 @@ inline Time round_up(Time value, Time step) {
   return value >= 0 ? (value + step - 1) / step * step : -(-value / step) * step;
 }
 
+// Times from an origin on, one each step. Remembers what it said last, as divisions take long and most questions are about the
+// same time.
+class Grid {
+ public:
+  void begin(Time origin, Time step) {
+    origin_ = origin;
+    step_ = step;
+    told_ = origin;
+  }
+  // The first that is not before.
+  Time from(Time time) {
+    if (time > told_ || time <= told_ - step_) told_ = origin_ + round_up(time - origin_, step_);
+    return told_;
+  }
+  // The last that is not after.
+  Time until(Time time) { return from(time + 1) - step_; }
+
+ private:
+  Time origin_ = 0, step_ = 1, told_ = 0;
+};
+
 template <int W>
 class Engine final : public Core {
   using Set = NodeSet<W>;
@@ -200,7 +221,7 @@ class Engine final : public Core {
   }
 
   // ---- events
-  Due due() const;
+  Due due();
   void happen(const Due& next);
   void happen(Happening kind);
   void job_event(const Event& event);
@@ -282,7 +303,7 @@ class Engine final : public Core {
   double power() const;
 
   // ---- the order of the queue
-  Time calculated(Time now) const { return now - (now - start_) % params().calc_period; }
+  Time calculated(Time now) { return calculations_.until(now); }
   // Whether a calculation may change the priority of a job.
   bool priorities_move() const {
     const Params& p = params();
@@ -333,7 +354,7 @@ class Engine final : public Core {
     plan_ = 0;
   }
   void ask_main();
-  Time next_full() const;
+  Time next_full();
   Time next_look(Time news) const;
   // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second.
   bool ticks_first(Time time) const {
@@ -342,7 +363,7 @@ class Engine final : public Core {
   }
   Time purge_of(Time ended) const;
   void purge_until(Time now);
-  Time recalculation_noticed() const;
+  Time recalculation_noticed();
   Time cycle_us() const;
   void news_for_backfill();
   void main_pass();
@@ -380,6 +401,7 @@ class Engine final : public Core {
   std::vector<Event> events_;     // a heap
   int32_t next_submit_ = 0;       // in trace->by_submit
   Time main_due_ = kNever, backfill_due_ = kNever;
+  Grid full_passes_, calculations_, calculations_seen_;  // of main, of priorities, and those that backfill has noticed
   Time last_main_, last_full_, last_backfill_us_;
   bool main_wanted_ = false, review_wanted_ = false;
   Time purge_due_ = kNever;       // when slurmctld next deletes records of ended jobs,

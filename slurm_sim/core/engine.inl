@@ -13,6 +13,9 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
   catalogue = std::move(k);
   last_main_ = last_full_ = start;
   last_backfill_us_ = start * kSecondUs + kBackfillPhaseUs;
+  full_passes_.begin(start, params().sched_interval);
+  calculations_.begin(start, params().calc_period);
+  calculations_seen_ = calculations_;
   next_id_ = trace->next_id;
   up_ = Set::none();
   int count = static_cast<int>(config->nodes.size());
@@ -125,33 +128,30 @@ void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
 
 // ---- time
 
+// Compared without branches, which could not be foretold: a time and, in the last bits, its kind's place.
 template <int W>
-typename Engine<W>::Due Engine<W>::due() const {
-  Due first{kNever, Happening::kNothing};
-  auto place = [&](Time time, Happening kind) {
-    return kind == Happening::kBackfill && ticks_first(time) ? Happening::kNothing : kind;
+typename Engine<W>::Due Engine<W>::due() {
+  constexpr int kBits = 4;
+  constexpr Time kLast = kNever >> kBits;
+  constexpr auto kBehind = Happening::kNothing;  // where backfill comes in a second in which the background loop comes before it
+  Time first = kNever;
+  auto offer = [&](Time time, Happening place) {
+    first = std::min(first, std::min(time, kLast) << kBits | static_cast<Time>(place));
   };
-  auto offer = [&](Time time, Happening kind) {
-    if (time < first.time || (time == first.time && place(time, kind) < place(time, first.kind))) first = {time, kind};
-  };
-  bool any = false;
-  if (!events_.empty()) {
-    offer(events_.front().time, events_.front().kind());
-    any = true;
-  }
-  if (next_submit_ < static_cast<int32_t>(trace->by_submit.size())) {
-    offer(trace->specs[trace->by_submit[next_submit_]].submit, Happening::kSubmit);
-    any = true;
-  }
-  if (main_due_ != kNever) offer(main_due_, Happening::kMain);
-  if (backfill_due_ != kNever) offer(backfill_due_, Happening::kBackfill);
-  bool may_change = any && !(queue_.empty() && fresh_.empty());
-  if (main_wanted_ || may_change) offer(next_full(), Happening::kMain);
-  if (any && params().backfill) {
-    if (may_change || waiting_unheld_ > 0) offer(recalculation_noticed(), Happening::kBackfill);
-    if (purge_due_ != kNever) offer(std::max(now_, purge_due_), Happening::kPurge);
-  }
-  return first;
+  bool any = !events_.empty(), more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
+  if (any) offer(events_.front().time, events_.front().kind());
+  if (more) offer(trace->specs[trace->by_submit[next_submit_]].submit, Happening::kSubmit);
+  any = any || more;
+  bool may_change = any && !(queue_.empty() && fresh_.empty()), looks = any && params().backfill;
+  offer(std::min(main_due_, main_wanted_ || may_change ? next_full() : kNever), Happening::kMain);
+  Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
+  look = std::min({look, backfill_due_, kLast});
+  offer(look, ticks_first(look) ? kBehind : Happening::kBackfill);
+  offer(looks && purge_due_ != kNever ? std::max(now_, purge_due_) : kNever, Happening::kPurge);
+  Time time = first >> kBits;
+  if (time == kLast) return {kNever, Happening::kNothing};
+  auto place = static_cast<Happening>(first & ((1 << kBits) - 1));
+  return {time, place == kBehind ? Happening::kBackfill : place};
 }
 
 template <int W>

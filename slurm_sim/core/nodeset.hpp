@@ -89,6 +89,7 @@ void add_range(NodeSet<W>& set, int first, int length) {
 // on; of equals the first; within a run the lowest nodes. `free` must hold at least `count`.
 template <int W>
 NodeSet<W> pick_nodes(const NodeSet<W>& free, int count) {
+  if (free.count() == count) return free;
   Range runs[32 * W];
   int found = 0, shortest = -1, longest = 0;
   for_each_run(free, [&](int first, int length) {

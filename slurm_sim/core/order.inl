@@ -108,14 +108,12 @@ void Engine<W>::recalculate(Time of) {
 template <int W>
 void Engine<W>::ask_main() {
   if (main_due_ != kNever) return;
-  Time last_full = now_ - (now_ - start_) % params().sched_interval;
-  main_due_ = std::max(now_, std::max(last_main_, last_full) + params().batch_sched_delay);
+  main_due_ = std::max(now_, std::max(last_main_, full_passes_.until(now_)) + params().batch_sched_delay);
 }
 
 template <int W>
-Time Engine<W>::next_full() const {
-  Time done = std::max(last_full_, now_ - 1);
-  return start_ + round_up(done + 1 - start_, params().sched_interval);
+Time Engine<W>::next_full() {
+  return full_passes_.from(std::max(last_full_ + 1, now_));
 }
 
 // When backfill notices: from bf_interval after its last pass on it looks each second.
@@ -139,9 +137,8 @@ void Engine<W>::purge_until(Time now) {
 
 // When backfill notices the first recalculation of priorities since its last pass.
 template <int W>
-Time Engine<W>::recalculation_noticed() const {
-  Time since = last_backfill_us_ / kSecondUs - start_;
-  return std::max(now_, next_look(start_ + round_up(since, params().calc_period) + 1));
+Time Engine<W>::recalculation_noticed() {
+  return std::max(now_, next_look(calculations_seen_.from(last_backfill_us_ / kSecondUs) + 1));
 }
 
 // How long a backfill pass takes now; without bf_cycle_us as typical_cycle_us in config.py.

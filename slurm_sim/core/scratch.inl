@@ -195,18 +195,18 @@ struct Engine<W>::Scratch {
   Placement<W> first(const Engine& sim, const Wish<W>& wish, const Set& nodes, int& ended) {
     const std::vector<Set>& sets = chain(sim, wish.request, 0);
     auto enough = [&](int ends) { return (sets[ends] & nodes).count() >= wish.needed; };
-    int low = 0, high = static_cast<int>(sets.size()) - 1, all = static_cast<int>(held.size());
-    while (!enough(high)) {
-      low = high + 1;
-      if (high == all) return {};
-      high = std::min(all, 2 * high + 4);
-      chain(sim, wish.request, high);
+    int low = 0, known = static_cast<int>(sets.size()), all = static_cast<int>(held.size());
+    while (!enough(known - 1)) {
+      if (known > all) return {};
+      low = known;
+      chain(sim, wish.request, std::min(all, 2 * known + 2));
+      known = static_cast<int>(sets.size());
     }
-    while (low < high) {
-      int middle = (low + high) / 2;
-      bool is_enough = enough(middle);
-      high = is_enough ? middle : high;
-      low = is_enough ? low : middle + 1;
+    // Halves without branches, which could not be foretold.
+    for (int count = known - low; count > 1;) {
+      int half = count / 2;
+      low = enough(low + half - 1) ? low : low + half;
+      count -= half;
     }
     ended = low;
     if (low == 0) return {sim.now_, sets[0] & nodes};
@@ -370,7 +370,8 @@ struct Engine<W>::Scratch {
             if (starts) note_start(sim, wish, nodes, found.nodes);
             const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
             found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
-            if (starts || plan.is_beyond(found.start) ||
+            // At the time of the try itself they are unreserved for as long.
+            if (found.start == start || plan.is_beyond(found.start) ||
                 !plan.overlaps(found.nodes, found.start, found.start + wish.limit))
               return found;
             start = found.start;
