@@ -6,6 +6,7 @@ Slurm's names are kept (`slurm.conf(5)`), with the unit added: ``bf_window_s`` i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -56,6 +57,8 @@ def _check(where: str, item: object, ranges: Ranges) -> None:
     """Raises InvalidCluster. None is right where it is the default; numbers of numpy become Python's."""
     for known in fields(item):  # type: ignore[arg-type]
         value = getattr(item, known.name)
+        if isinstance(known.default, bool) and not isinstance(value, bool):
+            raise InvalidCluster(f"{where}.{known.name} is {value!r}; give True or False")
         if known.name not in ranges or (value is None and known.default is None):
             continue
         least, most = ranges[known.name]
@@ -380,8 +383,10 @@ def _member(where: str, value: object, kind: type[Enum]) -> Enum:
 
 def _each_once(what: str, names: Iterable[str]) -> set[str]:
     listed = list(names)
-    if not listed or len(set(listed)) < len(listed):
-        raise InvalidCluster(f"{what}: give at least one, and each of them once")
+    if not listed:
+        raise InvalidCluster(f"{what}: give at least one")
+    if twice := next((name for name, count in Counter(listed).items() if count > 1), None):
+        raise InvalidCluster(f"{what}: {twice!r} is there more than once; give each of them once")
     return set(listed)
 
 

@@ -20,9 +20,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
-from slurm_sim.files import no_device
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.lines import Rule, line_of, refuse_bad_line
+from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
 from slurm_sim.traces.table import FORMATS, replacing
 
 Floats = NDArray[np.float64]
@@ -107,7 +106,11 @@ def read_results(path: Path | str) -> Results:
     path = Path(path)
     is_csv = not path.name.endswith(".parquet")
     try:
-        table = _read_csv(path) if is_csv else pa_parquet.read_table(path)
+        if is_csv:
+            read_header(path)
+            table = read_csv(path, TYPES, dict.fromkeys(WHOLES, NUMBER))
+        else:
+            table = pa_parquet.read_table(path)
     except (OSError, EOFError, pa.ArrowInvalid) as error:
         what = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise TraceError(str(path), f"a readable table of results ({what})") from error
@@ -117,17 +120,6 @@ def read_results(path: Path | str) -> Results:
 WHOLES = (*TIMES, *(name.removesuffix("_s") for name in TIMES), "eligible_s", "eligible", "nodes")
 TYPES = {"job_id": pa.string()} | {name: pa.int64() for name in WHOLES}
 NUMBER = Rule(lambda text: re.fullmatch(r"(-?\d{1,18})?", text, re.ASCII) is not None, "a whole number, or nothing")
-
-
-def _read_csv(path: Path) -> Any:
-    # Types are given, so that a column that is whole in one block and empty in another stays one type.
-    convert = pa_csv.ConvertOptions(column_types=TYPES, null_values=[""], strings_can_be_null=False)
-    try:
-        with pa.input_stream(str(no_device(path)), compression="gzip" if path.name.endswith(".gz") else None) as stream:
-            return pa_csv.read_csv(stream, convert_options=convert)
-    except pa.ArrowInvalid:
-        refuse_bad_line(path, dict.fromkeys(WHOLES, NUMBER))
-        raise
 
 
 def _checked(table: Any, path: Path, locate: Callable[[int], int | None]) -> Results:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once
     from mirage.learn.background import Background
 
 WARM_UPS = ("trace", "paper")
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def words_of(text: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from mirage.errors import InputError, MirageError
 from slurm_sim.cli.arguments import positive
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-console = _Console(highlight=False)
+console = _Console(highlight=False, emoji=False)
 if not console.is_terminal:
     console.width = max(console.width, 130)  # no terminal, no edge to wrap at
 

@@ -185,9 +185,9 @@ def _infer(args: argparse.Namespace) -> None:
         refuse_overwriting(args.out, args.trace)
     trace = _read(args)
     found = infer(trace)
+    made = _write_cluster(trace, found, args) if args.out_cluster else []
     if args.out:
         write_trace(with_dependencies(trace, found), args.out)
-    made = _write_cluster(trace, found, args) if args.out_cluster else []
     if args.json:
         print(json.dumps(found.as_dict(), indent=2))
         return

@@ -20,13 +20,14 @@ from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, load_
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.main import package_version
 from slurm_sim.cli.prepare import Ready, prepare
+from slurm_sim.ranges import LAST_S
 from slurm_sim.traces.errors import TraceError
 
 DAY_S = 86400
 MIB = 1024
 TIMES = ("submit_s", "begin_s", "cancel_s")
 
-console = Console(highlight=False)
+console = Console(highlight=False, emoji=False)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,10 @@ def _thinned(jobs: Jobs, first: int | None, load: float) -> Jobs:
     columns = dict(jobs.columns)
     for name in (each for each in TIMES if each in columns):
         given = columns[name]
-        faster = begin_s + ((given - begin_s) / load).astype("int64")
+        moved = begin_s + (given - begin_s) / load
+        if moved.max() > LAST_S:
+            raise TraceError("--load", f"a factor with which all times stay below {LAST_S:,} s", found=f"{load:g}")
+        faster = moved.astype("int64")
         columns[name] = faster if name == "submit_s" else (faster * (given != MISSING) + MISSING * (given == MISSING))
     return replace(jobs, columns=columns)
 

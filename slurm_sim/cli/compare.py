@@ -19,7 +19,7 @@ from slurm_sim.results import WITHIN_S, Results, compare_results, compared, node
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import replacing
 
-console = Console(highlight=False)
+console = Console(highlight=False, emoji=False)
 if not console.is_terminal:
     console.width = max(console.width, 130)  # no terminal, no edge to wrap at
 
@@ -112,7 +112,10 @@ def _save(
 ) -> list[Path]:
     from slurm_sim.cli.picture import save_picture
 
-    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TraceError(f"--out {args.out}", f"a folder to write to ({error.strerror})") from error
     in_a, in_b, _ = compared(a, b)
     nodes = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
     made = [args.out / "compare.json", args.out / "compare.png"]

@@ -22,7 +22,7 @@ STARTED_BEFORE_S = 120
 OF_THE_CLUSTER = ("partition", "qos", "reservation", "constraint")
 """Columns that name parts of a cluster; a plain one (`--nodes`) has none of them."""
 
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.jobs import WHOLE
 from slurm_sim.ranges import LONGEST_S
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.lines import Rule, line_of, read_header, refuse_bad_line
+from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
 from slurm_sim.traces.table import Trace, numbered
 
 Ints = NDArray[np.int64]
@@ -213,13 +212,7 @@ def _read_csv(path: Path) -> Any:
     header = read_header(path)
     _check_header(header, str(path))
     types = {name: pa.float64() if name in NUMBERS else pa.string() for name in header}
-    convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
-    try:
-        with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
-            return pa_csv.read_csv(stream, convert_options=convert)
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        refuse_bad_line(path, {name: Rule(rule.is_good, rule.expected) for name, rule in NUMBERS.items()})
-        raise TraceError(str(path), f"a CSV file ({str(error).splitlines()[0]})") from error
+    return read_csv(path, types, {name: Rule(rule.is_good, rule.expected) for name, rule in NUMBERS.items()})
 
 
 def _jobs(path: Path, table: Any, locate: Callable[[int], int | None]) -> Jobs:
@@ -345,7 +338,7 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
             columns[name] = _filled(trace.column(name))
     later = trace.column("eligible") > submit
     if "dependency" in columns:
-        columns["dependency"] = _plain(columns["dependency"])
+        columns["dependency"] = _by_number(columns["dependency"], trace.text("job_id"), columns["job_id"])
         later &= columns["dependency"] == ""
     if later.any():
         columns["begin_s"] = _filled(np.where(later, trace.column("eligible"), np.nan))
@@ -356,9 +349,24 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
     return Jobs(trace.source, columns, trace.text("job_id"), lambda _row: None, given=given)
 
 
-def _plain(texts: NDArray[np.object_]) -> NDArray[np.object_]:
-    """Without ``(unfulfilled)``, as sacct has it for jobs that were pending."""
-    return np.array([re.sub(r"\(\w+\)", "", text) for text in texts], object)
+NAMED = re.compile(r":([\w.\-]*[^\W\d][\w.\-]*\*?)", re.ASCII)
+"""A job that a dependency names by more than a number: a task, ``5_3`` or ``5_*``, or another run, ``5.r1``."""
+
+
+def _by_number(texts: NDArray[np.object_], labels: NDArray[np.object_], numbers: Ints) -> NDArray[np.object_]:
+    """Dependencies on the simulator's numbers.
+
+    Without ``(unfulfilled)``, as sacct has it for jobs that were pending. One on a task that the trace does not have
+    is on a number that no job has.
+    """
+    number_of = dict(zip(labels.tolist(), numbers.tolist(), strict=True))
+    nobody = int(numbers.max(initial=0)) + 1
+
+    def number(match: re.Match[str]) -> str:
+        name = match[1]
+        return f":{name[:-2]}" if name.endswith("_*") else f":{number_of.get(name, nobody)}"
+
+    return np.array([NAMED.sub(number, re.sub(r"\(\w+\)", "", text)) for text in texts], object)
 
 
 def _filled(values: NDArray[np.float64]) -> Ints:

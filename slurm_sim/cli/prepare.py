@@ -44,13 +44,14 @@ def prepare(
     impossible = find_impossible(cluster, jobs)
     if impossible and not skip_impossible:
         raise refusal(jobs, impossible)
+    left_out = skipped(jobs, impossible) if impossible else ""
     if impossible:
-        notes.append(skipped(jobs, impossible))
+        notes.append(left_out)
         keep = np.ones(len(jobs), bool)
         keep[[each.row for each in impossible]] = False
         jobs = jobs.pick(keep)
     if not len(jobs):
-        raise TraceError(jobs.source, "at least one job that this cluster can run", found="none")
+        raise TraceError(jobs.source, f"at least one job that this cluster can run; {left_out}", found="none")
     wishes = wishes_of(jobs)
     circular = circles(jobs, wishes)
     notes += [*_remarks(jobs), *check_known(jobs, wishes, circular, strict), *_uncounted(cluster, jobs)]

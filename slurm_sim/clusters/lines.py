@@ -14,7 +14,7 @@ from slurm_sim.files import no_device
 PAIR = re.compile(
     r"""\s*(?P<key>[A-Za-z0-9_.]+(?:\[\d+\])?)\s*=      # Key =
     (?: \s*"(?P<quoted>[^"]*)"                          # a quoted value
-      | (?![ \t]+[A-Za-z0-9_]+\s*=) [ \t]*(?P<plain>[^\s"]\S*)   # a value, unless the next key follows at once
+      | [ \t]*(?P<plain>[^\s"]\S*)                        # a value, also after blanks
       | [ \t]*(?=$|\s) )                                # none
     """,
     re.VERBOSE,
@@ -52,7 +52,7 @@ class _Reader:
             raise InvalidCluster(f"{outer[-1]}: includes {path}, which includes it: give each file once")
         for where, text in _logical(_text(path, advice), path):
             if (found := INCLUDE.fullmatch(text)) is not None:
-                inner = path.parent / found["path"].replace("%c", self.cluster_name)
+                inner = path.parent / found["path"].replace("%c", self.cluster_name.lower())
                 yield from self.lines(inner, f"{where} includes it", (*outer, path.resolve()))
             elif text.strip():
                 line = Line(where, pairs(text, where))

@@ -179,9 +179,10 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         """One step of each. `out` None: into new arrays."""
         if not self._random:
             raise SimulationError("no episode has begun; call reset() first")
-        actions = np.ascontiguousarray(actions, dtype=np.int64)
-        if actions.shape != (self.num_envs,) or not ((actions == 0) | (actions == 1)).all():
+        given = np.asarray(actions)
+        if given.shape != (self.num_envs,) or not ((given == 0) | (given == 1)).all():
             raise SimulationError(f"actions must be {self.num_envs} numbers, each 0 (wait) or 1 (submit)")
+        actions = np.ascontiguousarray(given, dtype=np.int64)
         buffers = out or self.buffers()
         self._draw(self._over, None)
         self._lanes.step(actions, self._begins, buffers)

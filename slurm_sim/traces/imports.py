@@ -254,7 +254,8 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
         values = batch.mapped(name, _swf_number, "a number, -1 for unknown").astype(np.float64)
         return np.where(values < 0, np.nan, values)
 
-    submit, wait, run = begin + column("submit"), column("wait"), column("run")
+    submitted = batch.mapped("submit", _swf_submit, "seconds from 0 on").astype(np.float64)
+    submit, wait, run = begin + submitted, column("wait"), column("run")
     procs = np.where(
         np.isnan(column("procs_used")) | (column("procs_used") == 0), column("procs"), column("procs_used")
     )
@@ -284,6 +285,13 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
 def _swf_number(text: str) -> float:
     value = float(text)
     if not np.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _swf_submit(text: str) -> float:
+    value = _swf_number(text)
+    if value < 0:
         raise ValueError(text)
     return value
 

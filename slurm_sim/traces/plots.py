@@ -71,7 +71,7 @@ def _load(trace: Trace, nodes: int | None, left: Axes, right: Axes) -> None:
         left.axhline(nodes, color="grey", linewidth=0.8, linestyle=":")
     durations, values = busy.between(float(submit.min()), float(submit.max()))
     order = np.argsort(-values)
-    right.plot(100 * np.cumsum(durations[order]) / durations.sum(), values[order])
+    right.plot(100 * np.cumsum(durations[order]) / (durations.sum() or 1.0), values[order])
     right.set(xlabel="time (%)", ylabel="at least this many nodes busy", ylim=(0, None))
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch
-from slurm_sim.traces.lines import open_text
+from slurm_sim.traces.lines import UNDECODABLE, open_text
 from slurm_sim.traces.table import Trace, make_trace
 
 Row = tuple[int, list[str]]
@@ -47,15 +47,16 @@ def opened(path: Path | str) -> Iterator[Row]:
 
 def opened_csv(path: Path | str, delimiter: str = ",") -> Iterator[Row]:
     """The same with CSV's quoting; a field may span lines."""
-    path = Path(path)
+    path, last = Path(path), 0
     try:
         with open_text(path) as lines:
             reader = csv.reader(lines, delimiter=delimiter, strict=True)
             for row in reader:
+                last = reader.line_num
                 if row:
-                    yield reader.line_num, row
+                    yield last, row
     except csv.Error as error:
-        raise TraceError(str(path), f"a CSV line ({error})", line=reader.line_num) from error
+        raise TraceError(str(path), f"a CSV line ({error})", line=last + 1) from error
     except (OSError, EOFError) as error:
         raise TraceError(str(path), f"a readable text file ({getattr(error, 'strerror', None) or error})") from error
 
@@ -77,12 +78,17 @@ def gather(
             name: list(values) for name, values in zip(header, zip(*(r for _, r in batch), strict=True), strict=True)
         }
         part = Batch(file, [number for number, _ in batch], columns, timezone, notes)
+        part.note(f"lines with bytes that are not UTF-8, read as {UNDECODABLE}", sum(map(_is_undecodable, batch)))
         frames.append(pd.DataFrame(convert(part)))
         numbers.extend(part.lines)
     if not frames:
         raise TraceError(file, "at least one job", found="none")
     frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     return Imported(make_trace(frame, file, np.array(numbers)), len(numbers), notes)
+
+
+def _is_undecodable(row: Row) -> bool:
+    return UNDECODABLE in "".join(row[1])
 
 
 def _check_zone(timezone: str | None) -> None:

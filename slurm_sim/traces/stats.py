@@ -65,7 +65,8 @@ def wait_figures(trace: Trace, chosen: NDArray[np.bool_]) -> Figures:
 
 def _run_figures(trace: Trace, ran: NDArray[np.bool_]) -> Figures:
     run, limit = trace.run_s[ran], trace.column("timelimit_s")[ran]
-    ratio = (run / limit)[limit > 0]
+    limited = limit > 0
+    ratio = run[limited] / limit[limited]
     return {
         "mean_s": _mean(run),
         "p50_s": _quantile(run, 0.5),

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.lines import Rule, read_header, refuse_bad_line
+from slurm_sim.traces.lines import Rule, read_csv, read_header, refuse_bad_line
 
 REQUIRED: dict[str, str] = {
     "job_id": "id",
@@ -224,16 +223,10 @@ def _read_csv(path: Path) -> Any:
     header = read_header(path)
     _check_header(header, str(path))
     types = {name: pa.int64() if COLUMNS[name] in _MOST else pa.string() for name in header}
-    convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
-    try:
-        with pa.input_stream(str(path), compression="gzip" if path.name.endswith(".gz") else None) as stream:
-            table = pa_csv.read_csv(stream, convert_options=convert)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, OSError) as error:
-        _find_bad_line(path)
-        raise TraceError(str(path), f"a CSV file ({str(error).splitlines()[0]})") from error
+    table = read_csv(path, types, _rules())
     for name in header:  # a value of the right type can still be wrong: negative, missing, not an id
         if _arrow_is_bad(table[name], COLUMNS[name]):
-            _find_bad_line(path)
+            refuse_bad_line(path, _rules())
     return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
 
 
@@ -250,9 +243,9 @@ def _arrow_is_bad(column: Any, kind: str) -> bool:
     return False
 
 
-def _find_bad_line(path: Path) -> None:
+def _rules() -> dict[str, Rule]:
     kinds = {name: kind for name, kind in COLUMNS.items() if kind != "text"}
-    refuse_bad_line(path, {name: Rule(_checker(kind), _EXPECTED[kind]) for name, kind in kinds.items()})
+    return {name: Rule(_checker(kind), _EXPECTED[kind]) for name, kind in kinds.items()}
 
 
 def _checker(kind: str) -> Callable[[str], bool]:
@@ -296,7 +289,9 @@ class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as tempo
         self.temporary = Path(name)
         return self.temporary
 
-    def __exit__(self, kind: object, *_rest: object) -> None:
+    def __exit__(self, kind: object, error: object, _trace: object) -> None:
+        if isinstance(error, OSError) and error.filename in (None, str(self.temporary)):
+            error.filename = str(self.path)  # for the message: a full disk does not say which file
         if kind is None:
             mask = os.umask(0)
             os.umask(mask)

@@ -124,6 +124,23 @@ def test_a_log_in_which_none_ran(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "c.toml").exists()
 
 
+def test_a_limit_of_nothing_and_a_single_job_warn_of_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    ran = {"start": 5, "end": 65}
+    assert main(["trace", "stats", small_trace(tmp_path / "t.csv", ran | {"timelimit_s": 0}, ran)]) == 0
+    assert main(["trace", "stats", small_trace(tmp_path / "t.csv", ran), "--out", str(tmp_path / "figures")]) == 0
+    capsys.readouterr()
+    assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
+
+
+def test_infer_writes_neither_file_if_one_can_not_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = small_trace(tmp_path / "t.csv", {"state": "PENDING"}), tmp_path / "a.csv"
+    assert main(["trace", "infer", path, "--out", str(out), "--out-cluster", str(tmp_path / "c.toml")]) == 2
+    assert "expected" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_log_without_starts_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = small_trace(tmp_path / "t.csv", {"runtime_s": 3600, "timelimit_s": None})
     assert main(["trace", "stats", path, "--nodes", "4"]) == 0

@@ -550,11 +550,11 @@ def test_the_past_is_over() -> None:
     ("nodes", "partitions", "message"),
     [
         ((), [], "nodes"),
-        (("a", "a"), [Partition("p", ("a",))], "each of them once"),
+        (("a", "a"), [Partition("p", ("a",))], "'a' is there more than once"),
         (("a",), [], "partitions"),
         (("a",), [Partition("p", ("a", "b"))], "unknown: b"),
         (("a",), [Partition("p", ())], "at least one"),
-        (("a",), [Partition("p", ("a",)), Partition("p", ("a",))], "each of them once"),
+        (("a",), [Partition("p", ("a",)), Partition("p", ("a",))], "'p' is there more than once"),
     ],
 )
 def test_impossible_clusters(nodes: tuple[str, ...], partitions: list[Partition], message: str) -> None:
@@ -583,10 +583,11 @@ def test_impossible_clusters(nodes: tuple[str, ...], partitions: list[Partition]
         (lambda: Reservation("r", 0, 2**63, ("n",)), "reservation 'r'.end_s is 9223372036854775808; give seconds"),
         (lambda: NodeChange(2**63, "n", NodeAction.DOWN), "change of node 'n'.time_s is"),
         (lambda: NodeChange(5, "n", "OFF"), "change of node 'n'.action is 'OFF'; give DOWN or"),  # type: ignore[arg-type]
+        (lambda: Params(backfill="no"), "backfill is 'no'; give True or False"),  # type: ignore[arg-type]
         (lambda: whole_nodes(100_001), "100,001 nodes; give at most 100,000"),
         (
             lambda: replace(whole_nodes(2), reservations=2 * (Reservation("r", 0, 9, ("n1",)),)),
-            "reservations: give at least one, and each of them once",
+            "reservations: 'r' is there more than once",
         ),
     ],
 )

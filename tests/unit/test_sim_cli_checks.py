@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
+import os
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_sim.cli.dependencies import circles, wishes_of
-from slurm_sim.cli.jobs import Jobs
+from slurm_sim.cli.jobs import Jobs, _by_number
 from slurm_sim.cli.main import main
 from slurm_sim.dependency import check_no_cycle
 from slurm_sim.errors import InvalidJob
@@ -290,6 +293,67 @@ def test_numbers_of_the_command_line(option: str, value: str, message: str, caps
     assert message in capsys.readouterr().err
 
 
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_quote_that_is_never_closed_takes_no_jobs_along(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"{number},{number},1,10,60,u1,a\n" for number in range(1, 40_001)]
+    lines[20_000] = lines[20_000].replace("u1", '"u1')
+    assert simulate("".join(lines), header=f"{HEADER},user,account") == 2
+    assert "jobs.csv:20002: expected a CSV line" in capsys.readouterr().err
+    lines[20_001] = lines[20_001].replace("u1", 'u1"')
+    assert simulate("".join(lines), header=f"{HEADER},user,account") == 2
+    assert "jobs.csv:20002: user: found 'u1,a" in (shown := capsys.readouterr().err)
+    assert "a quote is not closed?" in shown
+
+
+def test_what_is_gzipped_is_told_by_its_bytes_not_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.csv").write_bytes(gzip.compress(f"{HEADER}\n1,0,1,10,5\n".encode()))
+    assert main(["run", "--jobs", "jobs.csv", "--nodes", "4", "--out", "r.csv"]) == 0
+    assert "1 jobs: 1 COMPLETED" in capsys.readouterr().err
+
+
+def test_names_of_columns_are_utf_8(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.csv").write_bytes(f"{HEADER},".encode() + b"gr\xf6sse\n1,0,1,10,5,3\n")
+    assert main(["run", "--jobs", "jobs.csv", "--nodes", "4", "--out", "r.csv"]) == 2
+    assert "jobs.csv:1: header: expected names in UTF-8" in capsys.readouterr().err
+
+
+def test_a_table_is_no_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe")
+    assert main(["run", "--jobs", "pipe", "--nodes", "4", "--out", "r.csv"]) == 2
+    assert "pipe: found 'a pipe', expected a file" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_with_the_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("slurm_sim.results.pa_csv.write_csv", full)
+    assert simulate("1,0,1,10,5\n") == 1
+    assert "No space left on device: 'r.csv'" in capsys.readouterr().err
+    assert not Path("r.csv").exists()
+
+
+def test_when_no_job_can_run_it_is_said_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("1,0,9,10,5\n", "--skip-impossible") == 2
+    assert "at least one job that this cluster can run; 1 impossible jobs left out: 1: " in capsys.readouterr().err
+
+
+def test_tasks_in_a_traces_dependencies_are_known_by_number() -> None:
+    texts = np.array(
+        ["afterany:9_1,afterok:7:5_*", "after:5.r1+30?afterany:9(unfulfilled)", "afterany:8_9", ""], object
+    )
+    found = _by_number(texts, np.array(["9_1", "5.r1", "12"], object), np.array([50, 51, 12]))
+    assert found.tolist() == ["afterany:50,afterok:7:5", "after:51+30?afterany:9", "afterany:52", ""]
+
+
+def test_a_load_that_moves_times_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,1,10,5\n2,9,1,10,5\n")
+    assert main(["bench", "--jobs", "jobs.csv", "--nodes", "4", "--load", "1e-300"]) == 2
+    assert "--load: found '1e-300', expected a factor" in capsys.readouterr().err
+
+
 # --- compare -----------------------------------------------------------------------------------------------------
 
 
@@ -315,3 +379,9 @@ def test_compares_bad_line(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n2,0,zero,100\n")
     assert main(["compare", "a.csv", "a.csv"]) == 2
     assert "a.csv:3: start_s: found 'zero', expected a whole number, or nothing" in capsys.readouterr().err
+
+
+def test_compares_folder_can_be_made_or_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n")
+    assert main(["compare", "a.csv", "a.csv", "--out", "a.csv"]) == 2
+    assert "--out a.csv: expected a folder to write to (File exists)" in capsys.readouterr().err

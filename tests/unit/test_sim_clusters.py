@@ -311,11 +311,16 @@ def test_lines(tmp_path: Path) -> None:
     assert made.nodes[0].features == ("a", "b")
 
 
+def test_blanks_around_an_equals_sign(tmp_path: Path) -> None:
+    text = "NodeName=n1\nPartitionName=p Nodes=ALL\nSchedulerParameters = bf_window=2880,bf_interval=60\n"
+    assert cluster(tmp_path, text).params.bf_window_s == 172800
+
+
 def test_included_files_are_relative_to_the_one_that_includes_them(tmp_path: Path) -> None:
     (tmp_path / "here_nodes").mkdir()
     (tmp_path / "here_nodes" / "nodes.conf").write_text("Include more.conf\n")
     (tmp_path / "here_nodes" / "more.conf").write_text("NodeName=n[1-2]\n")
-    text = "ClusterName=here\nINCLUDE %c_nodes/nodes.conf\nPartitionName=p Nodes=ALL\n"
+    text = "ClusterName=Here\nINCLUDE %c_nodes/nodes.conf\nPartitionName=p Nodes=ALL\n"
     assert len(cluster(tmp_path, text).nodes) == 2
 
 

@@ -124,9 +124,9 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
     with pytest.raises(SimulationError, match="call reset"):
         env.step(np.zeros(COUNT, dtype=np.int64))
     env.reset(seed=0)
-    for wrong in (np.zeros(2, dtype=np.int64), np.full(COUNT, 2)):
+    for wrong in (np.zeros(2, dtype=np.int64), np.full(COUNT, 2), np.full(COUNT, 0.9), np.full(COUNT, None)):
         with pytest.raises(SimulationError, match="each 0"):
-            env.step(wrong)
+            env.step(wrong)  # type: ignore[arg-type]
     with pytest.raises(SimulationError, match="2 seeds for 3"):
         env.reset(seed=[1, 2])
     with pytest.raises(SimulationError, match="num_envs is 0"):

@@ -158,6 +158,8 @@ def test_swf(tmp_path: Path) -> None:
     assert np.isnan(done.trace.column("start")[1])
     with pytest.raises(TraceError, match=r":2: run: found 'x', expected a number"):
         import_swf(file(tmp_path, text.replace(" 60 ", " x ")))
+    with pytest.raises(TraceError, match=r":2: submit: found '-10', expected seconds from 0 on"):
+        import_swf(file(tmp_path, text.replace("1 10 ", "1 -10 ")))
     with pytest.raises(TraceError, match="UnixStartTime: found 'soon', expected seconds since 1970"):
         import_swf(file(tmp_path, text.replace("1000", "soon")))
     with pytest.raises(TraceError, match=r":3: line: found '17 fields', expected 18"):
@@ -217,3 +219,11 @@ def test_what_a_job_cancelled_in_the_queue_asked_for(tmp_path: Path) -> None:
     cpus = import_sacct(file).trace.column("cpus")
     assert cpus[0] == 256
     assert np.isnan(cpus[1])
+
+
+def test_lines_that_are_not_utf_8_are_counted(tmp_path: Path) -> None:
+    header = b"JobID|User|Submit|Start|End|State|Timelimit|NNodes\n"
+    line = b"5|j\xf6rg|2023-02-01T00:00:00Z|2023-02-01T00:00:01Z|2023-02-01T00:01:00Z|COMPLETED|1:00:00|1\n"
+    (tmp_path / "log").write_bytes(header + line)
+    [count] = [count for what, count in import_sacct(tmp_path / "log").notes.items() if "not UTF-8" in what]
+    assert count == 1
