@@ -2,11 +2,14 @@
 
     .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
     .venv/bin/python -m benchmarks.sim_truth --gold DIR
+    .venv/bin/python -m benchmarks.sim_replays --out DIR --again ../shared/gold/w0227 [--times 2]
+    .venv/bin/python -m benchmarks.sim_truth --gold ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
 
 As root, with apt's slurm-wlm, slurmdbd, mariadb-server and libslurm-dev. Copies ../shared/fastclock (its README says
-how the clock works) to DIR/.fastclock and builds it there; a database and slurmdbd run on loopback meanwhile. About
-two minutes each. Workloads have fixed seeds or are windows of ../shared/traces; slurmctld makes something else of them
-each time, as its passes take time.
+how the clock works) to DIR/.fastclock and builds it there; a database and slurmdbd run on loopback meanwhile. Two to
+six minutes each. Workloads have fixed seeds or are windows of ../shared/traces; slurmctld makes something else of them
+each time, as its passes take time: how much else, `--again` shows, with the jobs and the scheduler of a replay made
+before.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import gzip
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import stat
@@ -60,7 +64,8 @@ class Window:
 class Case:
     """One replay."""
 
-    workload: str | Window
+    workload: str | Window | Path
+    """Path: a jobs.csv."""
     nodes: int
     options: tuple[str, ...] = ()
     """Of replay.py."""
@@ -245,8 +250,11 @@ def _of_window(window: Window, nodes: int) -> list[Row]:
     return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
 
 
-def workload(name: str | Window, nodes: int) -> list[Row]:
+def workload(name: str | Window | Path, nodes: int) -> list[Row]:
     """Its jobs, as sim_truth.py's jobs.csv has them."""
+    if isinstance(name, Path):
+        with name.open() as file:
+            return [dict(row) for row in csv.DictReader(file)]
     if isinstance(name, Window):
         return _of_window(name, nodes)
     seed, count, gap_s = {
@@ -258,6 +266,21 @@ def workload(name: str | Window, nodes: int) -> list[Row]:
         "shared": (21, 350, 40),
     }[name]
     return _jobs(seed, count, gap_s, name)
+
+
+def again(folder: Path) -> Case:
+    """The jobs of a replay, under its scheduler. Raises SystemExit for one on shared nodes or with partitions."""
+    lines = [line.strip().partition("=") for line in (folder / "slurm.conf").read_text().splitlines()]
+    conf = {name: value for name, _, value in lines}
+    if conf["SelectType"] != "select/linear" or sum(name == "PartitionName" for name, _, _ in lines) > 1:
+        sys.exit(f"{folder}: not on whole nodes of one partition; add it to CASES with what its jobs ask for")
+    with (folder / "actual_ext.csv").open() as file:
+        nodes = max(int(number) for row in csv.DictReader(file) for number in re.findall(r"\d+", row["nodelist"]))
+    weights = ";".join(
+        f"{name}={value}" for name, value in conf.items() if name.startswith("Priority") and name != "PriorityType"
+    )
+    options = ("--schedtype", conf["SchedulerType"], *_sched(conf.get("SchedulerParameters", "")), *_prio(weights))
+    return Case(folder / "jobs.csv", nodes, options)
 
 
 def options_of(row: Row) -> list[str]:
@@ -348,7 +371,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="a replay to make again, instead of these")
+    parser.add_argument("--times", type=int, default=2, help="how often (%(default)s)")
     options = parser.parse_args()
+    cases = {name: CASES[name] for name in options.only}
+    if options.again:
+        case = again(options.again.resolve())
+        cases = {f"{options.again.name}_{number}": case for number in range(1, options.times + 1)}
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     place = tools(out)
@@ -356,7 +385,7 @@ def main() -> None:
     subprocess.run([str(place / "dbd-up"), database, str(DBD_PORT), str(MARIADB_PORT)], check=True)
     try:
         wait_for_slurmdbd()
-        failed = [name for name in options.only if not replay(name, CASES[name], out, place)]
+        failed = [name for name, case in cases.items() if not replay(name, case, out, place)]
     finally:
         subprocess.run([str(place / "dbd-up"), "--down", database], check=False)
     if failed:

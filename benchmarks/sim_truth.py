@@ -1,6 +1,6 @@
 """The simulator against replays on a real slurmctld: starts, waits, completion, makespan.
 
-    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--reference] [--out FILE.json]
+    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--beside FOLDER ...] [--reference] [--out FILE.json]
 
 Each folder of DIR (default ../shared/gold; its README says what is in one) is simulated through its own slurm.conf,
 with run times as really measured and the timers counted from slurmctld's start, as notes.md tells it. Two columns:
@@ -185,6 +185,14 @@ def main() -> None:
     parser.add_argument("--gold", type=Path, default=SHARED / "gold", help="folder of replays, or one replay")
     parser.add_argument("--reference", action="store_true", help="the rules in Python instead of the core")
     parser.add_argument("--out", type=Path, help="default: benchmarks/sim_truth.json, for the default replays only")
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="more real replays of the jobs of --gold, one",
+    )
     options = parser.parse_args()
     if options.reference:
         from slurm_sim.reference import Simulator
@@ -205,6 +213,12 @@ def main() -> None:
     for one, other in PAIRS:
         if one in replays and other in replays:
             results["real_pairs"][f"{one}, {other}"] = compare(real(replays[one]), real(replays[other]))
+    twins = {name: replays[name] for name in replays if options.beside}
+    twins |= {folder.name: Replay(folder) for folder in options.beside}
+    for (one, first), (other, second) in itertools.combinations(twins.items(), 2):
+        if len(first.rows) != len(second.rows):
+            parser.error(f"{one} and {other} are not of the same jobs")
+        results["real_pairs"][f"{one}, {other}"] = compare(real(first), real(second))
     results |= {"goals": GOALS, "engine": Simulator.__module__, "machine": machine()}
     print(report(results))
     out = options.out or (HERE / "sim_truth.json" if options.gold == SHARED / "gold" else None)
