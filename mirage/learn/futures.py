@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,8 @@ class Futures:
 def train_lookahead(log: JobLog, cluster: ClusterConfig, begin_s: int, end_s: int) -> Futures:
     """From the jobs submitted in [begin_s, end_s): the training part of a cluster's history (Unix seconds).
 
+    When nodes fail and come back (`node_changes`) is left out: nobody knows that beforehand.
+
     Raises InputError if no job of it ran.
     """
     part = log.between(begin_s, end_s - 1)
@@ -66,7 +68,8 @@ def train_lookahead(log: JobLog, cluster: ClusterConfig, begin_s: int, end_s: in
         [users[row] for row in ran], nodes[ran], limit_s[ran], runtime_s[ran], part.column("submit_s")[ran]
     )
     partitions, partition = np.unique(part.columns["partition"].astype(str), return_inverse=True)
-    return Futures(cluster, runtimes, _arrivals(part, users, partition, end_s), tuple(map(str, partitions)))
+    known = replace(cluster, node_changes=())
+    return Futures(known, runtimes, _arrivals(part, users, partition, end_s), tuple(map(str, partitions)))
 
 
 def _arrivals(log: JobLog, users: list[str], partition: Ints, end_s: int) -> Arrivals:

@@ -47,11 +47,16 @@ class Known:
 def simulator_from(snapshot: Snapshot, cluster: ClusterConfig, known: Known | None = None) -> Simulator:
     """A simulator at `snapshot.at_s`: running jobs with their true starts and limits, pending ones with their times.
 
+    A snapshot tells which nodes are up. What the cluster's timetable (`node_changes`) says of later nobody knows, so it
+    is forgotten; reservations stay, as a site announces them.
+
     Jobs that a hold or a limit keeps back stay so; a dependency on a job of the snapshot is fulfilled by its end. Array
     tasks that Slurm has not split off yet share an id: all but the first get new ones. Raises InputError if jobs or
     nodes do not belong to this cluster.
     """
     known = known or Known()
+    if cluster.node_changes:
+        cluster = replace(cluster, node_changes=())
     names = {node.name for node in cluster.nodes}
     if strange := sorted(node.name for node in snapshot.nodes if node.name not in names):
         raise InputError(f"The cluster's configuration has no node {strange[0]!r}; give that of the cluster it is in.")

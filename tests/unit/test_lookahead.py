@@ -12,7 +12,16 @@ from mirage.domain import Job, JobState, Node, Snapshot
 from mirage.errors import InputError
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
-from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, make_nodes, whole_nodes
+from slurm_sim.config import (
+    ClusterConfig,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    SelectType,
+    make_nodes,
+    whole_nodes,
+)
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import Simulator
@@ -108,6 +117,13 @@ NODES = tuple(Node(f"n{number}", ("batch",), up=True, idle=False) for number in 
 
 def live(job_id: int, state: JobState = JobState.PENDING, **more: object) -> Job:
     return Job(job_id, "alice", "batch", state, 1, 0, 3600, **more)  # type: ignore[arg-type]
+
+
+def test_nodes_are_as_the_snapshot_has_them_whatever_the_timetable_says() -> None:
+    changes = [NodeChange(50, "n1", NodeAction.DOWN), NodeChange(200, "n2", NodeAction.DOWN)]
+    sim = simulator_from(Snapshot(100, (), NODES), replace(whole_nodes(SIZE), node_changes=tuple(changes)))
+    sim.run_until(300)
+    assert all(sim.is_up(node.name) for node in NODES)
 
 
 def test_what_keeps_jobs_back_stays() -> None:

@@ -23,7 +23,7 @@ from mirage.provision.registry import make_policy
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
 from slurm_sim import JobSpec, Simulator
-from slurm_sim.config import Params, whole_nodes
+from slurm_sim.config import NodeAction, NodeChange, Params, whole_nodes
 from slurm_sim.workload import generate, load_model
 
 STEP_S = 600
@@ -183,6 +183,12 @@ def test_what_is_learnt_from_a_trace_comes_back_from_its_folder(tmp_path):
     assert make_policy(PolicyConfig(name="lookahead", model=str(tmp_path / "la"))).name == "lookahead"
 
 
+def test_the_clusters_timetable_is_not_learnt():
+    cluster, log = synthetic()
+    told = replace(cluster, node_changes=(NodeChange(7 * DAY_S, "n1", NodeAction.DOWN),))
+    assert train_lookahead(log, told, 0, 6 * DAY_S).cluster == cluster
+
+
 def test_a_job_that_is_held_back_beyond_the_part_makes_no_empty_days():
     cluster, log = synthetic()
     eligible_s = log.column("submit_s").copy()
@@ -324,6 +330,15 @@ def test_under_fair_share_an_earlier_release_is_an_earlier_start_where_many_come
     assert starts_s[-1] > starts_s[0] + HOUR_S
     outcomes, chosen = lived(sim, *pair, looks)
     assert abs(outcomes[chosen]) <= min(map(abs, outcomes)) + HOUR_S
+
+
+def test_outages_to_come_are_not_known():
+    """Folders of before have them, too, and the live cluster may be another one by now."""
+    sim, *pair = small_queue()
+    looks, seen = policy(sim), observe(sim, *pair)
+    told = replace(sim.config, node_changes=(NodeChange(3 * HOUR_S, "n2", NodeAction.DOWN),))
+    warned = replace(looks, futures=replace(looks.futures, cluster=told))
+    assert warned.decide(seen) == looks.decide(seen)
 
 
 def test_taste_decides_how_early():
