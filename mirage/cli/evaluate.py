@@ -20,7 +20,7 @@ from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
 from mirage.cli.table import console
 from mirage.domain import Penalties
 from mirage.errors import InputError
-from slurm_sim.cli.arguments import positive
+from slurm_sim.cli.arguments import positive, whole_number
 
 if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once the arguments are right
     from mirage.evaluation.comparison import Comparison, Method, Setup
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once
     from mirage.evaluation.run import Progress, Tried
     from mirage.evaluation.sampling import Grid
     from mirage.learn.background import Background
+    from mirage.learn.joblog import JobLog
 
 Json = dict[str, Any]
 LOADS = ("heavy", "medium", "light")
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--futures", type=positive, default=32, metavar="N", help="of lookahead, in each decision (%(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the intervals (%(default)s)")
+    parser.add_argument("--seed", type=_seed, default=1, help="of the intervals (%(default)s)")
     parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the three files")
     parser.add_argument("--json", action="store_true", help="the figures, for programs (docs/evaluation.md)")
@@ -77,6 +78,12 @@ def _duration(text: str) -> int:
     if seconds < 60:
         raise argparse.ArgumentTypeError(f"expected at least a minute, got {text!r}")
     return seconds
+
+
+def _seed(text: str) -> int:
+    if (number := whole_number(text)) < 0:
+        raise argparse.ArgumentTypeError(f"expected a number from 0, got {text!r}")
+    return number
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -114,6 +121,7 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out {args.out}: is a file; give a folder.")
     background, notes = background_of(args)
+    _check_start(args.start, background.log)
     methods = _methods(args, background)
     grid = _grid(args)
     setup = Setup(
@@ -136,6 +144,15 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     found = results(comparison, record)
     write(args.out, comparison, found, page(comparison, record))
     return comparison, found
+
+
+def _check_start(start_s: int, log: JobLog) -> None:
+    from mirage.learn.times import iso
+
+    if start_s > log.last_s:
+        raise InputError(
+            f"--start {iso(start_s)}: {log.source} ends before, at {iso(log.last_s)}; choose an earlier time."
+        )
 
 
 def _methods(args: argparse.Namespace, background: Background) -> list[Asked]:
@@ -225,11 +242,13 @@ def _show(args: argparse.Namespace, comparison: Comparison, found: Json) -> None
         shown = ("schema", "headline", "situations", "dropped", "summary", "differences")
         print(json.dumps({"out": str(args.out)} | {key: found[key] for key in shown}, indent=1))
         return
-    from mirage.evaluation.report.words import headline
+    from mirage.evaluation.report.words import headline, left_out
 
     for group in comparison.groups:
         for penalties in args.penalties:
             console.print(_table(comparison, group.nodes, penalties))
+    for words in left_out(comparison.dropped):
+        console.print(escape(words))
     console.print(f"[bold]{escape(headline(comparison))}.[/]")
     console.print(f"{escape(str(args.out))}: report.html, results.json, episodes.csv")
 

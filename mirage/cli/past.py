@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once
     from mirage.learn.background import Background
 
 WARM_UPS = ("trace", "paper")
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""Of the times that can be given: Python can't write all others down."""
 errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
@@ -32,7 +34,10 @@ def instant(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"expected a time like 2023-02-01 or 2023-02-01T06:00, got {text!r}"
         ) from error
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    if not EARLIEST <= when <= LATEST:
+        raise argparse.ArgumentTypeError(f"expected a time from {EARLIEST:%Y} to {LATEST:%Y}, got {text!r}")
+    return int(when.timestamp())
 
 
 def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:

@@ -16,6 +16,7 @@ from mirage.evaluation.protocol import ORACLE, REACTIVE, Chooser, ModelChooser, 
 from mirage.evaluation.stepped import SteppedChooser
 from mirage.learn.folder import RECIPE, Recipe, read_recipe
 from mirage.learn.methods import read_model
+from mirage.learn.times import iso
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.heuristics import Average, Timer
 from mirage.provision.quantile import Quantile
@@ -116,7 +117,8 @@ class _NoWayBack:
 
     def decide(self, observation: Observation) -> Advice:
         raise MirageError(
-            f"lookahead could not simulate the cluster as it was at {observation.now_s}; is its model for this cluster?"
+            f"lookahead could not simulate the cluster as it was at {iso(observation.now_s)}; "
+            "is its model for this cluster?"
         )
 
 

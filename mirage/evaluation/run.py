@@ -57,7 +57,7 @@ def run(work: Work, grid: Grid, workers: int, progress: Progress | None = None) 
             if progress is not None:
                 progress(done, len(plans))
     if not found:
-        raise InputError(f"none of the {len(plans)} episodes has an outcome ({_reasons(dropped)}); {_ADVICE}.")
+        raise InputError(f"none of the {len(plans)} episodes has an outcome {_reasons(dropped)}.")
     return Tried([found[plan] for plan in plans if plan in found], dropped)
 
 
@@ -77,12 +77,21 @@ def _one_thread_each(workers: int) -> Iterator[None]:
 
 
 _THREADS = "OMP_NUM_THREADS"
-_ADVICE = "choose another --start, fewer --episodes or smaller --nodes, so that all end well before the job history"
+_TOO_LARGE = "jobs of this size wait for weeks in this queue: choose smaller --nodes, or a --start in quieter weeks"
+_ADVICE: dict[str, str] = {
+    Dropped.PREDECESSOR_WAITS: _TOO_LARGE,
+    Dropped.SUCCESSOR_WAITS: _TOO_LARGE,
+    Dropped.HISTORY_ENDS: "choose another --start, fewer --episodes or smaller --nodes, so that all end well before "
+    "the job history",
+    Dropped.NO_DECISION: "choose a longer --limit, so that there is time for a decision",
+}
 
 
 def _reasons(dropped: dict[int, Counter[str]]) -> str:
-    reasons = sum(dropped.values(), Counter[str]())
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    """With what to do about each."""
+    reasons = sorted(sum(dropped.values(), Counter[str]()).items())
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons)
+    return f"({counts}); {'; '.join(dict.fromkeys(_ADVICE[reason] for reason, _ in reasons))}"
 
 
 def _tried(work: Work, plan: Plan) -> Trial | Dropped:

@@ -13,6 +13,7 @@ from mirage.errors import InputError
 from mirage.learn.episode import Pair
 from mirage.learn.joblog import JobLog
 from mirage.learn.logstate import Tally, state_at
+from mirage.learn.times import iso
 from slurm_sim.cli.jobs import MISSING
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import DAY_S, Association, ClusterConfig, NodeAction
@@ -92,8 +93,8 @@ class Background:
         """
         if at_s < self.log.first_s - DAY_S:
             raise InputError(
-                f"{self.log.source}: the first submission is at {self.log.first_s}; a simulation can't warm up from "
-                f"{at_s} on. Begin episodes later."
+                f"{self.log.source}: the first submission is at {iso(self.log.first_s)}; a simulation can't warm up "
+                f"from {iso(at_s)} on. Begin episodes later."
             )
         if warm_up is WarmUp.PAPER:
             return Begun(self.engine(self._with(people), arrivals.submissions(), at_s), Tally())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -22,6 +21,7 @@ from mirage.learn.folder import Recipe
 from mirage.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.learn.ranges import ranges_of
 from mirage.learn.samples import Samples
+from mirage.learn.times import iso
 from slurm_sim.envs.observation import Pool
 
 HELD_OUT = 0.2
@@ -68,8 +68,8 @@ class Course:
             raise InputError(f"augmentation {strange[0]!r}: there is none of this name; there are {', '.join(KINDS)}.")
         if not begin_s < until_s <= end_s:
             raise InputError(
-                f"{log.source}: the training part would be from {_iso(begin_s)} to {_iso(until_s)}, but it must end "
-                f"after it begins, and before the last submission, {_iso(log.last_s)}; choose other times."
+                f"{log.source}: the training part would be from {iso(begin_s)} to {iso(until_s)}, but it must end "
+                f"after it begins, and before the last submission, {iso(log.last_s)}; choose other times."
             )
         return cls(begin_s, until_s, end_s, **more)
 
@@ -125,10 +125,6 @@ class Course:
             {"course": given, **options},
             dict(_versions()),
         )
-
-
-def _iso(time_s: int) -> str:
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
 def _versions() -> Iterator[tuple[str, str]]:

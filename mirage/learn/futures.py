@@ -19,6 +19,7 @@ from mirage.errors import InputError
 from mirage.learn.arrivals import Arrivals
 from mirage.learn.episode import Ints
 from mirage.learn.runtimes import CLASSES, Runtimes, fit_runtimes
+from mirage.learn.times import iso
 from slurm_sim.clusters.toml import read_toml, write_toml
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
@@ -63,7 +64,8 @@ def train_lookahead(log: JobLog, cluster: ClusterConfig, begin_s: int, end_s: in
     users = [str(user) for user in part.columns["user"]]
     ran = np.flatnonzero((runtime_s > 0) & (limit_s > 0))
     if not len(ran):
-        raise InputError(f"{log.source}: no job with a time limit ran from {begin_s} to {end_s}; give a longer part.")
+        part_s = f"from {iso(begin_s)} to {iso(end_s)}"
+        raise InputError(f"{log.source}: no job with a time limit ran {part_s}; give a longer part.")
     runtimes = fit_runtimes(
         [users[row] for row in ran], nodes[ran], limit_s[ran], runtime_s[ran], part.column("submit_s")[ran]
     )

@@ -16,6 +16,7 @@ from mirage.learn.augment import Augmentation
 from mirage.learn.background import WarmUp
 from mirage.learn.episode import HOUR_S, STEP_S, Link, Pair
 from mirage.learn.joblog import JobLog
+from mirage.learn.times import iso
 from slurm_sim.config import DAY_S, ClusterConfig
 
 AUGMENTED_LEAD_S = 7 * DAY_S
@@ -152,8 +153,9 @@ class Drawing:
         last_s = self.begin_s + (0 if self.every_s is None else self._turn(self.count - 1) * self.every_s)
         if last_s + longest_s >= self.end_s:
             raise InputError(
-                f"the range of times from {self.begin_s} to {self.end_s} has no room for a job of "
-                f"{longest_s / HOUR_S:g} h that begins at {last_s}; give a longer range, or fewer or shorter pairs."
+                f"the range of times from {iso(self.begin_s)} to {iso(self.end_s)} has no room for a job of "
+                f"{longest_s / HOUR_S:g} h that begins {(last_s - self.begin_s) / HOUR_S:g} h into it; give a longer "
+                "range, or fewer or shorter pairs."
             )
 
     def _limits_s(self) -> list[int]:

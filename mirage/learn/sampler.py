@@ -61,6 +61,8 @@ def label(background: Background, plan: Plan) -> Labelled | Dropped:
     Raises InputError if the cluster could never run the pair, or the log does not reach back to the warm-up.
     """
     background.check(plan.pair, plan.partition)
+    if plan.begin_s > background.log.last_s:
+        return Dropped.HISTORY_ENDS
     limit_s, found = plan.begin_s + plan.pair.predecessor.time_limit_s, Dropped.HISTORY_ENDS
     arrivals = _arrivals(background, plan, min(limit_s + PATIENCE_S[-1], background.log.last_s))
     people = people_of(arrivals)

@@ -15,6 +15,7 @@ from mirage.evaluation.sampling import Grid, sample
 from mirage.learn.background import Background, WarmUp
 from mirage.learn.folder import Recipe, write_folder
 from mirage.learn.joblog import read_log
+from mirage.learn.sampler import Dropped
 from slurm_sim.clusters import read_cluster
 from slurm_sim.traces import read_trace
 from tests.small_cluster import small_cluster
@@ -93,6 +94,9 @@ def test_the_figures_are_shown_to_people(files, tmp_path, capsys):
         ("--penalties", "-1:1"),
         ("--methods", " , "),
         ("--warm-up", "cold"),
+        ("--seed", "-1"),
+        ("--start", "0001-01-01"),
+        ("--start", "9999-12-31T23:59-12:00"),
     ],
 )
 def test_wrong_words_are_refused(files, tmp_path, words, capsys):
@@ -108,7 +112,11 @@ def test_wrong_words_are_refused(files, tmp_path, words, capsys):
         (("--nodes", "5"), "could never run"),
         (("--partition", "cpu"), "cpu"),
         (("--start", "2023-02-10"), "none of the 4 episodes has an outcome"),
-        (("--start", "2022-02-10"), "Begin episodes later"),
+        (
+            ("--start", "2022-02-10"),
+            "first submission is at 2023-02-01T.*from 2022-02-09T00:00Z on. Begin episodes later",
+        ),
+        (("--start", "9999-12-31"), "--start 9999-12-31T00:00Z: .*t.csv ends before, at 2023-02-1"),
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--cluster", "nowhere.toml"), "nowhere.toml"),
         (("--methods", "moe-dqn"), "needs a trained model"),
@@ -119,6 +127,30 @@ def test_wrong_input_is_one_clear_error_and_leaves_nothing(files, tmp_path, word
     with pytest.raises(InputError, match=message):
         evaluate.run(parsed(files, "--out", str(out), *words))
     assert not out.exists()
+
+
+def test_a_start_after_the_history_is_refused_before_any_work(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluate, "_methods", None)
+    with pytest.raises(InputError, match="choose an earlier time"):
+        evaluate.run(parsed(files, "--out", str(tmp_path / "out"), "--start", "2023-02-12"))
+
+
+def test_begins_after_the_history_are_left_out_like_those_at_its_end(files, tmp_path, capsys):
+    evaluate.run(parsed(files, "--out", str(tmp_path), "--every", "1000000h", "--episodes", "2"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 node: 1 pair of jobs is left out for want of an outcome (the job history ends before: 1)." in shown
+
+
+def test_a_size_without_outcomes_is_told_to_people(files, tmp_path, capsys, monkeypatch):
+    def all_wide_ones_dropped(background, plan):
+        return Dropped.PREDECESSOR_WAITS if plan.pair.successor.nodes == 4 else sample(background, plan)
+
+    monkeypatch.setattr("mirage.evaluation.run.sample", all_wide_ones_dropped)
+    evaluate.run(parsed(files, "--out", str(tmp_path), "--nodes", "1,4"))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 nodes: 4 pairs of jobs are left out for want of an outcome (the predecessor never started: 4)." in shown
+    with pytest.raises(InputError, match=r"4 predecessor_waits\); jobs of this size wait for weeks .* smaller --nodes"):
+        evaluate.run(parsed(files, "--out", str(tmp_path), "--nodes", "4"))
 
 
 def test_a_file_in_the_way_is_seen_first(files, tmp_path):

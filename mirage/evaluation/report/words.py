@@ -145,7 +145,7 @@ def caveats(comparison: Comparison) -> Iterator[str]:
     yield from _few(comparison.situations)
     yield from _seen(comparison)
     yield from _strangers(comparison)
-    yield from _dropped(comparison.dropped)
+    yield from left_out(comparison.dropped)
     yield (
         "The outcomes are the simulator's. Other users submit what they submitted in the log, whatever the queue looks "
         "like; nobody reacts to longer waits, and failures happen as the cluster file says."
@@ -199,7 +199,8 @@ def _strangers(comparison: Comparison) -> Iterator[str]:
         yield f"Trained for another cluster: {listed(names)}. The service would refuse these models here."
 
 
-def _dropped(dropped: Mapping[int, Mapping[str, int]]) -> Iterator[str]:
+def left_out(dropped: Mapping[int, Mapping[str, int]]) -> Iterator[str]:
+    """How many pairs have no outcome, and why: a sentence or two a size."""
     for nodes, reasons in dropped.items():
         if count := sum(reasons.values()):
             why = listed([f"{DROPPED.get(reason, reason)}: {number}" for reason, number in sorted(reasons.items())])
