@@ -16,6 +16,7 @@ from mirage.errors import InputError, MirageError
 from mirage.evaluation.case import Case, SeenWaits, Starts
 from mirage.evaluation.comparison import Method, Setup, compare
 from mirage.evaluation.methods import RECENT, asked_for
+from mirage.evaluation.metrics import Figure
 from mirage.evaluation.protocol import ModelChooser, Never, Oracle, PolicyChooser, try_all
 from mirage.evaluation.report.page import page
 from mirage.evaluation.report.words import caveats, headline, hours, number, penalties_words
@@ -349,8 +350,38 @@ def test_the_page_can_be_read_without_eyes(checked):
 def test_the_headline_says_what_came_out(comparison):
     words = headline(comparison)
     row = comparison.row(1, "heavy", EVEN, "foresight")
-    assert words.startswith("Under heavy load, foresight cut the mean interruption from")
+    assert words.startswith("Under heavy load on 1 node, foresight cut the mean interruption from")
     assert hours(row.interruption_h.value) in words
+
+
+def judged(queues, sizes):
+    """Two pairs of each size, in a queue of its own."""
+    choosers = [Never(), PolicyChooser(Timer(3 * HOUR_S), "timer", False), Oracle()]
+    setup = Setup(BEGIN_S, 12 * HOUR_S, 2, sizes, LIMIT_S, "paper", resamples=20)
+    cases = [case for queue, nodes in queues for case in queue.cases(2, every_s=12 * HOUR_S, nodes=nodes)]
+    trials = [try_all(case, choosers, setup.asked, 2) for case in cases]
+    return compare(setup, [Method(chooser.name, "rule", "") for chooser in choosers], trials, {1: {}})
+
+
+CALM, LONG = Queue(spells=0, nodes_factor=0.0), Queue(spells=5, nodes_factor=30.0)
+
+
+def test_the_headline_is_of_the_size_that_met_the_heaviest_load_and_names_it():
+    found = judged([(CALM, 1), (LONG, 16)], (1, 16))
+    assert headline(found).startswith("Under heavy load on 16 nodes, timer")
+    assert "heavy load, 16 nodes" in page(found, PROVENANCE)
+    assert headline(judged([(CALM, 1), (CALM, 16)], (1, 16))).startswith("Under light load on 1 node nothing waited")
+    assert headline(judged([(CALM, 16)], (1, 16))).startswith("Under light load on 16 nodes nothing waited")
+
+
+def test_a_mean_that_is_shown_as_0_is_no_wait():
+    found = judged([(CALM, 1)], (1,))
+    tenth_of_a_minute = Figure(0.1 / 60)
+    summary = tuple(
+        replace(row, interruption_h=tenth_of_a_minute if row.method == "reactive" else Figure(0), reduction=Figure(1))
+        for row in found.summary
+    )
+    assert headline(replace(found, summary=summary)).startswith("Under light load nothing waited, and timer made 3.0 h")
 
 
 def test_the_page_says_what_the_data_can_not_tell(comparison):
@@ -366,12 +397,7 @@ def test_the_page_says_what_the_data_can_not_tell(comparison):
 
 def test_a_page_of_light_load_alone(comparison):
     """Nothing waits, nobody tells quantiles, and there is no interval to be had."""
-    calm = Queue(spells=0, nodes_factor=0.0)
-    choosers = [Never(), PolicyChooser(Timer(3 * HOUR_S), "timer", False), Oracle()]
-    setup = Setup(BEGIN_S, 12 * HOUR_S, 2, (1,), LIMIT_S, "paper", resamples=20)
-    trials = [try_all(case, choosers, setup.asked, 2) for case in calm.cases(2, every_s=12 * HOUR_S)]
-    methods = [Method(chooser.name, "rule", "") for chooser in choosers]
-    found = compare(setup, methods, trials, {1: {}})
+    found = judged([(CALM, 1)], (1,))
     assert "None of the methods tells" in page(found, PROVENANCE)
     assert headline(found) == "Under light load nothing waited, and timer made 3.0 h of overlap on average"
     json.dumps(results(found, PROVENANCE), allow_nan=False)

@@ -105,14 +105,16 @@ def headline(comparison: Comparison) -> str:
     found = headline_row(comparison)
     if found is None or found.method == REACTIVE:
         return "Nothing but the bounds was compared"
-    load = LOAD_WORDS[found.load]
+    where = LOAD_WORDS[found.load]
+    if len(comparison.setup.nodes) > 1:
+        where += f" on {nodes_words(found.nodes)}"
     reactive = comparison.row(found.nodes, found.load, comparison.setup.penalties[0], REACTIVE)
-    if reactive is None or found.reduction is None:
-        return f"Under {load} nothing waited, and {found.method} made {_overlap(found)} on average"
-    before, after = hours(reactive.interruption_h.value), hours(found.interruption_h.value)
+    before, after = ("0" if row is None else hours(row.interruption_h.value) for row in (reactive, found))
+    if before == "0" or found.reduction is None:
+        return f"Under {where} nothing waited, and {found.method} made {_overlap(found)} on average"
     if found.reduction.value <= 0:
-        return f"Under {load}, {found.method} did not cut the mean interruption: {before} without it, {after} with it"
-    return f"Under {load}, {found.method} cut the mean interruption from {before} to {after}, with {_overlap(found)}"
+        return f"Under {where}, {found.method} did not cut the mean interruption: {before} without it, {after} with it"
+    return f"Under {where}, {found.method} cut the mean interruption from {before} to {after}, with {_overlap(found)}"
 
 
 def _overlap(row: Summary) -> str:
@@ -121,12 +123,13 @@ def _overlap(row: Summary) -> str:
 
 
 def headline_row(comparison: Comparison) -> Summary | None:
-    """The headline method, under the heaviest load of the first size, for the first penalties."""
-    if not comparison.groups:
-        return None
-    nodes = comparison.groups[0].nodes
-    load = comparison.busiest(nodes)
-    return comparison.row(nodes, load, comparison.setup.penalties[0], comparison.headline) if load else None
+    """The headline method, for the first size that met the heaviest load of all, and the first penalties."""
+    busiest = {group.nodes: comparison.busiest(group.nodes) for group in comparison.groups}
+    for load in Load:
+        for nodes, its in busiest.items():
+            if its == load.value:
+                return comparison.row(nodes, its, comparison.setup.penalties[0], comparison.headline)
+    return None
 
 
 def subtitle(comparison: Comparison, trace: str) -> str:
