@@ -209,7 +209,8 @@ def _progress() -> Iterator[Progress | None]:
 
 def _described(methods: Sequence[Asked], background: Background, trace: str, grid: Grid) -> list[Method]:
     judged_s = (grid.start_s, grid.end_s + 2 * grid.limit_s)
-    return [method.described(background.cluster.name, trace, judged_s) for method in methods]
+    cluster = background.cluster
+    return [method.described(cluster, grid.partition, trace, judged_s) for method in methods]
 
 
 def _command(args: argparse.Namespace) -> list[str]:

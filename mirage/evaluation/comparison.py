@@ -36,7 +36,7 @@ class Method:
     saw_these: bool = False
     """It learnt from a part of the very time that it is judged on: its figures are too good."""
     foreign: str | None = None
-    """The cluster that it was trained for, if it is another one."""
+    """The cluster, pool and nodes that it was trained for, if these are others."""
 
 
 @dataclass(frozen=True)

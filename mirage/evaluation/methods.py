@@ -19,7 +19,10 @@ from mirage.learn.methods import read_model
 from mirage.learn.times import iso
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.heuristics import Average, Timer
+from mirage.provision.learned import is_of
 from mirage.provision.quantile import Quantile
+from slurm_sim.config import ClusterConfig
+from slurm_sim.envs.observation import Pool
 
 RECENT, LOOK = "recent-quantile", "lookahead"
 _CONFIG = PolicyConfig()
@@ -70,12 +73,15 @@ class Asked:
             return SteppedChooser(_lookahead(self.folder, self.futures), self.label)
         return ModelChooser(read_model(self.folder, self.method).model, self.label)
 
-    def described(self, cluster: str, trace_sha256: str, judged_s: tuple[int, int]) -> Method:
+    def described(
+        self, cluster: ClusterConfig, partition: str | None, trace_sha256: str, judged_s: tuple[int, int]
+    ) -> Method:
         """For the results. ``judged_s``: from the first to the last moment that the figures depend on."""
         if self.folder is None:
             about = ABOUT[self.method] if self.method in (ORACLE, REACTIVE) else RULES[self.method]
             return Method(self.label, BOUND if self.method in (ORACLE, REACTIVE) else RULE, about)
         recipe = read_recipe(self.folder)
+        foreign = _foreign(recipe, cluster, partition)
         digest = hashlib.sha256((self.folder / RECIPE).read_bytes()).hexdigest()
         return Method(
             self.label,
@@ -84,14 +90,21 @@ class Asked:
             str(self.folder),
             digest,
             recipe.train_s,
-            _saw(recipe, cluster, trace_sha256, judged_s),
-            None if recipe.cluster == cluster else recipe.cluster,
+            (foreign is None or recipe.trace_sha256 == trace_sha256) and _saw(recipe, judged_s),
+            foreign,
         )
 
 
-def _saw(recipe: Recipe, cluster: str, trace_sha256: str, judged_s: tuple[int, int]) -> bool:
-    same = recipe.cluster == cluster or recipe.trace_sha256 == trace_sha256
-    return same and recipe.train_s[0] < judged_s[1] and judged_s[0] < recipe.train_s[1]
+def _foreign(recipe: Recipe, cluster: ClusterConfig, partition: str | None) -> str | None:
+    """What the model is of, if not of this."""
+    pool = Pool.of(cluster, partition)
+    if recipe.cluster == cluster.name and is_of(recipe, min(pool.partitions), len(pool.nodes)):
+        return None
+    return f"{recipe.cluster} {recipe.pool} with {recipe.nodes} nodes"
+
+
+def _saw(recipe: Recipe, judged_s: tuple[int, int]) -> bool:
+    return recipe.train_s[0] < judged_s[1] and judged_s[0] < recipe.train_s[1]
 
 
 def _rule(method: str, label: str) -> Chooser:

@@ -138,11 +138,16 @@ def unusable(observation: Observation, recipe: Recipe) -> str | None:
     if (known := history.known(observation.now_s)) < LEAST_KNOWN:
         return f"incomplete: {known:.0%} of the last 24 h are known"
     nodes = history.latest.up_nodes
-    least, most = (factor * recipe.nodes for factor in SIZES)
-    if (recipe.pool and history.pool != recipe.pool) or not least <= nodes <= most:
+    if not is_of(recipe, history.pool, nodes):
         here = f"pool {history.pool} with {nodes} nodes up"
         return f"other-cluster: this is {here}, the model is of {recipe.cluster} {recipe.pool} with {recipe.nodes}"
     return None
+
+
+def is_of(recipe: Recipe, pool: str, nodes: int) -> bool:
+    """Whether a model is of a pool of this name and about this many nodes."""
+    least, most = (factor * recipe.nodes for factor in SIZES)
+    return recipe.pool in ("", pool) and least <= nodes <= most
 
 
 def fall_back(policy: Policy, observation: Observation, problem: str) -> Advice:

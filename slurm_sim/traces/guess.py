@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,9 @@ from slurm_sim.traces.table import Trace
 def guessed_cluster(trace: Trace, inferred: Inferred, params: Params = SLURM_DEFAULTS) -> ClusterConfig:
     """Whole nodes, as many as the log ever needed, of which the last ones are drained while it shows fewer.
 
-    Every partition that a job names has all nodes; every QOS has the running limit a user. Times are those of the
-    log, Unix seconds. What a log does not show has Slurm's defaults: the scheduler's parameters, time limits of
-    partitions, priorities. Raises TraceError if the log does not show any nodes.
+    It is named after the log's file. Every partition that a job names has all nodes; every QOS has the running limit a
+    user. Times are those of the log, Unix seconds. What a log does not show has Slurm's defaults: the scheduler's
+    parameters, time limits of partitions, priorities. Raises TraceError if the log does not show any nodes.
     """
     if not inferred.nodes:
         raise TraceError(trace.source, "jobs with a start and an end, to see the cluster's nodes", found="none")
@@ -33,6 +34,7 @@ def guessed_cluster(trace: Trace, inferred: Inferred, params: Params = SLURM_DEF
         params,
         qos=tuple(Qos(name, max_jobs_per_user=limit) for name in _names(trace, "qos", "normal")),
         node_changes=tuple(node_changes(inferred.nodes, names)),
+        name=PurePath(trace.source.removesuffix(".gz")).stem,
     )
 
 

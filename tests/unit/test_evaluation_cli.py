@@ -206,12 +206,17 @@ class _Quiet:
 def test_a_model_that_saw_the_months_it_is_judged_on_is_marked(files, tmp_path, background):
     from mirage.evaluation.methods import Asked
 
-    def described(train_s, cluster="small"):
-        recipe = Recipe("quantile", cluster, "", 4, "t.csv", "00", train_s, train_s, 1)
+    def described(train_s, cluster="small", pool="gpu", nodes=4, trace="00"):
+        recipe = Recipe("quantile", cluster, pool, nodes, "t.csv", trace, train_s, train_s, 1)
         write_folder(tmp_path / "quantile", _Quiet(), recipe, "card")
-        return Asked("mine", "quantile", tmp_path / "quantile").described("small", "11", (1000, 2000))
+        mine = Asked("mine", "quantile", tmp_path / "quantile")
+        return mine.described(background.cluster, None, "11", (1000, 2000))
 
     assert described((1500, 3000)).saw_these
     assert not described((0, 1000)).saw_these
-    assert not described((1500, 3000), cluster="other").saw_these
+    for other in ({"cluster": "other"}, {"pool": "cpu"}, {"nodes": 76}):
+        assert not described((1500, 3000), **other).saw_these
+        assert described((1500, 3000), **other, trace="11").saw_these
+    assert described((0, 500)).foreign is None
+    assert described((0, 500), pool="cpu", nodes=76).foreign == "small cpu with 76 nodes"
     assert described((0, 500)).recipe_sha256 == sha256(tmp_path / "quantile" / "recipe.toml")

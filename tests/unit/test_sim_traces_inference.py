@@ -77,6 +77,12 @@ def test_the_guessed_cluster_has_the_logs_names_and_limit() -> None:
     assert [(qos.name, qos.max_jobs_per_user) for qos in cluster.qos] == [("high", 3)]
 
 
+@pytest.mark.parametrize("source", ["/data/site.2023.csv.gz", "site.2023.parquet"])
+def test_the_guessed_cluster_is_named_after_the_logs_file(source: str) -> None:
+    log = replace(full_cluster([(3, 1)]), source=source)
+    assert guessed_cluster(log, infer(log)).name == "site.2023"
+
+
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 9)), min_size=1, max_size=6))
 def test_any_steps(steps: list[tuple[int, int]]) -> None:
     times = np.cumsum([gap for gap, _ in steps]).tolist()

@@ -199,7 +199,10 @@ def _seen(comparison: Comparison) -> Iterator[str]:
 def _strangers(comparison: Comparison) -> Iterator[str]:
     names = [f"{method.name} (for {method.foreign})" for method in comparison.methods if method.foreign]
     if names:
-        yield f"Trained for another cluster: {listed(names)}. The service would refuse these models here."
+        yield (
+            f"Trained for another cluster: {listed(names)}. "
+            "The service refuses a model of another pool, or of many more or fewer nodes."
+        )
 
 
 def left_out(dropped: Mapping[int, Mapping[str, int]]) -> Iterator[str]:
