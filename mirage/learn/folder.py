@@ -1,7 +1,8 @@
 """A model folder, `models/<cluster>/<method>/`: `recipe.toml`, weights, `card.md`. Only data, checked before use.
 
-The recipe says how the model was made, and the SHA-256 of every weight file. A folder is written beside its place and
-then renamed, so it is there in whole or not at all.
+The recipe says how the model was made, the SHA-256 of every weight file, and that of its own other lines: by its
+ranges, pool and nodes the service tells where the model can be trusted. A folder is written beside its place and then
+renamed, so it is there in whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
 import shutil
 import tempfile
@@ -20,12 +22,13 @@ from typing import Any, Protocol
 
 from mirage.errors import InputError, MirageError
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the recipe and of what the weights are applied to; a change that makes old folders useless raises it."""
 RECIPE, CARD = "recipe.toml", "card.md"
 _WEIGHTS = re.compile(r"[a-z0-9][a-z0-9_-]*\.(safetensors|ubj|json|toml)")
 _BEGINS = {".safetensors": (8, b"{"), ".ubj": (0, b"{"), ".json": (0, b"{"), ".toml": (0, b"")}
 """Where what stands in a file of this kind: a pickle, or an archive of them, does not get past."""
+_ABOUT = "# How this model was made (docs/learning.md). `mirage train` wrote it; a change makes it unreadable."
 _AGAIN = "Train the model again (`mirage train`), or get it anew"
 
 
@@ -103,16 +106,27 @@ def read_recipe(folder: Path) -> Recipe:
     try:
         if path.is_symlink():
             raise InputError(f"{path}: a symbolic link. {_AGAIN}.")
-        return _recipe(tomllib.loads(path.read_text(encoding="utf-8")), path)
+        return _recipe(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError:
         raise InputError(f"{folder}: no {RECIPE} in it; give a folder that `mirage train` wrote.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path}: can't be read ({error}). {_AGAIN}.") from error
 
 
-def _recipe(record: dict[str, Any], path: Path) -> Recipe:
+def _recipe(text: str, path: Path) -> Recipe:
+    record = tomllib.loads(text)
     if record.pop("schema", None) != SCHEMA:
         raise InputError(f"{path}: schema: this version of Mirage reads {SCHEMA}. {_AGAIN}.")
+    lines = text.split("\n", 2)
+    if len(lines) < 3 or text != sealed(lines[0], lines[2]):
+        raise InputError(f"{path}: changed since it was written (SHA-256 differs). {_AGAIN}.")
+    record.pop("sha256", None)
+    recipe = _typed(record, path)
+    _check_values(recipe, path)
+    return recipe
+
+
+def _typed(record: dict[str, Any], path: Path) -> Recipe:
     known = {item.name: str(item.type) for item in fields(Recipe)}
     if wrong := sorted(known.keys() ^ record.keys()):
         what = "missing" if wrong[0] in known else "unknown key"
@@ -124,6 +138,14 @@ def _recipe(record: dict[str, Any], path: Path) -> Recipe:
             record[name] = tuple(record[name])
     record["ranges"] = {name: tuple(bounds) for name, bounds in record["ranges"].items()}
     return Recipe(**record)
+
+
+def _check_values(recipe: Recipe, path: Path) -> None:
+    if recipe.nodes < 1:
+        raise InputError(f"{path}: nodes: expected at least 1, got {recipe.nodes}. {_AGAIN}.")
+    for name, (low, high) in recipe.ranges.items():
+        if not -math.inf < low <= high < math.inf:
+            raise InputError(f"{path}: ranges: {name}: expected finite numbers, the lesser first. {_AGAIN}.")
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -222,11 +244,16 @@ def recipe_text(recipe: Recipe) -> str:
     tables: dict[str, Any] = {}
     for name, value in asdict(recipe).items():
         (tables if isinstance(value, dict) else plain)[name] = value
-    lines = ["# How this model was made (docs/learning.md). `mirage train` wrote it; a change makes it unreadable."]
-    lines += _pairs(plain)
+    lines = _pairs(plain)
     for name, table in tables.items():
         lines += ["", f"[{name}]", *_pairs(table)]
-    return "\n".join(lines) + "\n"
+    return sealed(_ABOUT, "\n".join(lines) + "\n")
+
+
+def sealed(first: str, rest: str) -> str:
+    """The recipe's text: between its first line and the rest stands the SHA-256 of both."""
+    digest = _sha256(f"{first}\n{rest}".encode())
+    return f'{first}\nsha256 = "{digest}"\n{rest}'
 
 
 def _pairs(table: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
-from mirage.learn.checks import refuse_below
+from mirage.learn.checks import refuse_memory
 from mirage.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.learn.foundation import Network, Shape
 from mirage.learn.model import Assessment, Flags, States
@@ -56,7 +56,7 @@ class Serving:
             raise InputError(f"decides is {self.decides!r}; say value or policy")
         if self.share is not None and not 0 <= self.share <= 1:
             raise InputError(f"share is {self.share}; give e_I / (e_I + e_O), from 0 to 1")
-        refuse_below(self, 1, "memory")
+        refuse_memory(self.memory)
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,10 @@ def _record(kind: type[Any], header: dict[str, Any], key: str, path: Path) -> An
     wrong = [name for name, value in values.items() if type(value) not in _types(getattr(kind(), name))]
     if wrong:
         raise InputError(f"{path}: {key}.{wrong[0]} is {values[wrong[0]]!r}; train the model again")
-    return kind(**values)
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise InputError(f"{path}: {key}: {error}; train the model again") from None
 
 
 def _types(default: object) -> tuple[type, ...]:

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from mirage.errors import InputError
-from mirage.learn.checks import refuse_below, refuse_no_share
-from mirage.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Floats, Ints
+from mirage.learn.checks import refuse_below, refuse_memory, refuse_no_share
+from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.learn.foundation import FORECAST, MOE, Network, Shape
 from mirage.learn.model import Flags
 from mirage.learn.neural import Neural, Serving
@@ -98,9 +98,7 @@ class PretrainOptions:
         if self.probes is not None:
             refuse_below(self, 2, "probes")
         if self.memory is not None:
-            refuse_below(self, 1, "memory")
-            if self.memory > HISTORY:
-                raise InputError(f"memory is {self.memory}; give at most {HISTORY}, a day: no more is remembered")
+            refuse_memory(self.memory)
         if self.share is not None and not 0 <= self.share <= 1:
             raise InputError(f"share is {self.share}; give a number from 0 to 1, or none")
 

@@ -28,7 +28,7 @@ from mirage.daemon.impact import impact
 from mirage.daemon.metrics import parse_address
 from mirage.daemon.socket import answer
 from mirage.errors import ClusterNonsense, InputError, MirageError
-from mirage.learn.folder import RECIPE, read_recipe
+from mirage.learn.folder import RECIPE, read_recipe, sealed
 from mirage.slurm.resources import parse_node_use
 from mirage.slurm.survey import controller_time_s
 from mirage.store.journal import read_journal
@@ -228,7 +228,13 @@ def test_a_models_recipe(tmp_path: Path) -> None:
     from mirage.shipped import shipped
 
     text = (shipped("kth-sp2") / "quantile" / RECIPE).read_text()
-    check(damaged(text), lambda words: read_recipe(as_file(tmp_path / RECIPE, words).parent), InputError)
+    first, _, rest = text.split("\n", 2)
+
+    def read(words: str) -> None:
+        read_recipe(as_file(tmp_path / RECIPE, words).parent)
+
+    check(damaged(text), read, InputError)
+    check(damaged(rest), lambda words: read(sealed(first, words)), InputError)
 
 
 def test_a_chains_records(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +14,24 @@ from hypothesis import strategies as st
 
 from mirage.errors import InputError
 from mirage.learn.episode import HISTORY
-from mirage.learn.folder import CARD, RECIPE, Recipe, _recipe, check_folder, read_recipe, recipe_text, write_folder
+from mirage.learn.folder import (
+    CARD,
+    RECIPE,
+    Recipe,
+    _recipe,
+    check_folder,
+    read_recipe,
+    recipe_text,
+    sealed,
+    write_folder,
+)
 from mirage.learn.forest import Growth
 from mirage.learn.methods import METHODS, read_model
 from mirage.learn.model import States
 from mirage.learn.ranges import NAMES, outside, ranges_of
 from mirage.learn.toy import Toy
 from mirage.learn.trees import FILES, ForestOptions, train_random_forest
+from mirage.shipped import shipped
 
 TOY = Toy()
 EPISODES = [TOY.episode(index) for index in range(12)]
@@ -129,18 +141,24 @@ def test_weights_of_odd_names_are_not_written(name, tmp_path):
 # ---- refusals
 
 
-def edit(folder, before, after):
+def scribble(folder, before, after):
     text = (folder / RECIPE).read_text()
     assert before in text
     (folder / RECIPE).write_text(text.replace(before, after))
 
 
+def edit(folder, before, after):
+    """With fitting checksums, as a program would that writes other recipes."""
+    scribble(folder, before, after)
+    first, _, rest = (folder / RECIPE).read_text().split("\n", 2)
+    (folder / RECIPE).write_text(sealed(first, rest))
+
+
 def put(folder, name, content):
-    """Weights with a fitting checksum, as someone would who can write the recipe too."""
     (folder / name).write_bytes(content)
-    old = (folder / RECIPE).read_text().partition("[weights]")[0]
+    old = (folder / RECIPE).read_text().partition("[weights]")[2]
     digest = hashlib.sha256(content).hexdigest()
-    (folder / RECIPE).write_text(f'{old}[weights]\n"{name}" = "{digest}"\n')
+    edit(folder, old, f'\n"{name}" = "{digest}"\n')
 
 
 def link(folder, name):
@@ -165,16 +183,31 @@ REFUSALS = {
     "half a recipe": (lambda f: (f / RECIPE).write_text((f / RECIPE).read_text()[:-40]), "can't be read"),
     "no text": (lambda f: (f / RECIPE).write_bytes(b"\xff\xfe"), "can't be read"),
     "no weights": (
-        lambda f: (f / RECIPE).write_text((f / RECIPE).read_text().partition("[weights]")[0] + "[weights]\n"),
+        lambda f: edit(f, (f / RECIPE).read_text().partition("[weights]")[2], "\n"),
         "weights: it names none",
     ),
-    "another schema": (lambda f: edit(f, "schema = 1", "schema = 2"), "this version of Mirage reads 1"),
-    "no schema": (lambda f: edit(f, "schema = 1\n", ""), "this version of Mirage reads 1"),
+    "another schema": (lambda f: edit(f, "schema = 2", "schema = 1"), "this version of Mirage reads 2"),
+    "no schema": (lambda f: edit(f, "schema = 2\n", ""), "this version of Mirage reads 2"),
     "another method": (lambda f: edit(f, '"random-forest"', '"xgboost"'), "not 'random-forest'"),
     "a key is missing": (lambda f: edit(f, "seed = 3\n", ""), "seed: missing"),
     "a key is unknown": (lambda f: edit(f, "seed = 3", "seed = 3\nsead = 3"), "sead: unknown key"),
     "a value is no number": (lambda f: edit(f, "seed = 3", 'seed = "3"'), "seed: expected int"),
     "a range is no range": (lambda f: edit(f, "remaining_s = [", "remaining_s = [5, "), "ranges: expected"),
+    "a range upside down": (
+        lambda f: edit(f, "remaining_s = [", "remaining_s = [1e9, 0]\n#"),
+        "expected finite numbers",
+    ),
+    "a range that is none": (
+        lambda f: edit(f, "remaining_s = [", "remaining_s = [nan, 9]\n#"),
+        "expected finite numbers",
+    ),
+    "no nodes": (lambda f: edit(f, "nodes = 20", "nodes = 0"), "nodes: expected at least 1, got 0"),
+    "wider ranges": (lambda f: scribble(f, "remaining_s = [600.0", "remaining_s = [0.0"), "recipe.toml: changed since"),
+    "another pool": (lambda f: scribble(f, 'pool = "gpu"', 'pool = ""'), "recipe.toml: changed since"),
+    "more nodes": (lambda f: scribble(f, "nodes = 20", "nodes = 200"), "recipe.toml: changed since"),
+    "other words": (lambda f: scribble(f, "# How", "# Who"), "recipe.toml: changed since"),
+    "no checksum": (lambda f: scribble(f, "\nsha256 = ", "\n#"), "recipe.toml: changed since"),
+    "hardly a line": (lambda f: (f / RECIPE).write_text("schema = 2"), "recipe.toml: changed since"),
     "linked weights": (lambda f: link(f, WEIGHTS), "not a plain file"),
     "linked recipe": (lambda f: link(f, RECIPE), "symbolic link"),
     "outside": (lambda f: edit(f, f'"{WEIGHTS}" =', '"../../secret.json" ='), "no name of a weight file"),
@@ -216,11 +249,14 @@ values = st.recursive(
 
 @given(st.dictionaries(text, values, max_size=5), text, st.dictionaries(text, text, max_size=3))
 def test_a_recipe_comes_back_from_its_text(options, cluster, libraries):
-    import tomllib
-    from pathlib import Path
-
     recipe = replace(RECIPE_OF_TOY, options=options, cluster=cluster, libraries=libraries)
-    assert _recipe(tomllib.loads(recipe_text(recipe)), Path("x")) == recipe
+    assert _recipe(recipe_text(recipe), Path("x")) == recipe
+
+
+@pytest.mark.parametrize("folder", [path.parent for path in shipped("kth-sp2").parent.glob("*/*/recipe.toml")], ids=str)
+def test_the_models_that_come_with_mirage_are_as_they_were_written(folder):
+    recipe = check_folder(folder)
+    assert recipe_text(recipe) == (folder / RECIPE).read_text()
 
 
 # ---- ranges

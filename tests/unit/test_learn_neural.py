@@ -197,6 +197,8 @@ def changed_tensors(folder: Path, name: str, tensor: torch.Tensor | None) -> Non
         (["shape"], [], "exactly"),
         (["serving", "decides"], "coin", "value or policy"),
         (["serving", "share"], 1.5, "from 0 to 1"),
+        (["serving", "memory"], 0, "network.json: serving: memory is 0; give a number from 1 to 144"),
+        (["serving", "memory"], 145, "network.json: serving: memory is 145; give a number from 1 to 144"),
         (["name"], 3, "name"),
     ],
 )
