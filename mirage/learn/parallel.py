@@ -120,7 +120,10 @@ def _on_ray(
         _knock(address)
         ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"--ray {address}: no Ray cluster answers there ({error}).") from error
+        raise InputError(
+            f"--ray {address}: no Ray cluster answers there ({error}). Where `ray start` spoke of tokens, set "
+            "RAY_AUTH_MODE=token, and have the cluster's in ~/.ray/auth_token or RAY_AUTH_TOKEN."
+        ) from error
     remote, shared = ray.remote(function), ray.put(context)
     item_of = {remote.remote(shared, item): item for item in items}
     waiting = list(item_of)
