@@ -6,10 +6,11 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class ShardFolder:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise InputError(f"{path}: is not empty, and holds no samples; give another folder.")
-            _replace(path / HEADER, json.dumps(wanted, indent=1).encode())
+            with _replacing(path / HEADER) as out:
+                out.write(json.dumps(wanted, indent=1).encode())
         except OSError as error:
             raise StoreError(f"{path}: can't be written: {error.strerror}.") from error
         return cls(path, wanted)
@@ -97,13 +99,10 @@ class ShardFolder:
     def write(self, shard: int, content: Shard) -> None:
         """All or nothing. Raises StoreError."""
         file = self._file(shard)
-        new = file.with_name(f".{file.name}.new")
         try:
-            with new.open("wb") as out:
+            with _replacing(file) as out:
                 np.savez_compressed(out, **_arrays(content))
-            new.replace(file)
         except OSError as error:
-            new.unlink(missing_ok=True)
             raise StoreError(f"{file}: can't be written: {error.strerror}. Run again to go on from here.") from error
 
     def read(self, shard: int) -> Shard:
@@ -128,10 +127,17 @@ def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     return found + [f"drawing ({name})" for name in new if old.get(name) != new[name]]
 
 
-def _replace(file: Path, content: bytes) -> None:
+@contextmanager
+def _replacing(file: Path) -> Iterator[BinaryIO]:
+    """For what shall be in the file. It is there once all of it is written; after an error, or Ctrl-C, nothing is."""
     new = file.with_name(f".{file.name}.new")
-    new.write_bytes(content)
-    new.replace(file)
+    try:
+        with new.open("wb") as out:
+            yield out
+        new.replace(file)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------

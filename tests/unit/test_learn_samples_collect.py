@@ -157,6 +157,21 @@ def test_an_empty_shard_can_be_kept(tmp_path: Path) -> None:
     assert (len(loaded), loaded.dropped["history_ends"]) == (0, 1)
 
 
+def test_an_interrupted_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    header: dict[str, object] = {"drawing": {"count": 1}, "trace": {}, "cluster": {}}
+    shards = ShardFolder.opened(tmp_path / "begun", header)
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shards.write(0, Shard())
+    assert [file.name for file in shards.path.iterdir()] == [HEADER]
+    with pytest.raises(KeyboardInterrupt):
+        ShardFolder.opened(tmp_path / "new", header)
+    assert not any((tmp_path / "new").iterdir())
+
+
 def test_a_pair_wider_than_the_cluster_is_refused_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="13 nodes"):
         collect(background(), replace(DRAWING, pairs=(fixed_pair(1, HOUR_S), fixed_pair(13, HOUR_S))), tmp_path / "x")
