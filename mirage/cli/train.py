@@ -9,9 +9,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
 from mirage.errors import InputError
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
     parser.add_argument("--ray", metavar="ADDRESS", help="collects episodes on a Ray cluster instead")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the method, as in its recipe"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of each method, as in its recipe"
     )
     parser.add_argument("--tune", type=positive, metavar="N", help="tries so many settings with Ray Tune first")
     parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="writes learning curves there")
@@ -102,12 +102,20 @@ class _Lesson:
     """For the heads, if one is to be trained."""
 
 
+class _Taught(NamedTuple):
+    """What a head goes on from."""
+
+    model: Model
+    options: Any
+
+
 def run(args: argparse.Namespace) -> int:
     from mirage.learn.background import WarmUp
     from mirage.learn.course import Course
 
     methods = _methods(args.method)
     folders = _folders(args.out, methods)
+    _check_options(args, methods)
     background, _ = background_of(args)
     course = Course.of(
         background,
@@ -121,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
         warm_up=WarmUp(args.warm_up),
         partition=args.partition,
         augmented=args.augmented,
+        tune=args.tune,
         **({"kinds": tuple(args.augment)} if args.augment else {}),
     )
     with _kept(args.samples) as folder:
@@ -139,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
             else None
         )
         lesson = _Lesson(args, background, course, samples, judged, online)
-        bases: dict[str, Model] = {}
+        bases: dict[str, _Taught] = {}
         for method in methods:
             _teach(method, lesson, folders[method], bases)
     return 0
@@ -162,6 +171,31 @@ def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
     for folder in folders.values():
         check_replaceable(folder)
     return folders
+
+
+def _check_options(args: argparse.Namespace, methods: Sequence[str]) -> None:
+    """All that training would refuse, before hours of labelling. Raises InputError."""
+    learnt = [method for method in methods if method != LOOKAHEAD]
+    for method in learnt:
+        _options(method, args.set)
+    if learnt and args.tune:
+        from mirage.learn.tune import ray_tune
+
+        ray_tune()
+    if learnt and args.tensorboard:
+        _summary_writer()
+
+
+def _options(method: str, settings: Sequence[str]) -> Any:
+    """The method's options with `--set`. Raises InputError, also for a package that the method needs."""
+    from mirage.learn.course import changed
+    from mirage.learn.methods import METHODS
+
+    options = METHODS[method].default_options()
+    try:
+        return changed(options, settings)
+    except InputError as error:
+        raise InputError(f"{method}: {error}") from error
 
 
 @contextmanager
@@ -193,7 +227,7 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, Model]) -> None:
+def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]) -> None:
     from mirage.evaluation.provenance import sha256
     from mirage.learn.card import card
     from mirage.learn.course import with_ranges
@@ -224,30 +258,31 @@ def _words_of(value: Any) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in value.items()) if isinstance(value, dict) else f"{value:,}"
 
 
-def _learnt(method: str, lesson: _Lesson, bases: dict[str, Model]) -> tuple[Model, dict[str, Any]]:
+def _learnt(method: str, lesson: _Lesson, bases: dict[str, _Taught]) -> tuple[Model, dict[str, Any]]:
     """The trained model, and its options for the recipe. Heads go on from a foundation trained in the same call."""
-    from mirage.learn.course import changed, held_out, plain
+    from mirage.learn.course import held_out, plain
     from mirage.learn.methods import METHODS
 
     assert lesson.samples is not None
     learnt_from, stop_by = held_out(lesson.samples, lesson.course.seed)
-    options = changed(METHODS[method].default_options(), lesson.args.set)
-    if lesson.args.tune:
-        from mirage.learn.tune import tuned
-
-        options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed)
-    if not METHODS[method].stops_early:
-        learnt_from = lesson.samples
+    options = _options(method, lesson.args.set)
     more: dict[str, Any] = {}
     if head := _head(method):
         assert lesson.online is not None
         more["fresh"] = lesson.online.apart_from(stop_by)
-        foundation = method.removesuffix(f"-{head}")
-        if foundation in bases and not lesson.args.set:
-            more["base"] = bases[foundation]
+        base = bases.get(method.removesuffix(f"-{head}"))
+        if base and not lesson.args.set:
+            more["base"] = base.model
+            options = replace(options, pretrain=base.options)
+    if lesson.args.tune:
+        from mirage.learn.tune import tuned
+
+        options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed, **more)
+    if not METHODS[method].stops_early:
+        learnt_from = lesson.samples
     with _told(method, lesson.args.tensorboard) as progress:
         model = METHODS[method].train(learnt_from, stop_by, options, progress=progress, seed=lesson.course.seed, **more)
-    bases[method] = model
+    bases[method] = _Taught(model, options)
     return model, plain(options)
 
 
@@ -261,7 +296,7 @@ def _head(method: str) -> str:
 def _told(method: str, tensorboard: Path | None) -> Iterator[Callable[[Any], None]]:
     """Learning curves: one line a round on a terminal, and TensorBoard's files if they are wanted."""
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(_writer(tensorboard / method)) if tensorboard else None
+        writer = stack.enter_context(_summary_writer()(str(tensorboard / method))) if tensorboard else None
 
         def told(progress: Any) -> None:
             if errors.is_terminal:
@@ -278,9 +313,10 @@ def _told(method: str, tensorboard: Path | None) -> Iterator[Callable[[Any], Non
         yield told
 
 
-def _writer(folder: Path) -> Any:
+def _summary_writer() -> Any:
+    """TensorBoard's. Raises InputError if it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise InputError(f"--tensorboard needs the packages torch and tensorboard ({error}); install them.") from error
-    return SummaryWriter(str(folder))
+    return SummaryWriter

@@ -54,6 +54,8 @@ class Course:
     """Share of the episodes with other arrivals; 0: only as logged."""
     kinds: tuple[str, ...] = KINDS[:2]
     """Of augmentation; each load counts as one, and all come equally often."""
+    tune: int | None = None
+    """Random settings that were tried first."""
 
     @classmethod
     def of(

@@ -99,6 +99,8 @@ class PretrainOptions:
             refuse_below(self, 2, "probes")
         if self.memory is not None:
             refuse_memory(self.memory)
+        if self.device != "auto":
+            pick_device(self.device)
         if self.share is not None and not 0 <= self.share <= 1:
             raise InputError(f"share is {self.share}; give a number from 0 to 1, or none")
 

@@ -5,12 +5,15 @@ Ray is imported here, and nowhere else but in `parallel.py`.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mirage.errors import InputError
+from mirage.errors import InputError, MirageError
 from mirage.learn.card import TASTES, choice
 from mirage.learn.course import changed
 from mirage.learn.episode import HOUR_S, Episode
@@ -46,9 +49,27 @@ _SPACES: Mapping[str, Space] = {
 }
 
 
-def space_of(method: str) -> Space:
-    """What is tried for a method."""
-    return _SPACES[method if method in _SPACES else method.rpartition("-")[2]]
+def ray_tune() -> Any:
+    """Ray Tune. Raises InputError if it is not installed."""
+    try:
+        from ray import tune
+    except ImportError as error:
+        raise InputError(f"--tune needs the package ray ({error}); pip install 'mirage-slurm[ray]'.") from error
+    return tune
+
+
+def space_of(method: str, has_base: bool = False) -> Space:
+    """What is tried for a method: for a head on a trained foundation, only its own options."""
+    space = _SPACES[method if method in _SPACES else method.rpartition("-")[2]]
+    return {name: values for name, values in space.items() if not (has_base and name in _INNER)}
+
+
+def drawn(space: Space, count: int, seed: int) -> list[dict[str, Any]]:
+    """Random settings. They are drawn here and not by Ray, so that they follow from the seed alone."""
+    generator = np.random.default_rng(seed)
+    return [
+        {name: values[int(generator.integers(len(values)))] for name, values in space.items()} for _ in range(count)
+    ]
 
 
 def score_h(model: Model, episodes: Sequence[Episode]) -> float:
@@ -62,39 +83,74 @@ def score_h(model: Model, episodes: Sequence[Episode]) -> float:
 
 
 def tuned(
-    method: str, options: Any, train: Sequence[Episode], held_out: Sequence[Episode], count: int, seed: int
+    method: str,
+    options: Any,
+    train: Sequence[Episode],
+    held_out: Sequence[Episode],
+    count: int,
+    seed: int,
+    **more: Any,
 ) -> Any:
     """The best of ``count`` random settings and the given one, each trained on ``train`` and judged on ``held_out``.
 
-    Raises InputError where Ray is missing.
+    ``more``: as for `Method.train`, so that a setting is judged on such a training as it is chosen for. Raises
+    InputError where Ray is missing, MirageError if no setting could be trained.
     """
-    try:
-        import ray
-        from ray import tune
-    except ImportError as error:
-        raise InputError(f"--tune needs the package ray ({error}); pip install 'mirage-slurm[ray]'.") from error
+    settings = [{}, *drawn(space_of(method, "base" in more), count, seed)]
+    candidates = [_set(options, setting) for setting in settings]
+    penalties_h = _penalties_h(_Trials(method, candidates, train, held_out, seed, more))
+    # Of equals the first: the given setting stays unless another is better.
+    return candidates[min(penalties_h, key=lambda number: (penalties_h[number], number))]
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """What is tried, and what each trial is taught with."""
+
+    method: str
+    candidates: Sequence[Any]
+    train: Sequence[Episode]
+    held_out: Sequence[Episode]
+    seed: int
+    more: Mapping[str, Any]
+
+    def penalty_h(self, number: int) -> float:
+        options = self.candidates[number]
+        model = METHODS[self.method].train(self.train, self.held_out, options, seed=self.seed, **self.more)
+        return score_h(model, self.held_out)
+
+
+def _trial(config: dict[str, Any], trials: _Trials) -> dict[str, float]:
+    return {"penalty_h": trials.penalty_h(config["number"])}
+
+
+def _penalties_h(trials: _Trials) -> dict[int, float]:
+    """By number of the candidate, but for those whose training failed. Raises MirageError if all did."""
+    tune = ray_tune()
+    _begin_ray()
+    with tempfile.TemporaryDirectory(prefix="mirage-tune-") as folder:
+        found = tune.Tuner(
+            tune.with_parameters(_trial, trials=trials),
+            param_space={"number": tune.grid_search(list(range(len(trials.candidates))))},
+            run_config=tune.RunConfig(verbose=0, storage_path=folder),
+        ).fit()
+        penalties_h = {it.config["number"]: it.metrics["penalty_h"] for it in found if it.error is None}
+    if not penalties_h:
+        raise MirageError(
+            f"--tune: no setting of {trials.method} could be trained; train without it to see why ({found.errors[0]})."
+        )
+    return penalties_h
+
+
+def _begin_ray() -> None:
+    import ray
+
+    # Tune would draw a box on stdout that names the temporary folder.
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    # Tune's own answer to Ctrl-C would end the search alone, and swallow the first Ctrl-C of the training after it.
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False, logging_level="error")
-    episodes = ray.put((list(train), list(held_out)))
-
-    def trial(settings: dict[str, Any]) -> dict[str, float]:
-        learnt_from, judged = ray.get(episodes)
-        return {
-            "penalty_h": score_h(METHODS[method].train(learnt_from, judged, _set(options, settings), seed=seed), judged)
-        }
-
-    found = tune.Tuner(
-        trial,
-        param_space={name: tune.choice(list(values)) for name, values in space_of(method).items()},
-        tune_config=tune.TuneConfig(num_samples=count, metric="penalty_h", mode="min"),
-        run_config=tune.RunConfig(verbose=0),
-    ).fit()
-    given_h = trial({})["penalty_h"]
-    good = [result for result in found if result.metrics and "penalty_h" in result.metrics]
-    best = min(good, key=lambda result: result.metrics["penalty_h"], default=None)
-    if best is None or best.metrics["penalty_h"] >= given_h:
-        return options
-    return _set(options, best.config)
 
 
 def _set(options: Any, settings: Mapping[str, Any]) -> Any:

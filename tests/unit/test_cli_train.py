@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +17,17 @@ pytest.importorskip("torch", reason="the extra `train` is not installed")
 from mirage.cli.main import main
 from mirage.domain import Penalties
 from mirage.errors import InputError
-from mirage.learn import quantile, trees
+from mirage.learn import quantile, trees, tune
 from mirage.learn.card import choice
 from mirage.learn.course import changed
 from mirage.learn.dqn import DqnOptions
 from mirage.learn.episode import Load
+from mirage.learn.foundation import Shape
 from mirage.learn.methods import METHODS, read_model
 from mirage.learn.pg import PgOptions
 from mirage.learn.pretrain import PretrainOptions
 from mirage.learn.samples import Samples
-from mirage.learn.tune import score_h, space_of
+from mirage.learn.tune import drawn, score_h, space_of
 from tests.small_cluster import small_cluster
 
 HOUR = 3600
@@ -35,7 +38,7 @@ CLUSTER = small_cluster()
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four nodes, wanted by day and hardly by night, for seven weeks."""
+    """Four nodes, wanted by day and hardly by night, for seven weeks; and one job for five nodes."""
     folder = tmp_path_factory.mktemp("train")
     random = np.random.default_rng(1)
     submit_s = FIRST_S + np.sort(random.integers(0, 49 * DAY, 1600))
@@ -47,6 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(
             f"{number},u{number % 7},gpu,{at_s},{start_s},{end_s},{6 * HOUR},{random.integers(1, 3)},0,,COMPLETED"
         )
+    lines.append(f"9999,u1,gpu,{end_s},{end_s},{end_s + HOUR},{6 * HOUR},5,0,,COMPLETED")
     (folder / "t.csv").write_text("\n".join(lines) + "\n")
     (folder / "c.toml").write_text(CLUSTER)
     return folder
@@ -76,6 +80,7 @@ def test_each_method_has_a_folder_that_can_be_read(trained: Path) -> None:
         assert recipe.options["course"]["episodes"] == 60
         assert "queued_jobs" in recipe.ranges
         assert "never trained on" in (trained / name / "card.md").read_text()
+    assert "tune" not in recipe.options["course"]
     assert (trained / "lookahead" / "recipe.toml").is_file()
 
 
@@ -100,6 +105,89 @@ def test_a_network_learns_online_and_is_written(files: Path, tmp_path: Path) -> 
     words = [word for item in sets for word in ("--set", item)]
     assert train(files, "--method", "transformer-dqn", "--out", str(tmp_path / "m"), *words) == 0
     assert read_model(tmp_path / "m", "transformer-dqn").recipe.options["rounds"] == 1
+
+
+@pytest.fixture
+def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrain = PretrainOptions(Shape(width=8), rounds=1, states=256, device="cpu")
+    dqn = DqnOptions(pretrain, rounds=1, episodes=2, updates=2)
+    for name, options in (("transformer", pretrain), ("transformer-dqn", dqn)):
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], options=lambda _, options=options: options))
+
+
+HEADED = ("--method", "transformer,transformer-dqn", "--online", "640")
+
+
+@pytest.mark.usefixtures("small_networks")
+def test_a_head_that_is_tuned_goes_on_from_the_tuned_foundation(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Any] = []
+
+    def the_last_is_best(trials: Any) -> dict[int, float]:
+        tried.append(trials)
+        return {number: -number for number in range(len(trials.candidates))}
+
+    monkeypatch.setattr(tune, "ray_tune", lambda: None)
+    monkeypatch.setattr(tune, "_penalties_h", the_last_is_best)
+    assert train(files, *HEADED, "--tune", "2", "--out", str(tmp_path / "m")) == 0
+    foundation, head = (read_model(tmp_path / "m" / name).recipe.options for name in HEADED[1].split(","))
+    assert foundation["shape"] == head["pretrain"]["shape"]
+    assert foundation["shape"]["width"] != 8
+    assert foundation["course"]["tune"] == head["course"]["tune"] == 2
+    assert (tried[0].more, set(tried[1].more)) == ({}, {"fresh", "base"})
+    assert len({candidate.pretrain for candidate in tried[1].candidates}) == 1
+    assert np.isfinite(tried[1].penalty_h(1)), "a trial is trained as the head is"
+
+
+def test_the_settings_that_are_tried_follow_from_the_seed() -> None:
+    space = space_of("quantile")
+    assert drawn(space, 5, 1) == drawn(space, 5, 1) != drawn(space, 5, 2)
+    assert len({str(setting) for setting in drawn(space, 5, 1)}) > 1
+
+
+def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = quantile.Options()
+    for penalties_h, best in (({0: 2.0, 1: 2.0}, 0), ({0: 2.0, 1: 1.0}, 1), ({1: 3.0}, 1)):
+        monkeypatch.setattr(tune, "_penalties_h", lambda _, found=penalties_h: found)
+        assert (tune.tuned("quantile", given, (), (), 1, seed=1) == given) is (best == 0)
+
+
+def test_ray_tune_itself(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    try:
+        assert train(files, "--method", "quantile", "--tune", "1", "--out", str(tmp_path / "q")) == 0
+    finally:
+        ray.shutdown()
+    assert read_model(tmp_path / "q").recipe.options["course"]["tune"] == 1
+    assert not (tmp_path / "home" / "ray_results").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["quantile", "--set", "nope=1"], "quantile: --set nope=1: there is no option 'nope'"),
+        (["quantile,transformer", "--set", "boosting.rounds=9"], "transformer: --set boosting.rounds=9: there is no"),
+        (["transformer", "--set", "device=abacus"], "device 'abacus' can't be used"),
+        (["quantile", "--tune", "2"], "--tune needs the package ray"),
+        (["quantile", "--tensorboard", "curves"], "--tensorboard needs the packages torch and tensorboard"),
+    ],
+)
+def test_what_training_would_refuse_is_refused_before_episodes_are_labelled(
+    files: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    for package in ("ray", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, package, None)
+    samples = tmp_path / "samples"
+    assert train(files, "--method", *words, "--samples", str(samples), "--out", str(tmp_path / "x")) == 2
+    assert message in capsys.readouterr().err
+    assert not samples.exists()
 
 
 @pytest.mark.parametrize(
