@@ -134,7 +134,7 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
     fresh.mkdir()
     current = _current(versions, config.policy.name)
     past = _past(args, config, current, work, fresh)
-    train.run(_train_words(args, config.policy.name, past, fresh / MODEL))
+    train.train(_train_words(args, config.policy.name, past, fresh / MODEL))
     recipe = read_recipe(fresh / MODEL)
     against = CURRENT if current else UNTRAINED
     comparison, _ = evaluate.judged(_judge_words(args, past, recipe, fresh, versions.link if current else None))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.markup import escape
+
 from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from mirage.learn.model import Model
     from mirage.learn.samples import Samples
 
+INTERRUPTED_EXIT = 130
 LOOKAHEAD = "lookahead"
 LIMITS = (
     "Learnt from one cluster's queue. The service uses it on a pool of this name and about this size only, and falls "
@@ -100,6 +103,8 @@ class _Lesson:
     judged: Samples | None
     online: Samples | None
     """For the heads, if one is to be trained."""
+    notes: list[str]
+    """Of the job history's and the cluster's readers."""
 
 
 class _Taught(NamedTuple):
@@ -109,14 +114,28 @@ class _Taught(NamedTuple):
     options: Any
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a training that has a model already, which is written."""
+
+
 def run(args: argparse.Namespace) -> int:
+    try:
+        train(args)
+    except Interrupted as error:
+        errors.print(escape(f"mirage train: {error}"))
+        return INTERRUPTED_EXIT
+    return 0
+
+
+def train(args: argparse.Namespace) -> None:
+    """A folder for each method. Raises MirageError, or Interrupted: then no other method is begun."""
     from mirage.learn.background import WarmUp
     from mirage.learn.course import Course
 
     methods = _methods(args.method)
     folders = _folders(args.out, methods)
     _check_options(args, methods)
-    background, _ = background_of(args)
+    background, notes = background_of(args)
     course = Course.of(
         background,
         args.begin,
@@ -147,11 +166,10 @@ def run(args: argparse.Namespace) -> int:
             if any(_head(method) for method in methods)
             else None
         )
-        lesson = _Lesson(args, background, course, samples, judged, online)
+        lesson = _Lesson(args, background, course, samples, judged, online, notes)
         bases: dict[str, _Taught] = {}
         for method in methods:
             _teach(method, lesson, folders[method], bases)
-    return 0
 
 
 def _methods(wanted: Sequence[str]) -> list[str]:
@@ -242,7 +260,7 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]
 
         futures = train_lookahead(background.log, background.cluster, course.begin_s, course.until_s)
         recipe = course.recipe(method, background, args.trace, checksum, {})
-        write_folder(folder, futures, recipe, card(recipe, None, (), {}, LIMITS))
+        write_folder(folder, futures, recipe, card(recipe, None, (), {}, LIMITS, lesson.notes))
     else:
         assert lesson.samples is not None
         assert lesson.judged is not None
@@ -250,7 +268,9 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]
         recipe = with_ranges(course.recipe(method, background, args.trace, checksum, options), lesson.samples)
         facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
         written = Foreseeing(model, background.cluster) if model.foresees else model
-        write_folder(folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS))
+        write_folder(folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS, lesson.notes))
+        if model.interrupted:
+            raise Interrupted(f"interrupted; {folder} holds the best {method} until then.")
     errors.print(f"{method}: {folder} ({time.monotonic() - began:.0f} s)")
 
 

@@ -23,8 +23,15 @@ def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
     return int(np.argmax(released)) if released.any() else len(episode)
 
 
-def card(recipe: Recipe, model: Model | None, judged: Sequence[Episode], facts: Mapping[str, Any], limits: str) -> str:
-    """The page. `model` None: there is nothing to judge on labelled episodes (look-ahead)."""
+def card(
+    recipe: Recipe,
+    model: Model | None,
+    judged: Sequence[Episode],
+    facts: Mapping[str, Any],
+    limits: str,
+    notes: Sequence[str] = (),
+) -> str:
+    """The page. `model` None: there is nothing to judge on labelled episodes (look-ahead). `notes`: of the readers."""
     days = " to ".join(_day(time_s) for time_s in recipe.train_s)
     held = " to ".join(_day(time_s) for time_s in recipe.validation_s)
     lines = [
@@ -33,7 +40,9 @@ def card(recipe: Recipe, model: Model | None, judged: Sequence[Episode], facts: 
         f"Trained by `mirage train` on `{recipe.trace}`, {days}, pool `{recipe.pool}` of {recipe.nodes} nodes, "
         f"seed {recipe.seed}. All options, versions and checksums: `recipe.toml`.",
         "",
+        *_remarks(model),
         *_facts(facts),
+        *_notes(notes),
     ]
     if model is not None and judged:
         lines += [f"## On {len(judged)} episodes of {held}, never trained on", "", *_results(model, judged)]
@@ -42,6 +51,21 @@ def card(recipe: Recipe, model: Model | None, judged: Sequence[Episode], facts: 
 
 def _day(time_s: int) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d")
+
+
+def _remarks(model: Model | None) -> list[str]:
+    """What its method alone does not tell of a model."""
+    lines = []
+    if model is not None and model.interrupted:
+        lines += ["Its training was interrupted: it is the best model until then.", ""]
+    if model is not None and model.share is not None:
+        taste = f"e_I / (e_I + e_O) = {model.share:g}"
+        lines += [f"For one taste, {taste}: users of any other are served as if it were theirs, and told no costs.", ""]
+    return lines
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    return ["## Notes on the job history and the cluster", "", *(f"- {note}" for note in notes), ""] if notes else []
 
 
 def _facts(facts: Mapping[str, Any]) -> list[str]:

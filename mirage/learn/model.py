@@ -82,6 +82,14 @@ class Model(Protocol):
     def memory(self) -> int:
         """Decision points, the present one included, whose mean gain decides; 1: what it says now decides."""
 
+    @property
+    def share(self) -> float | None:
+        """The only penalty share e_I / (e_I + e_O) that it was trained for; None: it serves all."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether its training was cut short, so that it is the best until then."""
+
     def assess(self, states: States) -> Assessment: ...
 
     def write(self, folder: Path) -> None:

@@ -76,6 +76,14 @@ class Neural:
     def memory(self) -> int:
         return self.serving.memory if self.serving.decides == "value" else 1
 
+    @property
+    def share(self) -> float | None:
+        return self.serving.share
+
+    @property
+    def interrupted(self) -> bool:
+        return self.serving.interrupted
+
     def assess(self, states: States) -> Assessment:
         """Decisions of n pairs. Costs are the V-head's; NaN where it does not decide, or for a taste it was not taught.
 

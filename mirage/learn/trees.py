@@ -57,6 +57,14 @@ class Trees:
     def memory(self) -> int:
         return 1
 
+    @property
+    def share(self) -> float | None:
+        return None
+
+    @property
+    def interrupted(self) -> bool:
+        return False
+
     def assess(self, states: States) -> Assessment:
         return assess(self.law(states), states)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from mirage.cli.main import main
 from mirage.domain import Penalties
 from mirage.errors import InputError
 from mirage.learn import quantile, trees, tune
-from mirage.learn.card import choice
+from mirage.learn.card import card, choice
 from mirage.learn.course import changed
 from mirage.learn.dqn import DqnOptions
 from mirage.learn.episode import Load
@@ -107,6 +110,23 @@ def test_a_network_learns_online_and_is_written(files: Path, tmp_path: Path) -> 
     assert read_model(tmp_path / "m", "transformer-dqn").recipe.options["rounds"] == 1
 
 
+def test_the_card_tells_what_the_readers_left_out(trained: Path) -> None:
+    for name in ("quantile", "lookahead"):
+        assert "- wider than the cluster: 1 dropped, more than 4 nodes\n" in (trained / name / "card.md").read_text()
+
+
+def test_the_card_tells_what_is_special_about_a_model(trained: Path) -> None:
+    recipe = read_model(trained / "quantile").recipe
+    plain, special = (
+        card(recipe, SimpleNamespace(share=share, interrupted=share is not None), (), {}, "")  # type: ignore[arg-type]
+        for share in (None, 0.8)
+    )
+    assert "For one taste, e_I / (e_I + e_O) = 0.8: users of any other are served as if it were theirs" in special
+    assert "Its training was interrupted" in special
+    assert "taste" not in plain
+    assert "interrupted" not in plain
+
+
 @pytest.fixture
 def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     pretrain = PretrainOptions(Shape(width=8), rounds=1, states=256, device="cpu")
@@ -116,6 +136,26 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HEADED = ("--method", "transformer,transformer-dqn", "--online", "640")
+
+
+@pytest.mark.usefixtures("small_networks")
+def test_ctrl_c_writes_the_best_so_far_and_begins_nothing_else(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def pressed(*_: object) -> Iterator[Callable[[object], None]]:
+        def press(_: object) -> None:
+            raise KeyboardInterrupt
+
+        yield press
+
+    monkeypatch.setattr("mirage.cli.train._told", pressed)
+    assert train(files, *HEADED, "--out", str(tmp_path / "m")) == 130
+    folder = tmp_path / "m" / "transformer"
+    assert capsys.readouterr().err == f"mirage train: interrupted; {folder} holds the best transformer until then.\n"
+    assert read_model(folder).model.interrupted
+    assert "Its training was interrupted" in (folder / "card.md").read_text()
+    assert [path.name for path in folder.parent.iterdir()] == ["transformer"]
 
 
 @pytest.mark.usefixtures("small_networks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pwd
@@ -15,7 +16,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 
-from mirage.cli import retrain
+from mirage.cli import retrain, train
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
 from mirage.evaluation.metrics import Difference, Figure
@@ -93,6 +94,17 @@ def model(site: Path) -> Versions:
 
 def left(site: Path) -> set[str]:
     return {path.name for path in (site / "models").rglob("*") if path.name.startswith(".")}
+
+
+def test_a_training_that_is_interrupted_ends_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(args: argparse.Namespace) -> None:
+        args.out.mkdir()
+        raise train.Interrupted("interrupted")
+
+    monkeypatch.setattr(train, "train", interrupted)
+    assert run(site) == 130
+    assert not model(site).link.exists()
+    assert not left(site)
 
 
 def test_the_first_model_takes_over_and_a_worse_one_does_not(
