@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
             return 0
         try:
             return _retrained(args, config, versions, work)
-        except (MirageError, OSError) as error:
+        except (MirageError, OSError, KeyboardInterrupt) as error:
             with suppress(OSError):
-                versions.note(FAILED, {"why": str(error)})
+                versions.note(FAILED, {"why": str(error) or "interrupted"})
             raise
 
 

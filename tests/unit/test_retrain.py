@@ -105,6 +105,7 @@ def test_a_training_that_is_interrupted_ends_it(site: Path, monkeypatch: pytest.
     assert run(site) == 130
     assert not model(site).link.exists()
     assert not left(site)
+    assert '"why": "interrupted"' in (model(site).folder / "history.jsonl").read_text()
 
 
 def test_the_first_model_takes_over_and_a_worse_one_does_not(
