@@ -191,7 +191,7 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="FOLDER",
-        help="more real replays of the jobs of --gold, one",
+        help="more real replays of the same jobs, if --gold is one replay",
     )
     options = parser.parse_args()
     if options.reference:
@@ -202,6 +202,8 @@ def main() -> None:
     replays = {folder.name: Replay(folder) for folder in folders if (folder / "actual_ext.csv").exists()}
     if not replays:
         parser.error(f"{options.gold}: no folder with slurm.conf and actual_ext.csv")
+    if options.beside and len(replays) > 1:
+        parser.error(f"--beside: {options.gold} has several replays; give the one of the same jobs with --gold")
     results: dict[str, Any] = {"replays": {}, "real_pairs": {}}
     for name, replay in replays.items():
         cycle_us = replay.cycle_us

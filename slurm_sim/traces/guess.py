@@ -24,7 +24,7 @@ def guessed_cluster(trace: Trace, inferred: Inferred, params: Params = SLURM_DEF
     parameters, time limits of partitions, priorities. Raises TraceError if the log does not show any nodes.
     """
     if not inferred.nodes:
-        raise TraceError(trace.source, "jobs with a start and an end, to see the cluster's nodes", found="none")
+        raise TraceError(trace.source, "jobs with a start and an end, enough to see the cluster's nodes")
     nodes = make_nodes(max(step.nodes for step in inferred.nodes))
     names = tuple(node.name for node in nodes)
     limit = inferred.max_jobs_per_user

@@ -33,10 +33,11 @@ ONE_LINE = "a value within its line; a quote is not closed?"
 
 def open_text(path: Path) -> TextIO:
     """A text file, plain or gzipped, undecodable bytes replaced. Opened once, so it may be a pipe."""
-    raw: Any = no_device(path).open("rb")  # the caller closes it
-    if raw.peek(2)[:2] == GZIP:
-        raw = gzip.GzipFile(fileobj=raw)
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
+    file: Any = no_device(path).open("rb")  # the caller closes it
+    if file.peek(2)[:2] == GZIP:
+        raw, file = file, gzip.GzipFile(fileobj=file)
+        file.myfileobj = raw  # what it closes with itself
+    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
 
 
 def read_header(path: Path) -> list[str]:
@@ -80,7 +81,7 @@ def _spans_lines(column: Any) -> bool:
 
 
 def line_of(path: Path, wanted: int) -> int | None:
-    """The line, from 1, of a CSV's row, from 0 (blank lines are no rows, a quoted field may span lines)."""
+    """The line, from 1, of a CSV's row, from 0 (blank lines are no rows)."""
     with open_text(path) as lines:
         reader = csv.reader(lines)
         next(reader, None)
