@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
     .venv/bin/python -m benchmarks.sim_truth --gold DIR
+    .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8 [--seed 1]
     .venv/bin/python -m benchmarks.sim_replays --out DIR --again ../shared/gold/w0227 [--times 2]
     .venv/bin/python -m benchmarks.sim_truth --gold ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
 
@@ -64,8 +65,8 @@ class Window:
 class Case:
     """One replay."""
 
-    workload: str | Window | Path
-    """Path: a jobs.csv."""
+    workload: str | Window | Path | int
+    """Path: a jobs.csv; a number: the seed of a random one."""
     nodes: int
     options: tuple[str, ...] = ()
     """Of replay.py."""
@@ -250,8 +251,67 @@ def _of_window(window: Window, nodes: int) -> list[Row]:
     return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
 
 
-def workload(name: str | Window | Path, nodes: int) -> list[Row]:
+DRAWN: dict[str, tuple[object, ...]] = {
+    "bf_interval": (15, 20, 45, 60, 120),
+    "bf_window": (720, 2880, 4320, 10080),
+    "bf_resolution": (30, 120, 300, 600),
+    "bf_max_job_test": (5, 20, 50, 1000),
+    "bf_max_job_part": (10, 30),
+    "bf_max_job_user": (8, 40),
+    "bf_max_job_user_part": (10, 25),
+    "bf_max_job_start": (1, 2, 5),
+    "bf_min_age_reserve": (300, 3600),
+    "bf_min_prio_reserve": (20, 500),
+    "bf_job_part_count_reserve": (1, 3, 10),
+    "bf_node_space_size": (10, 30),
+    "bf_continue": ("",),
+    "default_queue_depth": (1, 3, 20, 1000),
+    "sched_interval": (20, 45, 120, 300),
+    "batch_sched_delay": (1, 5, 20),
+    "partition_job_depth": (1, 4, 20),
+    "sched_max_job_start": (1, 3),
+    "defer": ("",),
+}
+"""SchedulerParameters of random cases, and values that are not the default. Each is given in a sixth of them."""
+
+
+def drawn(seed: int) -> Case:
+    """A random case: parameters, weights, a selection plugin, nodes, and jobs."""
+    dice = random.Random(seed)
+    chosen = {name: dice.choice(values) for name, values in DRAWN.items() if dice.random() < 1 / 6}
+    if "bf_max_job_user" in chosen:
+        chosen.pop("bf_max_job_user_part", None)
+    parameters = ",".join(f"{name}={value}" if value != "" else name for name, value in chosen.items())
+    weights = {
+        "PriorityWeightAge": dice.choice([0, 100, 1000, 10000, 100000]),
+        "PriorityMaxAge": dice.choice(["0-2", "1-0", "7-0"]),
+        "PriorityWeightJobSize": dice.choice([0, 100, 1000, 10000]),
+        "PriorityFavorSmall": dice.choice(["NO", "NO", "YES"]),
+        "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
+    }
+    options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
+    if dice.random() < 0.3:
+        options += ["--select", "select/cons_tres", "--extra", "SelectTypeParameters=CR_Core_Memory"]
+    if dice.random() < 0.1:
+        options += ["--schedtype", "sched/builtin"]
+    return Case(seed, dice.choice([8, 16, 24, 40]), tuple(options))
+
+
+def _drawn_jobs(seed: int, nodes: int) -> list[Row]:
+    """Some 200 jobs that ask for 0.9 to 1.6 times what the nodes can give."""
+    dice = random.Random(f"jobs {seed}")
+    rows = _jobs(seed, 200, 1, dice.choice(["steady", "bursts"]))
+    for row in rows:
+        row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
+    asked = sum(int(str(row["nodes"])) * int(str(row["runtime_s"])) for row in rows)
+    stretch = asked / (nodes * dice.uniform(0.9, 1.6)) / max(1, int(str(rows[-1]["submit_s"])))
+    return [row | {"submit_s": int(int(str(row["submit_s"])) * stretch)} for row in rows]
+
+
+def workload(name: str | Window | Path | int, nodes: int) -> list[Row]:
     """Its jobs, as sim_truth.py's jobs.csv has them."""
+    if isinstance(name, int):
+        return _drawn_jobs(name, nodes)
     if isinstance(name, Path):
         with name.open() as file:
             return [dict(row) for row in csv.DictReader(file)]
@@ -371,11 +431,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
+    parser.add_argument("--random", type=int, metavar="N", help="so many random ones, instead of these")
+    parser.add_argument("--seed", type=int, default=1, help="of the first (%(default)s); the others have the next")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="a replay to make again, instead of these")
     parser.add_argument("--times", type=int, default=2, help="how often (%(default)s)")
     options = parser.parse_args()
     cases = {name: CASES[name] for name in options.only}
-    if options.again:
+    if options.random:
+        seeds = range(options.seed, options.seed + options.random)
+        cases = {f"random_{seed}": drawn(seed) for seed in seeds}
+    elif options.again:
         case = again(options.again.resolve())
         cases = {f"{options.again.name}_{number}": case for number in range(1, options.times + 1)}
     out = options.out.resolve()

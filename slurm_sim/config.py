@@ -166,21 +166,21 @@ class Params:
         _check("Params", self, _OF_PARAMS)
         object.__setattr__(self, "select_type", _member("Params.select_type", self.select_type, SelectType))
 
-    def cycle_us(self, queued: int, running: int) -> int:
-        """What a pass takes that finds so many jobs."""
-        return typical_cycle_us(queued, running) if self.bf_cycle_us is None else self.bf_cycle_us
+    def cycle_us(self, queued: int, tested: int, running: int) -> int:
+        """What a pass takes that finds so many jobs, and tests so many of them at most."""
+        return typical_cycle_us(queued, tested, running) if self.bf_cycle_us is None else self.bf_cycle_us
 
     @property
     def node_space_size(self) -> int:
         return self.bf_max_job_test if self.bf_node_space_size is None else self.bf_node_space_size
 
 
-def typical_cycle_us(queued: int, running: int) -> int:
+def typical_cycle_us(queued: int, tested: int, running: int) -> int:
     """How long a backfill pass over so many jobs took on the machine of the recorded replays, about.
 
     A curve through block means, set by eye; single passes scatter widely, and the machine matters (`sdiag(1)`).
     """
-    return queued * (9000 + 400 * running + 5 * queued * running) // 1000
+    return tested * (9000 + 400 * running + 5 * tested * running) // 1000 + queued - tested
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,29 @@ def _attempt(
                 return
 
 
+def most_tested(queue: Sequence[JobRecord], params: Params) -> int:
+    """How many of these jobs a backfill pass tests at most, as far as counts tell."""
+    found, most = Counter[tuple[str, ...]](), dict[tuple[str, ...], int]()
+    for job in queue:
+        limits = {what: limit for what, limit in _counted(job, params).items() if limit is not None}
+        found.update(limits.keys())
+        most |= limits
+    kinds = Counter[str]()
+    for what, jobs in found.items():
+        kinds[what[0]] += min(jobs, most[what])
+    return min(len(queue), params.bf_max_job_test, *kinds.values())
+
+
+def _counted(job: JobRecord, params: Params) -> dict[tuple[str, ...], int | None]:
+    """What a pass counts the job as, and how many of each it looks at."""
+    return {
+        ("partition", job.partition): params.bf_max_job_part,
+        ("user in partition", job.user, job.partition): params.bf_max_job_user_part,
+        ("association", job.spec.account, job.user): params.bf_max_job_assoc,
+        ("user", job.user): params.bf_max_job_user if params.bf_max_job_assoc is None else None,
+    }
+
+
 class _Tasks:
     """How many jobs a pass has looked at, by user, partition and so on, and which arrays it has given up."""
 
@@ -174,13 +197,7 @@ class _Tasks:
         """Whether the job is looked at: its array is not given up, and the limits bf_max_job_* allow it."""
         if job.spec.array_job_id in self._rejected:
             return False
-        params, association = self.params, ("association", job.spec.account, job.user)
-        counted = {
-            ("partition", job.partition): params.bf_max_job_part,
-            ("user in partition", job.user, job.partition): params.bf_max_job_user_part,
-            association: params.bf_max_job_assoc,
-            ("user", job.user): params.bf_max_job_user if params.bf_max_job_assoc is None else None,
-        }
+        counted = _counted(job, self.params)
         if any(most is not None and self._looked_at[what] >= most for what, most in counted.items()):
             return False
         self._looked_at.update(counted.keys())

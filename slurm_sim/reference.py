@@ -38,7 +38,7 @@ from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
 from slurm_sim.dependency import Dependencies, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec, Sample, State
-from slurm_sim.passes import backfill_pass, main_pass
+from slurm_sim.passes import backfill_pass, main_pass, most_tested
 from slurm_sim.ranges import END_S, LAST_S, whole
 
 if TYPE_CHECKING:
@@ -646,7 +646,7 @@ class Simulator:
         begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US
         self._review()
         queue = self._cluster.queue(self.now_s)
-        cycle_us = self.params.cycle_us(len(queue), len(self._cluster.running))
+        cycle_us = self.params.cycle_us(len(queue), most_tested(queue, self.params), len(self._cluster.running))
         self._last_backfill_us, self._backfill_due_s = begun_us + cycle_us, None
         forecast = backfill_pass(
             self._cluster, queue, self.params, self.now_s, lambda job, nodes: self._start(job, nodes, "backfill")

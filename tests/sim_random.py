@@ -221,6 +221,7 @@ def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
             bf_window_s=choose(dice, [86400, 9000, 20_000]),
             bf_resolution_s=choose(dice, [60, 300, 600]),
             bf_max_job_test=choose(dice, [500, 8, 15, 30]),
+            bf_max_job_user=choose(dice, [None, None, None, 9]),
             bf_cycle_us=choose(dice, [None, 40_000]),
             priority_multifactor=dice(0, 2) > 0,
             priority_weight_age=choose(dice, [10_000, 1000]),
@@ -325,6 +326,7 @@ def everything(sim: Any) -> tuple[object, ...]:
     return (
         sim.now_s,
         sim.next_event_s(),
+        sim.timers().last_backfill_us,
         sim.pending(),
         sim.running(),
         sim.suspended(),

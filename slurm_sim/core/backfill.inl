@@ -58,23 +58,15 @@ struct Engine<W>::Backfill {
     room.over = false;
     room.rejected.clear();
     room.reserved.clear();
-    if (p.counts_jobs()) {
-      room.of_user.assign(sim.catalogue->users.size(), 0);
-      room.of_person.assign(sim.catalogue->persons.size(), 0);
-      room.of_partition.assign(sim.config->partitions.size(), 0);
-      room.of_user_part.assign(sim.catalogue->users.size() * sim.config->partitions.size(), 0);
-    }
+    room.looked_at.clear();
+    if (p.counts_jobs()) room.looked_at.make_room(sim);
     room.reserved_in.assign(sim.config->partitions.size(), 0);
     room.outlook_begins(sim);
   }
   void begin_again() {
     forget_last();
     plan.go_on(sim.now_, p.bf_window);
-    if (p.counts_jobs()) {
-      room.of_user.resize(sim.catalogue->users.size());
-      room.of_person.resize(sim.catalogue->persons.size());
-      room.of_user_part.resize(sim.catalogue->users.size() * sim.config->partitions.size());
-    }
+    if (p.counts_jobs()) room.looked_at.make_room(sim);
   }
   void forget_last() {
     room.started = 0;
@@ -194,12 +186,7 @@ struct Engine<W>::Backfill {
   // Whether fewer jobs of its partition and user were looked at than backfill may. If so, this one counts.
   bool counts(const Live& job) {
     if (!p.counts_jobs()) return true;
-    int user = sim.catalogue->persons[job.person].user;
-    std::pair<int64_t*, int64_t> counted[] = {
-        {&room.of_partition[job.partition], p.max_job_part},
-        {&room.of_user_part[user * sim.config->partitions.size() + job.partition], p.max_job_user_part},
-        {&room.of_person[job.person], p.max_job_assoc},
-        {&room.of_user[user], p.max_job_assoc == kNone ? p.max_job_user : kNone}};
+    auto counted = room.looked_at.of(sim, job);
     for (auto [count, most] : counted)
       if (most != kNone && *count >= most) return false;
     for (auto [count, most] : counted) ++*count;

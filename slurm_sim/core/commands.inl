@@ -238,6 +238,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
   auto wanted = static_cast<int32_t>(std::min<int64_t>(count, INT32_MAX));
   if (job.state == State::kPending) {
     job.nodes = wanted;
+    queue_changes_++;
     set_size_parts(job);
     disturb();
     limits_told_ = false;

@@ -96,7 +96,7 @@ class Core {
   virtual bool is_idle(int node) const = 0;
   virtual int idle_nodes() const = 0;
   virtual int up_nodes() const = 0;
-  virtual void observe(const Watch& watch, Sight& sight) const = 0;  // adds to it; running jobs: only if they are others
+  virtual void observe(const Watch& watch, Sight& sight) const = 0;  // jobs: only if they are others
   virtual double energy() = 0;
   virtual std::vector<News> take_news() = 0;
 

@@ -170,8 +170,14 @@ class Engine final : public Core {
       if (watch.counts(job.partition, job.job_id) && job.reason < Reason::kArrayTaskLimit)
         sight.queued.add(job.nodes, job.eligible - watch.origin, job.limit);
     };
-    for (const Queued& job : queue_) look(lives_[job.slot]);
-    for (int32_t slot : fresh_) look(lives_[slot]);
+    // Only a limit's reason takes a job out of sight without a change of the queue.
+    bool by_reason = config->any_limit || special_ > 0;
+    if (by_reason || sight.queued_of != queue_changes_) {
+      sight.queued_of = by_reason ? -1 : queue_changes_;
+      sight.queued.clear();
+      for (const Queued& job : queue_) look(lives_[job.slot]);
+      for (int32_t slot : fresh_) look(lives_[slot]);
+    }
     if (sight.running_of != run_changes_) {
       sight.running_of = run_changes_;
       sight.running.clear();
@@ -364,7 +370,8 @@ class Engine final : public Core {
   Time purge_of(Time ended) const;
   void purge_until(Time now);
   Time recalculation_noticed();
-  Time cycle_us() const;
+  Time cycle_us();
+  int64_t most_tested();
   void news_for_backfill();
   void main_pass();
   void backfill_pass();
@@ -423,6 +430,8 @@ class Engine final : public Core {
   std::vector<int32_t> spare_, fresh_, waiting_, unmarked_;
   int32_t waiting_unheld_ = 0;    // of waiting_
   std::vector<Queued> queue_;
+  int64_t queue_changes_ = 0;     // of the competing jobs
+  int64_t counted_ = 0, counted_of_ = -1;  // how many of them limits let a backfill pass look at, as of so many changes
   Time ordered_for_ = kNone;      // which calculation of priorities the order is of
   int64_t ordered_shares_ = 0;    // and which of fair shares
   bool order_changed_ = false;

@@ -131,6 +131,7 @@ void Engine<W>::compete(int32_t slot) {
   unmarked_.push_back(slot);
   main_quiet_ = limits_told_ = false;
   order_changed_ = true;
+  queue_changes_++;
   Demand& demand = demand_[job.shape];
   demand.jobs++;
   demand.least_nodes = std::min(demand.least_nodes, job.nodes);
@@ -147,6 +148,7 @@ void Engine<W>::forget_pending(int32_t slot) {
   auto at = std::find_if(queue_.begin(), queue_.end(), [slot](const Queued& other) { return other.slot == slot; });
   if (at != queue_.end()) queue_.erase(at);
   order_changed_ = true;
+  queue_changes_++;
   Demand& demand = demand_[job.shape];
   if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
   competing_of_[job.partition]--;
@@ -244,6 +246,7 @@ template <int W>
 void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   Live& job = lives_[slot];
   order_changed_ = true;
+  queue_changes_++;
   Demand& demand = demand_[job.shape];
   if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
   competing_of_[job.partition]--;

@@ -72,7 +72,6 @@ void Observer::look(const Core& core, const Record* predecessor, const Record* s
                     float* row) {
   Time now = core.now();
   sight_.idle = sight_.up = 0;
-  sight_.queued.clear();
   core.observe(watch, sight_);
   auto put = [&](int column, double value) { row[column] = static_cast<float>(value) * (scale ? scale[column] : 1.0f); };
   auto put_jobs = [&](int column, const JobColumns& jobs, Percentiles* percentiles) {

@@ -39,7 +39,7 @@ struct JobColumns {
 
 struct Sight {
   JobColumns queued, running;
-  int64_t running_of = -1;  // as of so many starts and ends; they seldom change between two looks
+  int64_t queued_of = -1, running_of = -1;  // as of so many changes; they seldom change between two looks
   int idle = 0, up = 0;
 };
 
@@ -65,7 +65,7 @@ class Observer {
  public:
   Watch watch;
   // To be called when `watch` or the simulation becomes another.
-  void forget() { sight_.running_of = -1; }
+  void forget() { sight_.queued_of = sight_.running_of = -1; }
   // The pair null: there is none yet. `scale`: factors of the columns; null: raw.
   void look(const Core& core, const Record* predecessor, const Record* successor, const float* scale, float* row);
   // Runs the simulation to each of these times, and writes a row there. Job ids 0: no pair yet.

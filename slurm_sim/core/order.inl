@@ -1,6 +1,6 @@
 // The queue's order, and when the schedulers run.
 #pragma once
-#include "engine.hpp"
+#include "scratch.inl"
 
 namespace slurm_sim {
 
@@ -143,10 +143,38 @@ Time Engine<W>::recalculation_noticed() {
 
 // How long a backfill pass takes now; without bf_cycle_us as typical_cycle_us in config.py.
 template <int W>
-Time Engine<W>::cycle_us() const {
+Time Engine<W>::cycle_us() {
   if (params().bf_cycle_us != kNone) return params().bf_cycle_us;
   auto queued = static_cast<Time>(queue_.size()), running = static_cast<Time>(running_.size());
-  return queued * (9000 + 400 * running + 5 * queued * running) / 1000;
+  Time tested = most_tested();
+  return tested * (9000 + 400 * running + 5 * tested * running) / 1000 + queued - tested;
+}
+
+// How many of the queued jobs a backfill pass tests at most, as far as counts tell.
+template <int W>
+int64_t Engine<W>::most_tested() {
+  auto most = std::min<int64_t>(queue_.size(), params().max_job_test);
+  if (!params().counts_jobs()) return most;
+  if (counted_of_ != queue_changes_) {
+    counted_of_ = queue_changes_;
+    counted_ = kNever;
+    auto& counts = scratch().in_queue;
+    counts.clear();
+    counts.make_room(*this);
+    int64_t kinds[4] = {};
+    bool limited[4] = {};
+    for (const Queued& job : queue_) {
+      auto of = counts.of(*this, lives_[job.slot]);
+      for (size_t i = 0; i < of.size(); i++) {
+        auto [count, limit] = of[i];
+        limited[i] = limit != kNone;
+        kinds[i] += limited[i] && (*count)++ < limit;
+      }
+    }
+    for (size_t i = 0; i < 4; i++)
+      if (limited[i]) counted_ = std::min(counted_, kinds[i]);
+  }
+  return std::min(most, counted_);
 }
 
 template <int W>

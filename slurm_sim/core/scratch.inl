@@ -1,6 +1,8 @@
 // What a pass works in, and where it looks for places for jobs: passes.py's and backfill.py's outlook and plan, with the
 // tables that tell quickly which jobs have no place.
 #pragma once
+#include <array>
+
 #include "engine.hpp"
 
 namespace slurm_sim {
@@ -22,8 +24,31 @@ struct Engine<W>::Scratch {
   std::vector<Chain> chains;               // by request
   std::vector<int64_t> cpus;
 
-  // What a pass has looked at: of a user, a partition, and of both; of a user in an account; and reserved nodes for.
-  std::vector<int64_t> of_user, of_partition, of_user_part, of_person, reserved_in;
+  // Jobs of a user, of a partition, of both, of a user in an account. Of each kind a pass only looks at so many.
+  struct Counts {
+    std::vector<int64_t> of_user, of_partition, of_user_part, of_person;
+    void clear() {
+      for (auto* counts : {&of_user, &of_partition, &of_user_part, &of_person}) counts->clear();
+    }
+    void make_room(const Engine& sim) {
+      size_t partitions = sim.config->partitions.size(), users = sim.catalogue->users.size();
+      of_user.resize(users);
+      of_partition.resize(partitions);
+      of_user_part.resize(users * partitions);
+      of_person.resize(sim.catalogue->persons.size());
+    }
+    // The counts that a job belongs to, and how many of each a pass looks at.
+    std::array<std::pair<int64_t*, int64_t>, 4> of(const Engine& sim, const Live& job) {
+      const Params& p = sim.params();
+      int user = sim.catalogue->persons[job.person].user;
+      return {{{&of_partition[job.partition], p.max_job_part},
+               {&of_user_part[user * sim.config->partitions.size() + job.partition], p.max_job_user_part},
+               {&of_person[job.person], p.max_job_assoc},
+               {&of_user[user], p.max_job_assoc == kNone ? p.max_job_user : kNone}}};
+    }
+  };
+  Counts looked_at, in_queue;
+  std::vector<int64_t> reserved_in;        // by partition: jobs that a pass reserved nodes for
   std::vector<std::pair<int32_t, int64_t>> reserved;
   std::vector<int32_t> rejected;
   int64_t started = 0;

@@ -26,6 +26,7 @@ from slurm_sim.config import (
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.nodes import Picker, pick_nodes
+from slurm_sim.passes import most_tested
 from slurm_sim.reference import Simulator
 from slurm_sim.resources import Pool, Request
 from tests.sims import simulator
@@ -208,6 +209,26 @@ def test_backfill_does_not_start_at_once_again() -> None:
     for sim in cycles.values():
         sim.run_until(100)
     assert [sim.job(3).start_s for sim in cycles.values()] == [60, 61]
+
+
+@pytest.mark.parametrize(
+    ("limits", "tested"),
+    [
+        ({}, 7),
+        ({"bf_max_job_test": 5}, 5),
+        ({"bf_max_job_user": 2}, 4),
+        ({"bf_max_job_user": 2, "bf_max_job_assoc": 4}, 6),
+        ({"bf_max_job_user": 3, "bf_max_job_part": 4}, 4),
+        ({"bf_max_job_user_part": 1, "bf_max_job_test": 1}, 1),
+    ],
+)
+def test_limits_on_counts_make_backfill_passes_short(limits: dict[str, Any], tested: int) -> None:
+    params = replace(FIFO, **limits)
+    sim = make(1, params, *(job(user=user) for user in "aaaaaabb"))
+    sim.run_until(60)
+    assert most_tested(sim.pending(), params) == tested
+    # 9.4 us and more for one that is tested beside a running job, 1 us for one that is only passed over.
+    assert params.cycle_us(7, tested, 1) == tested * (9400 + 5 * tested) // 1000 + 7 - tested
 
 
 # --- order
