@@ -28,6 +28,7 @@ from slurm_sim.config import ClusterConfig, Params, Partition, Qos, make_nodes
 from slurm_sim.jobs import JobSpec
 from slurm_sim.simulator import Simulator
 from slurm_sim.traces import Trace, read_trace
+from slurm_sim.traces.capacity import infer_nodes
 from slurm_sim.traces.chains import Chains, infer_chains
 from slurm_sim.traces.cleaning import CleaningReport, Rules, clean
 from slurm_sim.traces.inference import Inferred, infer, node_curve
@@ -52,6 +53,8 @@ WIDE = 0.1
 """Of the cluster's nodes."""
 LOOKS = 40
 """Instants of each wait at which that is looked at."""
+CLOSE = 0.1
+"""`infer_nodes`'s price for a step, so low that the node count follows the busy nodes of hours in which jobs wait."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,10 @@ class Variant:
     user_limit: bool = True
     throttles: bool = True
     node_steps: bool = True
+    close_steps: bool = False
+    """Whether the node count follows the log hour by hour (`CLOSE`) while jobs wait."""
+    held: bool = False
+    """Whether jobs that wait beside idle nodes, by the log, compete only from when these were idle no longer."""
     cancelled_run: bool = False
     """Whether jobs that were cancelled in the queue, but start here, hold nodes until the logged cancellation."""
 
@@ -145,6 +152,20 @@ class History:
     def warm_s(self) -> int:
         """The first end in the log: what ended before is not in it, so waits before can't be simulated."""
         return int(self.trace.column("end")[self.trace.ran].min())
+
+    @cached_property
+    def close_steps(self) -> tuple[tuple[int, int], ...]:
+        return tuple((step.time, step.nodes) for step in infer_nodes(self.trace, CLOSE))
+
+    @cached_property
+    def held_until(self) -> Floats:
+        """When a job's nodes and `SPARE` more were last idle while it waited: for the class *idle*; NaN for others."""
+        trace, curve, busy = self.trace, node_curve(self.inferred.nodes), busy_nodes(self.trace)
+        until = np.full(len(trace), np.nan)
+        for share in (np.arange(LOOKS) + 0.5) / LOOKS:
+            at = trace.column("submit") + share * np.nan_to_num(trace.wait_s)
+            until = np.where(curve.at(at) - busy.at(at) >= trace.column("nodes") + SPARE, at, until)
+        return np.where(contended(self)["idle"], until, np.nan)
 
     @cached_property
     def predecessor(self) -> NDArray[np.int64]:
@@ -269,6 +290,7 @@ def specs_of(history: History, variant: Variant) -> list[JobSpec]:
     run_s, limit_s = trace.run_s.tolist(), trace.column("timelimit_s").tolist()
     nodes, ran = trace.column("nodes").astype(np.int64).tolist(), trace.ran.tolist()
     user, partition = trace.text("user").tolist(), trace.text("partition").tolist()
+    held_s = (history.held_until - history.base_s).tolist() if variant.held else [np.nan] * len(trace)
     specs = []
     for row, job_id in enumerate(ids.tolist()):
         more: dict[str, Any] = {"begin_s": warm_s} if waits[row] else {}
@@ -279,6 +301,8 @@ def specs_of(history: History, variant: Variant) -> list[JobSpec]:
         if variant.throttles and groups[row] >= 0:
             group = {} if arrays[row] >= 0 else {"array_job_id": GROUPS + int(groups[row])}
             more |= {"array_throttle": history.inferred.throttles[groups[row]].throttle} | group
+        if held_s[row] == held_s[row]:
+            more["begin_s"] = max(int(held_s[row]), more.get("begin_s", 0))
         if not ran[row]:
             more["cancel_s"] = cancel_s[row]
         specs.append(
@@ -301,7 +325,8 @@ def simulate(history: History, variant: Variant) -> Floats:
     """Simulated waits, by row; NaN: it did not start."""
     sim = Simulator(cluster_of(history, variant), specs_of(history, variant))
     if variant.node_steps:
-        follow_node_count(sim, [(at - history.base_s, nodes) for at, nodes in history.inferred.node_steps])
+        steps = history.close_steps if variant.close_steps else history.inferred.node_steps
+        follow_node_count(sim, [(at - history.base_s, nodes) for at, nodes in steps])
     sim.run()
     found = sim.results()
     wait_s = np.where(found.start_s >= 0, found.start_s - found.submit_s, np.nan)
@@ -392,6 +417,8 @@ def variants(assumed: Assumed, inferred: Inferred) -> list[Variant]:
     if inferred.throttles:
         found.append(replace(base, name="no array throttles", throttles=False))
     found.append(replace(base, name="all nodes always up", node_steps=False))
+    found.append(replace(base, name="node count hour by hour", close_steps=True))
+    found.append(replace(base, name="held while its nodes are idle", held=True))
     found.append(replace(base, name="jobs cancelled in the queue run until then", cancelled_run=True))
     return found + [replace(base, name=name, params=params) for name, params in assumed.ablations.items()]
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
     .venv/bin/python -m benchmarks.sim_truth --gold DIR
-    .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8 [--seed 1]
+    .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8 [--seed 1] [--kind partitions]
     .venv/bin/python -m benchmarks.sim_replays --out DIR --again ../shared/gold/w0227 [--times 2]
     .venv/bin/python -m benchmarks.sim_truth --gold ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
 
@@ -62,11 +62,19 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """Random jobs, of one of `KINDS`."""
+
+    kind: str
+    seed: int
+
+
+@dataclass(frozen=True)
 class Case:
     """One replay."""
 
-    workload: str | Window | Path | int
-    """Path: a jobs.csv; a number: the seed of a random one."""
+    workload: str | Window | Path | Drawn
+    """Path: a jobs.csv."""
     nodes: int
     options: tuple[str, ...] = ()
     """Of replay.py."""
@@ -82,6 +90,11 @@ def _prio(text: str) -> tuple[str, str]:
     return "--prio", text
 
 
+FAST = "PartitionName=fast Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityTier=5 State=UP"
+SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityJobFactor=9 State=UP"
+TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
+THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
+SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
 LONG = _sched("bf_window=2880,bf_continue")
 BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
 CASES = {
@@ -129,29 +142,12 @@ CASES = {
     "main_few": Case(
         "bursts", 16, _sched("partition_job_depth=3,sched_max_job_start=1,defer,bf_interval=120,sched_interval=45")
     ),
-    "dependencies": Case(
-        "dependencies",
-        16,
-        conf=(
-            (
-                "partitions",
-                f"{OF_REPLAY['partitions']}\nPartitionName=fast Nodes=n[1-6] MaxTime=INFINITE "
-                "OverSubscribe=EXCLUSIVE PriorityTier=5 State=UP",
-            ),
-        ),
-    ),
+    "dependencies": Case("dependencies", 16, conf=TWO_PARTITIONS),
     "partitions": Case(
         "partitions",
         16,
         _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=500;PriorityWeightPartition=300"),
-        (
-            (
-                "partitions",
-                f"{OF_REPLAY['partitions']}\nPartitionName=fast Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE "
-                "PriorityTier=5 State=UP\nPartitionName=side Nodes=n[5-12] MaxTime=INFINITE "
-                "OverSubscribe=EXCLUSIVE PriorityJobFactor=9 State=UP",
-            ),
-        ),
+        THREE_PARTITIONS,
     ),
     "shared_gpus": Case(
         "shared",
@@ -164,7 +160,7 @@ CASES = {
         ),
         (
             ("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"),
-            ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP"),
+            SHARED_NODES,
         ),
     ),
     "ls6_december": Case(Window("ls6_a100_dev", "2022-12-15T12:00", 30), 64, (*LONG, *BY_AGE)),
@@ -251,6 +247,14 @@ def _of_window(window: Window, nodes: int) -> list[Row]:
     return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
 
 
+KINDS = {
+    "whole": (),
+    "dependencies": TWO_PARTITIONS,
+    "partitions": THREE_PARTITIONS,
+    "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
+}
+"""Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times,
+or in partitions that overlap; jobs that share nodes by CPUs and memory."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
     "bf_window": (720, 2880, 4320, 10080),
@@ -275,7 +279,7 @@ DRAWN: dict[str, tuple[object, ...]] = {
 """SchedulerParameters of random cases, and values that are not the default. Each is given in a sixth of them."""
 
 
-def drawn(seed: int) -> Case:
+def drawn(kind: str, seed: int) -> Case:
     """A random case: parameters, weights, a selection plugin, nodes, and jobs."""
     dice = random.Random(seed)
     chosen = {name: dice.choice(values) for name, values in DRAWN.items() if dice.random() < 1 / 6}
@@ -290,27 +294,41 @@ def drawn(seed: int) -> Case:
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
     options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
-    if dice.random() < 0.3:
+    if kind == "partitions":
+        options[-1] += ";PriorityWeightPartition=300"
+    if dice.random() < 0.3 or kind == "shared":
         options += ["--select", "select/cons_tres", "--extra", "SelectTypeParameters=CR_Core_Memory"]
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
-    return Case(seed, dice.choice([8, 16, 24, 40]), tuple(options))
+    nodes = dice.choice([8, 16, 24, 40]) if kind in ("whole", "shared") else 16
+    return Case(Drawn(kind, seed), nodes, tuple(options), KINDS[kind])
 
 
-def _drawn_jobs(seed: int, nodes: int) -> list[Row]:
+def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
     """Some 200 jobs that ask for 0.9 to 1.6 times what the nodes can give."""
-    dice = random.Random(f"jobs {seed}")
-    rows = _jobs(seed, 200, 1, dice.choice(["steady", "bursts"]))
+    dice = random.Random(f"jobs {case.seed}")
+    shared = case.kind == "shared"
+    rows = _jobs(case.seed, 200, 1, dice.choice(["steady", "bursts"]) if case.kind == "whole" else case.kind)
     for row in rows:
-        row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
-    asked = sum(int(str(row["nodes"])) * int(str(row["runtime_s"])) for row in rows)
+        if case.kind == "whole":
+            row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
+        if shared:
+            row["gpus"] = 0
+    share = [max(int(str(row["cpus"])) / 16, int(str(row["mem_mib"])) / 64000) if shared else 1.0 for row in rows]
+    asked = sum(
+        part * int(str(row["nodes"])) * int(str(row["runtime_s"])) for part, row in zip(share, rows, strict=True)
+    )
     stretch = asked / (nodes * dice.uniform(0.9, 1.6)) / max(1, int(str(rows[-1]["submit_s"])))
-    return [row | {"submit_s": int(int(str(row["submit_s"])) * stretch)} for row in rows]
+    for row in rows:
+        before_s, row["submit_s"] = int(str(row["submit_s"])), int(int(str(row["submit_s"])) * stretch)
+        if row.get("begin_s"):
+            row["begin_s"] = int(str(row["submit_s"])) + int(str(row["begin_s"])) - before_s
+    return rows
 
 
-def workload(name: str | Window | Path | int, nodes: int) -> list[Row]:
+def workload(name: str | Window | Path | Drawn, nodes: int) -> list[Row]:
     """Its jobs, as sim_truth.py's jobs.csv has them."""
-    if isinstance(name, int):
+    if isinstance(name, Drawn):
         return _drawn_jobs(name, nodes)
     if isinstance(name, Path):
         with name.open() as file:
@@ -432,6 +450,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
     parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
     parser.add_argument("--random", type=int, metavar="N", help="so many random ones, instead of these")
+    parser.add_argument("--kind", choices=list(KINDS), default="whole", help="of the random ones (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the first (%(default)s); the others have the next")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="a replay to make again, instead of these")
     parser.add_argument("--times", type=int, default=2, help="how often (%(default)s)")
@@ -439,7 +458,7 @@ def main() -> None:
     cases = {name: CASES[name] for name in options.only}
     if options.random:
         seeds = range(options.seed, options.seed + options.random)
-        cases = {f"random_{seed}": drawn(seed) for seed in seeds}
+        cases = {f"{options.kind}_{seed}": drawn(options.kind, seed) for seed in seeds}
     elif options.again:
         case = again(options.again.resolve())
         cases = {f"{options.again.name}_{number}": case for number in range(1, options.times + 1)}

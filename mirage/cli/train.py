@@ -194,6 +194,8 @@ def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
 def _check_options(args: argparse.Namespace, methods: Sequence[str]) -> None:
     """All that training would refuse, before hours of labelling. Raises InputError."""
     learnt = [method for method in methods if method != LOOKAHEAD]
+    if args.set and LOOKAHEAD in methods:
+        raise InputError(f"--set {args.set[0]}: {LOOKAHEAD} has no options; train it in a call of its own.")
     for method in learnt:
         _options(method, args.set)
     if learnt and args.tune:
@@ -297,7 +299,8 @@ def _learnt(method: str, lesson: _Lesson, bases: dict[str, _Taught]) -> tuple[Mo
     if lesson.args.tune:
         from mirage.learn.tune import tuned
 
-        options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed, **more)
+        fixed = [setting.partition("=")[0].strip() for setting in lesson.args.set]
+        options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed, fixed, **more)
     if not METHODS[method].stops_early:
         learnt_from = lesson.samples
     with _told(method, lesson.args.tensorboard) as progress:

@@ -89,14 +89,16 @@ def tuned(
     held_out: Sequence[Episode],
     count: int,
     seed: int,
+    fixed: Sequence[str] = (),
     **more: Any,
 ) -> Any:
     """The best of ``count`` random settings and the given one, each trained on ``train`` and judged on ``held_out``.
 
-    ``more``: as for `Method.train`, so that a setting is judged on such a training as it is chosen for. Raises
+    ``fixed``: names of options that stay as given. ``more``: as for `Method.train`, so that a setting is judged on such a training as it is chosen for. Raises
     InputError where Ray is missing, MirageError if no setting could be trained.
     """
-    settings = [{}, *drawn(space_of(method, "base" in more), count, seed)]
+    space = {name: values for name, values in space_of(method, "base" in more).items() if name not in fixed}
+    settings = [{}, *drawn(space, count, seed)]
     candidates = [_set(options, setting) for setting in settings]
     penalties_h = _penalties_h(_Trials(method, candidates, train, held_out, seed, more))
     # Of equals the first: the given setting stays unless another is better.

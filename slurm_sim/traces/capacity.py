@@ -24,7 +24,8 @@ WAITED_S = 2 * HOUR
 WAITING = 3
 """So many users (jobs, where a log has no users) must wait."""
 STEP_COST = 24.0
-"""A change of the node count has to explain at least this many hours that are one node off."""
+"""A change of the node count has to explain so much: 480 idle node-hours while jobs wait, or half an hour of one node
+above the count."""
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,16 @@ def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.Mo
         assert (tune.tuned("quantile", given, (), (), 1, seed=1) == given) is (best == 0)
 
 
+def test_what_is_set_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[tune._Trials]()
+    monkeypatch.setattr(tune, "_penalties_h", lambda trials: seen.append(trials) or {0: 1.0})
+    given = changed(quantile.Options(), ["boosting.depth=2"])
+    tune.tuned("quantile", given, (), (), 30, seed=1, fixed=["boosting.depth"])
+    boostings = [candidate.boosting for candidate in seen[0].candidates]
+    assert {boosting.depth for boosting in boostings} == {2}
+    assert len({boosting.rounds for boosting in boostings}) > 1
+
+
 def test_ray_tune_itself(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -210,6 +220,7 @@ def test_ray_tune_itself(files: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         (["quantile", "--set", "nope=1"], "quantile: --set nope=1: there is no option 'nope'"),
         (["quantile,transformer", "--set", "boosting.rounds=9"], "transformer: --set boosting.rounds=9: there is no"),
         (["transformer", "--set", "device=abacus"], "device 'abacus' can't be used"),
+        (["quantile,lookahead", "--set", "boosting.rounds=9"], "--set boosting.rounds=9: lookahead has no options"),
         (["quantile", "--tune", "2"], "--tune needs the package ray"),
         (["quantile", "--tensorboard", "curves"], "--tensorboard needs the packages torch and tensorboard"),
     ],
