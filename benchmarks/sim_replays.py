@@ -298,6 +298,8 @@ def drawn(kind: str, seed: int) -> Case:
         options[-1] += ";PriorityWeightPartition=300"
     if dice.random() < 0.3 or kind == "shared":
         options += ["--select", "select/cons_tres", "--extra", "SelectTypeParameters=CR_Core_Memory"]
+    if kind == "shared":
+        options[-1] += ";SlurmdParameters=config_overrides"
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
     nodes = dice.choice([8, 16, 24, 40]) if kind in ("whole", "shared") else 16

@@ -137,17 +137,21 @@ class Outlook:
                 continue
             if index + 1 >= enough:
                 break
-            window_s = self._wider(window_s)
-            while next_s is not None and next_s > barrier_s + window_s:
-                window_s = self._wider(window_s)
+            window_s = self._wider(window_s, 0 if next_s is None else next_s - barrier_s)
         else:
             index = len(self._held) - 1
         overdue = last_s <= self.now_s
         return index + 1, max(last_s + self._params.kill_wait_s, self.now_s + 1) if overdue else last_s
 
-    def _wider(self, window_s: int) -> int:
+    def _wider(self, window_s: int, least_s: int) -> int:
+        """The window widened once, and on until it is so wide."""
         longer_s = self._params.bf_window_linear_s
-        return 2 * window_s if longer_s is None else window_s + longer_s
+        if longer_s is not None:
+            return window_s + longer_s * max(1, -((window_s - least_s) // longer_s))
+        window_s *= 2
+        while window_s < least_s:
+            window_s *= 2
+        return window_s
 
 
 class Plan:

@@ -56,6 +56,7 @@ class Cluster:
         self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
         self._queue: list[JobRecord] = []
         self._queue_of_s: int | None = None
+        self._calculated_s = start_s
         self.start_meter(start_s)
 
     # ---- input
@@ -214,7 +215,7 @@ class Cluster:
             job.eligible_s = now_s if job.begin_s is None else max(job.begin_s, job.submit_s)
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self._multifactor.of(job, self._calculated_s(now_s))
+        job.priority = self._multifactor.of(job, self._calculated(now_s - 1))
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
@@ -242,9 +243,9 @@ class Cluster:
         if self.competing.pop(job.job_id, None):
             self._queue_of_s = None
 
-    def queue(self, now_s: int) -> list[JobRecord]:
-        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod."""
-        calculated_s = self._calculated_s(now_s)
+    def queue(self, seen_s: int) -> list[JobRecord]:
+        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as far as seen by this time."""
+        calculated_s = self._calculated(seen_s)
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
@@ -260,8 +261,11 @@ class Cluster:
         """What the order depends on has changed."""
         self._queue_of_s = None
 
-    def _calculated_s(self, now_s: int) -> int:
-        return now_s - (now_s - self._start_s) % self._params.priority_calc_period_s
+    def _calculated(self, seen_s: int) -> int:
+        """When priorities were last calculated. What happens in a second begins before, so that it sees those before."""
+        period_s = self._params.priority_calc_period_s
+        self._calculated_s = max(self._calculated_s, seen_s - (seen_s - self._start_s) % period_s)
+        return self._calculated_s
 
     def _rank(self, job: JobRecord) -> tuple[bool, int, int, int, int]:
         """Jobs in a reservation come first."""

@@ -50,9 +50,10 @@ SECOND_US = 1_000_000
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
-TICK_PHASE_US, TICK_DRIFT_US, TICK_KNOWN_S = 550_000, 160, 7200
-"""Where in the second slurmctld's background loop comes at first, how much later each second (130 to 190 in replays),
-and how long it can be told from this whether it comes before backfill. From then on it counts as coming after."""
+TICK_PHASE_US, TICK_DRIFT_US, TICK_KNOWN_S = 550_000, 180, 7200
+"""Where in the second slurmctld's background loop comes at first, how much later each second (100 to 260 in replays),
+and how long this can be told. From then on it counts as coming right after backfill. Priorities are recalculated where
+it came at first, and don't drift."""
 
 PURGE_S = 60
 """How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
@@ -229,9 +230,13 @@ class Simulator:
 
     def _ticks_first(self, time_s: int) -> bool:
         """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill in this second."""
+        return self._tick_us(time_s) < self._last_backfill_us % SECOND_US
+
+    def _tick_us(self, time_s: int) -> int:
+        """Where in this second the background loop comes; right after backfill if that can't be told."""
         since_s = time_s - self.start_s
-        tick_us = (TICK_PHASE_US + TICK_DRIFT_US * since_s) % SECOND_US
-        return since_s < TICK_KNOWN_S and tick_us < self._last_backfill_us % SECOND_US
+        known = since_s < TICK_KNOWN_S
+        return (TICK_PHASE_US + TICK_DRIFT_US * since_s if known else self._last_backfill_us) % SECOND_US
 
     def _due(self) -> Iterator[tuple[int, Kind]]:
         if self._events:
@@ -636,7 +641,7 @@ class Simulator:
         if full:
             self._last_full_s, self._main_wanted = self.now_s, False
         self._review()
-        queue = self._cluster.queue(self.now_s)
+        queue = self._cluster.queue(self._priorities_s(self._tick_us(self.now_s)))
         if main_pass(
             self._cluster, queue, self.params, full, self.now_s, lambda job, nodes: self._start(job, nodes, "main")
         ):
@@ -645,7 +650,7 @@ class Simulator:
     def _backfill_pass(self) -> None:
         begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US
         self._review()
-        queue = self._cluster.queue(self.now_s)
+        queue = self._cluster.queue(self._priorities_s(begun_us % SECOND_US))
         cycle_us = self.params.cycle_us(len(queue), most_tested(queue, self.params), len(self._cluster.running))
         self._last_backfill_us, self._backfill_due_s = begun_us + cycle_us, None
         forecast = backfill_pass(
@@ -677,7 +682,12 @@ class Simulator:
         """When backfill notices the first recalculation of priorities since its last pass."""
         since_s = self._last_backfill_us // SECOND_US - self.start_s
         calculated_s = self.start_s + _round_up(since_s, self.params.priority_calc_period_s)
-        return max(self.now_s, self._next_look_s(calculated_s + 1))
+        looked_before = self._last_backfill_us % SECOND_US < TICK_PHASE_US
+        return max(self.now_s, self._next_look_s(calculated_s + looked_before))
+
+    def _priorities_s(self, within_us: int) -> int:
+        """As of when a pass so late within this second sees priorities."""
+        return self.now_s - (within_us < TICK_PHASE_US)
 
     def _next_look_s(self, news_s: int) -> int:
         """When backfill notices: from `bf_interval_s` after its last pass on it looks each second."""

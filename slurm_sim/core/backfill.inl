@@ -247,7 +247,7 @@ template <int W>
 void Engine<W>::backfill_pass() {
   Time begun_us = now_ * kSecondUs + last_backfill_us_ % kSecondUs;
   review_all();
-  order_queue();
+  order_queue(begun_us % kSecondUs);
   last_backfill_us_ = begun_us + cycle_us();
   backfill_due_ = kNever;
   if (thorough) disturb();

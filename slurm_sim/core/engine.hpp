@@ -309,7 +309,8 @@ class Engine final : public Core {
   double power() const;
 
   // ---- the order of the queue
-  Time calculated(Time now) { return calculations_.until(now); }
+  // When priorities were last calculated, as far as seen by this time.
+  Time see_calculated(Time time) { return calculated_ = std::max(calculated_, calculations_.until(time)); }
   // Whether a calculation may change the priority of a job.
   bool priorities_move() const {
     const Params& p = params();
@@ -330,7 +331,7 @@ class Engine final : public Core {
     return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id};
   }
   bool before(int32_t a, int32_t b) const { return rank(lives_[a]) < rank(lives_[b]); }
-  void order_queue();
+  void order_queue(Time within_us);
   Queued queued_as(int32_t slot) const {
     const Live& job = lives_[slot];
     return {job.limit == kNone ? kYear : job.limit, slot, job.nodes, job.shape};
@@ -364,8 +365,12 @@ class Engine final : public Core {
   Time next_look(Time news) const;
   // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second.
   bool ticks_first(Time time) const {
-    if (time - start_ >= kTickKnown) return false;
-    return (kTickPhaseUs + kTickDriftUs * (time - start_)) % kSecondUs < last_backfill_us_ % kSecondUs;
+    return tick_us(time) < last_backfill_us_ % kSecondUs;
+  }
+  // Where in this second it comes; right after backfill if that can't be told.
+  Time tick_us(Time time) const {
+    Time since = time - start_;
+    return (since < kTickKnown ? kTickPhaseUs + kTickDriftUs * since : last_backfill_us_) % kSecondUs;
   }
   Time purge_of(Time ended) const;
   void purge_until(Time now);
@@ -432,6 +437,7 @@ class Engine final : public Core {
   std::vector<Queued> queue_;
   int64_t queue_changes_ = 0;     // of the competing jobs
   int64_t counted_ = 0, counted_of_ = -1;  // how many of them limits let a backfill pass look at, as of so many changes
+  Time calculated_;               // when priorities were last calculated, as seen by what happened until now
   Time ordered_for_ = kNone;      // which calculation of priorities the order is of
   int64_t ordered_shares_ = 0;    // and which of fair shares
   bool order_changed_ = false;

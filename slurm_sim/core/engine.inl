@@ -16,6 +16,7 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
   full_passes_.begin(start, params().sched_interval);
   calculations_.begin(start, params().calc_period);
   calculations_seen_ = calculations_;
+  calculated_ = start;
   next_id_ = trace->next_id;
   up_ = Set::none();
   int count = static_cast<int>(config->nodes.size());

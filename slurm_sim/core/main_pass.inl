@@ -14,7 +14,7 @@ void Engine<W>::main_pass() {
     main_wanted_ = false;
   }
   review_all();
-  order_queue();
+  order_queue(tick_us(now_));
   if (thorough) disturb();
   if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
 }

@@ -14,8 +14,9 @@ constexpr Time kNone = INT64_MIN;                  // Python's None
 constexpr Time kNever = INT64_MAX;
 constexpr Time kYear = 365 * Time{86400};          // what Slurm plans for a job without a limit
 constexpr Time kSecondUs = 1'000'000;
-constexpr Time kTickPhaseUs = 550'000;             // where in the first second the background loop comes,
-constexpr Time kTickDriftUs = 160;                 // and how much later each second,
+constexpr Time kTickPhaseUs = 550'000;             // where in the first second the background loop comes; later priorities
+                                                   // are recalculated there, while the loop drifts:
+constexpr Time kTickDriftUs = 180;                 // how much later each second,
 constexpr Time kTickKnown = 7200;                  // and how long this can be told
 constexpr Time kBackfillPhaseUs = 400'000;         // where in the second backfill looks for news
 constexpr int64_t kMostGpus = 255;                  // that select/cons_tres tells apart

@@ -37,10 +37,11 @@ double Engine<W>::size_part(const Live& job, bool asked) const {
   return static_cast<double>(p.weight_size) * size;
 }
 
-// Priorities are refreshed each PriorityCalcPeriod; between, only what is new is put in its place.
+// Priorities are refreshed each PriorityCalcPeriod, as a pass so late within this second sees it; between, only what is new
+// is put in its place.
 template <int W>
-void Engine<W>::order_queue() {
-  Time of = calculated(now_);
+void Engine<W>::order_queue(Time within_us) {
+  Time of = see_calculated(now_ - (within_us < kTickPhaseUs));
   bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
   ordered_for_ = of;
@@ -138,7 +139,8 @@ void Engine<W>::purge_until(Time now) {
 // When backfill notices the first recalculation of priorities since its last pass.
 template <int W>
 Time Engine<W>::recalculation_noticed() {
-  return std::max(now_, next_look(calculations_seen_.from(last_backfill_us_ / kSecondUs) + 1));
+  bool looked_before = last_backfill_us_ % kSecondUs < kTickPhaseUs;
+  return std::max(now_, next_look(calculations_seen_.from(last_backfill_us_ / kSecondUs) + looked_before));
 }
 
 // How long a backfill pass takes now; without bf_cycle_us as typical_cycle_us in config.py.

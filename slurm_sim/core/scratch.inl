@@ -249,7 +249,15 @@ struct Engine<W>::Scratch {
     Time barrier = kNone, window = kGroup, last = sim.now_;
     int count = static_cast<int>(held.size()), i = 0;
     Time longer = sim.params().bf_window_linear;
-    auto widen = [&] { window += longer == kNone ? window : longer; };
+    // Once, and on until it is so wide.
+    auto widen = [&](Time least) {
+      if (longer != kNone) {
+        window += longer * std::max<Time>(1, (least - window + longer - 1) / longer);
+        return;
+      }
+      do window *= 2;
+      while (window < least);
+    };
     for (; i < count; i++) {
       if (!(held[i].nodes & nodes).any()) continue;
       if (barrier == kNone) barrier = held[i].end - held[i].end % kGroup + kGroup;
@@ -257,8 +265,7 @@ struct Engine<W>::Scratch {
       Time next = i + 1 < count ? held[i + 1].end : kNone;
       if (next != kNone && next <= barrier + window) continue;
       if (i + 1 >= ended) break;
-      widen();
-      while (next != kNone && next > barrier + window) widen();
+      widen(next == kNone ? 0 : next - barrier);
     }
     ended = std::min(i + 1, count);
     plan.note_change(last);
