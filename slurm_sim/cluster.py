@@ -215,7 +215,7 @@ class Cluster:
             job.eligible_s = now_s if job.begin_s is None else max(job.begin_s, job.submit_s)
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self._multifactor.of(job, self._calculated(now_s - 1))
+        job.priority = self._multifactor.of(job, self._calculated(now_s - 1))  # which comes later in its second
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
@@ -244,7 +244,7 @@ class Cluster:
             self._queue_of_s = None
 
     def queue(self, seen_s: int) -> list[JobRecord]:
-        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as far as seen by this time."""
+        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as seen by this time."""
         calculated_s = self._calculated(seen_s)
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
@@ -262,7 +262,7 @@ class Cluster:
         self._queue_of_s = None
 
     def _calculated(self, seen_s: int) -> int:
-        """When priorities were last calculated. What happens in a second begins before, so that it sees those before."""
+        """When priorities were last calculated, as far as anything has seen it."""
         period_s = self._params.priority_calc_period_s
         self._calculated_s = max(self._calculated_s, seen_s - (seen_s - self._start_s) % period_s)
         return self._calculated_s

@@ -94,8 +94,8 @@ def tuned(
 ) -> Any:
     """The best of ``count`` random settings and the given one, each trained on ``train`` and judged on ``held_out``.
 
-    ``fixed``: names of options that stay as given. ``more``: as for `Method.train`, so that a setting is judged on such a training as it is chosen for. Raises
-    InputError where Ray is missing, MirageError if no setting could be trained.
+    ``fixed``: names of options that stay as given. ``more``: as for `Method.train`, so that a setting is judged on such
+    a training as it is chosen for. Raises InputError where Ray is missing, MirageError if no setting could be trained.
     """
     space = {name: values for name, values in space_of(method, "base" in more).items() if name not in fixed}
     settings = [{}, *drawn(space, count, seed)]
