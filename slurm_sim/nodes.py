@@ -105,7 +105,8 @@ class Picker:
         free: int, count: int, cpus: Callable[[int], int], level: Callable[[int], tuple[int, int]]
     ) -> int:
         """select/cons_tres (`_eval_nodes`): as `pick_nodes`, but runs end where the weight changes, and are compared
-        by their free CPUs; the last node is the one of its run with the fewest.
+        by their free CPUs, one after the other: one that is too short but has more replaces one that is long enough.
+        The last node is the one of its run with the fewest.
         """
         picked = 0
         while count:
@@ -127,8 +128,10 @@ def _where(weights: Sequence[int], level: int) -> int:
 
 
 def _best_run(candidates: Sequence[tuple[int, int]], count: int, cpus: Callable[[int], int]) -> tuple[int, int]:
-    def size(run: tuple[int, int]) -> int:
-        return sum(cpus(index) for index in range(run[0], run[0] + run[1]))
-
-    enough = [run for run in candidates if run[1] >= count]
-    return min(enough, key=size) if enough else max(candidates, key=size)
+    best, best_cpus, best_enough = candidates[0], -1, False
+    for first, length in candidates:
+        has, enough = sum(map(cpus, range(first, first + length))), length >= count
+        better = not best_enough or has < best_cpus if enough else has > best_cpus
+        if better:
+            best, best_cpus, best_enough = (first, length), has, enough
+    return best

@@ -130,8 +130,8 @@ struct Same {
   int64_t operator[](int) const { return value; }
 };
 
-// select/cons_tres (`_eval_nodes`): as pick_nodes, but runs are compared by their free CPUs, and the last node is the one
-// of its run with the fewest. One step: picks some of the nodes, at least one, at most `count`.
+// select/cons_tres (`_eval_nodes`): as pick_nodes, but runs are compared by their free CPUs, one after the other: one that is
+// too short but has more replaces one that is long enough. The last node is the one of its run with the fewest. One step: picks some of the nodes, at least one, at most `count`.
 template <int W, class Cpus>
 NodeSet<W> pick_sharing(const NodeSet<W>& free, int count, const Cpus& cpus) {
   Range best{0, 0};
@@ -141,7 +141,7 @@ NodeSet<W> pick_sharing(const NodeSet<W>& free, int count, const Cpus& cpus) {
     int64_t has = 0;
     for (int i = first; i < first + length; i++) has += cpus[i];
     bool enough = length >= count;
-    bool better = enough != best_enough ? enough : enough ? has < best_cpus : has > best_cpus;
+    bool better = enough ? !best_enough || has < best_cpus : has > best_cpus;
     if (best.length == 0 || better) best = {first, length}, best_cpus = has, best_enough = enough;
   });
   auto picked = NodeSet<W>::none();

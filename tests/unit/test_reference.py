@@ -97,6 +97,15 @@ def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
     assert one(without) == 0b0010
 
 
+def test_a_run_of_nodes_that_is_too_short_may_replace_one_that_is_long_enough() -> None:
+    """Free CPUs of suitable nodes, and what slurmctld 22.05 chose: job 129 of `sim_replays --kind shared --seed 4`."""
+    free_cpus = [2, 16, 0, 3, 1, 0, 10, 0, 16, 13, 7, 0, 3, 3, 7, 7, 0, 8, 16, 16]
+    nodes = tuple(Node(f"n{number}", cpus=max(1, cpus)) for number, cpus in enumerate(free_cpus))
+    free = sum(1 << number for number, cpus in enumerate(free_cpus) if cpus)
+    pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
+    assert pick(free, 2, pool, Request(1, 0, 0, False), starts=True) == 0b11 << 12
+
+
 def test_an_exclusive_job_with_gpus_goes_where_most_are() -> None:
     nodes = (*make_nodes(2, cpus=8, gpus=2), *make_nodes(2, prefix="big", cpus=8, gpus=8))
     pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
@@ -330,6 +339,17 @@ def test_priority_is_truncated_and_refreshed_each_period() -> None:
         sim.run_until(time_s)
         seen.append(sim.job(2).priority)
     assert seen == [62, 62, 70, 87, 95]  # 1000 / 16 + 100 * (age at 300, 900, 1200) / 3600
+
+
+def test_passes_see_priorities_that_were_recalculated_before_them_in_the_second() -> None:
+    # 0.55 s within it. So late come main passes at first, but ever later, and of second 3000 after 0.09 s.
+    params = replace(FIFO, priority_weight_age=10 * HOUR, priority_max_age_s=10 * HOUR, priority_calc_period_s=300)
+    sim = make(1, params, job(1, 5 * HOUR), job())
+    ages_s = []
+    for time_s in (299, 300, 2999, 3000, 3001):
+        sim.run_until(time_s)
+        ages_s.append(sim.job(2).priority)
+    assert ages_s == [1, 300, 2700, 2700, 3000]
 
 
 def test_age_is_capped() -> None:
