@@ -131,7 +131,8 @@ struct Same {
 };
 
 // select/cons_tres (`_eval_nodes`): as pick_nodes, but runs are compared by their free CPUs, one after the other: one that is
-// too short but has more replaces one that is long enough. The last node is the one of its run with the fewest. One step: picks some of the nodes, at least one, at most `count`.
+// too short but has more replaces one that is long enough. The last node is the one of its run with the fewest. One step:
+// picks some of the nodes, at least one, at most `count`.
 template <int W, class Cpus>
 NodeSet<W> pick_sharing(const NodeSet<W>& free, int count, const Cpus& cpus) {
   Range best{0, 0};
