@@ -12,7 +12,7 @@ Nothing is random.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -160,12 +160,17 @@ class History:
     @cached_property
     def held_until(self) -> Floats:
         """When a job's nodes and `SPARE` more were last idle while it waited: for the class *idle*; NaN for others."""
+        until = np.full(len(self.trace), np.nan)
+        for at, idle in self.looks():
+            until = np.where(idle, at, until)
+        return np.where(contended(self)["idle"], until, np.nan)
+
+    def looks(self) -> Iterator[tuple[Floats, Mask]]:
+        """`LOOKS` instants of each job's wait, and whether its nodes and `SPARE` more are idle then, by the log."""
         trace, curve, busy = self.trace, node_curve(self.inferred.nodes), busy_nodes(self.trace)
-        until = np.full(len(trace), np.nan)
         for share in (np.arange(LOOKS) + 0.5) / LOOKS:
             at = trace.column("submit") + share * np.nan_to_num(trace.wait_s)
-            until = np.where(curve.at(at) - busy.at(at) >= trace.column("nodes") + SPARE, at, until)
-        return np.where(contended(self)["idle"], until, np.nan)
+            yield at, curve.at(at) - busy.at(at) >= trace.column("nodes") + SPARE
 
     @cached_property
     def predecessor(self) -> NDArray[np.int64]:
@@ -233,11 +238,9 @@ def contended(history: History) -> dict[str, Mask]:
     """
     trace, inferred = history.trace, history.inferred
     queued = np.nan_to_num(trace.wait_s) > QUEUED_S
-    limited, idle = np.zeros(len(trace)), np.zeros(len(trace))
-    codes, curve, busy = user_codes(trace), node_curve(inferred.nodes), busy_nodes(trace)
-    for share in (np.arange(LOOKS) + 0.5) / LOOKS:
-        at = trace.column("submit") + share * np.nan_to_num(trace.wait_s)
-        idle += curve.at(at) - busy.at(at) >= trace.column("nodes") + SPARE
+    limited, idle, codes = np.zeros(len(trace)), np.zeros(len(trace)), user_codes(trace)
+    for at, has_idle in history.looks():
+        idle += has_idle
         if inferred.max_jobs_per_user is not None:
             limited += running_at(trace, codes, at, after=True) >= inferred.max_jobs_per_user
     known = trace.ran & (trace.column("submit") >= history.warm_s)

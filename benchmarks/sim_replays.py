@@ -458,7 +458,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=2, help="how often (%(default)s)")
     options = parser.parse_args()
     cases = {name: CASES[name] for name in options.only}
-    if options.random:
+    if options.random is not None:
         seeds = range(options.seed, options.seed + options.random)
         cases = {f"{options.kind}_{seed}": drawn(options.kind, seed) for seed in seeds}
     elif options.again:
