@@ -9,11 +9,13 @@ them pairs of real replays of one workload: what two real slurmctlds differ by. 
 
 Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib, gpus (each per
 node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id, array_throttle, cancel_s.
+qos.txt and assoc.txt are what sacctmgr shows, events.csv what was told to slurmctld meanwhile (sim_replay_cases.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import gzip
 import itertools
@@ -28,8 +30,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.sim_common import HERE, SHARED, machine, table, write_json
+from benchmarks.sim_replay_cases import Event
 from slurm_sim.clusters import NoteKind, read_cluster
-from slurm_sim.config import ClusterConfig
+from slurm_sim.clusters.notes import Entry
+from slurm_sim.clusters.values import hosts
+from slurm_sim.config import ClusterConfig, Reservation
+from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.results import geometric_mean_ratio, makespan_s, relative_difference
 
@@ -64,6 +70,9 @@ class Replay:
         """By submission: those of actual_ext.csv, with what else jobs.csv has."""
         asked = {row["job_id"]: row for row in _read(self.folder / "jobs.csv")}
         rows = [asked.get(row["job_id"], {}) | row for row in _read(self.folder / "actual_ext.csv")]
+        for row in rows:
+            if row["nodes"] == "0":  # cancelled before it started
+                row |= {"nodes": asked[row["job_id"]]["nodes"], "runtime_real_s": "", "start_s": "", "end_s": ""}
         return sorted(rows, key=lambda row: (int(row["submit_s"]), int(row["slurm_id"])))
 
     def column(self, name: str) -> Floats:
@@ -75,11 +84,20 @@ class Replay:
 
     @cached_property
     def cluster(self) -> ClusterConfig:
-        loaded = read_cluster(self.folder / "slurm.conf")
+        shown = [self.folder / name for name in ("qos.txt", "assoc.txt") if (self.folder / name).exists()]
+        loaded = read_cluster(self.folder / "slurm.conf", shown)
         for note in loaded.notes:
             if note.kind is not NoteKind.NO_EFFECT:
                 print(f"{self.folder.name}: {note}", file=sys.stderr)
-        return loaded.cluster
+        reserved = [event for event in self.events if event.action == "reserve"]
+        return replace(loaded.cluster, reservations=tuple(_reservation(event, self.offset_s) for event in reserved))
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Times are since slurmctld's start."""
+        file = self.folder / "events.csv"
+        rows = _read(file) if file.exists() else []
+        return [Event(**row | {"time_s": int(row["time_s"]) + self.offset_s}) for row in rows]  # type: ignore[arg-type]
 
     @cached_property
     def cycle_us(self) -> int | None:
@@ -112,12 +130,29 @@ def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
     return JobSpec(
         nodes=int(row["nodes"]),
         time_limit_s=60 * int(row["timelimit_min"]),
-        runtime_s=int(row["runtime_real_s"]),
+        runtime_s=int(row["runtime_real_s"]) if row["runtime_real_s"] else None,
         submit_s=int(row["submit_s"]) + offset_s,
         job_id=int(row["slurm_id"]),
         exclusive=row.get("exclusive", "") in ("1", "True", "true"),
+        requeue=False,
         **given,
     )
+
+
+def _reservation(event: Event, offset_s: int) -> Reservation:
+    times, _, user = event.value.partition(":")
+    begin_s, end_s = (int(part) + offset_s for part in times.split("-"))
+    nodes = tuple(hosts(Entry("Nodes", event.target, "events.csv")))
+    return Reservation(f"r{event.time_s}-{event.target}", begin_s, end_s, nodes, (user,) if user else ())
+
+
+def _tell(sim: Any, event: Event) -> None:
+    """Does what slurmctld was told; both refuse to hold or cancel a job that is over, and the like."""
+    job = int(event.target) if event.target.isdecimal() else 0
+    calls = {"hold": sim.hold, "release": sim.release, "cancel": sim.cancel}
+    calls |= {"drain": sim.node_drain, "down": sim.node_down, "up": sim.node_up}
+    with contextlib.suppress(SimulationError):
+        calls[event.action](job or event.target)
 
 
 @dataclass(frozen=True)
@@ -127,6 +162,9 @@ class Outcome:
     submit_s: Floats
     start_s: Floats
     end_s: Floats
+
+    def only(self, kept: NDArray[np.bool_]) -> Outcome:
+        return Outcome(self.submit_s[kept], self.start_s[kept], self.end_s[kept])
 
 
 def real(replay: Replay) -> Outcome:
@@ -139,6 +177,10 @@ def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome
     if bf_cycle_us is not None:
         cluster = replace(cluster, params=replace(cluster.params, bf_cycle_us=bf_cycle_us))
     sim = simulator(cluster, replay.specs)
+    for event in replay.events:
+        if event.action != "reserve":
+            sim.run_until(event.time_s)
+            _tell(sim, event)
     sim.run()
     found = {record.job_id: record for record in sim.finished()}
     times = [
@@ -156,9 +198,12 @@ def completion_s(outcome: Outcome) -> Floats:
 def compare(truth: Outcome, found: Outcome) -> dict[str, float]:
     """Of `found` against `truth`, both with the same jobs in the same order: shares of jobs, and relative differences.
 
+    Jobs that never really started are left out.
     completion: geometric mean of the ratios of completion times, less 1 (jobs of seconds weigh as much as those of
     days); mean_completion: of the mean completion times.
     """
+    started = ~np.isnan(truth.start_s)
+    truth, found = truth.only(started), found.only(started)
     difference_s = np.abs((found.start_s - found.submit_s) - (truth.start_s - truth.submit_s))
     result = {
         "makespan": relative_difference(*(makespan_s(each.submit_s, each.end_s) for each in (truth, found))),

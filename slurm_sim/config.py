@@ -49,7 +49,7 @@ _OF_QOS = {
     **_ranges(0, MOST, "max_gpus_per_user grp_jobs grp_nodes grp_cpus grp_gpus"),
     **_ranges(1, LONGEST_S, "max_wall_s"),
 }
-_OF_ASSOCIATION = _ranges(0, MOST, "shares max_jobs")
+_OF_ASSOCIATION = _ranges(0, MOST, "shares max_jobs grp_jobs grp_nodes grp_cpus grp_gpus")
 _TIMES = _ranges(-LAST_S, LAST_S, "start_s end_s time_s")
 
 
@@ -274,7 +274,7 @@ class Qos:
 
 @dataclass(frozen=True)
 class Association:
-    """An account, or a user in one, with its shares (`sacctmgr(1)`).
+    """An account, or a user in one, with its shares and limits (`sacctmgr(1)`).
 
     A user or account that is listed nowhere has one share: an account under root, a user in its job's account.
     """
@@ -288,6 +288,12 @@ class Association:
     """Fairshare (RawShares)."""
     max_jobs: int | None = None
     """MaxJobs: running at once; of an account: of each of its users that sets none. A QOS's limit goes before it."""
+    grp_jobs: int | None = None
+    """GrpJobs, GrpTRES=node=, cpu=, gres/gpu=: what it and all below it may run at once, or hold. Where a QOS of the
+    job sets the same limit, that one alone counts."""
+    grp_nodes: int | None = None
+    grp_cpus: int | None = None
+    grp_gpus: int | None = None
 
     def __post_init__(self) -> None:
         whose = "" if self.user is None else f", user {self.user!r}"

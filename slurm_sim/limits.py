@@ -7,10 +7,10 @@ for it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from slurm_sim.config import Association, Partition, Qos
+from slurm_sim.config import ROOT, Association, Partition, Qos
 from slurm_sim.errors import InvalidJob
 
 
@@ -24,16 +24,25 @@ class Use(NamedTuple):
 
 
 KINDS = ("jobs", "nodes", "cpus", "gpus")
-# (Qos field, kind in Use, whether a user's own use counts, reason) in the order in which slurmctld looks.
-_QOS_LIMITS = (
+# (Qos field, kind in Use, whether a user's own use counts, reason) in the order in which slurmctld looks: first what
+# counts jobs, of QOS and of associations, then what counts resources.
+_QOS_JOBS = (
     ("grp_jobs", "jobs", False, "QOSGrpJobsLimit"),
     ("max_jobs_per_user", "jobs", True, "QOSMaxJobsPerUserLimit"),
+)
+_QOS_RESOURCES = (
     ("grp_cpus", "cpus", False, "QOSGrpCpuLimit"),
     ("grp_nodes", "nodes", False, "QOSGrpNodeLimit"),
     ("grp_gpus", "gpus", False, "QOSGrpGRES"),
     ("max_cpus_per_user", "cpus", True, "QOSMaxCpuPerUserLimit"),
     ("max_nodes_per_user", "nodes", True, "QOSMaxNodePerUserLimit"),
     ("max_gpus_per_user", "gpus", True, "QOSMaxGRESPerUser"),
+)
+_GROUP_JOBS = (("grp_jobs", "jobs", "AssocGrpJobsLimit"),)
+_GROUP_RESOURCES = (
+    ("grp_cpus", "cpus", "AssocGrpCpuLimit"),
+    ("grp_nodes", "nodes", "AssocGrpNodeLimit"),
+    ("grp_gpus", "gpus", "AssocGrpGRES"),
 )
 
 
@@ -46,9 +55,7 @@ class Limits:
         self._qos = {item.name: item for item in qos}
         self._default = qos[0].name
         self._of_partition = {partition.name: partition.qos for partition in partitions}
-        self._max_jobs: Mapping[tuple[str, str | None], int | None] = {
-            (item.account, item.user): item.max_jobs for item in associations
-        }
+        self._associations = {(item.account, item.user): item for item in associations}
         self._used = Counter[tuple[str, ...]]()
         self._submitted = Counter[tuple[str, str]]()
 
@@ -70,7 +77,18 @@ class Limits:
     def reached(self, user: str, account: str, qos: str | None, partition: str, use: Use) -> str:
         """The reason for which a job may not start now; empty: it may."""
         all_qos = list(self._all_qos(qos, partition))
-        for field, kind, own, reason in _QOS_LIMITS:
+        return (
+            self._qos_reached(all_qos, _QOS_JOBS, user, use)
+            or self._group_reached(all_qos, _GROUP_JOBS, user, account, use)
+            or self._max_jobs_reached(all_qos, user, account, use)
+            or self._qos_reached(all_qos, _QOS_RESOURCES, user, use)
+            or self._group_reached(all_qos, _GROUP_RESOURCES, user, account, use)
+        )
+
+    def _qos_reached(
+        self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, bool, str]], user: str, use: Use
+    ) -> str:
+        for field, kind, own, reason in limits:
             for item in all_qos:
                 limit = getattr(item, field)
                 if limit is None:
@@ -79,13 +97,40 @@ class Limits:
                 if self._used[key] + getattr(use, kind) > limit:
                     return reason
                 break
+        return ""
+
+    def _group_reached(
+        self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, str]], user: str, account: str, use: Use
+    ) -> str:
+        """Of the user, the account, and those above it. What a QOS limits is left to it."""
+        for item in self._chain(account, user):
+            for field, kind, reason in limits:
+                limit = getattr(item, field)
+                if limit is None or any(getattr(each, field) is not None for each in all_qos):
+                    continue
+                if self._used["association", item.account, item.user or "", kind] + getattr(use, kind) > limit:
+                    return reason
+        return ""
+
+    def _max_jobs_reached(self, all_qos: Sequence[Qos], user: str, account: str, use: Use) -> str:
         if any(item.max_jobs_per_user is not None for item in all_qos):
             return ""
-        own_limit = self._max_jobs.get((account, user))
-        limit = self._max_jobs.get((account, None)) if own_limit is None else own_limit
-        if limit is not None and self._used["association", account, user] + use.jobs > limit:
+        own, of_account = self._associations.get((account, user)), self._associations.get((account, None))
+        limit = own.max_jobs if own is not None else None
+        if limit is None and of_account is not None:
+            limit = of_account.max_jobs
+        if limit is not None and self._used["association", account, user, "jobs"] + use.jobs > limit:
             return "AssocMaxJobsLimit"
         return ""
+
+    def _chain(self, account: str, user: str) -> Iterator[Association]:
+        """The user's association, the account's, and those above."""
+        yield self._associations.get((account, user), Association(account, user))
+        while account != ROOT:
+            item = self._associations.get((account, None), Association(account))
+            yield item
+            account = item.parent
+        yield self._associations.get((ROOT, None), Association(ROOT))
 
     def refused(self, user: str, qos: str | None, partition: str) -> str:
         """Why a submission is refused (MaxSubmitPU); empty: it is not."""
@@ -101,7 +146,11 @@ class Limits:
             for kind in KINDS:
                 self._used[item.name, kind] += sign * getattr(use, kind)
                 self._used[item.name, kind, user] += sign * getattr(use, kind)
-        self._used["association", account, user] += sign * use.jobs
+        for association in self._chain(account, user):
+            for kind in KINDS:
+                self._used["association", association.account, association.user or "", kind] += sign * getattr(
+                    use, kind
+                )
 
     def count_submitted(self, user: str, qos: str | None, partition: str, sign: int) -> None:
         """A job enters the queue, or is over."""

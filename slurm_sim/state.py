@@ -26,7 +26,8 @@ REASONS = (
     *("None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime"),
     *("JobHeldUser", "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit"),
     *("QOSGrpNodeLimit", "QOSGrpGRES", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser"),
-    *("AssocMaxJobsLimit", "QOSMaxSubmitJobPerUserLimit"),
+    *("AssocMaxJobsLimit", "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES"),
+    "QOSMaxSubmitJobPerUserLimit",
 )
 """The reasons that the simulator gives."""
 

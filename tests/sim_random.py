@@ -139,11 +139,15 @@ def _qos(dice: Dice) -> tuple[Qos, ...]:
 
 
 def _associations(dice: Dice) -> tuple[Association, ...]:
+    def together() -> dict[str, Any]:
+        limits = {"grp_jobs": [2, 3], "grp_nodes": [3, 5], "grp_cpus": [8, 20], "grp_gpus": [2, 4]}
+        return {name: choose(dice, values) for name, values in limits.items() if dice(0, 7) == 0}
+
     every = (
-        Association("root", max_jobs=None),
-        Association("physics", shares=3, max_jobs=choose(dice, [None, 2])),
-        Association("theory", parent="physics", shares=2),
-        Association("physics", "a", shares=5, max_jobs=choose(dice, [None, 1])),
+        Association("root", max_jobs=None, **together()),
+        Association("physics", shares=3, max_jobs=choose(dice, [None, 2]), **together()),
+        Association("theory", parent="physics", shares=2, **together()),
+        Association("physics", "a", shares=5, max_jobs=choose(dice, [None, 1]), **together()),
         Association("theory", "b", shares=choose(dice, [1, 0])),
         Association("root", "c", shares=2),
     )

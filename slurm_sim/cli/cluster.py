@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="F",
-        help="beside --scontrol: of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`",
+        help="beside either: of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`",
     )
     add_params_argument(parser)
     parser.add_argument("--out", type=Path, metavar="C", help="the cluster, .toml (default: to the terminal)")
@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _load(args: argparse.Namespace) -> Loaded:
     if args.slurm_conf is None:
         return read_live_files([*args.scontrol, *args.sacctmgr])
-    if args.sacctmgr:
-        raise TraceError("--sacctmgr", "--scontrol beside it: limits belong to what slurmctld has in use")
-    return read_cluster(args.slurm_conf)
+    return read_cluster(args.slurm_conf, args.sacctmgr)
 
 
 def _summary(cluster: ClusterConfig) -> str:

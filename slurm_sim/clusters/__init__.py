@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from slurm_sim.clusters.files import read_live_files
+from slurm_sim.clusters.files import read_accounting_files, read_live_files
 from slurm_sim.clusters.notes import Loaded, Note, NoteKind
 from slurm_sim.clusters.scheduler import SLURM_DEFAULTS, params_from
 from slurm_sim.clusters.scontrol import read_live
 from slurm_sim.clusters.slurm_conf import read_slurm_conf
 from slurm_sim.clusters.toml import read_toml, write_toml
+from slurm_sim.errors import InvalidCluster
 
 __all__ = [
     "SLURM_DEFAULTS",
@@ -24,7 +26,15 @@ __all__ = [
 ]
 
 
-def read_cluster(path: str | Path) -> Loaded:
-    """A cluster from a file: a ``.toml``, otherwise a slurm.conf. Raises InvalidCluster with file and line or key."""
-    path = Path(path)
-    return read_toml(path) if path.suffix.lower() == ".toml" else read_slurm_conf(path)
+def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> Loaded:
+    """A cluster from a file: a ``.toml``, otherwise a slurm.conf.
+
+    `sacctmgr`: beside a slurm.conf, files with the output of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`,
+    or of one of them. Raises InvalidCluster with file and line or key.
+    """
+    path, accounting = Path(path), [Path(file) for file in sacctmgr]
+    if path.suffix.lower() != ".toml":
+        return read_slurm_conf(path, **read_accounting_files(accounting))
+    if accounting:
+        raise InvalidCluster(f"{path}: a TOML has its own QOS and associations; give {accounting[0]} with a slurm.conf")
+    return read_toml(path)

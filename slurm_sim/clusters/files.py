@@ -20,22 +20,34 @@ COMMANDS = {
 }
 """Arguments of `read_live`, and what prints them."""
 NEEDED = tuple(COMMANDS)[:3]
+ACCOUNTING = tuple(COMMANDS)[3:]
 
 
 def read_live_files(paths: Iterable[Path]) -> Loaded:
     """As `read_live`, from files in any order. Raises InvalidCluster, also for a file of which nothing can be made."""
+    paths = list(paths)
+    found = _by_kind(paths, tuple(COMMANDS))
+    if missing := [kind for kind in NEEDED if kind not in found]:
+        raise InvalidCluster(f"{', '.join(map(str, paths))}: give also {_listed(missing)}")
+    return read_live(**found)
+
+
+def read_accounting_files(paths: Iterable[Path]) -> dict[str, str]:
+    """Of `sacctmgr` only: the arguments `qos_text` and `assoc_text`, or one of them. Raises InvalidCluster."""
+    return _by_kind(paths, ACCOUNTING)
+
+
+def _by_kind(paths: Iterable[Path], kinds: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, tuple[Path, str]] = {}
     for path in paths:
         text = _text(path)
         kind = _kind(text)
-        if kind is None:
-            raise InvalidCluster(f"{path}:1: found {_first(text)[:60]!r}; give the output of {_listed(COMMANDS)}")
+        if kind not in kinds:
+            raise InvalidCluster(f"{path}:1: found {_first(text)[:60]!r}; give the output of {_listed(kinds)}")
         if kind in found:
             raise InvalidCluster(f"{path}: is of `{COMMANDS[kind]}`, like {found[kind][0]}; give each of them once")
         found[kind] = path, text
-    if missing := [kind for kind in NEEDED if kind not in found]:
-        raise InvalidCluster(f"{', '.join(str(path) for path, _ in found.values())}: give also {_listed(missing)}")
-    return read_live(**{kind: text for kind, (_, text) in found.items()})
+    return {kind: text for kind, (_, text) in found.items()}
 
 
 def _text(path: Path) -> str:

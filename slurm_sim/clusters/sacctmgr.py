@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from slurm_sim.clusters.notes import Entry, Note
@@ -28,6 +28,8 @@ QOS_COUNTS = {
     "grpjobs": "grp_jobs",
 }
 QOS_RESOURCES = {"maxtrespu": "max_{}_per_user", "maxtresperuser": "max_{}_per_user", "grptres": "grp_{}"}
+LIMITS = ("limits", "safe", "all")
+"""With one of these in AccountingStorageEnforce the limits of QOS and associations hold."""
 RESOURCES = {"node": "nodes", "cpu": "cpus", "gres/gpu": "gpus"}
 
 
@@ -40,10 +42,21 @@ class Accounting:
     associations: tuple[Association, ...]
     notes: tuple[Note, ...]
 
-    def without_limits(self) -> Accounting:
-        """As slurmctld takes it unless AccountingStorageEnforce has limits: shares and priorities still count."""
+    def enforced(self, enforce: Entry) -> Accounting:
+        """What slurmctld follows with this AccountingStorageEnforce: limits only if it has `LIMITS` in it."""
+        if any(word in LIMITS for word in enforce.value.lower().split(",")):
+            return self
+        if self.qos is None and not self.associations:
+            return self
+        why = "without limits in it slurmctld enforces no limits of QOS and associations; they are left out"
+        return dataclasses.replace(self._without_limits(), notes=(*self.notes, enforce.no_effect(why)))
+
+    def _without_limits(self) -> Accounting:
+        """Shares and priorities still count."""
         qos = None if self.qos is None else tuple(Qos(item.name, item.priority) for item in self.qos)
-        associations = tuple(dataclasses.replace(item, max_jobs=None) for item in self.associations)
+        associations = tuple(
+            Association(item.account, item.user, item.parent, item.shares) for item in self.associations
+        )
         return dataclasses.replace(self, qos=qos, associations=associations)
 
 
@@ -108,7 +121,8 @@ def _resources(entry: Entry, pattern: str, notes: list[Note]) -> dict[str, int]:
 
 # ---- associations
 
-ASSOCIATION_USED = ("cluster", "account", "user", "parentname", "parname", "share", "fairshare", "maxjobs", "qos")
+ASSOCIATION_COUNTS = {"maxjobs": "max_jobs", "grpjobs": "grp_jobs"}
+ASSOCIATION_USED = ("cluster", "account", "user", "parentname", "parname", "share", "fairshare", "qos")
 
 
 def _associations(text: str, cluster: str, notes: list[Note]) -> tuple[Association, ...]:
@@ -133,7 +147,8 @@ def _is_wanted(row: Row, notes: list[Note]) -> bool:
     if "partition" in row:
         notes.append(row["partition"].not_simulated("left out: an association holds in all partitions"))
         return False
-    return "user" in row or row["account"].value.strip() != ROOT
+    limited = any(column in row for column in (*ASSOCIATION_COUNTS, "grptres"))
+    return "user" in row or limited or row["account"].value.strip() != ROOT
 
 
 def _parent_column(row: Row) -> str | None:
@@ -157,8 +172,13 @@ def _indented_parents(rows: list[Row]) -> list[str]:
 
 
 def _association(row: Row, parent: str, notes: list[Note]) -> Association:
+    limits: dict[str, int] = {}
     for column, entry in row.items():
-        if column not in ASSOCIATION_USED:
+        if column in ASSOCIATION_COUNTS:
+            limits[ASSOCIATION_COUNTS[column]] = integer(entry)
+        elif column == "grptres":
+            limits |= _resources(entry, QOS_RESOURCES["grptres"], notes)
+        elif column not in ASSOCIATION_USED:
             notes.append(entry.not_simulated(f"of account {row['account'].value.strip()}: not enforced here"))
     user = row["user"].value if "user" in row else None
     return Association(
@@ -166,7 +186,7 @@ def _association(row: Row, parent: str, notes: list[Note]) -> Association:
         user,
         parent=(_parent_column(row) or parent) if user is None else ROOT,
         shares=_shares(row.get("share") or row.get("fairshare"), notes),
-        max_jobs=_optional(row, "maxjobs", integer),
+        **limits,
     )
 
 
@@ -177,7 +197,3 @@ def _shares(entry: Entry | None, notes: list[Note]) -> int:
         notes.append(entry.not_simulated("taken as one share; fair share is not passed on from the account"))
         return 1
     return integer(entry)
-
-
-def _optional(row: Row, column: str, convert: Callable[[Entry], int]) -> int | None:
-    return convert(row[column]) if column in row else None

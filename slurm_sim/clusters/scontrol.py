@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from slurm_sim.clusters.draft import Draft
 from slurm_sim.clusters.notes import Entries, Entry, Loaded
 from slurm_sim.clusters.parts import ABSENT, DOWN, DRAIN, UP, NodeFate, by_name, node_notes, partition_notes
-from slurm_sim.clusters.sacctmgr import Accounting, read_accounting
+from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.clusters.scheduler import of_cluster, set_entries
 from slurm_sim.clusters.values import compress_hosts, hosts
 from slurm_sim.errors import InvalidCluster
@@ -34,8 +34,6 @@ LATE = {"nodename": ("state", "weight"), "partitionname": ("state",)}
 """Of a node and a partition: what stands late in a whole record, and decides much."""
 PARTITION_COUNTS = ("totalcpus", "totalnodes", "tres", "nodesets")
 """Of `scontrol show partition`: what follows from the rest."""
-LIMITS = ("limits", "safe", "all")
-"""With one of these in AccountingStorageEnforce the limits of QOS and associations hold."""
 
 
 def read_live(
@@ -59,7 +57,9 @@ def read_live(
     for entries in _records(partitions_text, PARTITIONS, "partitionname"):
         _add_partition(draft, entries)
     name = settings["clustername"].value if "clustername" in settings else "cluster"
-    accounting = _enforced(draft, settings, read_accounting(qos_text, assoc_text, name))
+    enforce = settings.get("accountingstorageenforce") or Entry("AccountingStorageEnforce", "", CONFIG)
+    accounting = read_accounting(qos_text, assoc_text, name).enforced(enforce)
+    draft.notes += accounting.notes
     return draft.finish(name, params, accounting.qos, accounting.associations)
 
 
@@ -139,16 +139,3 @@ def _leave_out_hidden(draft: Draft, entries: Entries, nodes: Entry) -> None:
     if len(there) < len(hosts(nodes)):
         draft.notes.append(nodes.not_simulated("nodes that `scontrol show node` does not list (FUTURE) are left out"))
         entries["nodes"] = Entry(nodes.key, compress_hosts(there), nodes.where)
-
-
-def _enforced(draft: Draft, settings: Entries, accounting: Accounting) -> Accounting:
-    """Limits only where slurmctld enforces them."""
-    draft.notes += accounting.notes
-    enforce = settings.get("accountingstorageenforce")
-    if enforce is not None and any(word in LIMITS for word in enforce.value.lower().split(",")):
-        return accounting
-    why = "without limits in it slurmctld enforces no limits of QOS and associations; they are left out"
-    found = enforce or Entry("AccountingStorageEnforce", "", CONFIG)
-    if accounting.qos is not None or accounting.associations:
-        draft.notes.append(found.no_effect(why))
-    return accounting.without_limits()

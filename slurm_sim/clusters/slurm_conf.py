@@ -8,15 +8,19 @@ from slurm_sim.clusters.draft import Draft
 from slurm_sim.clusters.lines import Line, read_lines
 from slurm_sim.clusters.notes import Entries, Entry, Loaded
 from slurm_sim.clusters.parts import by_name, configured_fate, node_notes, partition_notes, state_notes
+from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.clusters.scheduler import of_cluster
 from slurm_sim.clusters.values import hosts, words
 
 DEFAULT = "DEFAULT"
 
 
-def read_slurm_conf(path: Path) -> Loaded:
-    """The cluster, and a note on each parameter that did not go into it. Raises InvalidCluster."""
-    reader = _Reader(path)
+def read_slurm_conf(path: Path, qos_text: str | None = None, assoc_text: str | None = None) -> Loaded:
+    """The cluster, and a note on each parameter that did not go into it; texts as for `read_live`.
+
+    Raises InvalidCluster.
+    """
+    reader = _Reader(path, qos_text, assoc_text)
     for line in read_lines(path):
         reader.read(line)
     return reader.finish()
@@ -25,7 +29,8 @@ def read_slurm_conf(path: Path) -> Loaded:
 class _Reader:
     """Goes through the lines; those named DEFAULT hold for the later ones of their kind."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, qos_text: str | None, assoc_text: str | None) -> None:
+        self._path, self._accounting = path, (qos_text, assoc_text)
         self._draft = Draft(str(path))
         self._settings: Entries = {}
         self._node_defaults: Entries = {}
@@ -45,13 +50,19 @@ class _Reader:
     def finish(self) -> Loaded:
         params, notes = of_cluster(self._settings)
         self._draft.notes += notes
-        if (enforce := self._settings.get("accountingstorageenforce")) is not None:
-            why = "associations, QOS and their limits are in the accounting database, not here"
-            self._draft.notes.append(enforce.not_simulated(why))
         if (accounting := self._settings.get("accountingstoragetype")) is not None:
             self._draft.notes.append(accounting.no_effect("only says whether PriorityWeightAge and Fairshare count"))
-        name = self._settings.get("clustername")
-        return self._draft.finish(name.value if name else "cluster", params)
+        name = self._settings["clustername"].value if "clustername" in self._settings else "cluster"
+        enforce = self._settings.get("accountingstorageenforce")
+        if self._accounting == (None, None):
+            if enforce is not None:
+                why = "associations, QOS and their limits are in the accounting database: give what sacctmgr shows, too"
+                self._draft.notes.append(enforce.not_simulated(why))
+            return self._draft.finish(name, params)
+        unset = Entry("AccountingStorageEnforce", "", str(self._path))
+        found = read_accounting(*self._accounting, name).enforced(enforce or unset)
+        self._draft.notes += found.notes
+        return self._draft.finish(name, params, found.qos, found.associations)
 
     def _set(self, line: Line) -> None:
         for entry in line.entries:

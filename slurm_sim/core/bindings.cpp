@@ -105,10 +105,21 @@ const std::pair<const char*, QosLimit> kQosLimits[] = {
     {"max_gpus_per_user", {0, kGpus, true, 0, Reason::kMaxGresUser}},
 };
 
+constexpr const char* kGroupLimits[] = {"grp_jobs", "grp_nodes", "grp_cpus", "grp_gpus"};  // by Kind
+
+// Of a QOS or an association.
+Amounts group_limits(nb::handle of) {
+  Amounts most;
+  for (int kind = 0; kind < kKinds; kind++) most[kind] = time_of(of, kGroupLimits[kind]);
+  return most;
+}
+
 LimitSet limit_set(const std::vector<std::pair<int, nb::object>>& all_qos) {
   LimitSet set;
   for (const auto& [index, qos] : all_qos) {
     set.counted.push_back(index);
+    Amounts together = group_limits(qos);
+    for (int kind = 0; kind < kKinds; kind++) set.group[kind] = set.group[kind] || together[kind] != kNone;
     set.max_jobs_per_user = set.max_jobs_per_user || !qos.attr("max_jobs_per_user").is_none();
     Time most = time_of(qos, "max_submit_jobs_per_user");
     if (most != kNone && set.submit_qos < 0) {
@@ -180,8 +191,15 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
       out->any_submit_limit = out->any_submit_limit || out->limit_sets.back().submit_qos >= 0;
     }
   }
-  for (nb::handle item : cluster.attr("associations"))
-    out->any_limit = out->any_limit || !item.attr("max_jobs").is_none();
+  bool jobs_alone = true;
+  for (nb::handle item : cluster.attr("associations")) {
+    Amounts most = group_limits(item);
+    bool resources = std::any_of(most.begin() + 1, most.end(), [](int64_t each) { return each != kNone; });
+    jobs_alone = jobs_alone && !resources;
+    out->any_group_limit = out->any_group_limit || resources || most[kJobs] != kNone;
+    out->any_limit = out->any_limit || out->any_group_limit || !item.attr("max_jobs").is_none();
+  }
+  for (LimitSet& set : out->limit_sets) set.alike = set.alike && jobs_alone;
   index = 0;
   for (nb::handle item : cluster.attr("reservations"))
     out->reservations.push_back({time_of(item, "start_s"), time_of(item, "end_s"), words(reserved[index++], count)});
@@ -212,11 +230,11 @@ std::shared_ptr<Catalogue> make_catalogue(nb::object cluster) {
   for (nb::handle item : cluster.attr("associations")) {
     auto account = nb::cast<std::string>(item.attr("account"));
     auto shares = nb::cast<int64_t>(item.attr("shares"));
-    if (nb::object user = item.attr("user"); user.is_none()) {
-      out->members[out->account(account)].shares = shares;
-    } else {
-      out->members[out->member_of_person[out->person(account, nb::cast<std::string>(user))]].shares = shares;
-    }
+    nb::object user = item.attr("user");
+    int index = user.is_none() ? out->account(account)
+                               : out->member_of_person[out->person(account, nb::cast<std::string>(user))];
+    out->members[index].shares = shares;
+    out->members[index].most = group_limits(item);
   }
   return out;
 }

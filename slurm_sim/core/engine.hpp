@@ -290,6 +290,9 @@ class Engine final : public Core {
   }
   QosUse& use_of(int qos, int user);
   Reason limit_reached(const Live& job) const;
+  Reason qos_limit_reached(const Live& job, bool of_jobs) const;
+  Reason group_limit_reached(const Live& job, bool of_jobs) const;
+  bool max_jobs_reached(const Live& job) const;
   bool throttled(const Live& job, int64_t planned) const;
   int32_t& tasks_running(int32_t array);
   // Nodes on which there is room for it now.
@@ -458,6 +461,7 @@ class Engine final : public Core {
   std::vector<Seen> seen_;        // passes since the last disturbance
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request
+  std::vector<Amounts> group_use_;  // by member of the catalogue
   std::vector<QosUse> use_;       // by user * (QOS + 1); the first rows are the whole QOS'
   std::vector<int64_t> jobs_of_person_;
   std::vector<std::pair<int32_t, int32_t>> tasks_running_;

@@ -1,5 +1,6 @@
 // What a simulation is given and never changes: the cluster, the jobs asked for. The names are Slurm's, as in config.py.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -35,13 +36,14 @@ constexpr const char* kStateNames[] = {"PENDING", "RUNNING",   "SUSPENDED", "COM
 
 enum class Reason : uint8_t {
   kNone, kResources, kPriority, kReservation, kDependency, kNeverSatisfied, kBeginTime, kHeld, kArrayTaskLimit,
-  kGrpJobs, kMaxJobsUser, kGrpCpu, kGrpNode, kGrpGres, kMaxCpuUser, kMaxNodeUser, kMaxGresUser, kAssocMaxJobs, kMaxSubmit
+  kGrpJobs, kMaxJobsUser, kGrpCpu, kGrpNode, kGrpGres, kMaxCpuUser, kMaxNodeUser, kMaxGresUser, kAssocMaxJobs,
+  kAssocGrpJobs, kAssocGrpCpu, kAssocGrpNode, kAssocGrpGres, kMaxSubmit
 };
 constexpr const char* kReasonNames[] = {
     "None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
     "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpGRES",
     "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser", "AssocMaxJobsLimit",
-    "QOSMaxSubmitJobPerUserLimit"};
+    "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES", "QOSMaxSubmitJobPerUserLimit"};
 
 struct Params {
   bool linear = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false,
@@ -85,6 +87,7 @@ struct LimitSet {
   std::vector<int> counted;      // the QOS in which such a job counts
   std::vector<QosLimit> limits;  // in the order in which slurmctld looks
   bool max_jobs_per_user = false;
+  bool group[kKinds] = {};       // whether a QOS limits all of its jobs together: such limits of associations don't count
   bool alike = true;             // they only count jobs, so that all jobs of a person stand alike
   int submit_qos = -1;           // MaxSubmitPU
   int64_t submit_most = 0;
@@ -119,7 +122,7 @@ struct Config {
   std::vector<Reservation> reservations;
   std::vector<NodeChange> node_changes;
   int64_t cpus = 0;                                // of all nodes
-  bool any_limit = false, any_submit_limit = false, draws_power = false;
+  bool any_limit = false, any_group_limit = false, any_submit_limit = false, draws_power = false;
   int qos_count() const { return static_cast<int>(qos_part.size()); }
 };
 
@@ -173,11 +176,15 @@ struct Spec {
   bool held = false, requeue = true, failing = false;
 };
 
+// What runs at once, or may (kNone: no limit), by kind.
+using Amounts = std::array<int64_t, kKinds>;
+
 // One in the tree of accounts: an account (user < 0) or a person.
 struct Member {
   int account = -1, person = -1, above = 0;  // above: the account that it is in
   int64_t shares = 1;
   std::vector<int> members;
+  Amounts most = {kNone, kNone, kNone, kNone};             // of it and all below
 };
 
 // Everything jobs refer to by number. Copied before it grows, so that forks can share it.
@@ -219,6 +226,12 @@ struct Catalogue {
     members[parent].members.push_back(index);
     members[index].above = parent;
     return index;
+  }
+  // The person's member, its account's, and those above, until `stop` says so.
+  template <typename Stop>
+  void up_from(int person, Stop stop) const {
+    int member = member_of_person[person];
+    while (!stop(member) && member != 0) member = members[member].above;
   }
   static std::string key(const std::string& account, const std::string& user) { return account + '\0' + user; }
   int find_person(const std::string& account, const std::string& user) const {

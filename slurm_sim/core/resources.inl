@@ -209,27 +209,71 @@ void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
         use_of(qos, user).used[kind] += amount;
       }
     }
+    if (config->any_group_limit) {
+      if (group_use_.size() < catalogue->members.size()) group_use_.resize(catalogue->members.size());
+      for (int kind = 0; kind < kKinds; kind++) {
+        int64_t amount = sign * use(job, static_cast<Kind>(kind), nodes);
+        catalogue->up_from(job.person, [&](int member) { return group_use_[member][kind] += amount, false; });
+      }
+    }
     if (jobs_of_person_.size() < catalogue->persons.size()) jobs_of_person_.resize(catalogue->persons.size());
     jobs_of_person_[job.person] += sign;
   }
   if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * use(job, kCpus, nodes), now_);
 }
 
-// The limit that keeps it from starting; kNone: none does.
+// The limit that keeps it from starting; kNone: none does. First come those that count jobs.
 template <int W>
 Reason Engine<W>::limit_reached(const Live& job) const {
   if (!config->any_limit) return Reason::kNone;
+  for (bool of_jobs : {true, false}) {
+    if (Reason reason = qos_limit_reached(job, of_jobs); reason != Reason::kNone) return reason;
+    if (Reason reason = group_limit_reached(job, of_jobs); reason != Reason::kNone) return reason;
+    if (of_jobs && max_jobs_reached(job)) return Reason::kAssocMaxJobs;
+  }
+  return Reason::kNone;
+}
+
+template <int W>
+Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs) const {
   int user = catalogue->persons[job.person].user;
   for (const QosLimit& limit : limit_set(job).limits) {
+    if ((limit.kind == kJobs) != of_jobs) continue;
     size_t at = static_cast<size_t>(limit.own ? user + 1 : 0) * config->qos_count() + limit.qos;
     int64_t used = at < use_.size() ? use_[at].used[limit.kind] : 0;
     if (used + use(job, limit.kind, nullptr) > limit.most) return limit.reason;
   }
-  if (limit_set(job).max_jobs_per_user) return Reason::kNone;  // it goes before the association's
+  return Reason::kNone;
+}
+
+template <int W>
+bool Engine<W>::max_jobs_reached(const Live& job) const {
+  if (limit_set(job).max_jobs_per_user) return false;  // it goes before the association's
   int64_t most = catalogue->persons[job.person].max_jobs;
   auto person = static_cast<size_t>(job.person);
   int64_t running = person < jobs_of_person_.size() ? jobs_of_person_[person] : 0;
-  return most != kNone && running + 1 > most ? Reason::kAssocMaxJobs : Reason::kNone;
+  return most != kNone && running + 1 > most;
+}
+
+// Of the person, the account, and those above it. What a QOS limits is left to it.
+template <int W>
+Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs) const {
+  static constexpr std::pair<Kind, Reason> kGroup[] = {{kJobs, Reason::kAssocGrpJobs},
+                                                       {kCpus, Reason::kAssocGrpCpu},
+                                                       {kNodes, Reason::kAssocGrpNode},
+                                                       {kGpus, Reason::kAssocGrpGres}};
+  Reason found = Reason::kNone;
+  if (!config->any_group_limit) return found;
+  catalogue->up_from(job.person, [&](int member) {
+    for (auto [kind, reason] : kGroup) {
+      int64_t most = catalogue->members[member].most[kind];
+      if ((kind == kJobs) != of_jobs || most == kNone || limit_set(job).group[kind]) continue;
+      int64_t used = static_cast<size_t>(member) < group_use_.size() ? group_use_[member][kind] : 0;
+      if (used + use(job, kind, nullptr) > most) return found = reason, true;
+    }
+    return false;
+  });
+  return found;
 }
 
 template <int W>

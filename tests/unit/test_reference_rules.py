@@ -192,6 +192,39 @@ def test_the_associations_limit() -> None:
     assert sim.job(2).reason == "AssocMaxJobsLimit"
 
 
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"grp_jobs": 2}, "AssocGrpJobsLimit"),
+        ({"grp_nodes": 2}, "AssocGrpNodeLimit"),
+        ({"grp_cpus": 2}, "AssocGrpCpuLimit"),
+        ({"grp_gpus": 8}, "AssocGrpGRES"),
+    ],
+)
+def test_limits_of_a_group(limit: dict[str, int], reason: str) -> None:
+    """Those of an account hold for it and all below; a QOS's own limit of the same kind goes before it."""
+    associations = (Association("lab", **limit), Association("team", parent="lab"))  # type: ignore[arg-type]
+    asked = [("lab", "eve"), ("team", "bob"), ("team", "eve"), ("other", "eve")]
+    queue = [job(gpus_per_node=4, account=account, user=user) for account, user in asked]
+    sim = Simulator(cluster(5, SHARED, associations=associations), queue)
+    sim.run_until(61)
+    assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [3]
+    assert sim.job(3).reason == reason
+    wider = Qos("normal", **{name: value * 3 // 2 for name, value in limit.items()})
+    sim = Simulator(cluster(5, SHARED, associations=associations, qos=(wider,)), queue)
+    sim.run_until(61)
+    assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [4]
+    assert sim.job(4).reason.startswith("QOSGrp")
+
+
+def test_a_users_own_group_limit_and_the_roots() -> None:
+    associations = (Association("root", grp_nodes=3), Association("lab", "eve", grp_nodes=1))
+    queue = [job(account="lab", user=user) for user in ("eve", "eve", "bob", "bob", "bob")]
+    sim = Simulator(cluster(5, FIFO, associations=associations), queue)
+    sim.run_until(61)
+    assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [2, 5]
+
+
 def test_bf_max_job_user_part_and_start() -> None:
     # One node of two is free, the head of the queue needs both: the rest must be backfilled.
     queue = [job(), job(2), *(job(1, 60, user=user) for user in ("a", "a", "b"))]

@@ -8,6 +8,7 @@ import pytest
 
 from slurm_sim.cli.main import main
 from slurm_sim.clusters import read_cluster, read_live_files
+from slurm_sim.errors import InvalidCluster
 
 SMALL = Path(__file__).parents[1] / "data" / "slurm_conf" / "small"
 SCONTROL = [str(SMALL / "live" / f"{name}.txt") for name in ("config", "nodes", "partitions")]
@@ -39,6 +40,23 @@ def test_a_slurm_conf_becomes_a_toml(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == Path("c.toml").read_text()
 
 
+def test_a_slurm_conf_with_what_sacctmgr_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    conf = Path("slurm.conf")
+    conf.write_text(
+        "ClusterName=mirage\nAccountingStorageEnforce=limits\nNodeName=n[1-4]\nPartitionName=all Nodes=ALL QOS=part\n"
+    )
+    assert main(["cluster", "--slurm-conf", str(conf), "--sacctmgr", *SACCTMGR, "--out", "c.toml"]) == 0
+    cluster, live = read_cluster("c.toml").cluster, read_live_files(map(Path, [*SCONTROL, *SACCTMGR])).cluster
+    assert (cluster.qos, cluster.associations) == (live.qos, live.associations)
+    assert main(["cluster", "--slurm-conf", str(conf), "--sacctmgr", SACCTMGR[0], "--out", "c.toml"]) == 0
+    assert read_cluster("c.toml").cluster.associations == ()
+    conf.write_text(conf.read_text().replace("Enforce=limits", "Enforce=associations"))
+    assert main(["cluster", "--slurm-conf", str(conf), "--sacctmgr", *SACCTMGR, "--out", "c.toml"]) == 0
+    assert {qos.max_jobs_per_user for qos in read_cluster("c.toml").cluster.qos} == {None}
+    with pytest.raises(InvalidCluster, match="TOML has its own"):
+        read_cluster("c.toml", SACCTMGR)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -47,7 +65,7 @@ def test_a_slurm_conf_becomes_a_toml(capsys: pytest.CaptureFixture[str]) -> None
         (["--scontrol", *SCONTROL, "odd.txt"], "odd.txt:1: found 'JOBID PARTITION'; give the output of"),
         (["--scontrol", *SCONTROL, "none.txt"], "none.txt: No such file or directory"),
         (["--slurm-conf", "none.conf"], "none.conf: No such file or directory"),
-        (["--slurm-conf", str(SMALL / "slurm.conf"), "--sacctmgr", SACCTMGR[0]], "--scontrol beside it"),
+        (["--slurm-conf", str(SMALL / "slurm.conf"), "--sacctmgr", SCONTROL[0]], "give the output of `sacctmgr"),
         (["--slurm-conf", str(SMALL / "slurm.conf"), "--out", "c.txt"], "--out c.txt: expected a name ending in .toml"),
     ],
 )

@@ -1,0 +1,512 @@
+"""The cases of sim_replays: chosen ones, windows of the traces, and random ones; their clusters, jobs and events.
+
+Nothing runs here. What a case needs of slurm.conf, sacctmgr and sbatch is text that sim_replays gives to them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import random
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.sim_common import SHARED
+from slurm_sim.config import DAY_S
+
+BEGIN_S = 1893456120
+"""Second 0 of a replay on replay.py's clock (its EPOCH and --offset)."""
+INSTANCE = 3
+"""Of replay.py: the number in the cluster's name and in its ports."""
+OF_REPLAY = {
+    "node": "CPUs=1 RealMemory=1000",
+    "partitions": "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP",
+}
+"""What replay.py writes into its slurm.conf, where a replay may want something else."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Of a trace: jobs that ran or waited at the begin, submitted at once, then the submissions of some hours."""
+
+    trace: str
+    begin: str
+    """UTC."""
+    hours: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Random jobs, of one of `KINDS`."""
+
+    kind: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """One replay."""
+
+    workload: str | Window | Path | Drawn
+    """Path: a jobs.csv."""
+    nodes: int
+    options: tuple[str, ...] = ()
+    """Of replay.py."""
+    conf: tuple[tuple[str, str], ...] = ()
+    """Instead of OF_REPLAY."""
+    accounting: tuple[str, ...] = ()
+    """What sacctmgr is told before slurmctld starts."""
+    events: tuple[Event, ...] = ()
+
+
+class Event(NamedTuple):
+    """What somebody tells slurmctld meanwhile; sim_truth reads them from events.csv."""
+
+    time_s: int
+    action: str
+    """A key of `COMMANDS`."""
+    target: str
+    """A job's id, a node, or the nodes of a reservation."""
+    value: str = ""
+    """Of a reservation: its begin and end, in seconds, and the user: ``3600-7200:games``."""
+
+
+COMMANDS = {
+    "hold": "scontrol hold {target}",
+    "release": "scontrol release {target}",
+    "cancel": "scancel {target}",
+    "drain": "scontrol update NodeName={target} State=DRAIN Reason=replay",
+    "down": "scontrol update NodeName={target} State=DOWN Reason=replay",
+    "up": "scontrol update NodeName={target} State=RESUME",
+    "reserve": "scontrol create reservation Nodes={target} {value}",
+}
+
+
+def command(event: Event) -> list[str]:
+    """The command line of an event."""
+    value = ""
+    if event.action == "reserve":
+        times, _, user = event.value.partition(":")
+        begin, end = (_timestamp(int(part)) for part in times.split("-"))
+        value = f"StartTime={begin} EndTime={end} " + (f"Users={user}" if user else "Users=root Flags=MAINT")
+    return COMMANDS[event.action].format(**event._asdict() | {"value": value}).split()
+
+
+def _timestamp(second: int) -> str:
+    return f"{datetime.fromtimestamp(BEGIN_S + second, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _sched(text: str) -> tuple[str, str]:
+    return "--sched", text
+
+
+def _prio(text: str) -> tuple[str, str]:
+    return "--prio", text
+
+
+FAST = "PartitionName=fast Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityTier=5 State=UP"
+SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityJobFactor=9 State=UP"
+TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
+THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
+SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+LONG = _sched("bf_window=2880,bf_continue")
+BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
+CASES = {
+    "small_first": Case(
+        "steady",
+        16,
+        _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=5000;PriorityFavorSmall=YES"),
+    ),
+    "few_tested": Case("steady", 16, _sched("bf_interval=60,bf_max_job_test=20,bf_resolution=300,bf_window=720")),
+    "no_weights": Case("steady", 16, _prio("PriorityWeightAge=0")),
+    "builtin": Case("steady", 16, ("--schedtype", "sched/builtin")),
+    "by_partition": Case("steady", 16, _sched("bf_max_job_part=15,bf_max_job_start=1,bf_continue")),
+    "quick_age": Case(
+        "steady",
+        16,
+        _prio(
+            "PriorityWeightAge=100;PriorityMaxAge=0-2;PriorityWeightJobSize=100;PriorityFavorSmall=YES;"
+            "PriorityCalcPeriod=1"
+        ),
+    ),
+    "defaults": Case("bursts", 16, _sched("")),
+    "main_alone": Case("bursts", 16, _sched("default_queue_depth=2,sched_interval=300,bf_interval=600")),
+    "cons_tres": Case(
+        "bursts",
+        16,
+        ("--select", "select/cons_tres", "--extra", "SelectTypeParameters=CR_Core_Memory"),
+    ),
+    "deferred": Case("wider", 24, _sched("bf_window=2880,bf_continue,defer")),
+    "short_window": Case("wider", 24, _sched("bf_window=120,bf_max_job_test=50")),
+    "timers": Case(
+        "wider",
+        24,
+        _sched("sched_interval=30,batch_sched_delay=10,bf_interval=15,bf_continue,default_queue_depth=5"),
+    ),
+    "by_age": Case("steady", 16, _sched("bf_window=2880,bf_min_age_reserve=1800")),
+    "by_priority": Case(
+        "steady",
+        16,
+        (
+            *_sched("bf_window=2880,bf_min_prio_reserve=300"),
+            *_prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000"),
+        ),
+    ),
+    "few_reserved": Case("wider", 24, _sched("bf_window=2880,bf_job_part_count_reserve=2,bf_max_job_user_part=40")),
+    "main_few": Case(
+        "bursts", 16, _sched("partition_job_depth=3,sched_max_job_start=1,defer,bf_interval=120,sched_interval=45")
+    ),
+    "dependencies": Case("dependencies", 16, conf=TWO_PARTITIONS),
+    "partitions": Case(
+        "partitions",
+        16,
+        _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=500;PriorityWeightPartition=300"),
+        THREE_PARTITIONS,
+    ),
+    "shared_gpus": Case(
+        "shared",
+        12,
+        (
+            "--select",
+            "select/cons_tres",
+            "--extra",
+            "SelectTypeParameters=CR_Core_Memory;GresTypes=gpu;SlurmdParameters=config_overrides",
+        ),
+        (
+            ("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"),
+            SHARED_NODES,
+        ),
+    ),
+    "ls6_december": Case(Window("ls6_a100_dev", "2022-12-15T12:00", 30), 64, (*LONG, *BY_AGE)),
+    "ls6_january": Case(Window("ls6_a100_dev", "2023-01-20T06:00", 30), 76, (*LONG, *BY_AGE)),
+    "ls6_early_february": Case(Window("ls6_a100_dev", "2023-02-07T06:00", 30), 76, (*LONG, *BY_AGE)),
+    "ls6_mid_february": Case(Window("ls6_a100_dev", "2023-02-13T12:00", 30), 76, (*_sched(""), *BY_AGE)),
+    "kth_october": Case(Window("kth_sp2", "1996-10-22T12:00", 24), 100, (*LONG, *BY_AGE)),
+    "kth_february": Case(
+        Window("kth_sp2", "1997-02-11T06:00", 24),
+        100,
+        (
+            *_sched("bf_window=2880,bf_continue,bf_max_job_test=1000,default_queue_depth=1000,bf_resolution=300"),
+            *_prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000;PriorityFavorSmall=YES"),
+        ),
+    ),
+}
+Row = dict[str, object]
+WIDTHS = [1, 2, 3, 4, 6, 8, 12, 16], [40, 18, 6, 14, 6, 10, 3, 3]
+
+
+def _runtime_s(dice: random.Random, limit_min: int) -> int:
+    """A twelfth of the jobs is killed at the limit; most others end long before."""
+    if dice.random() < 0.08:
+        return 60 * limit_min + 1
+    return max(5, int(60 * limit_min * dice.uniform(0.02, 1.0) ** 1.3))
+
+
+def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
+    dice, now_s, rows = random.Random(seed), 0.0, list[Row]()
+    for number in range(1, count + 1):
+        if kind != "bursts":
+            now_s += dice.expovariate(1 / gap_s)
+        elif number % 20 == 1:
+            now_s += dice.randint(600, 3600)
+        elif dice.random() < 0.5:
+            now_s += dice.choice([0, 0, 1, 2, 5, 17, 40])
+        limit_min = dice.choice([10, 20, 30, 30, 60, 60, 120, 120, 240, 480])
+        row: Row = {"job_id": number, "submit_s": int(now_s), "nodes": dice.choices(*WIDTHS)[0]}
+        row |= {"timelimit_min": limit_min, "runtime_s": _runtime_s(dice, limit_min)}
+        if kind == "dependencies":
+            row |= {"partition": "gpu", "dependency": "", "begin_s": ""}
+            if int(str(row["nodes"])) <= 6 and dice.random() < 0.25:
+                row["partition"] = "fast"
+            if number > 3 and dice.random() < 0.25:
+                other = dice.randint(max(1, number - 25), number - 1)
+                row["dependency"] = f"{dice.choice(['afterany', 'afterany', 'after'])}:{other}"
+            elif dice.random() < 0.1:
+                row["begin_s"] = int(now_s) + dice.randint(100, 9000)
+        if kind == "partitions":
+            fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
+            row["partition"] = dice.choice(fitting)
+        if kind == "shared":
+            row |= {"nodes": dice.choices([1, 2, 4], [80, 15, 5])[0], "cpus": dice.choice([1, 2, 4, 4, 8, 16])}
+            row |= {"mem_mib": dice.choice([2000, 4000, 8000, 16000, 32000]), "gpus": dice.choices([0, 1, 2, 4])[0]}
+            row["exclusive"] = int(dice.random() < 0.1)
+        rows.append(row)
+    return rows
+
+
+def _of_window(window: Window, nodes: int) -> list[Row]:
+    """Without jobs wider than the cluster, cancelled ones, and those that wait over 20 days (most likely held)."""
+    begin_s = int(datetime.fromisoformat(window.begin).replace(tzinfo=UTC).timestamp())
+    running, pending, later = list[Row](), list[Row](), list[Row]()
+    with gzip.open(SHARED / "traces" / f"{window.trace}.csv.gz", "rt") as file:
+        for job in csv.DictReader(file):
+            submit_s, start_s, end_s, limit_s, wide = (
+                int(job[name]) for name in ("submit", "start", "end", "timelimit_s", "nodes")
+            )
+            if end_s <= start_s or wide > nodes:
+                continue
+            row: Row = {
+                "submit_s": 0,
+                "nodes": wide,
+                "timelimit_min": max(1, limit_s // 60),
+                "runtime_s": end_s - start_s,
+            }
+            if begin_s < submit_s <= begin_s + 3600 * window.hours:
+                later.append(row | {"submit_s": submit_s - begin_s})
+            elif submit_s <= begin_s < start_s < submit_s + 20 * DAY_S:
+                pending.append(row)
+            elif start_s <= begin_s < end_s:
+                left_s = max(60, limit_s - (begin_s - start_s))
+                running.append(row | {"timelimit_min": left_s // 60, "runtime_s": min(end_s - begin_s, left_s + 60)})
+    return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
+
+
+KINDS = {
+    "whole": (),
+    "dependencies": TWO_PARTITIONS,
+    "partitions": THREE_PARTITIONS,
+    "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
+    "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
+    "limits": (),
+    "arrays": (),
+    "events": (),
+}
+"""Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
+in partitions that overlap; that share nodes by CPUs and memory, or by GPUs too; of users in accounts, with limits of
+these and of QOS, and fair share; in arrays; with nodes that fail, reservations, held and cancelled jobs."""
+DRAWN: dict[str, tuple[object, ...]] = {
+    "bf_interval": (15, 20, 45, 60, 120),
+    "bf_window": (720, 2880, 4320, 10080),
+    "bf_resolution": (30, 120, 300, 600),
+    "bf_max_job_test": (5, 20, 50, 1000),
+    "bf_max_job_part": (10, 30),
+    "bf_max_job_user": (8, 40),
+    "bf_max_job_user_part": (10, 25),
+    "bf_max_job_start": (1, 2, 5),
+    "bf_min_age_reserve": (300, 3600),
+    "bf_min_prio_reserve": (20, 500),
+    "bf_job_part_count_reserve": (1, 3, 10),
+    "bf_node_space_size": (10, 30),
+    "bf_continue": ("",),
+    "default_queue_depth": (1, 3, 20, 1000),
+    "sched_interval": (20, 45, 120, 300),
+    "batch_sched_delay": (1, 5, 20),
+    "partition_job_depth": (1, 4, 20),
+    "sched_max_job_start": (1, 3),
+    "defer": ("",),
+}
+"""SchedulerParameters of random cases, and values that are not the default. Each is given in a sixth of them."""
+
+
+USERS = (("games", "a"), ("mail", "a"), ("news", "b"), ("proxy", "b"), ("backup", "c"))
+"""Users that each Debian has, and their accounts. Account c is part of b."""
+QOS = ("q1", "q2", "q3")
+CLUSTER = f"gold{INSTANCE}"
+
+
+def _accounting(dice: random.Random, nodes: int) -> tuple[str, ...]:
+    """Accounts, users and QOS, with random shares and limits. No limit is below half of the nodes."""
+    wide = f"node={dice.randint(nodes // 2, nodes)}"
+    limits = {
+        "MaxJobsPU": dice.randint(1, 4),
+        "MaxTRESPU": wide,
+        "GrpTRES": wide,
+        "GrpJobs": dice.randint(2, 6),
+        "Priority": dice.randint(1, 100),
+    }
+    commands = [f"delete qos {','.join(QOS)}", "delete account a,b,c", f"delete cluster {CLUSTER}"]
+    commands += [f"add cluster {CLUSTER}", *(f"add qos {name}" for name in QOS)]
+    for name in QOS:
+        given = [f"{limit}={value}" for limit, value in limits.items() if dice.random() < 0.5]
+        commands += [f"modify qos {name} set {' '.join(given)}"] if given else []
+    may = f"qos=normal,{','.join(QOS)}"
+    for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):
+        commands.append(f"add account {account} cluster={CLUSTER} parent={parent} fairshare={dice.randint(1, 5)} {may}")
+    for user, account in USERS:
+        most = f"maxjobs={dice.randint(1, 5)}" if dice.random() < 0.4 else ""
+        commands.append(f"add user {user} cluster={CLUSTER} account={account} fairshare={dice.randint(1, 5)} {most}")
+    return tuple(commands)
+
+
+def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event, ...]:
+    """Nodes that are drained or fail and come back, reservations, jobs that are held and released or cancelled."""
+    last_s, found = int(str(rows[-1]["submit_s"])), list[Event]()
+    for _ in range(8):
+        begin_s, node = dice.randint(600, last_s), f"n{dice.randint(1, nodes)}"
+        found.append(Event(begin_s, dice.choice(["drain", "down"]), node))
+        found.append(Event(begin_s + dice.randint(300, 20000), "up", node))
+    for _ in range(3):
+        begin_s, first = dice.randint(3600, last_s), dice.randint(1, nodes)
+        times = f"{begin_s}-{begin_s + dice.randint(1800, 14400)}"
+        target = f"n[{first}-{min(nodes, first + dice.randint(0, 4))}]"
+        found.append(Event(0, "reserve", target, times + dice.choice(["", ":games"])))
+    for row in dice.sample(list(rows), 16):
+        begin_s, job_id = int(str(row["submit_s"])), str(row["job_id"])
+        if dice.random() < 0.5:
+            found.append(Event(begin_s + dice.choice([1, 30, 600, 3600]), "cancel", job_id))
+        else:
+            begin_s += dice.choice([300, 1800, 3600, 9000])  # sooner scontrol waits for slurmdbd, and the clock for it
+            found.append(Event(begin_s, "hold", job_id))
+            found.append(Event(begin_s + dice.randint(60, 9000), "release", job_id))
+    return tuple(sorted(found))
+
+
+def drawn(kind: str, seed: int) -> Case:
+    """A random case: parameters, weights, a selection plugin, nodes, and jobs."""
+    dice = random.Random(seed)
+    chosen = {name: dice.choice(values) for name, values in DRAWN.items() if dice.random() < 1 / 6}
+    if "bf_max_job_user" in chosen:
+        chosen.pop("bf_max_job_user_part", None)
+    parameters = ",".join(f"{name}={value}" if value != "" else name for name, value in chosen.items())
+    weights = {
+        "PriorityWeightAge": dice.choice([0, 100, 1000, 10000, 100000]),
+        "PriorityMaxAge": dice.choice(["0-2", "1-0", "7-0"]),
+        "PriorityWeightJobSize": dice.choice([0, 100, 1000, 10000]),
+        "PriorityFavorSmall": dice.choice(["NO", "NO", "YES"]),
+        "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
+    }
+    options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
+    if kind == "partitions":
+        options[-1] += ";PriorityWeightPartition=300"
+    shared = kind in ("shared", "gpus")
+    extra = []
+    if dice.random() < 0.3 or shared:
+        options += ["--select", "select/cons_tres"]
+        extra.append("SelectTypeParameters=CR_Core_Memory")
+    if shared:
+        extra.append("SlurmdParameters=config_overrides")
+    if kind == "gpus":
+        extra.append("GresTypes=gpu")
+    if dice.random() < 0.1:
+        options += ["--schedtype", "sched/builtin"]
+    nodes = dice.choice([8, 16, 24, 40]) if kind not in ("dependencies", "partitions") else 16
+    case = Case(Drawn(kind, seed), nodes, tuple(options), KINDS[kind])
+    if kind == "limits":
+        extra.append("AccountingStorageEnforce=associations,limits,qos")
+        weights = {
+            "PriorityWeightFairshare": dice.choice([0, 1000, 10000, 100000]),
+            "PriorityDecayHalfLife": dice.choice(["0-1", "1-0", "7-0"]),
+            "PriorityWeightQOS": dice.choice([0, 1000]),
+        }
+        options[3] += "".join(f";{name}={value}" for name, value in weights.items())
+        case = replace(case, accounting=_accounting(dice, nodes))
+        if dice.random() < 0.3:
+            line = OF_REPLAY["partitions"]
+            case = replace(case, conf=(("partitions", f"{line} QOS={dice.choice(QOS)}"),))
+    if kind == "events":
+        case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))
+    if extra:
+        options += ["--extra", ";".join(extra)]
+    return replace(case, options=tuple(options))
+
+
+def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
+    """Some 200 jobs that ask for 0.9 to 1.6 times what the nodes can give."""
+    dice = random.Random(f"jobs {case.seed}")
+    shared = case.kind in ("shared", "gpus")
+    whole = not shared and case.kind not in ("dependencies", "partitions")
+    rows = _jobs(case.seed, 200, 1, dice.choice(["steady", "bursts"]) if whole else "shared" if shared else case.kind)
+    for row in rows:
+        if whole:
+            row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
+        if case.kind == "shared":
+            row["gpus"] = 0
+        if case.kind == "limits":
+            row["nodes"] = min(nodes // 2, int(str(row["nodes"])))
+            row["user"], row["account"] = dice.choice(USERS)
+            row["qos"] = dice.choice(["normal", *QOS])
+    if case.kind == "arrays":
+        _into_arrays(dice, rows)
+    share = [_share(row) if shared else 1.0 for row in rows]
+    asked = sum(
+        part * int(str(row["nodes"])) * int(str(row["runtime_s"])) for part, row in zip(share, rows, strict=True)
+    )
+    stretch = asked / (nodes * dice.uniform(0.9, 1.6)) / max(1, int(str(rows[-1]["submit_s"])))
+    for row in rows:
+        before_s, row["submit_s"] = int(str(row["submit_s"])), int(int(str(row["submit_s"])) * stretch)
+        if row.get("begin_s"):
+            row["begin_s"] = int(str(row["submit_s"])) + int(str(row["begin_s"])) - before_s
+    return rows
+
+
+def _share(row: Row) -> float:
+    """Of a node of the shared kinds."""
+    cpus, mem_mib, gpus = (int(str(row[name])) for name in ("cpus", "mem_mib", "gpus"))
+    return max(cpus / 16, mem_mib / 64000, gpus / 4)
+
+
+def _into_arrays(dice: random.Random, rows: Sequence[Row]) -> None:
+    """Makes some runs of jobs the tasks of arrays; a task's row follows that of the task before."""
+    at = 0
+    while at < len(rows):
+        tasks = dice.choice([1, 1, 1, 4, 12, 30])
+        throttle = dice.choice(["", "", 1, 2, 5]) if tasks > 1 else ""
+        first = rows[at]
+        for row in rows[at : at + tasks]:
+            row |= {name: first[name] for name in ("submit_s", "nodes", "timelimit_min")}
+            row["runtime_s"] = min(int(str(row["runtime_s"])), 60 * int(str(row["timelimit_min"])) + 1)
+            row["array_job_id"] = first["job_id"] if tasks > 1 else ""
+            row["array_throttle"] = throttle
+        at += tasks
+
+
+def workload(name: str | Window | Path | Drawn, nodes: int) -> list[Row]:
+    """Its jobs, as sim_truth.py's jobs.csv has them."""
+    if isinstance(name, Drawn):
+        return _drawn_jobs(name, nodes)
+    if isinstance(name, Path):
+        with name.open() as file:
+            return [dict(row) for row in csv.DictReader(file)]
+    if isinstance(name, Window):
+        return _of_window(name, nodes)
+    seed, count, gap_s = {
+        "steady": (11, 200, 90),
+        "bursts": (77, 200, 0),
+        "wider": (12, 260, 240),
+        "dependencies": (41, 260, 150),
+        "partitions": (51, 260, 150),
+        "shared": (21, 350, 40),
+    }[name]
+    return _jobs(seed, count, gap_s, name)
+
+
+def again(folder: Path) -> Case:
+    """The jobs of a replay, under its scheduler. Raises SystemExit for one on shared nodes or with partitions."""
+    lines = [line.strip().partition("=") for line in (folder / "slurm.conf").read_text().splitlines()]
+    conf = {name: value for name, _, value in lines}
+    if conf["SelectType"] != "select/linear" or sum(name == "PartitionName" for name, _, _ in lines) > 1:
+        sys.exit(f"{folder}: not on whole nodes of one partition; add it to CASES with what its jobs ask for")
+    with (folder / "actual_ext.csv").open() as file:
+        nodes = max(int(number) for row in csv.DictReader(file) for number in re.findall(r"\d+", row["nodelist"]))
+    weights = ";".join(
+        f"{name}={value}" for name, value in conf.items() if name.startswith("Priority") and name != "PriorityType"
+    )
+    options = ("--schedtype", conf["SchedulerType"], *_sched(conf.get("SchedulerParameters", "")), *_prio(weights))
+    return Case(folder / "jobs.csv", nodes, options)
+
+
+def options_of(row: Row) -> list[str]:
+    """What replay.py does not tell sbatch. Ids are slurmctld's: it counts from 1, too, in the same order."""
+    given = {
+        "partition": "--partition={}",
+        "dependency": "--dependency={}",
+        "mem_mib": "--mem={}",
+        "user": "--uid={}",
+        "account": "--account={}",
+        "qos": "--qos={}",
+    }
+    found = [form.format(row[name]) for name, form in given.items() if row.get(name)]
+    if row.get("cpus"):
+        found += ["--ntasks-per-node=1", f"--cpus-per-task={row['cpus']}"]
+    if row.get("gpus"):
+        found.append(f"--gres=gpu:{row['gpus']}")
+    if row.get("exclusive"):
+        found.append("--exclusive")
+    if row.get("begin_s"):
+        found.append(f"--begin={_timestamp(int(str(row['begin_s'])))}")
+    return found
