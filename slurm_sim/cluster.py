@@ -169,6 +169,10 @@ class Cluster:
         """The reason for which a limit keeps it from starting; empty: none does."""
         return self.limits.reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job))
 
+    def jobs_limit_reached(self, job: JobRecord) -> str:
+        """The same, of limits that count jobs."""
+        return self.limits.jobs_reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job))
+
     def _use(self, job: JobRecord) -> Use:
         request = self.request(job.spec, self.partitions[job.partition])
         if job.allocated:

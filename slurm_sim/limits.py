@@ -1,7 +1,7 @@
 """Limits of QOS and associations on what may run at once (`sacctmgr(1)`, `resource_limits.html`).
 
 A job over a limit waits, with the limit's name as its reason. It stops nobody else, and backfill reserves nothing
-for it.
+for it; but if it is over a limit of resources, backfill looks for its place all the same, and counts it as tested.
 """
 
 from __future__ import annotations
@@ -78,11 +78,18 @@ class Limits:
         """The reason for which a job may not start now; empty: it may."""
         all_qos = list(self._all_qos(qos, partition))
         return (
+            self.jobs_reached(user, account, qos, partition, use)
+            or self._qos_reached(all_qos, _QOS_RESOURCES, user, use)
+            or self._group_reached(all_qos, _GROUP_RESOURCES, user, account, use)
+        )
+
+    def jobs_reached(self, user: str, account: str, qos: str | None, partition: str, use: Use) -> str:
+        """The same for limits that count jobs, which slurmctld asks before it looks for nodes (`pre_select`)."""
+        all_qos = list(self._all_qos(qos, partition))
+        return (
             self._qos_reached(all_qos, _QOS_JOBS, user, use)
             or self._group_reached(all_qos, _GROUP_JOBS, user, account, use)
             or self._max_jobs_reached(all_qos, user, account, use)
-            or self._qos_reached(all_qos, _QOS_RESOURCES, user, use)
-            or self._group_reached(all_qos, _GROUP_RESOURCES, user, account, use)
         )
 
     def _qos_reached(

@@ -130,7 +130,7 @@ def _attempt(
             job.reason = "JobArrayTaskLimit"
             tasks.reject(job)
         elif tasks.counts(job):
-            if reason := cluster.limit_reached(job):
+            if reason := cluster.jobs_limit_reached(job):
                 job.reason = reason
                 tasks.reject(job)
             elif not _place(cluster, job, plan, outlook, tasks, start):
@@ -213,6 +213,10 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     only_now = not tasks.may_reserve(job, outlook.now_s)
     place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
+        tasks.reject(job)
+        return True
+    if reason := cluster.limit_reached(job):
+        job.reason = reason
         tasks.reject(job)
         return True
     full = plan.records >= tasks.params.node_space_size

@@ -136,7 +136,7 @@ struct Engine<W>::Backfill {
         const Queued& next = sim.queue_[from];
         if (sim.config->any_limit) {
           const Live& job = sim.lives_[next.slot];
-          Reason limit = room.limit_reached(sim, job);
+          Reason limit = room.jobs_limit_reached(sim, job);
           if (limit != Reason::kNone && limit == job.reason) continue;
           if (limit != Reason::kNone) break;
         }
@@ -162,7 +162,7 @@ struct Engine<W>::Backfill {
       return true;
     }
     if (room.is_rejected(job.array) || !counts(job)) return true;
-    if (Reason limit = room.limit_reached(sim, job); limit != Reason::kNone) {
+    if (Reason limit = room.jobs_limit_reached(sim, job); limit != Reason::kNone) {
       job.reason = limit;
       room.reject(job.array);
       return true;
@@ -199,6 +199,11 @@ struct Engine<W>::Backfill {
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
+      room.reject(job.array);
+      return true;
+    }
+    if (Reason limit = room.limit_reached(sim, job); limit != Reason::kNone) {
+      job.reason = limit;
       room.reject(job.array);
       return true;
     }

@@ -504,7 +504,7 @@ nb::dict results(const Core& core) {
 nb::tuple sample(const Core& core) {
   std::vector<Record> queued, running = core.in_state(State::kRunning);
   for (const Record& job : core.in_state(State::kPending))
-    if (core.is_competing(job.job_id) && !(job.reason >= Reason::kArrayTaskLimit)) queued.push_back(job);
+    if (core.is_competing(job.job_id) && !is_limited(job.reason)) queued.push_back(job);
   Time now = core.now();
   auto limit = [](const Record& job) { return job.limit == kNone ? Time{-1} : job.limit; };
   auto size = [](const std::vector<Record>& jobs) { return static_cast<int64_t>(jobs.size()); };

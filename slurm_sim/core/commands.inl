@@ -239,6 +239,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
   if (job.state == State::kPending) {
     job.nodes = wanted;
     queue_changes_++;
+    changed_.add(slot);
     set_size_parts(job);
     disturb();
     limits_told_ = false;

@@ -166,27 +166,31 @@ class Engine final : public Core {
   int idle_nodes() const override { return (up_ & idle_).count(); }
   int up_nodes() const override { return up_.count(); }
   void observe(const Watch& watch, Sight& sight) const override {
-    auto look = [&](const Live& job) {
-      if (watch.counts(job.partition, job.job_id) && job.reason < Reason::kArrayTaskLimit)
-        sight.queued.add(job.nodes, job.eligible - watch.origin, job.limit);
+    bool anew = sight.look != looks_ || changed_.too_many;
+    auto see = [&](int32_t slot) {
+      const Live& job = lives_[slot];
+      Role as = !watch.counts(job.partition, job.job_id)   ? Role::kNot
+                : job.state == State::kRunning             ? Role::kRunning
+                : job.state != State::kPending             ? Role::kNot
+                : job.place >= 0 || is_limited(job.reason) ? Role::kNot
+                                                           : Role::kQueued;
+      Time since = as == Role::kRunning ? job.start : job.eligible;
+      sight.see(slot, as, job.nodes, static_cast<int32_t>(since - watch.origin), job.limit, anew);
     };
-    // Only a limit's reason takes a job out of sight without a change of the queue.
-    bool by_reason = config->any_limit || special_ > 0;
-    if (by_reason || sight.queued_of != queue_changes_) {
-      sight.queued_of = by_reason ? -1 : queue_changes_;
-      sight.queued.clear();
-      for (const Queued& job : queue_) look(lives_[job.slot]);
-      for (int32_t slot : fresh_) look(lives_[slot]);
+    // A limit's reason takes a job out of sight without a change of the queue.
+    if (anew || config->any_limit || special_ > 0) {
+      if (anew) sight.forget();
+      for (const Queued& job : queue_) see(job.slot);
+      for (int32_t slot : fresh_) see(slot);
     }
-    if (sight.running_of != run_changes_) {
-      sight.running_of = run_changes_;
-      sight.running.clear();
-      for (const Run<W>& run : running_) {
-        const Live& job = lives_[run.slot];
-        if (watch.counts(job.partition, job.job_id))
-          sight.running.add(job.nodes, job.start - watch.origin, job.limit);
-      }
+    if (anew) {
+      for (const Run<W>& run : running_) see(run.slot);
+      sight.sort();
+    } else {
+      for (int i = 0; i < changed_.count; i++) see(changed_.slots[i]);
     }
+    changed_ = {};
+    sight.look = ++looks_;
     Set pool = set_of(watch.nodes);
     sight.idle = (up_ & idle_ & pool).count();
     sight.up = (up_ & pool).count();
@@ -205,6 +209,17 @@ class Engine final : public Core {
   struct Due {
     Time time;
     Happening kind;
+  };
+  // Slots of jobs that came into the queue or on nodes, left them, or changed in there.
+  struct Changed {
+    static constexpr int kMost = 30;
+    int count = 0;
+    bool too_many = false;
+    int32_t slots[kMost];
+    void add(int32_t slot) {
+      if (count == kMost) too_many = true;
+      else slots[count++] = slot;
+    }
   };
   // A backfill pass that started nothing: with the same counts of GPUs before it, it makes the same of them until then.
   struct Seen {
@@ -290,6 +305,7 @@ class Engine final : public Core {
   }
   QosUse& use_of(int qos, int user);
   Reason limit_reached(const Live& job) const;
+  Reason jobs_limit_reached(const Live& job) const;
   Reason qos_limit_reached(const Live& job, bool of_jobs) const;
   Reason group_limit_reached(const Live& job, bool of_jobs) const;
   bool max_jobs_reached(const Live& job) const;
@@ -453,7 +469,8 @@ class Engine final : public Core {
 
   Set up_, idle_;
   std::vector<Run<W>> running_;
-  int64_t run_changes_ = 0;       // of running_
+  mutable Changed changed_;       // since the last look of an observer,
+  mutable int64_t looks_ = 0;     // which were so many
   std::vector<int32_t> suspended_;
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
   Set shared_;                    // nodes without a job that has the whole node

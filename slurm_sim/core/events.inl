@@ -132,6 +132,7 @@ void Engine<W>::compete(int32_t slot) {
   main_quiet_ = limits_told_ = false;
   order_changed_ = true;
   queue_changes_++;
+  changed_.add(slot);
   Demand& demand = demand_[job.shape];
   demand.jobs++;
   demand.least_nodes = std::min(demand.least_nodes, job.nodes);
@@ -149,6 +150,7 @@ void Engine<W>::forget_pending(int32_t slot) {
   if (at != queue_.end()) queue_.erase(at);
   order_changed_ = true;
   queue_changes_++;
+  changed_.add(slot);
   Demand& demand = demand_[job.shape];
   if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
   competing_of_[job.partition]--;
@@ -247,6 +249,7 @@ void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   Live& job = lives_[slot];
   order_changed_ = true;
   queue_changes_++;
+  changed_.add(slot);
   Demand& demand = demand_[job.shape];
   if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
   competing_of_[job.partition]--;

@@ -39,6 +39,8 @@ enum class Reason : uint8_t {
   kGrpJobs, kMaxJobsUser, kGrpCpu, kGrpNode, kGrpGres, kMaxCpuUser, kMaxNodeUser, kMaxGresUser, kAssocMaxJobs,
   kAssocGrpJobs, kAssocGrpCpu, kAssocGrpNode, kAssocGrpGres, kMaxSubmit
 };
+// Waiting for a limit, not for nodes.
+inline bool is_limited(Reason reason) { return reason >= Reason::kArrayTaskLimit; }
 constexpr const char* kReasonNames[] = {
     "None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
     "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpGRES",

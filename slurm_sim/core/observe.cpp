@@ -4,48 +4,20 @@
 
 namespace slurm_sim {
 
-// As numpy.percentile, linear; of nothing, 0.
-const double* Percentiles::of(const std::vector<int32_t>& values) {
-  if (values == values_) return found_;
-  if (!adapt(values)) {
-    sorted_ = values;
-    std::sort(sorted_.begin(), sorted_.end());
-  }
-  values_ = values;
-  if (values.empty()) {
+const double* Column::percentiles() {
+  if (!stale_) return found_;
+  stale_ = false;
+  if (values_.empty()) {
     std::fill(found_, found_ + kCount, 0.0);
     return found_;
   }
-  size_t last = sorted_.size() - 1;
+  size_t last = values_.size() - 1;
   for (size_t i = 0; i < kCount; i++) {
     size_t low = i * last / 4, rest = i * last % 4;
-    double from = sorted_[low], to = sorted_[std::min(low + 1, last)];
+    double from = values_[low], to = values_[std::min(low + 1, last)];
     found_[i] = from + (to - from) * (static_cast<double>(rest) / 4);
   }
   return found_;
-}
-
-// Puts in and takes out of the sorted values what differs from the last ones. Any alignment of the two gives the same
-// result; a bad one only takes longer. False: there are many differences, so sorting anew is cheaper.
-bool Percentiles::adapt(const std::vector<int32_t>& values) {
-  const std::vector<int32_t>& old = values_;
-  size_t changes = 0, most = 4 + values.size() / 8;
-  for (size_t i = 0, j = 0; i < old.size() || j < values.size();) {
-    if (i < old.size() && j < values.size() && old[i] == values[j]) {
-      i++;
-      j++;
-      continue;
-    }
-    if (++changes > most) return false;
-    bool gone = j == values.size() || (i + 1 < old.size() && old[i + 1] == values[j]);
-    bool came = i == old.size() || (!gone && j + 1 < values.size() && old[i] == values[j + 1]);
-    if (!came) sorted_.erase(std::lower_bound(sorted_.begin(), sorted_.end(), old[i++]));
-    if (!gone) {
-      sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), values[j]), values[j]);
-      j++;
-    }
-  }
-  return true;
 }
 
 namespace {
@@ -71,23 +43,21 @@ void pair_columns(const Record& predecessor, const Record& successor, Time now, 
 void Observer::look(const Core& core, const Record* predecessor, const Record* successor, const float* scale,
                     float* row) {
   Time now = core.now();
-  sight_.idle = sight_.up = 0;
   core.observe(watch, sight_);
   auto put = [&](int column, double value) { row[column] = static_cast<float>(value) * (scale ? scale[column] : 1.0f); };
-  auto put_jobs = [&](int column, const JobColumns& jobs, Percentiles* percentiles) {
+  auto put_jobs = [&](int column, Sight::Group& jobs) {
     put(column, static_cast<double>(jobs.nodes.size()));
-    const double *nodes = percentiles[0].of(jobs.nodes), *since = percentiles[1].of(jobs.since),
-                 *limit = percentiles[2].of(jobs.limit);
+    const double *nodes = jobs.nodes.percentiles(), *since = jobs.since.percentiles(), *limit = jobs.limit.percentiles();
     auto present = static_cast<double>(now - watch.origin);
-    for (int i = 0; i < Percentiles::kCount; i++) {
+    for (int i = 0; i < Column::kCount; i++) {
       put(column + 1 + i, nodes[i]);
       // The longest time is that since the earliest moment.
-      put(column + 6 + i, jobs.since.empty() ? 0.0 : present - since[Percentiles::kCount - 1 - i]);
+      put(column + 6 + i, jobs.since.size() ? present - since[Column::kCount - 1 - i] : 0.0);
       put(column + 11 + i, limit[i]);
     }
   };
-  put_jobs(kQueued, sight_.queued, queued_);
-  put_jobs(kRunning, sight_.running, running_);
+  put_jobs(kQueued, sight_.queued);
+  put_jobs(kRunning, sight_.running);
 
   Time pair[6] = {};
   if (predecessor && predecessor->eligible != kNone && predecessor->eligible <= now)

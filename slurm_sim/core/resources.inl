@@ -36,7 +36,7 @@ void Engine<W>::run_begins(int32_t slot, const Set& nodes) {
   Run<W> run{job.start + (job.limit == kNone ? kYear : job.limit) + job.suspended, job.job_id, slot, shape(job).request,
              nodes};
   running_.insert(std::upper_bound(running_.begin(), running_.end(), run), run);
-  run_changes_++;
+  changed_.add(slot);
 }
 
 template <int W>
@@ -52,7 +52,7 @@ NodeSet<W> Engine<W>::run_ends(int32_t slot) {
   Run<W>& run = run_of(lives_[slot]);
   Set nodes = run.nodes;
   running_.erase(running_.begin() + (&run - running_.data()));
-  run_changes_++;
+  changed_.add(slot);
   return nodes;
 }
 
@@ -222,16 +222,21 @@ void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
   if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * use(job, kCpus, nodes), now_);
 }
 
-// The limit that keeps it from starting; kNone: none does. First come those that count jobs.
+// The limit that keeps it from starting; kNone: none does.
 template <int W>
 Reason Engine<W>::limit_reached(const Live& job) const {
   if (!config->any_limit) return Reason::kNone;
-  for (bool of_jobs : {true, false}) {
-    if (Reason reason = qos_limit_reached(job, of_jobs); reason != Reason::kNone) return reason;
-    if (Reason reason = group_limit_reached(job, of_jobs); reason != Reason::kNone) return reason;
-    if (of_jobs && max_jobs_reached(job)) return Reason::kAssocMaxJobs;
-  }
-  return Reason::kNone;
+  if (Reason reason = jobs_limit_reached(job); reason != Reason::kNone) return reason;
+  if (Reason reason = qos_limit_reached(job, false); reason != Reason::kNone) return reason;
+  return group_limit_reached(job, false);
+}
+
+// The same, of those that count jobs.
+template <int W>
+Reason Engine<W>::jobs_limit_reached(const Live& job) const {
+  if (Reason reason = qos_limit_reached(job, true); reason != Reason::kNone) return reason;
+  if (Reason reason = group_limit_reached(job, true); reason != Reason::kNone) return reason;
+  return max_jobs_reached(job) ? Reason::kAssocMaxJobs : Reason::kNone;
 }
 
 template <int W>

@@ -65,7 +65,7 @@ struct Engine<W>::Scratch {
   std::vector<Queued> queue;
   std::vector<double> share_parts;
 
-  // What limits say, by person, partition and QOS, where it is the same for all of these jobs until one starts.
+  // What limits on numbers of jobs say, by person, partition and QOS: it is the same for all of these until one starts.
   struct Verdict {
     uint64_t of = 0;
     Reason reason = Reason::kNone;
@@ -74,11 +74,14 @@ struct Engine<W>::Scratch {
   uint64_t verdicts_of = 0;                // others are of an earlier pass, or of before a start
   Reason limit_reached(const Engine& sim, const Live& job) {
     if (!sim.config->any_limit) return Reason::kNone;
-    if (!sim.limit_set(job).alike) return sim.limit_reached(job);
+    return sim.limit_set(job).alike ? jobs_limit_reached(sim, job) : sim.limit_reached(job);
+  }
+  Reason jobs_limit_reached(const Engine& sim, const Live& job) {
+    if (!sim.config->any_limit) return Reason::kNone;
     const auto& sets = sim.config->limit_sets;
     size_t at = job.person * sets.size() + (&sim.limit_set(job) - sets.data());
     if (at >= verdicts.size()) verdicts.resize(sim.catalogue->persons.size() * sets.size());
-    if (verdicts[at].of != verdicts_of) verdicts[at] = {verdicts_of, sim.limit_reached(job)};
+    if (verdicts[at].of != verdicts_of) verdicts[at] = {verdicts_of, sim.jobs_limit_reached(job)};
     return verdicts[at].reason;
   }
   // Which jobs of a shape have no place in the plan. By nodes asked for: limits from which on there is none, and limits from

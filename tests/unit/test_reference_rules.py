@@ -163,6 +163,16 @@ def test_a_limited_job_gets_no_reservation() -> None:
     assert starts(sim) == {1: 3, 2: None, 3: 3}
 
 
+def test_a_job_over_a_limit_of_resources_counts_as_tested() -> None:
+    """As on slurmctld 22.05 (`sim_replays --kind limits --seed 4`): it only asks such limits once it has found nodes."""
+    strict = replace(FIFO, partition_job_depth=1, bf_max_job_test=1)
+    queue = [job(2), job(), job(user="other")]
+    for limit, started in (({"max_nodes_per_user": 2}, [1]), ({"max_jobs_per_user": 1}, [1, 3])):
+        sim = Simulator(cluster(3, strict, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
+        sim.run_until(200)
+        assert [record.job_id for record in sim.running()] == started
+
+
 def test_the_partitions_qos_decides() -> None:
     nodes = make_nodes(3)
     names = tuple(node.name for node in nodes)
