@@ -399,6 +399,7 @@ def drawn(kind: str, seed: int) -> Case:
             line = OF_REPLAY["partitions"]
             case = replace(case, conf=(("partitions", f"{line} QOS={dice.choice(QOS)}"),))
     if kind == "events":
+        extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
         case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))
     if extra:
         options += ["--extra", ";".join(extra)]

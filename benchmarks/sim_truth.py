@@ -34,7 +34,7 @@ from benchmarks.sim_replay_cases import Event
 from slurm_sim.clusters import NoteKind, read_cluster
 from slurm_sim.clusters.notes import Entry
 from slurm_sim.clusters.values import hosts
-from slurm_sim.config import ClusterConfig, Reservation
+from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Reservation
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.results import geometric_mean_ratio, makespan_s, relative_difference
@@ -48,6 +48,7 @@ WHOLE = {"cpus": "cpus_per_node", "mem_mib": "memory_mib_per_node", "gpus": "gpu
 }
 TEXT = ("user", "account", "partition", "qos", "dependency", "constraint")
 TIMES = ("begin_s", "cancel_s")
+NODE_ACTIONS = {"drain": NodeAction.DRAIN, "down": NodeAction.DOWN, "up": NodeAction.RESUME}
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Replay:
         rows = [asked.get(row["job_id"], {}) | row for row in _read(self.folder / "actual_ext.csv")]
         for row in rows:
             if row["nodes"] == "0":  # cancelled before it started
-                row |= {"nodes": asked[row["job_id"]]["nodes"], "runtime_real_s": "", "start_s": "", "end_s": ""}
+                row |= {"nodes": asked[row["job_id"]]["nodes"], "start_s": "", "end_s": ""}
         return sorted(rows, key=lambda row: (int(row["submit_s"]), int(row["slurm_id"])))
 
     def column(self, name: str) -> Floats:
@@ -80,7 +81,8 @@ class Replay:
 
     @cached_property
     def specs(self) -> list[JobSpec]:
-        return [_spec(row, self.offset_s) for row in self.rows]
+        cancelled = {event.target: event.time_s for event in self.events if event.action == "cancel"}
+        return [replace(_spec(row, self.offset_s), cancel_s=cancelled.get(row["job_id"])) for row in self.rows]
 
     @cached_property
     def cluster(self) -> ClusterConfig:
@@ -90,7 +92,12 @@ class Replay:
             if note.kind is not NoteKind.NO_EFFECT:
                 print(f"{self.folder.name}: {note}", file=sys.stderr)
         reserved = [event for event in self.events if event.action == "reserve"]
-        return replace(loaded.cluster, reservations=tuple(_reservation(event, self.offset_s) for event in reserved))
+        changes = [event for event in self.events if event.action in NODE_ACTIONS]
+        return replace(
+            loaded.cluster,
+            reservations=tuple(_reservation(event, self.offset_s) for event in reserved),
+            node_changes=tuple(NodeChange(it.time_s, it.target, NODE_ACTIONS[it.action]) for it in changes),
+        )
 
     @cached_property
     def events(self) -> list[Event]:
@@ -123,6 +130,10 @@ def _read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+_RUNTIMES = {"NODE_FAIL": "runtime_req_s", "CANCELLED": "runtime_req_s"}
+"""Of jobs that something else ended, by state."""
+
+
 def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
     given: dict[str, Any] = {name: int(row[column]) for column, name in WHOLE.items() if row.get(column)}
     given |= {name: row[name] for name in TEXT if row.get(name)}
@@ -130,7 +141,7 @@ def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
     return JobSpec(
         nodes=int(row["nodes"]),
         time_limit_s=60 * int(row["timelimit_min"]),
-        runtime_s=int(row["runtime_real_s"]) if row["runtime_real_s"] else None,
+        runtime_s=int(row[_RUNTIMES.get(row["state"].partition(" ")[0], "runtime_real_s")]),
         submit_s=int(row["submit_s"]) + offset_s,
         job_id=int(row["slurm_id"]),
         exclusive=row.get("exclusive", "") in ("1", "True", "true"),
@@ -147,12 +158,9 @@ def _reservation(event: Event, offset_s: int) -> Reservation:
 
 
 def _tell(sim: Any, event: Event) -> None:
-    """Does what slurmctld was told; both refuse to hold or cancel a job that is over, and the like."""
-    job = int(event.target) if event.target.isdecimal() else 0
-    calls = {"hold": sim.hold, "release": sim.release, "cancel": sim.cancel}
-    calls |= {"drain": sim.node_drain, "down": sim.node_down, "up": sim.node_up}
+    """Does what slurmctld was told; both refuse to hold or release a job that is not pending."""
     with contextlib.suppress(SimulationError):
-        calls[event.action](job or event.target)
+        {"hold": sim.hold, "release": sim.release}[event.action](int(event.target))
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,8 @@ def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome
         cluster = replace(cluster, params=replace(cluster.params, bf_cycle_us=bf_cycle_us))
     sim = simulator(cluster, replay.specs)
     for event in replay.events:
-        if event.action != "reserve":
-            sim.run_until(event.time_s)
+        if event.action in ("hold", "release"):
+            sim.run_until(event.time_s - 1)  # before the passes of its second
             _tell(sim, event)
     sim.run()
     found = {record.job_id: record for record in sim.finished()}

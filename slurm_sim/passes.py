@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from slurm_sim.backfill import Outlook, Plan
+from slurm_sim.backfill import Outlook, Plan, Wish
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import Params, SelectType
 from slurm_sim.jobs import JobRecord
@@ -21,10 +21,18 @@ def main_pass(
     """Starts jobs in strict order, of the first default_queue_depth, or of all in a `full` pass.
 
     One that does not fit stops its partition, and keeps all of the partition's nodes from the jobs after it; in a
-    reservation it stops that. A limit stops only the job itself. Returns whether jobs were passed over.
+    reservation it stops that. A limit, or the lack of nodes that are not reserved, stops only the job itself. Returns
+    whether there is news for backfill: jobs that were passed over, or could not run if no other job ran.
     """
     kept, stopped, rejected = 0, set[tuple[str, str]](), set[int]()
-    passed_over, tested, started, of_partition = False, 0, 0, Counter[str]()
+    news, tested, started, of_partition = False, 0, 0, Counter[str]()
+
+    def stop(job: JobRecord) -> None:
+        nonlocal kept
+        stopped.add(_gate(job))
+        if job.spec.reservation is None:
+            kept |= cluster.masks[job.partition]
+
     depth = None if full else params.default_queue_depth
     for job in queue:
         if params.sched_max_job_start is not None and started >= params.sched_max_job_start:
@@ -39,7 +47,7 @@ def main_pass(
         of_partition[job.partition] += 1
         if params.partition_job_depth is not None and of_partition[job.partition] > params.partition_job_depth:
             if job.reason == "None":
-                job.reason, passed_over = "Priority", True
+                job.reason, news = "Priority", True
             if array is not None:
                 rejected.add(array)
             continue
@@ -48,30 +56,37 @@ def main_pass(
         if depth is not None and tested > depth + 1:
             break
         reservation = job.spec.reservation
-        gate = ("partition", job.partition) if reservation is None else ("reservation", reservation)
-        if gate in stopped:
-            passed_over = True
+        if _gate(job) in stopped:
+            news = True
             if job.reason in ("None", "Resources"):
                 job.reason = "Priority"
+        elif _is_out_of_reach(cluster, job, kept):
+            job.reason, news = "Resources", True
+            stop(job)
         elif reason := cluster.limit_reached(job):
             job.reason = reason
         elif nodes := _fitting(cluster, job, kept, now_s):
             start(job, nodes)
             started += 1
             continue
-        elif job.reason != "Reservation" and _stops_others(cluster, job, kept, params, now_s):
-            stopped.add(gate)
-            if reservation is None:
-                kept |= cluster.masks[job.partition]
+        elif job.reason == "ReqNodeNotAvail":
+            news = True
+        elif job.reason == "Resources" and (reservation is not None or not _has_no_claim(job, params, now_s)):
+            stop(job)
         if array is not None:
             rejected.add(array)
-    return passed_over
+    return news
 
 
-def _stops_others(cluster: Cluster, job: JobRecord, kept: int, params: Params, now_s: int) -> bool:
-    """Whether a job that does not fit now keeps those after it from starting."""
-    out_of_reach = (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() < job.nodes
-    return job.spec.reservation is not None or out_of_reach or not _has_no_claim(job, params, now_s)
+def _gate(job: JobRecord) -> tuple[str, str]:
+    """What a job stops that does not fit."""
+    reservation = job.spec.reservation
+    return ("partition", job.partition) if reservation is None else ("reservation", reservation)
+
+
+def _is_out_of_reach(cluster: Cluster, job: JobRecord, kept: int) -> bool:
+    """Whether the nodes of its partition that are up and not kept for others are too few."""
+    return (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() < job.nodes
 
 
 def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
@@ -89,14 +104,22 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> int:
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
-    if starts or (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() >= wish.needed:
-        cluster.pick.forget(cluster.masks[job.partition])
-        cluster.pick.tested(nodes if starts else wish.usable & ~kept, wish.request)
+    cluster.pick.forget(cluster.masks[job.partition])
+    cluster.pick.tested(nodes if starts else wish.usable & ~kept, wish.request)
     if starts:
         return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True)
-    reserved = wish.usable.bit_count() >= wish.needed > open_to_it.bit_count()
-    job.reason = "Reservation" if reserved else "Resources"
+    job.reason = _missing(cluster, wish, open_to_it, kept)
     return 0
+
+
+def _missing(cluster: Cluster, wish: Wish, open_to_it: int, kept: int) -> str:
+    """Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons."""
+    if not open_to_it:
+        return "Reservation"
+    candidates = open_to_it & ~kept
+    vacant = cluster.pool.idle if wish.request.whole else cluster.pool.shared
+    too_few = candidates.bit_count() < wish.needed
+    return "ReqNodeNotAvail" if too_few and not candidates & ~vacant else "Resources"
 
 
 class Forecast(NamedTuple):
@@ -129,12 +152,13 @@ def _attempt(
         if cluster.throttled(job, tasks.reserved_of(job)):
             job.reason = "JobArrayTaskLimit"
             tasks.reject(job)
-        elif tasks.counts(job):
-            if reason := cluster.jobs_limit_reached(job):
-                job.reason = reason
-                tasks.reject(job)
-            elif not _place(cluster, job, plan, outlook, tasks, start):
-                return
+        elif tasks.has_given_up(job):
+            continue
+        elif reason := cluster.jobs_limit_reached(job):
+            job.reason = reason
+            tasks.reject(job)
+        elif tasks.counts(job) and not _place(cluster, job, plan, outlook, tasks, start):
+            return
 
 
 def most_tested(queue: Sequence[JobRecord], params: Params) -> int:
@@ -179,6 +203,9 @@ class _Tasks:
         if job.spec.array_job_id is not None:
             self._rejected.add(job.spec.array_job_id)
 
+    def has_given_up(self, job: JobRecord) -> bool:
+        return job.spec.array_job_id in self._rejected
+
     def may_reserve(self, job: JobRecord, now_s: int) -> bool:
         """Whether nodes may be kept for the job, if it can't start now."""
         most = self.params.bf_job_part_count_reserve
@@ -194,9 +221,7 @@ class _Tasks:
                 self._rejected.add(array)
 
     def counts(self, job: JobRecord) -> bool:
-        """Whether the job is looked at: its array is not given up, and the limits bf_max_job_* allow it."""
-        if job.spec.array_job_id in self._rejected:
-            return False
+        """Whether the limits bf_max_job_* allow the job to be looked at; if so, it counts."""
         counted = _counted(job, self.params)
         if any(most is not None and self._looked_at[what] >= most for what, most in counted.items()):
             return False

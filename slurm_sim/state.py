@@ -23,7 +23,16 @@ from slurm_sim.ranges import LAST_S, whole
 from slurm_sim.reference import Kind, Simulator
 
 REASONS = (
-    *("None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime"),
+    *(
+        "None",
+        "Resources",
+        "Priority",
+        "Reservation",
+        "ReqNodeNotAvail",
+        "Dependency",
+        "DependencyNeverSatisfied",
+        "BeginTime",
+    ),
     *("JobHeldUser", "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit"),
     *("QOSGrpNodeLimit", "QOSGrpGRES", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser"),
     *("AssocMaxJobsLimit", "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES"),

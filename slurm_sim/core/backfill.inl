@@ -161,12 +161,10 @@ struct Engine<W>::Backfill {
       room.reject(job.array);
       return true;
     }
-    if (room.is_rejected(job.array) || !counts(job)) return true;
-    if (Reason limit = room.jobs_limit_reached(sim, job); limit != Reason::kNone) {
-      job.reason = limit;
-      room.reject(job.array);
-      return true;
-    }
+    if (room.is_rejected(job.array)) return true;
+    if (Reason limit = room.jobs_limit_reached(sim, job); limit != Reason::kNone)
+      return limited(job, limit);
+    if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
     bool ask_tables = !plain && !only_now && tables_tell && !(all_tests && sim.request(job).gpus);
@@ -176,6 +174,12 @@ struct Engine<W>::Backfill {
       return true;
     }
     return plan_or_start(place, job, only_now);
+  }
+  bool limited(Live& job, Reason limit) {
+    if (job.reason != limit) sim.main_quiet_ = false;  // a main pass may tell another reason
+    job.reason = limit;
+    room.reject(job.array);
+    return true;
   }
   bool has_no_place(const Queued& job) {
     if (plan.records >= p.node_space) return false;
@@ -202,11 +206,8 @@ struct Engine<W>::Backfill {
       room.reject(job.array);
       return true;
     }
-    if (Reason limit = room.limit_reached(sim, job); limit != Reason::kNone) {
-      job.reason = limit;
-      room.reject(job.array);
-      return true;
-    }
+    if (Reason limit = room.limit_reached(sim, job); limit != Reason::kNone)
+      return limited(job, limit);
     return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
   }
   bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {

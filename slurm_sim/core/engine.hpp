@@ -410,7 +410,8 @@ class Engine final : public Core {
   bool run_main(bool full);
   bool mark_rest(size_t stopped_at, size_t looked_at);
   Set fitting(Live& job, const Set& kept);
-  bool stops_others(const Live& job, const Set& kept) const;
+  bool is_out_of_reach(const Live& job, const Set& kept) const;
+  Reason missing(const Live& job, const Set& open, const Set& kept) const;
   // select/cons_tres: what tests of jobs with GPUs leave behind, as in nodes.py. It matters where there are other jobs, too.
   bool minds_gpus() const { return catalogue->gpus_differ && !params().linear; }
   void tested_at_submission(const Live& job);

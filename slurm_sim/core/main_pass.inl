@@ -20,7 +20,8 @@ void Engine<W>::main_pass() {
 }
 
 // Starts jobs in strict order. One that does not fit stops its partition, and keeps all of the partition's nodes from
-// the jobs after it; in a reservation it stops that. Returns whether jobs were passed over.
+// the jobs after it; in a reservation it stops that. A limit, or the lack of nodes that are not reserved, stops only the job
+// itself. Returns whether there is news for backfill: jobs that were passed over, or could not run if no other job ran.
 template <int W>
 bool Engine<W>::run_main(bool full) {
   Scratch& room = scratch();
@@ -59,10 +60,20 @@ bool Engine<W>::run_main(bool full) {
     }
     if (++tested > depth) break;
     int reservation = shape(job).reservation;
+    bool stops = false;
     uint8_t& gate = reservation < 0 ? room.stopped[job.partition] : room.stopped_reservation[reservation];
     if (gate) {
       passed_over = std::min(passed_over, tested);
       if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
+    } else if (is_out_of_reach(job, kept)) {
+      if (job.reason != Reason::kNone && job.reason != Reason::kResources) unmarked_.push_back(slot);
+      if (is_limited(job.reason)) {  // backfill may tell it again
+        disturb();
+        limits_told_ = false;
+      }
+      job.reason = Reason::kResources;
+      passed_over = std::min(passed_over, tested);
+      stops = true;
     } else if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone) {
       job.reason = limit;
     } else {
@@ -77,16 +88,22 @@ bool Engine<W>::run_main(bool full) {
         continue;
       }
       if (before != Reason::kNone && before != Reason::kResources) unmarked_.push_back(slot);
-      if (job.reason != Reason::kReservation && !stops_others(job, kept)) {
-        settled = false;
-      } else if (job.reason != Reason::kReservation) {
-        gate = 1;
-        if (reservation < 0) {
-          kept = kept | set_of(config->partitions[job.partition].nodes);
-          if (--open == 0 && special_ == 0 && p.partition_depth == kNone) {
-            if (mark_rest(i + 1, std::min<int64_t>(size, depth))) passed_over = std::min(passed_over, tested + 1);
-            break;
-          }
+      if (job.reason == Reason::kNodeNotAvail) {
+        passed_over = std::min(passed_over, tested);
+        settled = false;  // a start on one of its nodes changes the reason
+      }
+      if (job.reason == Reason::kResources) {
+        stops = !has_no_claim(job) || reservation >= 0;
+        settled = settled && stops;
+      }
+    }
+    if (stops) {
+      gate = 1;
+      if (reservation < 0) {
+        kept = kept | set_of(config->partitions[job.partition].nodes);
+        if (--open == 0 && special_ == 0 && p.partition_depth == kNone) {
+          if (mark_rest(i + 1, std::min<int64_t>(size, depth))) passed_over = std::min(passed_over, tested + 1);
+          break;
         }
       }
     }
@@ -117,10 +134,9 @@ bool Engine<W>::mark_rest(size_t first, size_t last) {
   return true;
 }
 
-// Whether a job that does not fit now keeps those after it from starting.
+// Whether the nodes of its partition that are up and not kept for others are too few.
 template <int W>
-bool Engine<W>::stops_others(const Live& job, const Set& kept) const {
-  if (!has_no_claim(job) || shape(job).reservation >= 0) return true;
+bool Engine<W>::is_out_of_reach(const Live& job, const Set& kept) const {
   return (set_of(config->partitions[job.partition].nodes) & up_).without(kept).count() < job.nodes;
 }
 
@@ -135,17 +151,22 @@ NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
   }
   Set nodes = (hosts(its.request) & open).without(kept);
   if (minds_gpus()) {
-    bool starts = nodes.count() >= job.nodes;
-    Set all = set_of(config->partitions[job.partition].nodes);
-    if (starts || (all & up_).without(kept).count() >= job.nodes) {
-      tried(all);
-      tested(starts ? nodes : usable.without(kept), its.request);
-    }
+    tried(set_of(config->partitions[job.partition].nodes));
+    tested(nodes.count() >= job.nodes ? nodes : usable.without(kept), its.request);
   }
   if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
-  bool reserved = usable.count() >= job.nodes && job.nodes > open.count();
-  job.reason = reserved ? Reason::kReservation : Reason::kResources;
+  job.reason = missing(job, open, kept);
   return Set::none();
+}
+
+// Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons.
+template <int W>
+Reason Engine<W>::missing(const Live& job, const Set& open, const Set& kept) const {
+  if (!open.any()) return Reason::kReservation;
+  Set candidates = open.without(kept);
+  if (candidates.count() >= job.nodes) return Reason::kResources;
+  const Set& vacant = catalogue->requests[shape(job).request].whole ? idle_ : shared_;
+  return candidates.without(vacant).any() ? Reason::kResources : Reason::kNodeNotAvail;
 }
 
 }  // namespace slurm_sim

@@ -35,14 +35,14 @@ constexpr const char* kStateNames[] = {"PENDING", "RUNNING",   "SUSPENDED", "COM
                                        "TIMEOUT", "CANCELLED", "NODE_FAIL", "REQUEUED"};
 
 enum class Reason : uint8_t {
-  kNone, kResources, kPriority, kReservation, kDependency, kNeverSatisfied, kBeginTime, kHeld, kArrayTaskLimit,
+  kNone, kResources, kPriority, kReservation, kNodeNotAvail, kDependency, kNeverSatisfied, kBeginTime, kHeld, kArrayTaskLimit,
   kGrpJobs, kMaxJobsUser, kGrpCpu, kGrpNode, kGrpGres, kMaxCpuUser, kMaxNodeUser, kMaxGresUser, kAssocMaxJobs,
   kAssocGrpJobs, kAssocGrpCpu, kAssocGrpNode, kAssocGrpGres, kMaxSubmit
 };
 // Waiting for a limit, not for nodes.
 inline bool is_limited(Reason reason) { return reason >= Reason::kArrayTaskLimit; }
 constexpr const char* kReasonNames[] = {
-    "None", "Resources", "Priority", "Reservation", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
+    "None", "Resources", "Priority", "Reservation", "ReqNodeNotAvail", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
     "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpGRES",
     "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser", "AssocMaxJobsLimit",
     "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES", "QOSMaxSubmitJobPerUserLimit"};
