@@ -120,7 +120,8 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
         changes = [("L=ctypes.CDLL", f"{tell}\nL=ctypes.CDLL"), ("procs=[]", "os.chmod(CLK, 0o666)\nprocs=[]")]
         text = _changed(text, changes, place)  # the clock runs from its making on
     row_of = "str(int(d['Name'][1:]) + int(d.get('ArrayTaskId', 0)))"  # a task's row comes so long after its array's
-    changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d")]
+    stamp = "datetime.fromisoformat(s if s[0].isdigit() else '1970-01-01')"  # Unknown: never eligible
+    changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d"), ("datetime.fromisoformat(s)", stamp)]
     if isinstance(case.workload, Drawn) and case.workload.kind == "arrays":  # whose ids are told as they start
         changes.append(("{jid},{d['JobId']},", "{jid},{jid},"))
     return _changed(text, changes, place)

@@ -217,6 +217,7 @@ class Cluster:
         if not job.reason:
             job.reason = "None"
             job.eligible_s = now_s if job.begin_s is None else max(job.begin_s, job.submit_s)
+            job.accrues_s = job.eligible_s if job.accrues_s is None else job.accrues_s
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
         job.priority = self._multifactor.of(job, self._calculated(now_s - 1))  # which comes later in its second
@@ -374,7 +375,7 @@ class Cluster:
         run = replace(job, state=state, end_s=now_s)
         self.cut_short.append(run)
         job.state, job.submit_s, job.begin_s = State.PENDING, now_s, now_s + self._params.requeue_delay_s
-        job.eligible_s = job.start_s = None
+        job.eligible_s = job.accrues_s = job.start_s = None
         job.allocated, job.node_names, job.scheduler, job.suspended_s = 0, (), "", 0
         job.restarts += 1
         self.waiting[job.job_id] = job

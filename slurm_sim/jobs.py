@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -187,6 +187,8 @@ class JobRecord:
     restarts: int = 0
     suspended_s: int = 0
     """For how long it was suspended, in whole, until the last resume; its limit does not count it."""
+    accrues_s: int | None = field(default=None, compare=False, repr=False)
+    """When it was first eligible: its age counts from then, also if it was held since. Of the reference only."""
 
     @property
     def user(self) -> str:

@@ -48,7 +48,7 @@ class Multifactor:
         return max(1, int(age_part + share_part + size_part + self._partition_part[job.partition] + qos_part))
 
     def _age_factor(self, job: JobRecord, calculated_s: int) -> float:
-        since_s = job.submit_s if self._params.accrue_always else job.eligible_s
+        since_s = job.submit_s if self._params.accrue_always else job.accrues_s
         if since_s is None:
             return 0.0
         return min(1.0, max(0, calculated_s - since_s) / self._params.priority_max_age_s)
@@ -62,7 +62,7 @@ class Multifactor:
         """
         small = self._params.priority_favor_small
         of_nodes = (self._nodes - job.nodes if small else job.nodes) / self._nodes
-        if self._whole(job) and job.eligible_s is not None and calculated_s > job.eligible_s:
+        if self._whole(job) and job.accrues_s is not None and calculated_s > job.accrues_s:
             return of_nodes
         cpus = job.nodes * job.spec.cpus_per_node
         return (of_nodes + (self._cpus - cpus if small else cpus) / self._cpus) / 2

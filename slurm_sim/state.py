@@ -210,7 +210,7 @@ def _run(simulator: Simulator, record: JobRecord, item: RunningJob) -> None:
         raise SimulationError(f"job {record.job_id}: not all of {', '.join(item.node_names)} have room for it")
     cluster.start(record, nodes, "", now_s)
     record.start_s = item.start_s
-    record.eligible_s = record.submit_s if item.eligible_s is None else item.eligible_s
+    record.eligible_s = record.accrues_s = record.submit_s if item.eligible_s is None else item.eligible_s
     if item.spec.runtime_s is not None:
         simulator._end_at(record.job_id, max(item.start_s + item.spec.runtime_s, now_s))
     simulator._watch_limit(record)
@@ -228,6 +228,6 @@ def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
         if needed.delay_s and other is not None and other.start_s is not None:
             simulator._push(max(now_s, other.start_s + needed.delay_s), Kind.BEGIN, record.job_id)
     if item.eligible_s is not None:
-        record.eligible_s = item.eligible_s
+        record.eligible_s = record.accrues_s = item.eligible_s
         cluster.competing[record.job_id] = cluster.waiting.pop(record.job_id)
     cluster.reorder()

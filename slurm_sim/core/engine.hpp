@@ -26,6 +26,7 @@ inline bool only_foreseen(Happening kind) {
 // A job in the queue or on nodes. Begins on a cache line, so that what priorities are calculated from is in few of them.
 struct alignas(64) Live : Record {
   int32_t shape = 0, person = 0, partition = 0, qos = 0;
+  Time accrues = kNone;           // when it was first eligible: its age counts from then, also if it was held since
   double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
   bool own_priority = false;      // it was given one
   bool watched = false;           // a dependency asks for it

@@ -98,7 +98,7 @@ void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
   leave_waiting(slot);
   job.state = State::kRunning;
   job.start = item.start;
-  job.eligible = item.eligible;
+  job.eligible = job.accrues = item.eligible;
   job.started = ++starts_;
   put_ranges(job, nodes);
   take(nodes, request(job), 1);
@@ -123,7 +123,7 @@ void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
     }
   }
   if (item.eligible == kNone) return;
-  job.eligible = item.eligible;
+  job.eligible = job.accrues = item.eligible;
   compete(slot);
 }
 

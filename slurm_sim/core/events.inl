@@ -163,6 +163,7 @@ void Engine<W>::review(int32_t slot) {
   job.reason = kept_back_by(job);
   if (job.reason == Reason::kNone) {
     job.eligible = job.begin == kNone ? now_ : std::max(job.begin, job.submit);
+    if (job.accrues == kNone) job.accrues = job.eligible;
     compete(slot);
   } else if (job.begin != kNone && job.begin > now_) {
     next_begin_ = std::min(next_begin_, job.begin);
@@ -325,7 +326,7 @@ void Engine<W>::requeue_slot(int32_t slot, State state) {
   job.state = State::kPending;
   job.submit = now_;
   job.begin = now_ + params().requeue_delay;
-  job.eligible = job.start = kNone;
+  job.eligible = job.accrues = job.start = kNone;
   job.ranges = 0;
   job.range_count = 0;
   job.scheduler = 0;

@@ -12,12 +12,12 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_pa
   const Params& p = params();
   if (job.own_priority) return extras(spec(job.job))->priority;
   if (!p.multifactor) return 1;
-  Time since = p.accrue_always ? job.submit : job.eligible;
+  Time since = p.accrue_always ? job.submit : job.accrues;
   double age = 0.0;
   if (since != kNone)
     age = std::min(1.0, static_cast<double>(std::max<Time>(0, calculated - since)) / static_cast<double>(p.max_age));
   double age_part = static_cast<double>(p.weight_age) * age;
-  bool recalculated = job.eligible != kNone && calculated > job.eligible;
+  bool recalculated = job.accrues != kNone && calculated > job.accrues;
   double size_part = recalculated ? job.size_part : job.asked_size_part;
   double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
   return std::max<int64_t>(1, static_cast<int64_t>(sum));

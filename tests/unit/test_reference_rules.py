@@ -408,6 +408,37 @@ def test_a_node_fails_is_drained_and_comes_back() -> None:
     assert all((sim.job(number).start_s or 0) >= 1000 and sim.job(number).node_names == ("n1",) for number in (1, 3))
 
 
+def test_a_hold_does_not_set_back_the_age() -> None:
+    """As on slurmctld 22.05 (`sim_replays --kind events --seed 1`, job 89)."""
+    sim = Simulator(cluster(1, Params(priority_weight_age=100000)), [job(), job(submit_s=10), job(submit_s=500)])
+    sim.run_until(1000)
+    sim.hold(2)
+    sim.run_until(2000)
+    sim.release(2)
+    sim.run_until(HOUR - 100)
+    assert sim.job(2).eligible_s == 2000
+    assert sim.job(2).priority > sim.job(3).priority
+
+
+def test_what_stops_a_partition_when_nodes_are_missing() -> None:
+    """As on slurmctld 22.05: a job whose nodes are down stops those after it; one whose nodes are reserved does not,
+    unless it waits for running jobs as well."""
+    down = (NodeChange(50, "n4", NodeAction.DOWN),)
+    queue = [job(4, 3 * HOUR, submit_s=100), job(1, HOUR, submit_s=101)]
+    no_backfill = replace(FIFO, backfill=False)
+    sim = Simulator(cluster(4, no_backfill, node_changes=down), queue)
+    sim.run_until(200)
+    assert [sim.job(number).reason for number in (1, 2)] == ["Resources", "Priority"]
+    course = (Reservation("course", 2 * HOUR, 3 * HOUR, ("n1", "n2"), ("ann",)),)
+    sim = Simulator(cluster(4, no_backfill, reservations=course), queue)
+    sim.run_until(200)
+    assert sim.job(1).reason == "ReqNodeNotAvail"
+    assert starts(sim)[2] is not None
+    sim = Simulator(cluster(4, no_backfill, reservations=course), [job(3, HOUR, submit_s=99), *queue])
+    sim.run_until(200)
+    assert [sim.job(number).reason for number in (2, 3)] == ["Resources", "Priority"]
+
+
 def test_reservations_keep_their_nodes() -> None:
     maintenance = Reservation("maintenance", 2 * HOUR, 3 * HOUR, ("n1", "n2"))
     sim = Simulator(cluster(2, reservations=(maintenance,)), [job(1, 3 * HOUR), job(1, HOUR)])
