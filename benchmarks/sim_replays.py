@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
     .venv/bin/python -m benchmarks.sim_truth --gold DIR
-    .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8 [--seed 1] [--kind partitions]
+    .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8 [--seed 1] [--kind limits]
     .venv/bin/python -m benchmarks.sim_replays --out DIR --again ../shared/gold/w0227 [--times 2]
     .venv/bin/python -m benchmarks.sim_truth --gold ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
 

@@ -164,7 +164,7 @@ def test_a_limited_job_gets_no_reservation() -> None:
 
 
 def test_a_job_over_a_limit_of_resources_counts_as_tested() -> None:
-    """As on slurmctld 22.05 (`sim_replays --kind limits --seed 4`): it only asks such limits once it has found nodes."""
+    """As on slurmctld 22.05 (`sim_replays --kind limits --seed 4`): such limits are asked once nodes were found."""
     strict = replace(FIFO, partition_job_depth=1, bf_max_job_test=1)
     queue = [job(2), job(), job(user="other")]
     for limit, started in (({"max_nodes_per_user": 2}, [1]), ({"max_jobs_per_user": 1}, [1, 3])):
@@ -422,7 +422,8 @@ def test_a_hold_does_not_set_back_the_age() -> None:
 
 def test_what_stops_a_partition_when_nodes_are_missing() -> None:
     """As on slurmctld 22.05: a job whose nodes are down stops those after it; one whose nodes are reserved does not,
-    unless it waits for running jobs as well."""
+    unless it waits for running jobs as well.
+    """
     down = (NodeChange(50, "n4", NodeAction.DOWN),)
     queue = [job(4, 3 * HOUR, submit_s=100), job(1, HOUR, submit_s=101)]
     no_backfill = replace(FIFO, backfill=False)
