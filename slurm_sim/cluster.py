@@ -181,10 +181,10 @@ class Cluster:
             cpus, gpus = job.nodes * job.spec.cpus_per_node, job.nodes * job.spec.gpus_per_node
         return Use(1, job.nodes, cpus, gpus)
 
-    def throttled(self, job: JobRecord, planned: int = 0) -> bool:
-        """Whether so many of its array's tasks run, or are planned, that this one has to wait."""
+    def throttled(self, job: JobRecord) -> bool:
+        """Whether so many of its array's tasks run that this one has to wait; backfill plans more than may run."""
         array, throttle = job.spec.array_job_id, job.spec.array_throttle
-        return array is not None and throttle is not None and self._tasks_running[array] + planned >= throttle
+        return array is not None and throttle is not None and self._tasks_running[array] >= throttle
 
     # ---- pending jobs
 

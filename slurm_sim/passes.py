@@ -149,7 +149,7 @@ def _attempt(
     for job in queue:
         if plan.tested >= params.bf_max_job_test:
             return
-        if cluster.throttled(job, tasks.reserved_of(job)):
+        if cluster.throttled(job):
             job.reason = "JobArrayTaskLimit"
             tasks.reject(job)
         elif tasks.has_given_up(job):
@@ -194,9 +194,6 @@ class _Tasks:
         self._reserved_in = Counter[str]()
         self._rejected = set[int]()
         self.started = 0
-
-    def reserved_of(self, job: JobRecord) -> int:
-        return self._reserved[job.spec.array_job_id or 0]
 
     def reject(self, job: JobRecord) -> None:
         """No further task of this array is looked at."""

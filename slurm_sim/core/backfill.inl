@@ -99,7 +99,7 @@ struct Engine<W>::Backfill {
     }
     if (!may_refuse) return true;
     const Live& live = sim.lives_[job.slot];
-    return room.limit_reached(sim, live) == Reason::kNone && !sim.throttled(live, 0);
+    return room.limit_reached(sim, live) == Reason::kNone && !sim.throttled(live);
   }
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   bool tells_news(size_t from) {
@@ -156,7 +156,7 @@ struct Engine<W>::Backfill {
     const Queued& queued = sim.queue_[place];
     if (plain && has_no_place(queued)) return true;
     Live& job = sim.lives_[queued.slot];
-    if (job.array >= 0 && sim.throttled(job, room.reserved_of(job.array))) {
+    if (job.array >= 0 && sim.throttled(job)) {
       job.reason = Reason::kArrayTaskLimit;
       room.reject(job.array);
       return true;

@@ -310,7 +310,7 @@ class Engine final : public Core {
   Reason qos_limit_reached(const Live& job, bool of_jobs) const;
   Reason group_limit_reached(const Live& job, bool of_jobs) const;
   bool max_jobs_reached(const Live& job) const;
-  bool throttled(const Live& job, int64_t planned) const;
+  bool throttled(const Live& job) const;
   int32_t& tasks_running(int32_t array);
   // Nodes on which there is room for it now.
   const Set& hosts(int request) const { return catalogue->requests[request].whole ? idle_ : fits_[request]; }

@@ -43,7 +43,7 @@ bool Engine<W>::run_main(bool full) {
     Live& job = lives_[slot];
     if (job.array >= 0) {
       if (room.is_rejected(job.array)) continue;
-      if (throttled(job, 0)) {
+      if (throttled(job)) {
         job.reason = Reason::kArrayTaskLimit;
         room.reject(job.array);
         continue;

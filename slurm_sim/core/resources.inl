@@ -289,13 +289,13 @@ int32_t& Engine<W>::tasks_running(int32_t array) {
 }
 
 template <int W>
-bool Engine<W>::throttled(const Live& job, int64_t planned) const {
+bool Engine<W>::throttled(const Live& job) const {
   if (job.array < 0) return false;
   const Extras* more = extras(spec(job.job));
   if (more->throttle == kNone) return false;
   auto at = std::lower_bound(tasks_running_.begin(), tasks_running_.end(), std::pair<int32_t, int32_t>{job.array, INT32_MIN});
   int64_t running = at != tasks_running_.end() && at->first == job.array ? at->second : 0;
-  return running + planned >= more->throttle;
+  return running >= more->throttle;
 }
 
 }  // namespace slurm_sim

@@ -408,6 +408,16 @@ def test_a_node_fails_is_drained_and_comes_back() -> None:
     assert all((sim.job(number).start_s or 0) >= 1000 and sim.job(number).node_names == ("n1",) for number in (1, 3))
 
 
+def test_backfill_plans_more_tasks_than_the_throttle_lets_run() -> None:
+    """As on slurmctld 22.05 (`sim_replays --kind arrays --seed 3`): each counts for bf_max_job_user."""
+    tasks = [job(2, array_job_id=2, array_throttle=1) for _ in range(3)]
+    for most, started in ((3, False), (4, True)):
+        params = replace(FIFO, bf_max_job_user=most, sched_interval_s=10**6)
+        sim = Simulator(cluster(2, params), [job(), *tasks, job(1, 60)])
+        sim.run_until(100)
+        assert (starts(sim)[5] is not None) == started
+
+
 def test_a_hold_does_not_set_back_the_age() -> None:
     """As on slurmctld 22.05 (`sim_replays --kind events --seed 1`, job 89)."""
     sim = Simulator(cluster(1, Params(priority_weight_age=100000)), [job(), job(submit_s=10), job(submit_s=500)])
