@@ -31,11 +31,12 @@ struct alignas(64) Live : Record {
   bool own_priority = false;      // it was given one
   bool watched = false;           // a dependency asks for it
   int32_t array = -1, place = -1;  // place: in `waiting`, -1: competing
+  uint32_t started = 0;           // order of starts
   Time runtime_end = kNone;       // by itself
   Time suspended_since = kNone;
   uint64_t end_event = 0, limit_event = 0;  // the events that count; others are out of date
-  uint64_t started = 0;           // order of starts
 };
+static_assert(sizeof(Live) == 3 * 64);  // forks copy them
 
 struct Event {
   Time time;
@@ -175,7 +176,7 @@ class Engine final : public Core {
                 : job.state != State::kPending             ? Role::kNot
                 : job.place >= 0 || is_limited(job.reason) ? Role::kNot
                                                            : Role::kQueued;
-      Time since = as == Role::kRunning ? job.start : job.eligible;
+      Time since = as == Role::kNot ? watch.origin : as == Role::kRunning ? job.start : job.eligible;
       sight.see(slot, as, job.nodes, static_cast<int32_t>(since - watch.origin), job.limit, anew);
     };
     // A limit's reason takes a job out of sight without a change of the queue.
@@ -430,7 +431,8 @@ class Engine final : public Core {
   static Scratch& scratch();
 
   Time start_, now_;
-  uint64_t sequence_ = 0, starts_ = 0;
+  uint64_t sequence_ = 0;
+  uint32_t starts_ = 0;
   std::vector<Event> events_;     // a heap
   int32_t next_submit_ = 0;       // in trace->by_submit
   Time main_due_ = kNever, backfill_due_ = kNever;
