@@ -82,7 +82,8 @@ class Replay:
     @cached_property
     def specs(self) -> list[JobSpec]:
         cancelled = {event.target: event.time_s for event in self.events if event.action == "cancel"}
-        return [replace(_spec(row, self.offset_s), cancel_s=cancelled.get(row["job_id"])) for row in self.rows]
+        specs = [_spec(row, self.offset_s) for row in self.rows]
+        return [replace(spec, cancel_s=cancelled.get(str(spec.job_id), spec.cancel_s)) for spec in specs]
 
     @cached_property
     def cluster(self) -> ClusterConfig:
