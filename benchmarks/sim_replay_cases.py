@@ -24,6 +24,7 @@ BEGIN_S = 1893456120
 INSTANCE = 3
 """Of replay.py: the number in the cluster's name and in its ports."""
 OF_REPLAY = {
+    "nodes": "NodeName=n[1-{a.nodes}] NodeHostname=localhost Port=[{p0+1}-{p0+a.nodes}] CPUs=1 RealMemory=1000 State=",
     "node": "CPUs=1 RealMemory=1000",
     "partitions": "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP",
 }
@@ -114,6 +115,8 @@ SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIV
 TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
 THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
 SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+THREE_KINDS = (("n[1-5]", 1, 5, "big"), ("n[6-11]", 6, 11, "new"), ("n[12-16]", 12, 16, "big,new"))
+"""Of nodes: names, the first and the last, features."""
 LONG = _sched("bf_window=2880,bf_continue")
 BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
 CASES = {
@@ -219,7 +222,7 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
         limit_min = dice.choice([10, 20, 30, 30, 60, 60, 120, 120, 240, 480])
         row: Row = {"job_id": number, "submit_s": int(now_s), "nodes": dice.choices(*WIDTHS)[0]}
         row |= {"timelimit_min": limit_min, "runtime_s": _runtime_s(dice, limit_min)}
-        if kind == "dependencies":
+        if kind in ("dependencies", "site"):
             row |= {"partition": "gpu", "dependency": "", "begin_s": ""}
             if int(str(row["nodes"])) <= 6 and dice.random() < 0.25:
                 row["partition"] = "fast"
@@ -228,6 +231,12 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["dependency"] = f"{dice.choice(['afterany', 'afterany', 'after'])}:{other}"
             elif dice.random() < 0.1:
                 row["begin_s"] = int(now_s) + dice.randint(100, 9000)
+        if kind == "site":
+            row["constraint"] = ""
+            if row["partition"] == "gpu" and int(str(row["nodes"])) <= 8 and dice.random() < 0.25:
+                row["partition"] = "side"
+            elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
+                row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
         if kind == "partitions":
             fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
             row["partition"] = dice.choice(fitting)
@@ -273,12 +282,18 @@ KINDS = {
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "limits": (),
+    "accounts": (),
     "arrays": (),
     "events": (),
+    "site": THREE_PARTITIONS,
 }
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
 in partitions that overlap; that share nodes by CPUs and memory, or by GPUs too; of users in accounts, with limits of
-these and of QOS, and fair share; in arrays; with nodes that fail, reservations, held and cancelled jobs."""
+users and QOS, and fair share; the same with limits of accounts and users with all below them instead; in arrays; with
+nodes that fail, reservations, held and cancelled jobs; and `site`: such events, dependencies and begin times, on nodes
+of three kinds with features and weights, in partitions that overlap."""
+OF_SIXTEEN = ("dependencies", "partitions", "site")
+"""Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
     "bf_window": (720, 2880, 4320, 10080),
@@ -309,7 +324,7 @@ QOS = ("q1", "q2", "q3")
 CLUSTER = f"gold{INSTANCE}"
 
 
-def _accounting(dice: random.Random, nodes: int) -> tuple[str, ...]:
+def _with_qos(dice: random.Random, nodes: int) -> tuple[str, ...]:
     """Accounts, users and QOS, with random shares and limits. No limit is below half of the nodes."""
     wide = f"node={dice.randint(nodes // 2, nodes)}"
     limits = {
@@ -333,6 +348,27 @@ def _accounting(dice: random.Random, nodes: int) -> tuple[str, ...]:
     return tuple(commands)
 
 
+def _accounts(dice: random.Random, nodes: int) -> tuple[str, ...]:
+    """Accounts and users, with random shares and limits; none is below half of the nodes."""
+    commands = ["delete account a,b,c", f"delete cluster {CLUSTER}", f"add cluster {CLUSTER}"]
+
+    def limits() -> str:
+        given = {
+            "GrpTRES": f"node={dice.randint(nodes // 2, nodes)}",
+            "GrpJobs": dice.randint(2, 6),
+            "MaxJobs": dice.randint(1, 4),
+        }
+        return " ".join(f"{name}={value}" for name, value in given.items() if dice.random() < 0.4)
+
+    for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):
+        share = f"fairshare={dice.randint(1, 5)}"
+        commands.append(f"add account {account} cluster={CLUSTER} parent={parent} {share} {limits()}")
+    for user, account in USERS:
+        share = f"fairshare={dice.randint(1, 5)}"
+        commands.append(f"add user {user} cluster={CLUSTER} account={account} {share} {limits()}")
+    return tuple(commands)
+
+
 def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event, ...]:
     """Nodes that are drained or fail and come back, reservations, jobs that are held and released or cancelled."""
     last_s, found = int(str(rows[-1]["submit_s"])), list[Event]()
@@ -340,11 +376,15 @@ def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event
         begin_s, node = dice.randint(600, last_s), f"n{dice.randint(1, nodes)}"
         found.append(Event(begin_s, dice.choice(["drain", "down"]), node))
         found.append(Event(begin_s + dice.randint(300, 20000), "up", node))
+    reserved = list[tuple[int, int, int, int]]()
     for _ in range(3):
         begin_s, first = dice.randint(3600, last_s), dice.randint(1, nodes)
-        times = f"{begin_s}-{begin_s + dice.randint(1800, 14400)}"
-        target = f"n[{first}-{min(nodes, first + dice.randint(0, 4))}]"
-        found.append(Event(0, "reserve", target, times + dice.choice(["", ":games"])))
+        end_s, last = begin_s + dice.randint(1800, 14400), min(nodes, first + dice.randint(0, 4))
+        whose = dice.choice(["", ":games"])
+        if any(first <= d and c <= last and begin_s < b and a < end_s for a, b, c, d in reserved):
+            continue  # slurmctld refuses reservations that overlap
+        reserved.append((begin_s, end_s, first, last))
+        found.append(Event(0, "reserve", f"n[{first}-{last}]", f"{begin_s}-{end_s}{whose}"))
     for row in dice.sample(list(rows), 16):
         begin_s, job_id = int(str(row["submit_s"])), str(row["job_id"])
         if dice.random() < 0.5:
@@ -354,6 +394,16 @@ def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event
             found.append(Event(begin_s, "hold", job_id))
             found.append(Event(begin_s + dice.randint(60, 9000), "release", job_id))
     return tuple(sorted(found))
+
+
+def _nodes(dice: random.Random) -> str:
+    """Of three kinds, with random weights, as text of replay.py."""
+    lines = [
+        f"NodeName={names} NodeHostname=localhost Port=[{{p0+{first}}}-{{p0+{last}}}] CPUs=1 RealMemory=1000 "
+        f"Feature={features} Weight={dice.randint(1, 5)} State="
+        for names, first, last, features in THREE_KINDS
+    ]
+    return "UNKNOWN\n".join(lines)
 
 
 def drawn(kind: str, seed: int) -> Case:
@@ -384,9 +434,9 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
-    nodes = dice.choice([8, 16, 24, 40]) if kind not in ("dependencies", "partitions") else 16
+    nodes = dice.choice([8, 16, 24, 40]) if kind not in OF_SIXTEEN else 16
     case = Case(Drawn(kind, seed), nodes, tuple(options), KINDS[kind])
-    if kind == "limits":
+    if kind in ("limits", "accounts"):
         extra.append("AccountingStorageEnforce=associations,limits,qos")
         weights = {
             "PriorityWeightFairshare": dice.choice([0, 1000, 10000, 100000]),
@@ -394,11 +444,13 @@ def drawn(kind: str, seed: int) -> Case:
             "PriorityWeightQOS": dice.choice([0, 1000]),
         }
         options[3] += "".join(f";{name}={value}" for name, value in weights.items())
-        case = replace(case, accounting=_accounting(dice, nodes))
-        if dice.random() < 0.3:
+        case = replace(case, accounting=(_with_qos if kind == "limits" else _accounts)(dice, nodes))
+        if kind == "limits" and dice.random() < 0.3:
             line = OF_REPLAY["partitions"]
             case = replace(case, conf=(("partitions", f"{line} QOS={dice.choice(QOS)}"),))
-    if kind == "events":
+    if kind == "site":
+        case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice))))
+    if kind in ("events", "site"):
         extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
         case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))
     if extra:
@@ -410,16 +462,17 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
     """Some 200 jobs that ask for 0.9 to 1.6 times what the nodes can give."""
     dice = random.Random(f"jobs {case.seed}")
     shared = case.kind in ("shared", "gpus")
-    whole = not shared and case.kind not in ("dependencies", "partitions")
+    whole = not shared and case.kind not in OF_SIXTEEN
     rows = _jobs(case.seed, 200, 1, dice.choice(["steady", "bursts"]) if whole else "shared" if shared else case.kind)
     for row in rows:
         if whole:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
         if case.kind == "shared":
             row["gpus"] = 0
-        if case.kind == "limits":
+        if case.kind in ("limits", "accounts"):
             row["nodes"] = min(nodes // 2, int(str(row["nodes"])))
             row["user"], row["account"] = dice.choice(USERS)
+        if case.kind == "limits":
             row["qos"] = dice.choice(["normal", *QOS])
     if case.kind == "arrays":
         _into_arrays(dice, rows)
@@ -500,6 +553,7 @@ def options_of(row: Row) -> list[str]:
         "user": "--uid={}",
         "account": "--account={}",
         "qos": "--qos={}",
+        "constraint": "--constraint={}",
     }
     found = [form.format(row[name]) for name, form in given.items() if row.get(name)]
     if row.get("cpus"):

@@ -1,11 +1,13 @@
 """The simulator against replays on a real slurmctld: starts, waits, completion, makespan.
 
-    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--beside FOLDER ...] [--reference] [--out FILE.json]
+    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--beside FOLDER ...] [--paced] [--reference] [--out FILE]
 
 Each folder of DIR (default ../shared/gold; its README says what is in one) is simulated through its own slurm.conf,
 with run times as really measured and the timers counted from slurmctld's start, as notes.md tells it. Two columns:
-*default*, the parameters as read; and *measured*, with the backfill pass's mean duration in that very replay. Beside
-them pairs of real replays of one workload: what two real slurmctlds differ by. Nothing is random.
+*default*, the parameters as read; and *measured*, with the backfill pass's mean duration in that very replay; with
+--paced also *paced*: with the moments within a second at which slurmctld's threads really looked (sim_paced.py; minutes
+where queues are long, as it is the reference). Beside them pairs of real replays of one workload: what two real
+slurmctlds differ by. Nothing is random.
 
 Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib, gpus (each per
 node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id, array_throttle, cancel_s.
@@ -21,8 +23,9 @@ import gzip
 import itertools
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.sim_common import HERE, SHARED, machine, table, write_json
+from benchmarks.sim_paced import Moments, Paced
 from benchmarks.sim_replay_cases import Event
 from slurm_sim.clusters import NoteKind, read_cluster
 from slurm_sim.clusters.notes import Entry
@@ -108,18 +112,37 @@ class Replay:
         return [Event(**row | {"time_s": int(row["time_s"]) + self.offset_s}) for row in rows]  # type: ignore[arg-type]
 
     @cached_property
-    def cycle_us(self) -> int | None:
-        """What a real backfill pass took, on average: by how much the next one came later than bf_interval."""
+    def passes(self) -> list[tuple[str, float, int]]:
+        """Kind, second, length of the queue; empty for a replay without passes.csv.gz."""
         file = self.folder / "passes.csv.gz"
         if not file.exists():
-            return None
-        times, within = [], False
+            return []
         with gzip.open(file, "rt") as text:
-            for row in csv.DictReader(text):
-                if row["kind"] == "B":  # a pass ends with a row without a queue; searches within it have rows, too
-                    if row["queue_len"] != "0" and not within:
-                        times.append(float(row["t_s"]))
-                    within = row["queue_len"] != "0"
+            return [
+                (row["kind"], float(row["t_s"]) + self.offset_s, int(row["queue_len"])) for row in csv.DictReader(text)
+            ]
+
+    @property
+    def _backfill_passes(self) -> Iterator[tuple[float, int]]:
+        """Begins, and lengths of the queue. A pass ends with a row without a queue; searches in it have rows, too."""
+        within = False
+        for kind, time_s, queued in self.passes:
+            if kind == "B":
+                if not within:
+                    yield time_s, queued
+                within = queued > 0
+
+    @property
+    def moments(self) -> Moments:
+        main, recalculated = (
+            [time_s for kind, time_s, _ in self.passes if kind == each and time_s > 0] for each in "MD"
+        )
+        return Moments(main, [time_s for time_s, _ in self._backfill_passes], recalculated)
+
+    @cached_property
+    def cycle_us(self) -> int | None:
+        """What a real backfill pass took, on average: by how much the next one came later than bf_interval."""
+        times = [time_s for time_s, queued in self._backfill_passes if queued]
         interval_s = self.cluster.params.bf_interval_s
         late = [after - before - interval_s for before, after in itertools.pairwise(times)]
         close = [each for each in late if each < 0.5]
@@ -238,6 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gold", type=Path, default=SHARED / "gold", help="folder of replays, or one replay")
     parser.add_argument("--reference", action="store_true", help="the rules in Python instead of the core")
+    parser.add_argument("--paced", action="store_true", help="also with the real moments within each second")
     parser.add_argument("--out", type=Path, help="default: benchmarks/sim_truth.json, for the default replays only")
     parser.add_argument(
         "--beside",
@@ -265,6 +289,8 @@ def main() -> None:
         entry |= {"measured_bf_cycle_us": cycle_us, "default": compare(real(replay), simulate(replay, Simulator, None))}
         if cycle_us is not None:
             entry["measured"] = compare(real(replay), simulate(replay, Simulator, cycle_us))
+        if options.paced and replay.passes:
+            entry["paced"] = compare(real(replay), simulate(replay, partial(Paced, replay.moments), None))
         results["replays"][name] = entry
     for one, other in PAIRS:
         if one in replays and other in replays:
@@ -296,9 +322,9 @@ def report(results: dict[str, Any]) -> str:
     )
     rows = []
     for name, entry in results["replays"].items():
-        for kind in ("default", "measured"):
+        for kind in ("default", "measured", "paced"):
             if kind in entry:
-                label = kind if kind == "default" else f"{entry['measured_bf_cycle_us'] / 1000:.1f} ms"
+                label = kind if kind != "measured" else f"{entry['measured_bf_cycle_us'] / 1000:.1f} ms"
                 rows.append([name, entry["jobs"], label, *_cells(entry[kind])])
     for name, found in results["real_pairs"].items():
         rows.append([name, "", "real twice", *_cells(found)])

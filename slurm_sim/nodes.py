@@ -39,6 +39,19 @@ def _length(run: tuple[int, int]) -> int:
     return run[1]
 
 
+def levels(select_type: SelectType, nodes: Sequence[Node]) -> list[int]:
+    """The sets of nodes that are tried one after the other, lightest first, each with those before.
+
+    With select/linear nodes of one weight are tried kind by kind, in the cluster's order: what differs in features,
+    CPUs, memory or GPUs is another record of slurmctld's (`_pick_best_nodes` over `config_list`).
+    """
+    found = dict[tuple[int, object], int]()
+    for index, node in enumerate(nodes):
+        kind = (node.features, node.cpus, node.memory_mib, node.gpus) if select_type is SelectType.LINEAR else None
+        found[node.weight, kind] = found.get((node.weight, kind), 0) | 1 << index
+    return [found[level] for level in sorted(found, key=lambda level: level[0])]
+
+
 class Picker:
     """Which nodes a job gets, as its select plugin does; lower Weight first.
 
@@ -50,7 +63,7 @@ class Picker:
     def __init__(self, select_type: SelectType, nodes: Sequence[Node]) -> None:
         self._linear = select_type is SelectType.LINEAR
         self._weights = [node.weight for node in nodes]
-        self._levels = [_where(self._weights, level) for level in sorted(set(self._weights))]
+        self._levels = levels(select_type, nodes)
         self._gpus = [node.gpus for node in nodes]
         self._near = [0] * len(nodes)
 
@@ -71,7 +84,7 @@ class Picker:
     def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int:
         """Picks `count` of the nodes in `free`, which must hold as many.
 
-        select/linear adds one weight after the other until there are enough; when it plans, it forgets weights.
+        select/linear adds one level after the other until there are enough; when it plans, it forgets them.
         select/cons_tres takes the first nodes of the lightest, those in `busy` before others (`_eval_nodes_busy`).
         """
         if self._linear and not starts:
@@ -121,10 +134,6 @@ class Picker:
             free &= ~block
             count -= block.bit_count()
         return picked
-
-
-def _where(weights: Sequence[int], level: int) -> int:
-    return sum(1 << index for index, weight in enumerate(weights) if weight == level)
 
 
 def _best_run(candidates: Sequence[tuple[int, int]], count: int, cpus: Callable[[int], int]) -> tuple[int, int]:

@@ -87,6 +87,9 @@ class Simulator:
     is done, at the same time; they may call the simulator, but not let its time pass.
     """
 
+    recalculated_us = TICK_PHASE_US
+    """Where in a second priorities are recalculated."""
+
     def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0) -> None:
         start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
         self.config = config
@@ -280,9 +283,14 @@ class Simulator:
         elif kind is Kind.CANCEL:
             self._cancel(self._cluster.jobs[job_id])
         elif kind is Kind.END and self._end_of_run.get(job_id) == (self.now_s, sequence):
-            self._end_by_itself(self._cluster.running[job_id])
+            job = self._cluster.running[job_id]
+            killed_s = self._killed_s(job)
+            if killed_s is None or killed_s > self.now_s:  # else the check of this second ends it, later in the second
+                self._end_by_itself(job)
         elif kind is Kind.LIMIT and self._end_of_limit.get(job_id) == sequence:
-            self._kill(self._cluster.running[job_id], State.TIMEOUT)
+            job = self._cluster.running[job_id]
+            by_itself = job_id in self._end_of_run and self._end_of_run[job_id][0] == self.now_s
+            self._kill(job, self._own_end(job) if by_itself else State.TIMEOUT)
 
     def _push(self, time_s: int, kind: Kind, job_id: int) -> int:
         self._sequence += 1
@@ -563,14 +571,17 @@ class Simulator:
         self._end_of_run[job_id] = (end_s, self._push(end_s, Kind.END, job_id))
 
     def _watch_limit(self, job: JobRecord) -> None:
-        """It is killed at the first check from its limit's end on, or after its reservation's (ResvOverRun=0)."""
+        killed_s = self._killed_s(job)
+        if killed_s is not None:
+            self._end_of_limit[job.job_id] = self._push(max(killed_s, self.now_s), Kind.LIMIT, job.job_id)
+
+    def _killed_s(self, job: JobRecord) -> int | None:
+        """The first check from its limit's end on, or after its reservation's (ResvOverRun=0)."""
         last_s = job.limit_end_s
         if job.spec.reservation is not None:
             closed_s = self._cluster.calendar.end_s(job.spec.reservation) + 1
             last_s = closed_s if last_s is None else min(last_s, closed_s)
-        if last_s is not None:
-            killed_s = self.start_s + _round_up(last_s - self.start_s, self.params.limit_check_s)
-            self._end_of_limit[job.job_id] = self._push(max(killed_s, self.now_s), Kind.LIMIT, job.job_id)
+        return None if last_s is None else self.start_s + _round_up(last_s - self.start_s, self.params.limit_check_s)
 
     def _change_node(self, node: str, action: NodeAction) -> None:
         for job in self._cluster.change_node(node, action, self.now_s):
@@ -583,10 +594,16 @@ class Simulator:
             self._ask_main()
 
     def _end_by_itself(self, job: JobRecord) -> None:
-        over_limit = job.limit_end_s is not None and self.now_s > job.limit_end_s
+        state = self._own_end(job)
         self._vacate(job)
-        self._finish(job, State.TIMEOUT if over_limit else State.FAILED if job.spec.exit_code else State.COMPLETED)
+        self._finish(job, state)
         self._ask_main()
+
+    def _own_end(self, job: JobRecord) -> State:
+        """The state of a job that ends by itself now."""
+        if job.limit_end_s is not None and self.now_s > job.limit_end_s:
+            return State.TIMEOUT
+        return State.FAILED if job.spec.exit_code else State.COMPLETED
 
     def _kill(self, job: JobRecord, state: State) -> None:
         self._vacate(job)
@@ -682,12 +699,12 @@ class Simulator:
         """When backfill notices the first recalculation of priorities since its last pass."""
         since_s = self._last_backfill_us // SECOND_US - self.start_s
         calculated_s = self.start_s + _round_up(since_s, self.params.priority_calc_period_s)
-        looked_before = self._last_backfill_us % SECOND_US < TICK_PHASE_US
+        looked_before = self._last_backfill_us % SECOND_US < self.recalculated_us
         return max(self.now_s, self._next_look_s(calculated_s + looked_before))
 
     def _priorities_s(self, within_us: int) -> int:
         """As of when a pass so late within this second sees priorities."""
-        return self.now_s - (within_us < TICK_PHASE_US)
+        return self.now_s - (within_us < self.recalculated_us)
 
     def _next_look_s(self, news_s: int) -> int:
         """When backfill notices: from `bf_interval_s` after its last pass on it looks each second."""

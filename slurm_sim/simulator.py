@@ -19,6 +19,7 @@ from slurm_sim.core import _core
 from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
+from slurm_sim.nodes import levels
 from slurm_sim.ranges import END_S, LAST_S, whole
 from slurm_sim.state import PendingJob, RunningJob, Timers, by_id, check_state
 from slurm_sim.table import JobTable
@@ -65,14 +66,12 @@ class _Rules:
 
     def core_config(self) -> _core.Config:
         config, cluster, parts = self.config, self.cluster, self.cluster._multifactor
-        weights = sorted({node.weight for node in config.nodes})
-        levels = [sum(1 << i for i, node in enumerate(config.nodes) if node.weight == weight) for weight in weights]
         reserved = [sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations]
         half_life_s, period_s = config.params.priority_decay_half_life_s, config.params.priority_calc_period_s
         return _core.make_config(
             config,
             [cluster.masks[partition.name] for partition in config.partitions],
-            levels,
+            levels(config.params.select_type, config.nodes),
             reserved,
             [parts._partition_part[partition.name] for partition in config.partitions],
             [parts._qos_part[qos.name] for qos in config.qos],

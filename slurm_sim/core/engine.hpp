@@ -278,6 +278,8 @@ class Engine final : public Core {
   void compete(int32_t slot);
   void start_job(int32_t slot, const Set& nodes, uint8_t scheduler);
   void watch_limit(int32_t slot);
+  Time killed_at(const Live& job) const;
+  State own_end(const Live& job) const;
   void end_at(int32_t slot, Time end);
   void end_by_itself(int32_t slot);
   void kill(int32_t slot, State state);

@@ -283,10 +283,12 @@ void Engine<W>::job_event(const Event& event) {
       if (int32_t slot = slot_of(subject); slot >= 0) cancel_slot(slot);
       return;
     case Happening::kEnd:
-      if (lives_[subject].end_event == event.sequence()) end_by_itself(subject);
+      // Unless the check of this second ends it, later in the second.
+      if (lives_[subject].end_event == event.sequence() && killed_at(lives_[subject]) > now_) end_by_itself(subject);
       return;
     case Happening::kLimit:
-      if (lives_[subject].limit_event == event.sequence()) kill(subject, State::kTimeout);
+      if (const Live& job = lives_[subject]; job.limit_event == event.sequence())
+        kill(subject, job.runtime_end == now_ ? own_end(job) : State::kTimeout);
       return;
     default: return;
   }

@@ -285,26 +285,34 @@ void Engine<W>::end_at(int32_t slot, Time end) {
   lives_[slot].end_event = push(end, Happening::kEnd, slot);
 }
 
-// It is killed at the first check from its limit's end on, or after its reservation's (ResvOverRun=0).
 template <int W>
 void Engine<W>::watch_limit(int32_t slot) {
-  Live& job = lives_[slot];
+  if (Time killed = killed_at(lives_[slot]); killed != kNever)
+    lives_[slot].limit_event = push(std::max(killed, now_), Happening::kLimit, slot);
+}
+
+// The first check from its limit's end on, or after its reservation's (ResvOverRun=0).
+template <int W>
+Time Engine<W>::killed_at(const Live& job) const {
   Time last = job.limit == kNone ? kNever : job.start + job.limit + job.suspended;
   if (int reservation = shape(job).reservation; reservation >= 0)
     last = std::min(last, config->reservations[reservation].end + 1);
-  if (last == kNever) return;
-  Time killed = start_ + round_up(last - start_, params().limit_check);
-  job.limit_event = push(std::max(killed, now_), Happening::kLimit, slot);
+  return last == kNever ? kNever : start_ + round_up(last - start_, params().limit_check);
 }
 
 template <int W>
 void Engine<W>::end_by_itself(int32_t slot) {
-  const Live& job = lives_[slot];
-  bool over_limit = job.limit != kNone && now_ > job.start + job.limit + job.suspended;
-  bool failing = spec(job.job).failing;
+  State state = own_end(lives_[slot]);
   vacate(slot);
-  finish(slot, over_limit ? State::kTimeout : failing ? State::kFailed : State::kCompleted);
+  finish(slot, state);
   ask_main();
+}
+
+// The state of a job that ends by itself now.
+template <int W>
+State Engine<W>::own_end(const Live& job) const {
+  bool over_limit = job.limit != kNone && now_ > job.start + job.limit + job.suspended;
+  return over_limit ? State::kTimeout : spec(job.job).failing ? State::kFailed : State::kCompleted;
 }
 
 template <int W>

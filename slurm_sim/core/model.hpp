@@ -116,7 +116,7 @@ struct Config {
   Params params;
   std::vector<std::string> node_names, partition_names;
   std::vector<Node> nodes;
-  std::vector<std::vector<uint64_t>> levels;       // nodes of each Weight, lightest first
+  std::vector<std::vector<uint64_t>> levels;       // as nodes.levels
   std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;
   std::vector<double> qos_part;

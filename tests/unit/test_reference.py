@@ -73,6 +73,23 @@ def test_select_linear(free: int, count: int, picked: int) -> None:
     assert pick_nodes(free, count) == picked
 
 
+def test_select_linear_takes_nodes_of_one_weight_kind_by_kind() -> None:
+    """Kinds by features, CPUs and so on are slurmctld's config records; run lengths count within those tried so far."""
+    nodes = tuple(Node(f"n{number}", weight=2, features=("big",) if number < 5 else ("new",)) for number in range(8))
+    nodes = (*nodes, Node("light"))
+    pick, pool = Picker(SelectType.LINEAR, nodes), Pool(nodes)
+    request = Request(1, 0, 0, False)
+
+    def two(free: int, *, starts: bool = True) -> int:
+        return pick(free, 2, pool, request, starts=starts)
+
+    assert two(0b0_1100_1110) == 0b0_0000_0110  # not the shorter run, which is of the second kind
+    assert two(0b0_1100_1110, starts=False) == 0b0_1100_0000
+    assert two(0b0_1100_1000) == 0b0_1100_0000  # one of the first kind is not enough; then of all
+    assert two(0b1_1100_0000) == 0b0_1100_0000  # nor is the lightest
+    assert Picker(SelectType.CONS_TRES, nodes)(0b0_1100_1110, 2, pool, request, starts=True) == 0b0_1100_0000
+
+
 def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
     """What slurmctld 22.05 does (sched_weight): tried on one, `shared_gpus` of benchmarks/sim_replays.py."""
     nodes = make_nodes(4, cpus=8, gpus=4)
@@ -159,6 +176,17 @@ def test_who_ends_by_itself_after_the_limit_is_a_time_out_too() -> None:
         2: (State.TIMEOUT, 604, 0),
         3: (State.FAILED, 12, 1),
     }
+
+
+def test_the_check_ends_a_job_that_has_run_for_its_limit_in_that_second() -> None:
+    """The loop that checks limits comes late in a second, so what else happens in it does not see the end yet."""
+    for runtime_s, seen in ((626, []), (627, [2])):
+        sim = make(1, FIFO, job(limit_s=627, runtime_s=runtime_s), job(submit_s=3 + runtime_s))
+        waiting = list[list[int]]()
+        sim.on_end.append(lambda _, sim=sim, waiting=waiting: waiting.append([each.job_id for each in sim.pending()]))
+        sim.run_until(700)
+        assert (sim.job(1).state, sim.job(1).end_s) == (State.COMPLETED, 3 + runtime_s)
+        assert waiting == [seen]
 
 
 def test_a_job_without_a_limit_runs_until_somebody_ends_it() -> None:
