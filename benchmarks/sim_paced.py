@@ -15,10 +15,11 @@ from slurm_sim.config import ClusterConfig
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import SECOND_US, Kind, Simulator
 
-END_US = 51_000
-"""Where in a second jobs end: fastclock's simjob.c ends 0.05 s into it, and slurmctld notes it 1 ms later."""
+COMES_US = {Kind.END: 51_000, Kind.SUBMIT: 20_000, Kind.CANCEL: 20_000, Kind.NODE: 20_000}
+"""Where in a second: fastclock's simjob.c ends 0.05 s into it, and slurmctld knows of it 1 ms later; replay.py stops
+the clock at a second's begin, and slurmctld has read what it was sent within 20 ms."""
 AFTER_THE_LOOP = len(Kind)
-"""The order within a second of ends for which the loop came too early."""
+"""Added to the kind of what comes in a second in which the loop is earlier, and misses it."""
 
 
 class Moments(NamedTuple):
@@ -46,16 +47,20 @@ class Paced(Simulator):
         return _us(self._moments.main, time_s)
 
     def _backfill_pass(self) -> None:
-        begun_us = _us(self._moments.backfill, self.now_s)
-        self._last_backfill_us += begun_us - self._last_backfill_us % SECOND_US
+        later_us = _us(self._moments.backfill, self.now_s) - self._last_backfill_us % SECOND_US
+        if later_us < -SECOND_US // 2:  # it drifted beyond the second's end
+            self._last_backfill_us += SECOND_US + later_us
+            self._backfill_due_s = self.now_s + 1
+            return
+        self._last_backfill_us += later_us
         super()._backfill_pass()
 
     def _push(self, time_s: int, kind: Kind, job_id: int) -> int:
-        late = kind is Kind.END and self._tick_us(time_s) < END_US
-        return super()._push(time_s, AFTER_THE_LOOP if late else kind, job_id)  # type: ignore[arg-type]
+        missed = self._tick_us(time_s) < COMES_US.get(kind, 0)
+        return super()._push(time_s, kind + AFTER_THE_LOOP if missed else kind, job_id)  # type: ignore[arg-type]
 
     def _job_event(self, kind: Kind, sequence: int, job_id: int) -> None:
-        late = kind == AFTER_THE_LOOP
-        super()._job_event(Kind.END if late else kind, sequence, job_id)
-        if late and self._main_due_s == self.now_s:
+        missed = kind >= AFTER_THE_LOOP
+        super()._job_event(Kind(kind - AFTER_THE_LOOP) if missed else kind, sequence, job_id)
+        if missed and self._main_due_s == self.now_s:
             self._main_due_s += 1
