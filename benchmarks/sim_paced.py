@@ -36,6 +36,8 @@ def _us(moments: Sequence[float], time_s: int) -> int:
 
 
 class Paced(Simulator):
+    """A simulation in which each thread looks when it really looked."""
+
     def __init__(self, moments: Moments, config: ClusterConfig, jobs: Iterable[JobSpec] = ()) -> None:
         self._moments = moments
         fractions = sorted(moment % 1 for moment in moments.recalculated)

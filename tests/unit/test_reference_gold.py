@@ -8,11 +8,13 @@ import heapq
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import pytest
 
+from benchmarks import sim_truth
+from benchmarks.sim_paced import Paced
 from slurm_sim import Simulator
 from slurm_sim.cluster import Cluster
 from slurm_sim.clusters import read_cluster
@@ -181,6 +183,15 @@ def decide(replay: Replay) -> dict[int, JobRecord]:
         last_full_s = at_s if full else last_full_s
         main_pass(cluster, cluster.queue(now_s), params, full, now_s, lambda job, nodes: start(job, nodes, "main"))
     return cluster.jobs
+
+
+@pytest.mark.parametrize("name", ["c0109", "c0130"])
+def test_with_its_moments_within_a_second_a_replay_agrees_in_each_start(name: str) -> None:
+    replay = sim_truth.Replay(GOLD / name)
+    found = sim_truth.simulate(replay, partial(Paced, replay.moments), None)
+    compared = sim_truth.compare(sim_truth.real(replay), found)
+    assert compared["within_5_s"] == 1
+    assert compared["mean_absolute_s"] < 0.1
 
 
 def startable(cluster: Cluster, queue: Sequence[JobRecord]) -> Sequence[JobRecord]:
