@@ -111,7 +111,7 @@ def yardstick(folder: Path) -> Callable[[Path, int], dict[str, Bound]]:
     """Compiled; gives what its variants need for an SWF file."""
     given = _with((SHARED / "yardstick" / "bound.cpp").read_text(), *FOR_ANY_PROCESSOR)
     programs = []
-    for name, text in (("more", _with(given, MORE_VARIANTS)), ("bound", given)):
+    for name, text in (("more", _with(given, MORE_VARIANTS)), ("bound", given)):  # the latter's figures count
         source, program = folder / f"{name}.cpp", folder / name
         source.write_text(text)
         flags = ["-O3", "-march=native", "-std=c++20", "-w"]
