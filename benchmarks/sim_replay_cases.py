@@ -237,9 +237,13 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["partition"] = "side"
             elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
                 row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
-        if kind == "partitions":
+        if kind in ("partitions", "priorities"):
             fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
             row["partition"] = dice.choice(fitting)
+        if kind == "priorities":
+            row["nice"] = dice.choice(["", "", "", 50, 400])
+            if dice.random() < 0.15:
+                row["runtime_s"] = 60 * limit_min + dice.randint(1, 2400)
         if kind == "shared":
             row |= {"nodes": dice.choices([1, 2, 4], [80, 15, 5])[0], "cpus": dice.choice([1, 2, 4, 4, 8, 16])}
             row |= {"mem_mib": dice.choice([2000, 4000, 8000, 16000, 32000]), "gpus": dice.choices([0, 1, 2, 4])[0]}
@@ -279,6 +283,7 @@ KINDS = {
     "whole": (),
     "dependencies": TWO_PARTITIONS,
     "partitions": THREE_PARTITIONS,
+    "priorities": THREE_PARTITIONS,
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "limits": (),
@@ -288,11 +293,12 @@ KINDS = {
     "site": THREE_PARTITIONS,
 }
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
-in partitions that overlap; that share nodes by CPUs and memory, or by GPUs too; of users in accounts, with limits of
-users and QOS, and fair share; the same with limits of accounts and users with all below them instead; in arrays; with
-nodes that fail, reservations, held and cancelled jobs; and `site`: such events, dependencies and begin times, on nodes
-of three kinds with features and weights, in partitions that overlap."""
-OF_SIXTEEN = ("dependencies", "partitions", "site")
+in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; that share nodes
+by CPUs and memory, or by GPUs too; of users in accounts, with limits of users and QOS, and fair share; the same with
+limits of accounts and users with all below them instead; in arrays; with nodes that fail, reservations, held and
+cancelled jobs; and `site`: such events, dependencies, begin times, on nodes of three kinds with features and weights,
+in partitions that overlap."""
+OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site")
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
@@ -318,6 +324,8 @@ DRAWN: dict[str, tuple[object, ...]] = {
 """SchedulerParameters of random cases, and values that are not the default. Each is given in a sixth of them."""
 
 
+FLAGS = ("SMALL_RELATIVE_TO_TIME", "NO_NORMAL_PART", "NO_NORMAL_TRES", "ACCRUE_ALWAYS")
+"""PriorityFlags of `priorities`."""
 USERS = (("games", "a"), ("mail", "a"), ("news", "b"), ("proxy", "b"), ("backup", "c"))
 """Users that each Debian has, and their accounts. Account c is part of b."""
 QOS = ("q1", "q2", "q3")
@@ -421,8 +429,13 @@ def drawn(kind: str, seed: int) -> Case:
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
     options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
-    if kind == "partitions":
+    if kind in ("partitions", "priorities"):
         options[-1] += ";PriorityWeightPartition=300"
+    if kind == "priorities":
+        flags = [flag for flag in FLAGS if dice.random() < 0.4]
+        tres = [f"{name}={dice.choice([40, 300, 2500.5])}" for name in ("CPU", "Node") if dice.random() < 0.7]
+        options[-1] += f";PriorityFlags={','.join(flags)}" if flags else ""
+        options[-1] += f";PriorityWeightTRES={','.join(tres)}" if tres else ""
     shared = kind in ("shared", "gpus")
     extra = []
     if dice.random() < 0.3 or shared:
@@ -448,6 +461,10 @@ def drawn(kind: str, seed: int) -> Case:
         if kind == "limits" and dice.random() < 0.3:
             line = OF_REPLAY["partitions"]
             case = replace(case, conf=(("partitions", f"{line} QOS={dice.choice(QOS)}"),))
+    if kind == "priorities":
+        extra.append(f"OverTimeLimit={dice.choice([0, 1, 7, 'UNLIMITED'])}")
+        own = f"{FAST} OverTimeLimit={dice.choice([0, 3, 15, 'UNLIMITED'])}"
+        case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
     if kind == "site":
         case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice))))
     if kind in ("events", "site"):
@@ -553,6 +570,7 @@ def options_of(row: Row) -> list[str]:
         "user": "--uid={}",
         "account": "--account={}",
         "qos": "--qos={}",
+        "nice": "--nice={}",
         "constraint": "--constraint={}",
     }
     found = [form.format(row[name]) for name, form in given.items() if row.get(name)]

@@ -10,7 +10,7 @@ where queues are long, as it is the reference). Beside them pairs of real replay
 slurmctlds differ by. Nothing is random.
 
 Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib, gpus (each per
-node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id, array_throttle, cancel_s.
+node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id, array_throttle, nice, cancel_s.
 qos.txt and assoc.txt are what sacctmgr shows, events.csv what was told to slurmctld meanwhile (sim_replay_cases.py).
 """
 
@@ -48,7 +48,7 @@ WITHIN_S = (5, 60, 600)
 GOALS = {"makespan": 0.005, "completion": 0.005, "within_60_s": 0.9}
 PAIRS = (("syn1_r1", "syn1_r2"), ("syn1_r1", "syn1_ph"))
 WHOLE = {"cpus": "cpus_per_node", "mem_mib": "memory_mib_per_node", "gpus": "gpus_per_node"} | {
-    name: name for name in ("array_job_id", "array_throttle", "priority")
+    name: name for name in ("array_job_id", "array_throttle", "priority", "nice")
 }
 TEXT = ("user", "account", "partition", "qos", "dependency", "constraint")
 TIMES = ("begin_s", "cancel_s")

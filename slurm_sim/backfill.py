@@ -37,6 +37,8 @@ class Held(NamedTuple):
     end_s: int
     nodes: int
     request: Request
+    overdue_s: int
+    """When select/cons_tres expects it to end once it is over its limit (`_guess_job_end`)."""
 
 
 class Opening(NamedTuple):
@@ -125,13 +127,13 @@ class Outlook:
 
         Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
         """
-        barrier_s, window_s, last_s = None, GROUP_S, self.now_s
+        barrier_s, window_s, last_s, overdue_s = None, GROUP_S, self.now_s, self.now_s
         for index, held in enumerate(self._held):
             if not held.nodes & nodes:
                 continue
             if barrier_s is None:
                 barrier_s = held.end_s - held.end_s % GROUP_S + GROUP_S
-            last_s = held.end_s
+            last_s, overdue_s = held.end_s, held.overdue_s
             next_s = self._held[index + 1].end_s if index + 1 < len(self._held) else None
             if next_s is not None and next_s <= barrier_s + window_s:
                 continue
@@ -140,8 +142,7 @@ class Outlook:
             window_s = self._wider(window_s, 0 if next_s is None else next_s - barrier_s)
         else:
             index = len(self._held) - 1
-        overdue = last_s <= self.now_s
-        return index + 1, max(last_s + self._params.kill_wait_s, self.now_s + 1) if overdue else last_s
+        return index + 1, last_s if last_s > self.now_s else max(overdue_s, self.now_s + 1)
 
     def _wider(self, window_s: int, least_s: int) -> int:
         """The window widened once, and on until it is so wide."""

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from slurm_sim.backfill import Held, Wish
-from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition, SelectType
+from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage, Partition, SelectType
 from slurm_sim.dependency import Dependency, Verdict, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.fairshare import FairShare
@@ -17,9 +17,6 @@ from slurm_sim.nodes import Picker
 from slurm_sim.priority import Multifactor
 from slurm_sim.reservations import Calendar
 from slurm_sim.resources import Pool, Request, bits
-
-YEAR_S = 365 * 86400
-"""What Slurm plans for a job without a limit."""
 
 
 class Cluster:
@@ -287,8 +284,15 @@ class Cluster:
     def held(self, job: JobRecord, now_s: int) -> Held:
         """What backfill expects of a running job."""
         start_s = now_s if job.start_s is None else job.start_s
-        end_s = start_s + (job.time_limit_s or YEAR_S) + job.suspended_s
-        return Held(end_s, job.allocated, self.request(job.spec, self.partitions[job.partition]))
+        limit_s = job.time_limit_s or YEAR_S
+        end_s, over_s = start_s + limit_s + job.suspended_s, self.over_time_limit_s(job)
+        overdue_s = now_s + limit_s if over_s == YEAR_S else end_s + self._params.kill_wait_s + over_s
+        return Held(end_s, job.allocated, self.request(job.spec, self.partitions[job.partition]), overdue_s)
+
+    def over_time_limit_s(self, job: JobRecord) -> int:
+        """How long after its limit it is killed."""
+        of_partition = self.partitions[job.partition].over_time_limit_s
+        return self._params.over_time_limit_s if of_partition is None else of_partition
 
     def start(self, job: JobRecord, nodes: int, scheduler: str, now_s: int) -> None:
         self.forget_pending(job)

@@ -15,6 +15,8 @@ from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_WEIGHT, whole
 
 DAY_S = 86400
+YEAR_S = 365 * DAY_S
+"""What Slurm plans for a job without a limit, and how long one may exceed its limit with OverTimeLimit=UNLIMITED."""
 ROOT = "root"
 """The account above all others."""
 
@@ -36,10 +38,12 @@ _OF_PARAMS = {
     **_ranges(1, MOST, "bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"),
     **_ranges(0, MOST_WEIGHT, "priority_weight_age priority_weight_job_size priority_weight_partition"),
     **_ranges(0, MOST_WEIGHT, "priority_weight_qos priority_weight_fairshare bf_min_prio_reserve"),
+    **_ranges(0, YEAR_S, "over_time_limit_s"),
 }
 _OF_NODE = {**_ranges(1, MOST, "cpus"), **_ranges(0, MOST, "memory_mib gpus"), **_ranges(0, MOST_WEIGHT, "weight")}
 _OF_PARTITION = {
     **_ranges(1, LONGEST_S, "max_time_s default_time_s"),
+    **_ranges(0, YEAR_S, "over_time_limit_s"),
     **_ranges(1, MOST, "min_nodes max_nodes"),
     **_ranges(0, MOST, "priority_tier priority_job_factor"),
 }
@@ -63,6 +67,10 @@ def _check(where: str, item: object, ranges: Ranges) -> None:
             continue
         least, most = ranges[known.name]
         object.__setattr__(item, known.name, whole(f"{where}.{known.name}", value, least, most, InvalidCluster))
+
+
+WEIGHTS_OF_TRES = ("priority_weight_cpus", "priority_weight_memory", "priority_weight_nodes", "priority_weight_gpus")
+"""PriorityWeightTRES, in the order in which slurmctld adds them up."""
 
 
 class SelectType(str, Enum):
@@ -147,6 +155,17 @@ class Params:
     priority_weight_partition: int = 0
     priority_weight_qos: int = 0
     priority_weight_fairshare: int = 0
+    priority_weight_cpus: float = 0.0
+    """PriorityWeightTRES=cpu=, mem=, node=, gres/gpu=: times what the job asks for of what its partition has."""
+    priority_weight_memory: float = 0.0
+    priority_weight_nodes: float = 0.0
+    priority_weight_gpus: float = 0.0
+    small_relative_to_time: bool = False
+    """PriorityFlags=SMALL_RELATIVE_TO_TIME: the size factor is of CPUs by minutes of the job's limit."""
+    no_normal_part: bool = False
+    """PriorityFlags=NO_NORMAL_PART: PriorityJobFactor as it is, not relative to the largest; the next two are alike."""
+    no_normal_qos: bool = False
+    no_normal_tres: bool = False
     priority_decay_half_life_s: int = 7 * DAY_S
     """PriorityDecayHalfLife; 0: usage never decays."""
     priority_calc_period_s: int = 300
@@ -155,8 +174,10 @@ class Params:
     limit_check_s: int = 30
     """slurmctld looks for jobs over their limit this often (a constant there), so a killed job runs its limit plus up
     to 29 s. 0: killed exactly at the limit."""
+    over_time_limit_s: int = 0
+    """OverTimeLimit: a job is killed so long after its limit; `YEAR_S`: UNLIMITED."""
     kill_wait_s: int = 30
-    """KillWait; select/cons_tres plans with it for jobs that are over their limit already."""
+    """KillWait; select/cons_tres plans with it, and OverTimeLimit, for jobs that are over their limit already."""
     min_job_age_s: int = 300
     """MinJobAge: after it slurmctld deletes the record of an ended job, which makes backfill look again. 0: never."""
     requeue_delay_s: int = 121
@@ -164,6 +185,9 @@ class Params:
 
     def __post_init__(self) -> None:
         _check("Params", self, _OF_PARAMS)
+        for weight in WEIGHTS_OF_TRES:
+            if not 0 <= getattr(self, weight) < math.inf:
+                raise InvalidCluster(f"Params.{weight} is {getattr(self, weight)}; give a number, at least 0")
         object.__setattr__(self, "select_type", _member("Params.select_type", self.select_type, SelectType))
 
     def cycle_us(self, queued: int, tested: int, running: int) -> int:
@@ -233,6 +257,8 @@ class Partition:
     """Jobs of a higher tier come first whatever their priority."""
     priority_job_factor: int = 1
     """Relative to the largest among all partitions, times `Params.priority_weight_partition`."""
+    over_time_limit_s: int | None = None
+    """OverTimeLimit; None: `Params.over_time_limit_s`."""
     exclusive: bool = False
     """OverSubscribe=EXCLUSIVE: whole nodes, also under select/cons_tres."""
     qos: str | None = None

@@ -49,12 +49,13 @@ WHOLE: dict[str, tuple[int, int]] = {
     "memory_mib_per_node": (0, MOST),
     "gpus_per_node": (0, MOST),
     "priority": (0, LAST_ID),
+    "nice": (-MOST, MOST),
     "array_job_id": (1, LAST_ID),
     "array_throttle": (1, MOST),
     "cancel_s": (0, LAST_S),
 }
 """Fields of a `JobSpec` that are whole numbers: from, to."""
-NEEDED = ("nodes", "exit_code", "cpus_per_node", "memory_mib_per_node", "gpus_per_node")
+NEEDED = ("nodes", "exit_code", "cpus_per_node", "memory_mib_per_node", "gpus_per_node", "nice")
 _WHOLE = tuple((name, least, most, name not in NEEDED) for name, (least, most) in WHOLE.items())
 _FLAGS = ("held", "requeue", "exclusive")
 _TEXTS = ("user", "dependency", "comment", "account", "constraint")
@@ -103,6 +104,8 @@ class JobSpec:
     """Runs inside this reservation, on its nodes."""
     priority: int | None = None
     """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed."""
+    nice: int = 0
+    """`--nice`: taken off a computed priority."""
     array_job_id: int | None = None
     """The tasks of one array share it; each task is a job of its own."""
     array_throttle: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_sim.config import ClusterConfig, SelectType
+from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition, SelectType
 from slurm_sim.fairshare import FairShare
 from slurm_sim.jobs import JobRecord
 from slurm_sim.limits import Limits
@@ -23,13 +23,16 @@ class Multifactor:
         self._exclusive = {partition.name for partition in config.partitions if partition.exclusive}
         self._limits = limits
         self._fairshare = fairshare
-        largest = max(partition.priority_job_factor for partition in config.partitions) or 1
+        of_all = [partition.priority_job_factor for partition in config.partitions]
+        largest = 1 if self._params.no_normal_part else max(of_all) or 1
         self._partition_part = {
             partition.name: self._params.priority_weight_partition * partition.priority_job_factor / largest
             for partition in config.partitions
         }
-        highest = max(qos.priority for qos in config.qos) or 1
+        highest = 1 if self._params.no_normal_qos else max(qos.priority for qos in config.qos) or 1
         self._qos_part = {qos.name: self._params.priority_weight_qos * qos.priority / highest for qos in config.qos}
+        self._tres_weights = tuple(getattr(self._params, name) for name in WEIGHTS_OF_TRES)
+        self._tres = {partition.name: self._tres_of(config, partition) for partition in config.partitions}
 
     def of(self, job: JobRecord, calculated_s: int) -> int:
         """The job's priority as calculated at this time."""
@@ -45,7 +48,8 @@ class Multifactor:
         share_part = self._share_part(job, calculated_s)
         size_part = self._params.priority_weight_job_size * self._size_factor(job, calculated_s)
         qos_part = self._qos_part[self._limits.qos_of(job.spec.qos).name]
-        return max(1, int(age_part + share_part + size_part + self._partition_part[job.partition] + qos_part))
+        factors = age_part + share_part + size_part + self._partition_part[job.partition] + qos_part
+        return max(1, int(factors + self._tres_part(job) - job.spec.nice))
 
     def _age_factor(self, job: JobRecord, calculated_s: int) -> float:
         since_s = job.submit_s if self._params.accrue_always else job.accrues_s
@@ -54,18 +58,47 @@ class Multifactor:
         return min(1.0, max(0, calculated_s - since_s) / self._params.priority_max_age_s)
 
     def _size_factor(self, job: JobRecord, calculated_s: int) -> float:
-        """The mean of its parts of the cluster's nodes and CPUs.
+        """The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes.
 
         Of a job on whole nodes all their CPUs count from the first recalculation on, when a pass has looked for nodes
         (total_cpus in `set_priority_factors`); before, those that it asks for. Simplification: the cluster's nodes may
         have unequal CPUs, and which it gets is known only later.
         """
         small = self._params.priority_favor_small
-        of_nodes = (self._nodes - job.nodes if small else job.nodes) / self._nodes
-        if self._whole(job) and job.accrues_s is not None and calculated_s > job.accrues_s:
-            return of_nodes
+        whole = self._whole(job) and job.accrues_s is not None and calculated_s > job.accrues_s
         cpus = job.nodes * job.spec.cpus_per_node
+        if self._params.small_relative_to_time:
+            size = job.nodes * self._cpus / self._nodes
+            size = (size if whole else max(size, cpus)) / _minutes(job) / self._cpus
+            return min(1.0, max(0.0, 1.0 - size if small else size))
+        of_nodes = (self._nodes - job.nodes if small else job.nodes) / self._nodes
+        if whole:
+            return of_nodes
         return (of_nodes + (self._cpus - cpus if small else cpus) / self._cpus) / 2
+
+    @staticmethod
+    def _tres_of(config: ClusterConfig, partition: Partition) -> tuple[int, int, int, int]:
+        """CPUs, memory, nodes and GPUs of a partition, up or not."""
+        names = set(partition.nodes)
+        nodes = [node for node in config.nodes if node.name in names]
+        return (
+            sum(node.cpus for node in nodes),
+            sum(node.memory_mib for node in nodes),
+            len(nodes),
+            sum(node.gpus for node in nodes),
+        )
+
+    def _tres_part(self, job: JobRecord) -> float:
+        """PriorityWeightTRES: of what the job asks for, also where it gets whole nodes."""
+        spec, part = job.spec, 0.0
+        each = (spec.cpus_per_node, spec.memory_mib_per_node, 1, spec.gpus_per_node)
+        for weight, value, there in zip(self._tres_weights, each, self._tres[job.partition], strict=True):
+            asked = job.nodes * value
+            if self._params.no_normal_tres:
+                part += asked * weight
+            elif there:
+                part += asked / there * weight
+        return part
 
     def _whole(self, job: JobRecord) -> bool:
         linear = self._params.select_type is SelectType.LINEAR
@@ -76,3 +109,8 @@ class Multifactor:
             return 0.0
         factor = self._fairshare.factor(job.spec.account, job.user, calculated_s)
         return self._params.priority_weight_fairshare * factor
+
+
+def _minutes(job: JobRecord) -> int:
+    """Its limit as slurmctld has it; UNLIMITED is the largest number there."""
+    return 2**32 - 1 if job.time_limit_s is None else -(-job.time_limit_s // 60)

@@ -7,9 +7,10 @@ output everywhere:
   begin times.
 * A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something new. What a pass
   does may itself be new: see `Forecast` in passes.py.
-* The *limit check* runs each `limit_check_s` and ends what is over its limit; a main pass follows at once.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
   for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last of either kind.
+* The *limit check* runs each `limit_check_s` and ends what is over its limit; unless `defer` is set, another main pass
+  follows at once. (slurmctld checks first, but has a killed job's nodes back only after the main pass of that second.)
 * Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end on, which is news for
   backfill. So are recalculated priorities, if any pending job is not held.
 * Calls from outside (`submit`, `cancel`, ...) come after everything that was due at their time.
@@ -71,8 +72,8 @@ class Kind(IntEnum):
     SUBMIT = 4
     BEGIN = 5
     BACKFILL = 6
-    LIMIT = 7
-    MAIN = 8
+    MAIN = 7
+    LIMIT = 8
     PURGE = 9
 
 
@@ -576,8 +577,8 @@ class Simulator:
             self._end_of_limit[job.job_id] = self._push(max(killed_s, self.now_s), Kind.LIMIT, job.job_id)
 
     def _killed_s(self, job: JobRecord) -> int | None:
-        """The first check from its limit's end on, or after its reservation's (ResvOverRun=0)."""
-        last_s = job.limit_end_s
+        """The first check from its limit's end and OverTimeLimit on, or after its reservation's (ResvOverRun=0)."""
+        last_s = None if job.limit_end_s is None else job.limit_end_s + self._cluster.over_time_limit_s(job)
         if job.spec.reservation is not None:
             closed_s = self._cluster.calendar.end_s(job.spec.reservation) + 1
             last_s = closed_s if last_s is None else min(last_s, closed_s)
@@ -601,7 +602,7 @@ class Simulator:
 
     def _own_end(self, job: JobRecord) -> State:
         """The state of a job that ends by itself now."""
-        if job.limit_end_s is not None and self.now_s > job.limit_end_s:
+        if job.limit_end_s is not None and self.now_s > job.limit_end_s + self._cluster.over_time_limit_s(job):
             return State.TIMEOUT
         return State.FAILED if job.spec.exit_code else State.COMPLETED
 

@@ -521,6 +521,7 @@ def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: 
         persons[columns["person"]],
         np.array(qos, dtype=np.int64)[kind],
         columns["cpus_per_node"],
+        columns["memory_mib_per_node"],
         columns["gpus_per_node"],
         columns["cancel_s"],
         columns["exit_code"],

@@ -71,6 +71,15 @@ def params(dice: Dice, rich: bool) -> Params:
         priority_decay_half_life_s=choose(dice, [7 * 86400, 3600, 0]),
         priority_calc_period_s=choose(dice, [300, 100]),
         accrue_always=bool(dice(0, 1)),
+        priority_weight_cpus=choose(dice, [0.0, 0.0, 1500.0]) if rich else 0.0,
+        priority_weight_memory=choose(dice, [0.0, 0.0, 0.25]) if rich else 0.0,
+        priority_weight_nodes=choose(dice, [0.0, 0.0, 700.0]) if rich else 0.0,
+        priority_weight_gpus=choose(dice, [0.0, 0.0, 3000.0]) if rich else 0.0,
+        small_relative_to_time=dice(0, 4) == 0,
+        no_normal_part=dice(0, 4) == 0,
+        no_normal_qos=dice(0, 4) == 0,
+        no_normal_tres=dice(0, 4) == 0,
+        over_time_limit_s=choose(dice, [0, 0, 0, 60, 1200]),
         limit_check_s=choose(dice, [30, 0]),
         kill_wait_s=choose(dice, [30, 0]),
         min_job_age_s=choose(dice, [300, 300, 15, 0]),
@@ -102,7 +111,13 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
             default_time_s=choose(dice, [None, 1200]),
             qos=choose(dice, [None, None, "part"]) if rich else None,
         ),
-        Partition("left", names[: 2 * count // 3], priority_tier=choose(dice, [2, 1]), priority_job_factor=3),
+        Partition(
+            "left",
+            names[: 2 * count // 3],
+            priority_tier=choose(dice, [2, 1]),
+            priority_job_factor=3,
+            over_time_limit_s=choose(dice, [None, None, 0, 300]),
+        ),
         Partition("right", names[count // 3 :], max_time_s=120 * MINUTE_S, exclusive=bool(dice(0, 1))),
     ]
     return ClusterConfig(
@@ -205,6 +220,7 @@ def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25,
                 constraint=choose(dice, ["", "", "a", "a&b", "a|b"]) if rich else "",
                 reservation="mine" if rich and dice(0, 5) == 0 and cluster.reservations else None,
                 priority=dice(0, 3000) if dice(0, 19) == 0 else None,
+                nice=dice(-300, 3000) if dice(0, 9) == 0 else 0,
                 array_job_id=in_array,
                 array_throttle=choose(dice, [None, 1, 2]) if in_array is not None else None,
                 cancel_s=dice(0, 9000) if dice(0, 9) == 0 else None,
@@ -314,6 +330,7 @@ def _late(subject: int, number: int, now_s: int) -> JobSpec:
         job_id=None if number else 100 + subject,
         array_job_id=subject if number == 7 else None,
         comment=f"late {subject}",
+        nice=100 * (number % 3),
     )
 
 

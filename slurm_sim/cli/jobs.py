@@ -15,7 +15,7 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.jobs import WHOLE
-from slurm_sim.ranges import LONGEST_S
+from slurm_sim.ranges import LONGEST_S, MOST
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
 from slurm_sim.traces.table import Trace, numbered
@@ -71,6 +71,7 @@ NUMBERS = {
     "array_job_id": _whole("array_job_id"),
     "array_throttle": _whole("array_throttle"),
     "priority": _whole("priority"),
+    "nice": Number(0, MOST, f"a whole number from 0 to {MOST:,}, or nothing"),
 }
 WORDS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1, "": MISSING}
 FLAGS = {"held": 0, "exclusive": 0, "requeue": 1}

@@ -44,6 +44,7 @@ def specs(jobs: Jobs, shift_s: int = 0, circular: Container[int] = ()) -> Iterat
         "constraint": texts("constraint", ""),
         "reservation": texts("reservation", None),
         "priority": numbers("priority"),
+        "nice": numbers("nice", 0),
         "array_job_id": numbers("array_job_id"),
         "array_throttle": numbers("array_throttle"),
         "cancel_s": numbers("cancel_s", shift=shift_s),

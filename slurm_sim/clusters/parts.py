@@ -14,7 +14,7 @@ from slurm_sim.clusters.known import (
     note_on,
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
-from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, words
+from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, over_time_limit_s, words
 from slurm_sim.config import Node, NodeAction, Partition
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import MOST, MOST_WEIGHT
@@ -22,7 +22,7 @@ from slurm_sim.ranges import MOST, MOST_WEIGHT
 NODE_USED = names("nodename cpus boards sockets corespersocket threadspercore realmemory gres weight features state")
 PARTITION_USED = names(
     "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier priorityjobfactor priority "
-    "oversubscribe qos state"
+    "oversubscribe overtimelimit qos state"
 )
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE | re.ASCII)
@@ -190,6 +190,7 @@ def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partiti
         max_nodes=max_nodes,
         priority_tier=_integer(entries, "prioritytier", old_priority),
         priority_job_factor=_integer(entries, "priorityjobfactor", old_priority),
+        over_time_limit_s=_optional(entries, "overtimelimit", over_time_limit_s),
         exclusive=_sharing(entries) == "exclusive",
         qos=entries["qos"].value if "qos" in entries and not is_unset(entries["qos"].value) else None,
     )

@@ -19,7 +19,7 @@ from slurm_sim.clusters.known import (
     note_on,
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
-from slurm_sim.clusters.values import duration_s, integer, is_unset, words, yes
+from slurm_sim.clusters.values import duration_s, integer, is_unset, over_time_limit_s, words, yes
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT
@@ -176,13 +176,17 @@ PRIORITY_FLAGS = {
     "incr_only": ("", "priorities also fall"),
     "max_tres": ("", "usage counts allocated CPUs"),
     "no_fair_tree": ("", "usage becomes a factor as without this flag"),
-    "no_normal_all": ("", "factors are relative to the largest"),
     "no_normal_assoc": ("", "no association's own priority"),
-    "no_normal_part": ("", "the partition's factor is relative to the largest PriorityJobFactor"),
-    "no_normal_qos": ("", "the QOS's factor is relative to the highest priority of a QOS"),
-    "no_normal_tres": ("", "no priority for what kind of resources a job asks"),
-    "small_relative_to_time": ("", "the size factor does not depend on the time limit"),
 }
+PRIORITY_FLAGS_USED = {
+    "accrue_always": ("accrue_always",),
+    "no_normal_all": ("no_normal_part", "no_normal_qos", "no_normal_tres"),
+    "no_normal_part": ("no_normal_part",),
+    "no_normal_qos": ("no_normal_qos",),
+    "no_normal_tres": ("no_normal_tres",),
+    "small_relative_to_time": ("small_relative_to_time",),
+}
+"""And the fields of `Params` that they set."""
 
 
 def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
@@ -194,9 +198,34 @@ def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
             value=flag,
         )
         for flag in flags
-        if flag.lower() != "accrue_always"
+        if flag.lower() not in PRIORITY_FLAGS_USED
     ]
-    return {"accrue_always": any(flag.lower() == "accrue_always" for flag in flags)}, notes
+    given = {field for flag in flags for field in PRIORITY_FLAGS_USED.get(flag.lower(), ())}
+    return {field: field in given for fields in PRIORITY_FLAGS_USED.values() for field in fields}, notes
+
+
+WEIGHTED = {
+    "cpu": "priority_weight_cpus",
+    "mem": "priority_weight_memory",
+    "node": "priority_weight_nodes",
+    "gres/gpu": "priority_weight_gpus",
+}
+
+
+def _weights_of_tres(entry: Entry) -> tuple[Change, list[Note]]:
+    """``CPU=1000,Mem=2000,GRES/gpu=3000``; what is not named has none."""
+    change: Change = dict.fromkeys(WEIGHTED.values(), 0.0)
+    notes: list[Note] = []
+    for word in words(entry):
+        name, _, value = word.partition("=")
+        if re.fullmatch(r"\d{1,10}(\.\d{0,10})?|\.\d{1,10}", value.strip(), re.ASCII) is None:
+            raise entry.error("TRES=weight[,...], such as CPU=1000,Mem=2000,GRES/gpu=3000")
+        if (field := WEIGHTED.get(name.strip().lower())) is not None:
+            change[field] = float(value)
+        elif float(value):
+            why = "only CPU, Mem, Node and GRES/gpu (without its type) have a weight here"
+            notes.append(dataclasses.replace(entry.not_simulated(why), value=word))
+    return change, notes
 
 
 def _span_s(entry: Entry) -> int:
@@ -234,6 +263,8 @@ GLOBALS: Mapping[str, Rule] = {
     "priorityfavorsmall": _field("priority_favor_small", yes),
     "priorityflags": _priority_flags,
     "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
+    "priorityweighttres": _weights_of_tres,
+    "overtimelimit": _field("over_time_limit_s", lambda entry: over_time_limit_s(entry) or 0),
     "killwait": _field("kill_wait_s", _seconds),
     "minjobage": _field("min_job_age_s", _seconds),
     "prioritytype": _priority_type,
@@ -312,9 +343,12 @@ def _basic_notes(params: Params, entries: Entries) -> list[Note]:
     ]
 
 
+FLAG_FIELDS = frozenset(field for fields in PRIORITY_FLAGS_USED.values() for field in fields)
+
+
 def is_ignored(params: Params, field: str, value: object) -> bool:
     """Whether a field of `Params` asks for something that its priority/basic does not do."""
-    is_of_priority = field.startswith("priority_") or field == "accrue_always"
+    is_of_priority = field.startswith("priority_") or field in FLAG_FIELDS
     return not params.priority_multifactor and is_of_priority and value != getattr(SLURM_DEFAULTS, field)
 
 

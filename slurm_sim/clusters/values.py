@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 
 import hostlist
 
 from slurm_sim.clusters.notes import Entry
+from slurm_sim.config import YEAR_S
 from slurm_sim.ranges import LONGEST_S, MOST
 
 NO_LIMIT = ("infinite", "unlimited", "-1")
@@ -41,6 +43,15 @@ def limit_s(entry: Entry) -> int | None:
     if seconds == 0:
         raise entry.error("at least a minute")
     return -(-seconds // LEAST_S) * LEAST_S
+
+
+def over_time_limit_s(entry: Entry) -> int | None:
+    """OverTimeLimit in minutes; None: a partition that sets none (scontrol says NONE)."""
+    if entry.value.lower() in UNSET:
+        return None
+    if entry.value.lower() in NO_LIMIT:
+        return YEAR_S
+    return LEAST_S * integer(dataclasses.replace(entry, value=entry.value.removesuffix(" min")), 0, 65533)
 
 
 def duration_s(entry: Entry) -> int | None:

@@ -45,6 +45,7 @@ class Builder:
         person: Ints,
         qos: Ints,
         cpus_per_node: Ints,
+        memory_mib_per_node: Ints,
         gpus_per_node: Ints,
         cancel_s: Ints,
         exit_code: Ints,

@@ -222,7 +222,7 @@ struct Engine<W>::Backfill {
     return true;
   }
   bool start(size_t index, const Live& job, const Wish<W>& wish, const Placement<W>& place) {
-    Held<W> held{sim.now_ + wish.limit + job.suspended, place.nodes, wish.request};
+    Held<W> held{sim.now_ + wish.limit + job.suspended, place.nodes, wish.request, sim.queue_[index].slot};
     sim.start_job(std::exchange(sim.queue_[index].slot, -1), place.nodes, 2);
     room.verdicts_of++;
     room.outlook_started(held);

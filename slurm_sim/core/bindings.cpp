@@ -91,6 +91,15 @@ Params params_of(nb::handle p) {
   out.weight_age = number("priority_weight_age");
   out.weight_size = number("priority_weight_job_size");
   out.weight_share = number("priority_weight_fairshare");
+  out.small_relative_to_time = flag("small_relative_to_time");
+  out.no_normal_tres = flag("no_normal_tres");
+  out.over_time_limit = number("over_time_limit_s");
+  constexpr const char* kWeights[] = {"priority_weight_cpus", "priority_weight_memory", "priority_weight_nodes",
+                                      "priority_weight_gpus"};  // by Tres
+  for (int i = 0; i < kTres; i++) {
+    out.weight_tres[i] = nb::cast<double>(p.attr(kWeights[i]));
+    out.weighs_tres = out.weighs_tres || out.weight_tres[i] != 0;
+  }
   return out;
 }
 
@@ -173,8 +182,18 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
   }
   size_t index = 0;
   for (nb::handle partition : cluster.attr("partitions")) {
+    Time over = time_of(partition, "over_time_limit_s");
     out->partitions.push_back({nb::cast<int64_t>(partition.attr("priority_tier")), partition_parts[index],
-                               words(masks[index], count)});
+                               over == kNone ? out->params.over_time_limit : over, words(masks[index], count)});
+    Partition& its = out->partitions.back();
+    for (size_t i = 0; i < count; i++) {
+      if (!(its.nodes[i / 64] >> i % 64 & 1)) continue;
+      const Node& node = out->nodes[i];
+      its.tres[kTresCpus] += node.cpus;
+      its.tres[kTresMemory] += node.memory;
+      its.tres[kTresNodes]++;
+      its.tres[kTresGpus] += node.gpus;
+    }
     index++;
     out->partition_names.push_back(nb::cast<std::string>(partition.attr("name")));
     int first = -1;
@@ -274,6 +293,7 @@ Submission submission(nb::object spec, nb::tuple form, Time limit, int qos, nb::
   s.nodes = nb::cast<int32_t>(spec.attr("nodes"));
   s.qos = qos;
   s.cpus = nb::cast<int64_t>(spec.attr("cpus_per_node"));
+  s.memory = nb::cast<int64_t>(spec.attr("memory_mib_per_node"));
   s.gpus = nb::cast<int64_t>(spec.attr("gpus_per_node"));
   s.held = nb::cast<bool>(spec.attr("held"));
   s.requeue = nb::cast<bool>(spec.attr("requeue"));
@@ -283,6 +303,7 @@ Submission submission(nb::object spec, nb::tuple form, Time limit, int qos, nb::
   job.dependency = nb::cast<std::string>(spec.attr("dependency"));
   if (!dependencies.is_none()) job.extras.dependencies = dependencies_of(dependencies);
   job.extras.priority = time_of(spec, "priority");
+  job.extras.nice = nb::cast<int64_t>(spec.attr("nice"));
   if (nb::object array = spec.attr("array_job_id"); !array.is_none()) job.extras.array = nb::cast<int64_t>(array);
   job.extras.throttle = time_of(spec, "array_throttle");
   job.extras.cancel = time_of(spec, "cancel_s");
@@ -327,6 +348,7 @@ struct Builder {
     s.person = person;
     s.qos = qos;
     s.cpus = nb::cast<int64_t>(spec.attr("cpus_per_node"));
+    s.memory = nb::cast<int64_t>(spec.attr("memory_mib_per_node"));
     s.gpus = nb::cast<int64_t>(spec.attr("gpus_per_node"));
     s.held = nb::cast<bool>(spec.attr("held"));
     s.requeue = nb::cast<bool>(spec.attr("requeue"));
@@ -334,6 +356,7 @@ struct Builder {
     Extras more;
     if (!dependencies.is_none()) more.dependencies = dependencies_of(dependencies);
     more.priority = time_of(spec, "priority");
+    more.nice = nb::cast<int64_t>(spec.attr("nice"));
     more.cancel = time_of(spec, "cancel_s");
     more.throttle = time_of(spec, "array_throttle");
     if (nb::object array = spec.attr("array_job_id"); !array.is_none()) more.array = nb::cast<int64_t>(array);
@@ -350,7 +373,7 @@ struct Builder {
     } else {
       more.array = -1;
     }
-    if (more.dependencies || more.priority != kNone || more.cancel != kNone || of_array) {
+    if (more.dependencies || more.priority != kNone || more.nice || more.cancel != kNone || of_array) {
       s.extras = static_cast<int32_t>(trace->extras.size());
       trace->extras.push_back(more);
     }
@@ -361,7 +384,7 @@ struct Builder {
   using Column = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
   // Columns of equal length, checked by Python; -1 stands for none in limit_s, runtime_s, begin_s, cancel_s, priority.
   void add_columns(Column job_id, Column submit, Column nodes, Column limit, Column runtime, Column shape, Column person,
-                   Column qos, Column cpus, Column gpus, Column cancel, Column failing) {
+                   Column qos, Column cpus, Column memory, Column gpus, Column cancel, Column failing) {
     size_t count = job_id.shape(0);
     trace->specs.reserve(count);
     auto optional = [](int64_t value) { return value < 0 ? kNone : value; };
@@ -377,6 +400,7 @@ struct Builder {
       s.person = static_cast<int32_t>(person.data()[i]);
       s.qos = static_cast<int32_t>(qos.data()[i]);
       s.cpus = cpus.data()[i];
+      s.memory = memory.data()[i];
       s.gpus = gpus.data()[i];
       s.failing = failing.data()[i] != 0;
       Extras more;

@@ -16,7 +16,7 @@
 
 namespace slurm_sim {
 
-enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kLimit, kMain, kPurge, kNothing };
+enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kMain, kLimit, kPurge, kNothing };
 
 // Whether only a simulation knows that it will come to this.
 inline bool only_foreseen(Happening kind) {
@@ -29,6 +29,7 @@ struct alignas(64) Live : Record {
   Time accrues = kNone;           // when it was first eligible: its age counts from then, also if it was held since
   double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
   bool own_priority = false;      // it was given one
+  bool nice = false;              // something is taken off its priority
   bool watched = false;           // a dependency asks for it
   int32_t array = -1, place = -1;  // place: in `waiting`, -1: competing
   uint32_t started = 0;           // order of starts
@@ -278,7 +279,9 @@ class Engine final : public Core {
   void compete(int32_t slot);
   void start_job(int32_t slot, const Set& nodes, uint8_t scheduler);
   void watch_limit(int32_t slot);
+  Time over_time_limit(const Live& job) const { return config->partitions[job.partition].over_time_limit; }
   Time killed_at(const Live& job) const;
+  Time overdue_end(const Live& job) const;
   State own_end(const Live& job) const;
   void end_at(int32_t slot, Time end);
   void end_by_itself(int32_t slot);
@@ -346,6 +349,7 @@ class Engine final : public Core {
   }
   void recalculate(Time calculated);
   double size_part(const Live& job, bool asked) const;
+  double tres_part(const Live& job) const;
   void set_size_parts(Live& job) const {
     job.size_part = size_part(job, false);
     job.asked_size_part = size_part(job, true);

@@ -31,6 +31,7 @@ int32_t Engine<W>::new_live(int32_t index) {
   if (const Extras* more = extras(asked)) {
     job.array = static_cast<int32_t>(more->array);
     job.own_priority = more->priority != kNone;
+    job.nice = more->nice != 0;
   }
   if (demand_.size() < catalogue->shapes.size()) demand_.resize(catalogue->shapes.size());
   set_size_parts(job);
@@ -291,13 +292,20 @@ void Engine<W>::watch_limit(int32_t slot) {
     lives_[slot].limit_event = push(std::max(killed, now_), Happening::kLimit, slot);
 }
 
-// The first check from its limit's end on, or after its reservation's (ResvOverRun=0).
+// The first check from its limit's end and OverTimeLimit on, or after its reservation's (ResvOverRun=0).
 template <int W>
 Time Engine<W>::killed_at(const Live& job) const {
-  Time last = job.limit == kNone ? kNever : job.start + job.limit + job.suspended;
+  Time last = job.limit == kNone ? kNever : job.start + job.limit + job.suspended + over_time_limit(job);
   if (int reservation = shape(job).reservation; reservation >= 0)
     last = std::min(last, config->reservations[reservation].end + 1);
   return last == kNever ? kNever : start_ + round_up(last - start_, params().limit_check);
+}
+
+// When select/cons_tres expects a job to end that is over its limit (`_guess_job_end`).
+template <int W>
+Time Engine<W>::overdue_end(const Live& job) const {
+  Time limit = job.limit == kNone ? kYear : job.limit, over = over_time_limit(job);
+  return over == kYear ? now_ + limit : job.start + limit + job.suspended + params().kill_wait + over;
 }
 
 template <int W>
@@ -311,7 +319,7 @@ void Engine<W>::end_by_itself(int32_t slot) {
 // The state of a job that ends by itself now.
 template <int W>
 State Engine<W>::own_end(const Live& job) const {
-  bool over_limit = job.limit != kNone && now_ > job.start + job.limit + job.suspended;
+  bool over_limit = job.limit != kNone && now_ > job.start + job.limit + job.suspended + over_time_limit(job);
   return over_limit ? State::kTimeout : spec(job.job).failing ? State::kFailed : State::kCompleted;
 }
 

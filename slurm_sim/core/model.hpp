@@ -13,7 +13,7 @@ namespace slurm_sim {
 using Time = int64_t;
 constexpr Time kNone = INT64_MIN;                  // Python's None
 constexpr Time kNever = INT64_MAX;
-constexpr Time kYear = 365 * Time{86400};          // what Slurm plans for a job without a limit
+constexpr Time kYear = 365 * Time{86400};          // what Slurm plans for a job without a limit; OverTimeLimit=UNLIMITED
 constexpr Time kSecondUs = 1'000'000;
 constexpr Time kTickPhaseUs = 550'000;             // where in the first second the background loop comes; later priorities
                                                    // are recalculated there, while the loop drifts:
@@ -47,12 +47,14 @@ constexpr const char* kReasonNames[] = {
     "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser", "AssocMaxJobsLimit",
     "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES", "QOSMaxSubmitJobPerUserLimit"};
 
+enum Tres { kTresCpus, kTresMemory, kTresNodes, kTresGpus, kTres };  // that PriorityWeightTRES knows
+
 struct Params {
   bool linear = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false,
-       defer = false, busy_nodes = false;
+       defer = false, busy_nodes = false, small_relative_to_time = false, no_normal_tres = false, weighs_tres = false;
   Time sched_interval = 60, batch_sched_delay = 3, bf_interval = 30, bf_window = 86400, bf_resolution = 60;
   Time bf_window_linear = kNone, bf_cycle_us = kNone, calc_period = 300, max_age = 7 * 86400, limit_check = 30, requeue_delay = 121, kill_wait = 30;
-  Time min_job_age = 300;
+  Time min_job_age = 300, over_time_limit = 0;
   int64_t queue_depth = 100, max_job_test = 500, node_space = 0;
   int64_t partition_depth = kNone, main_max_start = kNone;
   int64_t max_job_user = kNone, max_job_part = kNone, max_job_user_part = kNone, max_job_assoc = kNone;
@@ -65,6 +67,7 @@ struct Params {
   // Whether nodes are not kept for all jobs that have to wait.
   bool keeps_few() const { return part_reserve != kNone || min_prio_reserve || min_age_reserve; }
   int64_t weight_age = 0, weight_size = 0, weight_share = 0;
+  double weight_tres[kTres] = {};
   double decay = 1;  // of fair-share usage in one PriorityCalcPeriod
 };
 
@@ -98,7 +101,9 @@ struct LimitSet {
 struct Partition {
   int64_t tier;
   double priority_part;
+  Time over_time_limit;
   std::vector<uint64_t> nodes;
+  int64_t tres[kTres] = {};  // of all its nodes
 };
 
 struct Reservation {
@@ -164,7 +169,7 @@ struct Dependencies {
 struct Extras {
   std::shared_ptr<const Dependencies> dependencies;
   std::shared_ptr<const void> origin;  // the Python object it was made of
-  int64_t priority = kNone, throttle = kNone;
+  int64_t priority = kNone, throttle = kNone, nice = 0;
   int64_t array = kNone;  // the array's id; once in the catalogue, its index, or -1
   Time cancel = kNone;
 };
@@ -173,7 +178,7 @@ struct Spec {
   int64_t job_id;
   Time submit, begin, limit, runtime;  // kNone: none
   int32_t nodes, shape, person, qos;
-  int64_t cpus, gpus;                  // on each node
+  int64_t cpus, memory, gpus;          // on each node
   int32_t extras = -1;
   bool held = false, requeue = true, failing = false;
 };

@@ -20,15 +20,41 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_pa
   bool recalculated = job.accrues != kNone && calculated > job.accrues;
   double size_part = recalculated ? job.size_part : job.asked_size_part;
   double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
+  if (p.weighs_tres) sum += tres_part(job);
+  if (job.nice) sum -= static_cast<double>(extras(spec(job.job))->nice);
   return std::max<int64_t>(1, static_cast<int64_t>(sum));
 }
 
-// Of its priority. The mean of its parts of the cluster's nodes and CPUs; of a job on whole nodes all their CPUs count from
+// PriorityWeightTRES: of what the job asks for, also where it gets whole nodes.
+template <int W>
+double Engine<W>::tres_part(const Live& job) const {
+  const Params& p = params();
+  const Spec& asked = spec(job.job);
+  const int64_t each[kTres] = {asked.cpus, asked.memory, 1, asked.gpus};
+  double part = 0;
+  for (int i = 0; i < kTres; i++) {
+    auto value = static_cast<double>(job.nodes * each[i]);
+    int64_t there = config->partitions[job.partition].tres[i];
+    if (p.no_normal_tres) part += value * p.weight_tres[i];
+    else if (there) part += value / static_cast<double>(there) * p.weight_tres[i];
+  }
+  return part;
+}
+
+// Of its priority. The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes. Of a job on whole nodes all their CPUs count from
 // the first recalculation on, before that (`asked`) those that it asks for.
 template <int W>
 double Engine<W>::size_part(const Live& job, bool asked) const {
   const Params& p = params();
   auto nodes = static_cast<int64_t>(config->nodes.size());
+  if (p.small_relative_to_time) {
+    // UNLIMITED is the largest number in slurmctld.
+    double minutes = job.limit == kNone ? 4294967295.0 : static_cast<double>((job.limit + 59) / 60);
+    double cpus = static_cast<double>(job.nodes * config->cpus) / static_cast<double>(nodes);
+    if (asked || !request(job).whole) cpus = std::max(cpus, static_cast<double>(job.nodes * spec(job.job).cpus));
+    double size = cpus / minutes / static_cast<double>(config->cpus);
+    return static_cast<double>(p.weight_size) * std::clamp(p.favor_small ? 1.0 - size : size, 0.0, 1.0);
+  }
   double size = static_cast<double>(p.favor_small ? nodes - job.nodes : job.nodes) / static_cast<double>(nodes);
   if (asked || !request(job).whole) {
     int64_t cpus = job.nodes * spec(job.job).cpus;

@@ -28,6 +28,7 @@ struct Held {
   Time end;
   NodeSet<W> nodes;
   int request;
+  int32_t slot = -1;
 };
 
 // Tables by the number of nodes asked for go up to this; larger jobs are looked at one by one.

@@ -179,7 +179,7 @@ struct Engine<W>::Scratch {
     Chain& its = chains[request];
     if (!held_known) {
       held_known = true;
-      for (const Run<W>& run : sim.running_) held.push_back({run.end, run.nodes, run.request});
+      for (const Run<W>& run : sim.running_) held.push_back({run.end, run.nodes, run.request, run.slot});
     }
     bool linear = sim.params().linear;
     if (its.sets.empty()) {
@@ -250,7 +250,7 @@ struct Engine<W>::Scratch {
   // that. Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
   Time end_of_group(const Engine& sim, const Set& nodes, int& ended) {
     Time barrier = kNone, window = kGroup, last = sim.now_;
-    int count = static_cast<int>(held.size()), i = 0;
+    int count = static_cast<int>(held.size()), i = 0, of_group = 0;
     Time longer = sim.params().bf_window_linear;
     // Once, and on until it is so wide.
     auto widen = [&](Time least) {
@@ -265,6 +265,7 @@ struct Engine<W>::Scratch {
       if (!(held[i].nodes & nodes).any()) continue;
       if (barrier == kNone) barrier = held[i].end - held[i].end % kGroup + kGroup;
       last = held[i].end;
+      of_group = i;
       Time next = i + 1 < count ? held[i + 1].end : kNone;
       if (next != kNone && next <= barrier + window) continue;
       if (i + 1 >= ended) break;
@@ -273,9 +274,9 @@ struct Engine<W>::Scratch {
     ended = std::min(i + 1, count);
     plan.note_change(last);
     if (last > sim.now_) return last;
-    last = std::max(last + sim.params().kill_wait, sim.now_ + 1);
-    plan.note_change(last);
-    return last;
+    Time overdue = sim.overdue_end(sim.lives_[held[of_group].slot]);
+    plan.note_change(sim.over_time_limit(sim.lives_[held[of_group].slot]) == kYear ? sim.now_ + 1 : overdue);
+    return std::max(overdue, sim.now_ + 1);
   }
   // Free CPUs after so many jobs' ends, where Engine::pick looks at them.
   const std::vector<int64_t>& cpus_after(const Engine& sim, int ended, int request) {

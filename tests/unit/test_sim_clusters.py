@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
 from slurm_sim.clusters.lines import pairs
 from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
-from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Params, SelectType
+from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeChange, Params, SelectType
 from slurm_sim.errors import InvalidCluster
 
 GOLD = Path(__file__).parents[3] / "shared" / "gold"
@@ -168,6 +168,40 @@ def test_times_in_seconds_as_in_the_file_and_as_scontrol_writes_them(tmp_path: P
     assert (params.min_job_age_s, params.kill_wait_s) == (15, 40)
 
 
+def test_flags_and_weights_of_priority(tmp_path: Path) -> None:
+    flags = "PriorityType=priority/multifactor\nPriorityFlags=small_relative_to_time,NO_NORMAL_PART\n"
+    loaded = load(tmp_path, flags + "PriorityWeightTRES=CPU=1000,Mem=.25,billing=3,GRES/gpu=30.5,fs/disk=0\n" + LEAST)
+    params = loaded.cluster.params
+    assert (params.small_relative_to_time, params.no_normal_part) == (True, True)
+    assert (params.no_normal_qos, params.no_normal_tres) == (False, False)
+    weights = (params.priority_weight_cpus, params.priority_weight_memory, params.priority_weight_nodes)
+    assert (*weights, params.priority_weight_gpus) == (1000, 0.25, 0, 30.5)
+    assert [(note.parameter, note.value) for note in loaded.notes] == [("PriorityWeightTRES", "billing=3")]
+    params = cluster(tmp_path, "PriorityType=priority/multifactor\nPriorityFlags=NO_NORMAL_ALL\n" + LEAST).params
+    assert (params.no_normal_part, params.no_normal_qos, params.no_normal_tres) == (True, True, True)
+
+
+@pytest.mark.parametrize("value", ["CPU", "CPU=-1", "CPU=x", "CPU=1,Mem"])
+def test_weights_that_are_none(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InvalidCluster, match=r"slurm.conf:1: PriorityWeightTRES='?.*TRES=weight"):
+        load(tmp_path, f"PriorityWeightTRES={value}\n" + LEAST)
+
+
+@pytest.mark.parametrize(
+    ("of_all", "own", "expected_s"),
+    [
+        ("", "", (0, None)),
+        ("OverTimeLimit=5\n", "", (300, None)),
+        ('OverTimeLimit="5 min"\n', "", (300, None)),
+        ("", " OverTimeLimit=0", (0, 0)),
+        ("OverTimeLimit=UNLIMITED\n", " OverTimeLimit=2", (YEAR_S, 120)),
+    ],
+)
+def test_over_time_limit(tmp_path: Path, of_all: str, own: str, expected_s: tuple[int, int | None]) -> None:
+    made = cluster(tmp_path, of_all + LEAST.rstrip() + own)
+    assert (made.params.over_time_limit_s, made.partitions[0].over_time_limit_s) == expected_s
+
+
 # ---- notes
 
 
@@ -175,7 +209,7 @@ def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
     text = (
         "SlurmctldPort=6817\nPreemptType=preempt/qos\nPreemptMode=OFF\nNoSuchThing=1\nTopologyPlugin=topology/tree\n"
         "SchedulerParameters=bf_continue,max_rpc_cnt=5,no_such_option=2\n"
-        "PriorityFlags=FAIR_TREE,ACCRUE_ALWAYS,SMALL_RELATIVE_TO_TIME\n"
+        "PriorityFlags=FAIR_TREE,ACCRUE_ALWAYS,DEPTH_OBLIVIOUS\n"
     )
     loaded = load(tmp_path, text + LEAST)
     assert found(loaded, NoteKind.UNKNOWN) == ["NoSuchThing", "no_such_option"]

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_sim.config import Association, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes, whole_nodes
+from slurm_sim.config import (
+    YEAR_S,
+    Association,
+    ClusterConfig,
+    Params,
+    Partition,
+    Qos,
+    SelectType,
+    make_nodes,
+    whole_nodes,
+)
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.reference import Simulator as Reference
@@ -22,6 +32,27 @@ from tests.sim_random import Dice, accepted, call, calls, config, everything, lo
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
+
+
+@pytest.mark.parametrize("select_type", list(SelectType))
+@pytest.mark.parametrize("own_s", [None, 300])
+def test_jobs_that_may_run_on_without_end(select_type: SelectType, own_s: int | None) -> None:
+    """OverTimeLimit=UNLIMITED; no job here comes to its limit and a year."""
+    params = Params(select_type=select_type, over_time_limit_s=YEAR_S, bf_resolution_s=1)
+    names = ("n1", "n2", "n3", "n4")
+    partitions = (Partition("all", names), Partition("own", names[2:], over_time_limit_s=own_s))
+    dice = random.Random(5)
+    jobs = [
+        JobSpec(
+            dice.randint(1, 2),
+            limit_s := dice.choice([300, 600, 1800]),
+            dice.choice([limit_s // 2, 3 * limit_s]),
+            partition=dice.choice(["all", "own"]),
+            submit_s=dice.randint(0, 5000),
+        )
+        for _ in range(40)
+    ]
+    agree(ClusterConfig(make_nodes(4), partitions, params), jobs, [(500, "sample", 0, 0)] * 30)
 
 
 def dice_of(draw: st.DrawFn) -> Dice:

@@ -1,0 +1,149 @@
+"""Priorities and limits of time as a real slurmctld 22.05.8 had them (`sprio -l`, sacct)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_sim.config import YEAR_S, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes
+from slurm_sim.errors import InvalidCluster
+from slurm_sim.jobs import JobSpec, State
+from slurm_sim.reference import Simulator
+
+PLAIN = Params(
+    select_type=SelectType.CONS_TRES,
+    priority_weight_age=0,
+    priority_weight_job_size=0,
+    priority_weight_cpus=1000,
+    priority_weight_memory=2000,
+    priority_weight_gpus=3000,
+    priority_weight_nodes=500,
+)
+RELATIVE = Params(
+    select_type=SelectType.CONS_TRES,
+    priority_weight_age=0,
+    priority_weight_job_size=1_000_000,
+    priority_weight_partition=10,
+    priority_weight_qos=7,
+    priority_weight_cpus=1,
+    priority_weight_memory=2,
+    priority_weight_gpus=30,
+    priority_weight_nodes=500,
+    small_relative_to_time=True,
+    no_normal_part=True,
+    no_normal_qos=True,
+    no_normal_tres=True,
+)
+
+
+def four_nodes(params: Params) -> ClusterConfig:
+    """As scripts/slurm-up makes them."""
+    nodes = make_nodes(4, cpus=4, memory_mib=4000, gpus=2)
+    gpu = Partition("gpu", ("n1", "n2", "n3", "n4"), exclusive=True)
+    debug = Partition("debug", ("n1", "n2"), priority_job_factor=3, exclusive=True)
+    return ClusterConfig(nodes, (gpu, debug), params, qos=(Qos("normal", priority=5),))
+
+
+def asks(nodes: int, minutes: int, cpus: int = 1, mib: int = 0, gpus: int = 0, **more: object) -> JobSpec:
+    asked = {"cpus_per_node": cpus, "memory_mib_per_node": mib, "gpus_per_node": gpus, **more}
+    return JobSpec(nodes, 60 * minutes, **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("params", "job", "priority"),
+    [
+        (PLAIN, asks(1, 60, 2, 1000, 1), 750),
+        (PLAIN, asks(2, 60, 1, 4000), 1375),
+        (PLAIN, asks(2, 60, 1, 500, nice=77), 423),
+        (PLAIN, asks(3, 60, 4, 4000, 2), 4875),
+        (PLAIN, asks(1, 20, 1, 500, partition="debug"), 500),
+        (RELATIVE, asks(4, 60, 1, 4000), 50715),
+        (RELATIVE, asks(1, 60, 2, 1000, 1), 6743),
+        (RELATIVE, asks(2, 30, 1, 4000), 33713),
+        (RELATIVE, asks(3, 4, 4, 4000, 2), 213237),
+        (RELATIVE, asks(1, 20, 1, 500, partition="debug"), 14066),
+    ],
+)
+def test_as_sprio_showed_it(params: Params, job: JobSpec, priority: int) -> None:
+    sim = Simulator(four_nodes(params), [JobSpec(4, 3600, priority=10**6), replace(job, submit_s=5)])
+    sim.run_until(900)
+    assert sim.job(2).priority == priority
+
+
+def test_small_jobs_first_relative_to_time_and_without_a_limit() -> None:
+    params = replace(RELATIVE, priority_favor_small=True, priority_weight_gpus=0, priority_weight_cpus=0)
+    params = replace(params, priority_weight_memory=0, priority_weight_nodes=0)
+    sim = Simulator(four_nodes(params), [JobSpec(4, 3600), asks(2, 30), JobSpec(1)])
+    sim.run_until(1)
+    assert [sim.job(job_id).priority - 45 for job_id in (2, 3)] == [983_333, 999_999]
+
+
+def test_nice_does_not_change_a_given_priority_or_make_one_zero() -> None:
+    jobs = [JobSpec(4, 3600), asks(1, 1, nice=10**9), JobSpec(1, 60, priority=7, nice=5), JobSpec(1, 60, nice=-20)]
+    sim = Simulator(four_nodes(replace(PLAIN, priority_weight_cpus=0, priority_weight_nodes=0)), jobs)
+    sim.run_until(1)
+    assert [sim.job(job_id).priority for job_id in (2, 3, 4)] == [1, 7, 20]
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_none(weight: float) -> None:
+    with pytest.raises(InvalidCluster, match=r"priority_weight_gpus is .*; give a number, at least 0"):
+        replace(PLAIN, priority_weight_gpus=weight)
+
+
+# --- OverTimeLimit
+
+
+def over(of_all_s: int, own_s: int | None, *jobs: JobSpec, **more: object) -> Simulator:
+    partition = Partition("gpu", ("n1", "n2"), over_time_limit_s=own_s)
+    params = replace(Params(), over_time_limit_s=of_all_s, **more)  # type: ignore[arg-type]
+    return Simulator(ClusterConfig(make_nodes(2), (partition,), params), jobs)
+
+
+@pytest.mark.parametrize(
+    ("of_all_s", "own_s", "runtime_s", "state", "end_s"),
+    [
+        (0, None, 700, State.TIMEOUT, 630),  # started at 3, killed at the next check
+        (60, None, 700, State.TIMEOUT, 690),
+        (60, None, 640, State.COMPLETED, 643),
+        (60, 0, 640, State.TIMEOUT, 630),
+        (0, 180, 775, State.COMPLETED, 778),
+        (0, 180, 1000, State.TIMEOUT, 810),
+        (0, 0, 601, State.TIMEOUT, 604),  # over its limit, and no check comes before its end
+        (0, YEAR_S, 10**6, State.COMPLETED, 10**6 + 3),
+    ],
+)
+def test_how_long_after_its_limit_a_job_may_run(
+    of_all_s: int, own_s: int | None, runtime_s: int, state: State, end_s: int
+) -> None:
+    sim = over(of_all_s, own_s, JobSpec(1, 600, runtime_s))
+    sim.run()
+    assert (sim.job(1).state, sim.job(1).end_s) == (state, end_s)
+
+
+@pytest.mark.parametrize(
+    ("over_s", "passes_by", "would_delay"),
+    [(60, 40, 100), (1200, 1100, 1300), (YEAR_S, 540, 660)],
+)
+def test_where_cons_tres_expects_a_job_over_its_limit_to_end(over_s: int, passes_by: int, would_delay: int) -> None:
+    """It counts KillWait and OverTimeLimit on from the limit's end (603), or, UNLIMITED, the limit on from now.
+
+    So from then on a job of two nodes is expected, and at 610 or soon after one that is over before may pass it.
+    """
+    for limit_s, starts in ((passes_by, True), (would_delay, False)):
+        jobs = (JobSpec(1, 600), JobSpec(2, 600, submit_s=10), JobSpec(1, limit_s, submit_s=610))
+        sim = over(over_s, None, *jobs, select_type=SelectType.CONS_TRES, limit_check_s=0, bf_resolution_s=1)
+        sim.run_until(645)
+        assert (sim.job(3).start_s is not None) == starts
+
+
+def test_with_defer_the_main_pass_of_a_check_does_not_see_what_it_frees() -> None:
+    """A full pass and a check come at 60, a minute's limit was over at 33; the next pass is batch_sched_delay later."""
+    for defer, start_s in ((False, 60), (True, 63)):
+        params = Params(defer=defer, backfill=False, over_time_limit_s=27)
+        sim = Simulator(ClusterConfig(make_nodes(1), (Partition("gpu", ("n1",)),), params))
+        sim.submit(JobSpec(1, 30, 10**6))
+        sim.submit(JobSpec(1, 60, 10))
+        sim.run()
+        assert (sim.job(1).end_s, sim.job(2).start_s) == (60, start_s)
