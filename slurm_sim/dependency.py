@@ -155,6 +155,12 @@ def _nodes(wish: Dependencies, tasks: Tasks) -> list[int]:
     return [-item.job_id if item.job_id in tasks else item.job_id for item in wish.items]
 
 
+def check_not_itself(job_id: int, text: str) -> None:
+    """Raises InvalidJob for a dependency on the job itself."""
+    if any(item.job_id == job_id for item in parse_dependency(text).items):
+        raise InvalidJob(f"job {job_id} would wait for itself ({text}); remove this dependency")
+
+
 def check_no_cycle(wishes: Mapping[int, Dependencies], tasks: Tasks) -> None:
     """Raises InvalidJob if jobs would, directly or through others, wait for themselves."""
     waits = never_met(wishes, tasks)

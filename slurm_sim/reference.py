@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
-from slurm_sim.dependency import Dependencies, check_no_cycle, parse_dependency
+from slurm_sim.dependency import Dependencies, check_no_cycle, check_not_itself, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec, Sample, State
 from slurm_sim.passes import backfill_pass, main_pass, most_tested
@@ -60,6 +60,7 @@ PURGE_S = 60
 """How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
 
 Hook = Callable[[JobRecord], None]
+NO_TIME_IN_HOOKS = "a function in on_start or on_end can't let time pass; let it change a fork(), or go on after it"
 
 
 class Kind(IntEnum):
@@ -184,13 +185,14 @@ class Simulator:
 
     def step(self, seconds: int) -> None:
         """Goes on by this many seconds."""
-        self.run_until(self.now_s + seconds)
+        self.run_until(self.now_s + whole("seconds", seconds, -END_S, END_S, SimulationError))
 
     def run_until(self, time_s: int) -> None:
         """Goes on until everything due up to and at this time has happened."""
         time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self.now_s:
             raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
+        self._refuse_in_hook()
         while self._go_on(time_s):
             pass
         self.now_s = time_s
@@ -198,11 +200,16 @@ class Simulator:
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
         """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
+        self._refuse_in_hook()
         while (job := self.job(job_id)).start_s is None and not job.state.is_over:
             if not self._go_on(latest_s):
                 self.now_s = max(self.now_s, latest_s)
                 break
         return job.start_s
+
+    def _refuse_in_hook(self) -> None:
+        if self._telling:
+            raise SimulationError(NO_TIME_IN_HOOKS)
 
     def _go_on(self, latest_s: int) -> bool:
         """What is due next happens, if that is by then."""
@@ -525,8 +532,7 @@ class Simulator:
         job_id = self._next_id if spec.job_id is None else spec.job_id
         if job_id < 1 or job_id in self._cluster.jobs or job_id in self._future:
             raise InvalidJob(f"job_id {job_id} is taken or not positive; give another one, or none")
-        if any(item.job_id == job_id for item in parse_dependency(spec.dependency).items):
-            raise InvalidJob(f"job {job_id} would wait for itself ({spec.dependency}); remove this dependency")
+        check_not_itself(job_id, spec.dependency)
         self._next_id = max(self._next_id, job_id + 1)
         return job_id
 

@@ -21,6 +21,7 @@ from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
 from slurm_sim.nodes import levels
 from slurm_sim.ranges import END_S, LAST_S, whole
+from slurm_sim.reference import NO_TIME_IN_HOOKS
 from slurm_sim.state import PendingJob, RunningJob, Timers, by_id, check_state
 from slurm_sim.table import JobTable
 
@@ -177,13 +178,14 @@ class Simulator:
 
     def step(self, seconds: int) -> None:
         """Goes on by this many seconds."""
-        self.run_until(self.now_s + seconds)
+        self.run_until(self.now_s + whole("seconds", seconds, -END_S, END_S, SimulationError))
 
     def run_until(self, time_s: int) -> None:
         """Goes on until everything due up to and at this time has happened."""
         time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self._core.now_s:
             raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
+        self._refuse_in_hook()
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         core.run_until(time_s)
@@ -193,6 +195,7 @@ class Simulator:
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
         """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
+        self._refuse_in_hook()
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         start_s = core.run_until_start(job_id, latest_s)
@@ -205,12 +208,17 @@ class Simulator:
 
         It ends, unless hooks submit for ever.
         """
+        self._refuse_in_hook()
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         core.run()
         while core.news_wanted and self._tell():
             core.run()
         return self.pending()
+
+    def _refuse_in_hook(self) -> None:
+        if self._telling:
+            raise SimulationError(NO_TIME_IN_HOOKS)
 
     def next_event_s(self) -> int | None:
         """When something is due next; None: nothing will happen any more without a call from outside."""

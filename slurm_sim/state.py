@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import NodeOutage
-from slurm_sim.dependency import parse_dependency
+from slurm_sim.dependency import check_not_itself, parse_dependency
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
 from slurm_sim.ranges import LAST_S, whole
@@ -158,6 +158,7 @@ def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | Pendi
         if since_s > now_s:
             raise SimulationError(f"job {job_id} was submitted or started at {since_s}, after now, {now_s}")
         if isinstance(item, PendingJob):
+            check_not_itself(job_id, item.spec.dependency)
             _check_eligible(item, now_s)
         elif len(item.node_names) != item.spec.nodes or len(set(item.node_names)) != item.spec.nodes:
             raise SimulationError(

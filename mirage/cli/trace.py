@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -149,16 +150,22 @@ def _stats(args: argparse.Namespace) -> None:
 
 
 def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[Path]:
+    """All of stats.json and the pictures, or nothing; returns the pictures."""
     from slurm_sim.traces.plots import save_plots
-    from slurm_sim.traces.table import replacing
 
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {args.out}: can't be made: {error.strerror}") from error
-    with replacing(args.out / "stats.json") as temporary:
-        temporary.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return save_plots(trace, figures, args.out, args.nodes)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".stats.", dir=args.out) as name:
+            stats = Path(name) / "stats.json"
+            stats.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+            pictures = save_plots(trace, figures, stats.parent, args.nodes)
+            return [file.replace(args.out / file.name) for file in (stats, *pictures)][1:]
+    except OSError as error:
+        error.filename = str(args.out)
+        raise
 
 
 # --- infer -----------------------------------------------------------------------------------------------------------

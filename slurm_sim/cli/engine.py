@@ -43,7 +43,7 @@ class Outcome:
     scheduler: NDArray[np.object_]
     """main or backfill; empty: it did not start."""
     reason: NDArray[np.object_]
-    """Why a job is pending."""
+    """Why a job is pending, or was refused."""
 
 
 def make(ready: Ready, use_reference: bool = False) -> Any:
@@ -116,8 +116,10 @@ def outcome(simulator: Any, ready: Ready) -> Outcome:
     """What is known of the jobs now."""
     found = _from_columns(simulator) if hasattr(simulator, "results") else _from_records(simulator, ready)
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))
-    for record in simulator.pending():
-        found.reason[rows[record.job_id]] = record.reason
+    refuses = any(qos.max_submit_jobs_per_user is not None for qos in ready.cluster.qos)
+    for record in (*simulator.pending(), *(simulator.finished() if refuses else ())):
+        if record.reason != "None" or not record.state.is_over:
+            found.reason[rows[record.job_id]] = record.reason
     for row, circle in ready.circular.items():
         if found.reason[row]:
             found.reason[row] = f"DependencyCycle {circle}"

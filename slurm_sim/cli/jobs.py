@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
+from slurm_sim.config import DAY_S
 from slurm_sim.jobs import WHOLE
-from slurm_sim.ranges import LONGEST_S, MOST
+from slurm_sim.ranges import LAST_ID, LONGEST_S, MOST
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
 from slurm_sim.traces.table import Trace, numbered
@@ -46,8 +47,12 @@ class Number:
 
 
 def _whole(name: str, *, required: bool = False) -> Number:
-    """As a `JobSpec`'s field of that name takes it."""
+    """As a `JobSpec`'s field of that name takes it, as far as floats tell such numbers apart.
+
+    Times leave room for a day between slurmctld's start and the file's 0.
+    """
     least, most = WHOLE[name]
+    most = min(most, LAST_ID - 1) - DAY_S * (name in ("submit_s", "begin_s", "cancel_s"))
     expected = f"a whole number from {least} to {most:,}{' (seconds)' if name.endswith('_s') else ''}"
     return Number(least, most, expected + ("" if required else ", or nothing"), required)
 
@@ -98,7 +103,9 @@ class Jobs:
     """Where a row is in the file: its line, if there is one."""
     notes: tuple[str, ...] = ()
     given: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """Of columns that have another name, or another unit, in the file: that name, and the file's values."""
+    """Of columns that have another name, or other values, in the file: that name, and the file's values."""
+    names: dict[int, str] = field(default_factory=dict)
+    """Of numbers that stand for jobs in dependencies: what the file says instead."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -136,7 +143,7 @@ class Jobs:
         value = self.given[name][1][row] if name in self.given else self.columns[name][row]
         if isinstance(value, str):
             return value or "nothing"
-        return "nothing" if value == MISSING else f"{value:.15g}"
+        return "nothing" if value == MISSING else _shown(value)
 
     def without(self, names: Iterable[str], why: str) -> Jobs:
         """Leaves columns out, by the file's names or ours, and notes which."""
@@ -244,10 +251,15 @@ def _numbers(jobs: Jobs, name: str, column: Any) -> Any:
         bad |= empty
     if bad.any():
         row = int(np.argmax(bad))
-        found = "nothing" if empty[row] else f"{floats[row]:.15g}"
+        found = "nothing" if empty[row] else _shown(floats[row])
         raise jobs.refuse(row, name, rule.expected, found)
     filled = np.where(empty, MISSING, floats)
     return filled.astype(np.int64) if rule.whole else filled
+
+
+def _shown(value: float) -> str:
+    """Integers in full, also where they are floats."""
+    return f"{value:.0f}" if np.isfinite(value) and value == np.floor(value) else f"{value:.15g}"
 
 
 def _texts(jobs: Jobs, name: str, column: Any) -> Any:
@@ -319,7 +331,7 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
         "timelimit_s": _filled(trace.column("timelimit_s")),
         "runtime_s": _filled(np.where(never_ran & ~(run > 0), np.nan, run)),
     }
-    given = {"submit_s": ("submit", columns["submit_s"])}
+    given: dict[str, tuple[str, Any]] = {"submit_s": ("submit", columns["submit_s"])}
     if not np.isnan(end - start).all():
         given["runtime_s"] = ("end - start", columns["runtime_s"])
     each = np.maximum(columns["nodes"], 1)
@@ -334,12 +346,14 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
     for name in ("user", "partition", "account", "qos", "dependency"):
         if name in trace.jobs.columns and (trace.text(name) != "").any():
             columns[name] = trace.text(name)
-    for name in ("array_job_id", "array_throttle", *(["priority"] if priorities else [])):
-        if not np.isnan(trace.column(name)).all():
-            columns[name] = _filled(trace.column(name))
+    numbers = {name: trace.column(name) for name in ("array_throttle", *(["priority"] if priorities else []))}
+    numbers["array_job_id"] = trace.array_ids
+    columns |= {name: _filled(values) for name, values in numbers.items() if not np.isnan(values).all()}
     later = trace.column("eligible") > submit
+    names: dict[int, str] = {}
     if "dependency" in columns:
-        columns["dependency"] = _by_number(columns["dependency"], trace.text("job_id"), columns["job_id"])
+        given["dependency"] = ("dependency", columns["dependency"])
+        columns["dependency"], names = _by_number(columns["dependency"], trace.text("job_id"), columns["job_id"])
         later &= columns["dependency"] == ""
     if later.any():
         columns["begin_s"] = _filled(np.where(later, trace.column("eligible"), np.nan))
@@ -347,27 +361,32 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
     failed = trace.text("state") == "FAILED"
     codes = exit_codes(trace.text("exit_code")) if "exit_code" in trace.jobs.columns else np.zeros(len(trace), np.int64)
     columns["exit_code"] = np.where(codes == 0, failed.astype(np.int64), codes)
-    return Jobs(trace.source, columns, trace.text("job_id"), lambda _row: None, given=given)
+    return Jobs(trace.source, columns, trace.text("job_id"), trace.line, given=given, names=names)
 
 
 NAMED = re.compile(r":([\w.\-]*[^\W\d][\w.\-]*\*?)", re.ASCII)
 """A job that a dependency names by more than a number: a task, ``5_3`` or ``5_*``, or another run, ``5.r1``."""
 
 
-def _by_number(texts: NDArray[np.object_], labels: NDArray[np.object_], numbers: Ints) -> NDArray[np.object_]:
-    """Dependencies on the simulator's numbers.
+def _by_number(
+    texts: NDArray[np.object_], labels: NDArray[np.object_], numbers: Ints
+) -> tuple[NDArray[np.object_], dict[int, str]]:
+    """Dependencies on the simulator's numbers, and what the trace calls those.
 
     Without ``(unfulfilled)``, as sacct has it for jobs that were pending. One on a task that the trace does not have
     is on a number that no job has.
     """
     number_of = dict(zip(labels.tolist(), numbers.tolist(), strict=True))
-    nobody = int(numbers.max(initial=0)) + 1
+    nobody, names = int(numbers.max(initial=0)) + 1, dict[int, str]()
 
     def number(match: re.Match[str]) -> str:
         name = match[1]
-        return f":{name[:-2]}" if name.endswith("_*") else f":{number_of.get(name, nobody)}"
+        if name.endswith("_*"):
+            return f":{name[:-2]}"
+        names[number_of.setdefault(name, nobody + len(names))] = name
+        return f":{number_of[name]}"
 
-    return np.array([NAMED.sub(number, re.sub(r"\(\w+\)", "", text)) for text in texts], object)
+    return np.array([NAMED.sub(number, re.sub(r"\(\w+\)", "", text)) for text in texts], object), names
 
 
 def _filled(values: NDArray[np.float64]) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from slurm_sim.clusters.files import read_accounting_files, read_live_files
+from slurm_sim.clusters.files import read_accounting_files, read_live_files, with_path
 from slurm_sim.clusters.notes import Loaded, Note, NoteKind
 from slurm_sim.clusters.scheduler import SLURM_DEFAULTS, params_from
 from slurm_sim.clusters.scontrol import read_live
@@ -34,7 +34,10 @@ def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> Loade
     """
     path, accounting = Path(path), [Path(file) for file in sacctmgr]
     if path.suffix.lower() != ".toml":
-        return read_slurm_conf(path, **read_accounting_files(accounting))
+        try:
+            return read_slurm_conf(path, **read_accounting_files(accounting))
+        except InvalidCluster as error:
+            raise with_path(error, accounting) from None
     if accounting:
         raise InvalidCluster(f"{path}: a TOML has its own QOS and associations; give {accounting[0]} with a slurm.conf")
     return read_toml(path)

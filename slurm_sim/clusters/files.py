@@ -29,7 +29,19 @@ def read_live_files(paths: Iterable[Path]) -> Loaded:
     found = _by_kind(paths, tuple(COMMANDS))
     if missing := [kind for kind in NEEDED if kind not in found]:
         raise InvalidCluster(f"{', '.join(map(str, paths))}: give also {_listed(missing)}")
-    return read_live(**found)
+    try:
+        return read_live(**found)
+    except InvalidCluster as error:
+        raise with_path(error, paths) from None
+
+
+def with_path(error: InvalidCluster, paths: Iterable[Path]) -> InvalidCluster:
+    """With the file's name before the command whose output is wrong."""
+    for path in paths:
+        command = COMMANDS[_kind(_text(path)) or ""].removesuffix(" -o").replace(" -P", "").removesuffix(" tree")
+        if str(error).startswith(f"{command}:"):
+            return InvalidCluster(f"{path}: {error}")
+    return error
 
 
 def read_accounting_files(paths: Iterable[Path]) -> dict[str, str]:

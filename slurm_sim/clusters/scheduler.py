@@ -365,6 +365,8 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = word.partition("=")
         entry = Entry(name.strip(), value.strip(), "parameters")
+        if entry.key.lower() in entries:
+            raise InvalidCluster(f"{entry.where}: {entry.key} is given twice; give it once")
         change, more = _typed(entry)
         changes |= change
         notes += more

@@ -122,10 +122,21 @@ def _duplicates(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     kept = ordered[~same_row.to_numpy(bool)].copy()
     earlier = kept["job_id"].duplicated(keep="last").to_numpy(bool)
     count = kept.groupby("job_id", sort=False).cumcount() + 1
-    kept.loc[earlier, "job_id"] = kept["job_id"][earlier] + ".r" + count[earlier].astype(str)
+    kept.loc[earlier, "job_id"] = _free_names(kept["job_id"], earlier, count)
     kept = _resubmitted(kept, earlier)
     text = f"earlier runs of requeued jobs, now jobs of their own (5.r1); {int(same_row.sum())} equal rows dropped"
     return kept, _finding("duplicate ids", "renamed", ordered, repeated, text)
+
+
+def _free_names(ids: Any, earlier: Mask, count: Any) -> list[str]:
+    """``5.r1`` for the first run of 5, and so on; a name that a job has already is passed over."""
+    taken, names = set(ids), []
+    for job_id, number in zip(ids[earlier], count[earlier], strict=True):
+        while (name := f"{job_id}.r{number}") in taken:
+            number += 1
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def _resubmitted(jobs: Any, earlier: Mask) -> Any:
@@ -208,7 +219,9 @@ def _overruns(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
 
 def _no_limit(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     limit = _known(jobs, "timelimit_s")
-    return jobs, _finding("no time limit", "kept", jobs, ~(limit > 0), "UNLIMITED, unknown or 0")
+    if (limit == 0).any():
+        jobs = jobs.assign(timelimit_s=jobs["timelimit_s"].mask(limit == 0))
+    return jobs, _finding("no time limit", "kept", jobs, ~(limit > 0), "UNLIMITED, unknown or 0, written as nothing")
 
 
 def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:

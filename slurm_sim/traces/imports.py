@@ -170,6 +170,7 @@ def _expand_arrays(done: Imported) -> Imported:
     folded = parts["range"].notna()
     file = done.trace.source
     tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
+    cut = int(parts["range"].str.contains("...", regex=False, na=False).sum())
     jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(drop=True)
     flat = [task for each in tasks for task in each]
     new = np.array([task is not None for task in flat])
@@ -178,11 +179,11 @@ def _expand_arrays(done: Imported) -> Imported:
         f"{array}_{task}"
         for array, task in zip(jobs.loc[new, "array_job_id"], jobs.loc[new, "array_task_id"], strict=True)
     ]
-    notes = (
-        done.notes | {"pending array ranges, written out task by task": int(folded.sum())}
-        if folded.any()
-        else done.notes
-    )
+    notes = dict(done.notes)
+    if folded.any():
+        notes["pending array ranges, written out task by task"] = int(folded.sum())
+    if cut:
+        notes["pending array ranges that sacct cut short, tasks are missing (SLURM_BITSTR_LEN=0 shows all)"] = cut
     from slurm_sim.traces.table import make_trace
 
     return Imported(make_trace(jobs, done.trace.source), done.rows, notes)
@@ -196,9 +197,11 @@ def task_ids(text: str, file: str) -> list[int]:
     """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``) gives what it shows."""
     result: list[int] = []
     for part in text.split("%")[0].split(","):
+        if part.endswith("..."):
+            continue
         match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
         if match is None:
-            continue
+            raise TraceError(file, "tasks of an array like 2-7%1, 1,3,5 or 0-10:2", found=text, field="JobID")
         low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if not 0 <= high - low <= MAX_TASKS or step < 1:
             expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
@@ -264,6 +267,8 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
     chained = ~np.isnan(before) & (before > 0)
     batch.note("jobs without a wait: only their run time is known", np.isnan(wait).sum())
     batch.note("jobs whose run time is unknown", np.isnan(run).sum())
+    thinks = chained & (np.nan_to_num(column("think")) > 0)
+    batch.note("think times after the job before, left out: there is only afterany", thinks.sum())
     ids = [text.split(".")[0] for text in batch.columns["job"]]
     return {
         "job_id": ids,

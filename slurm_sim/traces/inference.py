@@ -115,9 +115,7 @@ def with_dependencies(trace: Trace, inferred: Inferred) -> Trace:
 def array_groups(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
     """A number a group (-1: none) and the groups' names: arrays (ids like 5_3), else equal jobs of one second."""
     ids = trace.jobs["job_id"].astype(str)
-    array = ids.str.extract(r"^(\d+)_\d+")[0]
-    if "array_job_id" in trace.jobs.columns:
-        array = array.fillna(trace.jobs["array_job_id"].astype("string"))
+    array = pd.Series(trace.array_ids).astype("Int64").astype("string")
     parts = ["user", "partition", "submit", "nodes", "timelimit_s"]
     alike = trace.jobs.groupby(parts, sort=False, dropna=False).ngroup().to_numpy()
     array_code, names = pd.factorize(array)

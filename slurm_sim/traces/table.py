@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.lines import Rule, read_csv, read_header, refuse_bad_line
+from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header, refuse_bad_line
 
 REQUIRED: dict[str, str] = {
     "job_id": "id",
@@ -78,6 +78,8 @@ class Trace:
     jobs: Any
     """The DataFrame: text columns as str, known columns as int64, the other numbers as Int64 (nullable)."""
     source: str = "table"
+    rows: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+    """Each job's row in the file ``source``, from 0; None: the jobs are not simply those of a file."""
     _cache: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -119,10 +121,25 @@ class Trace:
         """Jobs that ran for at least a second."""
         return np.nan_to_num(self.run_s, nan=0.0) > 0
 
+    @property
+    def array_ids(self) -> NDArray[np.float64]:
+        """Of tasks the array's id, as it is in ``array_job_id`` or in the task's own (``5_3``); NaN: no task."""
+        own = self.jobs["job_id"].str.extract(r"^(\d{1,15})_\d+")[0].to_numpy(dtype=np.float64, na_value=np.nan)
+        given = self.column("array_job_id")
+        return np.where(np.isnan(given), own, given)
+
+    def line(self, row: int) -> int | None:
+        """A job's line in its file, from 1 (of a Parquet file its row); None: not known."""
+        if self.rows is None:
+            return None
+        path, at = Path(self.source), int(self.rows[row])
+        return at + 1 if path.name.endswith(".parquet") else line_of(path, at)
+
     def pick(self, rows: NDArray[Any]) -> Trace:
         """The jobs of a mask or of row numbers."""
         chosen = np.flatnonzero(rows) if rows.dtype == bool else rows
-        return Trace(self.jobs.iloc[chosen].reset_index(drop=True), self.source)
+        kept = None if self.rows is None else self.rows[chosen]
+        return Trace(self.jobs.iloc[chosen].reset_index(drop=True), self.source, kept)
 
 
 def make_trace(frame: Any, source: str = "table", lines: NDArray[np.int64] | None = None) -> Trace:
@@ -203,9 +220,9 @@ def read_trace(path: Path | str) -> Trace:
     path = Path(path)
     form = _form(path)
     try:
-        if form == ".parquet":
-            return make_trace(pa_parquet.read_table(path).to_pandas(), str(path))
-        return make_trace(_read_csv(path), str(path))
+        frame = pa_parquet.read_table(path).to_pandas() if form == ".parquet" else _read_csv(path)
+        trace = make_trace(frame, str(path))
+        return replace(trace, rows=np.argsort(frame["submit"].to_numpy(dtype=np.int64), kind="stable"))
     except OSError as error:
         raise TraceError(str(path), f"a readable file ({error.strerror or error})") from error
     except (EOFError, pa.ArrowInvalid) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import subprocess
@@ -60,6 +61,19 @@ def test_stats(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert {path.name for path in (tmp_path / "out").glob("*.png")} >= {"waits.png", "load.png", "users.png"}
     assert main(["trace", "stats", str(trace)]) == 0
     assert "by month" in capsys.readouterr().out
+
+
+def test_stats_leave_nothing_on_a_full_disk(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_figure: object, path: Path, **_more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    out = tmp_path / "out"
+    assert main(["trace", "stats", str(trace), "--nodes", "8", "--out", str(out)]) == 1
+    assert list(out.iterdir()) == []
+    assert f"{out}: No space left on device" in capsys.readouterr().err
 
 
 def test_stats_warn_of_what_an_import_would_mend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

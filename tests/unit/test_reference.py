@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import slurm_sim
 from slurm_sim.config import (
     Association,
     Node,
@@ -702,6 +703,26 @@ def test_ids() -> None:
         sim.submit(job(job_id=40))
     with pytest.raises(UnknownJob, match="43"):
         sim.job(43)
+
+
+@pytest.mark.parametrize("go_on", ["step", "run_until", "run", "run_until_start"])
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_hooks_may_not_let_time_pass(kind: Any, go_on: str) -> None:
+    arguments = {"step": (60,), "run_until": (9000,), "run": (), "run_until_start": (1, 9000)}[go_on]
+    sim = kind(whole_nodes(2), [job(2, 600, 300), job(2, 600, 300)])
+    sim.on_start.append(lambda _job: getattr(sim, go_on)(*arguments))
+    with pytest.raises(SimulationError, match="can't let time pass"):
+        sim.run_until(700)
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_steps_of_small_numpy_integers(kind: Any) -> None:
+    sim = kind(whole_nodes(2), start_s=1_700_000_000)
+    sim.step(np.int16(600))
+    sim.step(np.uint8(200))
+    assert sim.now_s == 1_700_000_800
+    with pytest.raises(SimulationError, match=r"seconds is 1.5; give a whole number"):
+        sim.step(1.5)
 
 
 def test_hooks_may_call_the_simulator() -> None:

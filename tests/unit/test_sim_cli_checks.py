@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import gzip
 import os
@@ -218,6 +219,12 @@ LONG = "9" * 20
     ("header", "line", "message"),
     [
         (HEADER, "1,0,9999999999,10,5", "jobs.csv:2: nodes: found '9999999999', expected a whole number from 1 to 2,1"),
+        (
+            HEADER,
+            f"{2**53 + 1},0,1,10,5",
+            f"jobs.csv:2: job_id: found '{2**53}', expected a whole number from 1 to 9,007",
+        ),
+        (HEADER, "1,100000000000,1,10,5", "jobs.csv:2: submit_s: found '100000000000', expected a whole number from 0"),
         (f"{HEADER},gpus", "1,0,1,10,5,1e12", "jobs.csv:2: gpus: found '1000000000000'"),
         (f"{HEADER},dependency", f"1,0,1,10,5,afterok:{LONG}", f"not there (job 1 on {LONG})"),
     ],
@@ -225,6 +232,11 @@ LONG = "9" * 20
 def test_numbers_far_out(header: str, line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     simulate(line + "\n", header=header)
     assert message in capsys.readouterr().err
+
+
+def _rows() -> list[dict[str, str]]:
+    with Path("r.csv").open() as file:
+        return list(csv.DictReader(file))
 
 
 def trace_of(**changed: object) -> None:
@@ -240,11 +252,11 @@ def trace_of(**changed: object) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"partition": "x"}, "t.csv: job 5_1: partition: found 'x', expected a job that this cluster could ever run"),
-        ({"timelimit_s": 0}, "t.csv: job 5_1: timelimit_s: found '0'"),
-        ({"nodes": 0}, "t.csv: job 5_1: nodes: found '0'"),
-        ({"cpus": 2**40}, "t.csv: job 5_1: cpus: found '1099511627776'"),
-        ({"end": 90}, "t.csv: job 5_1: end - start: found '-20'"),
+        ({"partition": "x"}, "t.csv:2: partition: found 'x', expected a job that this cluster could ever run"),
+        ({"timelimit_s": 0}, "t.csv:2: timelimit_s: found '0'"),
+        ({"nodes": 0}, "t.csv:2: nodes: found '0'"),
+        ({"cpus": 2**40}, "t.csv:2: cpus: found '1099511627776'"),
+        ({"end": 90}, "t.csv:2: end - start: found '-20'"),
     ],
 )
 def test_a_traces_own_names(changed: dict[str, object], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,8 +356,45 @@ def test_tasks_in_a_traces_dependencies_are_known_by_number() -> None:
     texts = np.array(
         ["afterany:9_1,afterok:7:5_*", "after:5.r1+30?afterany:9(unfulfilled)", "afterany:8_9", ""], object
     )
-    found = _by_number(texts, np.array(["9_1", "5.r1", "12"], object), np.array([50, 51, 12]))
-    assert found.tolist() == ["afterany:50,afterok:7:5", "after:51+30?afterany:9", "afterany:52", ""]
+    found, names = _by_number(texts, np.array(["9_1", "5.r1", "12"], object), np.array([50, 51, 12]))
+    assert [text.partition(":")[2] for text in found] == ["50,afterok:7:5", "51+30?afterany:9", found[2][9:], ""]
+    assert names == {50: "9_1", 51: "5.r1", int(found[2][9:]): "8_9"}
+    assert int(found[2][9:]) > 51
+
+
+def test_messages_on_a_traces_dependencies_name_its_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    header = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s,dependency\n"
+    jobs = (("5_1", 10, "afterok:5_2"), ("5_2", 20, ""), ("9", 30, "afterok:5_77:6"))
+    rows = [f"{job},a,batch,{at},50,60,COMPLETED,1,1,0,60,{wish}\n" for job, at, wish in jobs]
+    Path("t.csv").write_text(header + "".join(rows))
+    assert main(["run", "--trace", "t.csv", "--nodes", "2", "--out", "r.csv"]) == 0
+    told = capsys.readouterr().err
+    assert "not there (job 9 on 5_77, job 9 on 6)" in told
+    assert "submitted later (job 5_1 on 5_2)" in told
+    assert main(["run", "--trace", "t.csv", "--nodes", "2", "--out", "r.csv", "--strict"]) == 2
+    assert "t.csv:2: dependency: found 'afterok:5_2', expected jobs that are" in capsys.readouterr().err
+
+
+def test_ids_of_tasks_say_which_array_they_are_of() -> None:
+    header = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s,dependency\n"
+    rows = ["5_1,a,batch,10,50,1050,COMPLETED,1,1,0,6000,\n", "5_2,a,batch,10,50,60,COMPLETED,1,1,0,6000,\n"]
+    Path("t.csv").write_text(header + "".join(rows) + "6,a,batch,20,80,90,COMPLETED,1,1,0,6000,afterok:5\n")
+    assert main(["run", "--trace", "t.csv", "--nodes", "4", "--out", "r.csv"]) == 0
+    first, _, last = _rows()
+    assert int(last["start_s"]) >= int(first["end_s"]) == int(first["start_s"]) + 1000
+
+
+def test_who_a_submit_limit_refuses_has_it_as_reason() -> None:
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,1,1,10\n2,0,1,1,10\n")
+    cluster = '[[nodes]]\nname = "n1"\n[[partitions]]\nname = "p"\nnodes = "ALL"\n[[qos]]\nname = "normal"\n'
+    Path("c.toml").write_text(cluster + "max_submit_jobs_per_user = 1\n")
+    words = ["run", "--jobs", "jobs.csv", "--cluster", "c.toml", "--out", "r.csv", "--columns", "state,reason"]
+    for more in ([], ["--reference"]):
+        assert main([*words, *more]) == 0
+        assert [(row["state"], row["reason"]) for row in _rows()] == [
+            ("COMPLETED", ""),
+            ("CANCELLED", "QOSMaxSubmitJobPerUserLimit"),
+        ]
 
 
 def test_a_load_that_moves_times_out_of_reach(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,16 @@ def test_a_live_cluster_becomes_a_toml(capsys: pytest.CaptureFixture[str]) -> No
     assert "note: sacctmgr show qos:4: GrpTRESMins=cpu=10000: not simulated" in shown
 
 
+@pytest.mark.parametrize("with_conf", [False, True])
+def test_errors_name_the_users_own_files(with_conf: bool) -> None:
+    Path("q.txt").write_text("Name|Priority\nnormal|0|1\n")
+    with pytest.raises(InvalidCluster, match=r"^q.txt: sacctmgr show qos:2: 3 columns"):
+        read_cluster(SMALL / "slurm.conf", ["q.txt"]) if with_conf else read_live_files(map(Path, [*SCONTROL, "q.txt"]))
+    Path("c.txt").write_text(Path(SCONTROL[0]).read_text()[:3000])
+    with pytest.raises(InvalidCluster, match=r"^c.txt: scontrol show config: no SchedulerType"):
+        read_live_files(map(Path, ["c.txt", *SCONTROL[1:]]))
+
+
 def test_a_slurm_conf_becomes_a_toml(capsys: pytest.CaptureFixture[str]) -> None:
     conf = str(SMALL / "slurm.conf")
     assert main(["cluster", "--slurm-conf", conf, "--slurm-params", "bf_window=60", "--out", "c.toml"]) == 0

@@ -441,6 +441,7 @@ def test_params_from() -> None:
         ("bf_max_jobtest=5", "bf_max_jobtest: not a parameter of slurm.conf; did you mean bf_max_job_test"),
         ("bf_window=1 day", "bf_window=1 day: give"),
         ("bf_resolution", "bf_resolution=: give a whole number from 1 to 3600"),
+        ("bf_interval=30,defer,BF_Interval=5", "parameters: BF_Interval is given twice; give it once"),
     ],
 )
 def test_params_from_bad_text(text: str, message: str) -> None:

@@ -136,6 +136,7 @@ def test_later_jobs_may_come_as_a_table() -> None:
             [PendingJob(JobSpec(1, 60, job_id=1, dependency="afterany:2"), 5, 5)],
             "so its dependency 'afterany:2' is",
         ),
+        ([], [PendingJob(JobSpec(1, 60, job_id=1, dependency="afterok:1"), 5)], "job 1 would wait for itself"),
         ([], [PendingJob(JobSpec(1, 60, job_id=1, held=True), 5, 5)], "job 1 competes since 5, so its hold is over"),
         ([], [PendingJob(JobSpec(1, 60, job_id=1, begin_s=50), 5, 5)], "so its begin_s 50 is over"),
         ([], [PendingJob(JobSpec(1, 60, job_id=1, qos="x"), 5)], "qos 'x' does not exist; this cluster has normal"),

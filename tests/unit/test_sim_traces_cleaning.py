@@ -88,6 +88,18 @@ def test_requeues_become_jobs_of_their_own_or_only_the_last_stays() -> None:
     assert found(report, "duplicate ids").jobs == 0
 
 
+def test_a_run_gets_a_name_that_no_job_has_yet() -> None:
+    runs = ({"job_id": "5", "end": 20}, {"job_id": "5", "start": 50, "end": 90}, {"job_id": "5.r1", "end": 20})
+    after, _ = clean(trace(*runs))
+    assert sorted(after.text("job_id")) == ["5", "5.r1", "5.r2"]
+
+
+def test_a_limit_of_zero_is_none() -> None:
+    after, report = clean(trace({"timelimit_s": 0}, {"timelimit_s": 60}))
+    assert after.jobs["timelimit_s"].isna().tolist() == [True, False]
+    assert found(report, "no time limit").jobs == 1
+
+
 def test_jobs_cancelled_in_the_queue_are_marked_or_dropped() -> None:
     before = trace({"state": "CANCELLED", "start": np.nan, "end": 70}, {"state": "CANCELLED"}, {})
     after, report = clean(before)

@@ -156,6 +156,7 @@ def test_swf(tmp_path: Path) -> None:
         "afterany:1",
     )
     assert np.isnan(done.trace.column("start")[1])
+    assert done.notes["think times after the job before, left out: there is only afterany"] == 1
     with pytest.raises(TraceError, match=r":2: run: found 'x', expected a number"):
         import_swf(file(tmp_path, text.replace(" 60 ", " x ")))
     with pytest.raises(TraceError, match=r":2: submit: found '-10', expected seconds from 0 on"):
@@ -200,6 +201,16 @@ def test_an_array_that_counts_down_is_refused_with_its_file(tmp_path: Path) -> N
     log = file(tmp_path, f"{header}\n{line}\n")
     with pytest.raises(TraceError, match=f"{log}: JobID: found '2-1', expected an array's tasks"):
         import_sacct(log)
+
+
+def test_a_range_that_sacct_cut_short_is_told(tmp_path: Path) -> None:
+    header = "JobID|Submit|Start|End|State|Timelimit|NNodes"
+    line = "5_[1-2,1...]|2023-02-01T00:00:00|Unknown|Unknown|PENDING|1:00:00|1"
+    done = import_sacct(file(tmp_path, f"{header}\n{line}\n"))
+    assert done.trace.text("job_id").tolist() == ["5_1", "5_2"]
+    assert [count for note, count in done.notes.items() if "cut short" in note] == [1]
+    with pytest.raises(TraceError, match=r"JobID: found '1-2,3.4', expected tasks of an array"):
+        import_sacct(file(tmp_path, f"{header}\n{line.replace('1...', '3.4')}\n"))
 
 
 @given(st.integers(0, 30), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
