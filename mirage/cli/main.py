@@ -36,14 +36,14 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a verb; returns the exit code: 0 done, 1 failed at run time, 2 wrong usage or input."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(words[0] if words else "")
-    args = parser.parse_args(words)
+    verb = words[0] if words else ""
     try:
+        args = _parser(verb).parse_args(words)
         code = int(args.run(args))
         sys.stdout.flush()
         return code
     except MirageError as error:
-        _complain(f"mirage {args.verb}: {error}")
+        _complain(f"mirage {verb}: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a file of the user's that is none, or is another user's
-        _complain(f"mirage {args.verb}: {error.filename or 'system'}: {error.strerror or error}")
+        _complain(f"mirage {verb}: {error.filename or 'system'}: {error.strerror or error}")
         return 1
 
 
