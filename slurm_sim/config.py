@@ -5,11 +5,11 @@ Slurm's names are kept (`slurm.conf(5)`), with the unit added: ``bf_window_s`` i
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from numbers import Real
 
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_WEIGHT, whole
@@ -67,6 +67,15 @@ def _check(where: str, item: object, ranges: Ranges) -> None:
             continue
         least, most = ranges[known.name]
         object.__setattr__(item, known.name, whole(f"{where}.{known.name}", value, least, most, InvalidCluster))
+
+
+def _check_amounts(where: str, item: object, names: Iterable[str], most: int) -> None:
+    """Of fields that may have a fraction. Raises InvalidCluster."""
+    for name in names:
+        value = getattr(item, name)
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= most:
+            raise InvalidCluster(f"{where}.{name} is {value!r}; give a number from 0 to {most:,}")
+        object.__setattr__(item, name, float(value))
 
 
 WEIGHTS_OF_TRES = ("priority_weight_cpus", "priority_weight_memory", "priority_weight_nodes", "priority_weight_gpus")
@@ -185,9 +194,7 @@ class Params:
 
     def __post_init__(self) -> None:
         _check("Params", self, _OF_PARAMS)
-        for weight in WEIGHTS_OF_TRES:
-            if not 0 <= getattr(self, weight) < math.inf:
-                raise InvalidCluster(f"Params.{weight} is {getattr(self, weight)}; give a number, at least 0")
+        _check_amounts("Params", self, WEIGHTS_OF_TRES, MOST_WEIGHT)
         object.__setattr__(self, "select_type", _member("Params.select_type", self.select_type, SelectType))
 
     def cycle_us(self, queued: int, tested: int, running: int) -> int:
@@ -226,9 +233,7 @@ class Node:
 
     def __post_init__(self) -> None:
         _check(f"node {self.name!r}", self, _OF_NODE)
-        for name in ("idle_w", "busy_w"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidCluster(f"node {self.name!r}.{name} is {getattr(self, name)}; give watts, at least 0")
+        _check_amounts(f"node {self.name!r}", self, ("idle_w", "busy_w"), MOST)
 
 
 def named_nodes(names: Iterable[str], **each: object) -> tuple[Node, ...]:

@@ -6,10 +6,11 @@ from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition, SelectTy
 from slurm_sim.fairshare import FairShare
 from slurm_sim.jobs import JobRecord
 from slurm_sim.limits import Limits
+from slurm_sim.ranges import MOST_WEIGHT
 
 
 class Multifactor:
-    """Priorities as slurmctld stores them: integers, truncated, at least 1; 0 is a held job's.
+    """Priorities as slurmctld stores them: integers of 32 bits, truncated, at least 1; 0 is a held job's.
 
     With priority/basic all are 1, so that the earlier submission comes first.
     """
@@ -49,7 +50,7 @@ class Multifactor:
         size_part = self._params.priority_weight_job_size * self._size_factor(job, calculated_s)
         qos_part = self._qos_part[self._limits.qos_of(job.spec.qos).name]
         factors = age_part + share_part + size_part + self._partition_part[job.partition] + qos_part
-        return max(1, int(factors + self._tres_part(job) - job.spec.nice))
+        return max(1, int(min(MOST_WEIGHT, factors + self._tres_part(job) - job.spec.nice)))
 
     def _age_factor(self, job: JobRecord, calculated_s: int) -> float:
         since_s = job.submit_s if self._params.accrue_always else job.accrues_s

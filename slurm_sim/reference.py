@@ -9,8 +9,8 @@ output everywhere:
   does may itself be new: see `Forecast` in passes.py.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
   for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last of either kind.
-* The *limit check* runs each `limit_check_s` and ends what is over its limit; unless `defer` is set, another main pass
-  follows at once. (slurmctld checks first, but has a killed job's nodes back only after the main pass of that second.)
+* The *limit check* runs each `limit_check_s` and ends all that is over its limit; unless `defer` is set, another main
+  pass follows at once. (slurmctld checks first, but has the nodes back only after the main pass of that second.)
 * Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end on, which is news for
   backfill. So are recalculated priorities, if any pending job is not held.
 * Calls from outside (`submit`, `cancel`, ...) come after everything that was due at their time.
@@ -122,6 +122,8 @@ class Simulator:
         self._last_news_s = start_s - 1
         """When backfill last got something to look at."""
         self._happening: Kind | None = None
+        self._checked_s = start_s - 1
+        """When a limit check last ended a job; the main pass that follows waits for all that it ends."""
         self._news: list[tuple[list[Hook], JobRecord]] = []
         self._telling = False
         for index, change in enumerate(config.node_changes):
@@ -235,8 +237,10 @@ class Simulator:
         """When something is due next; None: nothing will happen any more without a call from outside."""
         return min((time_s for time_s, _ in self._due()), default=None)
 
-    def _order(self, due: tuple[int, Kind]) -> tuple[int, int]:
+    def _order(self, due: tuple[int, Kind]) -> tuple[int, float]:
         time_s, kind = due
+        if kind is Kind.MAIN and time_s == self._checked_s:
+            return time_s, Kind.LIMIT + 0.5
         return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first(time_s) else kind
 
     def _ticks_first(self, time_s: int) -> bool:
@@ -298,6 +302,7 @@ class Simulator:
         elif kind is Kind.LIMIT and self._end_of_limit.get(job_id) == sequence:
             job = self._cluster.running[job_id]
             by_itself = job_id in self._end_of_run and self._end_of_run[job_id][0] == self.now_s
+            self._checked_s = self._last_full_s = self.now_s  # a pass over the whole queue of this second is over
             self._kill(job, self._own_end(job) if by_itself else State.TIMEOUT)
 
     def _push(self, time_s: int, kind: Kind, job_id: int) -> int:

@@ -73,7 +73,7 @@ def params(dice: Dice, rich: bool) -> Params:
         accrue_always=bool(dice(0, 1)),
         priority_weight_cpus=choose(dice, [0.0, 0.0, 1500.0]) if rich else 0.0,
         priority_weight_memory=choose(dice, [0.0, 0.0, 0.25]) if rich else 0.0,
-        priority_weight_nodes=choose(dice, [0.0, 0.0, 700.0]) if rich else 0.0,
+        priority_weight_nodes=choose(dice, [0.0, 0.0, 700.0, 4e9]) if rich else 0.0,
         priority_weight_gpus=choose(dice, [0.0, 0.0, 3000.0]) if rich else 0.0,
         small_relative_to_time=dice(0, 4) == 0,
         no_normal_part=dice(0, 4) == 0,

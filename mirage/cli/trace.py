@@ -150,7 +150,7 @@ def _stats(args: argparse.Namespace) -> None:
 
 
 def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[Path]:
-    """All of stats.json and the pictures, or nothing; returns the pictures."""
+    """stats.json and the pictures, once all of them are made; returns the pictures."""
     from slurm_sim.traces.plots import save_plots
 
     try:
@@ -162,10 +162,12 @@ def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[P
             stats = Path(name) / "stats.json"
             stats.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
             pictures = save_plots(trace, figures, stats.parent, args.nodes)
-            return [file.replace(args.out / file.name) for file in (stats, *pictures)][1:]
+            for file in (stats, *pictures):
+                file.replace(args.out / file.name)
     except OSError as error:
         error.filename = str(args.out)
         raise
+    return [args.out / picture.name for picture in pictures]
 
 
 # --- infer -----------------------------------------------------------------------------------------------------------

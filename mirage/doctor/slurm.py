@@ -36,7 +36,7 @@ def check_slurm(site: Site, poll_s: int) -> Iterator[Finding]:
     yield _priority(site.settings)
     yield from _scheduler(site.live, site.settings)
     yield from _accounting(site, site.settings, poll_s)
-    yield _over_time(site.settings)
+    yield _over_time(site.settings, site.live)
     yield _plugin(site.settings)
 
 
@@ -194,13 +194,16 @@ def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Finding
         )
 
 
-def _over_time(settings: Settings) -> Finding:
+def _over_time(settings: Settings, live: ClusterConfig | ClusterError) -> Finding:
     text = settings.parameters.get("OverTimeLimit", "0 min")
-    if text.startswith("0"):
+    partitions = live.partitions if isinstance(live, ClusterConfig) else ()
+    own = [partition.name for partition in partitions if partition.over_time_limit_s]
+    if text.startswith("0") and not own:
         return ok("time-limit", "jobs end at their time limit (OverTimeLimit=0)")
+    where = f" (of partition {', '.join(own)}: its own)" if own else ""
     return note(
         "time-limit",
-        f"OverTimeLimit={text}: jobs may run on after their limit",
+        f"OverTimeLimit={text}{where}: jobs may run on after their limit",
         "Releases aim at the limit; a predecessor that runs on overlaps with its successor for so much longer.",
     )
 

@@ -89,16 +89,12 @@ def check_known(jobs: Jobs, wishes: Wishes, circular: Container[int], strict: bo
     found = list(_unknown(jobs, wishes, circular))
     if found and strict:
         row, job_id, why = found[0]
-        expected = (
-            f"jobs that are submitted before: {jobs.names.get(job_id, job_id)} is {why}; {len(found)} dependencies"
-        )
+        expected = f"jobs that are submitted before: {jobs.name_of(job_id)} is {why}; {len(found)} dependencies"
         expected += " are so; without --strict they are fulfilled at once, as slurmctld has it"
         raise jobs.refuse(row, "dependency", expected)
     notes = []
     for kind, what in ((ABSENT, "are not there"), (LATER, "are submitted later")):
-        names = [
-            f"job {jobs.labels[row]} on {jobs.names.get(job_id, job_id)}" for row, job_id, why in found if why == kind
-        ]
+        names = [f"job {jobs.labels[row]} on {jobs.name_of(job_id)}" for row, job_id, why in found if why == kind]
         if names:
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             told = (

@@ -138,6 +138,10 @@ class Jobs:
         """What the file calls a column."""
         return self.given[name][0] if name in self.given else name
 
+    def name_of(self, job_id: int) -> str:
+        """What the file calls a job that dependencies have as this number."""
+        return self.names.get(job_id, str(job_id))
+
     def found(self, row: int, name: str) -> str:
         """What stands in the file."""
         value = self.given[name][1][row] if name in self.given else self.columns[name][row]
@@ -259,6 +263,8 @@ def _numbers(jobs: Jobs, name: str, column: Any) -> Any:
 
 def _shown(value: float) -> str:
     """Integers in full, also where they are floats."""
+    if value >= LAST_ID:
+        return f"about {value:.16g}"
     return f"{value:.0f}" if np.isfinite(value) and value == np.floor(value) else f"{value:.15g}"
 
 

@@ -54,15 +54,17 @@ def prepare(
         raise TraceError(jobs.source, f"at least one job that this cluster can run; {left_out}", found="none")
     wishes = wishes_of(jobs)
     circular = circles(jobs, wishes)
-    notes += [*_remarks(jobs), *check_known(jobs, wishes, circular, strict), *_uncounted(cluster, jobs)]
+    notes += [*_remarks(cluster, jobs), *check_known(jobs, wishes, circular, strict), *_uncounted(cluster, jobs)]
     return Ready(_shifted(cluster, -started_s), renumbered(jobs, wishes), -started_s, circular), notes
 
 
-def _remarks(jobs: Jobs) -> list[str]:
+def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
     notes = []
+    later = any((cluster.params.over_time_limit_s, *(each.over_time_limit_s for each in cluster.partitions)))
     limits, runs = jobs.numbers("timelimit_s"), jobs.numbers("runtime_s")
     if over := int(((limits > 0) & (runs > limits)).sum()):
-        notes.append(f"{over} jobs would run longer than their limit: they are killed at it")
+        killed = "at it, or OverTimeLimit later" if later else "at it"
+        notes.append(f"{over} jobs would run longer than their limit: they are killed {killed}")
     if unknown := int(((runs < 0) & (jobs.numbers("cancel_s") < 0)).sum()):
         notes.append(f"{unknown} jobs have no run time: they run until their limit")
     return notes

@@ -34,8 +34,9 @@ def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> Loade
     """
     path, accounting = Path(path), [Path(file) for file in sacctmgr]
     if path.suffix.lower() != ".toml":
+        texts = read_accounting_files(accounting)
         try:
-            return read_slurm_conf(path, **read_accounting_files(accounting))
+            return read_slurm_conf(path, **texts)
         except InvalidCluster as error:
             raise with_path(error, accounting) from None
     if accounting:

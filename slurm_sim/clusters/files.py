@@ -38,8 +38,9 @@ def read_live_files(paths: Iterable[Path]) -> Loaded:
 def with_path(error: InvalidCluster, paths: Iterable[Path]) -> InvalidCluster:
     """With the file's name before the command whose output is wrong."""
     for path in paths:
-        command = COMMANDS[_kind(_text(path)) or ""].removesuffix(" -o").replace(" -P", "").removesuffix(" tree")
-        if str(error).startswith(f"{command}:"):
+        kind = _kind(_text(path))
+        command = COMMANDS[kind].removesuffix(" -o").replace(" -P", "").removesuffix(" tree") if kind else ""
+        if command and str(error).startswith(f"{command}:"):
             return InvalidCluster(f"{path}: {error}")
     return error
 

@@ -178,6 +178,7 @@ PRIORITY_FLAGS = {
     "no_fair_tree": ("", "usage becomes a factor as without this flag"),
     "no_normal_assoc": ("", "no association's own priority"),
 }
+NO_DIFFERENCE = frozenset({"calculate_running", "fair_tree"})
 PRIORITY_FLAGS_USED = {
     "accrue_always": ("accrue_always",),
     "no_normal_all": ("no_normal_part", "no_normal_qos", "no_normal_tres"),
@@ -193,7 +194,7 @@ def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
     flags = words(entry)
     notes = [
         dataclasses.replace(
-            note_on(Entry(flag, "", entry.where), PRIORITY_FLAGS, frozenset({"calculate_running", "fair_tree"})),
+            note_on(Entry(flag, "", entry.where), PRIORITY_FLAGS, NO_DIFFERENCE),
             parameter=entry.key,
             value=flag,
         )
@@ -212,17 +213,32 @@ WEIGHTED = {
 }
 
 
+WEIGHT = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)([KMGTP]?)", re.ASCII | re.IGNORECASE)
+
+
+def _weight(tres: str, text: str) -> float | None:
+    """As slurmctld has it: by MiB for memory; of a weight by larger units, ``0.25G``, that part."""
+    if (found := WEIGHT.fullmatch(text)) is None:
+        return None
+    units = "KMGTP"
+    step = units.index(found[2].upper()) + 1 if found[2] else 0
+    if tres == "mem" and step:
+        step -= 2
+    return None if step < 0 or float(found[1]) > MOST_WEIGHT else float(found[1]) / 1024**step
+
+
 def _weights_of_tres(entry: Entry) -> tuple[Change, list[Note]]:
     """``CPU=1000,Mem=2000,GRES/gpu=3000``; what is not named has none."""
     change: Change = dict.fromkeys(WEIGHTED.values(), 0.0)
     notes: list[Note] = []
     for word in words(entry):
         name, _, value = word.partition("=")
-        if re.fullmatch(r"\d{1,10}(\.\d{0,10})?|\.\d{1,10}", value.strip(), re.ASCII) is None:
-            raise entry.error("TRES=weight[,...], such as CPU=1000,Mem=2000,GRES/gpu=3000")
+        weight = _weight(name.strip().lower(), value.strip())
+        if weight is None:
+            raise entry.error("TRES=weight[,...], such as CPU=1000,Mem=0.25G,GRES/gpu=3000")
         if (field := WEIGHTED.get(name.strip().lower())) is not None:
-            change[field] = float(value)
-        elif float(value):
+            change[field] = weight
+        elif weight:
             why = "only CPU, Mem, Node and GRES/gpu (without its type) have a weight here"
             notes.append(dataclasses.replace(entry.not_simulated(why), value=word))
     return change, notes
@@ -362,7 +378,7 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
     changes: Change = {}
     notes: list[Note] = []
     entries: Entries = {}
-    for word in filter(None, (part.strip() for part in text.split(","))):
+    for word in _parameters(text):
         name, _, value = word.partition("=")
         entry = Entry(name.strip(), value.strip(), "parameters")
         if entry.key.lower() in entries:
@@ -375,6 +391,23 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
     return params, (*notes, *_basic_notes(params, entries))
 
 
+def _parameters(text: str) -> list[str]:
+    """What stands between commas, lists such as ``PriorityFlags=A,B`` in one piece."""
+    found: list[str] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        members = LISTS.get(found[-1].partition("=")[0].strip().lower(), ()) if found else ()
+        if word.partition("=")[0].strip().lower() in members:
+            found[-1] += f",{word}"
+        else:
+            found.append(word)
+    return found
+
+
+LISTS = {
+    "priorityflags": {*PRIORITY_FLAGS, *PRIORITY_FLAGS_USED, *NO_DIFFERENCE},
+    "priorityweighttres": {*WEIGHTED, "billing", "energy", "fs/disk", "vmem", "pages"},
+}
+"""Parameters that are lists, and what may be in them."""
 OWN_FIELDS = ("bf_cycle_us", "limit_check_s", "requeue_delay_s")
 
 

@@ -19,6 +19,7 @@ from slurm_sim.clusters.notes import Loaded, Note, NoteKind
 from slurm_sim.clusters.scheduler import BASIC, is_ignored
 from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
 from slurm_sim.config import (
+    YEAR_S,
     Association,
     ClusterConfig,
     Node,
@@ -166,6 +167,8 @@ class _Reader:
 
     def _value(self, value: object, hint: Any, where: str) -> Any:
         try:
+            if where.endswith(".over_time_limit_s") and isinstance(value, str) and _time_s(value) is None:
+                return YEAR_S
             return _convert(value, hint, is_time=where.endswith("_s"))
         except _Wrong as wrong:
             raise self._error(where, str(wrong), value) from None

@@ -16,7 +16,7 @@
 
 namespace slurm_sim {
 
-enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kMain, kLimit, kPurge, kNothing };
+enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kMain, kLimit, kMainAfterCheck, kPurge, kNothing };
 
 // Whether only a simulation knows that it will come to this.
 inline bool only_foreseen(Happening kind) {
@@ -452,6 +452,7 @@ class Engine final : public Core {
   Time last_news_ = kNone;        // when backfill last got something to look at
   bool future_forgotten_ = false;  // jobs run until their limits, and keep their priorities
   Happening happening_ = Happening::kNothing;
+  Time checked_ = kNone;          // when a limit check last ended a job; the main pass that follows waits for all that it ends
   bool main_quiet_ = false;       // main passes would start nothing and change no reason
   int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count
   Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason,

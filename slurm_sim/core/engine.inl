@@ -144,7 +144,8 @@ typename Engine<W>::Due Engine<W>::due() {
   if (more) offer(trace->specs[trace->by_submit[next_submit_]].submit, Happening::kSubmit);
   any = any || more;
   bool may_change = any && !(queue_.empty() && fresh_.empty()), looks = any && params().backfill;
-  offer(std::min(main_due_, main_wanted_ || may_change ? next_full() : kNever), Happening::kMain);
+  Time main = std::min(main_due_, main_wanted_ || may_change ? next_full() : kNever);
+  offer(main, main == checked_ ? Happening::kMainAfterCheck : Happening::kMain);
   Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
   look = std::min({look, backfill_due_, kLast});
   offer(look, ticks_first(look) ? kBehind : Happening::kBackfill);
@@ -152,6 +153,7 @@ typename Engine<W>::Due Engine<W>::due() {
   Time time = first >> kBits;
   if (time == kLast) return {kNever, Happening::kNothing};
   auto place = static_cast<Happening>(first & ((1 << kBits) - 1));
+  if (place == Happening::kMainAfterCheck) return {time, Happening::kMain};
   return {time, place == kBehind ? Happening::kBackfill : place};
 }
 
@@ -287,8 +289,10 @@ void Engine<W>::job_event(const Event& event) {
       if (lives_[subject].end_event == event.sequence() && killed_at(lives_[subject]) > now_) end_by_itself(subject);
       return;
     case Happening::kLimit:
-      if (const Live& job = lives_[subject]; job.limit_event == event.sequence())
+      if (const Live& job = lives_[subject]; job.limit_event == event.sequence()) {
+        checked_ = last_full_ = now_;  // a pass over the whole queue of this second is over
         kill(subject, job.runtime_end == now_ ? own_end(job) : State::kTimeout);
+      }
       return;
     default: return;
   }

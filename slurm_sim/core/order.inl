@@ -4,7 +4,7 @@
 
 namespace slurm_sim {
 
-// priority/multifactor, truncated, at least 1; 0 is a held job's. With priority/basic all are 1.
+// priority/multifactor, truncated to 32 bits, at least 1; 0 is a held job's. With priority/basic all are 1.
 template <int W>
 int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_part) const {
   if (job.held) return 0;
@@ -22,7 +22,7 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_pa
   double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
   if (p.weighs_tres) sum += tres_part(job);
   if (job.nice) sum -= static_cast<double>(extras(spec(job.job))->nice);
-  return std::max<int64_t>(1, static_cast<int64_t>(sum));
+  return std::max<int64_t>(1, static_cast<int64_t>(std::min(sum, static_cast<double>(kMostPriority))));
 }
 
 // PriorityWeightTRES: of what the job asks for, also where it gets whole nodes.
@@ -41,15 +41,14 @@ double Engine<W>::tres_part(const Live& job) const {
   return part;
 }
 
-// Of its priority. The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes. Of a job on whole nodes all their CPUs count from
-// the first recalculation on, before that (`asked`) those that it asks for.
+// Of its priority. The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes.
+// Of a job on whole nodes all their CPUs count from the first recalculation on, before that (`asked`) those that it asks for.
 template <int W>
 double Engine<W>::size_part(const Live& job, bool asked) const {
   const Params& p = params();
   auto nodes = static_cast<int64_t>(config->nodes.size());
   if (p.small_relative_to_time) {
-    // UNLIMITED is the largest number in slurmctld.
-    double minutes = job.limit == kNone ? 4294967295.0 : static_cast<double>((job.limit + 59) / 60);
+    double minutes = static_cast<double>(job.limit == kNone ? kMostPriority : (job.limit + 59) / 60);
     double cpus = static_cast<double>(job.nodes * config->cpus) / static_cast<double>(nodes);
     if (asked || !request(job).whole) cpus = std::max(cpus, static_cast<double>(job.nodes * spec(job.job).cpus));
     double size = cpus / minutes / static_cast<double>(config->cpus);

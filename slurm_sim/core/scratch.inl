@@ -274,9 +274,10 @@ struct Engine<W>::Scratch {
     ended = std::min(i + 1, count);
     plan.note_change(last);
     if (last > sim.now_) return last;
-    Time overdue = sim.overdue_end(sim.lives_[held[of_group].slot]);
-    plan.note_change(sim.over_time_limit(sim.lives_[held[of_group].slot]) == kYear ? sim.now_ + 1 : overdue);
-    return std::max(overdue, sim.now_ + 1);
+    const Live& job = sim.lives_[held[of_group].slot];
+    last = std::max(sim.overdue_end(job), sim.now_ + 1);
+    plan.note_change(sim.over_time_limit(job) == kYear ? sim.now_ + 1 : last);
+    return last;
   }
   // Free CPUs after so many jobs' ends, where Engine::pick looks at them.
   const std::vector<int64_t>& cpus_after(const Engine& sim, int ended, int request) {

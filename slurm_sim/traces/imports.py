@@ -207,7 +207,7 @@ def task_ids(text: str, file: str) -> list[int]:
             expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
             raise TraceError(file, expected, found=text, field="JobID")
         result.extend(range(low, high + 1, step))
-    return result or [0]
+    return result
 
 
 # --- SWF -------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -142,21 +142,23 @@ class Trace:
         return Trace(self.jobs.iloc[chosen].reset_index(drop=True), self.source, kept)
 
 
-def make_trace(frame: Any, source: str = "table", lines: NDArray[np.int64] | None = None) -> Trace:
+def make_trace(
+    frame: Any, source: str = "table", lines: NDArray[np.int64] | None = None, of_file: bool = False
+) -> Trace:
     """Checks a DataFrame's columns and values, orders rows by submission (stable) and columns as documented.
 
     Raises `TraceError`: a column is missing or unknown, or a value is not of its kind. The line is
-    ``lines[row]``, else row + 2, as in a CSV file.
+    ``lines[row]``, else row + 2, as in a CSV file. `of_file`: the rows are those of the file `source`.
     """
     _check_header([str(name) for name in frame.columns], source)
     columns = {}
     for name, kind in COLUMNS.items():
         if name in frame.columns:
             columns[name] = _typed(frame[name], name, kind, source, lines)
-    jobs = pd.DataFrame(columns)
+    jobs = pd.DataFrame(columns).reset_index(drop=True)
     if not jobs["submit"].is_monotonic_increasing:
-        jobs = jobs.sort_values("submit", kind="stable", ignore_index=True)
-    return Trace(jobs, source)
+        jobs = jobs.sort_values("submit", kind="stable")
+    return Trace(jobs.reset_index(drop=True), source, jobs.index.to_numpy() if of_file else None)
 
 
 def _check_header(names: list[str], file: str) -> None:
@@ -221,8 +223,7 @@ def read_trace(path: Path | str) -> Trace:
     form = _form(path)
     try:
         frame = pa_parquet.read_table(path).to_pandas() if form == ".parquet" else _read_csv(path)
-        trace = make_trace(frame, str(path))
-        return replace(trace, rows=np.argsort(frame["submit"].to_numpy(dtype=np.int64), kind="stable"))
+        return make_trace(frame, str(path), of_file=True)
     except OSError as error:
         raise TraceError(str(path), f"a readable file ({error.strerror or error})") from error
     except (EOFError, pa.ArrowInvalid) as error:
@@ -319,7 +320,7 @@ class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as tempo
 
 
 def numbered(trace: Trace) -> NDArray[np.int64]:
-    """A number for each job, unique, shape (jobs,): its id where that is a plain number, else one above all of them.
+    """A number for each job, unique, shape (jobs,): its id where that is a plain number, else one above all ids.
 
     For programs that know jobs by number (the simulator); ``6203_5`` has no number of its own in a log.
     """
@@ -328,6 +329,6 @@ def numbered(trace: Trace) -> NDArray[np.int64]:
     )
     known = numbers.notna().to_numpy(bool) & ~numbers.duplicated().to_numpy(bool)
     given = np.where(known, numbers.to_numpy(dtype=np.float64, na_value=0.0), 0.0).astype(np.int64)
-    top = int(given.max(initial=0))
+    top = int(max(given.max(initial=0), np.nan_to_num(trace.array_ids).max(initial=0)))
     given[~known] = top + 1 + np.arange(int((~known).sum()))
     return given

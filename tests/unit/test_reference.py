@@ -644,7 +644,7 @@ def test_impossible_clusters(nodes: tuple[str, ...], partitions: list[Partition]
         (lambda: Params(priority_weight_qos=2**32), "priority_weight_qos is 4294967296; give at most 4,294,967,295"),
         (lambda: Params(select_type="x"), "select_type is 'x'; give select/linear or"),  # type: ignore[arg-type]
         (lambda: Node("n", gpus=2**63), "node 'n'.gpus is 9223372036854775808; give at most 2,147,483,647"),
-        (lambda: Node("n", idle_w=float("inf")), "node 'n'.idle_w is inf; give watts"),
+        (lambda: Node("n", idle_w=float("inf")), "node 'n'.idle_w is inf; give a number from 0"),
         (lambda: Partition("p", ("n",), max_time_s=0), "partition 'p'.max_time_s is 0; give at least 1"),
         (lambda: Partition("p", ("n",), 60, 120), "'p'.default_time_s is 120; give at most its max_time_s, 60"),
         (lambda: Partition("p", ("n",), min_nodes=5, max_nodes=2), "'p'.min_nodes is 5; give at most its max_nodes, 2"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import slurm_sim
 from slurm_sim.config import YEAR_S, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.jobs import JobSpec, State
@@ -86,10 +88,10 @@ def test_nice_does_not_change_a_given_priority_or_make_one_zero() -> None:
     assert [sim.job(job_id).priority for job_id in (2, 3, 4)] == [1, 7, 20]
 
 
-@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none(weight: float) -> None:
-    with pytest.raises(InvalidCluster, match=r"priority_weight_gpus is .*; give a number, at least 0"):
-        replace(PLAIN, priority_weight_gpus=weight)
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf"), "1", None, True, 1e10])
+def test_a_weight_that_is_none(weight: object) -> None:
+    with pytest.raises(InvalidCluster, match=r"priority_weight_gpus is .*; give a number from 0 to"):
+        replace(PLAIN, priority_weight_gpus=weight)  # type: ignore[arg-type]
 
 
 # --- OverTimeLimit
@@ -136,6 +138,28 @@ def test_where_cons_tres_expects_a_job_over_its_limit_to_end(over_s: int, passes
         sim = over(over_s, None, *jobs, select_type=SelectType.CONS_TRES, limit_check_s=0, bf_resolution_s=1)
         sim.run_until(645)
         assert (sim.job(3).start_s is not None) == starts
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_what_one_check_ends_goes_together(kind: Any) -> None:
+    """Two jobs of a user at its limit are killed at 630; nobody passes the user's next job, which needs both nodes."""
+    nodes = make_nodes(2)
+    cluster = ClusterConfig(nodes, (Partition("gpu", ("n1", "n2")),), Params(), qos=(Qos("q", max_nodes_per_user=2),))
+    wide = JobSpec(2, 600, 100, user="u", submit_s=5, priority=10**6)
+    jobs = [JobSpec(1, 600, 9999, user="u"), JobSpec(1, 600, 9999, user="u"), wide]
+    sim = kind(cluster, [*jobs, JobSpec(1, 6000, 5000, user="v", submit_s=6, priority=5)])
+    sim.run()
+    assert [sim.job(job_id).end_s for job_id in (1, 2)] == [630, 630]
+    assert sim.job(3).start_s == 630
+    assert sim.job(4).start_s == 730
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_priorities_have_32_bits(kind: Any) -> None:
+    params = replace(PLAIN, priority_weight_memory=2.0**32 - 1, no_normal_tres=True)
+    sim = kind(four_nodes(params), [JobSpec(4, 3600), asks(1, 60, 1, 4000)])
+    sim.run_until(1)
+    assert sim.job(2).priority == 2**32 - 1
 
 
 def test_with_defer_the_main_pass_of_a_check_does_not_see_what_it_frees() -> None:

@@ -22,6 +22,7 @@ from slurm_sim.dependency import check_no_cycle
 from slurm_sim.errors import InvalidJob
 
 HEADER = "job_id,submit_s,nodes,timelimit_min,runtime_s"
+TRACE = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s,dependency\n"
 LINEAR = '[[nodes]]\nname = "n[1-4]"\n%s\n[[partitions]]\nname = "p"\nnodes = "ALL"\n'
 
 
@@ -204,6 +205,15 @@ def test_accounts_that_the_cluster_does_not_have(capsys: pytest.CaptureFixture[s
     assert simulate(jobs, header=header, cluster=LINEAR % "") == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "how"), [("", "at it"), ("over_time_limit_s = 120\n", "at it, or OverTimeLimit later")]
+)
+def test_who_runs_longer_than_its_limit_is_told(more: str, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("1,0,1,10,700\n2,0,1,10,9999\n", "--columns=state", cluster=LINEAR % "" + more) == 0
+    assert f"2 jobs would run longer than their limit: they are killed {how}\n" in capsys.readouterr().err
+    assert [row["state"] for row in _rows()] == ["COMPLETED" if more else "TIMEOUT", "TIMEOUT"]
+
+
 def test_weights_beside_priority_basic(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("1,0,1,10,5\n", "--slurm-params=PriorityWeightAge=1000") == 0
     assert "PriorityWeightAge=1000: ignored: priority/basic is first come, first served" in capsys.readouterr().err
@@ -222,7 +232,7 @@ LONG = "9" * 20
         (
             HEADER,
             f"{2**53 + 1},0,1,10,5",
-            f"jobs.csv:2: job_id: found '{2**53}', expected a whole number from 1 to 9,007",
+            f"jobs.csv:2: job_id: found 'about {2**53}', expected a whole number from 1 to 9,007",
         ),
         (HEADER, "1,100000000000,1,10,5", "jobs.csv:2: submit_s: found '100000000000', expected a whole number from 0"),
         (f"{HEADER},gpus", "1,0,1,10,5,1e12", "jobs.csv:2: gpus: found '1000000000000'"),
@@ -363,10 +373,9 @@ def test_tasks_in_a_traces_dependencies_are_known_by_number() -> None:
 
 
 def test_messages_on_a_traces_dependencies_name_its_jobs(capsys: pytest.CaptureFixture[str]) -> None:
-    header = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s,dependency\n"
     jobs = (("5_1", 10, "afterok:5_2"), ("5_2", 20, ""), ("9", 30, "afterok:5_77:6"))
     rows = [f"{job},a,batch,{at},50,60,COMPLETED,1,1,0,60,{wish}\n" for job, at, wish in jobs]
-    Path("t.csv").write_text(header + "".join(rows))
+    Path("t.csv").write_text(TRACE + "".join(rows))
     assert main(["run", "--trace", "t.csv", "--nodes", "2", "--out", "r.csv"]) == 0
     told = capsys.readouterr().err
     assert "not there (job 9 on 5_77, job 9 on 6)" in told
@@ -375,13 +384,23 @@ def test_messages_on_a_traces_dependencies_name_its_jobs(capsys: pytest.CaptureF
     assert "t.csv:2: dependency: found 'afterok:5_2', expected jobs that are" in capsys.readouterr().err
 
 
-def test_ids_of_tasks_say_which_array_they_are_of() -> None:
-    header = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s,dependency\n"
-    rows = ["5_1,a,batch,10,50,1050,COMPLETED,1,1,0,6000,\n", "5_2,a,batch,10,50,60,COMPLETED,1,1,0,6000,\n"]
-    Path("t.csv").write_text(header + "".join(rows) + "6,a,batch,20,80,90,COMPLETED,1,1,0,6000,afterok:5\n")
-    assert main(["run", "--trace", "t.csv", "--nodes", "4", "--out", "r.csv"]) == 0
-    first, _, last = _rows()
-    assert int(last["start_s"]) >= int(first["end_s"]) == int(first["start_s"]) + 1000
+@pytest.mark.parametrize(
+    ("jobs", "waits_for"),
+    [
+        ((("5_1", 1000, ""), ("5_2", 10, ""), ("6", 10, "afterok:5")), "5_1"),
+        ((("2_1", 3000, ""), ("1_1", 10, ""), ("3_1", 10, "afterok:2_1")), "2_1"),
+        ((("100", 10, ""), *((f"105_{task}", 50, "") for task in range(1, 6)), ("105_6", 9, "afterok:105_5")), "105_5"),
+    ],
+)
+def test_ids_of_tasks_say_which_array_they_are_of(jobs: tuple[tuple[str, int, str], ...], waits_for: str) -> None:
+    rows = [
+        f"{job},a,batch,{at},50,{50 + run},COMPLETED,1,1,0,6000,{wish}\n" for at, (job, run, wish) in enumerate(jobs)
+    ]
+    Path("t.csv").write_text(TRACE + "".join(rows))
+    assert main(["run", "--trace", "t.csv", "--nodes", "20", "--out", "r.csv"]) == 0
+    found = {row["job_id"]: row for row in _rows()}
+    last, first = found[jobs[-1][0]], found[waits_for]
+    assert 0 <= int(last["start_s"]) - int(first["end_s"]) <= 3
 
 
 def test_who_a_submit_limit_refuses_has_it_as_reason() -> None:

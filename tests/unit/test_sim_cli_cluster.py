@@ -34,6 +34,9 @@ def test_errors_name_the_users_own_files(with_conf: bool) -> None:
     Path("q.txt").write_text("Name|Priority\nnormal|0|1\n")
     with pytest.raises(InvalidCluster, match=r"^q.txt: sacctmgr show qos:2: 3 columns"):
         read_cluster(SMALL / "slurm.conf", ["q.txt"]) if with_conf else read_live_files(map(Path, [*SCONTROL, "q.txt"]))
+    Path("hello.txt").write_text("hello\n")
+    with pytest.raises(InvalidCluster, match=r"^hello.txt:1: found 'hello'; give the output of"):
+        read_cluster(SMALL / "slurm.conf", ["hello.txt"])
     Path("c.txt").write_text(Path(SCONTROL[0]).read_text()[:3000])
     with pytest.raises(InvalidCluster, match=r"^c.txt: scontrol show config: no SchedulerType"):
         read_live_files(map(Path, ["c.txt", *SCONTROL[1:]]))

@@ -170,7 +170,7 @@ def test_times_in_seconds_as_in_the_file_and_as_scontrol_writes_them(tmp_path: P
 
 def test_flags_and_weights_of_priority(tmp_path: Path) -> None:
     flags = "PriorityType=priority/multifactor\nPriorityFlags=small_relative_to_time,NO_NORMAL_PART\n"
-    loaded = load(tmp_path, flags + "PriorityWeightTRES=CPU=1000,Mem=.25,billing=3,GRES/gpu=30.5,fs/disk=0\n" + LEAST)
+    loaded = load(tmp_path, flags + "PriorityWeightTRES=CPU=1e3,Mem=.25,billing=3,GRES/gpu=30.5,fs/disk=0\n" + LEAST)
     params = loaded.cluster.params
     assert (params.small_relative_to_time, params.no_normal_part) == (True, True)
     assert (params.no_normal_qos, params.no_normal_tres) == (False, False)
@@ -181,7 +181,14 @@ def test_flags_and_weights_of_priority(tmp_path: Path) -> None:
     assert (params.no_normal_part, params.no_normal_qos, params.no_normal_tres) == (True, True, True)
 
 
-@pytest.mark.parametrize("value", ["CPU", "CPU=-1", "CPU=x", "CPU=1,Mem"])
+def test_weights_by_larger_units(tmp_path: Path) -> None:
+    """slurmctld keeps memory in MiB, and divides a weight by what its unit is of that."""
+    params = cluster(tmp_path, "PriorityWeightTRES=CPU=2K,Mem=0.5G,Node=7\n" + LEAST).params
+    weights = (params.priority_weight_cpus, params.priority_weight_memory, params.priority_weight_nodes)
+    assert weights == (2 / 1024, 0.5 / 1024, 7)
+
+
+@pytest.mark.parametrize("value", ["CPU", "CPU=-1", "CPU=x", "CPU=1,Mem", "Mem=1K", "CPU=9999999999"])
 def test_weights_that_are_none(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidCluster, match=r"slurm.conf:1: PriorityWeightTRES='?.*TRES=weight"):
         load(tmp_path, f"PriorityWeightTRES={value}\n" + LEAST)
@@ -433,6 +440,12 @@ def test_params_from() -> None:
     base = Params(bf_interval_s=77)
     assert params_from("bf_resolution=30", base)[0] == Params(bf_interval_s=77, bf_resolution_s=30)
     assert params_from("", base)[0] == base
+    lists = (
+        "PriorityType=priority/multifactor,PriorityFlags=NO_NORMAL_PART,no_normal_qos,PriorityWeightTRES=CPU=1,Mem=2"
+    )
+    params, notes = params_from(f"{lists},bf_interval=9")
+    assert (params.no_normal_part, params.no_normal_qos, params.bf_interval_s, notes) == (True, True, 9, ())
+    assert (params.priority_weight_cpus, params.priority_weight_memory) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -441,6 +454,7 @@ def test_params_from() -> None:
         ("bf_max_jobtest=5", "bf_max_jobtest: not a parameter of slurm.conf; did you mean bf_max_job_test"),
         ("bf_window=1 day", "bf_window=1 day: give"),
         ("bf_resolution", "bf_resolution=: give a whole number from 1 to 3600"),
+        ("PriorityFlags=NO_NORMAL_PART,bf_window,CPU=1", "parameters: bf_window=: give a whole number"),
         ("bf_interval=30,defer,BF_Interval=5", "parameters: BF_Interval is given twice; give it once"),
     ],
 )
