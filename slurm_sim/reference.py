@@ -64,7 +64,7 @@ NO_TIME_IN_HOOKS = "a function in on_start or on_end can't let time pass; let it
 
 
 class Kind(IntEnum):
-    """What happens, in the order of things within one second; but see `_ticks_first`."""
+    """What happens, in the order of things within one second; but see `_order`."""
 
     END = 0
     NODE = 1

@@ -44,15 +44,15 @@ def bring_up_to_date(writer: Engine, where: str) -> None:
 
     from mirage.store import migrations
 
-    with writer.begin() as connection, _one_at_a_time(connection):
+    with _one_at_a_time(writer), writer.begin() as connection:
         # Another process may have done it while this one waited for the lock.
         if not is_current(connection, where):
             command.upgrade(migrations.config(connection), "head")
 
 
-def _one_at_a_time(connection: Connection) -> AbstractContextManager[None]:
+def _one_at_a_time(writer: Engine) -> AbstractContextManager[None]:
     # SQLite's transaction that is to write has the lock already.
-    return nullcontext() if connection.dialect.name == "sqlite" else migrating(connection)
+    return nullcontext() if writer.dialect.name == "sqlite" else migrating(writer)
 
 
 def _version(connection: Connection) -> str | None:

@@ -81,22 +81,24 @@ def explain(error: SQLAlchemyError) -> str:
 
 
 @contextmanager
-def migrating(connection: Connection, wait_s: int = ANSWER_S) -> Iterator[None]:
-    """One migration at a time: whoever comes second waits. StoreError if that takes longer than ``wait_s``."""
-    name = _lock_name(connection.engine.url, "migration")
-    if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SET LOCAL lock_timeout = {wait_s * 1000}"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _number(name)})
-        yield
-        return
-    if not connection.scalar(text("SELECT GET_LOCK(:name, :wait_s)"), {"name": name, "wait_s": wait_s}):
-        raise StoreError(
-            f"Store {shown(connection.engine.url)}: another program has been changing its schema for {wait_s} s"
-        )
-    try:
-        yield
-    finally:
-        connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
+def migrating(engine: Engine, wait_s: int = ANSWER_S) -> Iterator[None]:
+    """One migration at a time: whoever comes second waits. StoreError if that takes longer than ``wait_s``.
+
+    The lock is of a connection of its own, so that it is let go only after the migration has been committed.
+    """
+    name = _lock_name(engine.url, "migration")
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text(f"SET LOCAL lock_timeout = {wait_s * 1000}"))
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _number(name)})
+            yield
+            return
+        if not connection.scalar(text("SELECT GET_LOCK(:name, :wait_s)"), {"name": name, "wait_s": wait_s}):
+            raise StoreError(f"Store {shown(engine.url)}: another program has been changing its schema for {wait_s} s")
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
 
 
 class ServerLock:

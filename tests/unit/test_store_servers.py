@@ -16,7 +16,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, inspect, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 
 from mirage.domain import Outcome
 from mirage.errors import MirageError, StoreError
@@ -137,7 +137,19 @@ def test_a_migration_that_is_cut_short_is_completed_by_the_next_start(
         store.save_chain(a_chain())
 
 
-def test_programs_that_open_a_new_store_together_all_succeed(url: str) -> None:
+@pytest.fixture
+def commits_take_long() -> Iterator[None]:
+    """What is written before a lock is let go, and committed after it, is not there yet for who gets the lock."""
+
+    def slowly(_connection: Connection) -> None:
+        time.sleep(0.2)
+
+    event.listen(Engine, "commit", slowly)
+    yield
+    event.remove(Engine, "commit", slowly)
+
+
+def test_programs_that_open_a_new_store_together_all_succeed(url: str, commits_take_long: None) -> None:
     together = threading.Barrier(3, timeout=60)
     failures: list[BaseException] = []
 
