@@ -211,8 +211,7 @@ WEIGHTED = {
     "node": "priority_weight_nodes",
     "gres/gpu": "priority_weight_gpus",
 }
-
-
+"""TRES of PriorityWeightTRES, and the fields of `Params` that have their weights."""
 WEIGHT = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)([KMGTP]?)", re.ASCII | re.IGNORECASE)
 
 

@@ -39,6 +39,7 @@ GONE = ClusterUnavailable("no answer")
 FREE = Limits("alice", "research", "", "normal", None, None, None, None)
 PARTITION = Partition("gpu", NAMES, max_time_s=86_400)
 LIVE = ClusterConfig(named_nodes(NAMES), (PARTITION,), Params())
+LONGER = replace(LIVE, partitions=(replace(PARTITION, over_time_limit_s=300),))
 
 
 def settings(version: str = "22.05.8", accrue_always: bool = False, **parameters: str) -> Settings:
@@ -103,6 +104,7 @@ def test_a_site_that_is_well(tmp_path):
         ({"history_days": 1}, "accounting", Severity.WARNING, "of the last day only"),
         ({"history_days": 0}, "accounting", Severity.WARNING, "of none of the days"),
         ({"settings": settings(OverTimeLimit="5 min")}, "time-limit", Severity.NOTE, "run on after"),
+        ({"live": LONGER}, "time-limit", Severity.NOTE, "OverTimeLimit=0 min (of partition gpu: its own)"),
         ({"settings": settings(JobSubmitPlugins="(null)")}, "plugin", Severity.NOTE, "no lua"),
         ({"settings": settings("26.05.0")}, "plugin", Severity.WARNING, "rejects the job"),
         ({"admin_level": "None"}, "rights", Severity.ERROR, "mirage is no Operator"),

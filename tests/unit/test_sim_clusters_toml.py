@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_sim.clusters import NoteKind, read_cluster, write_toml
 from slurm_sim.config import (
+    YEAR_S,
     Association,
     ClusterConfig,
     Node,
@@ -273,3 +274,14 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, cluster: ClusterCo
     path = tmp_path_factory.getbasetemp() / "round.toml"
     path.write_text(write_toml(cluster), encoding="utf-8", newline="")
     assert read_cluster(path).cluster == cluster
+
+
+def test_no_end_to_how_long_a_job_may_exceed_its_limit(tmp_path: Path) -> None:
+    partition = '[[partitions]]\nname = "p"\nnodes = "ALL"\n'
+    text = f'[scheduler]\nover_time_limit_s = "unlimited"\n[[nodes]]\nname = "n1"\n{partition}'
+    path = tmp_path / "c.toml"
+    path.write_text(text + 'over_time_limit_s = "UNLIMITED"\n')
+    cluster = read_cluster(path).cluster
+    assert (cluster.params.over_time_limit_s, cluster.partitions[0].over_time_limit_s) == (YEAR_S, YEAR_S)
+    path.write_text(text)
+    assert read_cluster(path).cluster.partitions[0].over_time_limit_s is None
