@@ -29,6 +29,8 @@ class Wish(NamedTuple):
     request: Request
     limit_s: int
     reservation: str | None
+    preferred: int
+    """Nodes that its limits of nodes count already."""
 
 
 class Held(NamedTuple):
@@ -53,7 +55,7 @@ class Pick(Protocol):
     """Picks so many of these nodes, given what is free on them, for a job that starts now or later (nodes.Picker)."""
 
     def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int: ...
-    def forget(self, nodes: int) -> None: ...
+    def attempt(self, nodes: int, preferred: int) -> None: ...
     def tested(self, nodes: int, request: Request) -> None: ...
 
 
@@ -248,7 +250,7 @@ class Plan:
                 continue
             starts = place_s == outlook.now_s
             if starts:
-                pick.forget(nodes)
+                pick.attempt(nodes, wish.preferred)
                 pick.tested(found.nodes, wish.request)
             busy = outlook.busy(found)
             chosen = pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy)

@@ -153,30 +153,38 @@ class Cluster:
         partition = self.partitions[job.partition]
         usable = self.up & self._suitable(job.spec, partition)
         request = self.request(job.spec, partition)
-        return Wish(usable, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation)
+        preferred = self.limits.preferred(job.user, job.spec.account, job.spec.qos, job.partition)
+        return Wish(usable, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation, preferred)
+
+    def listed(self, job: JobRecord) -> int:
+        """Nodes on which slurmctld tries to start it; it looks at GPUs later (`_build_node_list`)."""
+        without_gpus = replace(job.spec, gpus_per_node=0)
+        return self._suitable(without_gpus, self.partitions[job.partition])
 
     def tested_at_submission(self, job: JobRecord) -> None:
         """slurmctld sees whether a new job could ever run."""
+        if job.held or self.jobs_limit_reached(job):
+            return
         wish = self.wish(job)
-        self.pick.forget(self.masks[job.partition])
+        self.pick.attempt(self.listed(job), wish.preferred)
         open_to_it = wish.usable & (self.pool.idle if wish.request.whole else self.pool.shared)
         self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.usable, wish.request)
 
-    def limit_reached(self, job: JobRecord) -> str:
-        """The reason for which a limit keeps it from starting; empty: none does."""
-        return self.limits.reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job))
+    def limit_reached(self, job: JobRecord, nodes: int = 0) -> str:
+        """The reason for which a limit keeps it from starting, on these nodes if they are known; empty: none does."""
+        return self.limits.reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job, nodes))
 
     def jobs_limit_reached(self, job: JobRecord) -> str:
         """The same, of limits that count jobs."""
         return self.limits.jobs_reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job))
 
-    def _use(self, job: JobRecord) -> Use:
+    def _use(self, job: JobRecord, nodes: int = 0) -> Use:
         request = self.request(job.spec, self.partitions[job.partition])
         if job.allocated:
             cpus, gpus = self.pool.cpus(job.allocated, request), self.pool.gpus(job.allocated, request)
         else:
             cpus, gpus = job.nodes * job.spec.cpus_per_node, job.nodes * job.spec.gpus_per_node
-        return Use(1, job.nodes, cpus, gpus)
+        return Use(1, job.nodes, cpus, gpus, job.allocated or nodes)
 
     def throttled(self, job: JobRecord) -> bool:
         """Whether so many of its array's tasks run that this one has to wait; backfill plans more than may run."""
@@ -367,6 +375,7 @@ class Cluster:
         free = self.pool.hosts(wish.request) & wish.usable & ~taken & ~job.allocated
         if free.bit_count() < count:
             raise SimulationError(f"job {job.job_id} can't get {count} more nodes: {free.bit_count()} are free for it")
+        self.pick.attempt(free, wish.preferred)
         return self.pick(free, count, self.pool, wish.request, starts=True)
 
     def finish(self, job: JobRecord, state: State, now_s: int) -> None:

@@ -6,12 +6,13 @@ for it; but if it is over a limit of resources, backfill looks for its place all
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from slurm_sim.config import ROOT, Association, Partition, Qos
 from slurm_sim.errors import InvalidJob
+from slurm_sim.resources import bits
 
 
 class Use(NamedTuple):
@@ -21,9 +22,24 @@ class Use(NamedTuple):
     nodes: int
     cpus: int
     gpus: int
+    where: int
+    """The nodes, as bits; 0: not known yet."""
 
 
-KINDS = ("jobs", "nodes", "cpus", "gpus")
+class Occupied:
+    """Nodes of jobs that a limit counts together. One that several of them share counts once."""
+
+    def __init__(self) -> None:
+        self._jobs = Counter[int]()
+        self.nodes = 0
+
+    def count(self, nodes: int, sign: int) -> None:
+        for index in bits(nodes):
+            self._jobs[index] += sign
+        self.nodes = sum(1 << index for index, jobs in self._jobs.items() if jobs)
+
+
+COUNTED = ("jobs", "cpus", "gpus")
 # (Qos field, kind in Use, whether a user's own use counts, reason) in the order in which slurmctld looks: first what
 # counts jobs, of QOS and of associations, then what counts resources.
 _QOS_JOBS = (
@@ -57,6 +73,7 @@ class Limits:
         self._of_partition = {partition.name: partition.qos for partition in partitions}
         self._associations = {(item.account, item.user): item for item in associations}
         self._used = Counter[tuple[str, ...]]()
+        self._occupied: defaultdict[tuple[str, ...], Occupied] = defaultdict(Occupied)
         self._submitted = Counter[tuple[str, str]]()
 
     def qos_of(self, qos: str | None) -> Qos:
@@ -92,6 +109,26 @@ class Limits:
             or self._max_jobs_reached(all_qos, user, account, use)
         )
 
+    def preferred(self, user: str, account: str, qos: str | None, partition: str) -> int:
+        """Nodes that the job's limits of nodes count already (`_find_grp_node_bitmap` in slurmctld's source)."""
+        nodes, together = 0, False
+        all_qos = list(self._all_qos(qos, partition))
+        for field, kind, own, _ in _QOS_RESOURCES:
+            limiting = next((item.name for item in all_qos if getattr(item, field) is not None), None)
+            if kind == "nodes" and limiting is not None:
+                nodes |= self._occupied[(limiting, user) if own else (limiting,)].nodes
+                together = together or not own
+        for item in self._chain(account, user):
+            if item.grp_nodes is not None and not together:
+                return nodes | self._occupied["association", item.account, item.user or ""].nodes
+        return nodes
+
+    def _exceeds(self, whose: tuple[str, ...], kind: str, use: Use, limit: int) -> bool:
+        if kind == "nodes":
+            occupied = self._occupied[whose].nodes
+            return occupied.bit_count() + use.nodes - (occupied & use.where).bit_count() > limit
+        return self._used[*whose, kind] + int(getattr(use, kind)) > limit
+
     def _qos_reached(
         self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, bool, str]], user: str, use: Use
     ) -> str:
@@ -100,8 +137,7 @@ class Limits:
                 limit = getattr(item, field)
                 if limit is None:
                     continue
-                key = (item.name, kind, user) if own else (item.name, kind)
-                if self._used[key] + getattr(use, kind) > limit:
+                if self._exceeds((item.name, user) if own else (item.name,), kind, use, limit):
                     return reason
                 break
         return ""
@@ -115,7 +151,7 @@ class Limits:
                 limit = getattr(item, field)
                 if limit is None or any(getattr(each, field) is not None for each in all_qos):
                     continue
-                if self._used["association", item.account, item.user or "", kind] + getattr(use, kind) > limit:
+                if self._exceeds(("association", item.account, item.user or ""), kind, use, limit):
                     return reason
         return ""
 
@@ -150,14 +186,15 @@ class Limits:
     def count(self, user: str, account: str, qos: str | None, partition: str, use: Use, sign: int) -> None:
         """A job starts (sign 1) or gives back what it held (-1)."""
         for item in self._all_qos(qos, partition):
-            for kind in KINDS:
-                self._used[item.name, kind] += sign * getattr(use, kind)
-                self._used[item.name, kind, user] += sign * getattr(use, kind)
+            for whose in ((item.name,), (item.name, user)):
+                self._count(whose, use, sign)
         for association in self._chain(account, user):
-            for kind in KINDS:
-                self._used["association", association.account, association.user or "", kind] += sign * getattr(
-                    use, kind
-                )
+            self._count(("association", association.account, association.user or ""), use, sign)
+
+    def _count(self, whose: tuple[str, ...], use: Use, sign: int) -> None:
+        self._occupied[whose].count(use.where, sign)
+        for kind in COUNTED:
+            self._used[*whose, kind] += sign * getattr(use, kind)
 
     def count_submitted(self, user: str, qos: str | None, partition: str, sign: int) -> None:
         """A job enters the queue, or is over."""

@@ -39,23 +39,28 @@ def _length(run: tuple[int, int]) -> int:
     return run[1]
 
 
-def levels(select_type: SelectType, nodes: Sequence[Node]) -> list[int]:
-    """The sets of nodes that are tried one after the other, lightest first, each with those before.
+def _weight(kind: tuple[int, int]) -> int:
+    return kind[0]
 
-    With select/linear nodes of one weight are tried kind by kind, in the cluster's order: what differs in features,
-    CPUs, memory or GPUs is another record of slurmctld's (`_pick_best_nodes` over `config_list`).
-    """
+
+def kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    """Weight and nodes of each kind, lightest first, of equals in the cluster's order: what differs in features, CPUs,
+    memory or GPUs is another record of slurmctld's (`config_list`)."""
     found = dict[tuple[int, object], int]()
     for index, node in enumerate(nodes):
-        kind = (node.features, node.cpus, node.memory_mib, node.gpus) if select_type is SelectType.LINEAR else None
-        found[node.weight, kind] = found.get((node.weight, kind), 0) | 1 << index
-    return [found[level] for level in sorted(found, key=lambda level: level[0])]
+        kind = (node.weight, (node.features, node.cpus, node.memory_mib, node.gpus))
+        found[kind] = found.get(kind, 0) | 1 << index
+    return sorted(((weight, alike) for (weight, _), alike in found.items()), key=_weight)
 
 
 class Picker:
     """Which nodes a job gets, as its select plugin does; lower Weight first.
 
-    Of equal Weight, select/cons_tres goes to nodes with more GPUs near free CPUs first. It counts them in the node's
+    A job with a limit of nodes goes first to those that its limits count already: of each kind that has such nodes, the
+    others weigh 1 more (`_build_node_list`), until the next attempt to start a job there. So where backfill expects a
+    job to start with select/cons_tres depends on which job was tried before.
+
+    Of equal weight, select/cons_tres goes to nodes with more GPUs near free CPUs first. It counts them in the node's
     weight (`sched_weight`) as it tests a job with GPUs, up to those that the job asks for, and they stay there: where
     backfill expects a job without GPUs to start depends on which jobs were tested before.
     """
@@ -63,12 +68,18 @@ class Picker:
     def __init__(self, select_type: SelectType, nodes: Sequence[Node]) -> None:
         self._linear = select_type is SelectType.LINEAR
         self._weights = [node.weight for node in nodes]
-        self._levels = levels(select_type, nodes)
+        self._kinds = kinds(nodes)
+        self._heavier = 0
+        """Nodes that weigh 1 more, as the last attempt left it."""
         self._gpus = [node.gpus for node in nodes]
         self._near = [0] * len(nodes)
 
-    def forget(self, nodes: int) -> None:
-        """An attempt to start a job on some of these nodes begins."""
+    def attempt(self, nodes: int, preferred: int) -> None:
+        """An attempt to start a job on some of these nodes begins; `preferred`: see Limits."""
+        self._heavier &= ~nodes
+        for _, alike in self._kinds:
+            if alike & nodes & preferred:
+                self._heavier |= alike & nodes & ~preferred
         for index in bits(nodes):
             self._near[index] = 0
 
@@ -84,13 +95,13 @@ class Picker:
     def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int:
         """Picks `count` of the nodes in `free`, which must hold as many.
 
-        select/linear adds one level after the other until there are enough; when it plans, it forgets them.
+        select/linear adds one kind after the other until there are enough; when it plans, it forgets them.
         select/cons_tres takes the first nodes of the lightest, those in `busy` before others (`_eval_nodes_busy`).
         """
         if self._linear and not starts:
             return pick_nodes(free, count)
         if self._linear:
-            enough = next(level for level in self._up_to() if (free & level).bit_count() >= count)
+            enough = next(nodes for nodes in self._up_to() if (free & nodes).bit_count() >= count)
             return pick_nodes(free & enough, count)
         if busy:
             return self._pick_busy(free, count, busy, lambda index: self._level(index, request, starts))
@@ -100,12 +111,18 @@ class Picker:
 
     def _level(self, index: int, request: Request, starts: bool) -> tuple[int, int]:
         near = self._near_for(index, request) if request.gpus else 0 if starts else self._near[index]
-        return self._weights[index], -near
+        return self._weights[index] + (self._heavier >> index & 1), -near
 
     def _up_to(self) -> Iterator[int]:
+        """The nodes of the lightest kind, of the two lightest, and so on; of equals in the order of `kinds`."""
+        weighed = []
+        for weight, alike in self._kinds:
+            heavier = alike & self._heavier
+            weighed.append((weight + 1, heavier) if heavier else (weight, alike))
+        weighed += [(weight, alike & ~self._heavier) for weight, alike in self._kinds[::-1] if alike & self._heavier]
         nodes = 0
-        for level in self._levels:
-            nodes |= level
+        for _, alike in sorted(weighed, key=_weight):
+            nodes |= alike
             yield nodes
 
     @staticmethod

@@ -63,16 +63,19 @@ def main_pass(
         elif _is_out_of_reach(cluster, job, kept):
             job.reason, news = "Resources", True
             stop(job)
-        elif reason := cluster.limit_reached(job):
+        elif reason := cluster.jobs_limit_reached(job):
             job.reason = reason
-        elif nodes := _fitting(cluster, job, kept, now_s):
-            start(job, nodes)
-            started += 1
-            continue
-        elif job.reason == "ReqNodeNotAvail":
-            news = True
-        elif job.reason == "Resources" and (reservation is not None or not _has_no_claim(job, params, now_s)):
-            stop(job)
+        else:
+            nodes, reason = _fitting(cluster, job, kept, now_s)
+            job.reason = cluster.limit_reached(job, nodes) or reason
+            if not job.reason:
+                start(job, nodes)
+                started += 1
+                continue
+            if job.reason == "ReqNodeNotAvail":
+                news = True
+            elif job.reason == "Resources" and (reservation is not None or not _has_no_claim(job, params, now_s)):
+                stop(job)
         if array is not None:
             rejected.add(array)
     return news
@@ -96,20 +99,19 @@ def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
     return job.eligible_s is not None and now_s - job.eligible_s < params.bf_min_age_reserve_s
 
 
-def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> int:
-    """The nodes on which it starts now; none: its reason says why."""
+def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[int, str]:
+    """The nodes on which it could start now, or why there are none."""
     wish = cluster.wish(job)
     open_to_it = wish.usable & ~cluster.calendar.taken(wish.reservation, now_s, now_s + wish.limit_s)
     if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, now_s):
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
-    cluster.pick.forget(cluster.masks[job.partition])
+    cluster.pick.attempt(cluster.listed(job), wish.preferred)
     cluster.pick.tested(nodes if starts else wish.usable & ~kept, wish.request)
     if starts:
-        return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True)
-    job.reason = _missing(cluster, wish, open_to_it, kept)
-    return 0
+        return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True), ""
+    return 0, _missing(cluster, wish, open_to_it, kept)
 
 
 def _missing(cluster: Cluster, wish: Wish, open_to_it: int, kept: int) -> str:
@@ -237,7 +239,7 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True
-    if reason := cluster.limit_reached(job):
+    if reason := cluster.limit_reached(job, place.nodes if place.start_s == outlook.now_s else 0):
         job.reason = reason
         tasks.reject(job)
         return True

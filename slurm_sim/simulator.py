@@ -19,7 +19,7 @@ from slurm_sim.core import _core
 from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
-from slurm_sim.nodes import levels
+from slurm_sim.nodes import kinds
 from slurm_sim.ranges import END_S, LAST_S, whole
 from slurm_sim.reference import NO_TIME_IN_HOOKS
 from slurm_sim.state import PendingJob, RunningJob, Timers, by_id, check_state
@@ -72,7 +72,7 @@ class _Rules:
         return _core.make_config(
             config,
             [cluster.masks[partition.name] for partition in config.partitions],
-            levels(config.params.select_type, config.nodes),
+            kinds(config.nodes),
             reserved,
             [parts._partition_part[partition.name] for partition in config.partitions],
             [parts._qos_part[qos.name] for qos in config.qos],
@@ -95,7 +95,8 @@ class _Rules:
             request = self.cluster.request(spec, partition)
             reservation = -1 if spec.reservation is None else self.reservation_index[spec.reservation]
             suitable = self.cluster._suitable(spec, partition)
-            self._forms[key] = (self.partition_index[partition.name], *request, reservation, suitable)
+            listed = self.cluster._suitable(replace(spec, gpus_per_node=0), partition)
+            self._forms[key] = (self.partition_index[partition.name], *request, reservation, suitable, listed)
         return self._forms[key]
 
     def limit_s(self, spec: JobSpec) -> int | None:

@@ -90,18 +90,22 @@ def params(dice: Dice, rich: bool) -> Params:
 def config(dice: Dice, rich: bool = True) -> ClusterConfig:
     count = choose(dice, [6, 3, 9, 70, 130]) if dice(0, 3) == 0 else 6
     energy = rich and dice(0, 3) == 0
-    nodes = tuple(
+    kinds = [
         Node(
-            f"n{number}",
-            cpus=choose(dice, [8, 4]) if number < 10 else 8,
-            memory_mib=choose(dice, [64, 32]) if number < 10 else 64,
-            gpus=dice(0, 2) if number < 10 else 2,
-            weight=choose(dice, [1, 1, 5]) if rich and number < 10 else 1,
-            features=choose(dice, [(), ("a",), ("a", "b")]) if rich and number < 10 else (),
+            "",
+            cpus=choose(dice, [8, 4]),
+            memory_mib=choose(dice, [64, 32]),
+            gpus=dice(0, 2),
+            weight=choose(dice, [1, 1, 2, 5]) if rich else 1,
+            features=choose(dice, [(), ("a",), ("a", "b")]) if rich else (),
             idle_w=100.1 * energy,
             busy_w=300.7 * energy,
         )
-        for number in range(1, count + 1)
+        for _ in range(choose(dice, [2, 6]))
+    ]
+    most = Node("", cpus=8, memory_mib=64, gpus=2, idle_w=100.1 * energy, busy_w=300.7 * energy)
+    nodes = tuple(
+        replace(choose(dice, kinds) if number < 10 else most, name=f"n{number}") for number in range(1, count + 1)
     )
     names = tuple(node.name for node in nodes)
     partitions = [

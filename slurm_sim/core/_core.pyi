@@ -11,8 +11,8 @@ from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.state import Timers
 
 Ints: TypeAlias = NDArray[np.int64]
-Form: TypeAlias = tuple[int, int, int, int, bool, int, int]
-"""(partition, CPUs, MiB, GPUs, whole, reservation or -1, suitable nodes as bits)"""
+Form: TypeAlias = tuple[int, int, int, int, bool, int, int, int]
+"""(partition, CPUs, MiB, GPUs, whole, reservation or -1, suitable and listed nodes as bits)"""
 Names: TypeAlias = tuple[str, ...]
 Placed: TypeAlias = tuple[int | None, int, int | None, str, int]
 """(start; None: pending, submission, eligible, reason, nodes as bits)"""
@@ -114,7 +114,7 @@ def set_types(
 def make_config(
     cluster: ClusterConfig,
     masks: list[int],
-    levels: list[int],
+    kinds: list[tuple[int, int]],
     reserved: list[int],
     partition_parts: list[float],
     qos_parts: list[float],

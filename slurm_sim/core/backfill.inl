@@ -17,8 +17,8 @@ struct Engine<W>::Backfill {
   const bool may_refuse = sim.config->any_limit || sim.special_ > 0;  // a job that fits may not start all the same
   const bool tables_tell = sim.config->reservations.empty();
   const bool plain = p.linear && tables_tell && !may_refuse && !p.counts_jobs() && !p.keeps_few();
-  const bool all_tests = sim.minds_gpus();
-  const std::vector<Set> near_before = all_tests ? sim.near_ : std::vector<Set>{};
+  const bool all_tests = sim.leaves_traces();
+  const Traces traces_before = all_tests ? sim.traces_ : Traces{};
 
   bool none_starts = false;  // from here on
   bool told = false;         // what news there is
@@ -99,7 +99,8 @@ struct Engine<W>::Backfill {
     }
     if (!may_refuse) return true;
     const Live& live = sim.lives_[job.slot];
-    return room.limit_reached(sim, live) == Reason::kNone && !sim.throttled(live);
+    const Set* at_best = sim.shares_nodes() ? &about.usable : nullptr;
+    return room.limit_reached(sim, live, at_best) == Reason::kNone && !sim.throttled(live);
   }
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   bool tells_news(size_t from) {
@@ -199,14 +200,15 @@ struct Engine<W>::Backfill {
   bool plan_or_start(size_t index, Live& job, bool only_now) {
     const Queued& queued = sim.queue_[index];
     const Shape& its = sim.catalogue->shapes[queued.shape];
-    Wish<W> wish{room.about(sim, queued.shape).usable, queued.nodes, its.request, its.reservation, queued.limit};
+    Wish<W> wish{room.about(sim, queued.shape).usable, queued.nodes,  its.request, its.reservation,
+                 queued.limit,                         sim.preferred(job)};
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
       room.reject(job.array);
       return true;
     }
-    if (Reason limit = room.limit_reached(sim, job); limit != Reason::kNone)
+    if (Reason limit = room.limit_reached(sim, job, place.start == sim.now_ ? &place.nodes : nullptr); limit != Reason::kNone)
       return limited(job, limit);
     return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
   }
@@ -238,7 +240,7 @@ struct Engine<W>::Backfill {
     if (!tables_tell) return;
     if (all_tests) {
       if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
-      sim.seen_.push_back({near_before, sim.near_, size, plan.valid_until, sim.moved_, sim.planned_});
+      sim.seen_.push_back({traces_before, sim.traces_, size, plan.valid_until, sim.moved_, sim.planned_});
       return;
     }
     static std::atomic<uint64_t> plans{0};
@@ -302,7 +304,7 @@ bool Engine<W>::first_tells_news(Scratch& room) {
 template <int W>
 bool Engine<W>::gets_reason(Scratch& room, const Live& job) const {
   if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
-  Reason limit = room.limit_reached(*this, job);
+  Reason limit = room.limit_reached(*this, job, nullptr);
   return limit != Reason::kNone && limit != job.reason;
 }
 
@@ -320,8 +322,8 @@ bool Engine<W>::idle_nodes_wanted() const {
 template <int W>
 bool Engine<W>::seen_before() {
   for (const Seen& pass : seen_) {
-    if (now_ >= pass.until || queue_.size() != pass.queued || pass.before != near_) continue;
-    near_ = pass.after;
+    if (now_ >= pass.until || queue_.size() != pass.queued || pass.before != traces_) continue;
+    traces_ = pass.after;
     moved_ = pass.moved;
     planned_ = pass.planned;
     return true;

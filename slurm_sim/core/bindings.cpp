@@ -151,9 +151,10 @@ LimitSet limit_set(const std::vector<std::pair<int, nb::object>>& all_qos) {
   return set;
 }
 
-// Of a ClusterConfig; `masks`, `levels`, `reserved`: sets of nodes as ints; `partition_parts`, `qos_parts`: of priorities.
-std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> masks, std::vector<nb::object> levels,
-                                    std::vector<nb::object> reserved, std::vector<double> partition_parts,
+// Of a ClusterConfig; `masks`, `reserved`, in `kinds` beside the weight: sets of nodes as ints; `partition_parts`,
+// `qos_parts`: of priorities.
+std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> masks,
+                                    std::vector<std::pair<int64_t, nb::object>> kinds, std::vector<nb::object> reserved, std::vector<double> partition_parts,
                                     std::vector<double> qos_parts, double decay) {
   auto out = std::make_shared<Config>();
   out->params = params_of(cluster.attr("params"));
@@ -167,7 +168,7 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
     out->draws_power = out->draws_power || out->nodes.back().idle_w != 0 || out->nodes.back().busy_w != 0;
   }
   size_t count = out->nodes.size();
-  for (const auto& mask : levels) out->levels.push_back(words(mask, count));
+  for (const auto& [weight, nodes] : kinds) out->kinds.push_back({weight, words(nodes, count)});
   for (size_t i = 0; i < count; i++) {
     auto gpus = static_cast<size_t>(std::min(out->nodes[i].gpus, kMostGpus));
     if (out->by_gpus.size() <= gpus) out->by_gpus.resize(gpus + 1, std::vector<uint64_t>((count + 63) / 64));
@@ -207,6 +208,8 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
       if (first != i) all.emplace_back(i, qos[i]);
       out->limit_sets.push_back(limit_set(all));
       out->any_limit = out->any_limit || !out->limit_sets.back().limits.empty();
+      for (const QosLimit& limit : out->limit_sets.back().limits)
+        out->any_node_limit = out->any_node_limit || limit.kind == kNodes;
       out->any_submit_limit = out->any_submit_limit || out->limit_sets.back().submit_qos >= 0;
     }
   }
@@ -216,6 +219,7 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
     bool resources = std::any_of(most.begin() + 1, most.end(), [](int64_t each) { return each != kNone; });
     jobs_alone = jobs_alone && !resources;
     out->any_group_limit = out->any_group_limit || resources || most[kJobs] != kNone;
+    out->any_node_limit = out->any_node_limit || most[kNodes] != kNone;
     out->any_limit = out->any_limit || out->any_group_limit || !item.attr("max_jobs").is_none();
   }
   for (LimitSet& set : out->limit_sets) set.alike = set.alike && jobs_alone;
@@ -265,6 +269,7 @@ void set_shape(Submission& job, nb::tuple form, size_t nodes) {
                  nb::cast<bool>(form[4])};
   job.shape.reservation = nb::cast<int>(form[5]);
   job.shape.suitable = words(form[6], nodes);
+  job.shape.listed = words(form[7], nodes);
 }
 
 std::shared_ptr<const Dependencies> dependencies_of(nb::handle given) {

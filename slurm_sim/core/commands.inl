@@ -268,7 +268,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
 }
 
 template <int W>
-NodeSet<W> Engine<W>::more_nodes(const Live& job, int64_t count) const {
+NodeSet<W> Engine<W>::more_nodes(const Live& job, int64_t count) {
   const Shape& its = shape(job);
   Time until = job.limit == kNone ? kNone : job.start + job.limit + job.suspended;
   if (until == kNone || until == 0) until = now_ + kYear;
@@ -277,6 +277,7 @@ NodeSet<W> Engine<W>::more_nodes(const Live& job, int64_t count) const {
   if (free.count() < count)
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job.job_id) + " can't get " + std::to_string(count) +
                                             " more nodes: " + std::to_string(free.count()) + " are free for it");
+  attempt(free, preferred(job));
   return pick(free, static_cast<int>(count), request(job), free_cpus_, true);
 }
 

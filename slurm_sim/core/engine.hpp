@@ -224,9 +224,15 @@ class Engine final : public Core {
       else slots[count++] = slot;
     }
   };
-  // A backfill pass that started nothing: with the same counts of GPUs before it, it makes the same of them until then.
+  // What attempts and tests of jobs leave on nodes, as nodes.Picker has it.
+  struct Traces {
+    std::vector<Set> near;        // by GPUs that the last test of a job with GPUs counted there
+    Set heavier = Set::none();
+    bool operator==(const Traces&) const = default;
+  };
+  // A backfill pass that started nothing: with the same traces before it, it leaves the same ones until then.
   struct Seen {
-    std::vector<Set> before, after;
+    Traces before, after;
     size_t queued;
     Time until;
     bool moved, planned;
@@ -311,10 +317,17 @@ class Engine final : public Core {
     return config->limit_sets[job.partition * config->qos_count() + job.qos];
   }
   QosUse& use_of(int qos, int user);
-  Reason limit_reached(const Live& job) const;
+  Reason limit_reached(const Live& job, const Set* nodes) const;
   Reason jobs_limit_reached(const Live& job) const;
-  Reason qos_limit_reached(const Live& job, bool of_jobs) const;
-  Reason group_limit_reached(const Live& job, bool of_jobs) const;
+  Reason resources_limit_reached(const Live& job, const Set* nodes) const;
+  Reason qos_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const;
+  Reason group_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const;
+  template <typename Of>
+  Set occupied(Of of) const;
+  Set occupied(const QosLimit& limit, int user) const;
+  Set occupied(int member) const;
+  // Whether jobs of the same limit may share nodes, which count once.
+  bool shares_nodes() const { return config->any_node_limit && (!params().linear || !suspended_.empty()); }
   bool max_jobs_reached(const Live& job) const;
   bool throttled(const Live& job) const;
   int32_t& tasks_running(int32_t array);
@@ -323,11 +336,13 @@ class Engine final : public Core {
   void note_fit(int request, int first, int length);
   Set pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts,
            bool later = false) const;
+  Set lightest(const Set& free) const;
+  Set lightest_kinds(const Set& free, int count) const;
   Set taken(int reservation, Time from, Time to) const;
   bool is_open(int reservation, Time time) const {
     return config->reservations[reservation].start <= time && time <= config->reservations[reservation].end;
   }
-  Set more_nodes(const Live& job, int64_t count) const;
+  Set more_nodes(const Live& job, int64_t count);
   void account_energy() {
     energy_ += power_ * static_cast<double>(now_ - energy_of_);
     energy_of_ = now_;
@@ -420,12 +435,13 @@ class Engine final : public Core {
   Set fitting(Live& job, const Set& kept);
   bool is_out_of_reach(const Live& job, const Set& kept) const;
   Reason missing(const Live& job, const Set& open, const Set& kept) const;
-  // select/cons_tres: what tests of jobs with GPUs leave behind, as in nodes.py. It matters where there are other jobs, too.
-  bool minds_gpus() const { return catalogue->gpus_differ && !params().linear; }
+  // Whether it matters to later passes what attempts and tests leave behind: with select/cons_tres, if there are limits of
+  // nodes, or jobs with GPUs and others.
+  bool leaves_traces() const { return !params().linear && (catalogue->gpus_differ || config->any_node_limit); }
+  bool has_preferences() const { return config->any_node_limit && (!params().linear || config->kinds.size() > 1); }
+  Set preferred(const Live& job) const;
   void tested_at_submission(const Live& job);
-  void tried(const Set& nodes) {
-    for (Set& near : near_) near = near.without(nodes);
-  }
+  void attempt(const Set& nodes, const Set& preferred);
   void tested(const Set& nodes, int request);
   // Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve.
   bool has_no_claim(const Live& job) const {
@@ -485,7 +501,7 @@ class Engine final : public Core {
   std::vector<int32_t> suspended_;
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
   Set shared_;                    // nodes without a job that has the whole node
-  std::vector<Set> near_;         // by GPUs that the last test of a job with GPUs counted on a node
+  Traces traces_;
   std::vector<Seen> seen_;        // passes since the last disturbance
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request

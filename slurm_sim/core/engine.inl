@@ -30,7 +30,7 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
       free_gpus_.push_back(node.gpus);
     }
     jobs_on_.resize(count);
-    near_.resize(config->by_gpus.size(), Set::none());
+    traces_.near.resize(config->by_gpus.size(), Set::none());
   }
   shared_ = idle_;
   fairshare_.begin(params(), start);

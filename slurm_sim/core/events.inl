@@ -92,7 +92,7 @@ void Engine<W>::enter(int32_t index) {
     forget_pending(slot);
     finish(slot, State::kCancelled, Reason::kMaxSubmit);
   } else {
-    if (minds_gpus()) tested_at_submission(lives_[slot]);
+    if (leaves_traces()) tested_at_submission(lives_[slot]);
     queued(slot);
   }
 }

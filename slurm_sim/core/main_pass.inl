@@ -74,20 +74,27 @@ bool Engine<W>::run_main(bool full) {
       job.reason = Reason::kResources;
       passed_over = std::min(passed_over, tested);
       stops = true;
-    } else if (Reason limit = room.limit_reached(*this, job); limit != Reason::kNone) {
+    } else if (Reason limit = leaves_traces() || shares_nodes() ? room.jobs_limit_reached(*this, job)
+                                                               : room.limit_reached(*this, job, nullptr);
+               limit != Reason::kNone) {
       job.reason = limit;
     } else {
       Reason before = job.reason;
       Set nodes = fitting(job, kept);
-      if (nodes.any()) {
+      if (leaves_traces() || shares_nodes())
+        limit = resources_limit_reached(job, nodes.any() ? &nodes : nullptr);
+      if (limit != Reason::kNone) {
+        job.reason = limit;
+      } else if (nodes.any()) {
         queue_[i].slot = -1;
         started++;
         start_job(slot, nodes, 1);
         room.verdicts_of++;
         if (competing_of_[job.partition] == 0) open--;
         continue;
+      } else if (before != Reason::kNone && before != Reason::kResources) {
+        unmarked_.push_back(slot);
       }
-      if (before != Reason::kNone && before != Reason::kResources) unmarked_.push_back(slot);
       if (job.reason == Reason::kNodeNotAvail) {
         passed_over = std::min(passed_over, tested);
         settled = false;  // a start on one of its nodes changes the reason
@@ -110,7 +117,7 @@ bool Engine<W>::run_main(bool full) {
     room.reject(job.array);
   }
   if (started) forget_started();
-  if (full && !started && settled && config->reservations.empty() && !minds_gpus()) {
+  if (full && !started && settled && config->reservations.empty() && !leaves_traces()) {
     main_quiet_ = true;
     main_passes_over_ = passed_over;
   }
@@ -150,8 +157,8 @@ NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
     if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
   }
   Set nodes = (hosts(its.request) & open).without(kept);
-  if (minds_gpus()) {
-    tried(set_of(config->partitions[job.partition].nodes));
+  if (leaves_traces() || has_preferences()) {
+    attempt(set_of(its.listed), preferred(job));
     tested(nodes.count() >= job.nodes ? nodes : usable.without(kept), its.request);
   }
   if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);

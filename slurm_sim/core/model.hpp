@@ -118,11 +118,17 @@ struct NodeChange {
   enum Action : uint8_t { kDown, kDrain, kResume } action;
 };
 
+// Nodes of one kind, as nodes.kinds.
+struct Alike {
+  int64_t weight;
+  std::vector<uint64_t> nodes;
+};
+
 struct Config {
   Params params;
   std::vector<std::string> node_names, partition_names;
   std::vector<Node> nodes;
-  std::vector<std::vector<uint64_t>> levels;       // as nodes.levels
+  std::vector<Alike> kinds;                        // as nodes.kinds
   std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;
   std::vector<double> qos_part;
@@ -130,7 +136,7 @@ struct Config {
   std::vector<Reservation> reservations;
   std::vector<NodeChange> node_changes;
   int64_t cpus = 0;                                // of all nodes
-  bool any_limit = false, any_group_limit = false, any_submit_limit = false, draws_power = false;
+  bool any_limit = false, any_group_limit = false, any_node_limit = false, any_submit_limit = false, draws_power = false;
   int qos_count() const { return static_cast<int>(qos_part.size()); }
 };
 
@@ -144,7 +150,7 @@ struct Request {
 // Jobs that can run on the same nodes with the same request.
 struct Shape {
   int partition, request, reservation;  // reservation -1: none
-  std::vector<uint64_t> suitable;
+  std::vector<uint64_t> suitable, listed;  // listed: also those with too few GPUs, as Cluster.listed
   bool operator==(const Shape&) const = default;
 };
 

@@ -20,6 +20,7 @@ struct Wish {
   NodeSet<W> usable;
   int needed, request, reservation;
   Time limit;
+  NodeSet<W> preferred;
 };
 
 // What a running job has, and until when at most.

@@ -105,10 +105,40 @@ void Engine<W>::note_fit(int request, int first, int length) {
 // slurmctld sees whether a new job could ever run.
 template <int W>
 void Engine<W>::tested_at_submission(const Live& job) {
+  if (job.held || (config->any_limit && jobs_limit_reached(job) != Reason::kNone)) return;
   const Shape& its = shape(job);
   Set usable = up_ & set_of(its.suitable), open = usable & (request(job).whole ? idle_ : shared_);
-  tried(set_of(config->partitions[job.partition].nodes));
+  attempt(set_of(its.listed), preferred(job));
   tested(open.count() >= job.nodes ? open : usable, its.request);
+}
+
+// Nodes that its limits of nodes count already.
+template <int W>
+NodeSet<W> Engine<W>::preferred(const Live& job) const {
+  Set nodes = Set::none();
+  if (!has_preferences()) return nodes;
+  const LimitSet& set = limit_set(job);
+  for (const QosLimit& limit : set.limits)
+    if (limit.kind == kNodes) nodes = nodes | occupied(limit, catalogue->persons[job.person].user);
+  if (set.group[kNodes]) return nodes;
+  catalogue->up_from(job.person, [&](int member) {
+    if (catalogue->members[member].most[kNodes] == kNone) return false;
+    nodes = nodes | occupied(member);
+    return true;
+  });
+  return nodes;
+}
+
+// An attempt to start a job on some of these nodes begins.
+template <int W>
+void Engine<W>::attempt(const Set& nodes, const Set& preferred) {
+  for (Set& near : traces_.near) near = near.without(nodes);
+  traces_.heavier = traces_.heavier.without(nodes);
+  if (!preferred.any()) return;
+  for (const Alike& kind : config->kinds) {
+    Set alike = set_of(kind.nodes) & nodes;
+    if ((alike & preferred).any()) traces_.heavier = traces_.heavier | alike.without(preferred);
+  }
 }
 
 // On these nodes there was room for a job, in a test.
@@ -116,35 +146,67 @@ template <int W>
 void Engine<W>::tested(const Set& nodes, int request) {
   const Request& asked = catalogue->requests[request];
   if (!asked.gpus) return;
-  tried(nodes);
-  for (size_t gpus = 1; gpus < near_.size(); gpus++) {
-    if (asked.whole) near_[gpus] = near_[gpus] | (nodes & set_of(config->by_gpus[gpus]));
-    else if (gpus == static_cast<size_t>(std::min(asked.gpus, kMostGpus))) near_[gpus] = near_[gpus] | nodes;
+  for (size_t gpus = 1; gpus < traces_.near.size(); gpus++) {
+    Set& near = traces_.near[gpus];
+    bool same = gpus == static_cast<size_t>(std::min(asked.gpus, kMostGpus));
+    near = near.without(nodes);
+    if (asked.whole) near = near | (nodes & set_of(config->by_gpus[gpus]));
+    else if (same) near = near | nodes;
   }
+}
+
+// Of these nodes, those of the least weight.
+template <int W>
+NodeSet<W> Engine<W>::lightest(const Set& free) const {
+  if (config->kinds.size() == 1 && !traces_.heavier.any()) return free;
+  Set among = Set::none();
+  int64_t least = INT64_MAX;
+  for (const Alike& kind : config->kinds) {
+    Set nodes = free & set_of(kind.nodes);
+    Set light = nodes.without(traces_.heavier);
+    int64_t weight = kind.weight + !light.any();
+    if (!nodes.any() || weight > least) continue;
+    among = weight < least ? Set::none() : among;
+    least = weight;
+    among = among | (light.any() ? light : nodes);
+  }
+  return among;
+}
+
+// Of these nodes, those of so many kinds, lightest first, that there are enough: select/linear.
+template <int W>
+NodeSet<W> Engine<W>::lightest_kinds(const Set& free, int count) const {
+  std::vector<std::pair<int64_t, Set>> weighed, split;
+  for (const Alike& kind : config->kinds) {
+    Set nodes = set_of(kind.nodes), heavier = nodes & traces_.heavier;
+    weighed.emplace_back(kind.weight + heavier.any(), heavier.any() ? heavier : nodes);
+    if (heavier.any()) split.emplace_back(kind.weight, nodes.without(heavier));
+  }
+  weighed.insert(weighed.end(), split.rbegin(), split.rend());
+  std::stable_sort(weighed.begin(), weighed.end(), [](auto& a, auto& b) { return a.first < b.first; });
+  Set among = Set::none();
+  for (const auto& [weight, nodes] : weighed) {
+    among = among | (free & nodes);
+    if (among.count() >= count) break;
+  }
+  return among;
 }
 
 // Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
 template <int W>
 NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus,
                           bool starts, bool later) const {
-  const auto& levels = config->levels;
-  Set among = Set::none();
   if (params().linear) {
-    if (levels.size() == 1 || !starts) return pick_nodes(free, count);
-    for (const auto& level : levels) {
-      among = among | (free & set_of(level));
-      if (among.count() >= count) break;
-    }
-    return pick_nodes(among, count);
+    if (config->kinds.size() == 1 || !starts) return pick_nodes(free, count);
+    return pick_nodes(lightest_kinds(free, count), count);
   }
   Set picked = Set::none();
   while (count > 0) {
-    for (const auto& level : levels)
-      if (among = free & set_of(level); among.any()) break;
+    Set among = lightest(free);
     // Then more GPUs first: a whole node's, or those that tests counted.
-    for (size_t gpus = near_.size(); gpus-- > 1;) {
+    for (size_t gpus = traces_.near.size(); gpus-- > 1;) {
       if (request.gpus ? !request.whole : starts) break;
-      Set more = among & (request.gpus ? set_of(config->by_gpus[gpus]) : near_[gpus]);
+      Set more = among & (request.gpus ? set_of(config->by_gpus[gpus]) : traces_.near[gpus]);
       if (!more.any()) continue;
       among = more;
       break;
@@ -178,7 +240,7 @@ NodeSet<W> Engine<W>::taken(int reservation, Time from, Time to) const {
 template <int W>
 int64_t Engine<W>::use(const Live& job, Kind kind, const Set* nodes) const {
   if (kind == kJobs) return 1;
-  if (kind == kNodes) return job.nodes;
+  if (kind == kNodes) return nodes ? nodes->count() : job.nodes;
   const Request& each = request(job);
   if (!nodes) return job.nodes * (kind == kCpus ? spec(job.job).cpus : spec(job.job).gpus);
   if (!each.whole) return job.range_count ? nodes->count() * (kind == kCpus ? each.cpus : each.gpus) : 0;
@@ -222,30 +284,68 @@ void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
   if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * use(job, kCpus, nodes), now_);
 }
 
-// The limit that keeps it from starting; kNone: none does.
+// The limit that keeps it from starting, on these nodes if they are known; kNone: none does.
 template <int W>
-Reason Engine<W>::limit_reached(const Live& job) const {
+Reason Engine<W>::limit_reached(const Live& job, const Set* nodes) const {
   if (!config->any_limit) return Reason::kNone;
   if (Reason reason = jobs_limit_reached(job); reason != Reason::kNone) return reason;
-  if (Reason reason = qos_limit_reached(job, false); reason != Reason::kNone) return reason;
-  return group_limit_reached(job, false);
+  return resources_limit_reached(job, nodes);
 }
 
-// The same, of those that count jobs.
+// The same, of those that count jobs, and of the others.
 template <int W>
 Reason Engine<W>::jobs_limit_reached(const Live& job) const {
-  if (Reason reason = qos_limit_reached(job, true); reason != Reason::kNone) return reason;
-  if (Reason reason = group_limit_reached(job, true); reason != Reason::kNone) return reason;
+  if (Reason reason = qos_limit_reached(job, true, nullptr); reason != Reason::kNone) return reason;
+  if (Reason reason = group_limit_reached(job, true, nullptr); reason != Reason::kNone) return reason;
   return max_jobs_reached(job) ? Reason::kAssocMaxJobs : Reason::kNone;
+}
+template <int W>
+Reason Engine<W>::resources_limit_reached(const Live& job, const Set* nodes) const {
+  if (Reason reason = qos_limit_reached(job, false, nodes); reason != Reason::kNone) return reason;
+  return group_limit_reached(job, false, nodes);
+}
+
+// Nodes of all jobs for which `of` is true. One that several of them share is there once.
+template <int W>
+template <typename Of>
+NodeSet<W> Engine<W>::occupied(Of of) const {
+  Set nodes = Set::none();
+  for (const Run<W>& run : running_)
+    if (of(lives_[run.slot])) nodes = nodes | run.nodes;
+  for (int32_t slot : suspended_)
+    if (of(lives_[slot])) nodes = nodes | nodes_of(lives_[slot]);
+  return nodes;
+}
+
+// Nodes that this limit counts, of this user if it is a limit of users; and those of a person, or of all in an account.
+template <int W>
+NodeSet<W> Engine<W>::occupied(const QosLimit& limit, int user) const {
+  return occupied([&](const Live& other) {
+    const std::vector<int>& counted = limit_set(other).counted;
+    bool same = !limit.own || catalogue->persons[other.person].user == user;
+    return same && std::find(counted.begin(), counted.end(), limit.qos) != counted.end();
+  });
+}
+template <int W>
+NodeSet<W> Engine<W>::occupied(int member) const {
+  return occupied([&](const Live& other) {
+    bool in = false;
+    catalogue->up_from(other.person, [&](int above) { return in = in || above == member; });
+    return in;
+  });
 }
 
 template <int W>
-Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs) const {
+Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const {
   int user = catalogue->persons[job.person].user;
   for (const QosLimit& limit : limit_set(job).limits) {
     if ((limit.kind == kJobs) != of_jobs) continue;
     size_t at = static_cast<size_t>(limit.own ? user + 1 : 0) * config->qos_count() + limit.qos;
     int64_t used = at < use_.size() ? use_[at].used[limit.kind] : 0;
+    if (limit.kind == kNodes && shares_nodes()) {
+      Set its = occupied(limit, user);
+      used = its.count() - (nodes ? (*nodes & its).count() : 0);
+    }
     if (used + use(job, limit.kind, nullptr) > limit.most) return limit.reason;
   }
   return Reason::kNone;
@@ -262,7 +362,7 @@ bool Engine<W>::max_jobs_reached(const Live& job) const {
 
 // Of the person, the account, and those above it. What a QOS limits is left to it.
 template <int W>
-Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs) const {
+Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const {
   static constexpr std::pair<Kind, Reason> kGroup[] = {{kJobs, Reason::kAssocGrpJobs},
                                                        {kCpus, Reason::kAssocGrpCpu},
                                                        {kNodes, Reason::kAssocGrpNode},
@@ -274,6 +374,10 @@ Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs) const {
       int64_t most = catalogue->members[member].most[kind];
       if ((kind == kJobs) != of_jobs || most == kNone || limit_set(job).group[kind]) continue;
       int64_t used = static_cast<size_t>(member) < group_use_.size() ? group_use_[member][kind] : 0;
+      if (kind == kNodes && shares_nodes()) {
+        Set its = occupied(member);
+        used = its.count() - (nodes ? (*nodes & its).count() : 0);
+      }
       if (used + use(job, kind, nullptr) > most) return found = reason, true;
     }
     return false;

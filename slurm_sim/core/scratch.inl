@@ -72,9 +72,9 @@ struct Engine<W>::Scratch {
   };
   std::vector<Verdict> verdicts;
   uint64_t verdicts_of = 0;                // others are of an earlier pass, or of before a start
-  Reason limit_reached(const Engine& sim, const Live& job) {
+  Reason limit_reached(const Engine& sim, const Live& job, const Set* nodes) {
     if (!sim.config->any_limit) return Reason::kNone;
-    return sim.limit_set(job).alike ? jobs_limit_reached(sim, job) : sim.limit_reached(job);
+    return sim.limit_set(job).alike ? jobs_limit_reached(sim, job) : sim.limit_reached(job, nodes);
   }
   Reason jobs_limit_reached(const Engine& sim, const Live& job) {
     if (!sim.config->any_limit) return Reason::kNone;
@@ -310,12 +310,12 @@ struct Engine<W>::Scratch {
   }
   // What the test of a job on these nodes leaves behind, and its start.
   void note_test(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
-    if (!sim.minds_gpus() || !sim.catalogue->requests[wish.request].gpus) return;
+    if (!sim.leaves_traces() || !sim.catalogue->requests[wish.request].gpus) return;
     sim.tested(found.start == kNone ? nodes & chain(sim, wish.request, SIZE_MAX).back() : found.nodes, wish.request);
   }
   void note_start(Engine& sim, const Wish<W>& wish, const Set& nodes, const Set& fit) {
-    if (!sim.minds_gpus()) return;
-    sim.tried(nodes);
+    if (!sim.leaves_traces() && !sim.has_preferences()) return;
+    sim.attempt(nodes, wish.preferred);
     sim.tested(fit, wish.request);
   }
   // A place for a job that could start now.

@@ -111,7 +111,7 @@ def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
     assert one(without, starts=True) == 0b0001
     pick.tested(0b1111, without)
     assert one(without) == 0b1000
-    pick.forget(0b1100)
+    pick.attempt(0b1100, 0)
     assert one(without) == 0b0010
 
 
