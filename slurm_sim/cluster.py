@@ -29,7 +29,7 @@ class Cluster:
         self.masks = {partition.name: self._mask(partition.nodes) for partition in config.partitions}
         self.up = (1 << len(self.node_names)) - 1
         """Nodes that take jobs: neither down nor drained."""
-        self.pool = Pool(config.nodes)
+        self.pool, self._empty = Pool(config.nodes), Pool(config.nodes)
         self.limits = Limits(config.qos, config.partitions, config.associations)
         self.fairshare = FairShare(config.params, config.associations, start_s)
         self.calendar = Calendar(config.reservations, self.bit)
@@ -170,21 +170,34 @@ class Cluster:
         open_to_it = wish.usable & (self.pool.idle if wish.request.whole else self.pool.shared)
         self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.usable, wish.request)
 
-    def limit_reached(self, job: JobRecord, nodes: int = 0) -> str:
-        """The reason for which a limit keeps it from starting, on these nodes if they are known; empty: none does."""
-        return self.limits.reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job, nodes))
+    def possible(self, job: JobRecord, kept: int) -> int:
+        """Nodes that slurmctld sees for a job that can't start now: as if no other job ran (SELECT_MODE_TEST_ONLY)."""
+        wish = self.wish(job)
+        nodes = wish.usable & ~kept
+        if nodes.bit_count() < wish.needed:
+            nodes = self._suitable(job.spec, self.partitions[job.partition])
+        return self.pick(nodes, wish.needed, self._empty, wish.request, starts=True)
+
+    def limit_reached(self, job: JobRecord, nodes: int, *, starts: bool, planned: bool = False) -> str:
+        """The reason for which a limit keeps it from these nodes; empty: none does.
+
+        Whole nodes count with all their CPUs and GPUs, but if backfill plans them, with the GPUs asked for. Nodes that
+        a limit counts already do not count again if the job `starts` (`_get_unique_job_node_cnt`).
+        """
+        use = self._use(job, nodes)
+        if planned:
+            use = use._replace(gpus=job.nodes * job.spec.gpus_per_node)
+        if not starts:
+            use = use._replace(where=0)
+        return self.limits.reached(job.user, job.spec.account, job.spec.qos, job.partition, use)
 
     def jobs_limit_reached(self, job: JobRecord) -> str:
-        """The same, of limits that count jobs."""
-        return self.limits.jobs_reached(job.user, job.spec.account, job.spec.qos, job.partition, self._use(job))
+        """The same, of limits that count jobs, which slurmctld looks at before it looks for nodes."""
+        return self.limits.jobs_reached(job.user, job.spec.account, job.spec.qos, job.partition)
 
-    def _use(self, job: JobRecord, nodes: int = 0) -> Use:
+    def _use(self, job: JobRecord, nodes: int) -> Use:
         request = self.request(job.spec, self.partitions[job.partition])
-        if job.allocated:
-            cpus, gpus = self.pool.cpus(job.allocated, request), self.pool.gpus(job.allocated, request)
-        else:
-            cpus, gpus = job.nodes * job.spec.cpus_per_node, job.nodes * job.spec.gpus_per_node
-        return Use(1, job.nodes, cpus, gpus, job.allocated or nodes)
+        return Use(nodes.bit_count(), self.pool.cpus(nodes, request), self.pool.gpus(nodes, request), nodes)
 
     def throttled(self, job: JobRecord) -> bool:
         """Whether so many of its array's tasks run that this one has to wait; backfill plans more than may run."""
@@ -327,7 +340,7 @@ class Cluster:
         self._power_w = self._power()
 
     def _count(self, job: JobRecord, now_s: int, sign: int) -> None:
-        use = self._use(job)
+        use = self._use(job, job.allocated)
         self.limits.count(job.user, job.spec.account, job.spec.qos, job.partition, use, sign)
         self.fairshare.count(job.spec.account, job.user, sign * use.cpus, now_s)
 

@@ -18,12 +18,12 @@ from slurm_sim.resources import bits
 class Use(NamedTuple):
     """What a job holds, or would hold, while it runs."""
 
-    jobs: int
     nodes: int
     cpus: int
     gpus: int
     where: int
     """The nodes, as bits; 0: not known yet."""
+    jobs: int = 1
 
 
 class Occupied:
@@ -95,14 +95,14 @@ class Limits:
         """The reason for which a job may not start now; empty: it may."""
         all_qos = list(self._all_qos(qos, partition))
         return (
-            self.jobs_reached(user, account, qos, partition, use)
+            self.jobs_reached(user, account, qos, partition)
             or self._qos_reached(all_qos, _QOS_RESOURCES, user, use)
             or self._group_reached(all_qos, _GROUP_RESOURCES, user, account, use)
         )
 
-    def jobs_reached(self, user: str, account: str, qos: str | None, partition: str, use: Use) -> str:
+    def jobs_reached(self, user: str, account: str, qos: str | None, partition: str) -> str:
         """The same for limits that count jobs, which slurmctld asks before it looks for nodes (`pre_select`)."""
-        all_qos = list(self._all_qos(qos, partition))
+        all_qos, use = list(self._all_qos(qos, partition)), Use(0, 0, 0, 0)
         return (
             self._qos_reached(all_qos, _QOS_JOBS, user, use)
             or self._group_reached(all_qos, _GROUP_JOBS, user, account, use)

@@ -67,7 +67,8 @@ def main_pass(
             job.reason = reason
         else:
             nodes, reason = _fitting(cluster, job, kept, now_s)
-            job.reason = cluster.limit_reached(job, nodes) or reason
+            seen = nodes or cluster.possible(job, kept)
+            job.reason = cluster.limit_reached(job, seen, starts=bool(nodes)) or reason
             if not job.reason:
                 start(job, nodes)
                 started += 1
@@ -239,7 +240,8 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True
-    if reason := cluster.limit_reached(job, place.nodes if place.start_s == outlook.now_s else 0):
+    starts = place.start_s == outlook.now_s
+    if reason := cluster.limit_reached(job, place.nodes, starts=starts, planned=not starts):
         job.reason = reason
         tasks.reject(job)
         return True

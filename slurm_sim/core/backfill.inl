@@ -99,7 +99,8 @@ struct Engine<W>::Backfill {
     }
     if (!may_refuse) return true;
     const Live& live = sim.lives_[job.slot];
-    const Set* at_best = sim.shares_nodes() ? &about.usable : nullptr;
+    Use<W> at_best = sim.use_by(live, sim.config->least, false);
+    if (sim.shares_nodes()) at_best.where = &about.usable;
     return room.limit_reached(sim, live, at_best) == Reason::kNone && !sim.throttled(live);
   }
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
@@ -208,8 +209,10 @@ struct Engine<W>::Backfill {
       room.reject(job.array);
       return true;
     }
-    if (Reason limit = room.limit_reached(sim, job, place.start == sim.now_ ? &place.nodes : nullptr); limit != Reason::kNone)
-      return limited(job, limit);
+    if (sim.config->any_limit) {
+      Use<W> use = place.start == sim.now_ ? sim.use_to_start(job, place.nodes) : sim.use_planned(job, place.nodes);
+      if (Reason limit = room.limit_reached(sim, job, use); limit != Reason::kNone) return limited(job, limit);
+    }
     return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
   }
   bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {
@@ -304,8 +307,11 @@ bool Engine<W>::first_tells_news(Scratch& room) {
 template <int W>
 bool Engine<W>::gets_reason(Scratch& room, const Live& job) const {
   if (job.array >= 0 && extras(spec(job.job))->throttle != kNone && job.reason != Reason::kArrayTaskLimit) return true;
-  Reason limit = room.limit_reached(*this, job, nullptr);
-  return limit != Reason::kNone && limit != job.reason;
+  // On the nodes that leave least to others, and on those that leave most.
+  return std::ranges::any_of(std::array{&config->most, &config->least}, [&](const Node* node) {
+    Reason limit = room.limit_reached(*this, job, use_by(job, *node, true));
+    return limit != Reason::kNone && limit != job.reason;
+  });
 }
 
 // Whether a competing job may use an idle node, which would become PLANNED if it is expected to start there.

@@ -164,7 +164,13 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
     out->nodes.push_back({nb::cast<int64_t>(node.attr("cpus")), nb::cast<int64_t>(node.attr("memory_mib")),
                           nb::cast<int64_t>(node.attr("gpus")), nb::cast<double>(node.attr("idle_w")),
                           nb::cast<double>(node.attr("busy_w"))});
-    out->cpus += out->nodes.back().cpus;
+    const Node& each = out->nodes.back();
+    out->cpus += each.cpus;
+    if (out->nodes.size() == 1) out->least = out->most = each;
+    out->least.cpus = std::min(out->least.cpus, each.cpus);
+    out->least.gpus = std::min(out->least.gpus, each.gpus);
+    out->most.cpus = std::max(out->most.cpus, each.cpus);
+    out->most.gpus = std::max(out->most.gpus, each.gpus);
     out->draws_power = out->draws_power || out->nodes.back().idle_w != 0 || out->nodes.back().busy_w != 0;
   }
   size_t count = out->nodes.size();

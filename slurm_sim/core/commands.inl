@@ -255,12 +255,12 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     if (count > job.nodes) kept = kept | more_nodes(job, count - job.nodes);
     run_ends(slot);
     take(old, request(job), -1);
-    count_use(job, &old, -1);
+    count_use(job, old, -1);
     job.nodes = wanted;
     set_size_parts(job);
     put_ranges(job, kept);
     take(kept, request(job), 1);
-    count_use(job, &kept, 1);
+    count_use(job, kept, 1);
     run_begins(slot, kept);
   }
   changed();

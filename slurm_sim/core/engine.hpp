@@ -71,6 +71,13 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
+// What a job would use if it started.
+template <int W>
+struct Use {
+  Amounts amounts;
+  const NodeSet<W>* where = nullptr;  // null: none of its nodes are known to be in use already
+};
+
 struct QosUse {
   int64_t used[kKinds] = {};
   int64_t submitted = 0;
@@ -311,17 +318,28 @@ class Engine final : public Core {
   void put_ranges(Live& job, const Set& nodes);
   Set nodes_of(const Record& job) const;
   std::string names(const Set& nodes) const;
-  void count_use(const Live& job, const Set* nodes, int sign);
-  int64_t use(const Live& job, Kind kind, const Set* nodes) const;
+  void count_use(const Live& job, const Set& nodes, int sign);
+  Amounts use_of_nodes(const Live& job, const Set& nodes) const;
+  Use<W> use_to_start(const Live& job, const Set& nodes) const { return {use_of_nodes(job, nodes), &nodes}; }
+  Use<W> use_planned(const Live& job, const Set& nodes) const;
+  Use<W> use_by(const Live& job, const Node& each, bool planned) const;
+  Set possible(const Live& job, const Set& kept) const;
+  // Whether it is known what it would use before its nodes are, and no attempt to start it leaves traces.
+  bool use_is_known(const Live& job) const {
+    return !leaves_traces() && !shares_nodes() && (config->alike() || !request(job).whole);
+  }
   const LimitSet& limit_set(const Live& job) const {
     return config->limit_sets[job.partition * config->qos_count() + job.qos];
   }
   QosUse& use_of(int qos, int user);
-  Reason limit_reached(const Live& job, const Set* nodes) const;
+  Reason limit_reached(const Live& job, const Use<W>& use) const;
   Reason jobs_limit_reached(const Live& job) const;
-  Reason resources_limit_reached(const Live& job, const Set* nodes) const;
-  Reason qos_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const;
-  Reason group_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const;
+  Reason resources_limit_reached(const Live& job, const Use<W>& use) const;
+  Reason qos_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const;
+  Reason group_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const;
+  int64_t used_nodes(const Set& occupied, const Use<W>& use) const {
+    return occupied.count() - (use.where ? (*use.where & occupied).count() : 0);
+  }
   template <typename Of>
   Set occupied(Of of) const;
   Set occupied(const QosLimit& limit, int user) const;
@@ -432,7 +450,8 @@ class Engine final : public Core {
   int64_t main_depth(bool full) const { return full ? kNever - 1 : params().queue_depth + 1; }
   bool run_main(bool full);
   bool mark_rest(size_t stopped_at, size_t looked_at);
-  Set fitting(Live& job, const Set& kept);
+  Set fitting(const Live& job, const Set& kept, Reason& why);
+  void waits_for(Live& job, Reason reason);
   bool is_out_of_reach(const Live& job, const Set& kept) const;
   Reason missing(const Live& job, const Set& open, const Set& kept) const;
   // Whether it matters to later passes what attempts and tests leave behind: with select/cons_tres, if there are limits of

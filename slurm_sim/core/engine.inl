@@ -102,7 +102,7 @@ void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
   job.started = ++starts_;
   put_ranges(job, nodes);
   take(nodes, request(job), 1);
-  count_use(job, &nodes, 1);
+  count_use(job, nodes, 1);
   run_begins(slot, nodes);
   if (job.array >= 0) tasks_running(job.array)++;
   if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, std::max(item.start + runtime, now_));

@@ -263,7 +263,7 @@ void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   job.started = ++starts_;
   put_ranges(job, nodes);
   take(nodes, request(job), 1);
-  count_use(job, &nodes, 1);
+  count_use(job, nodes, 1);
   run_begins(slot, nodes);
   if (job.array >= 0) tasks_running(job.array)++;
   if (Time runtime = spec(job.job).runtime; runtime != kNone && !future_forgotten_) end_at(slot, now_ + runtime);
@@ -365,7 +365,7 @@ void Engine<W>::vacate(int32_t slot) {
     nodes = run_ends(slot);
     take(nodes, request(job), -1);
   }
-  count_use(job, &nodes, -1);
+  count_use(job, nodes, -1);
   if (job.array >= 0) tasks_running(job.array)--;
   job.end_event = job.limit_event = 0;
   job.runtime_end = kNone;

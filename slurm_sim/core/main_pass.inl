@@ -67,24 +67,22 @@ bool Engine<W>::run_main(bool full) {
       if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
     } else if (is_out_of_reach(job, kept)) {
       if (job.reason != Reason::kNone && job.reason != Reason::kResources) unmarked_.push_back(slot);
-      if (is_limited(job.reason)) {  // backfill may tell it again
-        disturb();
-        limits_told_ = false;
-      }
-      job.reason = Reason::kResources;
+      waits_for(job, Reason::kResources);
       passed_over = std::min(passed_over, tested);
       stops = true;
-    } else if (Reason limit = leaves_traces() || shares_nodes() ? room.jobs_limit_reached(*this, job)
-                                                               : room.limit_reached(*this, job, nullptr);
+    } else if (Reason limit = use_is_known(job) ? room.limit_reached(*this, job, use_by(job, config->least, false))
+                                                : room.jobs_limit_reached(*this, job);
                limit != Reason::kNone) {
-      job.reason = limit;
+      waits_for(job, limit);
     } else {
-      Reason before = job.reason;
-      Set nodes = fitting(job, kept);
-      if (leaves_traces() || shares_nodes())
-        limit = resources_limit_reached(job, nodes.any() ? &nodes : nullptr);
+      Reason before = job.reason, why = Reason::kNone;
+      Set nodes = fitting(job, kept, why);
+      if (config->any_limit && !use_is_known(job)) {
+        Use<W> use = nodes.any() ? use_to_start(job, nodes) : Use<W>{use_of_nodes(job, possible(job, kept))};
+        limit = resources_limit_reached(job, use);
+      }
       if (limit != Reason::kNone) {
-        job.reason = limit;
+        waits_for(job, limit);
       } else if (nodes.any()) {
         queue_[i].slot = -1;
         started++;
@@ -92,8 +90,9 @@ bool Engine<W>::run_main(bool full) {
         room.verdicts_of++;
         if (competing_of_[job.partition] == 0) open--;
         continue;
-      } else if (before != Reason::kNone && before != Reason::kResources) {
-        unmarked_.push_back(slot);
+      } else {
+        waits_for(job, why);
+        if (before != Reason::kNone && before != Reason::kResources) unmarked_.push_back(slot);
       }
       if (job.reason == Reason::kNodeNotAvail) {
         passed_over = std::min(passed_over, tested);
@@ -124,6 +123,16 @@ bool Engine<W>::run_main(bool full) {
   return passed_over != kNever;
 }
 
+// Its reason to wait. If a limit was, backfill may tell it again.
+template <int W>
+void Engine<W>::waits_for(Live& job, Reason reason) {
+  if (is_limited(job.reason) && reason != job.reason) {
+    disturb();
+    limits_told_ = false;
+  }
+  job.reason = reason;
+}
+
 // All partitions are stopped: the jobs of these places in the queue wait for those before. Only few don't say so yet.
 template <int W>
 bool Engine<W>::mark_rest(size_t first, size_t last) {
@@ -147,9 +156,9 @@ bool Engine<W>::is_out_of_reach(const Live& job, const Set& kept) const {
   return (set_of(config->partitions[job.partition].nodes) & up_).without(kept).count() < job.nodes;
 }
 
-// The nodes on which it starts now; none: its reason says why.
+// The nodes on which it could start now, or why there are none.
 template <int W>
-NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
+NodeSet<W> Engine<W>::fitting(const Live& job, const Set& kept, Reason& why) {
   const Shape& its = shape(job);
   Set usable = up_ & set_of(its.suitable), open = usable;
   if (!config->reservations.empty()) {
@@ -162,7 +171,7 @@ NodeSet<W> Engine<W>::fitting(Live& job, const Set& kept) {
     tested(nodes.count() >= job.nodes ? nodes : usable.without(kept), its.request);
   }
   if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
-  job.reason = missing(job, open, kept);
+  why = missing(job, open, kept);
   return Set::none();
 }
 

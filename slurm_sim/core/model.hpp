@@ -136,6 +136,8 @@ struct Config {
   std::vector<Reservation> reservations;
   std::vector<NodeChange> node_changes;
   int64_t cpus = 0;                                // of all nodes
+  Node least, most;                                // CPUs and GPUs that no node has less or more of
+  bool alike() const { return least.cpus == most.cpus && least.gpus == most.gpus; }
   bool any_limit = false, any_group_limit = false, any_node_limit = false, any_submit_limit = false, draws_power = false;
   int qos_count() const { return static_cast<int>(qos_part.size()); }
 };

@@ -236,19 +236,48 @@ NodeSet<W> Engine<W>::taken(int reservation, Time from, Time to) const {
   return nodes;
 }
 
-// What it uses; `nodes` null: would use, as far as known before it starts.
+// What it uses on these nodes.
 template <int W>
-int64_t Engine<W>::use(const Live& job, Kind kind, const Set* nodes) const {
-  if (kind == kJobs) return 1;
-  if (kind == kNodes) return nodes ? nodes->count() : job.nodes;
+Amounts Engine<W>::use_of_nodes(const Live& job, const Set& nodes) const {
   const Request& each = request(job);
-  if (!nodes) return job.nodes * (kind == kCpus ? spec(job.job).cpus : spec(job.job).gpus);
-  if (!each.whole) return job.range_count ? nodes->count() * (kind == kCpus ? each.cpus : each.gpus) : 0;
-  int64_t total = 0;
-  for_each_run(*nodes, [&](int first, int length) {
-    for (int i = first; i < first + length; i++) total += kind == kCpus ? config->nodes[i].cpus : config->nodes[i].gpus;
+  int64_t count = nodes.count();
+  if (!each.whole) return {1, count, count * each.cpus, count * each.gpus};
+  Amounts all = {1, count, 0, 0};
+  for_each_run(nodes, [&](int first, int length) {
+    for (int i = first; i < first + length; i++) {
+      all[kCpus] += config->nodes[i].cpus;
+      all[kGpus] += config->nodes[i].gpus;
+    }
   });
-  return total;
+  return all;
+}
+
+// The same if backfill plans them: slurmctld does not count all GPUs of whole nodes then.
+template <int W>
+Use<W> Engine<W>::use_planned(const Live& job, const Set& nodes) const {
+  Use<W> use{use_of_nodes(job, nodes)};
+  use.amounts[kGpus] = job.nodes * spec(job.job).gpus;
+  return use;
+}
+
+// What it would use if all nodes had as much as this one.
+template <int W>
+Use<W> Engine<W>::use_by(const Live& job, const Node& each, bool planned) const {
+  const Request& its = request(job);
+  int64_t cpus = its.whole ? each.cpus : its.cpus, gpus = its.whole ? each.gpus : its.gpus;
+  return {{1, job.nodes, job.nodes * cpus, job.nodes * (planned ? spec(job.job).gpus : gpus)}};
+}
+
+// Nodes that slurmctld sees for a job that can't start now: as if no other job ran.
+template <int W>
+NodeSet<W> Engine<W>::possible(const Live& job, const Set& kept) const {
+  const Shape& its = shape(job);
+  Set nodes = (up_ & set_of(its.suitable)).without(kept);
+  if (nodes.count() < job.nodes) nodes = set_of(its.suitable);
+  if (config->alike() || !request(job).whole) return first_nodes(nodes, job.nodes);  // one is as good as another
+  std::vector<int64_t> cpus;
+  for (const Node& node : config->nodes) cpus.push_back(node.cpus);
+  return pick(nodes, job.nodes, request(job), cpus, true);
 }
 
 template <int W>
@@ -259,13 +288,15 @@ QosUse& Engine<W>::use_of(int qos, int user) {
 }
 
 template <int W>
-void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
+void Engine<W>::count_use(const Live& job, const Set& nodes, int sign) {
   disturb();
   limits_told_ = false;
+  if (!config->any_limit && !fairshare_.on) return;
+  Amounts amounts = use_of_nodes(job, nodes);
   if (config->any_limit) {
     int user = catalogue->persons[job.person].user;
     for (int kind = 0; kind < kKinds; kind++) {
-      int64_t amount = sign * use(job, static_cast<Kind>(kind), nodes);
+      int64_t amount = sign * amounts[kind];
       for (int qos : limit_set(job).counted) {
         use_of(qos, -1).used[kind] += amount;
         use_of(qos, user).used[kind] += amount;
@@ -274,35 +305,37 @@ void Engine<W>::count_use(const Live& job, const Set* nodes, int sign) {
     if (config->any_group_limit) {
       if (group_use_.size() < catalogue->members.size()) group_use_.resize(catalogue->members.size());
       for (int kind = 0; kind < kKinds; kind++) {
-        int64_t amount = sign * use(job, static_cast<Kind>(kind), nodes);
+        int64_t amount = sign * amounts[kind];
         catalogue->up_from(job.person, [&](int member) { return group_use_[member][kind] += amount, false; });
       }
     }
     if (jobs_of_person_.size() < catalogue->persons.size()) jobs_of_person_.resize(catalogue->persons.size());
     jobs_of_person_[job.person] += sign;
   }
-  if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * use(job, kCpus, nodes), now_);
+  if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * amounts[kCpus], now_);
 }
 
-// The limit that keeps it from starting, on these nodes if they are known; kNone: none does.
+// The limit that keeps it from starting; kNone: none does.
 template <int W>
-Reason Engine<W>::limit_reached(const Live& job, const Set* nodes) const {
+Reason Engine<W>::limit_reached(const Live& job, const Use<W>& use) const {
   if (!config->any_limit) return Reason::kNone;
   if (Reason reason = jobs_limit_reached(job); reason != Reason::kNone) return reason;
-  return resources_limit_reached(job, nodes);
+  return resources_limit_reached(job, use);
 }
 
 // The same, of those that count jobs, and of the others.
 template <int W>
 Reason Engine<W>::jobs_limit_reached(const Live& job) const {
-  if (Reason reason = qos_limit_reached(job, true, nullptr); reason != Reason::kNone) return reason;
-  if (Reason reason = group_limit_reached(job, true, nullptr); reason != Reason::kNone) return reason;
+  Use<W> one{{1, 0, 0, 0}};
+  if (Reason reason = qos_limit_reached(job, true, one); reason != Reason::kNone) return reason;
+  if (Reason reason = group_limit_reached(job, true, one); reason != Reason::kNone) return reason;
   return max_jobs_reached(job) ? Reason::kAssocMaxJobs : Reason::kNone;
 }
 template <int W>
-Reason Engine<W>::resources_limit_reached(const Live& job, const Set* nodes) const {
-  if (Reason reason = qos_limit_reached(job, false, nodes); reason != Reason::kNone) return reason;
-  return group_limit_reached(job, false, nodes);
+Reason Engine<W>::resources_limit_reached(const Live& job, const Use<W>& use) const {
+  if (!config->any_limit) return Reason::kNone;
+  if (Reason reason = qos_limit_reached(job, false, use); reason != Reason::kNone) return reason;
+  return group_limit_reached(job, false, use);
 }
 
 // Nodes of all jobs for which `of` is true. One that several of them share is there once.
@@ -336,17 +369,14 @@ NodeSet<W> Engine<W>::occupied(int member) const {
 }
 
 template <int W>
-Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const {
+Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const {
   int user = catalogue->persons[job.person].user;
   for (const QosLimit& limit : limit_set(job).limits) {
     if ((limit.kind == kJobs) != of_jobs) continue;
     size_t at = static_cast<size_t>(limit.own ? user + 1 : 0) * config->qos_count() + limit.qos;
     int64_t used = at < use_.size() ? use_[at].used[limit.kind] : 0;
-    if (limit.kind == kNodes && shares_nodes()) {
-      Set its = occupied(limit, user);
-      used = its.count() - (nodes ? (*nodes & its).count() : 0);
-    }
-    if (used + use(job, limit.kind, nullptr) > limit.most) return limit.reason;
+    if (limit.kind == kNodes && shares_nodes()) used = used_nodes(occupied(limit, user), use);
+    if (used + use.amounts[limit.kind] > limit.most) return limit.reason;
   }
   return Reason::kNone;
 }
@@ -362,7 +392,7 @@ bool Engine<W>::max_jobs_reached(const Live& job) const {
 
 // Of the person, the account, and those above it. What a QOS limits is left to it.
 template <int W>
-Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Set* nodes) const {
+Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const {
   static constexpr std::pair<Kind, Reason> kGroup[] = {{kJobs, Reason::kAssocGrpJobs},
                                                        {kCpus, Reason::kAssocGrpCpu},
                                                        {kNodes, Reason::kAssocGrpNode},
@@ -374,11 +404,8 @@ Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Set* 
       int64_t most = catalogue->members[member].most[kind];
       if ((kind == kJobs) != of_jobs || most == kNone || limit_set(job).group[kind]) continue;
       int64_t used = static_cast<size_t>(member) < group_use_.size() ? group_use_[member][kind] : 0;
-      if (kind == kNodes && shares_nodes()) {
-        Set its = occupied(member);
-        used = its.count() - (nodes ? (*nodes & its).count() : 0);
-      }
-      if (used + use(job, kind, nullptr) > most) return found = reason, true;
+      if (kind == kNodes && shares_nodes()) used = used_nodes(occupied(member), use);
+      if (used + use.amounts[kind] > most) return found = reason, true;
     }
     return false;
   });

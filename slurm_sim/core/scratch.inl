@@ -72,9 +72,9 @@ struct Engine<W>::Scratch {
   };
   std::vector<Verdict> verdicts;
   uint64_t verdicts_of = 0;                // others are of an earlier pass, or of before a start
-  Reason limit_reached(const Engine& sim, const Live& job, const Set* nodes) {
+  Reason limit_reached(const Engine& sim, const Live& job, const Use<W>& use) {
     if (!sim.config->any_limit) return Reason::kNone;
-    return sim.limit_set(job).alike ? jobs_limit_reached(sim, job) : sim.limit_reached(job, nodes);
+    return sim.limit_set(job).alike ? jobs_limit_reached(sim, job) : sim.limit_reached(job, use);
   }
   Reason jobs_limit_reached(const Engine& sim, const Live& job) {
     if (!sim.config->any_limit) return Reason::kNone;
