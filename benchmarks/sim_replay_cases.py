@@ -286,6 +286,7 @@ KINDS = {
     "priorities": THREE_PARTITIONS,
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
+    "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "limits": (),
     "accounts": (),
     "arrays": (),
@@ -294,10 +295,13 @@ KINDS = {
 }
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
 in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; that share nodes
-by CPUs and memory, or by GPUs too; of users in accounts, with limits of users and QOS, and fair share; the same with
+by CPUs and memory, or by GPUs too; the latter with limits of nodes, CPUs and GPUs of users, accounts and QOS; of users
+in accounts, with limits of users and QOS, and fair share; the same with
 limits of accounts and users with all below them instead; in arrays; with nodes that fail, reservations, held and
 cancelled jobs; and `site`: such events, dependencies, begin times, on nodes of three kinds with features and weights,
 in partitions that overlap."""
+SHARING = ("shared", "gpus", "quotas")
+"""Kinds whose jobs share nodes."""
 OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site")
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
@@ -377,6 +381,29 @@ def _accounts(dice: random.Random, nodes: int) -> tuple[str, ...]:
     return tuple(commands)
 
 
+def _quotas(dice: random.Random, nodes: int) -> tuple[str, ...]:
+    """Accounts, users and QOS, with random limits of what may be in use on shared nodes; each leaves half of it."""
+    commands = [f"delete qos {','.join(QOS)}", "delete account a,b,c", f"delete cluster {CLUSTER}"]
+    commands += [f"add cluster {CLUSTER}", *(f"add qos {name}" for name in QOS)]
+
+    def most() -> str:
+        in_all = {"cpu": 16 * nodes, "node": nodes, "gres/gpu": 4 * nodes}
+        chosen = dice.sample(list(in_all), dice.randint(1, 2))
+        return ",".join(f"{name}={dice.randint(in_all[name] // 2, in_all[name])}" for name in chosen)
+
+    for name in QOS:
+        given = [f"{limit}={most()}" for limit in ("GrpTRES", "MaxTRESPU") if dice.random() < 0.6]
+        commands += [f"modify qos {name} set {' '.join(given)}"] if given else []
+    may = f"qos=normal,{','.join(QOS)}"
+    for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):
+        limit = f"GrpTRES={most()}" if dice.random() < 0.5 else ""
+        commands.append(f"add account {account} cluster={CLUSTER} parent={parent} {may} {limit}")
+    for user, account in USERS:
+        limit = f"GrpTRES={most()}" if dice.random() < 0.4 else ""
+        commands.append(f"add user {user} cluster={CLUSTER} account={account} {limit}")
+    return tuple(commands)
+
+
 def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event, ...]:
     """Nodes that are drained or fail and come back, reservations, jobs that are held and released or cancelled."""
     last_s, found = int(str(rows[-1]["submit_s"])), list[Event]()
@@ -402,6 +429,10 @@ def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event
             found.append(Event(begin_s, "hold", job_id))
             found.append(Event(begin_s + dice.randint(60, 9000), "release", job_id))
     return tuple(sorted(found))
+
+
+LIMITED = {"limits": _with_qos, "accounts": _accounts, "quotas": _quotas}
+"""Kinds with limits, and what sacctmgr is told."""
 
 
 def _nodes(dice: random.Random) -> str:
@@ -436,28 +467,29 @@ def drawn(kind: str, seed: int) -> Case:
         tres = [f"{name}={dice.choice([40, 300, 2500.5])}" for name in ("CPU", "Node") if dice.random() < 0.7]
         options[-1] += f";PriorityFlags={','.join(flags)}" if flags else ""
         options[-1] += f";PriorityWeightTRES={','.join(tres)}" if tres else ""
-    shared = kind in ("shared", "gpus")
+    shared = kind in SHARING
     extra = []
     if dice.random() < 0.3 or shared:
         options += ["--select", "select/cons_tres"]
         extra.append("SelectTypeParameters=CR_Core_Memory")
     if shared:
         extra.append("SlurmdParameters=config_overrides")
-    if kind == "gpus":
+    if kind in ("gpus", "quotas"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
     nodes = dice.choice([8, 16, 24, 40]) if kind not in OF_SIXTEEN else 16
     case = Case(Drawn(kind, seed), nodes, tuple(options), KINDS[kind])
-    if kind in ("limits", "accounts"):
+    if kind in LIMITED:
         extra.append("AccountingStorageEnforce=associations,limits,qos")
+        extra += ["AccountingStorageTRES=gres/gpu"] if kind == "quotas" else []
         weights = {
             "PriorityWeightFairshare": dice.choice([0, 1000, 10000, 100000]),
             "PriorityDecayHalfLife": dice.choice(["0-1", "1-0", "7-0"]),
             "PriorityWeightQOS": dice.choice([0, 1000]),
         }
         options[3] += "".join(f";{name}={value}" for name, value in weights.items())
-        case = replace(case, accounting=(_with_qos if kind == "limits" else _accounts)(dice, nodes))
+        case = replace(case, accounting=LIMITED[kind](dice, nodes))
         if kind == "limits" and dice.random() < 0.3:
             line = OF_REPLAY["partitions"]
             case = replace(case, conf=(("partitions", f"{line} QOS={dice.choice(QOS)}"),))
@@ -478,7 +510,7 @@ def drawn(kind: str, seed: int) -> Case:
 def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
     """Some 200 jobs that ask for 0.9 to 1.6 times what the nodes can give."""
     dice = random.Random(f"jobs {case.seed}")
-    shared = case.kind in ("shared", "gpus")
+    shared = case.kind in SHARING
     whole = not shared and case.kind not in OF_SIXTEEN
     rows = _jobs(case.seed, 200, 1, dice.choice(["steady", "bursts"]) if whole else "shared" if shared else case.kind)
     for row in rows:
@@ -486,10 +518,10 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
         if case.kind == "shared":
             row["gpus"] = 0
-        if case.kind in ("limits", "accounts"):
+        if case.kind in LIMITED:
             row["nodes"] = min(nodes // 2, int(str(row["nodes"])))
             row["user"], row["account"] = dice.choice(USERS)
-        if case.kind == "limits":
+        if case.kind in ("limits", "quotas"):
             row["qos"] = dice.choice(["normal", *QOS])
     if case.kind == "arrays":
         _into_arrays(dice, rows)

@@ -66,6 +66,23 @@ set -- {runtimes}
 shift $SLURM_ARRAY_TASK_ID
 exec {simjob} $1
 """
+KNOWN = """\
+ClusterName=known
+SlurmctldHost=localhost
+SlurmUser=root
+SlurmctldPort={port}
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation={place}/state
+SlurmctldPidFile={place}/pid
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={dbd}
+AccountingStorageTRES=gres/gpu
+GresTypes=gpu
+NodeName=n1 Gres=gpu:4
+PartitionName=p Nodes=n1
+"""
 
 
 def tools(out: Path) -> Path:
@@ -185,6 +202,28 @@ def wait_for_slurmdbd() -> None:
     sys.exit(f"slurmdbd does not answer on port {DBD_PORT}; see slurmdbd.log in .database of the folder")
 
 
+def make_gpus_known(out: Path) -> None:
+    """slurmdbd takes limits of GPUs once it has heard of them, from a slurmctld: this one runs for a moment."""
+    place = out / ".known"
+    place.mkdir(exist_ok=True)
+    (place / "gres.conf").write_text(_gres(out))
+    (place / "slurm.conf").write_text(KNOWN.format(place=place, dbd=DBD_PORT, port=DBD_PORT + 1))
+    environment = os.environ | {"SLURM_CONF": str(place / "slurm.conf")}
+    with (place / "log").open("w") as log:
+        daemon = subprocess.Popen(["slurmctld", "-D", "-c"], env=environment, stdout=log, stderr=log)
+    try:
+        for _ in range(60):
+            call = ["sacctmgr", "-nP", "show", "tres", "format=type,name"]
+            shown = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+            if "gres|gpu" in shown.stdout.split():
+                return
+            time.sleep(0.5)
+        sys.exit(f"slurmdbd does not get to know GPUs; see {place}/log")
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
@@ -209,6 +248,8 @@ def main() -> None:
     subprocess.run([str(place / "dbd-up"), database, str(DBD_PORT), str(MARIADB_PORT)], check=True)
     try:
         wait_for_slurmdbd()
+        if any("gres/gpu" in command for case in cases.values() for command in case.accounting):
+            make_gpus_known(out)
         failed = [name for name, case in cases.items() if not replay(name, case, out, place)]
     finally:
         subprocess.run([str(place / "dbd-up"), "--down", database], check=False)

@@ -124,10 +124,12 @@ class Limits:
         return nodes
 
     def _exceeds(self, whose: tuple[str, ...], kind: str, use: Use, limit: int) -> bool:
+        """A job that adds nothing passes, also if others go over the limit (a QOS' own may let them)."""
+        used, more = self._used[*whose, kind], int(getattr(use, kind))
         if kind == "nodes":
             occupied = self._occupied[whose].nodes
-            return occupied.bit_count() + use.nodes - (occupied & use.where).bit_count() > limit
-        return self._used[*whose, kind] + int(getattr(use, kind)) > limit
+            used, more = occupied.bit_count(), use.nodes - (occupied & use.where).bit_count()
+        return more > 0 and used + more > limit
 
     def _qos_reached(
         self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, bool, str]], user: str, use: Use

@@ -337,8 +337,16 @@ class Engine final : public Core {
   Reason resources_limit_reached(const Live& job, const Use<W>& use) const;
   Reason qos_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const;
   Reason group_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const;
-  int64_t used_nodes(const Set& occupied, const Use<W>& use) const {
-    return occupied.count() - (use.where ? (*use.where & occupied).count() : 0);
+  // Whether a start would go over the limit; one that adds nothing does not. `occupied()`: nodes that the limit counts.
+  template <typename Occupied>
+  bool exceeds(int64_t used, int64_t most, const Use<W>& use, Kind kind, Occupied occupied) const {
+    int64_t more = use.amounts[kind];
+    if (kind == kNodes && shares_nodes()) {
+      Set nodes = occupied();
+      used = nodes.count();
+      more -= use.where ? (*use.where & nodes).count() : 0;
+    }
+    return more > 0 && used + more > most;
   }
   template <typename Of>
   Set occupied(Of of) const;

@@ -375,8 +375,7 @@ Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Use<W>&
     if ((limit.kind == kJobs) != of_jobs) continue;
     size_t at = static_cast<size_t>(limit.own ? user + 1 : 0) * config->qos_count() + limit.qos;
     int64_t used = at < use_.size() ? use_[at].used[limit.kind] : 0;
-    if (limit.kind == kNodes && shares_nodes()) used = used_nodes(occupied(limit, user), use);
-    if (used + use.amounts[limit.kind] > limit.most) return limit.reason;
+    if (exceeds(used, limit.most, use, limit.kind, [&] { return occupied(limit, user); })) return limit.reason;
   }
   return Reason::kNone;
 }
@@ -404,8 +403,7 @@ Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Use<W
       int64_t most = catalogue->members[member].most[kind];
       if ((kind == kJobs) != of_jobs || most == kNone || limit_set(job).group[kind]) continue;
       int64_t used = static_cast<size_t>(member) < group_use_.size() ? group_use_[member][kind] : 0;
-      if (kind == kNodes && shares_nodes()) used = used_nodes(occupied(member), use);
-      if (used + use.amounts[kind] > most) return found = reason, true;
+      if (exceeds(used, most, use, kind, [&] { return occupied(member); })) return found = reason, true;
     }
     return false;
   });

@@ -115,6 +115,28 @@ def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
     assert one(without) == 0b0010
 
 
+def test_nodes_that_a_limit_counts_already_come_first() -> None:
+    """Of each kind that has such nodes the others weigh 1 more (`_build_node_list`), until the next attempt."""
+    nodes = (
+        *(Node(f"a{number}", cpus=4) for number in (1, 2)),
+        *(Node(f"b{number}", cpus=4, features=("big",)) for number in (1, 2)),
+        *(Node(f"c{number}", cpus=4, weight=2, features=("new",)) for number in (1, 2)),
+    )
+    pool, request = Pool(nodes), Request(1, 0, 0, False)
+    pick = Picker(SelectType.CONS_TRES, nodes)
+    assert pick(0b111111, 2, pool, request, starts=True) == 0b000011
+    pick.attempt(0b111111, 0b000010)
+    assert pick(0b111111, 1, pool, request, starts=True) == 0b000010
+    assert pick(0b111111, 3, pool, request, starts=True) == 0b001110  # the first kind's other node is as heavy as the third
+    assert pick(0b110001, 2, pool, request, starts=True) == 0b110000
+    pick.attempt(0b111111, 0b000011)  # none is left that could weigh more
+    assert pick(0b111101, 2, pool, request, starts=True) == 0b001100
+    linear, whole = Picker(SelectType.LINEAR, nodes), Request(0, 0, 0, True)
+    assert linear(0b111101, 2, pool, whole, starts=True) == 0b001100
+    linear.attempt(0b111111, 0b000010)
+    assert linear(0b111101, 1, pool, whole, starts=True) == 0b000100
+
+
 def test_a_run_of_nodes_that_is_too_short_may_replace_one_that_is_long_enough() -> None:
     """Free CPUs of suitable nodes, and what slurmctld 22.05 chose: job 129 of `sim_replays --kind shared --seed 4`."""
     free_cpus = [2, 16, 0, 3, 1, 0, 10, 0, 16, 13, 7, 0, 3, 3, 7, 7, 0, 8, 16, 16]

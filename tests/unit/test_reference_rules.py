@@ -155,6 +155,28 @@ def test_qos_limits(limit: dict[str, int], reason: str, started: list[int]) -> N
     assert {record.reason for record in sim.pending()} <= {reason}
 
 
+def test_jobs_of_a_limit_of_nodes_share_them() -> None:
+    """Seen on slurmctld 22.05: GrpTRES=node=1, nodes of 4 CPUs, jobs of 1; the fifth has QOSGrpNodeLimit as its reason."""
+    associations = (Association("lab", "eve", grp_nodes=1),)
+    for of in ({"qos": (Qos("normal", grp_nodes=1),)}, {"qos": (Qos("normal", max_nodes_per_user=1),)}, {}):
+        config = of_nodes(make_nodes(3, cpus=4), SHARED, **({"associations": associations} | of))  # type: ignore[arg-type]
+        sim = Simulator(config, [job(account="lab", user="eve") for _ in range(5)])
+        sim.run_until(61)
+        assert [record.node_names for record in sim.running()] == [("n1",)] * 4
+        assert sim.job(5).reason.endswith(("GrpNodeLimit", "NodePerUserLimit"))
+
+
+@pytest.mark.parametrize("limit", ["grp_cpus", "grp_gpus", "max_cpus_per_user"])
+def test_whole_nodes_count_with_all_they_have(limit: str) -> None:
+    """Seen on slurmctld 22.05 with GrpTRES=cpu=10 and gres/gpu=5, nodes of 4 CPUs and 2 GPUs, jobs that ask for 1 CPU."""
+    most = 5 if limit == "grp_gpus" else 10
+    for asks, params in (({"exclusive": True}, SHARED), ({}, FIFO)):
+        config = of_nodes(make_nodes(4, cpus=4, gpus=2), params, qos=(Qos("normal", **{limit: most}),))
+        sim = Simulator(config, [job(**asks) for _ in range(4)])
+        sim.run_until(61)
+        assert len(sim.running()) == 2
+
+
 def test_a_limited_job_gets_no_reservation() -> None:
     # Job 2 waits for its user's limit; if backfill reserved the node for it after job 1, job 3 could not start.
     queue = [job(), job(), job(1, 5 * HOUR, user="other")]
