@@ -342,7 +342,23 @@ class Cluster:
     def _count(self, job: JobRecord, now_s: int, sign: int) -> None:
         use = self._use(job, job.allocated)
         self.limits.count(job.user, job.spec.account, job.spec.qos, job.partition, use, sign)
-        self.fairshare.count(job.spec.account, job.user, sign * use.cpus, now_s)
+        if sign > 0:
+            factor = self.limits.qos_of(job.spec.qos).usage_factor
+            self.fairshare.start(job.job_id, job.spec.account, job.user, self._billing(job, use), factor, now_s)
+        else:
+            self.fairshare.stop(job.job_id, now_s)
+
+    def _billing(self, job: JobRecord, use: Use) -> float:
+        """What it is billed for each second (TRESBillingWeights, `assoc_mgr_tres_weighted`)."""
+        partition = self.partitions[job.partition]
+        memory_mib = job.spec.memory_mib_per_node if self._params.memory_is_consumable else 0
+        amounts = (
+            use.cpus * partition.billing_weight_cpus,
+            use.nodes * memory_mib * partition.billing_weight_memory,
+            use.nodes * partition.billing_weight_nodes,
+            use.gpus * partition.billing_weight_gpus,
+        )
+        return max(amounts) if self._params.max_tres else sum(amounts)
 
     def vacate(self, job: JobRecord, now_s: int) -> None:
         """A running or suspended job gives its nodes back; `finish` or `requeue` must follow."""

@@ -53,6 +53,7 @@ _OF_QOS = {
     **_ranges(0, MOST, "max_gpus_per_user grp_jobs grp_nodes grp_cpus grp_gpus"),
     **_ranges(1, LONGEST_S, "max_wall_s"),
 }
+_BILLING = ("billing_weight_cpus", "billing_weight_memory", "billing_weight_nodes", "billing_weight_gpus")
 _OF_ASSOCIATION = _ranges(0, MOST, "shares max_jobs grp_jobs grp_nodes grp_cpus grp_gpus")
 _TIMES = _ranges(-LAST_S, LAST_S, "start_s end_s time_s")
 
@@ -175,6 +176,8 @@ class Params:
     """PriorityFlags=NO_NORMAL_PART: PriorityJobFactor as it is, not relative to the largest; the next two are alike."""
     no_normal_qos: bool = False
     no_normal_tres: bool = False
+    max_tres: bool = False
+    """PriorityFlags=MAX_TRES: see `Partition.billing_weight_cpus`."""
     priority_decay_half_life_s: int = 7 * DAY_S
     """PriorityDecayHalfLife; 0: usage never decays."""
     priority_calc_period_s: int = 300
@@ -264,6 +267,13 @@ class Partition:
     """Relative to the largest among all partitions, times `Params.priority_weight_partition`."""
     over_time_limit_s: int | None = None
     """OverTimeLimit; None: `Params.over_time_limit_s`."""
+    billing_weight_cpus: float = 1.0
+    """TRESBillingWeights, of what a job holds: what it is billed for each second, which becomes usage for fair share.
+    By default that is its CPUs; with `Params.max_tres` the largest of these four, otherwise their sum."""
+    billing_weight_memory: float = 0.0
+    """For each MiB, if memory is consumable."""
+    billing_weight_nodes: float = 0.0
+    billing_weight_gpus: float = 0.0
     exclusive: bool = False
     """OverSubscribe=EXCLUSIVE: whole nodes, also under select/cons_tres."""
     qos: str | None = None
@@ -271,6 +281,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         _check(f"partition {self.name!r}", self, _OF_PARTITION)
+        _check_amounts(f"partition {self.name!r}", self, _BILLING, MOST_WEIGHT)
         for name, limit in (("min_nodes", "max_nodes"), ("default_time_s", "max_time_s")):
             value, most = getattr(self, name), getattr(self, limit)
             if value is not None and most is not None and value > most:
@@ -298,9 +309,12 @@ class Qos:
     grp_gpus: int | None = None
     max_wall_s: int | None = None
     """MaxWall: a job's limit."""
+    usage_factor: float = 1.0
+    """UsageFactor: so often its jobs' usage counts for fair share."""
 
     def __post_init__(self) -> None:
         _check(f"qos {self.name!r}", self, _OF_QOS)
+        _check_amounts(f"qos {self.name!r}", self, ("usage_factor",), MOST_WEIGHT)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The fair-share factor: Slurm's Fair Tree (`fair_tree.html`, `priority_multifactor.html`).
 
-Usage is CPU-seconds. It decays, and new usage is added, each PriorityCalcPeriod. Simplification: what was used within
-a period does not decay in it (a relative error below 4e-4 with Slurm's default period and half-life).
+Usage is seconds of what a job is billed for: by default its CPUs. Each PriorityCalcPeriod it decays, and what running
+jobs used since the last time is added; at a job's end what it used since then. What is added counts as if all of it
+were as old as its oldest second (`_apply_new_usage` of priority/multifactor).
 """
 
 from __future__ import annotations
@@ -22,12 +23,17 @@ class _Member:
     usage: float = 0.0
     level_fs: float = 0.0
     members: list[_Member] = field(default_factory=list)
-    cpus: int = 0
-    """Held now, by a user's running jobs."""
-    since_s: int = 0
-    fresh: int = 0
-    """CPU-seconds since the last calculation, up to `since_s`."""
     factor: float = 1.0
+
+
+@dataclass
+class _Run:
+    """A job that runs, or is suspended."""
+
+    member: _Member
+    since_s: int
+    billing: float
+    usage_factor: float
 
 
 class FairShare:
@@ -36,8 +42,10 @@ class FairShare:
     def __init__(self, params: Params, associations: Sequence[Association], start_s: int) -> None:
         self._period_s = params.priority_calc_period_s
         half_life_s = params.priority_decay_half_life_s
-        self._decay = (1 - 0.693 / half_life_s) ** self._period_s if half_life_s else 1.0
+        self._decay = 1 - 0.693 / half_life_s if half_life_s else 1.0
+        """In a second."""
         self._calculated_s = start_s
+        self._runs = dict[int, _Run]()
         self._root = _Member(ROOT, None)
         self._accounts = {ROOT: self._root}
         self._parents = {item.account: item.parent for item in associations if item.user is None}
@@ -67,22 +75,29 @@ class FairShare:
         """A user who may use the cluster; being known changes the others' ranks."""
         self._user(account, user)
 
-    def count(self, account: str, user: str, cpus: int, now_s: int) -> None:
-        """A job of theirs took (or, below 0, gave back) CPUs now."""
+    def start(self, job_id: int, account: str, user: str, billing: float, usage_factor: float, now_s: int) -> None:
+        """A job of theirs has nodes from now on; `usage_factor`: its QOS'."""
         self.advance(now_s)
-        member = self._user(account, user)
-        member.fresh += member.cpus * (now_s - member.since_s)
-        member.cpus, member.since_s = member.cpus + cpus, now_s
+        self._runs[job_id] = _Run(self._user(account, user), now_s, billing, usage_factor)
+
+    def stop(self, job_id: int, now_s: int) -> None:
+        """It gives them back."""
+        self.advance(now_s)
+        self._add(self._runs.pop(job_id), now_s)
+
+    def _add(self, run: _Run, until_s: int) -> None:
+        ran_s = until_s - max(run.since_s, self._calculated_s)
+        run.member.usage += ran_s * self._decay**ran_s * run.billing * run.usage_factor
 
     def advance(self, now_s: int) -> None:
         """Does the calculations that were due until now."""
         while self._calculated_s + self._period_s <= now_s:
-            self._calculated_s += self._period_s
+            until_s = self._calculated_s + self._period_s
             for member in self._users.values():
-                member.fresh += member.cpus * (self._calculated_s - member.since_s)
-                member.usage = member.usage * self._decay + member.fresh
-                member.fresh, member.since_s = 0, self._calculated_s
-            self._stale = True
+                member.usage *= self._decay**self._period_s
+            for run in self._runs.values():
+                self._add(run, until_s)
+            self._calculated_s, self._stale = until_s, True
 
     def factor(self, account: str, user: str, now_s: int) -> float:
         """The user's factor now."""

@@ -45,7 +45,8 @@ def _weight(kind: tuple[int, int]) -> int:
 
 def kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
     """Weight and nodes of each kind, lightest first, of equals in the cluster's order: what differs in features, CPUs,
-    memory or GPUs is another record of slurmctld's (`config_list`)."""
+    memory or GPUs is another record of slurmctld's (`config_list`).
+    """
     found = dict[tuple[int, object], int]()
     for index, node in enumerate(nodes):
         kind = (node.weight, (node.features, node.cpus, node.memory_mib, node.gpus))

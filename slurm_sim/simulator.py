@@ -68,7 +68,6 @@ class _Rules:
     def core_config(self) -> _core.Config:
         config, cluster, parts = self.config, self.cluster, self.cluster._multifactor
         reserved = [sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations]
-        half_life_s, period_s = config.params.priority_decay_half_life_s, config.params.priority_calc_period_s
         return _core.make_config(
             config,
             [cluster.masks[partition.name] for partition in config.partitions],
@@ -76,7 +75,7 @@ class _Rules:
             reserved,
             [parts._partition_part[partition.name] for partition in config.partitions],
             [parts._qos_part[qos.name] for qos in config.qos],
-            (1 - 0.693 / half_life_s) ** period_s if half_life_s else 1.0,
+            cluster.fairshare._decay,
         )
 
     def form(self, spec: JobSpec) -> _core.Form:

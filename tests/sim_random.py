@@ -79,6 +79,7 @@ def params(dice: Dice, rich: bool) -> Params:
         no_normal_part=dice(0, 4) == 0,
         no_normal_qos=dice(0, 4) == 0,
         no_normal_tres=dice(0, 4) == 0,
+        max_tres=dice(0, 4) == 0,
         over_time_limit_s=choose(dice, [0, 0, 0, 60, 1200]),
         limit_check_s=choose(dice, [30, 0]),
         kill_wait_s=choose(dice, [30, 0]),
@@ -121,6 +122,9 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
             priority_tier=choose(dice, [2, 1]),
             priority_job_factor=3,
             over_time_limit_s=choose(dice, [None, None, 0, 300]),
+            billing_weight_cpus=choose(dice, [1.0, 0.3]),
+            billing_weight_memory=choose(dice, [0.0, 0.01]),
+            billing_weight_gpus=choose(dice, [0.0, 8.0]),
         ),
         Partition("right", names[count // 3 :], max_time_s=120 * MINUTE_S, exclusive=bool(dice(0, 1))),
     ]
@@ -143,6 +147,7 @@ def _qos(dice: Dice) -> tuple[Qos, ...]:
         return Qos(
             name,
             priority=dice(0, 3),
+            usage_factor=choose(dice, [1.0, 1.0, 0.0, 2.5]),
             max_jobs_per_user=limit([1, 2]),
             max_submit_jobs_per_user=limit([3, 6]),
             max_nodes_per_user=limit([2, 4]),

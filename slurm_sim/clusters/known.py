@@ -116,7 +116,6 @@ PARTITION_DIFFERENCES: Differences = {
     "selecttypeparameters": ("none", "the cluster's own SelectTypeParameters holds in every partition"),
     "suspendtime": ("-1 infinite none", _POWER),
     "suspendtimeout": ("", _POWER),
-    "tresbillingweights": ("", "usage for fair share counts allocated CPUs (TRESBillingWeights unset)"),
 }
 
 NODE_NO_EFFECT = names("nodeaddr nodehostname bcastaddr port reason cpubind")

@@ -14,6 +14,7 @@ from slurm_sim.clusters.known import (
     note_on,
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
+from slurm_sim.clusters.tres import weights_of_tres
 from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, over_time_limit_s, words
 from slurm_sim.config import Node, NodeAction, Partition
 from slurm_sim.errors import InvalidCluster
@@ -22,7 +23,7 @@ from slurm_sim.ranges import MOST, MOST_WEIGHT
 NODE_USED = names("nodename cpus boards sockets corespersocket threadspercore realmemory gres weight features state")
 PARTITION_USED = names(
     "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier priorityjobfactor priority "
-    "oversubscribe overtimelimit qos state"
+    "oversubscribe overtimelimit qos state tresbillingweights"
 )
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE | re.ASCII)
@@ -53,7 +54,7 @@ def partition_notes(entries: Entries) -> list[Note]:
     """On what of a partition's line is not used, or not as it stands."""
     unused = [entry for name, entry in entries.items() if name not in PARTITION_USED]
     notes = [note_on(entry, PARTITION_DIFFERENCES, PARTITION_NO_EFFECT) for entry in unused]
-    return [*notes, *_sharing_notes(entries), *_partition_state_notes(entries.get("state"))]
+    return [*notes, *_sharing_notes(entries), *_partition_state_notes(entries.get("state")), *_billing(entries)[1]]
 
 
 def make_node(name: str, entries: Entries) -> Node:
@@ -193,7 +194,13 @@ def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partiti
         over_time_limit_s=_optional(entries, "overtimelimit", over_time_limit_s),
         exclusive=_sharing(entries) == "exclusive",
         qos=entries["qos"].value if "qos" in entries and not is_unset(entries["qos"].value) else None,
+        **_billing(entries)[0],
     )
+
+
+def _billing(entries: Entries) -> tuple[dict[str, float], list[Note]]:
+    entry = entries.get("tresbillingweights")
+    return ({}, []) if entry is None or is_unset(entry.value) else weights_of_tres(entry, "billing_weight_")
 
 
 def default_time_notes(entries: Entries) -> list[Note]:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from slurm_sim.clusters.notes import Entry, Note
-from slurm_sim.clusters.values import integer, limit_s
+from slurm_sim.clusters.values import fraction, integer, limit_s
 from slurm_sim.config import ROOT, Association, Qos
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import MOST, MOST_WEIGHT
 
 NORMAL = "normal"
 """The QOS of jobs that name none, if it is there."""
-HARMLESS = {"gracetime": "00:00:00", "preemptmode": "cluster", "usagefactor": "1.000000", "preemptexempttime": ""}
+HARMLESS = {"gracetime": "00:00:00", "preemptmode": "cluster", "preemptexempttime": ""}
 Row = dict[str, Entry]
 """By the column's name in lower case, without what is empty."""
 
@@ -52,8 +52,10 @@ class Accounting:
         return dataclasses.replace(self._without_limits(), notes=(*self.notes, enforce.no_effect(why)))
 
     def _without_limits(self) -> Accounting:
-        """Shares and priorities still count."""
-        qos = None if self.qos is None else tuple(Qos(item.name, item.priority) for item in self.qos)
+        """Shares, priorities and usage factors still count."""
+        qos = None
+        if self.qos is not None:
+            qos = tuple(Qos(item.name, item.priority, usage_factor=item.usage_factor) for item in self.qos)
         associations = tuple(
             Association(item.account, item.user, item.parent, item.shares) for item in self.associations
         )
@@ -94,12 +96,14 @@ def _qos(text: str, notes: list[Note]) -> tuple[Qos, ...]:
 
 
 def _one_qos(row: Row, notes: list[Note]) -> Qos:
-    values: dict[str, int | None] = {}
+    values: dict[str, int | float | None] = {}
     for column, entry in row.items():
         if column in QOS_COUNTS:
             values[QOS_COUNTS[column]] = integer(entry, 0, MOST_WEIGHT if column == "priority" else MOST)
         elif column in QOS_RESOURCES:
             values |= _resources(entry, QOS_RESOURCES[column], notes)
+        elif column == "usagefactor":
+            values["usage_factor"] = fraction(entry, MOST_WEIGHT)
         elif column == "maxwall":
             values["max_wall_s"] = limit_s(entry)
         elif column != "name" and entry.value != HARMLESS.get(column):

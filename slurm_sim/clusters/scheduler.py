@@ -19,6 +19,7 @@ from slurm_sim.clusters.known import (
     note_on,
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
+from slurm_sim.clusters.tres import WEIGHTED, weights_of_tres
 from slurm_sim.clusters.values import duration_s, integer, is_unset, over_time_limit_s, words, yes
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
@@ -174,13 +175,13 @@ def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
 PRIORITY_FLAGS = {
     "depth_oblivious": ("", "usage becomes a factor as without this flag"),
     "incr_only": ("", "priorities also fall"),
-    "max_tres": ("", "usage counts allocated CPUs"),
     "no_fair_tree": ("", "usage becomes a factor as without this flag"),
     "no_normal_assoc": ("", "no association's own priority"),
 }
 NO_DIFFERENCE = frozenset({"calculate_running", "fair_tree"})
 PRIORITY_FLAGS_USED = {
     "accrue_always": ("accrue_always",),
+    "max_tres": ("max_tres",),
     "no_normal_all": ("no_normal_part", "no_normal_qos", "no_normal_tres"),
     "no_normal_part": ("no_normal_part",),
     "no_normal_qos": ("no_normal_qos",),
@@ -203,44 +204,6 @@ def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
     ]
     given = {field for flag in flags for field in PRIORITY_FLAGS_USED.get(flag.lower(), ())}
     return {field: field in given for fields in PRIORITY_FLAGS_USED.values() for field in fields}, notes
-
-
-WEIGHTED = {
-    "cpu": "priority_weight_cpus",
-    "mem": "priority_weight_memory",
-    "node": "priority_weight_nodes",
-    "gres/gpu": "priority_weight_gpus",
-}
-"""TRES of PriorityWeightTRES, and the fields of `Params` that have their weights."""
-WEIGHT = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)([KMGTP]?)", re.ASCII | re.IGNORECASE)
-
-
-def _weight(tres: str, text: str) -> float | None:
-    """As slurmctld has it: by MiB for memory; of a weight by larger units, ``0.25G``, that part."""
-    if (found := WEIGHT.fullmatch(text)) is None:
-        return None
-    units = "KMGTP"
-    step = units.index(found[2].upper()) + 1 if found[2] else 0
-    if tres == "mem" and step:
-        step -= 2
-    return None if step < 0 or float(found[1]) > MOST_WEIGHT else float(found[1]) / 1024**step
-
-
-def _weights_of_tres(entry: Entry) -> tuple[Change, list[Note]]:
-    """``CPU=1000,Mem=2000,GRES/gpu=3000``; what is not named has none."""
-    change: Change = dict.fromkeys(WEIGHTED.values(), 0.0)
-    notes: list[Note] = []
-    for word in words(entry):
-        name, _, value = word.partition("=")
-        weight = _weight(name.strip().lower(), value.strip())
-        if weight is None:
-            raise entry.error("TRES=weight[,...], such as CPU=1000,Mem=0.25G,GRES/gpu=3000")
-        if (field := WEIGHTED.get(name.strip().lower())) is not None:
-            change[field] = weight
-        elif weight:
-            why = "only CPU, Mem, Node and GRES/gpu (without its type) have a weight here"
-            notes.append(dataclasses.replace(entry.not_simulated(why), value=word))
-    return change, notes
 
 
 def _span_s(entry: Entry) -> int:
@@ -278,7 +241,7 @@ GLOBALS: Mapping[str, Rule] = {
     "priorityfavorsmall": _field("priority_favor_small", yes),
     "priorityflags": _priority_flags,
     "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
-    "priorityweighttres": _weights_of_tres,
+    "priorityweighttres": lambda entry: weights_of_tres(entry, "priority_weight_"),
     "overtimelimit": _field("over_time_limit_s", lambda entry: over_time_limit_s(entry) or 0),
     "killwait": _field("kill_wait_s", _seconds),
     "minjobage": _field("min_job_age_s", _seconds),

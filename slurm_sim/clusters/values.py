@@ -72,6 +72,13 @@ def integer(entry: Entry, least: int = 0, most: int = MOST) -> int:
     return int(entry.value)
 
 
+def fraction(entry: Entry, most: int) -> float:
+    """A number that may have a fraction, not below 0."""
+    if not re.fullmatch(r"\d+(\.\d*)?", entry.value, re.ASCII) or float(entry.value) > most:
+        raise entry.error(f"a number from 0 to {most}")
+    return float(entry.value)
+
+
 def count_or_none(entry: Entry) -> int | None:
     """A whole number, or None for UNLIMITED."""
     return None if entry.value.lower() in NO_LIMIT else integer(entry)

@@ -93,6 +93,8 @@ Params params_of(nb::handle p) {
   out.weight_share = number("priority_weight_fairshare");
   out.small_relative_to_time = flag("small_relative_to_time");
   out.no_normal_tres = flag("no_normal_tres");
+  out.max_tres = flag("max_tres");
+  out.memory_is_consumable = flag("memory_is_consumable");
   out.over_time_limit = number("over_time_limit_s");
   constexpr const char* kWeights[] = {"priority_weight_cpus", "priority_weight_memory", "priority_weight_nodes",
                                       "priority_weight_gpus"};  // by Tres
@@ -186,6 +188,7 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
   for (nb::handle item : cluster.attr("qos")) {
     qos.push_back(nb::borrow(item));
     qos_names.push_back(nb::cast<std::string>(item.attr("name")));
+    out->usage_factor.push_back(nb::cast<double>(item.attr("usage_factor")));
   }
   size_t index = 0;
   for (nb::handle partition : cluster.attr("partitions")) {
@@ -193,6 +196,9 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
     out->partitions.push_back({nb::cast<int64_t>(partition.attr("priority_tier")), partition_parts[index],
                                over == kNone ? out->params.over_time_limit : over, words(masks[index], count)});
     Partition& its = out->partitions.back();
+    constexpr const char* kBilling[kTres] = {"billing_weight_cpus", "billing_weight_memory", "billing_weight_nodes",
+                                             "billing_weight_gpus"};
+    for (int i = 0; i < kTres; i++) its.billing[i] = nb::cast<double>(partition.attr(kBilling[i]));
     for (size_t i = 0; i < count; i++) {
       if (!(its.nodes[i / 64] >> i % 64 & 1)) continue;
       const Node& node = out->nodes[i];

@@ -1,6 +1,7 @@
 // Fair Tree, as in fairshare.py: the same operations on doubles in the same order.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -11,10 +12,14 @@ namespace slurm_sim {
 // What one person used.
 struct Usage {
   double usage = 0, factor = 1;
-  int64_t cpus = 0;   // held now
-  Time since = 0;
-  int64_t fresh = 0;  // CPU-seconds since the last calculation, up to `since`
   bool active = false;  // has had a job; all others of an account stand alike, so one number serves them
+};
+
+// A job that runs, or is suspended.
+struct Billed {
+  int32_t job, person;
+  Time since;
+  double billing, usage_factor;
 };
 
 class FairShare {
@@ -27,29 +32,27 @@ class FairShare {
     on = params.weight_share > 0;
     period_ = params.calc_period;
     decay_ = params.decay;
+    decay_of_period_ = std::pow(decay_, static_cast<double>(period_));
     calculated_ = start;
   }
-  void count(const Catalogue& catalogue, int person, int64_t cpus, Time now) {
-    if (!on) return;
+  void start(const Catalogue& catalogue, const Billed& run) {
+    advance(run.since);
+    if (persons_.size() <= static_cast<size_t>(run.person)) persons_.resize(run.person + 1);
+    if (!persons_[run.person].active) activate(catalogue, run.person);
+    runs_.push_back(run);
+  }
+  void stop(int32_t job, Time now) {
     advance(now);
-    if (persons_.size() <= static_cast<size_t>(person)) persons_.resize(person + 1);
-    Usage& use = persons_[person];
-    if (!use.active) activate(catalogue, person);
-    use.fresh += use.cpus * (now - use.since);
-    use.cpus += cpus;
-    use.since = now;
+    auto run = std::find_if(runs_.begin(), runs_.end(), [&](const Billed& each) { return each.job == job; });
+    add(*run, now);
+    runs_.erase(run);
   }
   // Does the calculations that were due until now.
   void advance(Time now) {
     for (; calculated_ + period_ <= now; stale = true) {
+      for (int person : active_) persons_[person].usage *= decay_of_period_;
+      for (const Billed& run : runs_) add(run, calculated_ + period_);
       calculated_ += period_;
-      for (int person : active_) {
-        Usage& use = persons_[person];
-        use.fresh += use.cpus * (calculated_ - use.since);
-        use.usage = use.usage * decay_ + static_cast<double>(use.fresh);
-        use.fresh = 0;
-        use.since = calculated_;
-      }
     }
   }
   double factor(const Catalogue& catalogue, int person, Time now) {
@@ -71,6 +74,11 @@ class FairShare {
   }
 
  private:
+  void add(const Billed& run, Time until) {
+    Time ran = until - std::max(run.since, calculated_);
+    double decay = ran == period_ ? decay_of_period_ : std::pow(decay_, static_cast<double>(ran));
+    persons_[run.person].usage += static_cast<double>(ran) * decay * run.billing * run.usage_factor;
+  }
   // Members of an account. Idle: persons with shares who never had a job.
   struct Group {
     std::vector<int> counted, order;  // all but the idle: as they came, and as last sorted
@@ -81,7 +89,6 @@ class FairShare {
 
   void activate(const Catalogue& catalogue, int person) {
     persons_[person].active = true;
-    persons_[person].since = calculated_;
     active_.push_back(person);
     int index = catalogue.member_of_person[person];
     const Member& member = catalogue.members[index];
@@ -173,10 +180,11 @@ class FairShare {
   }
 
   std::vector<Usage> persons_;
+  std::vector<Billed> runs_;
   std::vector<int> active_;
   std::vector<Group> groups_;          // by member: an account's
   std::vector<double> level_, used_;   // by member
-  double decay_ = 1;
+  double decay_ = 1, decay_of_period_ = 1;
   Time period_ = 300, calculated_ = 0;
   int64_t left_ = 0, shared_ = 0;
 };

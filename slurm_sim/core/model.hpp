@@ -69,7 +69,8 @@ struct Params {
   bool keeps_few() const { return part_reserve != kNone || min_prio_reserve || min_age_reserve; }
   int64_t weight_age = 0, weight_size = 0, weight_share = 0;
   double weight_tres[kTres] = {};
-  double decay = 1;  // of fair-share usage in one PriorityCalcPeriod
+  bool max_tres = false, memory_is_consumable = false;
+  double decay = 1;  // of fair-share usage in a second
 };
 
 struct Node {
@@ -105,6 +106,7 @@ struct Partition {
   Time over_time_limit;
   std::vector<uint64_t> nodes;
   int64_t tres[kTres] = {};  // of all its nodes
+  double billing[kTres] = {};
 };
 
 struct Reservation {
@@ -131,7 +133,7 @@ struct Config {
   std::vector<Alike> kinds;                        // as nodes.kinds
   std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;
-  std::vector<double> qos_part;
+  std::vector<double> qos_part, usage_factor;      // by QOS
   std::vector<LimitSet> limit_sets;                // by partition * qos + qos
   std::vector<Reservation> reservations;
   std::vector<NodeChange> node_changes;

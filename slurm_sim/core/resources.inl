@@ -287,6 +287,21 @@ QosUse& Engine<W>::use_of(int qos, int user) {
   return use_[at];
 }
 
+// What it is billed for each second.
+template <int W>
+double Engine<W>::billing(const Live& job, const Amounts& amounts) const {
+  const double* weights = config->partitions[job.partition].billing;
+  int64_t memory = params().memory_is_consumable ? amounts[kNodes] * spec(job.job).memory : 0;
+  int64_t held[kTres] = {amounts[kCpus], memory, amounts[kNodes], amounts[kGpus]};
+  double sum = 0, most = 0;
+  for (int i = 0; i < kTres; i++) {
+    double part = static_cast<double>(held[i]) * weights[i];
+    sum += part;
+    most = std::max(most, part);
+  }
+  return params().max_tres ? most : sum;
+}
+
 template <int W>
 void Engine<W>::count_use(const Live& job, const Set& nodes, int sign) {
   disturb();
@@ -312,7 +327,9 @@ void Engine<W>::count_use(const Live& job, const Set& nodes, int sign) {
     if (jobs_of_person_.size() < catalogue->persons.size()) jobs_of_person_.resize(catalogue->persons.size());
     jobs_of_person_[job.person] += sign;
   }
-  if (fairshare_.on) fairshare_.count(*catalogue, job.person, sign * amounts[kCpus], now_);
+  if (!fairshare_.on) return;
+  if (sign < 0) fairshare_.stop(job.job, now_);
+  else fairshare_.start(*catalogue, {job.job, job.person, now_, billing(job, amounts), config->usage_factor[job.qos]});
 }
 
 // The limit that keeps it from starting; kNone: none does.

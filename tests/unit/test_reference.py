@@ -127,7 +127,7 @@ def test_nodes_that_a_limit_counts_already_come_first() -> None:
     assert pick(0b111111, 2, pool, request, starts=True) == 0b000011
     pick.attempt(0b111111, 0b000010)
     assert pick(0b111111, 1, pool, request, starts=True) == 0b000010
-    assert pick(0b111111, 3, pool, request, starts=True) == 0b001110  # the first kind's other node is as heavy as the third
+    assert pick(0b111111, 3, pool, request, starts=True) == 0b001110  # a1 is as heavy as c1
     assert pick(0b110001, 2, pool, request, starts=True) == 0b110000
     pick.attempt(0b111111, 0b000011)  # none is left that could weigh more
     assert pick(0b111101, 2, pool, request, starts=True) == 0b001100

@@ -156,7 +156,7 @@ def test_qos_limits(limit: dict[str, int], reason: str, started: list[int]) -> N
 
 
 def test_jobs_of_a_limit_of_nodes_share_them() -> None:
-    """Seen on slurmctld 22.05: GrpTRES=node=1, nodes of 4 CPUs, jobs of 1; the fifth has QOSGrpNodeLimit as its reason."""
+    """Seen on slurmctld 22.05: GrpTRES=node=1, nodes of 4 CPUs, jobs of 1; the fifth waits for QOSGrpNodeLimit."""
     associations = (Association("lab", "eve", grp_nodes=1),)
     for of in ({"qos": (Qos("normal", grp_nodes=1),)}, {"qos": (Qos("normal", max_nodes_per_user=1),)}, {}):
         config = of_nodes(make_nodes(3, cpus=4), SHARED, **({"associations": associations} | of))  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def test_jobs_of_a_limit_of_nodes_share_them() -> None:
 
 @pytest.mark.parametrize("limit", ["grp_cpus", "grp_gpus", "max_cpus_per_user"])
 def test_whole_nodes_count_with_all_they_have(limit: str) -> None:
-    """Seen on slurmctld 22.05 with GrpTRES=cpu=10 and gres/gpu=5, nodes of 4 CPUs and 2 GPUs, jobs that ask for 1 CPU."""
+    """Seen on slurmctld 22.05 with GrpTRES=cpu=10 and gres/gpu=5, nodes of 4 CPUs and 2 GPUs, jobs of 1 CPU."""
     most = 5 if limit == "grp_gpus" else 10
     for asks, params in (({"exclusive": True}, SHARED), ({}, FIFO)):
         config = of_nodes(make_nodes(4, cpus=4, gpus=2), params, qos=(Qos("normal", **{limit: most}),))
@@ -599,6 +599,27 @@ def test_fair_tree_ranks_by_account_first() -> None:
     sim = Simulator(cluster(3, params, associations=associations), queue)
     sim.run_until(1000)
     assert [sim.job(number).priority for number in (3, 4, 5, 6)] == [300, 150, 450, 600]
+
+
+def test_usage_as_slurmctld_counts_it() -> None:
+    """RawUsage that sshare showed on slurmctld 22.05.8: PriorityCalcPeriod=1, PriorityDecayHalfLife=0-1, UsageFactor=0.5,
+    whole nodes of 4 CPUs and 2 GPUs with TRESBillingWeights=CPU=1.5,Node=3,GRES/gpu=10; jobs of 100 and 30 seconds.
+    """
+    params = replace(FIFO, priority_calc_period_s=60, priority_decay_half_life_s=HOUR)
+    weights = {"billing_weight_cpus": 1.5, "billing_weight_nodes": 3.0, "billing_weight_gpus": 10.0}
+    partition = Partition("gpu", ("n1", "n2"), **weights)  # type: ignore[arg-type]
+    nodes = make_nodes(2, cpus=4, gpus=2)
+    config = ClusterConfig(nodes, (partition,), params, qos=(Qos("normal", usage_factor=0.5),))
+    queue = [job(runtime_s=seconds, user=user) for seconds, user in ((100, "alice"), (30, "bob"))]
+    sim = Simulator(config, queue)
+    sim.run_until(120)
+    shares = sim._cluster.fairshare
+    shares.advance(120)
+    assert (sim.job(1).start_s, sim.job(1).end_s, sim.job(2).end_s) == (3, 103, 33)
+    assert [int(shares._user("root", user).usage) for user in ("alice", "bob")] == [1419, 422]
+    largest = Simulator(replace(config, params=replace(params, max_tres=True)), queue)
+    largest.run_until(40)
+    assert largest._cluster.fairshare._user("root", "bob").usage == pytest.approx(30 * (1 - 0.693 / HOUR) ** 30 * 20 / 2)
 
 
 def test_usage_decays() -> None:

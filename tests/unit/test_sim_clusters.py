@@ -188,6 +188,21 @@ def test_weights_by_larger_units(tmp_path: Path) -> None:
     assert weights == (2 / 1024, 0.5 / 1024, 7)
 
 
+def test_billing(tmp_path: Path) -> None:
+    text = "PriorityType=priority/multifactor\nPriorityFlags=MAX_TRES\nNodeName=n[1-2]\n"
+    text += "PartitionName=DEFAULT TRESBillingWeights=CPU=1.5,Mem=0.25G,Node=3,GRES/gpu=10,license/x=2\n"
+    loaded = load(tmp_path, text + "PartitionName=a Nodes=ALL\nPartitionName=b Nodes=n1 TRESBillingWeights=GRES/gpu=1\n")
+    first, second = loaded.cluster.partitions
+    assert (first.billing_weight_cpus, first.billing_weight_memory) == (1.5, 0.25 / 1024)
+    assert (first.billing_weight_nodes, first.billing_weight_gpus) == (3, 10)
+    assert (second.billing_weight_cpus, second.billing_weight_gpus) == (0, 1)
+    assert loaded.cluster.params.max_tres
+    assert ("TRESBillingWeights", "license/x=2") in [(note.parameter, note.value) for note in loaded.notes]
+    assert cluster(tmp_path, LEAST).partitions[0].billing_weight_cpus == 1
+    with pytest.raises(InvalidCluster, match=r"slurm.conf:2: TRESBillingWeights='?.*TRES=weight"):
+        load(tmp_path, "NodeName=n1\nPartitionName=a Nodes=n1 TRESBillingWeights=CPU\n")
+
+
 @pytest.mark.parametrize("value", ["CPU", "CPU=-1", "CPU=x", "CPU=1,Mem", "Mem=1K", "CPU=9999999999"])
 def test_weights_that_are_none(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidCluster, match=r"slurm.conf:1: PriorityWeightTRES='?.*TRES=weight"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_sim.clusters import Loaded, NoteKind, read_cluster, read_live
+from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.config import Association, NodeAction, NodeChange, Qos
 from slurm_sim.errors import InvalidCluster
 
@@ -48,6 +49,15 @@ def test_qos() -> None:
     assert normal == Qos("normal")
     assert part == Qos("part", max_nodes_per_user=2, max_cpus_per_user=16, max_gpus_per_user=4, grp_nodes=3, grp_gpus=6)
     assert high == Qos("high", 100, max_jobs_per_user=3, max_submit_jobs_per_user=8, grp_jobs=20, max_wall_s=12 * 3600)
+
+
+def test_usage_factors() -> None:
+    def of(text: str) -> tuple[Qos, ...] | None:
+        return read_accounting(text, None, "cluster").qos
+
+    assert of("Name|UsageFactor\nnormal|1.000000\nlow|0.250000\n") == (Qos("normal"), Qos("low", usage_factor=0.25))
+    with pytest.raises(InvalidCluster, match=r"sacctmgr show qos:2: UsageFactor='-1'.*a number from 0"):
+        of("Name|UsageFactor\nnormal|-1\n")
 
 
 def test_associations() -> None:
