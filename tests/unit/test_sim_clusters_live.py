@@ -56,7 +56,7 @@ def test_usage_factors() -> None:
         return read_accounting(text, None, "cluster").qos
 
     assert of("Name|UsageFactor\nnormal|1.000000\nlow|0.250000\n") == (Qos("normal"), Qos("low", usage_factor=0.25))
-    with pytest.raises(InvalidCluster, match=r"sacctmgr show qos:2: UsageFactor='-1'.*a number from 0"):
+    with pytest.raises(InvalidCluster, match=r"sacctmgr show qos:2: UsageFactor=-1: give a number from 0"):
         of("Name|UsageFactor\nnormal|-1\n")
 
 
