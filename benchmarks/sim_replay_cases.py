@@ -392,7 +392,7 @@ def _quotas(dice: random.Random, nodes: int) -> tuple[str, ...]:
         return ",".join(f"{name}={dice.randint(in_all[name] // 2, in_all[name])}" for name in chosen)
 
     for name in QOS:
-        given = [f"{limit}={most()}" for limit in ("GrpTRES", "MaxTRESPU") if dice.random() < 0.6]
+        given = [f"{limit}={most()}" for limit in ("GrpTRES", "MaxTRESPU", "MaxTRESPA") if dice.random() < 0.6]
         commands += [f"modify qos {name} set {' '.join(given)}"] if given else []
     may = f"qos=normal,{','.join(QOS)}"
     for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):

@@ -223,7 +223,7 @@ class Cluster:
         self.jobs[job_id] = self.waiting[job_id] = job
         if spec.array_job_id is not None:
             self.arrays.setdefault(spec.array_job_id, []).append(job)
-        self.limits.count_submitted(job.user, spec.qos, job.partition, 1)
+        self.limits.count_submitted(job.user, spec.account, spec.qos, job.partition, 1)
         return job
 
     def _is_known(self, job_id: int) -> bool:
@@ -410,7 +410,7 @@ class Cluster:
     def finish(self, job: JobRecord, state: State, now_s: int) -> None:
         job.state, job.end_s, job.reason = state, now_s, "None"
         self.finished.append(job)
-        self.limits.count_submitted(job.user, job.spec.qos, job.partition, -1)
+        self.limits.count_submitted(job.user, job.spec.account, job.spec.qos, job.partition, -1)
 
     def requeue(self, job: JobRecord, state: State, now_s: int) -> JobRecord:
         """Puts it back into the queue; returns the record of the run that ended so."""

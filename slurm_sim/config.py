@@ -51,6 +51,8 @@ _OF_QOS = {
     **_ranges(0, MOST_WEIGHT, "priority"),
     **_ranges(0, MOST, "max_jobs_per_user max_submit_jobs_per_user max_nodes_per_user max_cpus_per_user"),
     **_ranges(0, MOST, "max_gpus_per_user grp_jobs grp_nodes grp_cpus grp_gpus"),
+    **_ranges(0, MOST, "max_jobs_per_account max_submit_jobs_per_account max_nodes_per_account"),
+    **_ranges(0, MOST, "max_cpus_per_account max_gpus_per_account"),
     **_ranges(1, LONGEST_S, "max_wall_s"),
 }
 _BILLING = ("billing_weight_cpus", "billing_weight_memory", "billing_weight_nodes", "billing_weight_gpus")
@@ -302,6 +304,12 @@ class Qos:
     """MaxTRESPU=node=, cpu=, gres/gpu=: held by running jobs of one user."""
     max_cpus_per_user: int | None = None
     max_gpus_per_user: int | None = None
+    max_jobs_per_account: int | None = None
+    """MaxJobsPA, MaxSubmitPA, MaxTRESPA: the same, of all users of an account, those of accounts below it apart."""
+    max_submit_jobs_per_account: int | None = None
+    max_nodes_per_account: int | None = None
+    max_cpus_per_account: int | None = None
+    max_gpus_per_account: int | None = None
     grp_jobs: int | None = None
     """GrpJobs: running at once in the whole QOS."""
     grp_nodes: int | None = None

@@ -34,7 +34,7 @@ class State(str, Enum):
         return self not in (State.PENDING, State.RUNNING, State.SUSPENDED)
 
 
-LIMITED = ("Limit", "GRES", "PerUser")
+LIMITED = ("Limit", "GRES", "PerUser", "PerAccount")
 """How the reasons end of jobs that wait for a limit, not for nodes."""
 
 WHOLE: dict[str, tuple[int, int]] = {

@@ -40,19 +40,27 @@ class Occupied:
 
 
 COUNTED = ("jobs", "cpus", "gpus")
-# (Qos field, kind in Use, whether a user's own use counts, reason) in the order in which slurmctld looks: first what
-# counts jobs, of QOS and of associations, then what counts resources.
+# (Qos field, kind in Use, whose use counts, reason) in the order in which slurmctld looks: first what counts jobs, of
+# QOS and of associations, then what counts resources.
 _QOS_JOBS = (
-    ("grp_jobs", "jobs", False, "QOSGrpJobsLimit"),
-    ("max_jobs_per_user", "jobs", True, "QOSMaxJobsPerUserLimit"),
+    ("grp_jobs", "jobs", "all", "QOSGrpJobsLimit"),
+    ("max_jobs_per_account", "jobs", "account", "MaxJobsPerAccount"),
+    ("max_jobs_per_user", "jobs", "user", "QOSMaxJobsPerUserLimit"),
 )
 _QOS_RESOURCES = (
-    ("grp_cpus", "cpus", False, "QOSGrpCpuLimit"),
-    ("grp_nodes", "nodes", False, "QOSGrpNodeLimit"),
-    ("grp_gpus", "gpus", False, "QOSGrpGRES"),
-    ("max_cpus_per_user", "cpus", True, "QOSMaxCpuPerUserLimit"),
-    ("max_nodes_per_user", "nodes", True, "QOSMaxNodePerUserLimit"),
-    ("max_gpus_per_user", "gpus", True, "QOSMaxGRESPerUser"),
+    ("grp_cpus", "cpus", "all", "QOSGrpCpuLimit"),
+    ("grp_nodes", "nodes", "all", "QOSGrpNodeLimit"),
+    ("grp_gpus", "gpus", "all", "QOSGrpGRES"),
+    ("max_cpus_per_account", "cpus", "account", "MaxCpuPerAccount"),
+    ("max_nodes_per_account", "nodes", "account", "MaxNodePerAccount"),
+    ("max_gpus_per_account", "gpus", "account", "MaxGRESPerAccount"),
+    ("max_cpus_per_user", "cpus", "user", "QOSMaxCpuPerUserLimit"),
+    ("max_nodes_per_user", "nodes", "user", "QOSMaxNodePerUserLimit"),
+    ("max_gpus_per_user", "gpus", "user", "QOSMaxGRESPerUser"),
+)
+_QOS_SUBMITTED = (
+    ("max_submit_jobs_per_account", "account", "MaxSubmitJobsPerAccount"),
+    ("max_submit_jobs_per_user", "user", "QOSMaxSubmitJobPerUserLimit"),
 )
 _GROUP_JOBS = (("grp_jobs", "jobs", "AssocGrpJobsLimit"),)
 _GROUP_RESOURCES = (
@@ -62,8 +70,20 @@ _GROUP_RESOURCES = (
 )
 
 
+Whose = tuple[str, ...]
+"""Whose use a counter is of."""
+
+
+def _in_qos(qos: str, scope: str, user: str, account: str) -> Whose:
+    return {"all": ("qos", qos), "account": ("qos", qos, scope, account), "user": ("qos", qos, scope, user)}[scope]
+
+
+def _of_association(item: Association) -> Whose:
+    return ("association", item.account, item.user or "")
+
+
 class Limits:
-    """Counts what runs, per QOS, user and association."""
+    """Counts what runs, per QOS, user, account and association."""
 
     def __init__(
         self, qos: Sequence[Qos], partitions: Sequence[Partition], associations: Sequence[Association]
@@ -72,9 +92,9 @@ class Limits:
         self._default = qos[0].name
         self._of_partition = {partition.name: partition.qos for partition in partitions}
         self._associations = {(item.account, item.user): item for item in associations}
-        self._used = Counter[tuple[str, ...]]()
-        self._occupied: defaultdict[tuple[str, ...], Occupied] = defaultdict(Occupied)
-        self._submitted = Counter[tuple[str, str]]()
+        self._used = Counter[tuple[Whose, str]]()
+        self._occupied: defaultdict[Whose, Occupied] = defaultdict(Occupied)
+        self._submitted = Counter[Whose]()
 
     def qos_of(self, qos: str | None) -> Qos:
         """The QOS of a job that names this one, or none. Raises InvalidJob."""
@@ -96,7 +116,7 @@ class Limits:
         all_qos = list(self._all_qos(qos, partition))
         return (
             self.jobs_reached(user, account, qos, partition)
-            or self._qos_reached(all_qos, _QOS_RESOURCES, user, use)
+            or self._qos_reached(all_qos, _QOS_RESOURCES, user, account, use)
             or self._group_reached(all_qos, _GROUP_RESOURCES, user, account, use)
         )
 
@@ -104,7 +124,7 @@ class Limits:
         """The same for limits that count jobs, which slurmctld asks before it looks for nodes (`pre_select`)."""
         all_qos, use = list(self._all_qos(qos, partition)), Use(0, 0, 0, 0)
         return (
-            self._qos_reached(all_qos, _QOS_JOBS, user, use)
+            self._qos_reached(all_qos, _QOS_JOBS, user, account, use)
             or self._group_reached(all_qos, _GROUP_JOBS, user, account, use)
             or self._max_jobs_reached(all_qos, user, account, use)
         )
@@ -113,33 +133,33 @@ class Limits:
         """Nodes that the job's limits of nodes count already (`_find_grp_node_bitmap` in slurmctld's source)."""
         nodes, together = 0, False
         all_qos = list(self._all_qos(qos, partition))
-        for field, kind, own, _ in _QOS_RESOURCES:
+        for field, kind, scope, _ in _QOS_RESOURCES:
             limiting = next((item.name for item in all_qos if getattr(item, field) is not None), None)
             if kind == "nodes" and limiting is not None:
-                nodes |= self._occupied[(limiting, user) if own else (limiting,)].nodes
-                together = together or not own
+                nodes |= self._occupied[_in_qos(limiting, scope, user, account)].nodes
+                together = together or scope == "all"
         for item in self._chain(account, user):
             if item.grp_nodes is not None and not together:
-                return nodes | self._occupied["association", item.account, item.user or ""].nodes
+                return nodes | self._occupied[_of_association(item)].nodes
         return nodes
 
-    def _exceeds(self, whose: tuple[str, ...], kind: str, use: Use, limit: int) -> bool:
+    def _exceeds(self, whose: Whose, kind: str, use: Use, limit: int) -> bool:
         """A job that adds nothing passes, also if others go over the limit (a QOS' own may let them)."""
-        used, more = self._used[*whose, kind], int(getattr(use, kind))
+        used, more = self._used[whose, kind], int(getattr(use, kind))
         if kind == "nodes":
             occupied = self._occupied[whose].nodes
             used, more = occupied.bit_count(), use.nodes - (occupied & use.where).bit_count()
         return more > 0 and used + more > limit
 
     def _qos_reached(
-        self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, bool, str]], user: str, use: Use
+        self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, str, str]], user: str, account: str, use: Use
     ) -> str:
-        for field, kind, own, reason in limits:
+        for field, kind, scope, reason in limits:
             for item in all_qos:
                 limit = getattr(item, field)
                 if limit is None:
                     continue
-                if self._exceeds((item.name, user) if own else (item.name,), kind, use, limit):
+                if self._exceeds(_in_qos(item.name, scope, user, account), kind, use, limit):
                     return reason
                 break
         return ""
@@ -153,7 +173,7 @@ class Limits:
                 limit = getattr(item, field)
                 if limit is None or any(getattr(each, field) is not None for each in all_qos):
                     continue
-                if self._exceeds(("association", item.account, item.user or ""), kind, use, limit):
+                if self._exceeds(_of_association(item), kind, use, limit):
                     return reason
         return ""
 
@@ -164,7 +184,8 @@ class Limits:
         limit = own.max_jobs if own is not None else None
         if limit is None and of_account is not None:
             limit = of_account.max_jobs
-        if limit is not None and self._used["association", account, user, "jobs"] + use.jobs > limit:
+        whose = _of_association(Association(account, user))
+        if limit is not None and self._used[whose, "jobs"] + use.jobs > limit:
             return "AssocMaxJobsLimit"
         return ""
 
@@ -177,28 +198,29 @@ class Limits:
             account = item.parent
         yield self._associations.get((ROOT, None), Association(ROOT))
 
-    def refused(self, user: str, qos: str | None, partition: str) -> str:
-        """Why a submission is refused (MaxSubmitPU); empty: it is not."""
-        for item in self._all_qos(qos, partition):
-            if item.max_submit_jobs_per_user is not None:
-                full = self._submitted[item.name, user] >= item.max_submit_jobs_per_user
-                return "QOSMaxSubmitJobPerUserLimit" if full else ""
+    def refused(self, user: str, account: str, qos: str | None, partition: str) -> str:
+        """Why a submission is refused (MaxSubmitPA, MaxSubmitPU); empty: it is not."""
+        for field, scope, reason in _QOS_SUBMITTED:
+            item = next((item for item in self._all_qos(qos, partition) if getattr(item, field) is not None), None)
+            if item and self._submitted[_in_qos(item.name, scope, user, account)] >= getattr(item, field):
+                return reason
         return ""
 
     def count(self, user: str, account: str, qos: str | None, partition: str, use: Use, sign: int) -> None:
         """A job starts (sign 1) or gives back what it held (-1)."""
         for item in self._all_qos(qos, partition):
-            for whose in ((item.name,), (item.name, user)):
-                self._count(whose, use, sign)
+            for scope in ("all", "account", "user"):
+                self._count(_in_qos(item.name, scope, user, account), use, sign)
         for association in self._chain(account, user):
-            self._count(("association", association.account, association.user or ""), use, sign)
+            self._count(_of_association(association), use, sign)
 
-    def _count(self, whose: tuple[str, ...], use: Use, sign: int) -> None:
+    def _count(self, whose: Whose, use: Use, sign: int) -> None:
         self._occupied[whose].count(use.where, sign)
         for kind in COUNTED:
-            self._used[*whose, kind] += sign * getattr(use, kind)
+            self._used[whose, kind] += sign * getattr(use, kind)
 
-    def count_submitted(self, user: str, qos: str | None, partition: str, sign: int) -> None:
+    def count_submitted(self, user: str, account: str, qos: str | None, partition: str, sign: int) -> None:
         """A job enters the queue, or is over."""
         for item in self._all_qos(qos, partition):
-            self._submitted[item.name, user] += sign
+            for scope in ("account", "user"):
+                self._submitted[_in_qos(item.name, scope, user, account)] += sign

@@ -548,7 +548,8 @@ class Simulator:
         return job
 
     def _enter(self, job_id: int, spec: JobSpec) -> None:
-        refused = self._cluster.limits.refused(spec.user, spec.qos, self._cluster.partition_of(spec).name)
+        partition = self._cluster.partition_of(spec).name
+        refused = self._cluster.limits.refused(spec.user, spec.account, spec.qos, partition)
         job = self._cluster.add(job_id, spec, self.now_s)
         if spec.cancel_s is not None:
             self._push(max(spec.cancel_s, self.now_s), Kind.CANCEL, job_id)

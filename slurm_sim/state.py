@@ -36,7 +36,8 @@ REASONS = (
     *("JobHeldUser", "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit"),
     *("QOSGrpNodeLimit", "QOSGrpGRES", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser"),
     *("AssocMaxJobsLimit", "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES"),
-    "QOSMaxSubmitJobPerUserLimit",
+    *("QOSMaxSubmitJobPerUserLimit", "MaxJobsPerAccount", "MaxCpuPerAccount", "MaxNodePerAccount", "MaxGRESPerAccount"),
+    "MaxSubmitJobsPerAccount",
 )
 """The reasons that the simulator gives."""
 

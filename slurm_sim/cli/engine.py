@@ -116,7 +116,8 @@ def outcome(simulator: Any, ready: Ready) -> Outcome:
     """What is known of the jobs now."""
     found = _from_columns(simulator) if hasattr(simulator, "results") else _from_records(simulator, ready)
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))
-    refuses = any(qos.max_submit_jobs_per_user is not None for qos in ready.cluster.qos)
+    limits = ((qos.max_submit_jobs_per_user, qos.max_submit_jobs_per_account) for qos in ready.cluster.qos)
+    refuses = any(limit is not None for each in limits for limit in each)
     for record in (*simulator.pending(), *(simulator.finished() if refuses else ())):
         if record.reason != "None" or not record.state.is_over:
             found.reason[rows[record.job_id]] = record.reason

@@ -25,9 +25,20 @@ QOS_COUNTS = {
     "maxsubmitpu": "max_submit_jobs_per_user",
     "maxsubmitjobspu": "max_submit_jobs_per_user",
     "maxsubmitjobsperuser": "max_submit_jobs_per_user",
+    "maxjobspa": "max_jobs_per_account",
+    "maxjobsperaccount": "max_jobs_per_account",
+    "maxsubmitpa": "max_submit_jobs_per_account",
+    "maxsubmitjobspa": "max_submit_jobs_per_account",
+    "maxsubmitjobsperaccount": "max_submit_jobs_per_account",
     "grpjobs": "grp_jobs",
 }
-QOS_RESOURCES = {"maxtrespu": "max_{}_per_user", "maxtresperuser": "max_{}_per_user", "grptres": "grp_{}"}
+QOS_RESOURCES = {
+    "maxtrespu": "max_{}_per_user",
+    "maxtresperuser": "max_{}_per_user",
+    "maxtrespa": "max_{}_per_account",
+    "maxtresperaccount": "max_{}_per_account",
+    "grptres": "grp_{}",
+}
 LIMITS = ("limits", "safe", "all")
 """With one of these in AccountingStorageEnforce the limits of QOS and associations hold."""
 RESOURCES = {"node": "nodes", "cpu": "cpus", "gres/gpu": "gpus"}

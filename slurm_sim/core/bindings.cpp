@@ -106,14 +106,23 @@ Params params_of(nb::handle p) {
 }
 
 const std::pair<const char*, QosLimit> kQosLimits[] = {
-    {"grp_jobs", {0, kJobs, false, 0, Reason::kGrpJobs}},
-    {"max_jobs_per_user", {0, kJobs, true, 0, Reason::kMaxJobsUser}},
-    {"grp_cpus", {0, kCpus, false, 0, Reason::kGrpCpu}},
-    {"grp_nodes", {0, kNodes, false, 0, Reason::kGrpNode}},
-    {"grp_gpus", {0, kGpus, false, 0, Reason::kGrpGres}},
-    {"max_cpus_per_user", {0, kCpus, true, 0, Reason::kMaxCpuUser}},
-    {"max_nodes_per_user", {0, kNodes, true, 0, Reason::kMaxNodeUser}},
-    {"max_gpus_per_user", {0, kGpus, true, 0, Reason::kMaxGresUser}},
+    {"grp_jobs", {0, kJobs, kAll, 0, Reason::kGrpJobs}},
+    {"max_jobs_per_account", {0, kJobs, kOfAccount, 0, Reason::kMaxJobsAccount}},
+    {"max_jobs_per_user", {0, kJobs, kOfUser, 0, Reason::kMaxJobsUser}},
+    {"grp_cpus", {0, kCpus, kAll, 0, Reason::kGrpCpu}},
+    {"grp_nodes", {0, kNodes, kAll, 0, Reason::kGrpNode}},
+    {"grp_gpus", {0, kGpus, kAll, 0, Reason::kGrpGres}},
+    {"max_cpus_per_account", {0, kCpus, kOfAccount, 0, Reason::kMaxCpuAccount}},
+    {"max_nodes_per_account", {0, kNodes, kOfAccount, 0, Reason::kMaxNodeAccount}},
+    {"max_gpus_per_account", {0, kGpus, kOfAccount, 0, Reason::kMaxGresAccount}},
+    {"max_cpus_per_user", {0, kCpus, kOfUser, 0, Reason::kMaxCpuUser}},
+    {"max_nodes_per_user", {0, kNodes, kOfUser, 0, Reason::kMaxNodeUser}},
+    {"max_gpus_per_user", {0, kGpus, kOfUser, 0, Reason::kMaxGresUser}},
+};
+
+const std::pair<const char*, SubmitLimit> kSubmitLimits[] = {
+    {"max_submit_jobs_per_account", {0, kOfAccount, 0, Reason::kMaxSubmitAccount}},
+    {"max_submit_jobs_per_user", {0, kOfUser, 0, Reason::kMaxSubmit}},
 };
 
 constexpr const char* kGroupLimits[] = {"grp_jobs", "grp_nodes", "grp_cpus", "grp_gpus"};  // by Kind
@@ -132,10 +141,13 @@ LimitSet limit_set(const std::vector<std::pair<int, nb::object>>& all_qos) {
     Amounts together = group_limits(qos);
     for (int kind = 0; kind < kKinds; kind++) set.group[kind] = set.group[kind] || together[kind] != kNone;
     set.max_jobs_per_user = set.max_jobs_per_user || !qos.attr("max_jobs_per_user").is_none();
-    Time most = time_of(qos, "max_submit_jobs_per_user");
-    if (most != kNone && set.submit_qos < 0) {
-      set.submit_qos = index;
-      set.submit_most = most;
+  }
+  for (const auto& [name, like] : kSubmitLimits) {
+    for (const auto& [index, qos] : all_qos) {
+      Time most = time_of(qos, name);
+      if (most == kNone) continue;
+      set.submit.push_back({index, like.scope, most, like.reason});
+      break;
     }
   }
   for (const auto& [name, like] : kQosLimits) {
@@ -222,7 +234,7 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
       out->any_limit = out->any_limit || !out->limit_sets.back().limits.empty();
       for (const QosLimit& limit : out->limit_sets.back().limits)
         out->any_node_limit = out->any_node_limit || limit.kind == kNodes;
-      out->any_submit_limit = out->any_submit_limit || out->limit_sets.back().submit_qos >= 0;
+      out->any_submit_limit = out->any_submit_limit || !out->limit_sets.back().submit.empty();
     }
   }
   bool jobs_alone = true;

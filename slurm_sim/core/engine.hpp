@@ -332,7 +332,21 @@ class Engine final : public Core {
   const LimitSet& limit_set(const Live& job) const {
     return config->limit_sets[job.partition * config->qos_count() + job.qos];
   }
-  QosUse& use_of(int qos, int user);
+  // In `use_`: the whole QOS, a user's, an account's.
+  size_t counter_of(int qos, Scope scope, int person) const {
+    int whose = scope == kAll ? 0 : scope == kOfUser ? catalogue->persons[person].user : catalogue->account_of(person);
+    return static_cast<size_t>(whose) * config->qos_count() + qos;
+  }
+  QosUse& use_of(int qos, Scope scope, int person) {
+    size_t at = counter_of(qos, scope, person);
+    if (at >= use_[scope].size()) use_[scope].resize(at + config->qos_count() - qos);
+    return use_[scope][at];
+  }
+  template <typename Do>
+  void for_each_use(const Live& job, Do act) {
+    for (int qos : limit_set(job).counted)
+      for (Scope scope : {kAll, kOfAccount, kOfUser}) act(use_of(qos, scope, job.person));
+  }
   Reason limit_reached(const Live& job, const Use<W>& use) const;
   Reason jobs_limit_reached(const Live& job) const;
   Reason resources_limit_reached(const Live& job, const Use<W>& use) const;
@@ -351,7 +365,7 @@ class Engine final : public Core {
   }
   template <typename Of>
   Set occupied(Of of) const;
-  Set occupied(const QosLimit& limit, int user) const;
+  Set occupied(const QosLimit& limit, int person) const;
   Set occupied(int member) const;
   // Whether jobs of the same limit may share nodes, which count once.
   bool shares_nodes() const { return config->any_node_limit && (!params().linear || !suspended_.empty()); }
@@ -534,7 +548,7 @@ class Engine final : public Core {
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request
   std::vector<Amounts> group_use_;  // by member of the catalogue
-  std::vector<QosUse> use_;       // by user * (QOS + 1); the first rows are the whole QOS'
+  std::vector<QosUse> use_[kScopes];  // by user or account, and QOS
   std::vector<int64_t> jobs_of_person_;
   std::vector<std::pair<int32_t, int32_t>> tasks_running_;
   FairShare fairshare_;

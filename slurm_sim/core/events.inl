@@ -72,7 +72,7 @@ void Engine<W>::admit(int32_t slot) {
   where_.at(job.job) = slot + 1;
   to_waiting(slot);
   if (config->any_submit_limit)
-    for (int qos : limit_set(job).counted) use_of(qos, catalogue->persons[job.person].user).submitted++;
+    for_each_use(job, [](QosUse& use) { use.submitted++; });
   const Extras* more = extras(spec(job.job));
   if (more && more->cancel != kNone) push(std::max(more->cancel, now_), Happening::kCancel, job.job);
   // An array's id may be, or become, what a dependency waits for.
@@ -83,14 +83,15 @@ void Engine<W>::admit(int32_t slot) {
 template <int W>
 void Engine<W>::enter(int32_t index) {
   int32_t slot = new_live(index);
-  const LimitSet& set = limit_set(lives_[slot]);
-  int user = catalogue->persons[lives_[slot].person].user;
-  bool refused = set.submit_qos >= 0 && use_of(set.submit_qos, user).submitted >= set.submit_most;
+  Reason refused = Reason::kNone;
+  for (const SubmitLimit& limit : limit_set(lives_[slot]).submit)
+    if (refused == Reason::kNone && use_of(limit.qos, limit.scope, lives_[slot].person).submitted >= limit.most)
+      refused = limit.reason;
   tie(slot);
   admit(slot);
-  if (refused) {
+  if (refused != Reason::kNone) {
     forget_pending(slot);
-    finish(slot, State::kCancelled, Reason::kMaxSubmit);
+    finish(slot, State::kCancelled, refused);
   } else {
     if (leaves_traces()) tested_at_submission(lives_[slot]);
     queued(slot);
@@ -378,7 +379,7 @@ void Engine<W>::finish(int32_t slot, State state, Reason reason) {
   job.end = now_;
   job.reason = Reason::kNone;
   if (config->any_submit_limit)
-    for (int qos : limit_set(job).counted) use_of(qos, catalogue->persons[job.person].user).submitted--;
+    for_each_use(job, [](QosUse& use) { use.submitted--; });
   tell(false, job);
   job.reason = reason;
   where_.at(job.job) = -1 - static_cast<int32_t>(finished_.push(job));

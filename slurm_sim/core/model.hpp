@@ -38,7 +38,8 @@ constexpr const char* kStateNames[] = {"PENDING", "RUNNING",   "SUSPENDED", "COM
 enum class Reason : uint8_t {
   kNone, kResources, kPriority, kReservation, kNodeNotAvail, kDependency, kNeverSatisfied, kBeginTime, kHeld, kArrayTaskLimit,
   kGrpJobs, kMaxJobsUser, kGrpCpu, kGrpNode, kGrpGres, kMaxCpuUser, kMaxNodeUser, kMaxGresUser, kAssocMaxJobs,
-  kAssocGrpJobs, kAssocGrpCpu, kAssocGrpNode, kAssocGrpGres, kMaxSubmit
+  kAssocGrpJobs, kAssocGrpCpu, kAssocGrpNode, kAssocGrpGres, kMaxSubmit, kMaxJobsAccount, kMaxCpuAccount,
+  kMaxNodeAccount, kMaxGresAccount, kMaxSubmitAccount
 };
 // Waiting for a limit, not for nodes.
 inline bool is_limited(Reason reason) { return reason >= Reason::kArrayTaskLimit; }
@@ -46,7 +47,8 @@ constexpr const char* kReasonNames[] = {
     "None", "Resources", "Priority", "Reservation", "ReqNodeNotAvail", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
     "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpGRES",
     "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser", "AssocMaxJobsLimit",
-    "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES", "QOSMaxSubmitJobPerUserLimit"};
+    "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES", "QOSMaxSubmitJobPerUserLimit",
+    "MaxJobsPerAccount", "MaxCpuPerAccount", "MaxNodePerAccount", "MaxGRESPerAccount", "MaxSubmitJobsPerAccount"};
 
 enum Tres { kTresCpus, kTresMemory, kTresNodes, kTresGpus, kTres };  // that PriorityWeightTRES knows
 
@@ -80,11 +82,21 @@ struct Node {
 
 enum Kind { kJobs, kNodes, kCpus, kGpus, kKinds };
 
-// One limit of a QOS: how much of a kind may be in use, by one user or in all.
+enum Scope { kAll, kOfAccount, kOfUser, kScopes };  // whose use a limit of a QOS counts
+
+// One limit of a QOS: how much of a kind may be in use.
 struct QosLimit {
   int qos;
   Kind kind;
-  bool own;
+  Scope scope;
+  int64_t most;
+  Reason reason;
+};
+
+// How many jobs may be in the queue or run.
+struct SubmitLimit {
+  int qos;
+  Scope scope;
   int64_t most;
   Reason reason;
 };
@@ -96,8 +108,7 @@ struct LimitSet {
   bool max_jobs_per_user = false;
   bool group[kKinds] = {};       // whether a QOS limits all of its jobs together: such limits of associations don't count
   bool alike = true;             // they only count jobs, so that all jobs of a person stand alike
-  int submit_qos = -1;           // MaxSubmitPU
-  int64_t submit_most = 0;
+  std::vector<SubmitLimit> submit;
 };
 
 struct Partition {
@@ -245,6 +256,8 @@ struct Catalogue {
     members[index].above = parent;
     return index;
   }
+  // The member that is the person's account.
+  int account_of(int person) const { return members[member_of_person[person]].above; }
   // The person's member, its account's, and those above, until `stop` says so.
   template <typename Stop>
   void up_from(int person, Stop stop) const {

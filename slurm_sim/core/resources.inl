@@ -119,7 +119,7 @@ NodeSet<W> Engine<W>::preferred(const Live& job) const {
   if (!has_preferences()) return nodes;
   const LimitSet& set = limit_set(job);
   for (const QosLimit& limit : set.limits)
-    if (limit.kind == kNodes) nodes = nodes | occupied(limit, catalogue->persons[job.person].user);
+    if (limit.kind == kNodes) nodes = nodes | occupied(limit, job.person);
   if (set.group[kNodes]) return nodes;
   catalogue->up_from(job.person, [&](int member) {
     if (catalogue->members[member].most[kNodes] == kNone) return false;
@@ -280,13 +280,6 @@ NodeSet<W> Engine<W>::possible(const Live& job, const Set& kept) const {
   return pick(nodes, job.nodes, request(job), cpus, true);
 }
 
-template <int W>
-QosUse& Engine<W>::use_of(int qos, int user) {
-  size_t at = static_cast<size_t>(user + 1) * config->qos_count() + qos;
-  if (at >= use_.size()) use_.resize((static_cast<size_t>(user) + 2) * config->qos_count());
-  return use_[at];
-}
-
 // What it is billed for each second.
 template <int W>
 double Engine<W>::billing(const Live& job, const Amounts& amounts) const {
@@ -309,14 +302,9 @@ void Engine<W>::count_use(const Live& job, const Set& nodes, int sign) {
   if (!config->any_limit && !fairshare_.on) return;
   Amounts amounts = use_of_nodes(job, nodes);
   if (config->any_limit) {
-    int user = catalogue->persons[job.person].user;
-    for (int kind = 0; kind < kKinds; kind++) {
-      int64_t amount = sign * amounts[kind];
-      for (int qos : limit_set(job).counted) {
-        use_of(qos, -1).used[kind] += amount;
-        use_of(qos, user).used[kind] += amount;
-      }
-    }
+    for_each_use(job, [&](QosUse& use) {
+      for (int kind = 0; kind < kKinds; kind++) use.used[kind] += sign * amounts[kind];
+    });
     if (config->any_group_limit) {
       if (group_use_.size() < catalogue->members.size()) group_use_.resize(catalogue->members.size());
       for (int kind = 0; kind < kKinds; kind++) {
@@ -367,13 +355,14 @@ NodeSet<W> Engine<W>::occupied(Of of) const {
   return nodes;
 }
 
-// Nodes that this limit counts, of this user if it is a limit of users; and those of a person, or of all in an account.
+// Nodes that this limit counts with this person's; and those of a person, or of all in an account.
 template <int W>
-NodeSet<W> Engine<W>::occupied(const QosLimit& limit, int user) const {
+NodeSet<W> Engine<W>::occupied(const QosLimit& limit, int person) const {
+  size_t counter = counter_of(limit.qos, limit.scope, person);
   return occupied([&](const Live& other) {
     const std::vector<int>& counted = limit_set(other).counted;
-    bool same = !limit.own || catalogue->persons[other.person].user == user;
-    return same && std::find(counted.begin(), counted.end(), limit.qos) != counted.end();
+    bool in_qos = std::find(counted.begin(), counted.end(), limit.qos) != counted.end();
+    return in_qos && counter_of(limit.qos, limit.scope, other.person) == counter;
   });
 }
 template <int W>
@@ -387,12 +376,11 @@ NodeSet<W> Engine<W>::occupied(int member) const {
 
 template <int W>
 Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const {
-  int user = catalogue->persons[job.person].user;
   for (const QosLimit& limit : limit_set(job).limits) {
     if ((limit.kind == kJobs) != of_jobs) continue;
-    size_t at = static_cast<size_t>(limit.own ? user + 1 : 0) * config->qos_count() + limit.qos;
-    int64_t used = at < use_.size() ? use_[at].used[limit.kind] : 0;
-    if (exceeds(used, limit.most, use, limit.kind, [&] { return occupied(limit, user); })) return limit.reason;
+    size_t at = counter_of(limit.qos, limit.scope, job.person);
+    int64_t used = at < use_[limit.scope].size() ? use_[limit.scope][at].used[limit.kind] : 0;
+    if (exceeds(used, limit.most, use, limit.kind, [&] { return occupied(limit, job.person); })) return limit.reason;
   }
   return Reason::kNone;
 }

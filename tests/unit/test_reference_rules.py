@@ -145,10 +145,15 @@ def test_what_no_node_can_do(request_: dict[str, object], message: str) -> None:
         ({"grp_jobs": 3}, "QOSGrpJobsLimit", [1, 2, 3]),
         ({"grp_nodes": 3}, "QOSGrpNodeLimit", [1, 2, 3]),
         ({"grp_gpus": 12}, "QOSGrpGRES", [1, 2, 3]),
+        ({"max_jobs_per_account": 2}, "MaxJobsPerAccount", [1, 2, 4]),
+        ({"max_nodes_per_account": 2}, "MaxNodePerAccount", [1, 2, 4]),
+        ({"max_gpus_per_account": 8}, "MaxGRESPerAccount", [1, 2, 4]),
+        ({"max_cpus_per_account": 2}, "MaxCpuPerAccount", [1, 2, 4]),
     ],
 )
 def test_qos_limits(limit: dict[str, int], reason: str, started: list[int]) -> None:
-    queue = [*(job(gpus_per_node=4) for _ in range(3)), job(gpus_per_node=4, user="other")]
+    """Each user has an account here."""
+    queue = [job(gpus_per_node=4, user=user, account=user) for user in ("user", "user", "user", "other")]
     sim = Simulator(cluster(4, SHARED, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
     sim.run_until(61)
     assert [number for number, start_s in sorted(starts(sim).items()) if start_s is not None] == started
@@ -211,6 +216,11 @@ def test_submissions_over_the_limit_are_refused() -> None:
     sim.run()
     assert sim.job(3).state is State.CANCELLED
     assert sim.job(3).reason == "QOSMaxSubmitJobPerUserLimit"
+    both = replace(config, qos=(Qos("normal", max_submit_jobs_per_user=2, max_submit_jobs_per_account=1),))
+    sim = Simulator(both, [job(submit_s=second, user=user) for second, user in ((1, "a"), (2, "b"), (3, "c"))])
+    sim.run()
+    assert [sim.job(number).reason for number in (2, 3)] == ["MaxSubmitJobsPerAccount"] * 2
+    sim = Simulator(config, [])
     with pytest.raises(InvalidJob, match="qos 'normal' allows 7200 s"):
         sim.submit(job(1, 3 * HOUR))
 

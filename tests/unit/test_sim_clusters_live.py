@@ -60,6 +60,13 @@ def test_usage_factors() -> None:
         of("Name|UsageFactor\nnormal|-1\n")
 
 
+def test_limits_of_accounts_in_a_qos() -> None:
+    table = "Name|MaxTRESPA|MaxJobsPA|MaxSubmitPA\nnormal|cpu=8,gres/gpu=4,node=2|5|9\n"
+    most = {"max_cpus_per_account": 8, "max_gpus_per_account": 4, "max_nodes_per_account": 2}
+    more = {"max_jobs_per_account": 5, "max_submit_jobs_per_account": 9}
+    assert read_accounting(table, None, "cluster").qos == (Qos("normal", **most, **more),)  # type: ignore[arg-type]
+
+
 def test_associations() -> None:
     associations = live().cluster.associations
     assert Association("research", shares=4, max_jobs=5) in associations
