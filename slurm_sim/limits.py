@@ -178,7 +178,7 @@ class Limits:
         return ""
 
     def _max_jobs_reached(self, all_qos: Sequence[Qos], user: str, account: str, use: Use) -> str:
-        if any(item.max_jobs_per_user is not None for item in all_qos):
+        if any(each is not None for item in all_qos for each in (item.max_jobs_per_user, item.max_jobs_per_account)):
             return ""
         own, of_account = self._associations.get((account, user)), self._associations.get((account, None))
         limit = own.max_jobs if own is not None else None

@@ -140,7 +140,8 @@ LimitSet limit_set(const std::vector<std::pair<int, nb::object>>& all_qos) {
     set.counted.push_back(index);
     Amounts together = group_limits(qos);
     for (int kind = 0; kind < kKinds; kind++) set.group[kind] = set.group[kind] || together[kind] != kNone;
-    set.max_jobs_per_user = set.max_jobs_per_user || !qos.attr("max_jobs_per_user").is_none();
+    set.own_max_jobs = set.own_max_jobs || !qos.attr("max_jobs_per_user").is_none() ||
+                       !qos.attr("max_jobs_per_account").is_none();
   }
   for (const auto& [name, like] : kSubmitLimits) {
     for (const auto& [index, qos] : all_qos) {
@@ -168,8 +169,8 @@ LimitSet limit_set(const std::vector<std::pair<int, nb::object>>& all_qos) {
 // Of a ClusterConfig; `masks`, `reserved`, in `kinds` beside the weight: sets of nodes as ints; `partition_parts`,
 // `qos_parts`: of priorities.
 std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> masks,
-                                    std::vector<std::pair<int64_t, nb::object>> kinds, std::vector<nb::object> reserved, std::vector<double> partition_parts,
-                                    std::vector<double> qos_parts, double decay) {
+                                    std::vector<std::pair<int64_t, nb::object>> kinds, std::vector<nb::object> reserved,
+                                    std::vector<double> partition_parts, std::vector<double> qos_parts, double decay) {
   auto out = std::make_shared<Config>();
   out->params = params_of(cluster.attr("params"));
   out->params.decay = decay;

@@ -105,7 +105,7 @@ struct SubmitLimit {
 struct LimitSet {
   std::vector<int> counted;      // the QOS in which such a job counts
   std::vector<QosLimit> limits;  // in the order in which slurmctld looks
-  bool max_jobs_per_user = false;
+  bool own_max_jobs = false;     // MaxJobs of associations don't count
   bool group[kKinds] = {};       // whether a QOS limits all of its jobs together: such limits of associations don't count
   bool alike = true;             // they only count jobs, so that all jobs of a person stand alike
   std::vector<SubmitLimit> submit;
@@ -131,8 +131,8 @@ struct NodeChange {
   enum Action : uint8_t { kDown, kDrain, kResume } action;
 };
 
-// Nodes of one kind, as nodes.kinds.
-struct Alike {
+// As nodes.kinds.
+struct NodeKind {
   int64_t weight;
   std::vector<uint64_t> nodes;
 };
@@ -141,7 +141,7 @@ struct Config {
   Params params;
   std::vector<std::string> node_names, partition_names;
   std::vector<Node> nodes;
-  std::vector<Alike> kinds;                        // as nodes.kinds
+  std::vector<NodeKind> kinds;
   std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;
   std::vector<double> qos_part, usage_factor;      // by QOS

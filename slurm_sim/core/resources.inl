@@ -135,7 +135,7 @@ void Engine<W>::attempt(const Set& nodes, const Set& preferred) {
   for (Set& near : traces_.near) near = near.without(nodes);
   traces_.heavier = traces_.heavier.without(nodes);
   if (!preferred.any()) return;
-  for (const Alike& kind : config->kinds) {
+  for (const NodeKind& kind : config->kinds) {
     Set alike = set_of(kind.nodes) & nodes;
     if ((alike & preferred).any()) traces_.heavier = traces_.heavier | alike.without(preferred);
   }
@@ -161,7 +161,7 @@ NodeSet<W> Engine<W>::lightest(const Set& free) const {
   if (config->kinds.size() == 1 && !traces_.heavier.any()) return free;
   Set among = Set::none();
   int64_t least = INT64_MAX;
-  for (const Alike& kind : config->kinds) {
+  for (const NodeKind& kind : config->kinds) {
     Set nodes = free & set_of(kind.nodes);
     Set light = nodes.without(traces_.heavier);
     int64_t weight = kind.weight + !light.any();
@@ -176,15 +176,19 @@ NodeSet<W> Engine<W>::lightest(const Set& free) const {
 // Of these nodes, those of so many kinds, lightest first, that there are enough: select/linear.
 template <int W>
 NodeSet<W> Engine<W>::lightest_kinds(const Set& free, int count) const {
+  Set among = Set::none();
+  if (!traces_.heavier.any()) {
+    for (size_t i = 0; among.count() < count; i++) among = among | (free & set_of(config->kinds[i].nodes));
+    return among;
+  }
   std::vector<std::pair<int64_t, Set>> weighed, split;
-  for (const Alike& kind : config->kinds) {
+  for (const NodeKind& kind : config->kinds) {
     Set nodes = set_of(kind.nodes), heavier = nodes & traces_.heavier;
     weighed.emplace_back(kind.weight + heavier.any(), heavier.any() ? heavier : nodes);
     if (heavier.any()) split.emplace_back(kind.weight, nodes.without(heavier));
   }
   weighed.insert(weighed.end(), split.rbegin(), split.rend());
   std::stable_sort(weighed.begin(), weighed.end(), [](auto& a, auto& b) { return a.first < b.first; });
-  Set among = Set::none();
   for (const auto& [weight, nodes] : weighed) {
     among = among | (free & nodes);
     if (among.count() >= count) break;
@@ -387,7 +391,7 @@ Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Use<W>&
 
 template <int W>
 bool Engine<W>::max_jobs_reached(const Live& job) const {
-  if (limit_set(job).max_jobs_per_user) return false;  // it goes before the association's
+  if (limit_set(job).own_max_jobs) return false;
   int64_t most = catalogue->persons[job.person].max_jobs;
   auto person = static_cast<size_t>(job.person);
   int64_t running = person < jobs_of_person_.size() ? jobs_of_person_[person] : 0;

@@ -629,7 +629,9 @@ def test_usage_as_slurmctld_counts_it() -> None:
     assert [int(shares._user("root", user).usage) for user in ("alice", "bob")] == [1419, 422]
     largest = Simulator(replace(config, params=replace(params, max_tres=True)), queue)
     largest.run_until(40)
-    assert largest._cluster.fairshare._user("root", "bob").usage == pytest.approx(30 * (1 - 0.693 / HOUR) ** 30 * 20 / 2)
+    assert largest._cluster.fairshare._user("root", "bob").usage == pytest.approx(
+        30 * (1 - 0.693 / HOUR) ** 30 * 20 / 2
+    )
 
 
 def test_usage_decays() -> None:

@@ -191,7 +191,9 @@ def test_weights_by_larger_units(tmp_path: Path) -> None:
 def test_billing(tmp_path: Path) -> None:
     text = "PriorityType=priority/multifactor\nPriorityFlags=MAX_TRES\nNodeName=n[1-2]\n"
     text += "PartitionName=DEFAULT TRESBillingWeights=CPU=1.5,Mem=0.25G,Node=3,GRES/gpu=10,license/x=2\n"
-    loaded = load(tmp_path, text + "PartitionName=a Nodes=ALL\nPartitionName=b Nodes=n1 TRESBillingWeights=GRES/gpu=1\n")
+    loaded = load(
+        tmp_path, text + "PartitionName=a Nodes=ALL\nPartitionName=b Nodes=n1 TRESBillingWeights=GRES/gpu=1\n"
+    )
     first, second = loaded.cluster.partitions
     assert (first.billing_weight_cpus, first.billing_weight_memory) == (1.5, 0.25 / 1024)
     assert (first.billing_weight_nodes, first.billing_weight_gpus) == (3, 10)
