@@ -612,7 +612,7 @@ def test_fair_tree_ranks_by_account_first() -> None:
 
 
 def test_usage_as_slurmctld_counts_it() -> None:
-    """RawUsage that sshare showed on slurmctld 22.05.8: PriorityCalcPeriod=1, PriorityDecayHalfLife=0-1, UsageFactor=0.5,
+    """RawUsage that sshare showed on 22.05.8: PriorityCalcPeriod=1, PriorityDecayHalfLife=0-1, UsageFactor=0.5,
     whole nodes of 4 CPUs and 2 GPUs with TRESBillingWeights=CPU=1.5,Node=3,GRES/gpu=10; jobs of 100 and 30 seconds.
     """
     params = replace(FIFO, priority_calc_period_s=60, priority_decay_half_life_s=HOUR)
