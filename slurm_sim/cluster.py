@@ -176,6 +176,8 @@ class Cluster:
         nodes = wish.usable & ~kept
         if nodes.bit_count() < wish.needed:
             nodes = self._suitable(job.spec, self.partitions[job.partition])
+        if nodes.bit_count() <= wish.needed:  # a live cluster's queue may have jobs for which there are too few
+            return nodes
         return self.pick(nodes, wish.needed, self._empty, wish.request, starts=True)
 
     def limit_reached(self, job: JobRecord, nodes: int, *, starts: bool, planned: bool = False) -> str:

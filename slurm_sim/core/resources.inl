@@ -278,6 +278,7 @@ NodeSet<W> Engine<W>::possible(const Live& job, const Set& kept) const {
   const Shape& its = shape(job);
   Set nodes = (up_ & set_of(its.suitable)).without(kept);
   if (nodes.count() < job.nodes) nodes = set_of(its.suitable);
+  if (nodes.count() <= job.nodes) return nodes;  // a live cluster's queue may have jobs for which there are too few
   if (config->alike() || !request(job).whole) return first_nodes(nodes, job.nodes);  // one is as good as another
   std::vector<int64_t> cpus;
   for (const Node& node : config->nodes) cpus.push_back(node.cpus);

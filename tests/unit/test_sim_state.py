@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_sim.config import ClusterConfig, whole_nodes
+from slurm_sim.config import ClusterConfig, Node, Params, Partition, Qos, SelectType, whole_nodes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.reference import Simulator as Reference
@@ -165,3 +165,17 @@ def test_unknown_reasons_become_known_ones() -> None:
     from slurm_sim.core import _core
 
     assert list(REASONS) == _core.reasons()
+
+
+@pytest.mark.parametrize("kind", [Reference, Simulator])
+@pytest.mark.parametrize("select_type", list(SelectType))
+def test_a_job_for_which_there_are_too_few_nodes_waits(kind: type, select_type: SelectType) -> None:
+    """A live cluster's queue may have one: its nodes may have been renamed, or taken out for good."""
+    nodes = (*(Node(f"n{number}", cpus=4) for number in (1, 2, 3)), Node("big", cpus=8, features=("big",)))
+    partition = Partition("p", tuple(node.name for node in nodes))
+    cluster = ClusterConfig(nodes, (partition,), Params(select_type), qos=(Qos("normal", grp_cpus=12, grp_nodes=3),))
+    asks = [JobSpec(2, 600, 60, job_id=1, constraint="big", exclusive=True), JobSpec(1, 600, 60, job_id=2)]
+    sim = kind.from_state(cluster, 0, [], [PendingJob(spec, 0) for spec in asks])  # type: ignore[attr-defined]
+    sim.run_until(600)
+    assert [(job.job_id, job.reason) for job in sim.pending()] == [(1, "ReqNodeNotAvail")]
+    assert [job.job_id for job in sim.finished()] == [2]
