@@ -156,17 +156,16 @@ class Cluster:
         preferred = self.limits.preferred(job.user, job.spec.account, job.spec.qos, job.partition)
         return Wish(usable, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation, preferred)
 
-    def listed(self, job: JobRecord) -> int:
-        """Nodes on which slurmctld tries to start it; it looks at GPUs later (`_build_node_list`)."""
-        without_gpus = replace(job.spec, gpus_per_node=0)
-        return self._suitable(without_gpus, self.partitions[job.partition])
+    def listed(self, spec: JobSpec, partition: Partition) -> int:
+        """Nodes on which slurmctld tries to start such a job; it looks at GPUs later (`_build_node_list`)."""
+        return self._suitable(replace(spec, gpus_per_node=0), partition)
 
     def tested_at_submission(self, job: JobRecord) -> None:
         """slurmctld sees whether a new job could ever run."""
         if job.held or self.jobs_limit_reached(job):
             return
         wish = self.wish(job)
-        self.pick.attempt(self.listed(job), wish.preferred)
+        self.pick.attempt(self.listed(job.spec, self.partitions[job.partition]), wish.preferred)
         open_to_it = wish.usable & (self.pool.idle if wish.request.whole else self.pool.shared)
         self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.usable, wish.request)
 

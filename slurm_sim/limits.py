@@ -36,7 +36,7 @@ class Occupied:
     def count(self, nodes: int, sign: int) -> None:
         for index in bits(nodes):
             self._jobs[index] += sign
-        self.nodes = sum(1 << index for index, jobs in self._jobs.items() if jobs)
+            self.nodes = self.nodes & ~(1 << index) | bool(self._jobs[index]) << index
 
 
 COUNTED = ("jobs", "cpus", "gpus")

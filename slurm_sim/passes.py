@@ -108,7 +108,7 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[i
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
-    cluster.pick.attempt(cluster.listed(job), wish.preferred)
+    cluster.pick.attempt(cluster.listed(job.spec, cluster.partitions[job.partition]), wish.preferred)
     cluster.pick.tested(nodes if starts else wish.usable & ~kept, wish.request)
     if starts:
         return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True), ""

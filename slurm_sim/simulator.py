@@ -94,7 +94,7 @@ class _Rules:
             request = self.cluster.request(spec, partition)
             reservation = -1 if spec.reservation is None else self.reservation_index[spec.reservation]
             suitable = self.cluster._suitable(spec, partition)
-            listed = self.cluster._suitable(replace(spec, gpus_per_node=0), partition)
+            listed = self.cluster.listed(spec, partition)
             self._forms[key] = (self.partition_index[partition.name], *request, reservation, suitable, listed)
         return self._forms[key]
 
