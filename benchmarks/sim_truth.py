@@ -295,9 +295,10 @@ def main() -> None:
     for one, other in PAIRS:
         if one in replays and other in replays:
             results["real_pairs"][f"{one}, {other}"] = compare(real(replays[one]), real(replays[other]))
-    twins = {name: replays[name] for name in replays if options.beside}
-    twins |= {folder.name: Replay(folder) for folder in options.beside}
-    for (one, first), (other, second) in itertools.combinations(twins.items(), 2):
+    # By the whole path: sim_replays writes those of one case under one name, in two folders.
+    twins = [(str(options.gold), replay) for replay in replays.values() if options.beside]
+    twins += [(str(folder), Replay(folder)) for folder in options.beside]
+    for (one, first), (other, second) in itertools.combinations(twins, 2):
         if len(first.rows) != len(second.rows):
             parser.error(f"{one} and {other} are not of the same jobs")
         results["real_pairs"][f"{one}, {other}"] = compare(real(first), real(second))
