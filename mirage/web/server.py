@@ -38,7 +38,7 @@ def port_of(address: str) -> int:
 def served(app: Any, address: str) -> Iterator[str]:
     """Serves a WSGI application; gives its URL (`:0` is any free port). Raises InputError for an address in use."""
     from waitress import create_server
-    from waitress.wasyncore import close_all
+    from waitress.wasyncore import close_all, loop
 
     port = port_of(address)
     logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of each request that waits for another one
@@ -61,12 +61,19 @@ def served(app: Any, address: str) -> Iterator[str]:
             f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
             "Choose another port, or none."
         ) from error
-    thread = threading.Thread(target=server.run, name="mirage-web", daemon=True)
+    stopping = threading.Event()
+
+    def serve() -> None:
+        while not stopping.is_set():
+            loop(server.adj.asyncore_loop_timeout, server.adj.asyncore_use_poll, server._map, count=1)
+
+    thread = threading.Thread(target=serve, name="mirage-web", daemon=True)
     thread.start()
     try:
         yield f"http://{HOST}:{server.effective_port}"
     finally:
         server.task_dispatcher.shutdown()
-        # In its own thread: to close what another thread polls is not safe.
-        server.trigger.pull_trigger(lambda: close_all(server._map))
+        stopping.set()
+        server.pull_trigger()
         thread.join()
+        close_all(server._map)  # only now: nobody polls or wakes a file that is closed

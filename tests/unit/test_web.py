@@ -21,6 +21,7 @@ from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
+from waitress.trigger import trigger
 
 from mirage.cli.main import main
 from mirage.config import RetentionConfig
@@ -313,6 +314,21 @@ def test_an_audit_log_that_can_not_be_read_is_said(tmp_path: Path) -> None:
         site.desk.reading.told(0)
         site.desk.reading.wait()
         assert "can&#39;t be read now" in Browser().get(site.url).text
+
+
+def test_it_stops_though_a_page_just_made_wakes_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread, woken by the page, may see that it is to end before the one who stops it has woken it."""
+    pull, before = trigger._physical_pull, threading.enumerate()
+
+    def late(self: trigger) -> None:
+        pull(self)
+        for thread in set(threading.enumerate()) - set(before):
+            thread.join(5)
+        pull(self)
+
+    with served(lambda _environ, _start: [], "127.0.0.1:0"):
+        monkeypatch.setattr(trigger, "_physical_pull", late)
+    assert threading.enumerate() == before
 
 
 @pytest.mark.parametrize(
