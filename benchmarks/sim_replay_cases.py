@@ -26,6 +26,7 @@ INSTANCE = 3
 OF_REPLAY = {
     "nodes": "NodeName=n[1-{a.nodes}] NodeHostname=localhost Port=[{p0+1}-{p0+a.nodes}] CPUs=1 RealMemory=1000 State=",
     "node": "CPUs=1 RealMemory=1000",
+    "priority": "PriorityType=priority/multifactor",
     "partitions": "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP",
 }
 """What replay.py writes into its slurm.conf, where a replay may want something else."""
@@ -284,6 +285,7 @@ KINDS = {
     "dependencies": TWO_PARTITIONS,
     "partitions": THREE_PARTITIONS,
     "priorities": THREE_PARTITIONS,
+    "basic": (("priority", "PriorityType=priority/basic"),),
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
@@ -294,8 +296,8 @@ KINDS = {
     "site": THREE_PARTITIONS,
 }
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
-in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; that share nodes
-by CPUs and memory, or by GPUs too; the latter with limits of nodes, CPUs and GPUs of users, accounts and QOS; of users
+in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; with
+priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and memory, or by GPUs too; the latter with limits of nodes, CPUs and GPUs of users, accounts and QOS; of users
 in accounts, with limits of users and QOS, and fair share; the same with
 limits of accounts and users with all below them instead; in arrays; with nodes that fail, reservations, held and
 cancelled jobs; and `site`: such events, dependencies, begin times, on nodes of three kinds with features and weights,
@@ -406,6 +408,10 @@ def _quotas(dice: random.Random, nodes: int) -> tuple[str, ...]:
 
 def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event, ...]:
     """Nodes that are drained or fail and come back, reservations, jobs that are held and released or cancelled."""
+    return tuple(sorted([*_of_nodes(dice, rows, nodes), *_of_jobs(dice, rows)]))
+
+
+def _of_nodes(dice: random.Random, rows: Sequence[Row], nodes: int) -> list[Event]:
     last_s, found = int(str(rows[-1]["submit_s"])), list[Event]()
     for _ in range(8):
         begin_s, node = dice.randint(600, last_s), f"n{dice.randint(1, nodes)}"
@@ -420,6 +426,11 @@ def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event
             continue  # slurmctld refuses reservations that overlap
         reserved.append((begin_s, end_s, first, last))
         found.append(Event(0, "reserve", f"n[{first}-{last}]", f"{begin_s}-{end_s}{whose}"))
+    return found
+
+
+def _of_jobs(dice: random.Random, rows: Sequence[Row]) -> list[Event]:
+    found = list[Event]()
     for row in dice.sample(list(rows), 16):
         begin_s, job_id = int(str(row["submit_s"])), str(row["job_id"])
         if dice.random() < 0.5:
@@ -428,7 +439,7 @@ def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event
             begin_s += dice.choice([300, 1800, 3600, 9000])  # sooner scontrol waits for slurmdbd, and the clock for it
             found.append(Event(begin_s, "hold", job_id))
             found.append(Event(begin_s + dice.randint(60, 9000), "release", job_id))
-    return tuple(sorted(found))
+    return found
 
 
 LIMITED = {"limits": _with_qos, "accounts": _accounts, "quotas": _quotas}
@@ -502,6 +513,8 @@ def drawn(kind: str, seed: int) -> Case:
     if kind in ("events", "site"):
         extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
         case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))
+    if kind == "basic":
+        case = replace(case, events=tuple(sorted(_of_jobs(dice, workload(case.workload, nodes)))))
     if extra:
         options += ["--extra", ";".join(extra)]
     return replace(case, options=tuple(options))
@@ -518,6 +531,8 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
         if case.kind == "shared":
             row["gpus"] = 0
+        if case.kind == "basic":
+            row["nice"] = dice.choice(["", "", "", 3, 40])
         if case.kind in LIMITED:
             row["nodes"] = min(nodes // 2, int(str(row["nodes"])))
             row["user"], row["account"] = dice.choice(USERS)

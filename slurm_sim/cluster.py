@@ -14,7 +14,7 @@ from slurm_sim.fairshare import FairShare
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.limits import Limits, Use
 from slurm_sim.nodes import Picker
-from slurm_sim.priority import Multifactor
+from slurm_sim.priority import Priorities
 from slurm_sim.reservations import Calendar
 from slurm_sim.resources import Pool, Request, bits
 
@@ -47,7 +47,7 @@ class Cluster:
         self._config = config
         self._params = config.params
         self._start_s = start_s
-        self._multifactor = Multifactor(config, self.limits, self.fairshare)
+        self.priorities = Priorities(config, self.limits, self.fairshare)
         self._tasks_running = Counter[int]()
         self._suitable_for: dict[tuple[str, Request, str, str | None], int] = {}
         self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
@@ -225,6 +225,7 @@ class Cluster:
         if spec.array_job_id is not None:
             self.arrays.setdefault(spec.array_job_id, []).append(job)
         self.limits.count_submitted(job.user, spec.account, spec.qos, job.partition, 1)
+        self.priorities.give(job)
         return job
 
     def _is_known(self, job_id: int) -> bool:
@@ -239,7 +240,7 @@ class Cluster:
             job.accrues_s = job.eligible_s if job.accrues_s is None else job.accrues_s
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self._multifactor.of(job, self._calculated(now_s - 1))  # which comes later in its second
+        job.priority = self.priorities.of(job, self._calculated(now_s - 1))  # which comes later in its second
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
@@ -262,6 +263,10 @@ class Cluster:
         if job.begin_s is not None and job.begin_s <= now_s:
             job.begin_s = None
 
+    def release(self, job: JobRecord) -> None:
+        job.held, job.reason = False, "None"
+        self.priorities.give(job)
+
     def forget_pending(self, job: JobRecord) -> None:
         self.waiting.pop(job.job_id, None)
         if self.competing.pop(job.job_id, None):
@@ -273,13 +278,13 @@ class Cluster:
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
-                job.priority = self._multifactor.of(job, calculated_s)
+                job.priority = self.priorities.of(job, calculated_s)
             self._queue = sorted(self.competing.values(), key=self._rank)
         return self._queue
 
     def keep_priorities(self) -> None:
         """From now on the priority of whoever has one stays as it is."""
-        self._multifactor.kept = True
+        self.priorities.kept = True
 
     def reorder(self) -> None:
         """What the order depends on has changed."""

@@ -105,7 +105,7 @@ class JobSpec:
     priority: int | None = None
     """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed."""
     nice: int = 0
-    """`--nice`: taken off what priority/multifactor computes (priority/basic would lower all later jobs along)."""
+    """`--nice`: taken off the priority that slurmctld gives the job."""
     array_job_id: int | None = None
     """The tasks of one array share it; each task is a job of its own."""
     array_throttle: int | None = None

@@ -1,6 +1,8 @@
-"""The order of the queue: priority/multifactor and priority/basic (`priority_multifactor.html`)."""
+"""The order of the queue: priority/multifactor (`priority_multifactor.html`) and priority/basic (`slurm.conf(5)`)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition, SelectType
 from slurm_sim.fairshare import FairShare
@@ -9,15 +11,18 @@ from slurm_sim.limits import Limits
 from slurm_sim.ranges import MOST_WEIGHT
 
 
-class Multifactor:
-    """Priorities as slurmctld stores them: integers of 32 bits, truncated, at least 1; 0 is a held job's.
+TOP_PRIORITY = 0xFFFF_0000
+"""With priority/basic each job gets one less than the one before it; the first gets one less than this."""
 
-    With priority/basic all are 1, so that the earlier submission comes first.
-    """
+
+class Priorities:
+    """Priorities as slurmctld stores them: integers of 32 bits, truncated, at least 1; 0 is a held job's."""
 
     def __init__(self, config: ClusterConfig, limits: Limits, fairshare: FairShare) -> None:
         self.kept = False
         """Whether jobs keep the priority that they have."""
+        self._lowest = TOP_PRIORITY
+        """That priority/basic has given to a job, before its nice value."""
         self._params = config.params
         self._nodes = len(config.nodes)
         self._cpus = sum(node.cpus for node in config.nodes)
@@ -35,6 +40,20 @@ class Multifactor:
         self._tres_weights = tuple(getattr(self._params, name) for name in WEIGHTS_OF_TRES)
         self._tres = {partition.name: self._tres_of(config, partition) for partition in config.partitions}
 
+    def come_before(self, given: Iterable[int | None]) -> None:
+        """Jobs with these priorities were there before the simulation; those of 1 are as low as any."""
+        self._lowest = min([self._lowest, *(priority for priority in given if priority is not None and priority > 1)])
+
+    def give(self, job: JobRecord) -> None:
+        """A job is submitted or released: with priority/basic it comes last (`set_job_prio`), also if others were held.
+
+        It keeps its place when it is requeued.
+        """
+        if self._params.priority_multifactor or job.held or job.spec.priority is not None:
+            return
+        self._lowest = max(1, self._lowest - 1)
+        job.priority = max(1, min(MOST_WEIGHT, self._lowest - job.spec.nice))
+
     def of(self, job: JobRecord, calculated_s: int) -> int:
         """The job's priority as calculated at this time."""
         if job.held:
@@ -44,7 +63,7 @@ class Multifactor:
         if job.spec.priority is not None:
             return job.spec.priority
         if not self._params.priority_multifactor:
-            return 1
+            return job.priority
         age_part = self._params.priority_weight_age * self._age_factor(job, calculated_s)
         share_part = self._share_part(job, calculated_s)
         size_part = self._params.priority_weight_job_size * self._size_factor(job, calculated_s)

@@ -264,7 +264,8 @@ class Simulator:
         if self._main_wanted or may_change:
             yield self._next_full_s(), Kind.MAIN
         if self.params.backfill and self._events:
-            if may_change or any(not job.held for job in self._cluster.waiting.values()):
+            unheld = may_change or any(not job.held for job in self._cluster.waiting.values())
+            if unheld and self.params.priority_multifactor:
                 yield self._recalculation_noticed_s(), Kind.BACKFILL
             if self._ended_s and self.params.min_job_age_s:
                 yield max(self.now_s, self._purge_s(self._ended_s[0])), Kind.PURGE
@@ -376,7 +377,7 @@ class Simulator:
         """As `scontrol release` of a pending job: the next pass considers it."""
         job = self._in_state(job_id, State.PENDING)
         if job.held:
-            job.held, job.reason = False, "None"
+            self._cluster.release(job)
             self._changed()
             self._ask_main()
 

@@ -66,7 +66,7 @@ class _Rules:
         self._forms: dict[tuple[object, ...], _core.Form] = {}
 
     def core_config(self) -> _core.Config:
-        config, cluster, parts = self.config, self.cluster, self.cluster._multifactor
+        config, cluster, parts = self.config, self.cluster, self.cluster.priorities
         reserved = [sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations]
         return _core.make_config(
             config,

@@ -123,6 +123,7 @@ def put_in(
     check_state(simulator._cluster, now_s, items)
     _take_down(simulator, down)
     simulator._cluster.start_meter(now_s)
+    simulator._cluster.priorities.come_before(item.spec.priority for item in items)
     records = {item.spec.job_id: _enter(simulator, item) for item in by_id(items)}
     for item in by_id(running):
         _run(simulator, records[item.spec.job_id], item)

@@ -41,24 +41,27 @@ def compare(seed: int) -> bool:
     from slurm_sim.errors import SimulationError
     from slurm_sim.reference import Simulator as Reference
     from slurm_sim.simulator import Simulator
-    from tests.sim_random import accepted, call, calls, config, everything, long_queue, specs
+    from tests.sim_random import accepted, call, calls, config, everything, long_queue, middle, specs
 
     dice = uniform(seed) if seed % 2 else skewed(seed)
     rich = bool(seed % 4)
     if seed % 20 == 0:
-        cluster, jobs = long_queue(dice)
+        given = long_queue(dice)
+    elif seed % 5 == 0:
+        given = middle(dice, rich)
     else:
         cluster = config(dice, rich)
-        jobs = accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
+        given = cluster, accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
+    make, make_core = (Reference, Simulator) if len(given) == 2 else (Reference.from_state, Simulator.from_state)
     try:
-        reference = Reference(cluster, jobs)
+        reference = make(*given)
     except SimulationError as error:
         try:
-            Simulator(cluster, jobs)
+            make_core(*given)
         except SimulationError as other:
             return str(error) == str(other)
         return False
-    core = Simulator(cluster, jobs)
+    core = make_core(*given)
     for seconds, name, subject, number in calls(dice):
         reference.step(seconds)
         core.step(seconds)

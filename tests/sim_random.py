@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,8 +20,10 @@ from slurm_sim.config import (
     SelectType,
     whole_nodes,
 )
-from slurm_sim.errors import SimulationError
-from slurm_sim.jobs import JobSpec
+from slurm_sim.errors import InvalidJob, SimulationError
+from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.reference import Simulator as Reference
+from slurm_sim.state import PendingJob, RunningJob
 
 Dice = Callable[[int, int], int]
 """An integer between these two, both included."""
@@ -385,3 +388,35 @@ def accepted(simulator: type, cluster: ClusterConfig, jobs: Sequence[JobSpec]) -
             continue
         good.append(job)
     return good
+
+
+def middle(dice: Dice, rich: bool) -> tuple[Any, ...]:
+    """What `from_state` takes: a simulation as it was after a while, or as a live cluster may be instead."""
+    cluster = config(dice, rich)
+    jobs = accepted(Reference, cluster, specs(dice, cluster, rich))
+    sim = Reference(cluster)
+    for job in jobs:
+        with suppress(InvalidJob):  # waits for itself
+            sim.submit(job)
+    sim.run_until(dice(0, 8000))
+    shown = dice(0, 2) == 0
+    running = [
+        RunningJob(_asked(job, shown), job.start_s or 0, job.node_names, job.submit_s, job.eligible_s)
+        for job in sim.running()
+    ]
+    pending = [PendingJob(_asked(job, shown), job.submit_s, job.eligible_s, job.reason) for job in sim.pending()]
+    if pending and dice(0, 2) == 0:  # its nodes were taken out, or have lost what it asks for
+        at, nodes = dice(0, len(pending) - 1), len(cluster.nodes) + dice(-2, 1)
+        pending[at] = replace(pending[at], spec=replace(pending[at].spec, nodes=max(1, nodes)))
+    down = [name for name in sim.node_names if not sim.is_up(name) or dice(0, 11) == 0]
+    late = [replace(job, submit_s=sim.now_s + dice(0, 3000)) for job in jobs[: dice(0, 5)]]
+    timers = sim.timers() if dice(0, 1) else None
+    return cluster, sim.now_s, running, pending, down, timers, late
+
+
+def _asked(job: JobRecord, shown: bool) -> JobSpec:
+    """As it is now; `shown`: with the priority that squeue shows, which it keeps."""
+    waits_for = job.spec.dependency if job.dependencies else ""
+    spec = replace(job.spec, job_id=job.job_id, nodes=job.nodes, time_limit_s=job.time_limit_s, dependency=waits_for)
+    priority = job.priority if shown and job.priority else spec.priority
+    return replace(spec, begin_s=job.begin_s, held=job.held, priority=priority)

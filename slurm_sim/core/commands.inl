@@ -157,6 +157,7 @@ void Engine<W>::release(int64_t job_id) {
   Live& job = live_in(job_id, State::kPending);
   if (!job.held) return;
   job.held = false;
+  give_priority(job);
   waiting_unheld_++;
   job.reason = Reason::kNone;
   dependency_news_ = true;

@@ -403,6 +403,7 @@ class Engine final : public Core {
   double share_part(int person, Time calculated) {
     return fairshare_.on ? static_cast<double>(params().weight_share) * fairshare_.factor(*catalogue, person, calculated) : 0.0;
   }
+  void give_priority(Live& job);
   void recalculate(Time calculated);
   double size_part(const Live& job, bool asked) const;
   double tres_part(const Live& job) const;
@@ -528,6 +529,7 @@ class Engine final : public Core {
   Time calculated_;               // when priorities were last calculated, as seen by what happened until now
   Time ordered_for_ = kNone;      // which calculation of priorities the order is of
   int64_t ordered_shares_ = 0;    // and which of fair shares
+  int64_t lowest_ = kTopPriority; // priority that priority/basic has given
   bool order_changed_ = false;
   Time next_begin_ = kNever;      // no begin time of a waiting job comes before
   bool dependency_news_ = false, watch_arrays_ = false;

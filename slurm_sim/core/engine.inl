@@ -59,6 +59,8 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
   }
   power_ = power();
   std::vector<int32_t> slots;
+  for (const Placed& item : jobs)
+    if (const Extras* more = extras(spec(item.job)); more && more->priority > 1) lowest_ = std::min(lowest_, more->priority);
   for (const Placed& item : jobs) {
     slots.push_back(new_live(item.job));
     lives_[slots.back()].submit = item.submit;

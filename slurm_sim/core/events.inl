@@ -68,9 +68,10 @@ void Engine<W>::tie(int32_t slot) {
 // The job is known from now on, and waits.
 template <int W>
 void Engine<W>::admit(int32_t slot) {
-  const Live& job = lives_[slot];
+  Live& job = lives_[slot];
   where_.at(job.job) = slot + 1;
   to_waiting(slot);
+  give_priority(job);
   if (config->any_submit_limit)
     for_each_use(job, [](QosUse& use) { use.submitted++; });
   const Extras* more = extras(spec(job.job));

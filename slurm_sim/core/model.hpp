@@ -21,6 +21,7 @@ constexpr Time kTickDriftUs = 180;                 // how much later each second
 constexpr Time kTickKnown = 7200;                  // and how long this can be told
 constexpr Time kBackfillPhaseUs = 400'000;         // where in the second backfill looks for news
 constexpr int64_t kMostPriority = 4294967295;       // of 32 bits, also UNLIMITED in minutes
+constexpr int64_t kTopPriority = 0xFFFF'0000;       // with priority/basic the first job gets one less
 constexpr int64_t kMostGpus = 255;                  // that select/cons_tres tells apart
 constexpr Time kGroup = 30;                         // cons_tres ends running jobs in groups, see backfill.py
 

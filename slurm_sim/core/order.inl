@@ -4,14 +4,23 @@
 
 namespace slurm_sim {
 
-// priority/multifactor, truncated to 32 bits, at least 1; 0 is a held job's. With priority/basic all are 1.
+// With priority/basic a job that is submitted or released comes last. When it is requeued it keeps its place.
+template <int W>
+void Engine<W>::give_priority(Live& job) {
+  if (params().multifactor || job.held || job.own_priority) return;
+  lowest_ = std::max<int64_t>(1, lowest_ - 1);
+  int64_t nice = job.nice ? extras(spec(job.job))->nice : 0;
+  job.priority = std::clamp<int64_t>(lowest_ - nice, 1, kMostPriority);
+}
+
+// priority/multifactor, truncated to 32 bits, at least 1; 0 is a held job's.
 template <int W>
 int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_part) const {
   if (job.held) return 0;
   if (future_forgotten_ && job.priority > 0) return job.priority;
   const Params& p = params();
   if (job.own_priority) return extras(spec(job.job))->priority;
-  if (!p.multifactor) return 1;
+  if (!p.multifactor) return job.priority;
   Time since = p.accrue_always ? job.submit : job.accrues;
   double age = 0.0;
   if (since != kNone)
@@ -164,6 +173,7 @@ void Engine<W>::purge_until(Time now) {
 // When backfill notices the first recalculation of priorities since its last pass.
 template <int W>
 Time Engine<W>::recalculation_noticed() {
+  if (!params().multifactor) return kNever;
   bool looked_before = last_backfill_us_ % kSecondUs < kTickPhaseUs;
   return std::max(now_, next_look(calculations_seen_.from(last_backfill_us_ / kSecondUs) + looked_before));
 }

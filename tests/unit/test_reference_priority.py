@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import slurm_sim
-from slurm_sim.config import YEAR_S, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes
+from slurm_sim.config import YEAR_S, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes, whole_nodes
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.jobs import JobSpec, State
 from slurm_sim.reference import Simulator
+from slurm_sim.state import PendingJob
 
 PLAIN = Params(
     select_type=SelectType.CONS_TRES,
@@ -171,3 +172,48 @@ def test_with_defer_the_main_pass_of_a_check_does_not_see_what_it_frees() -> Non
         sim.submit(JobSpec(1, 60, 10))
         sim.run()
         assert (sim.job(1).end_s, sim.job(2).start_s) == (60, start_s)
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_priority_basic_counts_down(kind: Any) -> None:
+    """As squeue showed it, with jobs submitted, released, held and released, requeued in this order."""
+    sim = kind(whole_nodes(2, Params(priority_multifactor=False)))
+    first, plain, held, later, nice = ({}, {}, {"held": True}, {}, {"nice": 100})
+    for more in (first, plain, held, later, nice, {}):
+        sim.submit(JobSpec(2, 600, 500, **more))
+        sim.step(4)
+    assert [job.priority for job in sim.pending()] == [4294901758, 0, 4294901757, 4294901656, 4294901755]
+    sim.release(3)
+    assert sim.job(3).priority == 4294901754
+    sim.hold(4)
+    sim.release(4)
+    assert sim.job(4).priority == 4294901753
+    assert sim.submit(JobSpec(2, 600, 500)) == 7
+    assert sim.job(7).priority == 4294901752
+    sim.requeue(1)
+    assert sim.job(1).priority == 4294901759
+    sim.run()
+    assert [job.job_id for job in sorted(sim.finished(), key=lambda job: job.start_s)] == [2, 1, 6, 3, 4, 7, 5]
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_with_priority_basic_new_jobs_come_after_those_of_a_live_cluster(kind: Any) -> None:
+    pending = [PendingJob(JobSpec(2, 600, 500, job_id=number, priority=5 - number), 0, 0) for number in (1, 2, 3)]
+    sim = kind.from_state(whole_nodes(2, Params(priority_multifactor=False)), 0, [], pending)
+    new = sim.submit(JobSpec(2, 600, 500))
+    assert sim.job(new).priority == 1
+    sim.run()
+    assert [job.job_id for job in sorted(sim.finished(), key=lambda job: job.start_s)] == [1, 2, 3, new]
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize(("multifactor", "looks"), [(True, 3), (False, 1)])
+def test_priority_basic_makes_no_news_for_backfill(kind: Any, multifactor: bool, looks: int) -> None:
+    """Nothing happens from 30 s on but that priorities are recalculated, if there are any to recalculate."""
+    params = Params(priority_multifactor=multifactor, priority_weight_age=0, sched_interval_s=10**6, bf_cycle_us=0)
+    sim = kind(whole_nodes(2, params), [JobSpec(2, 9000, 9000), JobSpec(2, 600, 500)])
+    seen = set[int]()
+    for _ in range(700):
+        sim.step(1)
+        seen.add(sim.timers().last_backfill_us)
+    assert len(seen) == 1 + looks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,51 +11,24 @@ from hypothesis import strategies as st
 
 from slurm_sim.config import ClusterConfig, Node, Params, Partition, Qos, SelectType, whole_nodes
 from slurm_sim.errors import InvalidJob, SimulationError
-from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import Simulator as Reference
-from slurm_sim.state import REASONS, PendingJob, RunningJob, Timers
-from tests.sim_random import Dice, accepted, call, calls, config, everything, specs
+from slurm_sim.state import REASONS, PendingJob, RunningJob
+from tests.sim_random import Dice, call, calls, everything, middle
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
-
-State = tuple[list[RunningJob], list[PendingJob]]
 
 
 def dice_of(draw: st.DrawFn) -> Dice:
     return lambda least, most: draw(st.integers(least, most))
 
 
-def state_of(sim: Reference) -> State:
-    running = [
-        RunningJob(spec_of(job), job.start_s or 0, job.node_names, job.submit_s, job.eligible_s)
-        for job in sim.running()
-    ]
-    pending = [PendingJob(spec_of(job), job.submit_s, job.eligible_s, job.reason) for job in sim.pending()]
-    return running, pending
-
-
-def spec_of(job: JobRecord) -> JobSpec:
-    waits_for = job.spec.dependency if job.dependencies else ""
-    asked = {"job_id": job.job_id, "nodes": job.nodes, "time_limit_s": job.time_limit_s, "dependency": waits_for}
-    return replace(job.spec, **asked, begin_s=job.begin_s, held=job.held)  # type: ignore[arg-type]
-
-
 @st.composite
 def middles(draw: st.DrawFn, rich: bool) -> tuple[Any, ...]:
     dice = dice_of(draw)
-    cluster = config(dice, rich)
-    jobs = accepted(Reference, cluster, specs(dice, cluster, rich))
-    sim = Reference(cluster)
-    for job in jobs:
-        with suppress(InvalidJob):  # waits for itself
-            sim.submit(job)
-    sim.run_until(dice(0, 8000))
-    down = [name for name in sim.node_names if not sim.is_up(name)]
-    late = [replace(job, submit_s=sim.now_s + dice(0, 3000)) for job in jobs[: dice(0, 5)]]
-    timers = sim.timers() if dice(0, 1) else None
-    return cluster, sim.now_s, state_of(sim), down, timers, late, calls(dice)
+    return *middle(dice, rich), calls(dice)
 
 
 def started(simulator: type, *state: object, **more: object) -> Any:
@@ -66,16 +38,9 @@ def started(simulator: type, *state: object, **more: object) -> Any:
         return type(error)
 
 
-def agree(
-    cluster: ClusterConfig,
-    now_s: int,
-    state: State,
-    down: list[str],
-    timers: Timers | None,
-    late: list[JobSpec],
-    script: list[tuple[int, str, int, int]],
-) -> None:
-    reference, core = (started(kind, cluster, now_s, *state, down, timers, late) for kind in (Reference, Simulator))
+def agree(*given: Any) -> None:
+    *state, script = given
+    reference, core = (started(kind, *state) for kind in (Reference, Simulator))
     if isinstance(reference, type):
         assert core is reference
         return
@@ -109,7 +74,7 @@ def test_later_jobs_may_come_as_a_table() -> None:
     running = [RunningJob(JobSpec(2, 3600, 900, job_id=3), 50, ("n1", "n2"))]
     pending = [PendingJob(JobSpec(2, 3600, 900, job_id=4), 80, 80)]
     sims = [
-        kind.from_state(whole_nodes(2), 400, running, pending, jobs=jobs)  # type: ignore[attr-defined]
+        kind.from_state(whole_nodes(2), 400, running, pending, jobs=jobs)
         for kind, jobs in ((Reference, late), (Simulator, late), (Simulator, table))
     ]
     for sim in sims:
