@@ -116,8 +116,22 @@ SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIV
 TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
 THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
 SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
-THREE_KINDS = (("n[1-5]", 1, 5, "big"), ("n[6-11]", 6, 11, "new"), ("n[12-16]", 12, 16, "big,new"))
-"""Of nodes: names, the first and the last, features."""
+SMALL = "CPUs=1 RealMemory=1000"
+THREE_KINDS = (
+    ("n[1-5]", 1, 5, f"{SMALL} Feature=big"),
+    ("n[6-11]", 6, 11, f"{SMALL} Feature=new"),
+    ("n[12-16]", 12, 16, f"{SMALL} Feature=big,new"),
+)
+"""Of nodes: names, the first and the last, what slurm.conf says of them."""
+MIXED_NODES = (
+    ("n[1-5]", 1, 5, "CPUs=32 RealMemory=128000 Gres=gpu:4"),
+    ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000 Gres=gpu:2"),
+    ("n[12-16]", 12, 16, "CPUs=24 RealMemory=96000"),
+)
+MIXED_PARTITIONS = (
+    "PartitionName=gpu Nodes=n[1-11] Default=YES MaxTime=INFINITE State=UP\n"
+    "PartitionName=cpu Nodes=n[6-16] MaxTime=INFINITE PriorityJobFactor=5 State=UP"
+)
 LONG = _sched("bf_window=2880,bf_continue")
 BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
 CASES = {
@@ -289,6 +303,7 @@ KINDS = {
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
+    "mixed": (("partitions", MIXED_PARTITIONS),),
     "limits": (),
     "accounts": (),
     "arrays": (),
@@ -297,14 +312,15 @@ KINDS = {
 }
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
 in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; with
-priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and memory, or by GPUs too; the latter with limits of nodes, CPUs and GPUs of users, accounts and QOS; of users
-in accounts, with limits of users and QOS, and fair share; the same with
-limits of accounts and users with all below them instead; in arrays; with nodes that fail, reservations, held and
-cancelled jobs; and `site`: such events, dependencies, begin times, on nodes of three kinds with features and weights,
-in partitions that overlap."""
-SHARING = ("shared", "gpus", "quotas")
+priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and memory, or by GPUs too; the latter
+with limits of nodes, CPUs and GPUs of users, accounts and QOS; and on nodes of three kinds with random weights, of
+which one has no GPUs, in partitions that overlap; of users in accounts, with limits of users and QOS, and fair
+share; the same with limits of accounts and users with all below them instead; in arrays; with nodes that fail,
+reservations, held and cancelled jobs; and `site`: such events, dependencies, begin times, on nodes of three kinds
+with features and weights, in partitions that overlap."""
+SHARING = ("shared", "gpus", "quotas", "mixed")
 """Kinds whose jobs share nodes."""
-OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site")
+OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site", "mixed")
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
@@ -446,12 +462,12 @@ LIMITED = {"limits": _with_qos, "accounts": _accounts, "quotas": _quotas}
 """Kinds with limits, and what sacctmgr is told."""
 
 
-def _nodes(dice: random.Random) -> str:
-    """Of three kinds, with random weights, as text of replay.py."""
+def _nodes(dice: random.Random, kinds: Sequence[tuple[str, int, int, str]]) -> str:
+    """With random weights, as text of replay.py."""
     lines = [
-        f"NodeName={names} NodeHostname=localhost Port=[{{p0+{first}}}-{{p0+{last}}}] CPUs=1 RealMemory=1000 "
-        f"Feature={features} Weight={dice.randint(1, 5)} State="
-        for names, first, last, features in THREE_KINDS
+        f"NodeName={names} NodeHostname=localhost Port=[{{p0+{first}}}-{{p0+{last}}}] {has} "
+        f"Weight={dice.randint(1, 5)} State="
+        for names, first, last, has in kinds
     ]
     return "UNKNOWN\n".join(lines)
 
@@ -485,7 +501,7 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append("SelectTypeParameters=CR_Core_Memory")
     if shared:
         extra.append("SlurmdParameters=config_overrides")
-    if kind in ("gpus", "quotas"):
+    if kind in ("gpus", "quotas", "mixed"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
@@ -508,8 +524,9 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append(f"OverTimeLimit={dice.choice([0, 1, 7, 'UNLIMITED'])}")
         own = f"{FAST} OverTimeLimit={dice.choice([0, 3, 15, 'UNLIMITED'])}"
         case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
-    if kind == "site":
-        case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice))))
+    if kind in ("site", "mixed"):
+        kinds = THREE_KINDS if kind == "site" else MIXED_NODES
+        case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, kinds))))
     if kind in ("events", "site"):
         extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
         case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))
@@ -531,6 +548,10 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
         if case.kind == "shared":
             row["gpus"] = 0
+        if case.kind == "mixed":
+            row["partition"] = "gpu" if row["gpus"] else dice.choice(["gpu", "cpu", "cpu"])
+            if row["gpus"] == 2 and dice.random() < 0.3:
+                row |= {"gpus": 4, "cpus": dice.choice([4, 16, 32])}
         if case.kind == "basic":
             row["nice"] = dice.choice(["", "", "", 3, 40])
         if case.kind in LIMITED:

@@ -22,6 +22,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import shutil
 import socket
 import stat
@@ -96,14 +97,15 @@ def tools(out: Path) -> Path:
     return place
 
 
-def _gres(out: Path) -> str:
-    """gres.conf, with files that stand for GPUs."""
+def _gres(out: Path, conf: str) -> str:
+    """gres.conf for this slurm.conf, with files that stand for GPUs."""
     (out / ".dev").mkdir(exist_ok=True)
     for number in range(4):
         file = out / ".dev" / f"gpu{number}"
         if not file.exists():
             os.mknod(file, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
-    return f"Name=gpu File={out}/.dev/gpu[0-3]\n"
+    nodes = re.findall(r"^NodeName=(\S+) .*Gres=gpu:(\d)", conf, re.M)
+    return "".join(f"NodeName={names} Name=gpu File={out}/.dev/gpu[0-{int(gpus) - 1}]\n" for names, gpus in nodes)
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
@@ -126,7 +128,8 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
     """replay.py for this case."""
     text = _changed(text, [(OF_REPLAY[part], wanted) for part, wanted in case.conf], place)
     if "Gres=" in text:
-        gres = f"open(f'{{RUN}}/gres.conf', 'w').write({_gres(out)!r})\n"
+        nodes = text.replace("{a.nodes}", str(case.nodes))
+        gres = f"open(f'{{RUN}}/gres.conf', 'w').write({_gres(out, nodes)!r})\n"
         text = _changed(text, [("jobs=[(", f"{gres}jobs=[(")], place)
     if case.accounting:
         calls = [f"sacctmgr -i {arguments}" for arguments in case.accounting]
@@ -206,8 +209,9 @@ def make_gpus_known(out: Path) -> None:
     """slurmdbd takes limits of GPUs once it has heard of them, from a slurmctld: this one runs for a moment."""
     place = out / ".known"
     place.mkdir(exist_ok=True)
-    (place / "gres.conf").write_text(_gres(out))
-    (place / "slurm.conf").write_text(KNOWN.format(place=place, dbd=DBD_PORT, port=DBD_PORT + 1))
+    conf = KNOWN.format(place=place, dbd=DBD_PORT, port=DBD_PORT + 1)
+    (place / "gres.conf").write_text(_gres(out, conf))
+    (place / "slurm.conf").write_text(conf)
     environment = os.environ | {"SLURM_CONF": str(place / "slurm.conf")}
     with (place / "log").open("w") as log:
         daemon = subprocess.Popen(["slurmctld", "-D", "-c"], env=environment, stdout=log, stderr=log)

@@ -24,7 +24,9 @@ class Wish(NamedTuple):
     """What a job needs to be placed."""
 
     usable: int
-    """Nodes on which it may run at all."""
+    """Nodes that it may have, as far as slurmctld sees before it looks at GPUs: those that backfill plans with."""
+    able: int
+    """Those of them on which it can run."""
     needed: int
     request: Request
     limit_s: int
@@ -113,16 +115,17 @@ class Outlook:
     def first(self, wish: Wish, nodes: int) -> Opening | None:
         """When enough of these nodes are first free together."""
         chain = self._chain(wish.request)
-        ended = bisect_left(chain, wish.needed, key=lambda free: (free & nodes).bit_count())
+        able = nodes & wish.able
+        ended = bisect_left(chain, wish.needed, key=lambda free: (free & able).bit_count())
         if ended == len(chain):
             return None
         if ended == 0:
-            return Opening(self.now_s, chain[0] & nodes, self._pool)
+            return Opening(self.now_s, chain[0] & able, self._pool)
         if self._params.select_type is SelectType.LINEAR:
             start_s = max(self._held[ended - 1].end_s, self.now_s + 1)
         else:
             ended, start_s = self._end_of_group(nodes, ended)
-        return Opening(start_s, chain[ended] & nodes, self._pool_after(ended))
+        return Opening(start_s, chain[ended] & able, self._pool_after(ended))
 
     def _end_of_group(self, nodes: int, enough: int) -> tuple[int, int]:
         """How many jobs have ended with the group of the job with which it is enough, and when the last of them does.
@@ -178,6 +181,8 @@ class Plan:
         self.moved = False
         """Whether a try at a later time found an earlier one: then slurmctld sets the job's expected start to the time
         of the try, which it counts as a change of the job (`_attempt_backfill`: last_job_update)."""
+        self.last_test = 0
+        """Nodes that the last successful test of the last job picked, though it may get others, or none."""
         self.planned = 0
         """Nodes that jobs are expected to start on: those without a job become PLANNED (`_handle_planned`)."""
 
@@ -230,7 +235,7 @@ class Plan:
     ) -> Placement | None:
         """The first place for a job; None: there is none, or none now. It may lie beyond the window."""
         later_s: int | None = outlook.now_s
-        tested = self.tested + 1
+        tested, self.last_test = self.tested + 1, 0
         while later_s is not None:
             start_s = later_s
             nodes, later_s = self._candidates(wish, calendar, start_s)
@@ -241,20 +246,22 @@ class Plan:
             self.tested = tested
             found = outlook.first(wish, nodes)
             fits = outlook.free(wish.request) if only_now else outlook.fits_at_last(wish.request)
-            pick.tested(nodes & (fits if only_now or found is None else found.nodes), wish.request)
-            if found is None or (only_now and found.start_s > start_s):
+            pick.tested(nodes & wish.able & (fits if only_now or found is None else found.nodes), wish.request)
+            if found is None:
                 continue
-            self.moved |= found.start_s < start_s
             place_s = max(found.start_s, start_s)
-            if place_s > outlook.now_s and later_s is not None and place_s > later_s:
-                continue
             starts = place_s == outlook.now_s
             if starts:
                 pick.attempt(nodes, wish.preferred)
                 pick.tested(found.nodes, wish.request)
             busy = outlook.busy(found)
-            chosen = pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy)
-            place = Placement(place_s, chosen)
+            self.last_test = pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy)
+            if only_now and not starts:
+                continue
+            self.moved |= found.start_s < start_s
+            if not starts and later_s is not None and place_s > later_s:
+                continue
+            place = Placement(place_s, self.last_test)
             if starts or self.is_beyond(place_s) or not self._overlaps(place, place_s + wish.limit_s):
                 return place
             later_s = place_s

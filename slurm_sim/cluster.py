@@ -151,10 +151,10 @@ class Cluster:
     def wish(self, job: JobRecord) -> Wish:
         """What the schedulers look for, on nodes that take jobs."""
         partition = self.partitions[job.partition]
-        usable = self.up & self._suitable(job.spec, partition)
+        usable, able = self.up & self.listed(job.spec, partition), self.up & self._suitable(job.spec, partition)
         request = self.request(job.spec, partition)
         preferred = self.limits.preferred(job.user, job.spec.account, job.spec.qos, job.partition)
-        return Wish(usable, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation, preferred)
+        return Wish(usable, able, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation, preferred)
 
     def listed(self, spec: JobSpec, partition: Partition) -> int:
         """Nodes on which slurmctld tries to start such a job; it looks at GPUs later (`_build_node_list`)."""
@@ -166,13 +166,20 @@ class Cluster:
             return
         wish = self.wish(job)
         self.pick.attempt(self.listed(job.spec, self.partitions[job.partition]), wish.preferred)
-        open_to_it = wish.usable & (self.pool.idle if wish.request.whole else self.pool.shared)
-        self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.usable, wish.request)
+        open_to_it = wish.able & (self.pool.idle if wish.request.whole else self.pool.shared)
+        self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.able, wish.request)
+        self.note_test(job, self.possible(job, 0))
+
+    def note_test(self, job: JobRecord, nodes: int) -> None:
+        """A test of a job on whole nodes has picked these (none, or too few: it failed)."""
+        request = self.request(job.spec, self.partitions[job.partition])
+        if request.whole and nodes.bit_count() == job.nodes:
+            self.priorities.tested[job.job_id] = self.pool.cpus(nodes, request)
 
     def possible(self, job: JobRecord, kept: int) -> int:
         """Nodes that slurmctld sees for a job that can't start now: as if no other job ran (SELECT_MODE_TEST_ONLY)."""
         wish = self.wish(job)
-        nodes = wish.usable & ~kept
+        nodes = wish.able & ~kept
         if nodes.bit_count() < wish.needed:
             nodes = self._suitable(job.spec, self.partitions[job.partition])
         if nodes.bit_count() <= wish.needed:  # a live cluster's queue may have jobs for which there are too few
@@ -275,6 +282,7 @@ class Cluster:
     def queue(self, seen_s: int) -> list[JobRecord]:
         """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as seen by this time."""
         calculated_s = self._calculated(seen_s)
+        self.priorities.calculate(calculated_s)
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
@@ -407,7 +415,7 @@ class Cluster:
     def _more(self, job: JobRecord, count: int, now_s: int) -> int:
         wish = self.wish(job)
         taken = self.calendar.taken(wish.reservation, now_s, job.limit_end_s or now_s + YEAR_S)
-        free = self.pool.hosts(wish.request) & wish.usable & ~taken & ~job.allocated
+        free = self.pool.hosts(wish.request) & wish.able & ~taken & ~job.allocated
         if free.bit_count() < count:
             raise SimulationError(f"job {job.job_id} can't get {count} more nodes: {free.bit_count()} are free for it")
         self.pick.attempt(free, wish.preferred)
@@ -426,6 +434,7 @@ class Cluster:
         job.eligible_s = job.accrues_s = job.start_s = None
         job.allocated, job.node_names, job.scheduler, job.suspended_s = 0, (), "", 0
         job.restarts += 1
+        self.priorities.forget(job)
         self.waiting[job.job_id] = job
         return run
 

@@ -68,6 +68,7 @@ def main_pass(
         else:
             nodes, reason = _fitting(cluster, job, kept, now_s)
             seen = nodes or cluster.possible(job, kept)
+            cluster.note_test(job, seen)
             job.reason = cluster.limit_reached(job, seen, starts=bool(nodes)) or reason
             if not job.reason:
                 start(job, nodes)
@@ -103,13 +104,13 @@ def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
 def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[int, str]:
     """The nodes on which it could start now, or why there are none."""
     wish = cluster.wish(job)
-    open_to_it = wish.usable & ~cluster.calendar.taken(wish.reservation, now_s, now_s + wish.limit_s)
+    open_to_it = wish.able & ~cluster.calendar.taken(wish.reservation, now_s, now_s + wish.limit_s)
     if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, now_s):
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
     cluster.pick.attempt(cluster.listed(job.spec, cluster.partitions[job.partition]), wish.preferred)
-    cluster.pick.tested(nodes if starts else wish.usable & ~kept, wish.request)
+    cluster.pick.tested(nodes if starts else wish.able & ~kept, wish.request)
     if starts:
         return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True), ""
     return 0, _missing(cluster, wish, open_to_it, kept)
@@ -237,6 +238,7 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
         return True
     only_now = not tasks.may_reserve(job, outlook.now_s)
     place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
+    cluster.note_test(job, plan.last_test)
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True

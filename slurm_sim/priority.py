@@ -10,7 +10,6 @@ from slurm_sim.jobs import JobRecord
 from slurm_sim.limits import Limits
 from slurm_sim.ranges import MOST_WEIGHT
 
-
 TOP_PRIORITY = 0xFFFF_0000
 """With priority/basic each job gets one less than the one before it; the first gets one less than this."""
 
@@ -21,11 +20,18 @@ class Priorities:
     def __init__(self, config: ClusterConfig, limits: Limits, fairshare: FairShare) -> None:
         self.kept = False
         """Whether jobs keep the priority that they have."""
+        self.tested: dict[int, int] = {}
+        """CPUs of the nodes that a pass last picked for a job on whole nodes, whether it started there or not."""
+        self._counted: dict[int, int] = {}
+        """The same as of the last recalculation: the CPUs with which its size counts (total_cpus)."""
+        self._calculated_s: int | None = None
         self._lowest = TOP_PRIORITY
         """That priority/basic has given to a job, before its nice value."""
         self._params = config.params
         self._nodes = len(config.nodes)
         self._cpus = sum(node.cpus for node in config.nodes)
+        self._sizes_vary = len({node.cpus for node in config.nodes}) > 1
+        """Else it is known which CPUs count, whether a job was tested or not."""
         self._exclusive = {partition.name for partition in config.partitions if partition.exclusive}
         self._limits = limits
         self._fairshare = fairshare
@@ -54,6 +60,17 @@ class Priorities:
         self._lowest = max(1, self._lowest - 1)
         job.priority = max(1, min(MOST_WEIGHT, self._lowest - job.spec.nice))
 
+    def calculate(self, calculated_s: int) -> None:
+        """Priorities are recalculated at this time; nothing happens if they have been."""
+        if calculated_s != self._calculated_s:
+            self._calculated_s = calculated_s
+            self._counted = self.tested.copy()
+
+    def forget(self, job: JobRecord) -> None:
+        """A job is requeued."""
+        self.tested.pop(job.job_id, None)
+        self._counted.pop(job.job_id, None)
+
     def of(self, job: JobRecord, calculated_s: int) -> int:
         """The job's priority as calculated at this time."""
         if job.held:
@@ -80,20 +97,17 @@ class Priorities:
     def _size_factor(self, job: JobRecord, calculated_s: int) -> float:
         """The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes.
 
-        Of a job on whole nodes all their CPUs count from the first recalculation on, when a pass has looked for nodes
-        (total_cpus in `set_priority_factors`); before, those that it asks for. Simplification: the cluster's nodes may
-        have unequal CPUs, and which it gets is known only later.
+        Of a job on whole nodes all CPUs of those count that slurmctld last tested it on (`set_priority_factors`), from
+        the first recalculation after that on; before, those that it asks for.
         """
-        small = self._params.priority_favor_small
-        whole = self._whole(job) and job.accrues_s is not None and calculated_s > job.accrues_s
-        cpus = job.nodes * job.spec.cpus_per_node
+        cpus, small = job.nodes * job.spec.cpus_per_node, self._params.priority_favor_small
+        if self._whole(job) and job.accrues_s is not None and calculated_s > job.accrues_s:
+            of_equal_nodes = job.nodes * self._cpus // self._nodes
+            cpus = self._counted.get(job.job_id, cpus) if self._sizes_vary else of_equal_nodes
         if self._params.small_relative_to_time:
-            size = job.nodes * self._cpus / self._nodes
-            size = (size if whole else max(size, cpus)) / _minutes(job) / self._cpus
+            size = max(job.nodes * self._cpus / self._nodes, cpus) / _minutes(job) / self._cpus
             return min(1.0, max(0.0, 1.0 - size if small else size))
         of_nodes = (self._nodes - job.nodes if small else job.nodes) / self._nodes
-        if whole:
-            return of_nodes
         return (of_nodes + (self._cpus - cpus if small else cpus) / self._cpus) / 2
 
     @staticmethod

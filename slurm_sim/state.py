@@ -233,4 +233,6 @@ def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
     if item.eligible_s is not None:
         record.eligible_s = record.accrues_s = item.eligible_s
         cluster.competing[record.job_id] = cluster.waiting.pop(record.job_id)
+    if not record.held:
+        cluster.note_test(record, cluster.possible(record, 0))  # as it was when it was submitted
     cluster.reorder()

@@ -156,7 +156,7 @@ struct Engine<W>::Backfill {
   // Starts the job of this place, plans it, or leaves it. Returns whether the pass goes on.
   bool look_at(size_t place) {
     const Queued& queued = sim.queue_[place];
-    if (plain && has_no_place(queued)) return true;
+    if (plain && !all_tests && has_no_place(queued)) return true;
     Live& job = sim.lives_[queued.slot];
     if (job.array >= 0 && sim.throttled(job)) {
       job.reason = Reason::kArrayTaskLimit;
@@ -169,7 +169,8 @@ struct Engine<W>::Backfill {
     if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
-    bool ask_tables = !plain && !only_now && tables_tell && !(all_tests && sim.request(job).gpus);
+    bool matters = all_tests && (sim.request(job).gpus || (sim.request(job).whole && sim.tests_tell_sizes()));
+    bool ask_tables = !plain && !only_now && tables_tell && !matters;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
       room.reject(job.array);
@@ -201,9 +202,10 @@ struct Engine<W>::Backfill {
   bool plan_or_start(size_t index, Live& job, bool only_now) {
     const Queued& queued = sim.queue_[index];
     const Shape& its = sim.catalogue->shapes[queued.shape];
-    Wish<W> wish{room.about(sim, queued.shape).usable, queued.nodes,  its.request, its.reservation,
-                 queued.limit,                         sim.preferred(job)};
+    const auto& about = room.about(sim, queued.shape);
+    Wish<W> wish{about.usable, about.able, queued.nodes, its.request, its.reservation, queued.limit, sim.preferred(job)};
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
+    sim.note_test(job, room.last_test);
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
       room.reject(job.array);
@@ -242,6 +244,7 @@ struct Engine<W>::Backfill {
   void keep() {
     if (!tables_tell) return;
     if (all_tests) {
+      if (sim.tests_tell_sizes()) return;
       if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
       sim.seen_.push_back({traces_before, sim.traces_, size, plan.valid_until, sim.moved_, sim.planned_});
       return;

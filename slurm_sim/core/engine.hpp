@@ -405,11 +405,13 @@ class Engine final : public Core {
   }
   void give_priority(Live& job);
   void recalculate(Time calculated);
-  double size_part(const Live& job, bool asked) const;
+  double size_part(const Live& job, int64_t cpus) const;
+  void count_tests();
   double tres_part(const Live& job) const;
   void set_size_parts(Live& job) const {
-    job.size_part = size_part(job, false);
-    job.asked_size_part = size_part(job, true);
+    int64_t asked = job.nodes * spec(job.job).cpus, of_equal_nodes = job.nodes * config->cpus / std::ssize(config->nodes);
+    job.asked_size_part = size_part(job, asked);
+    job.size_part = size_part(job, request(job).whole && !config->sizes_vary() ? of_equal_nodes : asked);
   }
   Rank rank(const Live& job) const {
     return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id};
@@ -479,8 +481,13 @@ class Engine final : public Core {
   bool is_out_of_reach(const Live& job, const Set& kept) const;
   Reason missing(const Live& job, const Set& open, const Set& kept) const;
   // Whether it matters to later passes what attempts and tests leave behind: with select/cons_tres, if there are limits of
-  // nodes, or jobs with GPUs and others.
-  bool leaves_traces() const { return !params().linear && (catalogue->gpus_differ || config->any_node_limit); }
+  // nodes, or jobs with GPUs and others; and if tests tell sizes.
+  bool leaves_traces() const {
+    return (!params().linear && (catalogue->gpus_differ || config->any_node_limit)) || tests_tell_sizes();
+  }
+  // The size of a job on whole nodes counts with the CPUs of those that it was last tested on.
+  bool tests_tell_sizes() const { return config->sizes_vary() && catalogue->any_whole; }
+  void note_test(const Live& job, const Set& nodes);
   bool has_preferences() const { return config->any_node_limit && (!params().linear || config->kinds.size() > 1); }
   Set preferred(const Live& job) const;
   void tested_at_submission(const Live& job);
@@ -547,6 +554,7 @@ class Engine final : public Core {
   Set shared_;                    // nodes without a job that has the whole node
   Traces traces_;
   std::vector<Seen> seen_;        // passes since the last disturbance
+  std::vector<int64_t> tested_cpus_;  // by slot, if they tell its size; 0: not tested yet
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request
   std::vector<Amounts> group_use_;  // by member of the catalogue

@@ -15,6 +15,7 @@ int32_t Engine<W>::new_live(int32_t index) {
     slot = spare_.back();
     spare_.pop_back();
     lives_[slot] = Live{};
+    if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
   }
   Live& job = lives_[slot];
   job.job = index;
@@ -133,6 +134,7 @@ void Engine<W>::compete(int32_t slot) {
   fresh_.push_back(slot);
   unmarked_.push_back(slot);
   main_quiet_ = limits_told_ = false;
+  if (leaves_traces()) disturb();  // also if this job is the first for which they matter
   order_changed_ = true;
   queue_changes_++;
   changed_.add(slot);
@@ -350,6 +352,8 @@ void Engine<W>::requeue_slot(int32_t slot, State state) {
   job.scheduler = 0;
   job.suspended = 0;
   job.restarts++;
+  if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
+  set_size_parts(job);
   to_waiting(slot);
   touched(job);
   tell(false, run);

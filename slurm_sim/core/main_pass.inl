@@ -77,9 +77,10 @@ bool Engine<W>::run_main(bool full) {
     } else {
       Reason before = job.reason, why = Reason::kNone;
       Set nodes = fitting(job, kept, why);
-      if (config->any_limit && !use_is_known(job)) {
-        Use<W> use = nodes.any() ? use_to_start(job, nodes) : Use<W>{use_of_nodes(job, possible(job, kept))};
-        limit = resources_limit_reached(job, use);
+      if (tests_tell_sizes() || (config->any_limit && !use_is_known(job))) {
+        Set seen = nodes.any() ? nodes : possible(job, kept);
+        note_test(job, seen);
+        limit = resources_limit_reached(job, nodes.any() ? use_to_start(job, seen) : Use<W>{use_of_nodes(job, seen)});
       }
       if (limit != Reason::kNone) {
         waits_for(job, limit);

@@ -152,6 +152,8 @@ struct Config {
   int64_t cpus = 0;                                // of all nodes
   Node least, most;                                // CPUs and GPUs that no node has less or more of
   bool alike() const { return least.cpus == most.cpus && least.gpus == most.gpus; }
+  // Whether priorities depend on which nodes a job on whole nodes would get.
+  bool sizes_vary() const { return params.multifactor && params.weight_size && least.cpus != most.cpus; }
   bool any_limit = false, any_group_limit = false, any_node_limit = false, any_submit_limit = false, draws_power = false;
   int qos_count() const { return static_cast<int>(qos_part.size()); }
 };
@@ -233,12 +235,14 @@ struct Catalogue {
   std::unordered_map<std::string, std::string> parents;
   std::unordered_map<std::string, int64_t> max_jobs;  // "account\0user", or "account" alone
   bool gpus_differ = false;                           // some requests have GPUs, some have none
+  bool any_whole = false;                             // some are for whole nodes
 
   int request(const Request& wanted) {
     for (size_t i = 0; i < requests.size(); i++)
       if (requests[i] == wanted) return static_cast<int>(i);
     requests.push_back(wanted);
     gpus_differ = gpus_differ || !requests[0].gpus != !wanted.gpus;
+    any_whole = any_whole || wanted.whole;
     return static_cast<int>(requests.size()) - 1;
   }
   int find_shape(const Shape& wanted) const {

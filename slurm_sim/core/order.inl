@@ -51,24 +51,40 @@ double Engine<W>::tres_part(const Live& job) const {
 }
 
 // Of its priority. The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes.
-// Of a job on whole nodes all their CPUs count from the first recalculation on, before that (`asked`) those that it asks for.
 template <int W>
-double Engine<W>::size_part(const Live& job, bool asked) const {
+double Engine<W>::size_part(const Live& job, int64_t cpus) const {
   const Params& p = params();
   auto nodes = static_cast<int64_t>(config->nodes.size());
   if (p.small_relative_to_time) {
     double minutes = static_cast<double>(job.limit == kNone ? kMostPriority : (job.limit + 59) / 60);
-    double cpus = static_cast<double>(job.nodes * config->cpus) / static_cast<double>(nodes);
-    if (asked || !request(job).whole) cpus = std::max(cpus, static_cast<double>(job.nodes * spec(job.job).cpus));
-    double size = cpus / minutes / static_cast<double>(config->cpus);
+    double at_least = static_cast<double>(job.nodes * config->cpus) / static_cast<double>(nodes);
+    double size = std::max(at_least, static_cast<double>(cpus)) / minutes / static_cast<double>(config->cpus);
     return static_cast<double>(p.weight_size) * std::clamp(p.favor_small ? 1.0 - size : size, 0.0, 1.0);
   }
   double size = static_cast<double>(p.favor_small ? nodes - job.nodes : job.nodes) / static_cast<double>(nodes);
-  if (asked || !request(job).whole) {
-    int64_t cpus = job.nodes * spec(job.job).cpus;
-    size = (size + static_cast<double>(p.favor_small ? config->cpus - cpus : cpus) / static_cast<double>(config->cpus)) / 2;
-  }
+  size = (size + static_cast<double>(p.favor_small ? config->cpus - cpus : cpus) / static_cast<double>(config->cpus)) / 2;
   return static_cast<double>(p.weight_size) * size;
+}
+
+// A test of a job has picked these nodes; none, or too few: it failed.
+template <int W>
+void Engine<W>::note_test(const Live& job, const Set& nodes) {
+  if (!tests_tell_sizes() || !request(job).whole || nodes.count() != job.nodes) return;
+  size_t slot = &job - lives_.data();
+  if (slot >= tested_cpus_.size()) tested_cpus_.resize(lives_.size());
+  tested_cpus_[slot] = use_of_nodes(job, nodes)[kCpus];
+}
+
+// Priorities are recalculated: sizes are as tests have told until now.
+template <int W>
+void Engine<W>::count_tests() {
+  auto count = [this](int32_t slot) {
+    bool known = static_cast<size_t>(slot) < tested_cpus_.size() && tested_cpus_[slot];
+    if (known) lives_[slot].size_part = size_part(lives_[slot], tested_cpus_[slot]);
+  };
+  for (int32_t slot : waiting_) count(slot);
+  for (int32_t slot : fresh_) count(slot);
+  for (const Queued& job : queue_) count(job.slot);
 }
 
 // Priorities are refreshed each PriorityCalcPeriod, as a pass so late within this second sees it; between, only what is new
@@ -78,6 +94,7 @@ void Engine<W>::order_queue(Time within_us) {
   Time of = see_calculated(now_ - (within_us < kTickPhaseUs));
   bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
+  if (of != ordered_for_ && tests_tell_sizes()) count_tests();
   ordered_for_ = of;
   order_changed_ = false;
   if (all) recalculate(of);

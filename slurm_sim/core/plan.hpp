@@ -17,7 +17,7 @@ struct Placement {
 // What a job needs to be placed.
 template <int W>
 struct Wish {
-  NodeSet<W> usable;
+  NodeSet<W> usable, able;  // as in backfill.py
   int needed, request, reservation;
   Time limit;
   NodeSet<W> preferred;

@@ -110,6 +110,7 @@ void Engine<W>::tested_at_submission(const Live& job) {
   Set usable = up_ & set_of(its.suitable), open = usable & (request(job).whole ? idle_ : shared_);
   attempt(set_of(its.listed), preferred(job));
   tested(open.count() >= job.nodes ? open : usable, its.request);
+  if (tests_tell_sizes()) note_test(job, possible(job, Set::none()));
 }
 
 // Nodes that its limits of nodes count already.

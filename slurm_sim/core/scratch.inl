@@ -12,6 +12,7 @@ template <int W>
 struct Engine<W>::Scratch {
   Plan<W> plan;
   int64_t tested = 0;  // jobs for which there were enough unreserved nodes at some time
+  Set last_test;  // nodes that the last successful test of the last job picked, where tests_tell_sizes
   std::vector<Time> test_ends;  // from when on one that has no place may no longer count as tested
   std::vector<Held<W>> held;               // the running jobs, by end
   bool held_known = false;
@@ -97,7 +98,7 @@ struct Engine<W>::Scratch {
   // What a pass knows about the jobs of a shape.
   struct About {
     bool known = false, free_known = false;
-    Set usable, free;  // nodes that take jobs and are suitable, and those of them on which such a job fits now
+    Set usable, able, free;  // as of a Wish; free: where such a job fits now
     int free_count = 0;
     View<W>* view = nullptr;
     Tables tables;
@@ -116,13 +117,14 @@ struct Engine<W>::Scratch {
     const Shape& its = sim.catalogue->shapes[shape];
     if (!it.known) {
       it.known = true;
-      it.usable = sim.up_ & sim.set_of(its.suitable);
+      it.usable = sim.up_ & sim.set_of(its.listed);
+      it.able = sim.up_ & sim.set_of(its.suitable);
       it.view = nullptr;
       it.startable_until.clear();
     }
     if (!it.free_known) {
       it.free_known = true;
-      it.free = it.usable & sim.hosts(its.request);
+      it.free = it.able & sim.hosts(its.request);
       it.free_count = it.free.count();
       it.startable_version = 0;
     }
@@ -222,7 +224,8 @@ struct Engine<W>::Scratch {
   // When enough of these nodes are first free together, which these are, and after how many jobs' ends.
   Placement<W> first(const Engine& sim, const Wish<W>& wish, const Set& nodes, int& ended) {
     const std::vector<Set>& sets = chain(sim, wish.request, 0);
-    auto enough = [&](int ends) { return (sets[ends] & nodes).count() >= wish.needed; };
+    Set able = nodes & wish.able;
+    auto enough = [&](int ends) { return (sets[ends] & able).count() >= wish.needed; };
     int low = 0, known = static_cast<int>(sets.size()), all = static_cast<int>(held.size());
     while (!enough(known - 1)) {
       if (known > all) return {};
@@ -237,14 +240,14 @@ struct Engine<W>::Scratch {
       count -= half;
     }
     ended = low;
-    if (low == 0) return {sim.now_, sets[0] & nodes};
+    if (low == 0) return {sim.now_, sets[0] & able};
     if (!sim.params().linear) {
       Time start = end_of_group(sim, nodes, ended);
-      return {start, chain(sim, wish.request, ended)[ended] & nodes};
+      return {start, chain(sim, wish.request, ended)[ended] & able};
     }
     Time end = held[low - 1].end;
     plan.note_change(std::max(end, sim.now_ + 1));
-    return {std::max(end, sim.now_ + 1), sets[low] & nodes};
+    return {std::max(end, sim.now_ + 1), sets[low] & able};
   }
   // With select/cons_tres: when the last job of the group of the job with which it is enough ends; `ended` counts on to
   // that. Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
@@ -311,7 +314,7 @@ struct Engine<W>::Scratch {
   // What the test of a job on these nodes leaves behind, and its start.
   void note_test(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
     if (!sim.leaves_traces() || !sim.catalogue->requests[wish.request].gpus) return;
-    sim.tested(found.start == kNone ? nodes & chain(sim, wish.request, SIZE_MAX).back() : found.nodes, wish.request);
+    sim.tested(found.start == kNone ? nodes & wish.able & chain(sim, wish.request, SIZE_MAX).back() : found.nodes, wish.request);
   }
   void note_start(Engine& sim, const Wish<W>& wish, const Set& nodes, const Set& fit) {
     if (!sim.leaves_traces() && !sim.has_preferences()) return;
@@ -321,22 +324,30 @@ struct Engine<W>::Scratch {
   // A place for a job that could start now.
   Placement<W> place_now(Engine& sim, const Wish<W>& wish) {
     Time later;
+    last_test = Set::none();
     Set nodes = candidates(sim, wish, sim.now_, later);
     if (nodes.count() < wish.needed) return {};
     tested++;
     int ended = 0;
     Placement<W> found = first(sim, wish, nodes, ended);
     if (found.start != sim.now_) {
-      note_test(sim, wish, nodes, {sim.now_, nodes & chain(sim, wish.request, 0)[0]});
+      note_test(sim, wish, nodes, {sim.now_, nodes & wish.able & chain(sim, wish.request, 0)[0]});
+      if (found.start != kNone && sim.tests_tell_sizes()) last_test = picked(sim, wish, found.nodes, ended, false);
       return {};
     }
     note_start(sim, wish, nodes, found.nodes);
-    found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], sim.free_cpus_, true);
+    found.nodes = picked(sim, wish, found.nodes, ended, true);
     return found;
+  }
+  // Which of these nodes it would get after so many jobs' ends.
+  Set picked(Engine& sim, const Wish<W>& wish, const Set& nodes, int ended, bool starts) {
+    const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
+    return sim.pick(nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
   }
   // The first place for a job. It may lie beyond the window.
   Placement<W> earliest(Engine& sim, const Wish<W>& wish) {
-    if (sim.config->reservations.empty())
+    last_test = Set::none();
+    if (sim.config->reservations.empty() && !sim.tests_tell_sizes())
       if (View<W>* view = plan.view(wish.usable)) return earliest_seen(sim, wish, *view);
     Time later = sim.now_;
     int64_t test = tested + 1;
@@ -351,11 +362,11 @@ struct Engine<W>::Scratch {
       if (found.start == kNone) continue;
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
-      if (found.start > sim.now_ && later != kNever && found.start > later) continue;
-      const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
-      bool starts = found.start == sim.now_;
+      bool starts = found.start == sim.now_, too_late = !starts && later != kNever && found.start > later;
+      if (too_late && !sim.tests_tell_sizes()) continue;
       if (starts) note_start(sim, wish, nodes, found.nodes);
-      found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
+      last_test = found.nodes = picked(sim, wish, found.nodes, ended, starts);
+      if (too_late) continue;
       if (starts || plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
       later = found.start;
     }
@@ -405,8 +416,7 @@ struct Engine<W>::Scratch {
           if (found.start == sim.now_ || later == kNever || found.start <= later) {
             bool starts = found.start == sim.now_;
             if (starts) note_start(sim, wish, nodes, found.nodes);
-            const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
-            found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
+            found.nodes = picked(sim, wish, found.nodes, ended, starts);
             // At the time of the try itself they are unreserved for as long.
             if (found.start == start || plan.is_beyond(found.start) ||
                 !plan.overlaps(found.nodes, found.start, found.start + wish.limit))
@@ -433,7 +443,7 @@ struct Engine<W>::Scratch {
     for (; next < size && queue[next].shape == shape; next++)
       if (queue[next].nodes <= it.free_count && !it.rules_out(queue[next])) return;
   }
-  void make_tables(const Engine& sim, const View<W>& view, int request, Tables& tables) {
+  void make_tables(const Engine& sim, const View<W>& view, const Set& able, int request, Tables& tables) {
     const std::vector<Set>& sets = chain(sim, request, SIZE_MAX);
     int most = std::min(view.usable.count(), kTable), count = plan.size(), step = plan.step_of_now();
     int rise = plan.next_rise(view, step, count), runs = static_cast<int>(held.size()), ended = 0;
@@ -444,7 +454,7 @@ struct Engine<W>::Scratch {
     tables.hopeless_start = rise < 0 ? kNever : plan.begins[rise];
     int enough = most, last;
     for (int i = step; i < count && enough > 0; i++) {
-      Set left = view.usable & sets[0] & plan.open_until(std::max(plan.begins[i], sim.now_), last);
+      Set left = able & sets[0] & plan.open_until(std::max(plan.begins[i], sim.now_), last);
       enough = note(tables.nowhere_from, enough, left.count(), plan.begins[i] - sim.now_);
     }
     note(tables.nowhere_from, enough, 0, kNever);
@@ -457,7 +467,7 @@ struct Engine<W>::Scratch {
       const Set& free_before = sets[ended];
       while (ended < runs && std::max(held[ended].end, sim.now_ + 1) <= start) ended++;
       while (step + 1 < count && plan.begins[step + 1] <= start) step++;
-      Set left = view.usable & sets[ended];
+      Set left = able & sets[ended];
       bool rises = rise >= 0 && plan.begins[rise] <= start;
       if (start >= plan.end) {  // after the last step, where no reservation is in the way
         enough = note(tables.nowhere_from, most, left.count(), 0);
@@ -523,7 +533,7 @@ struct Engine<W>::Scratch {
       if (!it.view) return Guess::kNone;
     }
     if (tables.misses >= Tables::kMisses && tables.version != plan.version)
-      make_tables(sim, *it.view, sim.catalogue->shapes[job.shape].request, tables);
+      make_tables(sim, *it.view, it.able, sim.catalogue->shapes[job.shape].request, tables);
     if (job.nodes >= static_cast<int>(tables.nowhere_from.size()) || job.limit < tables.nowhere_from[job.nodes])
       return Guess::kNone;
     Time until = enough_until(sim, *it.view, job.nodes, job.limit);
@@ -551,8 +561,7 @@ struct Engine<W>::Scratch {
     if (found.start == kNone) return {};
     plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
-    const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
-    found.nodes = sim.pick(found.nodes, wish.needed, sim.catalogue->requests[wish.request], on, false, ended > 0);
+    found.nodes = picked(sim, wish, found.nodes, ended, false);
     if (plan.is_beyond(found.start) || !plan.overlaps(found.nodes, found.start, found.start + wish.limit)) return found;
     return past_the_end(sim, wish, found.start);
   }

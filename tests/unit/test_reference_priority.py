@@ -217,3 +217,40 @@ def test_priority_basic_makes_no_news_for_backfill(kind: Any, multifactor: bool,
         sim.step(1)
         seen.add(sim.timers().last_backfill_us)
     assert len(seen) == 1 + looks
+
+
+def two_kinds(params: Params) -> ClusterConfig:
+    """Four nodes of 32 CPUs and GPUs, which are lighter, and four of 16 without."""
+    large, small = make_nodes(4, cpus=32, gpus=4, weight=1), make_nodes(4, cpus=16, weight=3)
+    nodes = (*large, *(replace(node, name=f"s{number}") for number, node in enumerate(small)))
+    return ClusterConfig(nodes, (Partition("all", tuple(node.name for node in nodes)),), params)
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("select_type", list(SelectType))
+def test_a_whole_nodes_size_is_that_of_the_nodes_it_was_tested_on(kind: Any, select_type: SelectType) -> None:
+    """In parts of eight nodes and 192 CPUs; as of the last recalculation, which comes each 300 s.
+
+    With select/linear weights do not count when backfill plans, but the large nodes come first there, too.
+    """
+    params = Params(select_type, priority_weight_age=0, priority_weight_job_size=100_000, sched_interval_s=10**6)
+    sim = kind(two_kinds(params))
+    sim.submit(JobSpec(8, 400, 400, cpus_per_node=2, exclusive=True))
+    sim.step(10)
+    waits = sim.submit(JobSpec(1, 7200, 100, cpus_per_node=2, exclusive=True))
+    held = sim.submit(JobSpec(1, 7200, 100, cpus_per_node=2, exclusive=True, held=True))
+    asked, large, small = (int(100_000 * (1 / 8 + cpus / 192) / 2) for cpus in (2, 32, 16))
+    assert sim.job(waits).priority == asked
+    sim.run_until(299)
+    assert sim.job(waits).priority == asked
+    sim.run_until(310)
+    assert sim.job(waits).priority == large
+    sim.release(held)
+    sim.run_until(399)
+    assert sim.job(held).priority == asked
+    for node in sim.node_names[:4]:
+        sim.node_drain(node)
+    sim.submit(JobSpec(4, 7200, 7200, priority=10**8))
+    sim.run_until(660)
+    assert (sim.job(waits).state, sim.job(held).state) == (State.PENDING, State.PENDING)
+    assert sim.job(held).priority == sim.job(waits).priority == small
