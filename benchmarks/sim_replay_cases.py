@@ -128,6 +128,11 @@ MIXED_NODES = (
     ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000 Gres=gpu:2"),
     ("n[12-16]", 12, 16, "CPUs=24 RealMemory=96000"),
 )
+SIZES = (
+    ("n[1-5]", 1, 5, "CPUs=32 RealMemory=128000"),
+    ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000"),
+    ("n[12-16]", 12, 16, "CPUs=24 RealMemory=96000"),
+)
 MIXED_PARTITIONS = (
     "PartitionName=gpu Nodes=n[1-11] Default=YES MaxTime=INFINITE State=UP\n"
     "PartitionName=cpu Nodes=n[6-16] MaxTime=INFINITE PriorityJobFactor=5 State=UP"
@@ -252,7 +257,7 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["partition"] = "side"
             elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
                 row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
-        if kind in ("partitions", "priorities"):
+        if kind in ("partitions", "priorities", "sizes"):
             fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
             row["partition"] = dice.choice(fitting)
         if kind == "priorities":
@@ -304,6 +309,7 @@ KINDS = {
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "mixed": (("partitions", MIXED_PARTITIONS),),
+    "sizes": THREE_PARTITIONS,
     "limits": (),
     "accounts": (),
     "arrays": (),
@@ -314,13 +320,15 @@ KINDS = {
 in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; with
 priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and memory, or by GPUs too; the latter
 with limits of nodes, CPUs and GPUs of users, accounts and QOS; and on nodes of three kinds with random weights, of
-which one has no GPUs, in partitions that overlap; of users in accounts, with limits of users and QOS, and fair
-share; the same with limits of accounts and users with all below them instead; in arrays; with nodes that fail,
-reservations, held and cancelled jobs; and `site`: such events, dependencies, begin times, on nodes of three kinds
-with features and weights, in partitions that overlap."""
+which one has no GPUs, in partitions that overlap; on whole nodes that differ in CPUs, with priorities by size; of
+users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users with all
+below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; and `site`: such events,
+dependencies, begin times, on nodes of three kinds with features and weights, in partitions that overlap."""
+UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "sizes": SIZES}
+"""Kinds with unequal nodes, of random weights."""
 SHARING = ("shared", "gpus", "quotas", "mixed")
 """Kinds whose jobs share nodes."""
-OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site", "mixed")
+OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site", "mixed", "sizes")
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
@@ -487,19 +495,21 @@ def drawn(kind: str, seed: int) -> Case:
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
     options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
-    if kind in ("partitions", "priorities"):
+    if kind in ("partitions", "priorities", "sizes"):
         options[-1] += ";PriorityWeightPartition=300"
     if kind == "priorities":
         flags = [flag for flag in FLAGS if dice.random() < 0.4]
         tres = [f"{name}={dice.choice([40, 300, 2500.5])}" for name in ("CPU", "Node") if dice.random() < 0.7]
         options[-1] += f";PriorityFlags={','.join(flags)}" if flags else ""
         options[-1] += f";PriorityWeightTRES={','.join(tres)}" if tres else ""
+    if kind == "sizes":
+        options[-1] = options[-1].replace("PriorityWeightJobSize=0", "PriorityWeightJobSize=3000")
     shared = kind in SHARING
     extra = []
     if dice.random() < 0.3 or shared:
         options += ["--select", "select/cons_tres"]
         extra.append("SelectTypeParameters=CR_Core_Memory")
-    if shared:
+    if shared or kind == "sizes":
         extra.append("SlurmdParameters=config_overrides")
     if kind in ("gpus", "quotas", "mixed"):
         extra.append("GresTypes=gpu")
@@ -524,9 +534,8 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append(f"OverTimeLimit={dice.choice([0, 1, 7, 'UNLIMITED'])}")
         own = f"{FAST} OverTimeLimit={dice.choice([0, 3, 15, 'UNLIMITED'])}"
         case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
-    if kind in ("site", "mixed"):
-        kinds = THREE_KINDS if kind == "site" else MIXED_NODES
-        case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, kinds))))
+    if kind in UNEQUAL:
+        case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, UNEQUAL[kind]))))
     if kind in ("events", "site"):
         extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
         case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))

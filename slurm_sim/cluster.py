@@ -167,8 +167,12 @@ class Cluster:
         wish = self.wish(job)
         self.pick.attempt(self.listed(job.spec, self.partitions[job.partition]), wish.preferred)
         open_to_it = wish.able & (self.pool.idle if wish.request.whole else self.pool.shared)
-        self.pick.tested(open_to_it if open_to_it.bit_count() >= wish.needed else wish.able, wish.request)
-        self.note_test(job, self.possible(job, 0))
+        starts = open_to_it.bit_count() >= wish.needed
+        self.pick.tested(open_to_it if starts else wish.able, wish.request)
+        if starts:
+            self.note_test(job, self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True))
+        else:
+            self.note_test(job, self.possible(job))
 
     def note_test(self, job: JobRecord, nodes: int) -> None:
         """A test of a job on whole nodes has picked these (none, or too few: it failed)."""
@@ -176,15 +180,16 @@ class Cluster:
         if request.whole and nodes.bit_count() == job.nodes:
             self.priorities.tested[job.job_id] = self.pool.cpus(nodes, request)
 
-    def possible(self, job: JobRecord, kept: int) -> int:
+    def possible(self, job: JobRecord) -> int:
         """Nodes that slurmctld sees for a job that can't start now: as if no other job ran (SELECT_MODE_TEST_ONLY)."""
         wish = self.wish(job)
-        nodes = wish.able & ~kept
+        nodes = wish.able
         if nodes.bit_count() < wish.needed:
             nodes = self._suitable(job.spec, self.partitions[job.partition])
         if nodes.bit_count() <= wish.needed:  # a live cluster's queue may have jobs for which there are too few
             return nodes
-        return self.pick(nodes, wish.needed, self._empty, wish.request, starts=True)
+        linear = self._params.select_type is SelectType.LINEAR  # which forgets weights here
+        return self.pick(nodes, wish.needed, self._empty, wish.request, starts=not linear)
 
     def limit_reached(self, job: JobRecord, nodes: int, *, starts: bool, planned: bool = False) -> str:
         """The reason for which a limit keeps it from these nodes; empty: none does.

@@ -18,25 +18,19 @@ def runs(nodes: int) -> Iterator[tuple[int, int]]:
         nodes &= -1 << (first + length)
 
 
-def pick_nodes(free: int, count: int) -> int:
-    """Picks as select/linear does (`_job_test` in its source): the shortest run that holds the whole rest, else the
-    longest run and go on; of equals the first; within a run the lowest nodes. `free` must hold at least `count`.
+def pick_nodes(free: int, count: int, cpus: Callable[[int], int] = lambda _: 1) -> int:
+    """Picks as select/linear does (`_job_test` in its source): the run with fewest CPUs that holds the whole rest, else
+    that with most and go on; of equals the first; within a run the lowest nodes. `free` must hold at least `count`.
     """
     picked = 0
     while count:
-        candidates = list(runs(free))
-        enough = [run for run in candidates if run[1] >= count]
-        first, length = min(enough, key=_length) if enough else max(candidates, key=_length)
+        first, length = _best_run(list(runs(free)), count, cpus)
         taken = min(length, count)
         block = ((1 << taken) - 1) << first
         picked |= block
         free &= ~block
         count -= taken
     return picked
-
-
-def _length(run: tuple[int, int]) -> int:
-    return run[1]
 
 
 def _weight(kind: tuple[int, int]) -> int:
@@ -72,6 +66,7 @@ class Picker:
         self._kinds = kinds(nodes)
         self._heavier = 0
         """Nodes that weigh 1 more, as the last attempt left it."""
+        self._cpus = [node.cpus for node in nodes].__getitem__
         self._gpus = [node.gpus for node in nodes]
         self._near = [0] * len(nodes)
 
@@ -100,10 +95,10 @@ class Picker:
         select/cons_tres takes the first nodes of the lightest, those in `busy` before others (`_eval_nodes_busy`).
         """
         if self._linear and not starts:
-            return pick_nodes(free, count)
+            return pick_nodes(free, count, self._cpus)
         if self._linear:
             enough = next(nodes for nodes in self._up_to() if (free & nodes).bit_count() >= count)
-            return pick_nodes(free & enough, count)
+            return pick_nodes(free & enough, count, self._cpus)
         if busy:
             return self._pick_busy(free, count, busy, lambda index: self._level(index, request, starts))
         # For a job with GPUs each node counts with the CPUs that the job would take there.

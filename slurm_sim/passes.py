@@ -67,7 +67,7 @@ def main_pass(
             job.reason = reason
         else:
             nodes, reason = _fitting(cluster, job, kept, now_s)
-            seen = nodes or cluster.possible(job, kept)
+            seen = nodes or cluster.possible(job)
             cluster.note_test(job, seen)
             job.reason = cluster.limit_reached(job, seen, starts=bool(nodes)) or reason
             if not job.reason:

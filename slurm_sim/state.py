@@ -234,5 +234,5 @@ def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
         record.eligible_s = record.accrues_s = item.eligible_s
         cluster.competing[record.job_id] = cluster.waiting.pop(record.job_id)
     if not record.held:
-        cluster.note_test(record, cluster.possible(record, 0))  # as it was when it was submitted
+        cluster.note_test(record, cluster.possible(record))  # as it was when it was submitted
     cluster.reorder()

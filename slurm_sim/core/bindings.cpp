@@ -181,6 +181,7 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
                           nb::cast<double>(node.attr("busy_w"))});
     const Node& each = out->nodes.back();
     out->cpus += each.cpus;
+    out->node_cpus.push_back(each.cpus);
     if (out->nodes.size() == 1) out->least = out->most = each;
     out->least.cpus = std::min(out->least.cpus, each.cpus);
     out->least.gpus = std::min(out->least.gpus, each.gpus);

@@ -323,7 +323,7 @@ class Engine final : public Core {
   Use<W> use_to_start(const Live& job, const Set& nodes) const { return {use_of_nodes(job, nodes), &nodes}; }
   Use<W> use_planned(const Live& job, const Set& nodes) const;
   Use<W> use_by(const Live& job, const Node& each, bool planned) const;
-  Set possible(const Live& job, const Set& kept) const;
+  Set possible(const Live& job) const;
   double billing(const Live& job, const Amounts& amounts) const;
   // Whether it is known what it would use before its nodes are, and no attempt to start it leaves traces.
   bool use_is_known(const Live& job) const {

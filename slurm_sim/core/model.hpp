@@ -142,6 +142,7 @@ struct Config {
   Params params;
   std::vector<std::string> node_names, partition_names;
   std::vector<Node> nodes;
+  std::vector<int64_t> node_cpus;                  // of each, all of them
   std::vector<NodeKind> kinds;
   std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;

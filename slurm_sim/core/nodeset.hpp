@@ -85,6 +85,23 @@ void add_range(NodeSet<W>& set, int first, int length) {
   }
 }
 
+// Of the runs of these nodes, compared by their CPUs, one after the other: one that is too short but has more replaces one
+// that is long enough.
+template <int W, class Cpus>
+Range best_run(const NodeSet<W>& free, int count, const Cpus& cpus) {
+  Range best{0, 0};
+  int64_t best_cpus = 0;
+  bool best_enough = false;
+  for_each_run(free, [&](int first, int length) {
+    int64_t has = 0;
+    for (int i = first; i < first + length; i++) has += cpus[i];
+    bool enough = length >= count;
+    bool better = enough ? !best_enough || has < best_cpus : has > best_cpus;
+    if (best.length == 0 || better) best = {first, length}, best_cpus = has, best_enough = enough;
+  });
+  return best;
+}
+
 // select/linear (`_job_test` in its source): the shortest run that holds the whole rest, else the longest run and go
 // on; of equals the first; within a run the lowest nodes. `free` must hold at least `count`.
 template <int W>
@@ -113,6 +130,22 @@ NodeSet<W> pick_nodes(const NodeSet<W>& free, int count) {
   return picked;
 }
 
+// The same where nodes differ in their CPUs: runs are compared by these.
+template <int W, class Cpus>
+NodeSet<W> pick_by_cpus(NodeSet<W> free, int count, const Cpus& cpus) {
+  auto picked = NodeSet<W>::none();
+  while (count > 0) {
+    Range best = best_run(free, count, cpus);
+    int length = best.length < count ? best.length : count;
+    auto block = NodeSet<W>::none();
+    add_range(block, best.first, length);
+    picked = picked | block;
+    free = free.without(block);
+    count -= length;
+  }
+  return picked;
+}
+
 // The first of these nodes, at most so many.
 template <int W>
 NodeSet<W> first_nodes(const NodeSet<W>& nodes, int count) {
@@ -130,21 +163,11 @@ struct Same {
   int64_t operator[](int) const { return value; }
 };
 
-// select/cons_tres (`_eval_nodes`): as pick_nodes, but runs are compared by their free CPUs, one after the other: one that is
-// too short but has more replaces one that is long enough. The last node is the one of its run with the fewest. One step:
-// picks some of the nodes, at least one, at most `count`.
+// select/cons_tres (`_eval_nodes`): as pick_by_cpus, by free CPUs. The last node is the one of its run with the fewest. One
+// step: picks some of the nodes, at least one, at most `count`.
 template <int W, class Cpus>
 NodeSet<W> pick_sharing(const NodeSet<W>& free, int count, const Cpus& cpus) {
-  Range best{0, 0};
-  int64_t best_cpus = 0;
-  bool best_enough = false;
-  for_each_run(free, [&](int first, int length) {
-    int64_t has = 0;
-    for (int i = first; i < first + length; i++) has += cpus[i];
-    bool enough = length >= count;
-    bool better = enough ? !best_enough || has < best_cpus : has > best_cpus;
-    if (best.length == 0 || better) best = {first, length}, best_cpus = has, best_enough = enough;
-  });
+  Range best = best_run(free, count, cpus);
   auto picked = NodeSet<W>::none();
   if (count == 1) {
     int fewest = best.first;

@@ -109,8 +109,10 @@ void Engine<W>::tested_at_submission(const Live& job) {
   const Shape& its = shape(job);
   Set usable = up_ & set_of(its.suitable), open = usable & (request(job).whole ? idle_ : shared_);
   attempt(set_of(its.listed), preferred(job));
-  tested(open.count() >= job.nodes ? open : usable, its.request);
-  if (tests_tell_sizes()) note_test(job, possible(job, Set::none()));
+  bool starts = open.count() >= job.nodes;
+  tested(starts ? open : usable, its.request);
+  if (!tests_tell_sizes()) return;
+  note_test(job, starts ? pick(open, job.nodes, request(job), config->node_cpus, true) : possible(job));
 }
 
 // Nodes that its limits of nodes count already.
@@ -202,8 +204,9 @@ template <int W>
 NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus,
                           bool starts, bool later) const {
   if (params().linear) {
-    if (config->kinds.size() == 1 || !starts) return pick_nodes(free, count);
-    return pick_nodes(lightest_kinds(free, count), count);
+    Set among = config->kinds.size() == 1 || !starts ? free : lightest_kinds(free, count);
+    if (config->least.cpus == config->most.cpus) return pick_nodes(among, count);
+    return pick_by_cpus(among, count, config->node_cpus);
   }
   Set picked = Set::none();
   while (count > 0) {
@@ -275,15 +278,13 @@ Use<W> Engine<W>::use_by(const Live& job, const Node& each, bool planned) const 
 
 // Nodes that slurmctld sees for a job that can't start now: as if no other job ran.
 template <int W>
-NodeSet<W> Engine<W>::possible(const Live& job, const Set& kept) const {
+NodeSet<W> Engine<W>::possible(const Live& job) const {
   const Shape& its = shape(job);
-  Set nodes = (up_ & set_of(its.suitable)).without(kept);
+  Set nodes = up_ & set_of(its.suitable);
   if (nodes.count() < job.nodes) nodes = set_of(its.suitable);
   if (nodes.count() <= job.nodes) return nodes;  // a live cluster's queue may have jobs for which there are too few
   if (config->alike() || !request(job).whole) return first_nodes(nodes, job.nodes);  // one is as good as another
-  std::vector<int64_t> cpus;
-  for (const Node& node : config->nodes) cpus.push_back(node.cpus);
-  return pick(nodes, job.nodes, request(job), cpus, true);
+  return pick(nodes, job.nodes, request(job), config->node_cpus, !params().linear);  // select/linear forgets weights here
 }
 
 // What it is billed for each second.
