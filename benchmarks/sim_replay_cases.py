@@ -116,11 +116,10 @@ SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIV
 TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
 THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
 SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
-SMALL = "CPUs=1 RealMemory=1000"
 THREE_KINDS = (
-    ("n[1-5]", 1, 5, f"{SMALL} Feature=big"),
-    ("n[6-11]", 6, 11, f"{SMALL} Feature=new"),
-    ("n[12-16]", 12, 16, f"{SMALL} Feature=big,new"),
+    ("n[1-5]", 1, 5, f"{OF_REPLAY['node']} Feature=big"),
+    ("n[6-11]", 6, 11, f"{OF_REPLAY['node']} Feature=new"),
+    ("n[12-16]", 12, 16, f"{OF_REPLAY['node']} Feature=big,new"),
 )
 """Of nodes: names, the first and the last, what slurm.conf says of them."""
 MIXED_NODES = (
@@ -128,11 +127,7 @@ MIXED_NODES = (
     ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000 Gres=gpu:2"),
     ("n[12-16]", 12, 16, "CPUs=24 RealMemory=96000"),
 )
-SIZES = (
-    ("n[1-5]", 1, 5, "CPUs=32 RealMemory=128000"),
-    ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000"),
-    ("n[12-16]", 12, 16, "CPUs=24 RealMemory=96000"),
-)
+SIZES = tuple((names, first, last, has.partition(" Gres")[0]) for names, first, last, has in MIXED_NODES)
 MIXED_PARTITIONS = (
     "PartitionName=gpu Nodes=n[1-11] Default=YES MaxTime=INFINITE State=UP\n"
     "PartitionName=cpu Nodes=n[6-16] MaxTime=INFINITE PriorityJobFactor=5 State=UP"

@@ -169,10 +169,8 @@ class Cluster:
         open_to_it = wish.able & (self.pool.idle if wish.request.whole else self.pool.shared)
         starts = open_to_it.bit_count() >= wish.needed
         self.pick.tested(open_to_it if starts else wish.able, wish.request)
-        if starts:
-            self.note_test(job, self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True))
-        else:
-            self.note_test(job, self.possible(job))
+        picked = self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True) if starts else 0
+        self.note_test(job, picked or self.possible(job))
 
     def note_test(self, job: JobRecord, nodes: int) -> None:
         """A test of a job on whole nodes has picked these (none, or too few: it failed)."""

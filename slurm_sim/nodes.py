@@ -72,7 +72,7 @@ class Picker:
 
     def attempt(self, nodes: int, preferred: int) -> None:
         """An attempt to start a job on some of these nodes begins; `preferred`: see Limits."""
-        self._heavier &= ~nodes
+        self._heavier &= 0 if self._linear else ~nodes  # select/linear has no weights of its own to keep
         for _, alike in self._kinds:
             if alike & nodes & preferred:
                 self._heavier |= alike & nodes & ~preferred

@@ -16,8 +16,8 @@ struct Engine<W>::Backfill {
   const size_t size = sim.queue_.size();
   const bool may_refuse = sim.config->any_limit || sim.special_ > 0;  // a job that fits may not start all the same
   const bool tables_tell = sim.config->reservations.empty();
-  const bool plain = p.linear && tables_tell && !may_refuse && !p.counts_jobs() && !p.keeps_few();
   const bool all_tests = sim.leaves_traces();
+  const bool plain = p.linear && tables_tell && !all_tests && !may_refuse && !p.counts_jobs() && !p.keeps_few();
   const Traces traces_before = all_tests ? sim.traces_ : Traces{};
 
   bool none_starts = false;  // from here on
@@ -156,7 +156,7 @@ struct Engine<W>::Backfill {
   // Starts the job of this place, plans it, or leaves it. Returns whether the pass goes on.
   bool look_at(size_t place) {
     const Queued& queued = sim.queue_[place];
-    if (plain && !all_tests && has_no_place(queued)) return true;
+    if (plain && has_no_place(queued)) return true;
     Live& job = sim.lives_[queued.slot];
     if (job.array >= 0 && sim.throttled(job)) {
       job.reason = Reason::kArrayTaskLimit;
@@ -169,8 +169,8 @@ struct Engine<W>::Backfill {
     if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
-    bool matters = all_tests && (sim.request(job).gpus || (sim.request(job).whole && sim.tests_tell_sizes()));
-    bool ask_tables = !plain && !only_now && tables_tell && !matters;
+    bool its_test_tells = all_tests && (sim.request(job).gpus || (sim.request(job).whole && sim.tests_tell_sizes()));
+    bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
       room.reject(job.array);

@@ -488,6 +488,9 @@ class Engine final : public Core {
   // The size of a job on whole nodes counts with the CPUs of those that it was last tested on.
   bool tests_tell_sizes() const { return config->sizes_vary() && catalogue->any_whole; }
   void note_test(const Live& job, const Set& nodes);
+  void forget_test(int32_t slot) {
+    if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
+  }
   bool has_preferences() const { return config->any_node_limit && (!params().linear || config->kinds.size() > 1); }
   Set preferred(const Live& job) const;
   void tested_at_submission(const Live& job);

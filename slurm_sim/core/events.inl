@@ -15,7 +15,7 @@ int32_t Engine<W>::new_live(int32_t index) {
     slot = spare_.back();
     spare_.pop_back();
     lives_[slot] = Live{};
-    if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
+    forget_test(slot);
   }
   Live& job = lives_[slot];
   job.job = index;
@@ -352,7 +352,7 @@ void Engine<W>::requeue_slot(int32_t slot, State state) {
   job.scheduler = 0;
   job.suspended = 0;
   job.restarts++;
-  if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
+  forget_test(slot);
   set_size_parts(job);
   to_waiting(slot);
   touched(job);

@@ -136,7 +136,7 @@ NodeSet<W> Engine<W>::preferred(const Live& job) const {
 template <int W>
 void Engine<W>::attempt(const Set& nodes, const Set& preferred) {
   for (Set& near : traces_.near) near = near.without(nodes);
-  traces_.heavier = traces_.heavier.without(nodes);
+  traces_.heavier = params().linear ? Set::none() : traces_.heavier.without(nodes);
   if (!preferred.any()) return;
   for (const NodeKind& kind : config->kinds) {
     Set alike = set_of(kind.nodes) & nodes;

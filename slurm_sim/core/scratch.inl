@@ -336,7 +336,7 @@ struct Engine<W>::Scratch {
       return {};
     }
     note_start(sim, wish, nodes, found.nodes);
-    found.nodes = picked(sim, wish, found.nodes, ended, true);
+    last_test = found.nodes = picked(sim, wish, found.nodes, ended, true);
     return found;
   }
   // Which of these nodes it would get after so many jobs' ends.
