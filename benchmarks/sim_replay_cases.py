@@ -122,6 +122,7 @@ THREE_KINDS = (
     ("n[12-16]", 12, 16, f"{OF_REPLAY['node']} Feature=big,new"),
 )
 """Of nodes: names, the first and the last, what slurm.conf says of them."""
+TWO_THREADS = "CPUs=16 Sockets=1 CoresPerSocket=8 ThreadsPerCore=2 RealMemory=64000 Gres=gpu:4"
 MIXED_NODES = (
     ("n[1-5]", 1, 5, "CPUs=32 RealMemory=128000 Gres=gpu:4"),
     ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000 Gres=gpu:2"),
@@ -303,6 +304,7 @@ KINDS = {
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
+    "threads": (("node", TWO_THREADS), SHARED_NODES),
     "mixed": (("partitions", MIXED_PARTITIONS),),
     "sizes": THREE_PARTITIONS,
     "limits": (),
@@ -321,7 +323,7 @@ below them instead; in arrays; with nodes that fail, reservations, held and canc
 dependencies, begin times, on nodes of three kinds with features and weights, in partitions that overlap."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
-SHARING = ("shared", "gpus", "quotas", "mixed")
+SHARING = ("shared", "gpus", "quotas", "threads", "mixed")
 """Kinds whose jobs share nodes."""
 OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site", "mixed", "sizes")
 """Kinds with so many nodes."""
@@ -503,10 +505,11 @@ def drawn(kind: str, seed: int) -> Case:
     extra = []
     if dice.random() < 0.3 or shared:
         options += ["--select", "select/cons_tres"]
-        extra.append("SelectTypeParameters=CR_Core_Memory")
+        unit = dice.choice(["Core", "CPU"]) if kind == "threads" else "Core"
+        extra.append(f"SelectTypeParameters=CR_{unit}_Memory")
     if shared or kind == "sizes":
         extra.append("SlurmdParameters=config_overrides")
-    if kind in ("gpus", "quotas", "mixed"):
+    if kind in ("gpus", "quotas", "threads", "mixed"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
@@ -552,6 +555,8 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
         if case.kind == "shared":
             row["gpus"] = 0
+        if case.kind == "threads":
+            row["cpus"] = dice.choice([1, 1, 2, 3, 4, 5, 7, 8, 12, 15])
         if case.kind == "mixed":
             row["partition"] = "gpu" if row["gpus"] else dice.choice(["gpu", "cpu", "cpu"])
             if row["gpus"] == 2 and dice.random() < 0.3:

@@ -76,6 +76,11 @@ class Outlook:
         self._held = sorted(running, key=lambda held: held.end_s)
         self._chains: dict[Request, list[int]] = {}
 
+    @property
+    def ends_with_now(self) -> bool:
+        """Whether a test of a job that may only start now does not look further (`_will_run_test`, TEST_NOW_ONLY)."""
+        return self._params.select_type is SelectType.CONS_TRES
+
     def _chain(self, request: Request) -> list[int]:
         """Nodes on which it fits: now, and after each job's end."""
         if request not in self._chains:
@@ -254,6 +259,8 @@ class Plan:
             if starts:
                 pick.attempt(nodes, wish.preferred)
                 pick.tested(found.nodes, wish.request)
+            if only_now and not starts and outlook.ends_with_now:
+                continue
             busy = outlook.busy(found)
             self.last_test = pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy)
             if only_now and not starts:

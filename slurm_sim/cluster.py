@@ -46,6 +46,7 @@ class Cluster:
         self.cut_short: list[JobRecord] = []
         self._config = config
         self._params = config.params
+        self.is_linear = config.params.select_type is SelectType.LINEAR
         self._start_s = start_s
         self.priorities = Priorities(config, self.limits, self.fairshare)
         self._tasks_running = Counter[int]()
@@ -117,12 +118,11 @@ class Cluster:
 
     def request(self, spec: JobSpec, partition: Partition) -> Request:
         """What it takes on each node: all of it with select/linear, or if it or its partition is exclusive."""
-        linear = self._params.select_type is SelectType.LINEAR
-        if linear:
+        if self.is_linear:
             return Request(0, 0, 0, whole=True)
         memory_mib = spec.memory_mib_per_node if self._params.memory_is_consumable else 0
         whole = spec.exclusive or partition.exclusive
-        return Request(spec.cpus_per_node, memory_mib, spec.gpus_per_node, whole)
+        return Request(self._params.of_cores(spec.cpus_per_node), memory_mib, spec.gpus_per_node, whole)
 
     def _suitable(self, spec: JobSpec, partition: Partition) -> int:
         """Nodes on which it could ever run."""
@@ -169,13 +169,17 @@ class Cluster:
         open_to_it = wish.able & (self.pool.idle if wish.request.whole else self.pool.shared)
         starts = open_to_it.bit_count() >= wish.needed
         self.pick.tested(open_to_it if starts else wish.able, wish.request)
-        picked = self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True) if starts else 0
-        self.note_test(job, picked or self.possible(job))
+        if self.is_linear:
+            picked = self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True) if starts else 0
+            self.note_test(job, picked or self.possible(job))
 
     def note_test(self, job: JobRecord, nodes: int) -> None:
-        """A test of a job on whole nodes has picked these (none, or too few: it failed)."""
-        request = self.request(job.spec, self.partitions[job.partition])
-        if request.whole and nodes.bit_count() == job.nodes:
+        """A test of a job has picked these nodes (none, or too few: it failed).
+
+        With select/cons_tres, a test of whether it could ever run tells slurmctld nothing (SELECT_MODE_TEST_ONLY).
+        """
+        if nodes.bit_count() == job.nodes:
+            request = self.request(job.spec, self.partitions[job.partition])
             self.priorities.tested[job.job_id] = self.pool.cpus(nodes, request)
 
     def possible(self, job: JobRecord) -> int:
@@ -186,8 +190,8 @@ class Cluster:
             nodes = self._suitable(job.spec, self.partitions[job.partition])
         if nodes.bit_count() <= wish.needed:  # a live cluster's queue may have jobs for which there are too few
             return nodes
-        linear = self._params.select_type is SelectType.LINEAR  # which forgets weights here
-        return self.pick(nodes, wish.needed, self._empty, wish.request, starts=not linear)
+        starts = not self.is_linear  # which forgets weights here
+        return self.pick(nodes, wish.needed, self._empty, wish.request, starts=starts)
 
     def limit_reached(self, job: JobRecord, nodes: int, *, starts: bool, planned: bool = False) -> str:
         """The reason for which a limit keeps it from these nodes; empty: none does.
@@ -405,6 +409,7 @@ class Cluster:
         if job.state is State.PENDING:
             self._check_size(replace(job.spec, nodes=nodes), self.partitions[job.partition])
             job.nodes = nodes
+            self.priorities.forget(job)
             self.reorder()
             return
         kept = sum(1 << index for index in list(bits(job.allocated))[:nodes])

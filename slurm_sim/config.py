@@ -35,7 +35,7 @@ _OF_PARAMS = {
     **_ranges(0, LONGEST_S, "bf_min_age_reserve_s priority_decay_half_life_s bf_cycle_us"),
     **_ranges(1, MOST, "default_queue_depth partition_job_depth sched_max_job_start bf_node_space_size"),
     **_ranges(1, MOST, "bf_max_job_test bf_max_job_user bf_max_job_part bf_max_job_user_part bf_max_job_assoc"),
-    **_ranges(1, MOST, "bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"),
+    **_ranges(1, MOST, "threads_per_core bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"),
     **_ranges(0, MOST_WEIGHT, "priority_weight_age priority_weight_job_size priority_weight_partition"),
     **_ranges(0, MOST_WEIGHT, "priority_weight_qos priority_weight_fairshare bf_min_prio_reserve"),
     **_ranges(0, YEAR_S, "over_time_limit_s"),
@@ -112,6 +112,9 @@ class Params:
     select_type: SelectType = SelectType.LINEAR
     memory_is_consumable: bool = False
     """SelectTypeParameters=CR_*_Memory. Ignored by select/linear."""
+    threads_per_core: int = 1
+    """ThreadsPerCore, where a job gets whole cores (not SelectTypeParameters=CR_CPU*): its CPUs on each node are rounded
+    up to a multiple. Ignored by select/linear."""
     sched_interval_s: int = 60
     """Between main passes over the whole queue."""
     batch_sched_delay_s: int = 3
@@ -205,6 +208,10 @@ class Params:
     def cycle_us(self, queued: int, tested: int, running: int) -> int:
         """What a pass takes that finds so many jobs, and tests so many of them at most."""
         return typical_cycle_us(queued, tested, running) if self.bf_cycle_us is None else self.bf_cycle_us
+
+    def of_cores(self, cpus: int) -> int:
+        """CPUs of as many whole cores as have so many."""
+        return -(-cpus // self.threads_per_core) * self.threads_per_core
 
     @property
     def node_space_size(self) -> int:
@@ -417,6 +424,10 @@ class ClusterConfig:
             _known(f"nodes of partition {partition.name!r}", _each_once(partition.name, partition.nodes), names)
             if partition.qos is not None:
                 _known(f"qos of partition {partition.name!r}", {partition.qos}, qos)
+        if self.params.select_type is SelectType.CONS_TRES:
+            threads = self.params.threads_per_core
+            if part := next((node for node in self.nodes if node.cpus % threads), None):
+                raise InvalidCluster(f"node {part.name!r}: cpus is {part.cpus}; give a multiple of threads_per_core, {threads}")
         if self.reservations:
             _each_once("reservations", (item.name for item in self.reservations))
         for reservation in self.reservations:

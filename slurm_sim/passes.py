@@ -68,7 +68,7 @@ def main_pass(
         else:
             nodes, reason = _fitting(cluster, job, kept, now_s)
             seen = nodes or cluster.possible(job)
-            cluster.note_test(job, seen)
+            cluster.note_test(job, seen if cluster.is_linear else nodes)
             job.reason = cluster.limit_reached(job, seen, starts=bool(nodes)) or reason
             if not job.reason:
                 start(job, nodes)

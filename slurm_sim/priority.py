@@ -21,7 +21,7 @@ class Priorities:
         self.kept = False
         """Whether jobs keep the priority that they have."""
         self.tested: dict[int, int] = {}
-        """CPUs of the nodes that a pass last picked for a job on whole nodes, whether it started there or not."""
+        """CPUs that a job would hold where a test last found room for it, whether it started there or not."""
         self._counted: dict[int, int] = {}
         """The same as of the last recalculation: the CPUs with which its size counts (total_cpus)."""
         self._calculated_s: int | None = None
@@ -30,9 +30,8 @@ class Priorities:
         self._params = config.params
         self._nodes = len(config.nodes)
         self._cpus = sum(node.cpus for node in config.nodes)
+        self._is_linear = self._params.select_type is SelectType.LINEAR
         self._sizes_vary = len({node.cpus for node in config.nodes}) > 1
-        """Else it is known which CPUs count, whether a job was tested or not."""
-        self._exclusive = {partition.name for partition in config.partitions if partition.exclusive}
         self._limits = limits
         self._fairshare = fairshare
         of_all = [partition.priority_job_factor for partition in config.partitions]
@@ -67,7 +66,7 @@ class Priorities:
             self._counted = self.tested.copy()
 
     def forget(self, job: JobRecord) -> None:
-        """A job is requeued."""
+        """A job is requeued, or asks for other nodes."""
         self.tested.pop(job.job_id, None)
         self._counted.pop(job.job_id, None)
 
@@ -97,13 +96,15 @@ class Priorities:
     def _size_factor(self, job: JobRecord, calculated_s: int) -> float:
         """The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes.
 
-        Of a job on whole nodes all CPUs of those count that slurmctld last tested it on (`set_priority_factors`), from
-        the first recalculation after that on; before, those that it asks for.
+        The CPUs are those that it would hold where a test last found room for it (`set_priority_factors`, total_cpus),
+        from the first recalculation after that on: all of whole nodes, those of whole cores; before, those that it asks
+        for. select/linear tests every job as it is submitted, so where nodes are equal it is known what comes of it.
         """
         cpus, small = job.nodes * job.spec.cpus_per_node, self._params.priority_favor_small
-        if self._whole(job) and job.accrues_s is not None and calculated_s > job.accrues_s:
-            of_equal_nodes = job.nodes * self._cpus // self._nodes
-            cpus = self._counted.get(job.job_id, cpus) if self._sizes_vary else of_equal_nodes
+        if not self._is_linear or self._sizes_vary:
+            cpus = self._counted.get(job.job_id, cpus)
+        elif job.accrues_s is not None and calculated_s > job.accrues_s:
+            cpus = job.nodes * self._cpus // self._nodes
         if self._params.small_relative_to_time:
             size = max(job.nodes * self._cpus / self._nodes, cpus) / _minutes(job) / self._cpus
             return min(1.0, max(0.0, 1.0 - size if small else size))
@@ -133,10 +134,6 @@ class Priorities:
             elif there:
                 part += asked / there * weight
         return part
-
-    def _whole(self, job: JobRecord) -> bool:
-        linear = self._params.select_type is SelectType.LINEAR
-        return linear or job.spec.exclusive or job.partition in self._exclusive
 
     def _share_part(self, job: JobRecord, calculated_s: int) -> float:
         if not self._params.priority_weight_fairshare:

@@ -39,6 +39,7 @@ def params(dice: Dice, rich: bool) -> Params:
     return Params(
         select_type=choose(dice, list(SelectType)) if rich else SelectType.LINEAR,
         memory_is_consumable=bool(dice(0, 1)),
+        threads_per_core=choose(dice, [1, 1, 2, 4]) if rich else 1,
         sched_interval_s=choose(dice, [60, 30, 7]),
         batch_sched_delay_s=dice(0, 5),
         default_queue_depth=choose(dice, [100, 1, 3]),

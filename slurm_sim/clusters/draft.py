@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurm_sim.clusters.accounts import check_accounts
 from slurm_sim.clusters.notes import Entries, Entry, Loaded, Note
-from slurm_sim.clusters.parts import NodeFate, default_time_notes, derived_notes, is_open, make_node, make_partition
+from slurm_sim.clusters.parts import (
+    NodeFate,
+    cpus_of_core,
+    default_time_notes,
+    derived_notes,
+    is_open,
+    make_node,
+    make_partition,
+)
 from slurm_sim.clusters.values import hosts, yes
-from slurm_sim.config import Association, ClusterConfig, Node, NodeAction, NodeChange, Params, Partition, Qos
+from slurm_sim.config import Association, ClusterConfig, Node, NodeAction, NodeChange, Params, Partition, Qos, SelectType
 from slurm_sim.errors import InvalidCluster
 
 ALL = "all"
@@ -24,6 +32,8 @@ class Draft:
     notes: list[Note] = field(default_factory=list)
     nodes: dict[str, Node] = field(default_factory=dict)
     """In their order, without those of `absent`."""
+    threads: dict[str, Entry] = field(default_factory=dict)
+    """ThreadsPerCore of nodes whose cores have several CPUs."""
     node_where: dict[str, str] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     """FUTURE nodes."""
@@ -42,6 +52,8 @@ class Draft:
                 raise InvalidCluster(f"{head.where}: node {name} stands at {before} already; describe each node once")
             self.node_where[name] = head.where
             self.nodes[name] = make_node(name, entries)
+            if cpus_of_core(entries) > 1:
+                self.threads[name] = entries["threadspercore"]
             self.set_fate(name, fate)
 
     def set_fate(self, name: str, fate: NodeFate) -> None:
@@ -74,6 +86,7 @@ class Draft:
         if not self.nodes:
             raise InvalidCluster(f"{self.source}: no nodes that could be used; give at least one, with NodeName=")
         partitions = self._make_partitions()
+        params = self._with_threads(params)
         changes = tuple(NodeChange(0, node, action) for node, action in self.actions.items())
         try:
             cluster = ClusterConfig(
@@ -89,6 +102,18 @@ class Draft:
             raise InvalidCluster(f"{self.source}: {error}") from None
         check_accounts(associations, f"{self.source}: ")
         return Loaded(cluster, tuple(self.notes))
+
+    def _with_threads(self, params: Params) -> Params:
+        """Params.threads_per_core, which is of all nodes."""
+        threads = {name: entry for name, entry in self.threads.items() if name in self.nodes}
+        found = {int(entry.value) for entry in threads.values()}
+        if params.select_type is SelectType.LINEAR or not found:
+            return params
+        if len(found) == 1 and len(threads) == len(self.nodes):
+            return replace(params, threads_per_core=found.pop())
+        why = "nodes differ in it, so CPUs are handed out one by one here, not by core"
+        self.notes.append(next(iter(threads.values())).not_simulated(why))
+        return params
 
     def _make_partitions(self) -> tuple[Partition, ...]:
         """The default one first."""

@@ -74,6 +74,11 @@ def derived_notes(entries: Entries) -> list[Note]:
     return [*_cpus(entries)[1], *_gpus(entries)[1]]
 
 
+def cpus_of_core(entries: Entries) -> int:
+    """Of a node with these attributes."""
+    return _cpus(entries)[2]
+
+
 def _integer(entries: Entries, name: str, default: int, least: int = 0, most: int = MOST) -> int:
     return integer(entries[name], least, most) if name in entries else default
 
@@ -81,8 +86,9 @@ def _integer(entries: Entries, name: str, default: int, least: int = 0, most: in
 _COUNTED = ("threadspercore", "corespersocket", "sockets", "boards")
 
 
-def _cpus(entries: Entries) -> tuple[int, list[Note]]:
-    """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the threads."""
+def _cpus(entries: Entries) -> tuple[int, list[Note], int]:
+    """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the threads. And how many of
+    them a core has."""
     given = entries.get("cpus")
     sockets = _integer(entries, "boards", 1, 1) * _integer(entries, "sockets", 1, 1)
     cores = sockets * _integer(entries, "corespersocket", 1, 1)
@@ -91,13 +97,10 @@ def _cpus(entries: Entries) -> tuple[int, list[Note]]:
         raise next(entries[name] for name in _COUNTED if name in entries).error(f"fewer: {threads:,} threads in all")
     cpus = integer(given, 1) if given else threads
     notes = []
-    if threads_each > 1 and cpus > cores:
-        why = "CPUs are handed out one by one, not by core, unless SelectTypeParameters is CR_CPU*"
-        notes.append(entries["threadspercore"].not_simulated(why))
     if given is not None and "sockets" in entries and cpus not in (sockets, cores, threads):
         notes.append(given.no_effect(f"neither the sockets, the cores nor the threads; slurmctld takes {threads}"))
-        return threads, notes
-    return cpus, notes
+        cpus = threads
+    return cpus, notes, threads_each if cpus > cores else 1
 
 
 def _gpus(entries: Entries) -> tuple[int, list[Note]]:

@@ -16,7 +16,7 @@ struct Engine<W>::Backfill {
   const size_t size = sim.queue_.size();
   const bool may_refuse = sim.config->any_limit || sim.special_ > 0;  // a job that fits may not start all the same
   const bool tables_tell = sim.config->reservations.empty();
-  const bool all_tests = sim.leaves_traces();
+  const bool all_tests = sim.leaves_traces(), sizes_wanted = sim.tests_tell_sizes();
   const bool plain = p.linear && tables_tell && !all_tests && !may_refuse && !p.counts_jobs() && !p.keeps_few();
   const Traces traces_before = all_tests ? sim.traces_ : Traces{};
 
@@ -46,6 +46,8 @@ struct Engine<W>::Backfill {
         if (job.slot >= 0) plan.note_change(sim.lives_[job.slot].eligible + p.min_age_reserve);
     if (room.started) sim.forget_started();
     else keep();
+    if (sim.untested_)
+      sim.untested_ = std::ranges::any_of(sim.queue_, [&](const Queued& job) { return sim.test_tells_size(sim.lives_[job.slot]); });
   }
 
  private:
@@ -169,7 +171,7 @@ struct Engine<W>::Backfill {
     if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
-    bool its_test_tells = all_tests && (sim.request(job).gpus || (sim.request(job).whole && sim.tests_tell_sizes()));
+    bool its_test_tells = all_tests && (sim.request(job).gpus || sim.test_tells_size(job));
     bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
@@ -244,7 +246,7 @@ struct Engine<W>::Backfill {
   void keep() {
     if (!tables_tell) return;
     if (all_tests) {
-      if (sim.tests_tell_sizes()) return;
+      if (sizes_wanted) return;
       if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
       sim.seen_.push_back({traces_before, sim.traces_, size, plan.valid_until, sim.moved_, sim.planned_});
       return;

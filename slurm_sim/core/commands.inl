@@ -241,7 +241,9 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     job.nodes = wanted;
     queue_changes_++;
     changed_.add(slot);
+    forget_test(slot);
     set_size_parts(job);
+    untested_ = untested_ || test_tells_size(job);
     disturb();
     limits_told_ = false;
     if (job.place < 0) demand_[job.shape].least_nodes = std::min(demand_[job.shape].least_nodes, wanted);

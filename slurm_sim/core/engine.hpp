@@ -411,7 +411,7 @@ class Engine final : public Core {
   void set_size_parts(Live& job) const {
     int64_t asked = job.nodes * spec(job.job).cpus, of_equal_nodes = job.nodes * config->cpus / std::ssize(config->nodes);
     job.asked_size_part = size_part(job, asked);
-    job.size_part = size_part(job, request(job).whole && !config->sizes_vary() ? of_equal_nodes : asked);
+    job.size_part = size_part(job, params().linear && !config->sizes_vary() ? of_equal_nodes : asked);
   }
   Rank rank(const Live& job) const {
     return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id};
@@ -485,8 +485,19 @@ class Engine final : public Core {
   bool leaves_traces() const {
     return (!params().linear && (catalogue->gpus_differ || config->any_node_limit)) || tests_tell_sizes();
   }
-  // The size of a job on whole nodes counts with the CPUs of those that it was last tested on.
-  bool tests_tell_sizes() const { return config->sizes_vary() && catalogue->any_whole; }
+  // Its size counts with the CPUs that it would hold where a test last found room for it, which may be more than it asks
+  // for. With select/linear and equal nodes they are known.
+  bool sized_by_tests(const Request& asked) const {
+    const Params& p = params();
+    return p.multifactor && p.weight_size && (p.linear ? config->sizes_vary() : asked.whole || p.threads > 1);
+  }
+  bool any_sized_by_tests() const { return sized_by_tests({0, 0, 0, catalogue->any_whole}); }
+  // Whether the next pass's tests may tell one: with equal nodes the first test of a job tells all.
+  bool tests_tell_sizes() const { return any_sized_by_tests() && (config->sizes_vary() || untested_); }
+  bool test_tells_size(const Live& job) const {
+    return sized_by_tests(request(job)) && (config->sizes_vary() || !tested_cpus(&job - lives_.data()));
+  }
+  int64_t tested_cpus(size_t slot) const { return slot < tested_cpus_.size() ? tested_cpus_[slot] : 0; }
   void note_test(const Live& job, const Set& nodes);
   void forget_test(int32_t slot) {
     if (static_cast<size_t>(slot) < tested_cpus_.size()) tested_cpus_[slot] = 0;
@@ -557,6 +568,7 @@ class Engine final : public Core {
   Set shared_;                    // nodes without a job that has the whole node
   Traces traces_;
   std::vector<Seen> seen_;        // passes since the last disturbance
+  bool untested_ = false;             // somebody in the queue may be, whose size a test will tell
   std::vector<int64_t> tested_cpus_;  // by slot, if they tell its size; 0: not tested yet
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request

@@ -26,7 +26,7 @@ int64_t Engine<W>::priority_of(const Live& job, Time calculated, double share_pa
   if (since != kNone)
     age = std::min(1.0, static_cast<double>(std::max<Time>(0, calculated - since)) / static_cast<double>(p.max_age));
   double age_part = static_cast<double>(p.weight_age) * age;
-  bool recalculated = job.accrues != kNone && calculated > job.accrues;
+  bool recalculated = !p.linear || config->sizes_vary() || (job.accrues != kNone && calculated > job.accrues);
   double size_part = recalculated ? job.size_part : job.asked_size_part;
   double sum = age_part + share_part + size_part + config->partitions[job.partition].priority_part + config->qos_part[job.qos];
   if (p.weighs_tres) sum += tres_part(job);
@@ -69,7 +69,7 @@ double Engine<W>::size_part(const Live& job, int64_t cpus) const {
 // A test of a job has picked these nodes; none, or too few: it failed.
 template <int W>
 void Engine<W>::note_test(const Live& job, const Set& nodes) {
-  if (!tests_tell_sizes() || !request(job).whole || nodes.count() != job.nodes) return;
+  if (!sized_by_tests(request(job)) || nodes.count() != job.nodes) return;
   size_t slot = &job - lives_.data();
   if (slot >= tested_cpus_.size()) tested_cpus_.resize(lives_.size());
   tested_cpus_[slot] = use_of_nodes(job, nodes)[kCpus];
@@ -79,8 +79,7 @@ void Engine<W>::note_test(const Live& job, const Set& nodes) {
 template <int W>
 void Engine<W>::count_tests() {
   auto count = [this](int32_t slot) {
-    bool known = static_cast<size_t>(slot) < tested_cpus_.size() && tested_cpus_[slot];
-    if (known) lives_[slot].size_part = size_part(lives_[slot], tested_cpus_[slot]);
+    if (int64_t cpus = tested_cpus(slot)) lives_[slot].size_part = size_part(lives_[slot], cpus);
   };
   for (int32_t slot : waiting_) count(slot);
   for (int32_t slot : fresh_) count(slot);
@@ -94,7 +93,7 @@ void Engine<W>::order_queue(Time within_us) {
   Time of = see_calculated(now_ - (within_us < kTickPhaseUs));
   bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
-  if (of != ordered_for_ && tests_tell_sizes()) count_tests();
+  if (of != ordered_for_ && any_sized_by_tests()) count_tests();
   ordered_for_ = of;
   order_changed_ = false;
   if (all) recalculate(of);

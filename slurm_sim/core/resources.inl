@@ -111,7 +111,7 @@ void Engine<W>::tested_at_submission(const Live& job) {
   attempt(set_of(its.listed), preferred(job));
   bool starts = open.count() >= job.nodes;
   tested(starts ? open : usable, its.request);
-  if (!tests_tell_sizes()) return;
+  if (!params().linear || !config->sizes_vary()) return;
   note_test(job, starts ? pick(open, job.nodes, request(job), config->node_cpus, true) : possible(job));
 }
 

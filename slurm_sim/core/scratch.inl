@@ -332,7 +332,7 @@ struct Engine<W>::Scratch {
     Placement<W> found = first(sim, wish, nodes, ended);
     if (found.start != sim.now_) {
       note_test(sim, wish, nodes, {sim.now_, nodes & wish.able & chain(sim, wish.request, 0)[0]});
-      if (found.start != kNone && sim.tests_tell_sizes()) last_test = picked(sim, wish, found.nodes, ended, false);
+      if (found.start != kNone && sim.params().linear && sim.tests_tell_sizes()) last_test = picked(sim, wish, found.nodes, ended, false);
       return {};
     }
     note_start(sim, wish, nodes, found.nodes);
