@@ -82,6 +82,7 @@ COMMANDS = {
     "hold": "scontrol hold {target}",
     "release": "scontrol release {target}",
     "cancel": "scancel {target}",
+    "requeue": "scontrol requeue {target}",
     "drain": "scontrol update NodeName={target} State=DRAIN Reason=replay",
     "down": "scontrol update NodeName={target} State=DOWN Reason=replay",
     "up": "scontrol update NodeName={target} State=RESUME",
@@ -311,6 +312,7 @@ KINDS = {
     "accounts": (),
     "arrays": (),
     "events": (),
+    "requeues": (),
     "site": THREE_PARTITIONS,
 }
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
@@ -319,7 +321,7 @@ priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and me
 with limits of nodes, CPUs and GPUs of users, accounts and QOS; and on nodes of three kinds with random weights, of
 which one has no GPUs, in partitions that overlap; on whole nodes that differ in CPUs, with priorities by size; of
 users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users with all
-below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; and `site`: such events,
+below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that fail and jobs that are requeued; and `site`: such events,
 dependencies, begin times, on nodes of three kinds with features and weights, in partitions that overlap."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
@@ -432,6 +434,16 @@ def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event
     return tuple(sorted([*_of_nodes(dice, rows, nodes), *_of_jobs(dice, rows)]))
 
 
+def _requeues(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event, ...]:
+    """Nodes that fail and come back, and jobs that are requeued."""
+    last_s = int(str(rows[-1]["submit_s"]))
+    found = [event for event in _of_nodes(dice, rows, nodes) if event.action != "reserve"]
+    for row in dice.sample(list(rows), 40):  # many of them are not running then, and refused
+        begin_s = int(str(row["submit_s"])) + dice.choice([60, 600, 1800, 3600, 9000])
+        found.append(Event(min(begin_s, last_s), "requeue", str(row["job_id"])))
+    return tuple(sorted(found))
+
+
 def _of_nodes(dice: random.Random, rows: Sequence[Row], nodes: int) -> list[Event]:
     last_s, found = int(str(rows[-1]["submit_s"])), list[Event]()
     for _ in range(8):
@@ -534,9 +546,10 @@ def drawn(kind: str, seed: int) -> Case:
         case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
     if kind in UNEQUAL:
         case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, UNEQUAL[kind]))))
-    if kind in ("events", "site"):
+    if kind in ("events", "site", "requeues"):
         extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
-        case = replace(case, events=_events(dice, workload(case.workload, nodes), nodes))
+        of_kind = _requeues if kind == "requeues" else _events
+        case = replace(case, events=of_kind(dice, workload(case.workload, nodes), nodes))
     if kind == "basic":
         case = replace(case, events=tuple(sorted(_of_jobs(dice, workload(case.workload, nodes)))))
     if extra:
@@ -561,6 +574,8 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["partition"] = "gpu" if row["gpus"] else dice.choice(["gpu", "cpu", "cpu"])
             if row["gpus"] == 2 and dice.random() < 0.3:
                 row |= {"gpus": 4, "cpus": dice.choice([4, 16, 32])}
+        if case.kind == "requeues":
+            row["requeue"] = int(dice.random() < 0.7)
         if case.kind == "basic":
             row["nice"] = dice.choice(["", "", "", 3, 40])
         if case.kind in LIMITED:

@@ -86,6 +86,11 @@ PartitionName=p Nodes=n1
 """
 
 
+LAST_COUNT = """try: n=sum(1 for _ in open(f'{RUN}/jobcomp.txt'))
+        except OSError: n=0"""
+"""Of replay.py: how many jobs have ended, after the last submission."""
+
+
 def tools(out: Path) -> Path:
     """The clock and the driver, built."""
     place = out / ".fastclock"
@@ -142,6 +147,9 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
     row_of = "str(int(d['Name'][1:]) + int(d.get('ArrayTaskId', 0)))"  # a task's row comes so long after its array's
     stamp = "datetime.fromisoformat(s if s[0].isdigit() else '1970-01-01')"  # Unknown: never eligible
     changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d"), ("datetime.fromisoformat(s)", stamp)]
+    if isinstance(case.workload, Drawn) and case.workload.kind == "requeues":
+        # A requeued job has a line for each run.
+        changes.append((LAST_COUNT, "n=len(ids)-len(run(['squeue','-h']).stdout.split(chr(10)))+1"))
     if isinstance(case.workload, Drawn) and case.workload.kind == "arrays":  # whose ids are told as they start
         changes.append(("{jid},{d['JobId']},", "{jid},{jid},"))
     return _changed(text, changes, place)
@@ -150,6 +158,9 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
 def _given(rows: Sequence[Row], case: Case, place: Path) -> dict[str, dict[str, object]]:
     """For the wrapper of sbatch, by name of the job."""
     given: dict[str, dict[str, object]] = {f"J{row['job_id']}": {"before": options_of(row)} for row in rows}
+    for row in rows:
+        if row.get("requeue"):
+            given[f"J{row['job_id']}"]["after"] = ["--requeue"]
     for first, found in itertools.groupby(rows, lambda row: row.get("array_job_id") or None):
         if first is not None:
             members = list(found)

@@ -76,6 +76,8 @@ class Replay:
         asked = {row["job_id"]: row for row in _read(self.folder / "jobs.csv")}
         rows = [asked.get(row["job_id"], {}) | row for row in _read(self.folder / "actual_ext.csv")]
         for row in rows:
+            if row.get("requeue") == "1":  # it is submitted anew
+                row["submit_s"] = str(int(float(asked[row["job_id"]]["submit_s"])))
             if row["nodes"] == "0":  # cancelled before it started
                 row |= {"nodes": asked[row["job_id"]]["nodes"], "start_s": "", "end_s": ""}
         return sorted(rows, key=lambda row: (int(row["submit_s"]), int(row["slurm_id"])))
@@ -169,7 +171,7 @@ def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
         submit_s=int(row["submit_s"]) + offset_s,
         job_id=int(row["slurm_id"]),
         exclusive=row.get("exclusive", "") in ("1", "True", "true"),
-        requeue=False,
+        requeue=row.get("requeue") == "1",
         **given,
     )
 
@@ -182,9 +184,9 @@ def _reservation(event: Event, offset_s: int) -> Reservation:
 
 
 def _tell(sim: Any, event: Event) -> None:
-    """Does what slurmctld was told; both refuse to hold or release a job that is not pending."""
+    """Does what slurmctld was told; both refuse to hold or release a job that is not pending, or to requeue one that is."""
     with contextlib.suppress(SimulationError):
-        {"hold": sim.hold, "release": sim.release}[event.action](int(event.target))
+        {"hold": sim.hold, "release": sim.release, "requeue": sim.requeue}[event.action](int(event.target))
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,7 @@ def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome
         cluster = replace(cluster, params=replace(cluster.params, bf_cycle_us=bf_cycle_us))
     sim = simulator(cluster, replay.specs)
     for event in replay.events:
-        if event.action in ("hold", "release"):
+        if event.action in ("hold", "release", "requeue"):
             sim.run_until(event.time_s - 1)  # before the passes of its second
             _tell(sim, event)
     sim.run()

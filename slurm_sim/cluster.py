@@ -179,8 +179,7 @@ class Cluster:
         With select/cons_tres, a test of whether it could ever run tells slurmctld nothing (SELECT_MODE_TEST_ONLY).
         """
         if nodes.bit_count() == job.nodes:
-            request = self.request(job.spec, self.partitions[job.partition])
-            self.priorities.tested[job.job_id] = self.pool.cpus(nodes, request)
+            self.priorities.tested[job.job_id] = self._use(job, nodes).cpus
 
     def possible(self, job: JobRecord) -> int:
         """Nodes that slurmctld sees for a job that can't start now: as if no other job ran (SELECT_MODE_TEST_ONLY)."""
@@ -212,7 +211,8 @@ class Cluster:
 
     def _use(self, job: JobRecord, nodes: int) -> Use:
         request = self.request(job.spec, self.partitions[job.partition])
-        return Use(nodes.bit_count(), self.pool.cpus(nodes, request), self.pool.gpus(nodes, request), nodes)
+        counted = request if self._params.idle_threads_count else request._replace(cpus=job.spec.cpus_per_node)
+        return Use(nodes.bit_count(), self.pool.cpus(nodes, counted), self.pool.gpus(nodes, request), nodes)
 
     def throttled(self, job: JobRecord) -> bool:
         """Whether so many of its array's tasks run that this one has to wait; backfill plans more than may run."""

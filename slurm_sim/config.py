@@ -113,8 +113,11 @@ class Params:
     memory_is_consumable: bool = False
     """SelectTypeParameters=CR_*_Memory. Ignored by select/linear."""
     threads_per_core: int = 1
-    """ThreadsPerCore, where a job gets whole cores (not SelectTypeParameters=CR_CPU*): its CPUs on each node are rounded
-    up to a multiple. Ignored by select/linear."""
+    """ThreadsPerCore, of all nodes: a job gets whole cores, its CPUs on each node rounded up to a multiple. Ignored by
+    select/linear."""
+    idle_threads_count: bool = True
+    """Whether a job is counted with all CPUs of its cores (SelectTypeParameters=CR_Core*) or with those that it asks for
+    (CR_CPU*), by its limits, size and billing."""
     sched_interval_s: int = 60
     """Between main passes over the whole queue."""
     batch_sched_delay_s: int = 3
@@ -210,7 +213,7 @@ class Params:
         return typical_cycle_us(queued, tested, running) if self.bf_cycle_us is None else self.bf_cycle_us
 
     def of_cores(self, cpus: int) -> int:
-        """CPUs of as many whole cores as have so many."""
+        """CPUs of as few whole cores as have so many."""
         return -(-cpus // self.threads_per_core) * self.threads_per_core
 
     @property

@@ -40,6 +40,7 @@ def params(dice: Dice, rich: bool) -> Params:
         select_type=choose(dice, list(SelectType)) if rich else SelectType.LINEAR,
         memory_is_consumable=bool(dice(0, 1)),
         threads_per_core=choose(dice, [1, 1, 2, 4]) if rich else 1,
+        idle_threads_count=dice(0, 2) > 0,
         sched_interval_s=choose(dice, [60, 30, 7]),
         batch_sched_delay_s=dice(0, 5),
         default_queue_depth=choose(dice, [100, 1, 3]),

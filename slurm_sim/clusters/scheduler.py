@@ -157,7 +157,7 @@ SELECT_NO_EFFECT = frozenset(("cr_pack_nodes", "cr_core_default_dist_block"))
 
 
 def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
-    """Whether memory counts. Whether CPUs are cores or threads is the nodes' matter."""
+    """Whether memory counts, and the CPUs of a job's cores that it did not ask for."""
     options = [Entry(entry.key, word, entry.where) for word in words(entry)]
     names = [option.value.lower() for option in options]
     notes = [
@@ -169,7 +169,9 @@ def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
         for option, name in zip(options, names, strict=True)
         if name not in SELECT_USED
     ]
-    return {"memory_is_consumable": any(name.endswith("_memory") for name in names)}, notes
+    by_cpu = any(name in ("cr_cpu", "cr_cpu_memory") for name in names)
+    with_memory = any(name.endswith("_memory") for name in names)
+    return {"memory_is_consumable": with_memory, "idle_threads_count": not by_cpu}, notes
 
 
 PRIORITY_FLAGS = {

@@ -94,6 +94,7 @@ Params params_of(nb::handle p) {
   out.small_relative_to_time = flag("small_relative_to_time");
   out.no_normal_tres = flag("no_normal_tres");
   out.max_tres = flag("max_tres");
+  out.idle_threads_count = flag("idle_threads_count");
   out.threads = number("threads_per_core");
   out.memory_is_consumable = flag("memory_is_consumable");
   out.over_time_limit = number("over_time_limit_s");

@@ -319,6 +319,10 @@ class Engine final : public Core {
   Set nodes_of(const Record& job) const;
   std::string names(const Set& nodes) const;
   void count_use(const Live& job, const Set& nodes, int sign);
+  // On each of its nodes, if it does not get whole ones.
+  int64_t counted_cpus(const Live& job) const {
+    return params().idle_threads_count ? request(job).cpus : spec(job.job).cpus;
+  }
   Amounts use_of_nodes(const Live& job, const Set& nodes) const;
   Use<W> use_to_start(const Live& job, const Set& nodes) const { return {use_of_nodes(job, nodes), &nodes}; }
   Use<W> use_planned(const Live& job, const Set& nodes) const;
@@ -489,7 +493,7 @@ class Engine final : public Core {
   // for. With select/linear and equal nodes they are known.
   bool sized_by_tests(const Request& asked) const {
     const Params& p = params();
-    return p.multifactor && p.weight_size && (p.linear ? config->sizes_vary() : asked.whole || p.threads > 1);
+    return p.multifactor && p.weight_size && (p.linear ? config->sizes_vary() : asked.whole || (p.threads > 1 && p.idle_threads_count));
   }
   bool any_sized_by_tests() const { return sized_by_tests({0, 0, 0, catalogue->any_whole}); }
   // Whether the next pass's tests may tell one: with equal nodes the first test of a job tells all.

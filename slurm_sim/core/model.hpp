@@ -71,6 +71,7 @@ struct Params {
   // Whether nodes are not kept for all jobs that have to wait.
   bool keeps_few() const { return part_reserve != kNone || min_prio_reserve || min_age_reserve; }
   int64_t threads = 1;  // ThreadsPerCore
+  bool idle_threads_count = true;
   int64_t weight_age = 0, weight_size = 0, weight_share = 0;
   double weight_tres[kTres] = {};
   bool max_tres = false, memory_is_consumable = false;

@@ -249,7 +249,7 @@ template <int W>
 Amounts Engine<W>::use_of_nodes(const Live& job, const Set& nodes) const {
   const Request& each = request(job);
   int64_t count = nodes.count();
-  if (!each.whole) return {1, count, count * each.cpus, count * each.gpus};
+  if (!each.whole) return {1, count, count * counted_cpus(job), count * each.gpus};
   Amounts all = {1, count, 0, 0};
   for_each_run(nodes, [&](int first, int length) {
     for (int i = first; i < first + length; i++) {
@@ -272,7 +272,7 @@ Use<W> Engine<W>::use_planned(const Live& job, const Set& nodes) const {
 template <int W>
 Use<W> Engine<W>::use_by(const Live& job, const Node& each, bool planned) const {
   const Request& its = request(job);
-  int64_t cpus = its.whole ? each.cpus : its.cpus, gpus = its.whole ? each.gpus : its.gpus;
+  int64_t cpus = its.whole ? each.cpus : counted_cpus(job), gpus = its.whole ? each.gpus : its.gpus;
   return {{1, job.nodes, job.nodes * cpus, job.nodes * (planned ? spec(job.job).gpus : gpus)}};
 }
 

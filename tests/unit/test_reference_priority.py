@@ -227,6 +227,31 @@ def two_kinds(params: Params) -> ClusterConfig:
 
 
 @pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize(
+    ("select_type", "bf_max_job_test", "cpus"),
+    [
+        (SelectType.LINEAR, 500, 8),
+        (SelectType.LINEAR, 1, 8),
+        (SelectType.CONS_TRES, 500, 8),
+        (SelectType.CONS_TRES, 1, 2),
+    ],
+)
+def test_a_size_counts_from_the_first_test_on(kind: Any, select_type: SelectType, bf_max_job_test: int, cpus: int) -> None:
+    """In parts of two nodes of 8 CPUs. As it is submitted, a job is tested for select/linear only."""
+    params = Params(
+        select_type, bf_max_job_test=bf_max_job_test, priority_weight_age=0, priority_weight_job_size=100_000
+    )
+    nodes = make_nodes(2, cpus=8)
+    sim = kind(ClusterConfig(nodes, (Partition("all", ("n1", "n2")),), params))
+    sim.submit(JobSpec(2, 7200, 7200, exclusive=True))
+    sim.step(10)
+    sim.submit(JobSpec(2, 7200, 7200, exclusive=True, priority=10**8))
+    waits = sim.submit(JobSpec(1, 7200, 7200, cpus_per_node=2, exclusive=True))
+    sim.run_until(1000)
+    assert sim.job(waits).priority == int(100_000 * (1 / 2 + cpus / 16) / 2)
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
 @pytest.mark.parametrize("select_type", list(SelectType))
 def test_a_whole_nodes_size_is_that_of_the_nodes_it_was_tested_on(kind: Any, select_type: SelectType) -> None:
     """In parts of eight nodes and 192 CPUs; as of the last recalculation, which comes each 300 s.

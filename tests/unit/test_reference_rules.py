@@ -537,6 +537,22 @@ def test_size_of_an_exclusive_job() -> None:
         assert sim.job(2).priority == 800
 
 
+def test_a_job_gets_whole_cores() -> None:
+    """Of nodes with 4 cores: jobs of 3 CPUs fill 2; by CR_CPU they are counted with 3."""
+    jobs = [job(cpus_per_node=3), job(cpus_per_node=3), job(), job(cpus_per_node=8)]
+    for simulator in (Simulator, slurm_sim.Simulator):
+        sim = simulator(cluster(2, replace(SHARED, threads_per_core=2)), jobs)
+        sim.run_until(20)
+        assert [sim.job(number).node_names for number in (1, 2, 3, 4)] == [("n1",), ("n1",), ("n2",), ()]
+        for counted, running in ((True, [1]), (False, [1, 2])):
+            params = replace(SHARED, threads_per_core=2, idle_threads_count=counted)
+            sim = simulator(cluster(2, params, qos=(Qos("normal", grp_cpus=7),)), jobs)
+            sim.run_until(20)
+            assert [record.job_id for record in sim.running() if record.job_id < 3] == running
+    with pytest.raises(InvalidCluster, match="node 'n1': cpus is 8; give a multiple of threads_per_core, 3"):
+        cluster(2, replace(SHARED, threads_per_core=3))
+
+
 def test_resize() -> None:
     sim = Simulator(cluster(4), [job(3), job(2, submit_s=10)])
     sim.run_until(20)

@@ -297,6 +297,22 @@ def test_cpus(tmp_path: Path, attributes: str, cpus: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("select", "nodes", "threads", "counted"),
+    [
+        ("cons_tres", "n[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 2, True),
+        ("cons_tres\nSelectTypeParameters=CR_CPU_Memory", "n[1-2] CPUs=16 CoresPerSocket=8 ThreadsPerCore=2", 2, False),
+        ("cons_tres", "n[1-2] CPUs=8 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 1, True),
+        ("linear", "n[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", 1, True),
+        ("cons_tres", "n1 CPUs=8\nNodeName=n2 CoresPerSocket=4 ThreadsPerCore=2", 1, True),
+    ],
+)
+def test_threads(tmp_path: Path, select: str, nodes: str, threads: int, counted: bool) -> None:
+    text = f"SelectType=select/{select}\nNodeName={nodes}\nPartitionName=p Nodes=ALL"
+    params = cluster(tmp_path, text).params
+    assert (params.threads_per_core, params.idle_threads_count) == (threads, counted)
+
+
+@pytest.mark.parametrize(
     ("gres", "gpus"), [("gpu:a100:4(S:0-1)", 4), ("gpu", 1), ("gpu:v100", 1), ("gpu:a:2,gpu:b:3,x:9", 5), ("nic:2", 0)]
 )
 def test_gpus(tmp_path: Path, gres: str, gpus: int) -> None:

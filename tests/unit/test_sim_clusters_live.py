@@ -40,8 +40,8 @@ def test_nothing_that_slurmctld_prints_is_unknown() -> None:
 
 def test_what_is_not_simulated_is_named() -> None:
     named = [note.parameter for note in live().notes if note.kind is NoteKind.NOT_SIMULATED]
-    parameters = ["EnforcePartLimits", "MaxJobCount", "ThreadsPerCore"]
-    assert named == [*parameters, "Nodes", "Flags", "GrpTRESMins", "MaxSubmit", "Share"]
+    parameters = ["EnforcePartLimits", "MaxJobCount"]
+    assert named == [*parameters, "Nodes", "Flags", "GrpTRESMins", "MaxSubmit", "Share", "ThreadsPerCore"]
 
 
 def test_qos() -> None:
