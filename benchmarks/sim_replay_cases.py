@@ -82,7 +82,7 @@ COMMANDS = {
     "hold": "scontrol hold {target}",
     "release": "scontrol release {target}",
     "cancel": "scancel {target}",
-    "requeue": "scontrol requeue {target}",
+    "requeue": "squeue --noheader --states=RUNNING --jobs={target} --format=%i | xargs --no-run-if-empty scontrol requeue",
     "drain": "scontrol update NodeName={target} State=DRAIN Reason=replay",
     "down": "scontrol update NodeName={target} State=DOWN Reason=replay",
     "up": "scontrol update NodeName={target} State=RESUME",
@@ -91,13 +91,14 @@ COMMANDS = {
 
 
 def command(event: Event) -> list[str]:
-    """The command line of an event."""
+    """The command line of an event. Requeues are of running jobs only: slurmctld takes those that have just ended, too."""
     value = ""
     if event.action == "reserve":
         times, _, user = event.value.partition(":")
         begin, end = (_timestamp(int(part)) for part in times.split("-"))
         value = f"StartTime={begin} EndTime={end} " + (f"Users={user}" if user else "Users=root Flags=MAINT")
-    return COMMANDS[event.action].format(**event._asdict() | {"value": value}).split()
+    text = COMMANDS[event.action].format(**event._asdict() | {"value": value})
+    return ["sh", "-c", text] if "|" in text else text.split()
 
 
 def _timestamp(second: int) -> str:
@@ -134,6 +135,11 @@ MIXED_PARTITIONS = (
     "PartitionName=gpu Nodes=n[1-11] Default=YES MaxTime=INFINITE State=UP\n"
     "PartitionName=cpu Nodes=n[6-16] MaxTime=INFINITE PriorityJobFactor=5 State=UP"
 )
+GPU_NODES = tuple(
+    (names, first, last, f"{has} Feature={feature}")
+    for (names, first, last, has), feature in zip(MIXED_NODES, ("big", "big,new", "new"), strict=True)
+)
+GPU_PARTITIONS = f"{MIXED_PARTITIONS}\nPartitionName=short Nodes=n[1-8] MaxTime=120 PriorityTier=5 State=UP"
 LONG = _sched("bf_window=2880,bf_continue")
 BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
 CASES = {
@@ -254,9 +260,11 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["partition"] = "side"
             elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
                 row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
-        if kind in ("partitions", "priorities", "sizes"):
+        if kind in ("partitions", "several", "priorities", "sizes"):
             fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
             row["partition"] = dice.choice(fitting)
+            if kind == "several":
+                row["partition"] = ",".join(dice.sample(fitting, dice.randint(1, len(fitting))))
         if kind == "priorities":
             row["nice"] = dice.choice(["", "", "", 50, 400])
             if dice.random() < 0.15:
@@ -300,6 +308,7 @@ KINDS = {
     "whole": (),
     "dependencies": TWO_PARTITIONS,
     "partitions": THREE_PARTITIONS,
+    "several": THREE_PARTITIONS,
     "priorities": THREE_PARTITIONS,
     "basic": (("priority", "PriorityType=priority/basic"),),
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
@@ -307,6 +316,7 @@ KINDS = {
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "threads": (("node", TWO_THREADS), SHARED_NODES),
     "mixed": (("partitions", MIXED_PARTITIONS),),
+    "gpu_site": (("partitions", GPU_PARTITIONS),),
     "sizes": THREE_PARTITIONS,
     "limits": (),
     "accounts": (),
@@ -323,11 +333,11 @@ which one has no GPUs, in partitions that overlap; on whole nodes that differ in
 users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users with all
 below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that fail and jobs that are requeued; and `site`: such events,
 dependencies, begin times, on nodes of three kinds with features and weights, in partitions that overlap."""
-UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "sizes": SIZES}
+UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "gpu_site": GPU_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
-SHARING = ("shared", "gpus", "quotas", "threads", "mixed")
+SHARING = ("shared", "gpus", "quotas", "threads", "mixed", "gpu_site")
 """Kinds whose jobs share nodes."""
-OF_SIXTEEN = ("dependencies", "partitions", "priorities", "site", "mixed", "sizes")
+OF_SIXTEEN = ("dependencies", "partitions", "several", "priorities", "site", "mixed", "gpu_site", "sizes")
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
@@ -504,7 +514,7 @@ def drawn(kind: str, seed: int) -> Case:
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
     options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
-    if kind in ("partitions", "priorities", "sizes"):
+    if kind in ("partitions", "several", "priorities", "sizes"):
         options[-1] += ";PriorityWeightPartition=300"
     if kind == "priorities":
         flags = [flag for flag in FLAGS if dice.random() < 0.4]
@@ -521,7 +531,7 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append(f"SelectTypeParameters=CR_{unit}_Memory")
     if shared or kind == "sizes":
         extra.append("SlurmdParameters=config_overrides")
-    if kind in ("gpus", "quotas", "threads", "mixed"):
+    if kind in ("gpus", "quotas", "threads", "mixed", "gpu_site"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
@@ -546,7 +556,7 @@ def drawn(kind: str, seed: int) -> Case:
         case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
     if kind in UNEQUAL:
         case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, UNEQUAL[kind]))))
-    if kind in ("events", "site", "requeues"):
+    if kind in ("events", "site", "gpu_site", "requeues"):
         extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
         of_kind = _requeues if kind == "requeues" else _events
         case = replace(case, events=of_kind(dice, workload(case.workload, nodes), nodes))
@@ -570,10 +580,12 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["gpus"] = 0
         if case.kind == "threads":
             row["cpus"] = dice.choice([1, 1, 2, 3, 4, 5, 7, 8, 12, 15])
-        if case.kind == "mixed":
+        if case.kind in ("mixed", "gpu_site"):
             row["partition"] = "gpu" if row["gpus"] else dice.choice(["gpu", "cpu", "cpu"])
             if row["gpus"] == 2 and dice.random() < 0.3:
                 row |= {"gpus": 4, "cpus": dice.choice([4, 16, 32])}
+        if case.kind == "gpu_site":
+            _as_on_a_site(dice, row)
         if case.kind == "requeues":
             row["requeue"] = int(dice.random() < 0.7)
         if case.kind == "basic":
@@ -595,6 +607,21 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
         if row.get("begin_s"):
             row["begin_s"] = int(str(row["submit_s"])) + int(str(row["begin_s"])) - before_s
     return rows
+
+
+def _as_on_a_site(dice: random.Random, row: Row) -> None:
+    """Dependencies, begin times, features, and a partition of a higher tier for short jobs."""
+    number = int(str(row["job_id"]))
+    row |= {"dependency": "", "begin_s": "", "constraint": ""}
+    if int(str(row["timelimit_min"])) <= 120 and int(str(row["cpus"])) <= 16 and dice.random() < 0.4:
+        row["partition"] = "short"
+    if number > 3 and dice.random() < 0.25:
+        other = dice.randint(max(1, number - 25), number - 1)
+        row["dependency"] = f"{dice.choice(['afterany', 'afterany', 'after'])}:{other}"
+    elif dice.random() < 0.1:
+        row["begin_s"] = int(str(row["submit_s"])) + dice.randint(100, 9000)
+    if row["partition"] != "short" and row["gpus"] != 4 and dice.random() < 0.3:
+        row["constraint"] = dice.choice(["new", "big|new"])
 
 
 def _share(row: Row) -> float:

@@ -254,7 +254,7 @@ class Cluster:
             job.accrues_s = job.eligible_s if job.accrues_s is None else job.accrues_s
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self.priorities.of(job, self._calculated(now_s - 1))  # which comes later in its second
+        job.priority = self.priorities.recalculated(job, self._calculated(now_s - 1))  # which comes later in its second
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
@@ -293,7 +293,7 @@ class Cluster:
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
-                job.priority = self.priorities.of(job, calculated_s)
+                job.priority = self.priorities.recalculated(job, calculated_s)
             self._queue = sorted(self.competing.values(), key=self._rank)
         return self._queue
 

@@ -191,6 +191,8 @@ class Params:
     priority_calc_period_s: int = 300
     accrue_always: bool = False
     """PriorityFlags=ACCRUE_ALWAYS: age counts from submission, also while a dependency keeps the job back."""
+    incr_only: bool = False
+    """PriorityFlags=INCR_ONLY: a recalculation does not lower the priority of a job in the queue."""
     limit_check_s: int = 30
     """slurmctld looks for jobs over their limit this often (a constant there), so a killed job runs its limit plus up
     to 29 s. 0: killed exactly at the limit."""

@@ -70,6 +70,11 @@ class Priorities:
         self.tested.pop(job.job_id, None)
         self._counted.pop(job.job_id, None)
 
+    def recalculated(self, job: JobRecord, calculated_s: int) -> int:
+        """The priority of a job that may have one already."""
+        new = self.of(job, calculated_s)
+        return max(job.priority, new) if self._params.incr_only and self._params.priority_multifactor else new
+
     def of(self, job: JobRecord, calculated_s: int) -> int:
         """The job's priority as calculated at this time."""
         if job.held:

@@ -76,6 +76,7 @@ def params(dice: Dice, rich: bool) -> Params:
         priority_decay_half_life_s=choose(dice, [7 * 86400, 3600, 0]),
         priority_calc_period_s=choose(dice, [300, 100]),
         accrue_always=bool(dice(0, 1)),
+        incr_only=dice(0, 3) == 0,
         priority_weight_cpus=choose(dice, [0.0, 0.0, 1500.0]) if rich else 0.0,
         priority_weight_memory=choose(dice, [0.0, 0.0, 0.25]) if rich else 0.0,
         priority_weight_nodes=choose(dice, [0.0, 0.0, 700.0, 4e9]) if rich else 0.0,

@@ -176,13 +176,13 @@ def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
 
 PRIORITY_FLAGS = {
     "depth_oblivious": ("", "usage becomes a factor as without this flag"),
-    "incr_only": ("", "priorities also fall"),
     "no_fair_tree": ("", "usage becomes a factor as without this flag"),
     "no_normal_assoc": ("", "no association's own priority"),
 }
 NO_DIFFERENCE = frozenset({"calculate_running", "fair_tree"})
 PRIORITY_FLAGS_USED = {
     "accrue_always": ("accrue_always",),
+    "incr_only": ("incr_only",),
     "max_tres": ("max_tres",),
     "no_normal_all": ("no_normal_part", "no_normal_qos", "no_normal_tres"),
     "no_normal_part": ("no_normal_part",),

@@ -59,6 +59,7 @@ Params params_of(nb::handle p) {
   out.multifactor = flag("priority_multifactor");
   out.favor_small = flag("priority_favor_small");
   out.accrue_always = flag("accrue_always");
+  out.incr_only = flag("incr_only");
   out.defer = flag("defer");
   out.busy_nodes = flag("bf_busy_nodes");
   out.sched_interval = number("sched_interval_s");

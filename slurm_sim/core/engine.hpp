@@ -407,6 +407,11 @@ class Engine final : public Core {
   double share_part(int person, Time calculated) {
     return fairshare_.on ? static_cast<double>(params().weight_share) * fairshare_.factor(*catalogue, person, calculated) : 0.0;
   }
+  // As it is recalculated.
+  void set_priority(Live& job, int64_t calculated) const {
+    bool may_fall = !params().incr_only || !params().multifactor;
+    job.priority = may_fall ? calculated : std::max(job.priority, calculated);
+  }
   void give_priority(Live& job);
   void recalculate(Time calculated);
   double size_part(const Live& job, int64_t cpus) const;

@@ -174,7 +174,7 @@ void Engine<W>::review(int32_t slot) {
   } else if (job.begin != kNone && job.begin > now_) {
     next_begin_ = std::min(next_begin_, job.begin);
   }
-  job.priority = priority_of(job, see_calculated(now_ - 1));
+  set_priority(job, priority_of(job, see_calculated(now_ - 1)));
 }
 
 template <int W>

@@ -114,8 +114,8 @@ void Engine<W>::order_queue(Time within_us) {
 template <int W>
 void Engine<W>::recalculate(Time of) {
   Scratch& room = scratch();
-  for (int32_t slot : waiting_) lives_[slot].priority = priority_of(lives_[slot], of);
-  for (int32_t slot : fresh_) lives_[slot].priority = priority_of(lives_[slot], of);
+  for (int32_t slot : waiting_) set_priority(lives_[slot], priority_of(lives_[slot], of));
+  for (int32_t slot : fresh_) set_priority(lives_[slot], priority_of(lives_[slot], of));
   if (params().min_prio_reserve) disturb();
   constexpr double kUnknown = -1.0;
   room.share_parts.assign(catalogue->persons.size(), kUnknown);
@@ -125,7 +125,7 @@ void Engine<W>::recalculate(Time of) {
     Live& job = lives_[queue_[i].slot];
     double& share = room.share_parts[job.person];
     if (share == kUnknown) share = share_part(job.person, of);
-    job.priority = priority_of(job, of, share);
+    set_priority(job, priority_of(job, of, share));
     queue_[i].nodes = job.nodes;
     room.ranks[i] = rank(job);
     sorted = sorted && !(i > 0 && room.ranks[i] < room.ranks[i - 1]);

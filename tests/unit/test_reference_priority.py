@@ -227,6 +227,23 @@ def two_kinds(params: Params) -> ClusterConfig:
 
 
 @pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("incr_only", [False, True])
+def test_priorities_fall_with_fair_share_unless_incr_only(kind: Any, incr_only: bool) -> None:
+    """Of two users the one who used less has the factor 1, the other 1/2."""
+    params = Params(
+        priority_weight_age=0, priority_weight_job_size=0, priority_weight_fairshare=10_000, incr_only=incr_only
+    )
+    sim = kind(whole_nodes(2, params), [JobSpec(2, 2000, 2000, user="before")])
+    sim.run_until(2100)
+    sim.submit(JobSpec(2, 9000, 9000))
+    waits = sim.submit(JobSpec(2, 9000, 9000))
+    sim.run_until(2500)
+    assert sim.job(waits).priority == 10_000
+    sim.run_until(6000)
+    assert sim.job(waits).priority == (10_000 if incr_only else 5000)
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
 @pytest.mark.parametrize(
     ("select_type", "bf_max_job_test", "cpus"),
     [

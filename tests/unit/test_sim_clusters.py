@@ -233,14 +233,14 @@ def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
     text = (
         "SlurmctldPort=6817\nPreemptType=preempt/qos\nPreemptMode=OFF\nNoSuchThing=1\nTopologyPlugin=topology/tree\n"
         "SchedulerParameters=bf_continue,max_rpc_cnt=5,no_such_option=2\n"
-        "PriorityFlags=FAIR_TREE,ACCRUE_ALWAYS,DEPTH_OBLIVIOUS\n"
+        "PriorityFlags=FAIR_TREE,ACCRUE_ALWAYS,DEPTH_OBLIVIOUS,INCR_ONLY\n"
     )
     loaded = load(tmp_path, text + LEAST)
     assert found(loaded, NoteKind.UNKNOWN) == ["NoSuchThing", "no_such_option"]
     assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue", "PriorityFlags"]
     expected = ["PreemptType", "TopologyPlugin", "max_rpc_cnt", "PriorityFlags"]
     assert found(loaded, NoteKind.NOT_SIMULATED) == expected
-    assert loaded.cluster.params.accrue_always
+    assert loaded.cluster.params.accrue_always and loaded.cluster.params.incr_only
     note = next(note for note in loaded.notes if note.parameter == "NoSuchThing")
     assert str(note).startswith(f"{tmp_path}/slurm.conf:4: NoSuchThing=1: unknown: ")
 
