@@ -355,8 +355,14 @@ class Simulator:
             self._finish(job, State.CANCELLED)
 
     def requeue(self, job_id: int) -> None:
-        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now."""
-        self._requeue(self._in_state(job_id, State.RUNNING), State.REQUEUED)
+        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now.
+
+        Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
+        """
+        job = self._in_state(job_id, State.RUNNING)
+        if not job.spec.requeue:
+            raise SimulationError(f"job {job_id} was submitted with requeue=False; leave it, or cancel it")
+        self._requeue(job, State.REQUEUED)
         self._tell()
 
     def drop_dependency(self, job_id: int) -> None:

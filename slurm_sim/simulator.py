@@ -272,7 +272,10 @@ class Simulator:
         self._do(lambda: self._core.cancel(job_id))
 
     def requeue(self, job_id: int) -> None:
-        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now."""
+        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now.
+
+        Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
+        """
         self._do(lambda: self._core.requeue(job_id))
 
     def drop_dependency(self, job_id: int) -> None:

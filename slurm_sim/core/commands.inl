@@ -125,7 +125,11 @@ void Engine<W>::cancel_slot(int32_t slot) {
 
 template <int W>
 void Engine<W>::requeue(int64_t job_id) {
-  requeue_slot(slot_of(live_in(job_id, State::kRunning).job), State::kRequeued);
+  int32_t slot = slot_of(live_in(job_id, State::kRunning).job);
+  if (!spec(lives_[slot].job).requeue)
+    throw Refusal(Refusal::kSimulation,
+                  "job " + std::to_string(job_id) + " was submitted with requeue=False; leave it, or cancel it");
+  requeue_slot(slot, State::kRequeued);
 }
 
 template <int W>

@@ -564,6 +564,15 @@ def test_cancel() -> None:
     assert sim.job(3).start_s == 100
 
 
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_a_job_that_may_not_be_requeued(kind: Any) -> None:
+    sim = kind(whole_nodes(1, FIFO), [job(requeue=False)])
+    sim.run_until(10)
+    with pytest.raises(SimulationError, match="job 1 was submitted with requeue=False; leave it, or cancel it"):
+        sim.requeue(1)
+    assert sim.job(1).state is State.RUNNING
+
+
 @pytest.mark.parametrize("requeue", [True, False])
 def test_a_node_that_fails(requeue: bool) -> None:
     sim = make(2, FIFO, job(2, requeue=requeue), job(1, runtime_s=10))
