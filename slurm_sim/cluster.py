@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from slurm_sim.backfill import Held, Wish
 from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage, Partition, SelectType
@@ -17,6 +19,15 @@ from slurm_sim.nodes import Picker
 from slurm_sim.priority import Priorities
 from slurm_sim.reservations import Calendar
 from slurm_sim.resources import Pool, Request, bits
+
+
+class Turn(NamedTuple):
+    """In a pass: of a job, in one of its partitions."""
+
+    job: JobRecord
+    partition: str
+    priority: int
+    """As of this partition."""
 
 
 class Cluster:
@@ -52,7 +63,9 @@ class Cluster:
         self._tasks_running = Counter[int]()
         self._suitable_for: dict[tuple[str, Request, str, str | None], int] = {}
         self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
-        self._queue: list[JobRecord] = []
+        self._queue: list[Turn] = []
+        self._choices: dict[int, tuple[str, ...]] = {}
+        """Of jobs in several partitions: those, in the order in which they ask for them."""
         self._queue_of_s: int | None = None
         self._calculated_s = start_s
         self.start_meter(start_s)
@@ -60,15 +73,12 @@ class Cluster:
     # ---- input
 
     def check(self, spec: JobSpec) -> None:
-        """Raises InvalidJob for one that could never run here as asked."""
-        partition = self.partition_of(spec)
+        """Raises InvalidJob for one that could never run here as asked: of several partitions, in none."""
         qos = self.limits.qos_of(spec.qos)
         if spec.reservation is not None:
             self.calendar.check(spec.reservation, spec.user)
-        self._check_size(spec, partition)
-        limit_s = self._limit_s(spec, partition)
-        if partition.max_time_s is not None and limit_s is not None and limit_s > partition.max_time_s:
-            raise InvalidJob(f"limit of {limit_s} s; partition {partition.name!r} allows {partition.max_time_s} s")
+        self.choices(spec)
+        limit_s = self._limit_s(spec, self.partition_of(spec))
         if qos.max_wall_s is not None and (limit_s is None or limit_s > qos.max_wall_s):
             asked = "no limit" if limit_s is None else f"limit of {limit_s} s"
             raise InvalidJob(f"{asked}; qos {qos.name!r} allows {qos.max_wall_s} s")
@@ -90,12 +100,43 @@ class Cluster:
                 + (f" in reservation {spec.reservation!r}" if spec.reservation else "")
             )
 
+    def _check_time(self, spec: JobSpec, partition: Partition) -> None:
+        limit_s = self._limit_s(spec, self.partition_of(spec))
+        if partition.max_time_s is not None and limit_s is not None and limit_s > partition.max_time_s:
+            raise InvalidJob(f"limit of {limit_s} s; partition {partition.name!r} allows {partition.max_time_s} s")
+
     def partition_of(self, spec: JobSpec) -> Partition:
-        """The one asked for, or the first."""
-        name = spec.partition or next(iter(self.partitions))
-        if name not in self.partitions:
-            raise InvalidJob(f"partition {name!r} does not exist; this cluster has {', '.join(self.partitions)}")
-        return self.partitions[name]
+        """The first one asked for, or of all."""
+        return self._asked(spec)[0]
+
+    def _asked(self, spec: JobSpec) -> list[Partition]:
+        names = spec.partition.split(",") if spec.partition else [next(iter(self.partitions))]
+        for name in names:
+            if name not in self.partitions:
+                raise InvalidJob(f"partition {name!r} does not exist; this cluster has {', '.join(self.partitions)}")
+        return [self.partitions[name] for name in dict.fromkeys(names)]
+
+    def choices(self, spec: JobSpec) -> tuple[str, ...]:
+        """Partitions in which it may run, of those that it asks for. Raises InvalidJob if there is none."""
+        refused = list[InvalidJob]()
+        fitting = list[str]()
+        for partition in self._asked(spec):
+            try:
+                self._check_size(spec, partition)
+                self._check_time(spec, partition)
+                fitting.append(partition.name)
+            except InvalidJob as error:
+                refused.append(error)
+        if not fitting:
+            raise refused[0]
+        return tuple(fitting)
+
+    def waits_in(self, spec: JobSpec) -> tuple[str, ...]:
+        """The same; of a live cluster's queue, which may have jobs for which there are too few nodes, all."""
+        try:
+            return self.choices(spec)
+        except InvalidJob:
+            return tuple(partition.name for partition in self._asked(spec))
 
     @staticmethod
     def _limit_s(spec: JobSpec, partition: Partition) -> int | None:
@@ -223,12 +264,12 @@ class Cluster:
 
     def add(self, job_id: int, spec: JobSpec, now_s: int) -> JobRecord:
         """A job is submitted."""
-        partition = self.partition_of(spec)
+        choices = self.waits_in(spec)
         job = JobRecord(
             job_id=job_id,
             spec=spec,
-            partition=partition.name,
-            time_limit_s=self._limit_s(spec, partition),
+            partition=choices[0],
+            time_limit_s=self._limit_s(spec, self.partition_of(spec)),
             submit_s=now_s,
             dependencies=parse_dependency(spec.dependency).known(self._is_known),
             nodes=spec.nodes,
@@ -236,9 +277,11 @@ class Cluster:
             held=spec.held,
         )
         self.jobs[job_id] = self.waiting[job_id] = job
+        if len(choices) > 1:
+            self._choices[job_id] = choices
         if spec.array_job_id is not None:
             self.arrays.setdefault(spec.array_job_id, []).append(job)
-        self.limits.count_submitted(job.user, spec.account, spec.qos, job.partition, 1)
+        self.limits.count_submitted(job.user, spec.account, spec.qos, choices[0], 1)
         self.priorities.give(job)
         return job
 
@@ -286,16 +329,36 @@ class Cluster:
         if self.competing.pop(job.job_id, None):
             self._queue_of_s = None
 
-    def queue(self, seen_s: int) -> list[JobRecord]:
-        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as seen by this time."""
+    def queue(self, seen_s: int) -> list[Turn]:
+        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as seen by this time.
+
+        A job in several partitions has a turn in each.
+        """
         calculated_s = self._calculated(seen_s)
         self.priorities.calculate(calculated_s)
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
                 job.priority = self.priorities.recalculated(job, calculated_s)
-            self._queue = sorted(self.competing.values(), key=self._rank)
+            turns = [turn for job in self.competing.values() for turn in self._turns(job, calculated_s)]
+            self._queue = sorted(turns, key=self._rank)
         return self._queue
+
+    def _turns(self, job: JobRecord, calculated_s: int) -> Iterator[Turn]:
+        choices = self._choices.get(job.job_id)
+        if choices is None:
+            yield Turn(job, job.partition, job.priority)
+            return
+        for partition in choices:
+            job.partition = partition
+            yield Turn(job, partition, self.priorities.of(job, calculated_s))
+        job.partition = choices[0]
+
+    def settle(self) -> None:
+        """After a pass: jobs in several partitions show the first again."""
+        for job, partition, priority in self._queue if self._choices else ():
+            if job.state is State.PENDING and partition == self._choices.get(job.job_id, ("",))[0]:
+                job.partition, job.priority = partition, priority
 
     def keep_priorities(self) -> None:
         """From now on the priority of whoever has one stays as it is."""
@@ -311,12 +374,13 @@ class Cluster:
         self._calculated_s = max(self._calculated_s, seen_s - (seen_s - self._start_s) % period_s)
         return self._calculated_s
 
-    def _rank(self, job: JobRecord) -> tuple[bool, int, int, int, int]:
+    def _rank(self, turn: Turn) -> tuple[bool, int, int, int, int]:
         """Jobs in a reservation come first."""
+        job = turn.job
         return (
             job.spec.reservation is None,
-            -self.partitions[job.partition].priority_tier,
-            -job.priority,
+            -self.partitions[turn.partition].priority_tier,
+            -turn.priority,
             job.submit_s,
             job.job_id,
         )
@@ -407,7 +471,8 @@ class Cluster:
     def resize(self, job: JobRecord, nodes: int, now_s: int) -> None:
         """A running job keeps its first nodes, or gets more; a pending one asks for so many."""
         if job.state is State.PENDING:
-            self._check_size(replace(job.spec, nodes=nodes), self.partitions[job.partition])
+            for name in self._choices.get(job.job_id, (job.partition,)):
+                self._check_size(replace(job.spec, nodes=nodes), self.partitions[name])
             job.nodes = nodes
             self.priorities.forget(job)
             self.reorder()
@@ -432,7 +497,8 @@ class Cluster:
     def finish(self, job: JobRecord, state: State, now_s: int) -> None:
         job.state, job.end_s, job.reason = state, now_s, "None"
         self.finished.append(job)
-        self.limits.count_submitted(job.user, job.spec.account, job.spec.qos, job.partition, -1)
+        first = self._choices.pop(job.job_id, (job.partition,))[0]
+        self.limits.count_submitted(job.user, job.spec.account, job.spec.qos, first, -1)
 
     def requeue(self, job: JobRecord, state: State, now_s: int) -> JobRecord:
         """Puts it back into the queue; returns the record of the run that ended so."""
@@ -442,6 +508,7 @@ class Cluster:
         job.eligible_s = job.accrues_s = job.start_s = None
         job.allocated, job.node_names, job.scheduler, job.suspended_s = 0, (), "", 0
         job.restarts += 1
+        job.partition = self._choices.get(job.job_id, (job.partition,))[0]
         self.priorities.forget(job)
         self.waiting[job.job_id] = job
         return run

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from slurm_sim.backfill import Outlook, Plan, Wish
-from slurm_sim.cluster import Cluster
+from slurm_sim.cluster import Cluster, Turn
 from slurm_sim.config import Params, SelectType
-from slurm_sim.jobs import JobRecord
+from slurm_sim.jobs import JobRecord, State
 
 Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""
 
 
+def _in_turn(queue: Sequence[Turn]) -> Iterator[JobRecord]:
+    """Each job, in the partition of its turn, unless it has started in another one."""
+    for job, partition, priority in queue:
+        if job.state is State.PENDING:
+            job.partition, job.priority = partition, priority
+            yield job
+
+
 def main_pass(
-    cluster: Cluster, queue: Sequence[JobRecord], params: Params, full: bool, now_s: int, start: Start
+    cluster: Cluster, queue: Sequence[Turn], params: Params, full: bool, now_s: int, start: Start
 ) -> bool:
     """Starts jobs in strict order, of the first default_queue_depth, or of all in a `full` pass.
 
@@ -24,7 +32,7 @@ def main_pass(
     reservation it stops that. A limit, or the lack of nodes that are not reserved, stops only the job itself. Returns
     whether there is news for backfill: jobs that were passed over, or could not run if no other job ran.
     """
-    kept, stopped, rejected = 0, set[tuple[str, str]](), set[int]()
+    kept, stopped, rejected = 0, set[tuple[str, str]](), set[tuple[int, str]]()
     news, tested, started, of_partition = False, 0, 0, Counter[str]()
 
     def stop(job: JobRecord) -> None:
@@ -34,15 +42,15 @@ def main_pass(
             kept |= cluster.masks[job.partition]
 
     depth = None if full else params.default_queue_depth
-    for job in queue:
+    for job in _in_turn(queue):
         if params.sched_max_job_start is not None and started >= params.sched_max_job_start:
             break
-        array = job.spec.array_job_id
+        array = _array(job)
         if array in rejected:
             continue
-        if cluster.throttled(job):
+        if array is not None and cluster.throttled(job):
             job.reason = "JobArrayTaskLimit"
-            rejected.add(array or 0)
+            rejected.add(array)
             continue
         of_partition[job.partition] += 1
         if params.partition_job_depth is not None and of_partition[job.partition] > params.partition_job_depth:
@@ -81,6 +89,11 @@ def main_pass(
         if array is not None:
             rejected.add(array)
     return news
+
+
+def _array(job: JobRecord) -> tuple[int, str] | None:
+    """Its array, in the partition of its turn: if one task is rejected there, so are the others."""
+    return None if job.spec.array_job_id is None else (job.spec.array_job_id, job.partition)
 
 
 def _gate(job: JobRecord) -> tuple[str, str]:
@@ -135,7 +148,7 @@ class Forecast(NamedTuple):
     """There are PLANNED nodes now (last_node_update)."""
 
 
-def backfill_pass(cluster: Cluster, queue: Sequence[JobRecord], params: Params, now_s: int, start: Start) -> Forecast:
+def backfill_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, now_s: int, start: Start) -> Forecast:
     """Starts what delays no reservation; each tested job that can't start now gets one on the nodes it would have.
 
     Reservations don't outlive the pass.
@@ -146,11 +159,11 @@ def backfill_pass(cluster: Cluster, queue: Sequence[JobRecord], params: Params, 
 
 
 def _attempt(
-    cluster: Cluster, queue: Sequence[JobRecord], plan: Plan, params: Params, now_s: int, start: Start
+    cluster: Cluster, queue: Sequence[Turn], plan: Plan, params: Params, now_s: int, start: Start
 ) -> None:
     tasks = _Tasks(params)
     outlook = _outlook(cluster, params, now_s)
-    for job in queue:
+    for job in _in_turn(queue):
         if plan.tested >= params.bf_max_job_test:
             return
         if cluster.throttled(job):
@@ -165,10 +178,10 @@ def _attempt(
             return
 
 
-def most_tested(queue: Sequence[JobRecord], params: Params) -> int:
+def most_tested(queue: Sequence[Turn], params: Params) -> int:
     """How many of these jobs a backfill pass tests at most, as far as counts tell."""
     found, most = Counter[tuple[str, ...]](), dict[tuple[str, ...], int]()
-    for job in queue:
+    for job in _in_turn(queue):
         limits = {what: limit for what, limit in _counted(job, params).items() if limit is not None}
         found.update(limits.keys())
         most |= limits
@@ -194,18 +207,19 @@ class _Tasks:
     def __init__(self, params: Params) -> None:
         self.params = params
         self._looked_at = Counter[tuple[str, ...]]()
-        self._reserved = Counter[int]()
+        self._reserved = Counter[tuple[int, str]]()
         self._reserved_in = Counter[str]()
-        self._rejected = set[int]()
+        self._rejected = set[tuple[int, str]]()
+        self._expected_s: dict[int, int] = {}
         self.started = 0
 
     def reject(self, job: JobRecord) -> None:
         """No further task of this array is looked at."""
-        if job.spec.array_job_id is not None:
-            self._rejected.add(job.spec.array_job_id)
+        if (array := _array(job)) is not None:
+            self._rejected.add(array)
 
     def has_given_up(self, job: JobRecord) -> bool:
-        return job.spec.array_job_id in self._rejected
+        return _array(job) in self._rejected
 
     def may_reserve(self, job: JobRecord, now_s: int) -> bool:
         """Whether nodes may be kept for the job, if it can't start now."""
@@ -213,10 +227,17 @@ class _Tasks:
         allowed = most is None or self._reserved_in[job.partition] < most
         return allowed and not _has_no_claim(job, self.params, now_s)
 
+    def expects(self, job: JobRecord, start_s: int) -> bool:
+        """Notes when a job is expected to start; whether that is earlier than in its partitions before."""
+        earlier_s = self._expected_s.get(job.job_id)
+        is_first = earlier_s is None or start_s < earlier_s
+        if is_first:
+            self._expected_s[job.job_id] = start_s
+        return is_first
+
     def reserve(self, job: JobRecord) -> None:
         self._reserved_in[job.partition] += 1
-        array = job.spec.array_job_id
-        if array is not None:
+        if (array := _array(job)) is not None:
             self._reserved[array] += 1
             if self._reserved[array] >= self.params.bf_max_job_array_resv:
                 self._rejected.add(array)
@@ -239,6 +260,7 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     only_now = not tasks.may_reserve(job, outlook.now_s)
     place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
     cluster.note_test(job, plan.last_test)
+    is_first = place is not None and tasks.expects(job, place.start_s)
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True
@@ -249,7 +271,7 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
         return True
     full = plan.records >= tasks.params.node_space_size
     if place.start_s > outlook.now_s:
-        plan.planned |= place.nodes
+        plan.planned |= place.nodes if is_first else 0
         if full:
             return False
         plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)

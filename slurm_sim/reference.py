@@ -555,7 +555,7 @@ class Simulator:
         return job
 
     def _enter(self, job_id: int, spec: JobSpec) -> None:
-        partition = self._cluster.partition_of(spec).name
+        partition = self._cluster.waits_in(spec)[0]
         refused = self._cluster.limits.refused(spec.user, spec.account, spec.qos, partition)
         job = self._cluster.add(job_id, spec, self.now_s)
         if spec.cancel_s is not None:
@@ -683,6 +683,7 @@ class Simulator:
             self._cluster, queue, self.params, full, self.now_s, lambda job, nodes: self._start(job, nodes, "main")
         ):
             self._news_for_backfill()
+        self._cluster.settle()
 
     def _backfill_pass(self) -> None:
         begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US
@@ -693,6 +694,7 @@ class Simulator:
         forecast = backfill_pass(
             self._cluster, queue, self.params, self.now_s, lambda job, nodes: self._start(job, nodes, "backfill")
         )
+        self._cluster.settle()
         # A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what
         # changed before the pass in the second in which it ends (`_more_work`).
         in_last_second = self._last_news_s >= self._last_backfill_us // SECOND_US

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import slurm_sim
+from slurm_sim.cluster import Turn
 from slurm_sim.config import (
     Association,
     Node,
@@ -286,7 +287,8 @@ def test_limits_on_counts_make_backfill_passes_short(limits: dict[str, Any], tes
     params = replace(FIFO, **limits)
     sim = make(1, params, *(job(user=user) for user in "aaaaaabb"))
     sim.run_until(60)
-    assert most_tested(sim.pending(), params) == tested
+    turns = [Turn(waiting, waiting.partition, waiting.priority) for waiting in sim.pending()]
+    assert most_tested(turns, params) == tested
     # 9.4 us and more for one that is tested beside a running job, 1 us for one that is only passed over.
     assert params.cycle_us(7, tested, 1) == tested * (9400 + 5 * tested) // 1000 + 7 - tested
 
