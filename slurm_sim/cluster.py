@@ -297,7 +297,7 @@ class Cluster:
             job.accrues_s = job.eligible_s if job.accrues_s is None else job.accrues_s
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self.priorities.recalculated(job, self._calculated(now_s - 1))  # which comes later in its second
+        job.priority = self._recalculated(job, self._calculated(now_s - 1))  # which comes later in its second
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
@@ -339,10 +339,14 @@ class Cluster:
         if self._queue_of_s != calculated_s:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
-                job.priority = self.priorities.recalculated(job, calculated_s)
+                job.priority = self._recalculated(job, calculated_s)
             turns = [turn for job in self.competing.values() for turn in self._turns(job, calculated_s)]
             self._queue = sorted(turns, key=self._rank)
         return self._queue
+
+    def _recalculated(self, job: JobRecord, calculated_s: int) -> int:
+        in_several = job.job_id in self._choices
+        return (self.priorities.of if in_several else self.priorities.recalculated)(job, calculated_s)
 
     def _turns(self, job: JobRecord, calculated_s: int) -> Iterator[Turn]:
         choices = self._choices.get(job.job_id)

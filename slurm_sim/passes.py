@@ -260,7 +260,6 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     only_now = not tasks.may_reserve(job, outlook.now_s)
     place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
     cluster.note_test(job, plan.last_test)
-    is_first = place is not None and tasks.expects(job, place.start_s)
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
         tasks.reject(job)
         return True
@@ -271,7 +270,8 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
         return True
     full = plan.records >= tasks.params.node_space_size
     if place.start_s > outlook.now_s:
-        plan.planned |= place.nodes if is_first else 0
+        if tasks.expects(job, place.start_s):
+            plan.planned |= place.nodes
         if full:
             return False
         plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)

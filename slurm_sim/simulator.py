@@ -78,8 +78,14 @@ class _Rules:
             cluster.fairshare._decay,
         )
 
+    def forms(self, spec: JobSpec) -> list[_core.Form]:
+        """Where the job can run, and with what on each node: in each of its partitions."""
+        if spec.partition is None or "," not in spec.partition:
+            return [self.form(spec)]
+        return [self.form(replace(spec, partition=name)) for name in self.cluster.waits_in(spec)]
+
     def form(self, spec: JobSpec) -> _core.Form:
-        """Where the job can run, and with what on each node."""
+        """The same, in one partition."""
         key = (
             spec.partition,
             spec.cpus_per_node,
@@ -256,7 +262,7 @@ class Simulator:
                 raise
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
-        job_id = core.submit(spec, rules.form(spec), rules.limit_s(spec), rules.qos(spec), dependencies)
+        job_id = core.submit(spec, rules.forms(spec), rules.limit_s(spec), rules.qos(spec), dependencies)
         if core.news_wanted:
             self._tell()
         return job_id
@@ -319,7 +325,8 @@ class Simulator:
         job = self.job(job_id)
         if job.state is State.PENDING:
             cluster = self._rules.cluster
-            cluster._check_size(replace(job.spec, nodes=nodes), cluster.partitions[job.partition])
+            for name in cluster.waits_in(job.spec):
+                cluster._check_size(replace(job.spec, nodes=nodes), cluster.partitions[name])
         self._core.resize(job_id, nodes)
 
     def node_down(self, node: str) -> None:
@@ -459,7 +466,7 @@ def _add(
     taken: Collection[int] = (),
 ) -> Waits:
     """Gives the core jobs that are submitted from `start_s` on; `taken`: ids of those that are there already."""
-    if isinstance(jobs, JobTable):
+    if isinstance(jobs, JobTable) and not jobs.in_several_partitions:
         _add_table(rules, builder, jobs, start_s, taken)
         return {}, {}
     return _add_specs(rules, builder, jobs, start_s, taken)
@@ -469,8 +476,8 @@ def _add_one(
     rules: _Rules, builder: _core.Builder, spec: JobSpec, job_id: int, limit_s: int | None
 ) -> Dependencies | None:
     waits_for = parse_dependency(spec.dependency) if spec.dependency else None
-    shape, person = builder.shape(rules.form(spec)), builder.person(spec.account, spec.user)
-    builder.add(spec, shape, person, limit_s, rules.qos(spec), job_id, waits_for)
+    shapes, person = [builder.shape(form) for form in rules.forms(spec)], builder.person(spec.account, spec.user)
+    builder.add(spec, shapes, person, limit_s, rules.qos(spec), job_id, waits_for)
     return waits_for
 
 

@@ -104,6 +104,11 @@ class JobTable(Sequence[JobSpec]):
             cancel_s=optional["cancel_s"],
         )
 
+    @property
+    def in_several_partitions(self) -> bool:
+        """Whether some job is in more than one."""
+        return any("," in (name or "") for name in self._names["partition"])
+
     def kinds(self) -> tuple[list[JobSpec], NDArray[np.intp]]:
         """One job of each kind (same partition, QOS and request), and each job's kind."""
         names = ("partition", "qos", "cpus_per_node", "memory_mib_per_node", "gpus_per_node", "exclusive")

@@ -225,7 +225,7 @@ def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25,
                 runtime_s=limit_s if exact else choose(dice, [None, dice(0, limit_s + 100), dice(0, limit_s), limit_s]),
                 user=choose(dice, "abc"),
                 account=choose(dice, ["physics", "theory", "root", "new"]) if rich else "root",
-                partition=choose(dice, [None, partition.name]),
+                partition=choose(dice, [None, partition.name, _several(dice, cluster, partition.name)]),
                 submit_s=dice(0, spread_s),
                 dependency=joiner.join(others),
                 begin_s=dice(0, 9000) if dice(0, 7) == 0 else None,
@@ -247,6 +247,12 @@ def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25,
             )
         )
     return jobs
+
+
+def _several(dice: Dice, cluster: ClusterConfig, name: str) -> str:
+    """This partition, and perhaps others before and after it."""
+    chosen = [item.name for item in cluster.partitions if item.name == name or dice(0, 1)]
+    return ",".join(chosen[::-1] if dice(0, 1) else chosen)
 
 
 def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:

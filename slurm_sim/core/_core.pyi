@@ -27,7 +27,7 @@ class Builder:
     def add(
         self,
         spec: JobSpec,
-        shape: int,
+        shapes: list[int],
         person: int,
         limit_s: int | None,
         qos: int,
@@ -67,7 +67,7 @@ class Core:
     def run_until_start(self, job_id: int, latest_s: int) -> int | None: ...
     def timers(self) -> tuple[int, int, int, int | None, int | None, bool, bool, bool]: ...
     def submit(
-        self, spec: JobSpec, form: Form, limit_s: int | None, qos: int, dependencies: Dependencies | None
+        self, spec: JobSpec, forms: list[Form], limit_s: int | None, qos: int, dependencies: Dependencies | None
     ) -> int: ...
     def check_new(self, submit_s: int | None, job_id: int) -> None: ...
     def cancel(self, job_id: int) -> None: ...

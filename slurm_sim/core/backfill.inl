@@ -47,7 +47,8 @@ struct Engine<W>::Backfill {
     if (room.started) sim.forget_started();
     else keep();
     if (sim.untested_)
-      sim.untested_ = std::ranges::any_of(sim.queue_, [&](const Queued& job) { return sim.test_tells_size(sim.lives_[job.slot]); });
+      sim.untested_ = std::ranges::any_of(
+          sim.queue_, [&](const Queued& job) { return sim.takes_turn(job) && sim.test_tells_size(sim.lives_[job.slot]); });
   }
 
  private:
@@ -60,6 +61,7 @@ struct Engine<W>::Backfill {
     room.over = false;
     room.rejected.clear();
     room.reserved.clear();
+    room.expected.clear();
     room.looked_at.clear();
     if (p.counts_jobs()) room.looked_at.make_room(sim);
     room.reserved_in.assign(sim.config->partitions.size(), 0);
@@ -100,6 +102,7 @@ struct Engine<W>::Backfill {
       if ((free & plan.open_until(end, last)).count() < job.nodes) return false;
     }
     if (!may_refuse) return true;
+    if (!sim.takes_turn(job)) return false;
     const Live& live = sim.lives_[job.slot];
     Use<W> at_best = sim.use_by(live, sim.config->least, false);
     if (sim.shares_nodes()) at_best.where = &about.usable;
@@ -109,7 +112,7 @@ struct Engine<W>::Backfill {
   bool tells_news(size_t from) {
     if (sim.limits_told_ || !may_refuse) return false;
     bool news = std::any_of(sim.queue_.begin() + from, sim.queue_.end(), [&](const Queued& job) {
-      return sim.gets_reason(room, sim.lives_[job.slot]);
+      return sim.takes_turn(job) && sim.gets_reason(room, sim.lives_[job.slot]);
     });
     sim.limits_told_ = !news && from == 0;
     return news;
@@ -159,13 +162,14 @@ struct Engine<W>::Backfill {
   bool look_at(size_t place) {
     const Queued& queued = sim.queue_[place];
     if (plain && has_no_place(queued)) return true;
+    if (!sim.takes_turn(queued)) return true;
     Live& job = sim.lives_[queued.slot];
     if (job.array >= 0 && sim.throttled(job)) {
       job.reason = Reason::kArrayTaskLimit;
-      room.reject(job.array);
+      room.reject(sim.array_here(job));
       return true;
     }
-    if (room.is_rejected(job.array)) return true;
+    if (room.is_rejected(sim.array_here(job))) return true;
     if (Reason limit = room.jobs_limit_reached(sim, job); limit != Reason::kNone)
       return limited(job, limit);
     if (!counts(job)) return true;
@@ -175,7 +179,7 @@ struct Engine<W>::Backfill {
     bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
-      room.reject(job.array);
+      room.reject(sim.array_here(job));
       return true;
     }
     return plan_or_start(place, job, only_now);
@@ -183,7 +187,7 @@ struct Engine<W>::Backfill {
   bool limited(Live& job, Reason limit) {
     if (job.reason != limit) sim.main_quiet_ = false;  // a main pass may tell another reason
     job.reason = limit;
-    room.reject(job.array);
+    room.reject(sim.array_here(job));
     return true;
   }
   bool has_no_place(const Queued& job) {
@@ -210,7 +214,7 @@ struct Engine<W>::Backfill {
     sim.note_test(job, room.last_test);
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
-      room.reject(job.array);
+      room.reject(sim.array_here(job));
       return true;
     }
     if (sim.config->any_limit) {
@@ -220,14 +224,14 @@ struct Engine<W>::Backfill {
     return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
   }
   bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {
-    plan.planned = plan.planned | place.nodes;
+    if (!job.several || room.expects(job.job, place.start)) plan.planned = plan.planned | place.nodes;
     if (plan.records >= p.node_space) {
       room.over = true;
       return false;
     }
     plan.reserve(place.start, place.start + wish.limit, place.nodes);
     room.reserved_in[job.partition]++;
-    if (job.array >= 0 && ++room.reserved_of(job.array) >= p.max_array_resv) room.reject(job.array);
+    if (job.array >= 0 && ++room.reserved_of(sim.array_here(job)) >= p.max_array_resv) room.reject(sim.array_here(job));
     return true;
   }
   bool start(size_t index, const Live& job, const Wish<W>& wish, const Placement<W>& place) {
@@ -274,6 +278,7 @@ void Engine<W>::backfill_pass() {
   } else if (!seen_before() && !backfill_is_quiet(room, go_on)) {
     Backfill{*this, room}.run(go_on);
   }
+  settle();
   // A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what changed
   // before the pass in the second in which it ends.
   bool in_last_second = last_news_ >= last_backfill_us_ / kSecondUs;
@@ -355,6 +360,7 @@ bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
   room.verdicts_of++;
   for (int32_t slot : unseen_) {
     const Live& job = lives_[slot];
+    if (job.several) return false;
     Set usable = up_ & set_of(shape(job).suitable);
     if (!planned_ && (!moved_ || (idle_ & usable).any())) return false;  // it may make news
     if ((hosts(shape(job).request) & usable).count() >= job.nodes) return false;

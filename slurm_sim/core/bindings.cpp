@@ -316,7 +316,7 @@ std::shared_ptr<const Dependencies> dependencies_of(nb::handle given) {
 }
 
 // Of a JobSpec; `dependencies` None: it has none.
-Submission submission(nb::object spec, nb::tuple form, Time limit, int qos, nb::object dependencies, size_t nodes) {
+Submission submission(nb::object spec, nb::list forms, Time limit, int qos, nb::object dependencies, size_t nodes) {
   Submission job;
   Spec& s = job.spec;
   s.job_id = time_of(spec, "job_id");
@@ -341,7 +341,12 @@ Submission submission(nb::object spec, nb::tuple form, Time limit, int qos, nb::
   if (nb::object array = spec.attr("array_job_id"); !array.is_none()) job.extras.array = nb::cast<int64_t>(array);
   job.extras.throttle = time_of(spec, "array_throttle");
   job.extras.cancel = time_of(spec, "cancel_s");
-  set_shape(job, form, nodes);
+  for (size_t i = 1; i < nb::len(forms); i++) {
+    Submission other;
+    set_shape(other, nb::cast<nb::tuple>(forms[i]), nodes);
+    job.others.emplace_back(other.shape, other.request);
+  }
+  set_shape(job, nb::cast<nb::tuple>(forms[0]), nodes);
   return job;
 }
 
@@ -358,18 +363,13 @@ struct Builder {
   int shape(nb::tuple form) {
     Submission job;
     set_shape(job, form, config->nodes.size());
-    return shape_of(job);
-  }
-  int shape_of(Submission& job) {
-    job.shape.request = catalogue->request(job.request);
-    int found = catalogue->find_shape(job.shape);
-    if (found >= 0) return found;
-    catalogue->shapes.push_back(job.shape);
-    return static_cast<int>(catalogue->shapes.size()) - 1;
+    return catalogue->shape(job.shape, job.request);
   }
   int person(const std::string& account, const std::string& user) { return catalogue->person(account, user); }
 
-  void add(nb::object spec, int shape, int person, Time limit, int qos, int64_t job_id, nb::object dependencies) {
+  // `shapes`: in each of its partitions.
+  void add(nb::object spec, std::vector<int> shapes, int person, Time limit, int qos, int64_t job_id,
+           nb::object dependencies) {
     Submission job;
     Spec s;
     s.job_id = job_id;
@@ -378,7 +378,7 @@ struct Builder {
     s.limit = limit;
     s.runtime = time_of(spec, "runtime_s");
     s.nodes = nb::cast<int32_t>(spec.attr("nodes"));
-    s.shape = shape;
+    s.shape = shapes[0];
     s.person = person;
     s.qos = qos;
     s.cpus = nb::cast<int64_t>(spec.attr("cpus_per_node"));
@@ -394,6 +394,7 @@ struct Builder {
     more.cancel = time_of(spec, "cancel_s");
     more.throttle = time_of(spec, "array_throttle");
     if (nb::object array = spec.attr("array_job_id"); !array.is_none()) more.array = nb::cast<int64_t>(array);
+    if (shapes.size() > 1) more.choices.assign(shapes.begin(), shapes.end());
     add_row(s, more);
   }
   void add_row(Spec s, Extras more) {
@@ -407,7 +408,8 @@ struct Builder {
     } else {
       more.array = -1;
     }
-    if (more.dependencies || more.priority != kNone || more.nice || more.cancel != kNone || of_array) {
+    if (more.dependencies || more.priority != kNone || more.nice || more.cancel != kNone || of_array ||
+        !more.choices.empty()) {
       s.extras = static_cast<int32_t>(trace->extras.size());
       trace->extras.push_back(more);
     }
@@ -517,8 +519,10 @@ nb::object python_record(const Core& core, const Record& r, nb::handle names) {
     for (int i = range.first; i < range.first + range.length; i++) node_names.append(names[i]);
   }
   const Spec& spec = core.spec(r.job);
+  const Extras* more = core.extras(spec);
+  int shape = more && !more->choices.empty() ? more->choices[r.choice] : spec.shape;
   return types().record(
-      r.job_id, spec_for(core, r), core.config->partition_names[core.catalogue->shapes[spec.shape].partition],
+      r.job_id, spec_for(core, r), core.config->partition_names[core.catalogue->shapes[shape].partition],
       python_time(r.limit), r.submit, dependencies_for(core, r), r.nodes, python_time(r.begin), r.held,
       types().states[static_cast<int>(r.state)], types().reasons[static_cast<int>(r.reason)], r.priority,
       python_time(r.eligible), python_time(r.start), python_time(r.end), allocated, nb::tuple(node_names),
@@ -670,10 +674,10 @@ NB_MODULE(_core, m) {
       .def(nb::init<std::shared_ptr<Config>, std::shared_ptr<Catalogue>, Time>())
       .def("shape", &Builder::shape)
       .def("person", &Builder::person)
-      .def("add", [](Builder& self, nb::object spec, int shape, int person, nb::object limit, int qos, int64_t job_id,
-                     nb::object dependencies) {
-        self.add(spec, shape, person, time_or_none(limit), qos, job_id, dependencies);
-      }, "spec"_a, "shape"_a, "person"_a, "limit_s"_a.none(), "qos"_a, "job_id"_a, "dependencies"_a.none())
+      .def("add", [](Builder& self, nb::object spec, std::vector<int> shapes, int person, nb::object limit, int qos,
+                     int64_t job_id, nb::object dependencies) {
+        self.add(spec, std::move(shapes), person, time_or_none(limit), qos, job_id, dependencies);
+      }, "spec"_a, "shapes"_a, "person"_a, "limit_s"_a.none(), "qos"_a, "job_id"_a, "dependencies"_a.none())
       .def("add_columns", &Builder::add_columns)
       .def("build", &Builder::build)
       .def("build_state", &Builder::build_state, "specs"_a, "now_s"_a, "items"_a, "down"_a, "timers"_a.none());
@@ -700,11 +704,11 @@ NB_MODULE(_core, m) {
         return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
                               t.main_wanted, t.review_wanted, t.planned);
       }))
-      .def("submit", alone([](Core& core, nb::object spec, nb::tuple form, nb::object limit, int qos, nb::object dependencies) {
-        Submission job = submission(spec, form, time_or_none(limit), qos, dependencies, core.config->nodes.size());
+      .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int qos, nb::object dependencies) {
+        Submission job = submission(spec, forms, time_or_none(limit), qos, dependencies, core.config->nodes.size());
         job.extras.origin = keep(spec);
         return core.submit(job);
-      }), "spec"_a, "form"_a, "limit_s"_a.none(), "qos"_a, "dependencies"_a.none())
+      }), "spec"_a, "forms"_a, "limit_s"_a.none(), "qos"_a, "dependencies"_a.none())
       .def("check_new", alone([](const Core& core, nb::object submit, int64_t job_id) {
         core.check_new(submit.is_none() ? core.now() : nb::cast<Time>(submit), job_id);
       }), "submit_s"_a.none(), "job_id"_a)

@@ -28,18 +28,15 @@ int64_t Engine<W>::submit(Submission& job) {
                                                 job.dependency + "); remove this dependency");
   // Whatever is new goes into a catalogue of our own.
   int32_t index = job_count();
-  job.shape.request = -1;
-  for (size_t i = 0; i < catalogue->requests.size(); i++)
-    if (catalogue->requests[i] == job.request) job.shape.request = static_cast<int>(i);
-  spec.shape = job.shape.request < 0 ? -1 : catalogue->find_shape(job.shape);
+  auto known = [&](Shape shape, const Request& request) { return catalogue->find_shape(shape, request); };
+  spec.shape = known(job.shape, job.request);
   spec.person = catalogue->find_person(job.account, job.user);
-  if (spec.shape < 0 || spec.person < 0 || job.extras.array != kNone) {
+  bool all_known = spec.shape >= 0 && spec.person >= 0;
+  for (const auto& [shape, request] : job.others) all_known = all_known && known(shape, request) >= 0;
+  if (!all_known || job.extras.array != kNone) {
     auto own = std::make_shared<Catalogue>(*catalogue);
-    if (spec.shape < 0) {
-      job.shape.request = own->request(job.request);
-      spec.shape = static_cast<int>(own->shapes.size());
-      own->shapes.push_back(job.shape);
-    }
+    spec.shape = own->shape(job.shape, job.request);
+    for (const auto& [shape, request] : job.others) own->shape(shape, request);
     if (spec.person < 0) {
       spec.person = own->person(job.account, job.user);
       fairshare_.stale = true;
@@ -53,6 +50,8 @@ int64_t Engine<W>::submit(Submission& job) {
     catalogue = std::move(own);
   }
   if (job.extras.array == kNone) job.extras.array = -1;
+  if (!job.others.empty()) job.extras.choices = {spec.shape};
+  for (const auto& [shape, request] : job.others) job.extras.choices.push_back(known(shape, request));
   next_id_ = std::max(next_id_, spec.job_id + 1);
   std::pair<int64_t, int32_t> id{spec.job_id, index};
   if (more_ids_.size() == 0 || more_ids_[more_ids_.size() - 1].first < spec.job_id) {
@@ -250,7 +249,8 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     untested_ = untested_ || test_tells_size(job);
     disturb();
     limits_told_ = false;
-    if (job.place < 0) demand_[job.shape].least_nodes = std::min(demand_[job.shape].least_nodes, wanted);
+    if (job.place < 0)
+      for_each_choice(job, [&](int32_t choice) { demand_[choice].least_nodes = std::min(demand_[choice].least_nodes, wanted); });
     ordered_for_ = kNone;
   } else {
     Set old = nodes_of(job), kept = Set::none();
@@ -350,7 +350,8 @@ std::vector<Record> Engine<W>::in_state(State state) const {
   if (state == State::kPending) {
     add(waiting_);
     add(fresh_);
-    for (const Queued& job : queue_) found.push_back(lives_[job.slot]);
+    for (const Queued& job : queue_)
+      if (is_first_choice(job)) found.push_back(lives_[job.slot]);
   } else if (state == State::kSuspended) {
     add(suspended_);
   } else {

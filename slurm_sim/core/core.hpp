@@ -17,6 +17,7 @@ struct Submission {
   Extras extras;
   Shape shape;
   Request request;
+  std::vector<std::pair<Shape, Request>> others;  // in its other partitions
   std::string account, user, dependency;  // dependency: as it was written
 };
 

@@ -31,6 +31,7 @@ struct alignas(64) Live : Record {
   bool own_priority = false;      // it was given one
   bool nice = false;              // something is taken off its priority
   bool watched = false;           // a dependency asks for it
+  bool several = false;           // it is in several partitions
   int32_t array = -1, place = -1;  // place: in `waiting`, -1: competing
   uint32_t started = 0;           // order of starts
   Time runtime_end = kNone;       // by itself
@@ -57,7 +58,7 @@ struct Run {
   bool operator<(const Run& o) const { return end != o.end ? end < o.end : job_id < o.job_id; }
 };
 
-// A competing job: what passes ask of it first, side by side.
+// A competing job: what passes ask of it first, side by side. One in several partitions is there once for each.
 struct Queued {
   Time limit;
   int32_t slot, nodes, shape;
@@ -68,6 +69,7 @@ struct Rank {
   int64_t outside, tier, priority;  // outside: of a reservation; the others negative, as more comes first
   Time submit;
   int64_t job_id;
+  int choice;
   auto operator<=>(const Rank&) const = default;
 };
 
@@ -190,7 +192,8 @@ class Engine final : public Core {
     // A limit's reason takes a job out of sight without a change of the queue.
     if (anew || config->any_limit || special_ > 0) {
       if (anew) sight.forget();
-      for (const Queued& job : queue_) see(job.slot);
+      for (const Queued& job : queue_)
+        if (is_first_choice(job)) see(job.slot);
       for (int32_t slot : fresh_) see(slot);
     }
     if (anew) {
@@ -290,6 +293,11 @@ class Engine final : public Core {
   void leave_waiting(int32_t slot);
   void forget_pending(int32_t slot);
   void compete(int32_t slot);
+  void count_special(const Live& job, int sign) {
+    special_ += sign * (job.array >= 0 || shape(job).reservation >= 0 || job.several);
+    several_ += sign * job.several;
+  }
+  void no_longer_competes(const Live& job);
   void start_job(int32_t slot, const Set& nodes, uint8_t scheduler);
   void watch_limit(int32_t slot);
   Time over_time_limit(const Live& job) const { return config->partitions[job.partition].over_time_limit; }
@@ -409,7 +417,7 @@ class Engine final : public Core {
   }
   // As it is recalculated.
   void set_priority(Live& job, int64_t calculated) const {
-    bool may_fall = !params().incr_only || !params().multifactor;
+    bool may_fall = !params().incr_only || !params().multifactor || job.several;
     job.priority = may_fall ? calculated : std::max(job.priority, calculated);
   }
   void give_priority(Live& job);
@@ -423,16 +431,52 @@ class Engine final : public Core {
     job.size_part = size_part(job, params().linear && !config->sizes_vary() ? of_equal_nodes : asked);
   }
   Rank rank(const Live& job) const {
-    return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id};
+    return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id, job.choice};
   }
+  Rank rank(const Queued& turn) { return takes_turn(turn), rank(lives_[turn.slot]); }
   bool before(int32_t a, int32_t b) const { return rank(lives_[a]) < rank(lives_[b]); }
   void order_queue(Time within_us);
-  Queued queued_as(int32_t slot) const {
-    const Live& job = lives_[slot];
-    return {job.limit == kNone ? kYear : job.limit, slot, job.nodes, job.shape};
-  }
   void forget_started() {
-    std::erase_if(queue_, [](const Queued& job) { return job.slot < 0; });
+    std::erase_if(queue_, [this](const Queued& job) {
+      return job.slot < 0 || (lives_[job.slot].several && lives_[job.slot].state != State::kPending);
+    });
+  }
+
+  // ---- jobs in several partitions
+  // Of each of its partitions, the shape.
+  template <typename Do>
+  void for_each_choice(const Live& job, Do act) const {
+    if (!job.several) return act(job.shape);
+    for (int32_t shape : extras(spec(job.job))->choices) act(shape);
+  }
+  bool is_first_choice(const Queued& job) const {
+    const Live& live = lives_[job.slot];
+    return !live.several || job.shape == spec(live.job).shape;
+  }
+  void look_in(Live& job, int choice) {
+    job.shape = job.several ? extras(spec(job.job))->choices[choice] : spec(job.job).shape;
+    job.partition = catalogue->shapes[job.shape].partition;
+    job.choice = static_cast<uint8_t>(choice);
+  }
+  // Whether it still waits; if so, it is in the partition of this turn from now on, with its priority there.
+  bool takes_turn(const Queued& turn) {
+    Live& job = lives_[turn.slot];
+    if (!job.several) return true;
+    if (job.state != State::kPending) return false;
+    const std::vector<int32_t>& choices = extras(spec(job.job))->choices;
+    look_in(job, static_cast<int>(std::find(choices.begin(), choices.end(), turn.shape) - choices.begin()));
+    job.priority = priority_of(job, ordered_for_);
+    return true;
+  }
+  // After a pass: they show their first partition again.
+  void settle() {
+    if (!several_) return;
+    for (const Queued& job : queue_)
+      if (lives_[job.slot].several && is_first_choice(job)) takes_turn(job);
+  }
+  // Of an array whose tasks are given up in a partition; -1: no array.
+  int32_t array_here(const Live& job) const {
+    return job.array < 0 ? -1 : job.array * static_cast<int32_t>(config->partitions.size()) + job.partition;
   }
 
   // ---- when the schedulers run
@@ -564,7 +608,8 @@ class Engine final : public Core {
   Time next_begin_ = kNever;      // no begin time of a waiting job comes before
   bool dependency_news_ = false, watch_arrays_ = false;
   int32_t delayed_ = 0;           // dependencies with a delay were seen
-  int32_t special_ = 0;           // competing jobs of arrays or in reservations
+  int32_t special_ = 0;           // competing jobs of arrays, in reservations, or in several partitions,
+  int32_t several_ = 0;           // and of the latter alone
   std::vector<Demand> demand_;    // by shape
   std::vector<int32_t> competing_of_;  // by partition
 

@@ -30,6 +30,7 @@ int32_t Engine<W>::new_live(int32_t index) {
   job.qos = asked.qos;
   job.partition = catalogue->shapes[asked.shape].partition;
   if (const Extras* more = extras(asked)) {
+    job.several = !more->choices.empty();
     job.array = static_cast<int32_t>(more->array);
     job.own_priority = more->priority != kNone;
     job.nice = more->nice != 0;
@@ -139,11 +140,23 @@ void Engine<W>::compete(int32_t slot) {
   order_changed_ = true;
   queue_changes_++;
   changed_.add(slot);
-  Demand& demand = demand_[job.shape];
-  demand.jobs++;
-  demand.least_nodes = std::min(demand.least_nodes, job.nodes);
-  competing_of_[job.partition]++;
-  special_ += job.array >= 0 || shape(job).reservation >= 0;
+  for_each_choice(job, [&](int32_t choice) {
+    Demand& demand = demand_[choice];
+    demand.jobs++;
+    demand.least_nodes = std::min(demand.least_nodes, job.nodes);
+    competing_of_[catalogue->shapes[choice].partition]++;
+  });
+  count_special(job, 1);
+}
+
+template <int W>
+void Engine<W>::no_longer_competes(const Live& job) {
+  for_each_choice(job, [&](int32_t choice) {
+    Demand& demand = demand_[choice];
+    if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
+    competing_of_[catalogue->shapes[choice].partition]--;
+  });
+  count_special(job, -1);
 }
 
 template <int W>
@@ -152,15 +165,11 @@ void Engine<W>::forget_pending(int32_t slot) {
   if (job.place >= 0) return leave_waiting(slot);
   disturb();
   std::erase(fresh_, slot);
-  auto at = std::find_if(queue_.begin(), queue_.end(), [slot](const Queued& other) { return other.slot == slot; });
-  if (at != queue_.end()) queue_.erase(at);
+  std::erase_if(queue_, [slot](const Queued& other) { return other.slot == slot; });
   order_changed_ = true;
   queue_changes_++;
   changed_.add(slot);
-  Demand& demand = demand_[job.shape];
-  if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
-  competing_of_[job.partition]--;
-  special_ -= job.array >= 0 || shape(job).reservation >= 0;
+  no_longer_competes(job);
 }
 
 template <int W>
@@ -257,10 +266,7 @@ void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   order_changed_ = true;
   queue_changes_++;
   changed_.add(slot);
-  Demand& demand = demand_[job.shape];
-  if (--demand.jobs == 0) demand.least_nodes = INT32_MAX;
-  competing_of_[job.partition]--;
-  special_ -= job.array >= 0 || shape(job).reservation >= 0;
+  no_longer_competes(job);
   job.state = State::kRunning;
   job.reason = Reason::kNone;
   job.start = now_;
@@ -353,6 +359,7 @@ void Engine<W>::requeue_slot(int32_t slot, State state) {
   job.scheduler = 0;
   job.suspended = 0;
   job.restarts++;
+  look_in(job, 0);
   forget_test(slot);
   set_size_parts(job);
   to_waiting(slot);
@@ -384,8 +391,12 @@ void Engine<W>::finish(int32_t slot, State state, Reason reason) {
   job.state = state;
   job.end = now_;
   job.reason = Reason::kNone;
-  if (config->any_submit_limit)
+  if (config->any_submit_limit) {
+    int choice = job.choice;
+    look_in(job, 0);  // where it was submitted
     for_each_use(job, [](QosUse& use) { use.submitted--; });
+    look_in(job, choice);
+  }
   tell(false, job);
   job.reason = reason;
   where_.at(job.job) = -1 - static_cast<int32_t>(finished_.push(job));

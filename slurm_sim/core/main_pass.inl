@@ -17,6 +17,7 @@ void Engine<W>::main_pass() {
   order_queue(tick_us(now_));
   if (thorough) disturb();
   if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
+  settle();
 }
 
 // Starts jobs in strict order. One that does not fit stops its partition, and keeps all of the partition's nodes from
@@ -29,6 +30,7 @@ bool Engine<W>::run_main(bool full) {
   const Params& p = params();
   int64_t depth = main_depth(full), tested = 0, passed_over = kNever, started = 0;
   bool settled = true;  // the next pass finds all as it is now
+  const bool plain = special_ == 0 && p.partition_depth == kNone;
   room.main_of_partition.assign(config->partitions.size(), 0);
   room.stopped.assign(config->partitions.size(), 0);
   room.stopped_reservation.assign(config->reservations.size(), 0);
@@ -39,13 +41,14 @@ bool Engine<W>::run_main(bool full) {
   Set kept = Set::none();
   for (size_t i = 0; i < size; i++) {
     if (p.main_max_start != kNone && started >= p.main_max_start) break;
+    if (!takes_turn(queue_[i])) continue;
     int32_t slot = queue_[i].slot;
     Live& job = lives_[slot];
     if (job.array >= 0) {
-      if (room.is_rejected(job.array)) continue;
+      if (room.is_rejected(array_here(job))) continue;
       if (throttled(job)) {
         job.reason = Reason::kArrayTaskLimit;
-        room.reject(job.array);
+        room.reject(array_here(job));
         continue;
       }
     }
@@ -55,7 +58,7 @@ bool Engine<W>::run_main(bool full) {
         passed_over = std::min(passed_over, tested);
         settled = false;
       }
-      room.reject(job.array);
+      room.reject(array_here(job));
       continue;
     }
     if (++tested > depth) break;
@@ -89,7 +92,10 @@ bool Engine<W>::run_main(bool full) {
         started++;
         start_job(slot, nodes, 1);
         room.verdicts_of++;
-        if (competing_of_[job.partition] == 0) open--;
+        for_each_choice(job, [&](int32_t choice) {
+          int partition = catalogue->shapes[choice].partition;
+          if (competing_of_[partition] == 0 && !room.stopped[partition]) open--;
+        });
         continue;
       } else {
         waits_for(job, why);
@@ -108,13 +114,13 @@ bool Engine<W>::run_main(bool full) {
       gate = 1;
       if (reservation < 0) {
         kept = kept | set_of(config->partitions[job.partition].nodes);
-        if (--open == 0 && special_ == 0 && p.partition_depth == kNone) {
+        if (--open == 0 && plain) {
           if (mark_rest(i + 1, std::min<int64_t>(size, depth))) passed_over = std::min(passed_over, tested + 1);
           break;
         }
       }
     }
-    room.reject(job.array);
+    room.reject(array_here(job));
   }
   if (started) forget_started();
   if (full && !started && settled && config->reservations.empty() && !leaves_traces()) {

@@ -1,5 +1,6 @@
 // What a simulation is given and never changes: the cluster, the jobs asked for. The names are Slurm's, as in config.py.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -199,6 +200,7 @@ struct Extras {
   std::shared_ptr<const void> origin;  // the Python object it was made of
   int64_t priority = kNone, throttle = kNone, nice = 0;
   int64_t array = kNone;  // the array's id; once in the catalogue, its index, or -1
+  std::vector<int32_t> choices;  // its shapes, if it is in several partitions
   Time cancel = kNone;
 };
 
@@ -248,10 +250,19 @@ struct Catalogue {
     any_whole = any_whole || wanted.whole;
     return static_cast<int>(requests.size()) - 1;
   }
-  int find_shape(const Shape& wanted) const {
-    for (size_t i = 0; i < shapes.size(); i++)
-      if (shapes[i] == wanted) return static_cast<int>(i);
-    return -1;
+  // A shape with this request, -1: it is new; and the same, which may be added.
+  int find_shape(Shape wanted, const Request& request) const {
+    auto found = std::find(requests.begin(), requests.end(), request);
+    if (found == requests.end()) return -1;
+    wanted.request = static_cast<int>(found - requests.begin());
+    auto at = std::find(shapes.begin(), shapes.end(), wanted);
+    return at == shapes.end() ? -1 : static_cast<int>(at - shapes.begin());
+  }
+  int shape(Shape wanted, const Request& asked) {
+    if (int found = find_shape(wanted, asked); found >= 0) return found;
+    wanted.request = request(asked);
+    shapes.push_back(wanted);
+    return static_cast<int>(shapes.size()) - 1;
   }
   int account(const std::string& name) {
     if (auto found = account_member.find(name); found != account_member.end()) return found->second;
@@ -327,7 +338,7 @@ struct Record {
   int32_t nodes = 0;
   State state = State::kPending;
   Reason reason = Reason::kNone;
-  uint8_t scheduler = 0;  // 1: main, 2: backfill
+  uint8_t scheduler : 2 = 0, choice : 6 = 0;  // 1: main, 2: backfill; choice: which of its partitions
   bool held = false;
 };
 

@@ -97,18 +97,22 @@ void Engine<W>::order_queue(Time within_us) {
   ordered_for_ = of;
   order_changed_ = false;
   if (all) recalculate(of);
-  auto comes_first = [this](const Queued& a, const Queued& b) { return before(a.slot, b.slot); };
+  auto comes_first = [this](const Queued& a, const Queued& b) { return rank(a) < rank(b); };
   for (int32_t slot : fresh_) {
-    Queued job = queued_as(slot);
-    if (queue_.empty() || comes_first(queue_.back(), job)) {
-      queue_.push_back(job);
-    } else {
-      auto at = queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
-      reordered(at - queue_.begin());
-    }
+    const Live& live = lives_[slot];
+    for_each_choice(live, [&](int32_t choice) {
+      Queued job{live.limit == kNone ? kYear : live.limit, slot, live.nodes, choice};
+      if (queue_.empty() || comes_first(queue_.back(), job)) {
+        queue_.push_back(job);
+      } else {
+        auto at = queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
+        reordered(at - queue_.begin());
+      }
+    });
     if (quiet_until_ != kNone) unseen_.push_back(slot);
   }
   fresh_.clear();
+  settle();
 }
 
 template <int W>
@@ -125,6 +129,7 @@ void Engine<W>::recalculate(Time of) {
     Live& job = lives_[queue_[i].slot];
     double& share = room.share_parts[job.person];
     if (share == kUnknown) share = share_part(job.person, of);
+    if (job.several) takes_turn(queue_[i]);
     set_priority(job, priority_of(job, of, share));
     queue_[i].nodes = job.nodes;
     room.ranks[i] = rank(job);
@@ -217,6 +222,7 @@ int64_t Engine<W>::most_tested() {
     int64_t kinds[4] = {};
     bool limited[4] = {};
     for (const Queued& job : queue_) {
+      takes_turn(job);
       auto of = counts.of(*this, lives_[job.slot]);
       for (size_t i = 0; i < of.size(); i++) {
         auto [count, limit] = of[i];

@@ -52,6 +52,7 @@ struct Engine<W>::Scratch {
   std::vector<int64_t> reserved_in;        // by partition: jobs that a pass reserved nodes for
   std::vector<std::pair<int32_t, int64_t>> reserved;
   std::vector<int32_t> rejected;
+  std::vector<std::pair<int32_t, Time>> expected;  // of jobs in several partitions, so far
   int64_t started = 0;
 
   uint64_t plan_id = 0;                    // whose plan it is: Engine::plan_
@@ -158,6 +159,13 @@ struct Engine<W>::Scratch {
   }
   void reject(int32_t array) {
     if (array >= 0 && !is_rejected(array)) rejected.push_back(array);
+  }
+  // Notes when a job in several partitions is expected to start; whether that is earlier than in those before.
+  bool expects(int32_t job, Time start) {
+    for (auto& [known, earliest] : expected)
+      if (known == job) return start < earliest && (earliest = start, true);
+    expected.emplace_back(job, start);
+    return true;
   }
   int64_t& reserved_of(int32_t array) {
     for (auto& [known, count] : reserved)
