@@ -45,6 +45,11 @@ class Paced(Simulator):
             self.recalculated_us = int(fractions[len(fractions) // 2] * SECOND_US)
         super().__init__(config, jobs)
 
+    def _order(self, due: tuple[int, Kind]) -> tuple[int, float]:
+        time_s, place = super()._order(due)
+        after_all = place == len(Kind) and self._last_backfill_us % SECOND_US > max(COMES_US.values())
+        return time_s, place + AFTER_THE_LOOP if after_all else place
+
     def _tick_us(self, time_s: int) -> int:
         return _us(self._moments.main, time_s)
 

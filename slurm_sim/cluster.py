@@ -365,8 +365,10 @@ class Cluster:
                 job.partition, job.priority = partition, priority
 
     def keep_priorities(self) -> None:
-        """From now on the priority of whoever has one stays as it is."""
+        """From now on the priority of whoever has one stays as it is; in several partitions it is that of the first."""
         self.priorities.kept = True
+        if self._choices:
+            self.reorder()
 
     def reorder(self) -> None:
         """What the order depends on has changed."""

@@ -117,10 +117,10 @@ def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
 def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[int, str]:
     """The nodes on which it could start now, or why there are none."""
     wish = cluster.wish(job)
-    open_to_it = wish.able & ~cluster.calendar.taken(wish.reservation, now_s, now_s + wish.limit_s)
+    open_to_it = wish.usable & ~cluster.calendar.taken(wish.reservation, now_s, now_s + wish.limit_s)
     if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, now_s):
         open_to_it = 0
-    nodes = cluster.pool.hosts(wish.request) & open_to_it & ~kept
+    nodes = cluster.pool.hosts(wish.request) & wish.able & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
     cluster.pick.attempt(cluster.listed(job.spec, cluster.partitions[job.partition]), wish.preferred)
     cluster.pick.tested(nodes if starts else wish.able & ~kept, wish.request)
@@ -130,12 +130,15 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[i
 
 
 def _missing(cluster: Cluster, wish: Wish, open_to_it: int, kept: int) -> str:
-    """Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons."""
+    """Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons.
+
+    Whether the nodes have the GPUs it sees only as it tests them, not as it looks for busy ones.
+    """
     if not open_to_it:
         return "Reservation"
     candidates = open_to_it & ~kept
     vacant = cluster.pool.idle if wish.request.whole else cluster.pool.shared
-    too_few = candidates.bit_count() < wish.needed
+    too_few = (candidates & wish.able).bit_count() < wish.needed
     return "ReqNodeNotAvail" if too_few and not candidates & ~vacant else "Resources"
 
 

@@ -180,6 +180,7 @@ void Engine<W>::set_runtime_end(int64_t job_id, Time end) {
 template <int W>
 void Engine<W>::forget_future() {
   future_forgotten_ = true;
+  if (several_) ordered_for_ = kNone;  // they have the priority of their first partition in all from now on
   next_submit_ = static_cast<int32_t>(trace->by_submit.size());
   std::erase_if(events_, [](const Event& event) { return only_foreseen(event.kind()); });
   std::make_heap(events_.begin(), events_.end(), std::greater<>());

@@ -544,11 +544,13 @@ class Engine final : public Core {
     const Params& p = params();
     return p.multifactor && p.weight_size && (p.linear ? config->sizes_vary() : asked.whole || (p.threads > 1 && p.idle_threads_count));
   }
-  bool any_sized_by_tests() const { return sized_by_tests({0, 0, 0, catalogue->any_whole}); }
+  bool any_sized_by_tests() const { return sized_by_tests(Request{0, 0, 0, catalogue->any_whole}); }
   // Whether the next pass's tests may tell one: with equal nodes the first test of a job tells all.
   bool tests_tell_sizes() const { return any_sized_by_tests() && (config->sizes_vary() || untested_); }
+  // In several partitions it may be tested as a job on whole nodes, and as one that shares them.
+  bool sized_by_tests(const Live& job) const { return job.several ? any_sized_by_tests() : sized_by_tests(request(job)); }
   bool test_tells_size(const Live& job) const {
-    return sized_by_tests(request(job)) && (config->sizes_vary() || !tested_cpus(&job - lives_.data()));
+    return sized_by_tests(job) && (config->sizes_vary() || job.several || !tested_cpus(&job - lives_.data()));
   }
   int64_t tested_cpus(size_t slot) const { return slot < tested_cpus_.size() ? tested_cpus_[slot] : 0; }
   void note_test(const Live& job, const Set& nodes);

@@ -167,12 +167,12 @@ bool Engine<W>::is_out_of_reach(const Live& job, const Set& kept) const {
 template <int W>
 NodeSet<W> Engine<W>::fitting(const Live& job, const Set& kept, Reason& why) {
   const Shape& its = shape(job);
-  Set usable = up_ & set_of(its.suitable), open = usable;
+  Set usable = up_ & set_of(its.suitable), open = up_ & set_of(its.listed);
   if (!config->reservations.empty()) {
-    open = usable.without(taken(its.reservation, now_, now_ + (job.limit == kNone ? kYear : job.limit)));
+    open = open.without(taken(its.reservation, now_, now_ + (job.limit == kNone ? kYear : job.limit)));
     if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
   }
-  Set nodes = (hosts(its.request) & open).without(kept);
+  Set nodes = (hosts(its.request) & open & usable).without(kept);
   if (leaves_traces() || has_preferences()) {
     attempt(set_of(its.listed), preferred(job));
     tested(nodes.count() >= job.nodes ? nodes : usable.without(kept), its.request);
@@ -182,12 +182,13 @@ NodeSet<W> Engine<W>::fitting(const Live& job, const Set& kept, Reason& why) {
   return Set::none();
 }
 
-// Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons.
+// Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons. Whether the
+// nodes have the GPUs it sees only as it tests them, not as it looks for busy ones.
 template <int W>
 Reason Engine<W>::missing(const Live& job, const Set& open, const Set& kept) const {
   if (!open.any()) return Reason::kReservation;
   Set candidates = open.without(kept);
-  if (candidates.count() >= job.nodes) return Reason::kResources;
+  if ((candidates & set_of(shape(job).suitable)).count() >= job.nodes) return Reason::kResources;
   const Set& vacant = catalogue->requests[shape(job).request].whole ? idle_ : shared_;
   return candidates.without(vacant).any() ? Reason::kResources : Reason::kNodeNotAvail;
 }

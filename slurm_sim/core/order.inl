@@ -69,7 +69,7 @@ double Engine<W>::size_part(const Live& job, int64_t cpus) const {
 // A test of a job has picked these nodes; none, or too few: it failed.
 template <int W>
 void Engine<W>::note_test(const Live& job, const Set& nodes) {
-  if (!sized_by_tests(request(job)) || nodes.count() != job.nodes) return;
+  if (!sized_by_tests(job) || nodes.count() != job.nodes) return;
   size_t slot = &job - lives_.data();
   if (slot >= tested_cpus_.size()) tested_cpus_.resize(lives_.size());
   tested_cpus_[slot] = use_of_nodes(job, nodes)[kCpus];
