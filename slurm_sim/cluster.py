@@ -21,6 +21,10 @@ from slurm_sim.reservations import Calendar
 from slurm_sim.resources import Pool, Request, bits
 
 
+MOST_CHOICES = 63
+"""Partitions of one job."""
+
+
 class Turn(NamedTuple):
     """In a pass: of a job, in one of its partitions."""
 
@@ -111,6 +115,8 @@ class Cluster:
 
     def _asked(self, spec: JobSpec) -> list[Partition]:
         names = spec.partition.split(",") if spec.partition else [next(iter(self.partitions))]
+        if len(names) > MOST_CHOICES:
+            raise InvalidJob(f"{len(names)} partitions asked for; give at most {MOST_CHOICES}")
         for name in names:
             if name not in self.partitions:
                 raise InvalidJob(f"partition {name!r} does not exist; this cluster has {', '.join(self.partitions)}")

@@ -81,8 +81,8 @@ class FairShare:
         self._runs[job_id] = _Run(self._user(account, user), now_s, billing, usage_factor)
 
     def stop(self, job_id: int, now_s: int) -> None:
-        """It gives them back."""
-        self.advance(now_s)
+        """It gives them back. What it used since the last calculation counts from the next one on."""
+        self._calculate(now_s)
         self._add(self._runs.pop(job_id), now_s)
 
     def _add(self, run: _Run, until_s: int) -> None:
@@ -101,12 +101,15 @@ class FairShare:
 
     def factor(self, account: str, user: str, now_s: int) -> float:
         """The user's factor now."""
+        self._calculate(now_s)
+        return self._user(account, user).factor
+
+    def _calculate(self, now_s: int) -> None:
         self.advance(now_s)
         if self._stale:
             self._stale = False
             self._sum(self._root)
             self._rank()
-        return self._user(account, user).factor
 
     def _sum(self, account: _Member) -> float:
         account.usage = 0.0

@@ -75,7 +75,7 @@ class JobSpec:
     """After which it ends by itself; None: only its limit, or a call, ends it."""
     user: str = "user"
     partition: str | None = None
-    """None: the cluster's first partition."""
+    """None: the cluster's first partition. Of several, ``gpu,cpu``, it runs in the one where it can start first."""
     submit_s: int | None = None
     """None: now."""
     job_id: int | None = None
@@ -166,6 +166,7 @@ class JobRecord:
     job_id: int
     spec: JobSpec
     partition: str
+    """While it is pending, the first of those that it may run in."""
     time_limit_s: int | None
     submit_s: int
     dependencies: Dependencies

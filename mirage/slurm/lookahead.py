@@ -125,11 +125,13 @@ def _own_ids(jobs: Iterable[Job]) -> Iterator[Job]:
 
 
 def _partition(job: Job, known: Iterable[str]) -> str:
-    """The first of those that it asks for."""
-    name = job.partition.split(",", 1)[0]
-    if name not in set(known):
-        raise InputError(f"Job {job.job_id} is in partition {name!r}, which the cluster's configuration does not have.")
-    return name
+    """Those that it asks for, or the one that it runs in."""
+    names = set(known)
+    if unknown := next((name for name in job.partition.split(",") if name not in names), None):
+        raise InputError(
+            f"Job {job.job_id} is in partition {unknown!r}, which the cluster's configuration does not have."
+        )
+    return job.partition
 
 
 def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:

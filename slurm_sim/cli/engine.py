@@ -165,6 +165,17 @@ def records(simulator: Any) -> list[JobRecord]:
     return [*simulator.finished(), *simulator.running(), *simulator.suspended(), *simulator.pending()]
 
 
+def partitions(simulator: Any, ready: Ready, found: Outcome) -> NDArray[np.object_]:
+    """Where each job ran, by row; what it asks for, if it did not."""
+    texts = ready.jobs.texts("partition")
+    names = np.where(texts == "", ready.cluster.partitions[0].name, texts)
+    job_ids = ready.jobs.numbers("job_id").tolist()
+    for row in np.flatnonzero(found.start_s != MISSING) if any("," in name for name in names) else ():
+        if "," in names[row]:
+            names[row] = simulator.job(job_ids[row]).partition
+    return names
+
+
 def node_lists(simulator: Any, ready: Ready) -> NDArray[np.object_]:
     """The nodes that each job has or had, as squeue prints them (``n[1-4]``), by row."""
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))

@@ -95,7 +95,7 @@ def _rows(more: tuple[str, ...], simulator: Any, ready: Ready, found: engine.Out
         "state": lambda: found.state,
         "nodes": lambda: jobs.numbers("nodes"),
         "timelimit_s": lambda: _known(jobs.numbers("timelimit_s")),
-        "partition": lambda: _or(jobs.texts("partition"), ready.cluster.partitions[0].name),
+        "partition": lambda: engine.partitions(simulator, ready, found),
         "user": lambda: _or(jobs.texts("user"), "user"),
         "eligible_s": lambda: _known(found.eligible_s),
         "wait_s": lambda: _difference(found.start_s, submit_s),

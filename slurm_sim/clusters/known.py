@@ -71,6 +71,7 @@ OPTION_DIFFERENCES: Differences = {
     "assoc_limit_stop": ("", "a job over its limits does not stop those behind it"),
     "bf_licenses": ("", "licenses"),
     "bf_max_time": ("", "a pass takes no time, so it always gets to its end"),
+    "bf_one_resv_per_job": ("", "a job in several partitions has nodes kept for it in each"),
     "bf_running_job_reserve": ("", "no reservations for running jobs beyond their nodes' ends"),
     "max_rpc_cnt": ("0", "passes are not put off under load"),
     "max_sched_time": ("", "a pass takes no time, so it always gets to its end"),
@@ -122,7 +123,7 @@ NODE_NO_EFFECT = names("nodeaddr nodehostname bcastaddr port reason cpubind")
 PARTITION_NO_EFFECT = names("hidden disablerootjobs cpubind")
 
 OPTION_NO_EFFECT = names("""
-    allow_zero_lic bb_array_stage_cnt bf_continue bf_hetjob_immediate bf_hetjob_prio bf_one_resv_per_job
+    allow_zero_lic bb_array_stage_cnt bf_continue bf_hetjob_immediate bf_hetjob_prio
     bf_yield_interval bf_yield_sleep build_queue_timeout correspond_after_task_cnt delay_boot disable_hetjob_steps
     disable_job_shrink enable_hetjob_steps enable_user_top ignore_numa ignore_prefer_validation max_array_tasks
     max_script_size no_backup_scheduling no_env_cache nohold_on_prolog_fail requeue_setup_env_fail salloc_wait_nodes

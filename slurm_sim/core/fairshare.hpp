@@ -41,8 +41,9 @@ class FairShare {
     if (!persons_[run.person].active) activate(catalogue, run.person);
     runs_.push_back(run);
   }
-  void stop(int32_t job, Time now) {
-    advance(now);
+  // What it used since the last calculation counts from the next one on.
+  void stop(const Catalogue& catalogue, int32_t job, Time now) {
+    calculate(catalogue, now);
     auto run = std::find_if(runs_.begin(), runs_.end(), [&](const Billed& each) { return each.job == job; });
     add(*run, now);
     runs_.erase(run);
@@ -56,24 +57,26 @@ class FairShare {
     }
   }
   double factor(const Catalogue& catalogue, int person, Time now) {
-    advance(now);
-    if (stale) {
-      stale = false;
-      version++;
-      persons_.resize(catalogue.persons.size());
-      groups_.resize(catalogue.members.size());
-      level_.resize(catalogue.members.size());
-      used_.resize(catalogue.members.size());
-      sum(catalogue, 0);
-      left_ = shared_ = static_cast<int64_t>(persons_.size());
-      rank(catalogue, 0, false);
-    }
+    calculate(catalogue, now);
     const Member& member = catalogue.members[catalogue.member_of_person[person]];
     bool idle = !persons_[person].active && member.shares != 0;
     return idle ? groups_[member.above].idle_factor : persons_[person].factor;
   }
 
  private:
+  void calculate(const Catalogue& catalogue, Time now) {
+    advance(now);
+    if (!stale) return;
+    stale = false;
+    version++;
+    persons_.resize(catalogue.persons.size());
+    groups_.resize(catalogue.members.size());
+    level_.resize(catalogue.members.size());
+    used_.resize(catalogue.members.size());
+    sum(catalogue, 0);
+    left_ = shared_ = static_cast<int64_t>(persons_.size());
+    rank(catalogue, 0, false);
+  }
   void add(const Billed& run, Time until) {
     Time ran = until - std::max(run.since, calculated_);
     double decay = ran == period_ ? decay_of_period_ : std::pow(decay_, static_cast<double>(ran));

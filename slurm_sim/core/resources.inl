@@ -323,7 +323,7 @@ void Engine<W>::count_use(const Live& job, const Set& nodes, int sign) {
     jobs_of_person_[job.person] += sign;
   }
   if (!fairshare_.on) return;
-  if (sign < 0) fairshare_.stop(job.job, now_);
+  if (sign < 0) fairshare_.stop(*catalogue, job.job, now_);
   else fairshare_.start(*catalogue, {job.job, job.person, now_, billing(job, amounts), config->usage_factor[job.qos]});
 }
 

@@ -205,6 +205,16 @@ def test_array_tasks_that_share_an_id_are_jobs_of_their_own() -> None:
     assert [job.job_id for job in sim.pending()] == [7, 8, 9]
 
 
+def test_a_job_in_several_partitions_waits_in_each() -> None:
+    names = tuple(node.name for node in NODES)
+    cluster = replace(whole_nodes(SIZE), partitions=(Partition("batch", names[:2]), Partition("other", names[2:])))
+    busy = live(1, JobState.RUNNING, start_s=0, eligible_s=0, node_names=names[:2])
+    jobs = (replace(busy, nodes=2), replace(live(2, reason="Resources", eligible_s=10), partition="batch,other"))
+    sim = simulator_from(Snapshot(100, jobs, NODES), cluster)
+    sim.run_until(200)
+    assert (sim.job(2).partition, sim.job(2).node_names) == ("other", names[2:3])
+
+
 def test_nodes_that_are_down_take_no_jobs() -> None:
     nodes = (replace(NODES[0], up=False), *NODES[1:])
     sim = simulator_from(Snapshot(100, (), nodes), whole_nodes(SIZE))

@@ -24,6 +24,7 @@ from slurm_sim.config import (
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec, State, array
 from slurm_sim.reference import Simulator
+from slurm_sim.table import JobTable
 
 HOUR = 3600
 FIFO = Params(priority_multifactor=False, limit_check_s=0)
@@ -551,6 +552,72 @@ def test_a_job_gets_whole_cores() -> None:
             assert [record.job_id for record in sim.running() if record.job_id < 3] == running
     with pytest.raises(InvalidCluster, match="node 'n1': cpus is 8; give a multiple of threads_per_core, 3"):
         cluster(2, replace(SHARED, threads_per_core=3))
+
+
+def two_partitions(params: Params = FIFO, **of_second: object) -> ClusterConfig:
+    """``a`` of the nodes n1 and n2, ``b`` of n3."""
+    second = Partition("b", ("n3",), **of_second)  # type: ignore[arg-type]
+    return ClusterConfig(make_nodes(3), (Partition("a", ("n1", "n2")), second), params)
+
+
+@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+def test_a_job_in_several_partitions_runs_where_it_can_start_first(simulator: Any) -> None:
+    busy = [job(2, partition="a"), job(1, partition="b", limit_s=600), job(1, partition="a,b"), job(1, partition="b,a")]
+    sim = simulator(two_partitions(), busy)
+    sim.run_until(60)
+    assert [(record.partition, record.reason) for record in sim.pending()] == [("a", "Resources"), ("b", "Priority")]
+    sim.run_until(700)
+    assert (sim.job(3).partition, sim.job(3).node_names, sim.job(4).partition) == ("b", ("n3",), "b")
+    assert [record.job_id for record in sim.pending()] == [4]
+    sim.run_until(2 * HOUR)
+    assert (sim.job(4).partition, sim.job(4).node_names) == ("a", ("n1",))
+
+
+@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+def test_a_requeued_job_waits_in_all_its_partitions_again(simulator: Any) -> None:
+    sim = simulator(two_partitions(), [job(2, partition="a", limit_s=600), job(1, partition="a,b", limit_s=7200)])
+    sim.run_until(10)
+    assert sim.job(2).partition == "b"
+    sim.node_drain("n3")
+    sim.requeue(2)
+    assert sim.job(2).partition == "a"
+    sim.run_until(700)
+    assert (sim.job(2).partition, sim.job(2).node_names) == ("a", ("n1",))
+
+
+@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+def test_partitions_in_which_a_job_can_never_run_are_left_out(simulator: Any) -> None:
+    sim = simulator(two_partitions(max_time_s=600), [job(2, partition="b,a"), job(1, partition="b,a", limit_s=600)])
+    sim.run_until(10)
+    assert (sim.job(1).partition, sim.job(2).partition) == ("a", "b")
+    with pytest.raises(InvalidJob, match="3 nodes asked for; partition 'b' has 1"):
+        sim.submit(job(3, partition="b,a"))
+    with pytest.raises(InvalidJob, match="partition 'c' does not exist"):
+        sim.submit(job(1, partition="a,c"))
+    with pytest.raises(InvalidJob, match="64 partitions asked for; give at most 63"):
+        sim.submit(job(1, partition=",".join(["a"] * 64)))
+    with pytest.raises(InvalidJob, match="3 nodes asked for; partition 'a' has 2"):
+        sim.resize(sim.submit(job(1, partition="a,b", held=True)), 3)
+
+
+@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+def test_tiers_and_priorities_count_in_each_partition(simulator: Any) -> None:
+    params = Params(priority_weight_age=0, priority_weight_job_size=0, priority_weight_partition=1000)
+    cluster = two_partitions(params, priority_tier=2, priority_job_factor=4)
+    blocks = [job(2, partition="a", limit_s=900), job(1, partition="b", limit_s=600)]
+    sim = simulator(cluster, [*blocks, job(1, partition="b"), job(1, partition="a,b", limit_s=60), job(1, partition="a")])
+    sim.run_until(60)
+    assert [sim.job(number).priority for number in (3, 4, 5)] == [1000, 250, 250]
+    sim.run_until(660)
+    assert [sim.job(number).partition for number in (3, 4)] == ["b", "a"]
+    assert sim.job(3).state is State.RUNNING and sim.job(4).state is State.PENDING
+
+
+def test_a_table_with_jobs_in_several_partitions() -> None:
+    table = JobTable([0, 0], [2, 1], [HOUR, HOUR], [HOUR, HOUR], partition=["a", "a,b"])
+    sim = slurm_sim.Simulator(two_partitions(), table)
+    sim.run()
+    assert [sim.job(number).partition for number in (1, 2)] == ["a", "b"]
 
 
 def test_resize() -> None:
