@@ -433,7 +433,10 @@ class Engine final : public Core {
   Rank rank(const Live& job) const {
     return {shape(job).reservation < 0, -config->partitions[job.partition].tier, -job.priority, job.submit, job.job_id, job.choice};
   }
-  Rank rank(const Queued& turn) { return takes_turn(turn), rank(lives_[turn.slot]); }
+  Rank rank(const Queued& turn) {
+    takes_turn(turn);
+    return rank(lives_[turn.slot]);
+  }
   bool before(int32_t a, int32_t b) const { return rank(lives_[a]) < rank(lives_[b]); }
   void order_queue(Time within_us);
   void forget_started() {

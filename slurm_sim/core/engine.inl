@@ -115,7 +115,7 @@ template <int W>
 void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
   tie(slot);
   Live& job = lives_[slot];
-  if (!job.held) note_test(job, possible(job));  // as it was when it was submitted
+  if (!job.held && sized_by_tests(job)) note_test(job, possible(job));  // as it was when it was submitted
   job.reason = item.reason;
   if (job.begin != kNone && job.begin > now_) push(job.begin, Happening::kBegin, job.job);
   if (job.dependencies >= 0) {
