@@ -82,7 +82,7 @@ COMMANDS = {
     "hold": "scontrol hold {target}",
     "release": "scontrol release {target}",
     "cancel": "scancel {target}",
-    "requeue": "squeue --noheader --states=RUNNING --jobs={target} --format=%i | xargs --no-run-if-empty scontrol requeue",
+    "requeue": "squeue -h -t RUNNING -j {target} -o %i | xargs -r scontrol requeue",
     "drain": "scontrol update NodeName={target} State=DRAIN Reason=replay",
     "down": "scontrol update NodeName={target} State=DOWN Reason=replay",
     "up": "scontrol update NodeName={target} State=RESUME",
@@ -91,7 +91,7 @@ COMMANDS = {
 
 
 def command(event: Event) -> list[str]:
-    """The command line of an event. Requeues are of running jobs only: slurmctld takes those that have just ended, too."""
+    """The command line of an event. Only running jobs are requeued: slurmctld would take those just ended, too."""
     value = ""
     if event.action == "reserve":
         times, _, user = event.value.partition(":")
@@ -325,14 +325,16 @@ KINDS = {
     "requeues": (),
     "site": THREE_PARTITIONS,
 }
-"""Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin times;
-in partitions that overlap; there also with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; with
-priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and memory, or by GPUs too; the latter
-with limits of nodes, CPUs and GPUs of users, accounts and QOS; and on nodes of three kinds with random weights, of
-which one has no GPUs, in partitions that overlap; on whole nodes that differ in CPUs, with priorities by size; of
-users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users with all
-below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that fail and jobs that are requeued; and `site`: such events,
-dependencies, begin times, on nodes of three kinds with features and weights, in partitions that overlap."""
+"""Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin
+times; in partitions that overlap, each in one or in several; there also with --nice, PriorityFlags,
+PriorityWeightTRES, OverTimeLimit; with priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and
+memory, or by GPUs too; the latter with limits of nodes, CPUs and GPUs of users, accounts and QOS; with two threads a
+core; on nodes of three kinds with random weights, of which one has no GPUs, in partitions that overlap; the same as a
+site has it, with features, dependencies, begin times, events; on whole nodes that differ in CPUs, with priorities by
+size; of users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users
+with all below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that
+fail and jobs that are requeued; and `site`: such events, dependencies, begin times, on nodes of three kinds with
+features and weights, in partitions that overlap."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "gpu_site": GPU_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
 SHARING = ("shared", "gpus", "quotas", "threads", "mixed", "gpu_site")

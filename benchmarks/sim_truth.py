@@ -185,7 +185,8 @@ def _reservation(event: Event, offset_s: int) -> Reservation:
 
 def _tell(sim: Any, event: Event) -> None:
     """Does what slurmctld was told; both refuse to hold or release a job that is not pending, or to requeue one
-    that is, or may not be (--no-requeue)."""
+    that is, or may not be (--no-requeue).
+    """
     with contextlib.suppress(SimulationError):
         {"hold": sim.hold, "release": sim.release, "requeue": sim.requeue}[event.action](int(event.target))
 

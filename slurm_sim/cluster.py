@@ -20,7 +20,6 @@ from slurm_sim.priority import Priorities
 from slurm_sim.reservations import Calendar
 from slurm_sim.resources import Pool, Request, bits
 
-
 MOST_CHOICES = 63
 """Partitions of one job."""
 

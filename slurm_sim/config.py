@@ -116,8 +116,8 @@ class Params:
     """ThreadsPerCore, of all nodes: a job gets whole cores, its CPUs on each node rounded up to a multiple. Ignored by
     select/linear."""
     idle_threads_count: bool = True
-    """Whether a job is counted with all CPUs of its cores (SelectTypeParameters=CR_Core*) or with those that it asks for
-    (CR_CPU*), by its limits, size and billing."""
+    """Whether a job counts with all CPUs of its cores (SelectTypeParameters=CR_Core*) or with those that it asks for
+    (CR_CPU*): in its limits, size and billing."""
     sched_interval_s: int = 60
     """Between main passes over the whole queue."""
     batch_sched_delay_s: int = 3
@@ -432,7 +432,9 @@ class ClusterConfig:
         if self.params.select_type is SelectType.CONS_TRES:
             threads = self.params.threads_per_core
             if part := next((node for node in self.nodes if node.cpus % threads), None):
-                raise InvalidCluster(f"node {part.name!r}: cpus is {part.cpus}; give a multiple of threads_per_core, {threads}")
+                raise InvalidCluster(
+                    f"node {part.name!r}: cpus is {part.cpus}; give a multiple of threads_per_core, {threads}"
+                )
         if self.reservations:
             _each_once("reservations", (item.name for item in self.reservations))
         for reservation in self.reservations:

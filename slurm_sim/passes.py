@@ -23,9 +23,7 @@ def _in_turn(queue: Sequence[Turn]) -> Iterator[JobRecord]:
             yield job
 
 
-def main_pass(
-    cluster: Cluster, queue: Sequence[Turn], params: Params, full: bool, now_s: int, start: Start
-) -> bool:
+def main_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, full: bool, now_s: int, start: Start) -> bool:
     """Starts jobs in strict order, of the first default_queue_depth, or of all in a `full` pass.
 
     One that does not fit stops its partition, and keeps all of the partition's nodes from the jobs after it; in a
@@ -161,9 +159,7 @@ def backfill_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, now_s
     return Forecast(plan.moved, bool(plan.planned & cluster.pool.idle))
 
 
-def _attempt(
-    cluster: Cluster, queue: Sequence[Turn], plan: Plan, params: Params, now_s: int, start: Start
-) -> None:
+def _attempt(cluster: Cluster, queue: Sequence[Turn], plan: Plan, params: Params, now_s: int, start: Start) -> None:
     tasks = _Tasks(params)
     outlook = _outlook(cluster, params, now_s)
     for job in _in_turn(queue):

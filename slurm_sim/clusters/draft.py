@@ -17,7 +17,17 @@ from slurm_sim.clusters.parts import (
     make_partition,
 )
 from slurm_sim.clusters.values import hosts, yes
-from slurm_sim.config import Association, ClusterConfig, Node, NodeAction, NodeChange, Params, Partition, Qos, SelectType
+from slurm_sim.config import (
+    Association,
+    ClusterConfig,
+    Node,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    Qos,
+    SelectType,
+)
 from slurm_sim.errors import InvalidCluster
 
 ALL = "all"

@@ -87,8 +87,10 @@ _COUNTED = ("threadspercore", "corespersocket", "sockets", "boards")
 
 
 def _cpus(entries: Entries) -> tuple[int, list[Note], int]:
-    """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the threads. And how many of
-    them a core has."""
+    """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the threads.
+
+    And how many of them a core has.
+    """
     given = entries.get("cpus")
     sockets = _integer(entries, "boards", 1, 1) * _integer(entries, "sockets", 1, 1)
     cores = sockets * _integer(entries, "corespersocket", 1, 1)

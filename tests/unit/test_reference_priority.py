@@ -253,7 +253,9 @@ def test_priorities_fall_with_fair_share_unless_incr_only(kind: Any, incr_only: 
         (SelectType.CONS_TRES, 1, 2),
     ],
 )
-def test_a_size_counts_from_the_first_test_on(kind: Any, select_type: SelectType, bf_max_job_test: int, cpus: int) -> None:
+def test_a_size_counts_from_the_first_test_on(
+    kind: Any, select_type: SelectType, bf_max_job_test: int, cpus: int
+) -> None:
     """In parts of two nodes of 8 CPUs. As it is submitted, a job is tested for select/linear only."""
     params = Params(
         select_type, bf_max_job_test=bf_max_job_test, priority_weight_age=0, priority_weight_job_size=100_000

@@ -605,12 +605,15 @@ def test_tiers_and_priorities_count_in_each_partition(simulator: Any) -> None:
     params = Params(priority_weight_age=0, priority_weight_job_size=0, priority_weight_partition=1000)
     cluster = two_partitions(params, priority_tier=2, priority_job_factor=4)
     blocks = [job(2, partition="a", limit_s=900), job(1, partition="b", limit_s=600)]
-    sim = simulator(cluster, [*blocks, job(1, partition="b"), job(1, partition="a,b", limit_s=60), job(1, partition="a")])
+    sim = simulator(
+        cluster, [*blocks, job(1, partition="b"), job(1, partition="a,b", limit_s=60), job(1, partition="a")]
+    )
     sim.run_until(60)
     assert [sim.job(number).priority for number in (3, 4, 5)] == [1000, 250, 250]
     sim.run_until(660)
     assert [sim.job(number).partition for number in (3, 4)] == ["b", "a"]
-    assert sim.job(3).state is State.RUNNING and sim.job(4).state is State.PENDING
+    assert sim.job(3).state is State.RUNNING
+    assert sim.job(4).state is State.PENDING
 
 
 def test_a_table_with_jobs_in_several_partitions() -> None:

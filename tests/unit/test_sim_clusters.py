@@ -240,7 +240,8 @@ def test_every_parameter_that_is_not_used_is_noted(tmp_path: Path) -> None:
     assert found(loaded, NoteKind.NO_EFFECT) == ["SlurmctldPort", "PreemptMode", "bf_continue", "PriorityFlags"]
     expected = ["PreemptType", "TopologyPlugin", "max_rpc_cnt", "PriorityFlags"]
     assert found(loaded, NoteKind.NOT_SIMULATED) == expected
-    assert loaded.cluster.params.accrue_always and loaded.cluster.params.incr_only
+    assert loaded.cluster.params.accrue_always
+    assert loaded.cluster.params.incr_only
     note = next(note for note in loaded.notes if note.parameter == "NoSuchThing")
     assert str(note).startswith(f"{tmp_path}/slurm.conf:4: NoSuchThing=1: unknown: ")
 
