@@ -16,7 +16,7 @@ import pytest
 from benchmarks import sim_truth
 from benchmarks.sim_paced import Paced
 from slurm_sim import Simulator
-from slurm_sim.cluster import Cluster
+from slurm_sim.cluster import Cluster, Turn
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, named_nodes
 from slurm_sim.jobs import JobRecord, JobSpec, State
@@ -194,9 +194,9 @@ def test_with_its_moments_within_a_second_a_replay_agrees_in_each_start(name: st
     assert compared["mean_absolute_s"] < 0.1
 
 
-def startable(cluster: Cluster, queue: Sequence[JobRecord]) -> Sequence[JobRecord]:
+def startable(cluster: Cluster, queue: Sequence[Turn]) -> Sequence[Turn]:
     """Up to the last job that fits now: reservations for those behind it keep nothing from starting."""
-    wishes = [cluster.wish(job) for job in queue]
+    wishes = [cluster.wish(turn.job) for turn in queue]
     fits = [(cluster.pool.hosts(each.request) & each.usable).bit_count() >= each.needed for each in wishes]
     return queue[: max((place for place, fit in enumerate(fits, 1) if fit), default=0)]
 

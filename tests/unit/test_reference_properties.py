@@ -175,8 +175,9 @@ def test_the_main_scheduler_is_strict(jobs: list[JobSpec], busy: int, down: int)
     cluster.up &= ~down
     for number, spec in enumerate(jobs, 1):
         cluster.review(cluster.add(number, replace(spec, dependency="", begin_s=None, held=False), 0), 0)
-    queue = list(cluster.queue(0))
-    main_pass(cluster, queue, Params(), True, 0, lambda job, nodes: cluster.start(job, nodes, "main", 0))
+    turns = cluster.queue(0)
+    main_pass(cluster, turns, Params(), True, 0, lambda job, nodes: cluster.start(job, nodes, "main", 0))
+    queue = [turn.job for turn in turns]
     for place, job in enumerate(queue):
         left_waiting = [before for before in queue[:place] if before.state is State.PENDING]
         kept = 0

@@ -251,7 +251,10 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
         for name in draw(st.sets(words, min_size=1, max_size=3))
     )
     params = Params(
-        draw(st.sampled_from(SelectType)), draw(st.booleans()), draw(many), bf_max_job_user=draw(st.none() | many)
+        draw(st.sampled_from(SelectType)),
+        draw(st.booleans()),
+        sched_interval_s=draw(many),
+        bf_max_job_user=draw(st.none() | many),
     )
     return ClusterConfig(
         nodes,
