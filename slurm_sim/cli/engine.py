@@ -169,10 +169,10 @@ def partitions(simulator: Any, ready: Ready, found: Outcome) -> NDArray[np.objec
     """Where each job ran, by row; what it asks for, if it did not."""
     texts = ready.jobs.texts("partition")
     names = np.where(texts == "", ready.cluster.partitions[0].name, texts)
-    job_ids = ready.jobs.numbers("job_id").tolist()
-    for row in np.flatnonzero(found.start_s != MISSING) if any("," in name for name in names) else ():
-        if "," in names[row]:
-            names[row] = simulator.job(job_ids[row]).partition
+    in_several = np.array(["," in name for name in names], dtype=bool)
+    job_ids = ready.jobs.numbers("job_id")
+    for row in np.flatnonzero(in_several & (found.start_s != MISSING)):
+        names[row] = simulator.job(int(job_ids[row])).partition
     return names
 
 

@@ -65,6 +65,16 @@ def test_the_contract_of_run() -> None:
     assert [first["job_id"], second["job_id"]] == ["7", "8"]
 
 
+@pytest.mark.parametrize("words", [(), ("--reference",)])
+def test_jobs_in_several_partitions_show_where_they_ran(words: tuple[str, ...]) -> None:
+    """The first has `long`'s nodes; of the others one can't start before the time that is simulated ends."""
+    text = '1,0,2,500,30000,long,4\n2,9,1,30,60,"long,short",4\n3,9,4,30,60,"short,long",4\n'
+    more = ("--columns=partition,nodelist", "--until=100", *words)
+    assert simulate(text, *more, cluster="toml", header=f"{HEADER},partition,cpus_per_node") == 0
+    assert [row["partition"] for row in rows()] == ["long", "short", "short,long"]
+    assert rows()[1]["nodelist"] == "n3"
+
+
 def test_core_and_reference_write_the_same_bytes() -> None:
     jobs = "".join(f"{n},{7 * n},{1 + n % 4},{5 + n % 50},{(n * 137) % 4000},u{n % 3}\n" for n in range(1, 60))
     assert simulate(jobs, "--columns=all", header=f"{HEADER},user") == 0
