@@ -16,10 +16,11 @@ struct Engine<W>::Backfill {
   const size_t size = sim.queue_.size();
   const bool may_refuse = sim.config->any_limit || sim.special_ > 0;  // a job that fits may not start all the same
   const bool tables_tell = sim.config->reservations.empty();
-  const bool all_tests = sim.leaves_traces(), sizes_wanted = sim.tests_tell_sizes();
+  const bool all_tests = sim.leaves_traces();
   const bool plain = p.linear && tables_tell && !all_tests && !may_refuse && !p.counts_jobs() && !p.keeps_few();
   const Traces traces_before = all_tests ? sim.traces_ : Traces{};
 
+  size_t awaiting = 0;       // jobs up to this place await their first test, which tells their size
   bool none_starts = false;  // from here on
   bool told = false;         // what news there is
   bool to_the_end = false;   // somebody after the last who could start gets a reason
@@ -29,9 +30,12 @@ struct Engine<W>::Backfill {
 
   void run(bool go_on) {
     go_on ? begin_again() : begin();
+    if (sim.untested_)
+      for (size_t i = 0; i < size; i++)
+        if (awaits_test(sim.queue_[i])) awaiting = i + 1;
     for (size_t& i = room.planned; i < size; i++) {
       if (!all_tests && !none_starts) find_next_start(i);
-      if (none_starts && news_is_clear(i)) break;
+      if (none_starts && i >= awaiting && news_is_clear(i)) break;
       if (room.tested >= p.max_job_test) {
         room.over = true;
         places = i;
@@ -45,13 +49,19 @@ struct Engine<W>::Backfill {
       for (const Queued& job : sim.queue_)
         if (job.slot >= 0) plan.note_change(sim.lives_[job.slot].eligible + p.min_age_reserve);
     if (room.started) sim.forget_started();
-    else keep();
     if (sim.untested_)
       sim.untested_ = std::ranges::any_of(
-          sim.queue_, [&](const Queued& job) { return sim.takes_turn(job) && sim.test_tells_size(sim.lives_[job.slot]); });
+          sim.queue_, [&](const Queued& job) { return sim.takes_turn(job) && sim.awaits_test(sim.lives_[job.slot]); });
+    if (!room.started) keep();
   }
 
  private:
+  // Who is over a limit of jobs is not tested, nor later in this pass.
+  bool awaits_test(const Queued& queued) {
+    if (!sim.takes_turn(queued)) return false;
+    const Live& job = sim.lives_[queued.slot];
+    return sim.awaits_test(job) && room.jobs_limit_reached(sim, job) == Reason::kNone;
+  }
   void begin() {
     forget_last();
     plan.begin(sim.now_, p.bf_window, p.bf_resolution, sim.up_);
@@ -141,6 +151,7 @@ struct Engine<W>::Backfill {
     if (told_by_tables && !p.counts_jobs() && !p.keeps_few() && sim.special_ == 0)
       for (; from < size && from != room.next && more < kFurther; from++) {
         const Queued& next = sim.queue_[from];
+        if (sim.untested_ && awaits_test(next)) break;
         if (sim.config->any_limit) {
           const Live& job = sim.lives_[next.slot];
           Reason limit = room.jobs_limit_reached(sim, job);
@@ -175,7 +186,7 @@ struct Engine<W>::Backfill {
     if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
-    bool its_test_tells = all_tests && (sim.request(job).gpus || sim.test_tells_size(job));
+    bool its_test_tells = sim.awaits_test(job) || (all_tests && (sim.request(job).gpus || sim.sizes_by_nodes()));
     bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
@@ -211,7 +222,8 @@ struct Engine<W>::Backfill {
     const auto& about = room.about(sim, queued.shape);
     Wish<W> wish{about.usable, about.able, queued.nodes, its.request, its.reservation, queued.limit, sim.preferred(job)};
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
-    sim.note_test(job, room.last_test);
+    if (sim.sizes_by_nodes()) sim.note_test(job, room.last_test);
+    else if (room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
       room.reject(sim.array_here(job));
@@ -250,7 +262,7 @@ struct Engine<W>::Backfill {
   void keep() {
     if (!tables_tell) return;
     if (all_tests) {
-      if (sizes_wanted) return;
+      if (sim.sizes_by_nodes()) return;
       if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
       sim.seen_.push_back({traces_before, sim.traces_, size, plan.valid_until, sim.moved_, sim.planned_});
       return;
@@ -360,7 +372,7 @@ bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
   room.verdicts_of++;
   for (int32_t slot : unseen_) {
     const Live& job = lives_[slot];
-    if (job.several) return false;
+    if (job.several || awaits_test(job)) return false;
     Set usable = up_ & set_of(shape(job).suitable);
     if (!planned_ && (!moved_ || (idle_ & usable).any())) return false;  // it may make news
     if ((hosts(shape(job).request) & usable).count() >= job.nodes) return false;

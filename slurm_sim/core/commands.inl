@@ -180,7 +180,10 @@ void Engine<W>::set_runtime_end(int64_t job_id, Time end) {
 template <int W>
 void Engine<W>::forget_future() {
   future_forgotten_ = true;
-  if (several_) ordered_for_ = kNone;  // they have the priority of their first partition in all from now on
+  if (several_) {  // they have the priority of their first partition in all from now on
+    ordered_for_ = kNone;
+    disturb();
+  }
   next_submit_ = static_cast<int32_t>(trace->by_submit.size());
   std::erase_if(events_, [](const Event& event) { return only_foreseen(event.kind()); });
   std::make_heap(events_.begin(), events_.end(), std::greater<>());
@@ -247,7 +250,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     changed_.add(slot);
     forget_test(slot);
     set_size_parts(job);
-    untested_ = untested_ || test_tells_size(job);
+    untested_ = untested_ || awaits_test(job);
     disturb();
     limits_told_ = false;
     if (job.place < 0)

@@ -339,7 +339,8 @@ class Engine final : public Core {
   double billing(const Live& job, const Amounts& amounts) const;
   // Whether it is known what it would use before its nodes are, and no attempt to start it leaves traces.
   bool use_is_known(const Live& job) const {
-    return !leaves_traces() && !shares_nodes() && (config->alike() || !request(job).whole);
+    bool too_few = some_want_too_many_ && set_of(shape(job).suitable).count() < job.nodes;
+    return !leaves_traces() && !shares_nodes() && (config->alike() || !request(job).whole) && !too_few;
   }
   const LimitSet& limit_set(const Live& job) const {
     return config->limit_sets[job.partition * config->qos_count() + job.qos];
@@ -537,24 +538,26 @@ class Engine final : public Core {
   bool is_out_of_reach(const Live& job, const Set& kept) const;
   Reason missing(const Live& job, const Set& open, const Set& kept) const;
   // Whether it matters to later passes what attempts and tests leave behind: with select/cons_tres, if there are limits of
-  // nodes, or jobs with GPUs and others; and if tests tell sizes.
+  // nodes, or jobs with GPUs and others; and if each test tells a size.
   bool leaves_traces() const {
-    return (!params().linear && (catalogue->gpus_differ || config->any_node_limit)) || tests_tell_sizes();
+    return (!params().linear && (catalogue->gpus_differ || config->any_node_limit)) || sizes_by_nodes();
   }
-  // Its size counts with the CPUs that it would hold where a test last found room for it, which may be more than it asks
-  // for. With select/linear and equal nodes they are known.
-  bool sized_by_tests(const Request& asked) const {
+  // A job's size counts with the CPUs that it would hold where a test last found room for it. With select/linear and equal
+  // nodes they are known; where nodes differ each test tells.
+  bool sizes_by_tests() const {
     const Params& p = params();
-    return p.multifactor && p.weight_size && (p.linear ? config->sizes_vary() : asked.whole || (p.threads > 1 && p.idle_threads_count));
+    return p.multifactor && p.weight_size && (p.linear ? config->sizes_vary() : catalogue->any_whole || p.threads > 1);
   }
-  bool any_sized_by_tests() const { return sized_by_tests(Request{0, 0, 0, catalogue->any_whole}); }
-  // Whether the next pass's tests may tell one: with equal nodes the first test of a job tells all.
-  bool tests_tell_sizes() const { return any_sized_by_tests() && (config->sizes_vary() || untested_); }
-  // In several partitions it may be tested as a job on whole nodes, and as one that shares them.
-  bool sized_by_tests(const Live& job) const { return job.several ? any_sized_by_tests() : sized_by_tests(request(job)); }
-  bool test_tells_size(const Live& job) const {
-    return sized_by_tests(job) && (config->sizes_vary() || job.several || !tested_cpus(&job - lives_.data()));
+  bool sizes_by_nodes() const { return config->sizes_vary() && sizes_by_tests(); }
+  // With equal nodes the first test tells, if the job would hold more than it asks for; of one in several partitions each,
+  // as it may get whole nodes in some.
+  bool awaits_test(const Live& job) const {
+    if (config->sizes_vary() || !sizes_by_tests()) return false;
+    return job.several || (held_cpus(job) != spec(job.job).cpus && !tested_cpus(&job - lives_.data()));
   }
+  // On each of its nodes, all of which are equal.
+  int64_t held_cpus(const Live& job) const { return request(job).whole ? config->least.cpus : counted_cpus(job); }
+  void note_tested(const Live& job, int64_t cpus);
   int64_t tested_cpus(size_t slot) const { return slot < tested_cpus_.size() ? tested_cpus_[slot] : 0; }
   void note_test(const Live& job, const Set& nodes);
   void forget_test(int32_t slot) {
@@ -627,6 +630,7 @@ class Engine final : public Core {
   Set shared_;                    // nodes without a job that has the whole node
   Traces traces_;
   std::vector<Seen> seen_;        // passes since the last disturbance
+  bool some_want_too_many_ = false;   // a state's jobs may ask for more nodes than there are for them
   bool untested_ = false;             // somebody in the queue may be, whose size a test will tell
   std::vector<int64_t> tested_cpus_;  // by slot, if they tell its size; 0: not tested yet
   std::vector<int32_t> jobs_on_;

@@ -115,7 +115,11 @@ template <int W>
 void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
   tie(slot);
   Live& job = lives_[slot];
-  if (!job.held && sized_by_tests(job)) note_test(job, possible(job));  // as it was when it was submitted
+  for_each_choice(job, [&](int32_t choice) {
+    bool too_few = set_of(catalogue->shapes[choice].suitable).count() < job.nodes;
+    some_want_too_many_ = some_want_too_many_ || too_few;
+  });
+  if (!job.held && sizes_by_tests()) note_test(job, possible(job));  // as it was when it was submitted
   job.reason = item.reason;
   if (job.begin != kNone && job.begin > now_) push(job.begin, Happening::kBegin, job.job);
   if (job.dependencies >= 0) {

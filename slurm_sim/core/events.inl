@@ -135,7 +135,7 @@ void Engine<W>::compete(int32_t slot) {
   fresh_.push_back(slot);
   unmarked_.push_back(slot);
   main_quiet_ = limits_told_ = false;
-  untested_ = untested_ || test_tells_size(job);
+  untested_ = untested_ || awaits_test(job);
   if (leaves_traces()) disturb();  // also if this job is the first for which they matter
   order_changed_ = true;
   queue_changes_++;

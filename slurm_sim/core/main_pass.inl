@@ -80,7 +80,7 @@ bool Engine<W>::run_main(bool full) {
     } else {
       Reason before = job.reason, why = Reason::kNone;
       Set nodes = fitting(job, kept, why);
-      if (tests_tell_sizes() || (config->any_limit && !use_is_known(job))) {
+      if (sizes_by_nodes() || awaits_test(job) || (config->any_limit && !use_is_known(job))) {
         Set seen = nodes.any() ? nodes : possible(job);
         note_test(job, p.linear ? seen : nodes);
         limit = resources_limit_reached(job, nodes.any() ? use_to_start(job, seen) : Use<W>{use_of_nodes(job, seen)});

@@ -69,10 +69,13 @@ double Engine<W>::size_part(const Live& job, int64_t cpus) const {
 // A test of a job has picked these nodes; none, or too few: it failed.
 template <int W>
 void Engine<W>::note_test(const Live& job, const Set& nodes) {
-  if (!sized_by_tests(job) || nodes.count() != job.nodes) return;
+  if (sizes_by_tests() && nodes.count() == job.nodes) note_tested(job, use_of_nodes(job, nodes)[kCpus]);
+}
+template <int W>
+void Engine<W>::note_tested(const Live& job, int64_t cpus) {
   size_t slot = &job - lives_.data();
   if (slot >= tested_cpus_.size()) tested_cpus_.resize(lives_.size());
-  tested_cpus_[slot] = use_of_nodes(job, nodes)[kCpus];
+  tested_cpus_[slot] = cpus;
 }
 
 // Priorities are recalculated: sizes are as tests have told until now.
@@ -93,7 +96,7 @@ void Engine<W>::order_queue(Time within_us) {
   Time of = see_calculated(now_ - (within_us < kTickPhaseUs));
   bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
-  if (of != ordered_for_ && any_sized_by_tests()) count_tests();
+  if (of != ordered_for_ && sizes_by_tests()) count_tests();
   ordered_for_ = of;
   order_changed_ = false;
   if (all) recalculate(of);

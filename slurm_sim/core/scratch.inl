@@ -12,7 +12,8 @@ template <int W>
 struct Engine<W>::Scratch {
   Plan<W> plan;
   int64_t tested = 0;  // jobs for which there were enough unreserved nodes at some time
-  Set last_test;  // nodes that the last successful test of the last job picked, where tests_tell_sizes
+  bool test_found = false;  // a test of the last job found room,
+  Set last_test;            // and the last such one picked these nodes, where sizes_by_nodes
   std::vector<Time> test_ends;  // from when on one that has no place may no longer count as tested
   std::vector<Held<W>> held;               // the running jobs, by end
   bool held_known = false;
@@ -332,6 +333,7 @@ struct Engine<W>::Scratch {
   // A place for a job that could start now.
   Placement<W> place_now(Engine& sim, const Wish<W>& wish) {
     Time later;
+    test_found = false;
     last_test = Set::none();
     Set nodes = candidates(sim, wish, sim.now_, later);
     if (nodes.count() < wish.needed) return {};
@@ -340,9 +342,10 @@ struct Engine<W>::Scratch {
     Placement<W> found = first(sim, wish, nodes, ended);
     if (found.start != sim.now_) {
       note_test(sim, wish, nodes, {sim.now_, nodes & wish.able & chain(sim, wish.request, 0)[0]});
-      if (found.start != kNone && sim.params().linear && sim.tests_tell_sizes()) last_test = picked(sim, wish, found.nodes, ended, false);
+      if (found.start != kNone && sim.params().linear && sim.sizes_by_nodes()) last_test = picked(sim, wish, found.nodes, ended, false);
       return {};
     }
+    test_found = true;
     note_start(sim, wish, nodes, found.nodes);
     last_test = found.nodes = picked(sim, wish, found.nodes, ended, true);
     return found;
@@ -354,8 +357,9 @@ struct Engine<W>::Scratch {
   }
   // The first place for a job. It may lie beyond the window.
   Placement<W> earliest(Engine& sim, const Wish<W>& wish) {
+    test_found = false;
     last_test = Set::none();
-    if (sim.config->reservations.empty() && !sim.tests_tell_sizes())
+    if (sim.config->reservations.empty() && !sim.sizes_by_nodes())
       if (View<W>* view = plan.view(wish.usable)) return earliest_seen(sim, wish, *view);
     Time later = sim.now_;
     int64_t test = tested + 1;
@@ -368,10 +372,11 @@ struct Engine<W>::Scratch {
       Placement<W> found = first(sim, wish, nodes, ended);
       note_test(sim, wish, nodes, found);
       if (found.start == kNone) continue;
+      test_found = true;
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
       bool starts = found.start == sim.now_, too_late = !starts && later != kNever && found.start > later;
-      if (too_late && !sim.tests_tell_sizes()) continue;
+      if (too_late && !sim.sizes_by_nodes()) continue;
       if (starts) note_start(sim, wish, nodes, found.nodes);
       last_test = found.nodes = picked(sim, wish, found.nodes, ended, starts);
       if (too_late) continue;
@@ -419,6 +424,7 @@ struct Engine<W>::Scratch {
         Placement<W> found = first(sim, wish, nodes, ended);
         note_test(sim, wish, nodes, found);
         if (found.start != kNone) {
+          test_found = true;
           plan.moved |= found.start < start;
           found.start = std::max(found.start, start);
           if (found.start == sim.now_ || later == kNever || found.start <= later) {
@@ -567,6 +573,7 @@ struct Engine<W>::Scratch {
     Placement<W> found = first(sim, wish, wish.usable, ended);
     note_test(sim, wish, wish.usable, found);
     if (found.start == kNone) return {};
+    test_found = true;
     plan.moved |= found.start < start;
     found.start = std::max(found.start, start);
     found.nodes = picked(sim, wish, found.nodes, ended, false);
