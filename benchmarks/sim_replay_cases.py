@@ -313,6 +313,7 @@ KINDS = {
     "basic": (("priority", "PriorityType=priority/basic"),),
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
+    "memory": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "threads": (("node", TWO_THREADS), SHARED_NODES),
     "mixed": (("partitions", MIXED_PARTITIONS),),
@@ -328,7 +329,7 @@ KINDS = {
 """Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin
 times; in partitions that overlap, each in one or in several; there also with --nice, PriorityFlags,
 PriorityWeightTRES, OverTimeLimit; with priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and
-memory, or by GPUs too; the latter with limits of nodes, CPUs and GPUs of users, accounts and QOS; with two threads a
+memory, or by GPUs too; the latter with jobs that name no memory, or with limits of nodes, CPUs and GPUs of users, accounts and QOS; with two threads a
 core; on nodes of three kinds with random weights, of which one has no GPUs, in partitions that overlap; the same as a
 site has it, with features, dependencies, begin times, events; on whole nodes that differ in CPUs, with priorities by
 size; of users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users
@@ -337,7 +338,7 @@ fail and jobs that are requeued; and `site`: such events, dependencies, begin ti
 features and weights, in partitions that overlap."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "gpu_site": GPU_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
-SHARING = ("shared", "gpus", "quotas", "threads", "mixed", "gpu_site")
+SHARING = ("shared", "gpus", "memory", "quotas", "threads", "mixed", "gpu_site")
 """Kinds whose jobs share nodes."""
 OF_SIXTEEN = ("dependencies", "partitions", "several", "priorities", "site", "mixed", "gpu_site", "sizes")
 """Kinds with so many nodes."""
@@ -533,7 +534,7 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append(f"SelectTypeParameters=CR_{unit}_Memory")
     if shared or kind == "sizes":
         extra.append("SlurmdParameters=config_overrides")
-    if kind in ("gpus", "quotas", "threads", "mixed", "gpu_site"):
+    if kind in ("gpus", "memory", "quotas", "threads", "mixed", "gpu_site"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
@@ -580,6 +581,8 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
         if case.kind == "shared":
             row["gpus"] = 0
+        if case.kind == "memory" and dice.random() < 0.3:
+            row["mem_mib"] = 0
         if case.kind == "threads":
             row["cpus"] = dice.choice([1, 1, 2, 3, 4, 5, 7, 8, 12, 15])
         if case.kind in ("mixed", "gpu_site"):
@@ -629,7 +632,7 @@ def _as_on_a_site(dice: random.Random, row: Row) -> None:
 def _share(row: Row) -> float:
     """Of a node of the shared kinds."""
     cpus, mem_mib, gpus = (int(str(row[name])) for name in ("cpus", "mem_mib", "gpus"))
-    return max(cpus / 16, mem_mib / 64000, gpus / 4)
+    return max(cpus / 16, (mem_mib or 64000) / 64000, gpus / 4)
 
 
 def _into_arrays(dice: random.Random, rows: Sequence[Row]) -> None:

@@ -166,7 +166,7 @@ class Cluster:
         """What it takes on each node: all of it with select/linear, or if it or its partition is exclusive."""
         if self.is_linear:
             return Request(0, 0, 0, whole=True)
-        memory_mib = spec.memory_mib_per_node if self._params.memory_is_consumable else 0
+        memory_mib = (spec.memory_mib_per_node or None) if self._params.memory_is_consumable else 0
         whole = spec.exclusive or partition.exclusive
         return Request(self._params.of_cores(spec.cpus_per_node), memory_mib, spec.gpus_per_node, whole)
 

@@ -13,9 +13,14 @@ class Request(NamedTuple):
     """What a job takes on each of its nodes. A `whole` one takes the node, and needs one without any job."""
 
     cpus: int
-    memory_mib: int
+    memory_mib: int | None
+    """None: all that the node has, so that no other job may have any. It is what Slurm gives to jobs without --mem."""
     gpus: int
     whole: bool
+
+    def of(self, node: Sequence[int]) -> tuple[int, int, int]:
+        """What it asks for on a node with these CPUs, MiB, GPUs."""
+        return self.cpus, node[1] if self.memory_mib is None else self.memory_mib, self.gpus
 
 
 class Pool:
@@ -42,12 +47,11 @@ class Pool:
         """Nodes on which it fits now."""
         return self.idle if request.whole else self._where(self._free, request)
 
-    @staticmethod
-    def _where(amounts: Sequence[Sequence[int]], request: Request) -> int:
-        need = request[:3]
+    def _where(self, amounts: Sequence[Sequence[int]], request: Request) -> int:
+        asked = [request.of(node) for node in self._total]
         return sum(
             1 << index
-            for index, has in enumerate(amounts)
+            for index, (has, need) in enumerate(zip(amounts, asked, strict=True))
             if has[0] >= need[0] and has[1] >= need[1] and has[2] >= need[2]
         )
 
@@ -70,7 +74,8 @@ class Pool:
 
     def _change(self, nodes: int, request: Request, sign: int) -> None:
         for index in bits(nodes):
-            amounts = self._total[index] if request.whole else request[:3]
+            total = self._total[index]
+            amounts = total if request.whole else request.of(total)
             for kind, amount in enumerate(amounts):
                 self._free[index][kind] += sign * amount
             self._jobs[index] -= sign

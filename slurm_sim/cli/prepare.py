@@ -52,6 +52,8 @@ def prepare(
         jobs = jobs.pick(keep)
     if not len(jobs):
         raise TraceError(jobs.source, f"at least one job that this cluster can run; {left_out}", found="none")
+    cluster, of_memory = _memory(cluster, jobs)
+    notes += of_memory
     wishes = wishes_of(jobs)
     circular = circles(jobs, wishes)
     notes += [*_remarks(cluster, jobs), *check_known(jobs, wishes, circular, strict), *_uncounted(cluster, jobs)]
@@ -68,6 +70,20 @@ def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
     if unknown := int(((runs < 0) & (jobs.numbers("cancel_s") < 0)).sum()):
         notes.append(f"{unknown} jobs have no run time: they run until their limit")
     return notes
+
+
+def _memory(cluster: ClusterConfig, jobs: Jobs) -> tuple[ClusterConfig, list[str]]:
+    """The cluster as far as the jobs' memory is known, and a note on those that name none."""
+    params = cluster.params
+    if params.select_type is SelectType.LINEAR or not params.memory_is_consumable:
+        return cluster, []
+    unnamed = int((jobs.numbers("mem_mib_per_node") <= 0).sum())
+    if unnamed == len(jobs):
+        uncounted = replace(params, memory_is_consumable=False)
+        return replace(cluster, params=uncounted), ["memory is not counted: no job of the file names any"]
+    if not unnamed:
+        return cluster, []
+    return cluster, [f"{unnamed} jobs name no memory: each gets all of its nodes', as without DefMemPerNode, DefMemPerCPU"]
 
 
 SIZES = {"cpus_per_node": "cpus", "gpus_per_node": "gpus", "mem_mib_per_node": "memory_mib"}

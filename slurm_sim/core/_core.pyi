@@ -11,7 +11,7 @@ from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.state import Timers
 
 Ints: TypeAlias = NDArray[np.int64]
-Form: TypeAlias = tuple[int, int, int, int, bool, int, int, int]
+Form: TypeAlias = tuple[int, int, int | None, int, bool, int, int, int]
 """(partition, CPUs, MiB, GPUs, whole, reservation or -1, suitable and listed nodes as bits)"""
 Names: TypeAlias = tuple[str, ...]
 Placed: TypeAlias = tuple[int | None, int, int | None, str, int]

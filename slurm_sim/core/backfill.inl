@@ -18,6 +18,8 @@ struct Engine<W>::Backfill {
   const bool tables_tell = sim.config->reservations.empty();
   const bool all_tests = sim.leaves_traces();
   const bool plain = p.linear && tables_tell && !all_tests && !may_refuse && !p.counts_jobs() && !p.keeps_few();
+  const bool sizes_by_tests = sim.sizes_by_tests(), sizes_by_nodes = sim.sizes_by_nodes();
+  const bool preferences = sim.has_preferences();
   const Traces traces_before = all_tests ? sim.traces_ : Traces{};
 
   size_t awaiting = 0;       // jobs up to this place await their first test, which tells their size
@@ -186,7 +188,7 @@ struct Engine<W>::Backfill {
     if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
-    bool its_test_tells = sim.awaits_test(job) || (all_tests && (sim.request(job).gpus || sim.sizes_by_nodes()));
+    bool its_test_tells = (sizes_by_tests && sim.awaits_test(job)) || (all_tests && (sim.request(job).gpus || sizes_by_nodes));
     bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
@@ -220,10 +222,11 @@ struct Engine<W>::Backfill {
     const Queued& queued = sim.queue_[index];
     const Shape& its = sim.catalogue->shapes[queued.shape];
     const auto& about = room.about(sim, queued.shape);
-    Wish<W> wish{about.usable, about.able, queued.nodes, its.request, its.reservation, queued.limit, sim.preferred(job)};
+    Wish<W> wish{about.usable, about.able, queued.nodes, its.request, its.reservation, queued.limit,
+                 preferences ? sim.preferred(job) : Set::none()};
     Placement<W> place = only_now ? room.place_now(sim, wish) : room.earliest(sim, wish);
-    if (sim.sizes_by_nodes()) sim.note_test(job, room.last_test);
-    else if (room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));
+    if (sizes_by_nodes) sim.note_test(job, room.last_test);
+    else if (sizes_by_tests && room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
       room.reject(sim.array_here(job));

@@ -294,7 +294,7 @@ std::shared_ptr<Catalogue> make_catalogue(nb::object cluster) {
 // What Python found out about a job: (partition, cpus, memory, gpus, whole, reservation, nodes as int).
 void set_shape(Submission& job, nb::tuple form, size_t nodes) {
   job.shape.partition = nb::cast<int>(form[0]);
-  job.request = {nb::cast<int64_t>(form[1]), nb::cast<int64_t>(form[2]), nb::cast<int64_t>(form[3]),
+  job.request = {nb::cast<int64_t>(form[1]), time_or_none(form[2]), nb::cast<int64_t>(form[3]),
                  nb::cast<bool>(form[4])};
   job.shape.reservation = nb::cast<int>(form[5]);
   job.shape.suitable = words(form[6], nodes);

@@ -388,7 +388,7 @@ class Engine final : public Core {
   // Nodes on which there is room for it now.
   const Set& hosts(int request) const { return catalogue->requests[request].whole ? idle_ : fits_[request]; }
   void note_fit(int request, int first, int length);
-  Set pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts,
+  Set pick(const Set& from, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts,
            bool later = false) const;
   Set lightest(const Set& free) const;
   Set lightest_kinds(const Set& free, int count) const;
@@ -463,9 +463,9 @@ class Engine final : public Core {
     job.choice = static_cast<uint8_t>(choice);
   }
   // Whether it still waits; if so, it is in the partition of this turn from now on, with its priority there.
-  bool takes_turn(const Queued& turn) {
+  bool takes_turn(const Queued& turn) { return !lives_[turn.slot].several || take_turn(turn); }
+  bool take_turn(const Queued& turn) {
     Live& job = lives_[turn.slot];
-    if (!job.several) return true;
     if (job.state != State::kPending) return false;
     const std::vector<int32_t>& choices = extras(spec(job.job))->choices;
     look_in(job, static_cast<int>(std::find(choices.begin(), choices.end(), turn.shape) - choices.begin()));

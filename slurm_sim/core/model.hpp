@@ -162,10 +162,11 @@ struct Config {
   int qos_count() const { return static_cast<int>(qos_part.size()); }
 };
 
-// What a job takes on each node.
+// What a job takes on each node; memory kNone: all that the node has.
 struct Request {
   int64_t cpus, memory, gpus;
   bool whole;
+  int64_t memory_of(const Node& node) const { return memory == kNone ? node.memory : memory; }
   bool operator==(const Request&) const = default;
 };
 

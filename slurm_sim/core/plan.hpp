@@ -155,6 +155,10 @@ class Plan {
   // The nodes that are unreserved from now until then, and the index of the last step of this time.
   const NodeSet<W>& open_until(Time to, int& last) {
     last = last_step(to);
+    return open_through(last);
+  }
+  // The same, to the begin of this step.
+  const NodeSet<W>& open_through(int last) {
     if (open_count_ == 0) {
       first_ = first_after(now);
       open_.resize(std::max<size_t>(open_.size(), size()));

@@ -68,7 +68,7 @@ void Engine<W>::take(const Set& nodes, const Request& request, int sign) {
       for (int i = first; i < first + length; i++) {
         const Node& node = config->nodes[i];
         free_cpus_[i] -= sign * (request.whole ? node.cpus : request.cpus);
-        free_memory_[i] -= sign * (request.whole ? node.memory : request.memory);
+        free_memory_[i] -= sign * (request.whole ? node.memory : request.memory_of(node));
         free_gpus_[i] -= sign * (request.whole ? node.gpus : request.gpus);
         jobs_on_[i] += sign;
         if (jobs_on_[i]) idle_.remove(i);
@@ -96,7 +96,8 @@ template <int W>
 void Engine<W>::note_fit(int request, int first, int length) {
   const Request& asked = catalogue->requests[request];
   for (int i = first; i < first + length; i++) {
-    uint64_t fits = free_cpus_[i] >= asked.cpus && free_memory_[i] >= asked.memory && free_gpus_[i] >= asked.gpus;
+    uint64_t fits = free_cpus_[i] >= asked.cpus && free_memory_[i] >= asked.memory_of(config->nodes[i]) &&
+                    free_gpus_[i] >= asked.gpus;
     uint64_t& word = fits_[request].word[i >> 6];
     word = (word & ~(uint64_t{1} << (i & 63))) | fits << (i & 63);
   }
@@ -201,14 +202,15 @@ NodeSet<W> Engine<W>::lightest_kinds(const Set& free, int count) const {
 
 // Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
 template <int W>
-NodeSet<W> Engine<W>::pick(Set free, int count, const Request& request, const std::vector<int64_t>& cpus,
+NodeSet<W> Engine<W>::pick(const Set& from, int count, const Request& request, const std::vector<int64_t>& cpus,
                           bool starts, bool later) const {
   if (params().linear) {
-    Set among = config->kinds.size() == 1 || !starts ? free : lightest_kinds(free, count);
-    if (config->least.cpus == config->most.cpus) return pick_nodes(among, count);
-    return pick_by_cpus(among, count, config->node_cpus);
+    bool all = config->kinds.size() == 1 || !starts, alike = config->least.cpus == config->most.cpus;
+    if (all && alike) return pick_nodes(from, count);
+    Set among = all ? from : lightest_kinds(from, count);
+    return alike ? pick_nodes(among, count) : pick_by_cpus(among, count, config->node_cpus);
   }
-  Set picked = Set::none();
+  Set free = from, picked = Set::none();
   while (count > 0) {
     Set among = lightest(free);
     // Then more GPUs first: a whole node's, or those that tests counted.

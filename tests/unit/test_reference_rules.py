@@ -70,6 +70,18 @@ def test_jobs_share_a_node_until_something_on_it_runs_out() -> None:
     assert starts(sim) == {1: 3, 2: None, 3: None}
 
 
+def test_a_job_that_names_no_memory_gets_all_of_its_nodes() -> None:
+    """And so shares none with jobs that have any; each has, where it is consumable (`_verify_node_state`)."""
+    some, none = job(memory_mib_per_node=1), job(memory_mib_per_node=0)
+    for jobs in ([none, some], [some, none], [none, none]):
+        sim = Simulator(cluster(1, SHARED), jobs)
+        sim.run_until(29)
+        assert starts(sim) == {1: 3, 2: None}
+    sim = Simulator(cluster(1, SHARED), [some, some])
+    sim.run_until(29)
+    assert starts(sim) == {1: 3, 2: 3}
+
+
 def test_an_exclusive_job_needs_an_empty_node_and_fills_it() -> None:
     sim = Simulator(cluster(2, SHARED), [job(), job(exclusive=True), job(2, cpus_per_node=1)])
     sim.run_until(29)

@@ -65,6 +65,28 @@ def test_memory_that_is_not_counted(consumable: str, told: bool, capsys: pytest.
     assert ("not used: mem_mib (SelectTypeParameters without memory" in capsys.readouterr().err) == told
 
 
+@pytest.mark.parametrize(
+    ("second", "starts", "told"),
+    [
+        ("", ["3", "3"], "note: memory is not counted: no job of the file names any\n"),
+        ("100", ["3", "60"], "note: 1 jobs name no memory: each gets all of its nodes'"),
+    ],
+)
+def test_jobs_that_name_no_memory(
+    second: str, starts: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm gives them all of their nodes'; where no job names any, nothing is known of it."""
+    cluster = """
+        scheduler = { select_type = "select/cons_tres", memory_is_consumable = true }
+        nodes = [{ name = "n1", memory_mib = 500, cpus = 8 }]
+        partitions = [{ name = "p", nodes = "ALL" }]
+    """
+    assert simulate(f"1,0,1,10,5,1,\n2,0,1,10,5,1,{second}\n", header=f"{HEADER},cpus,mem_mib", cluster=cluster) == 0
+    assert told in capsys.readouterr().err
+    with Path("r.csv").open() as file:
+        assert [row["start_s"] for row in csv.DictReader(file)] == starts
+
+
 # --- dependencies ------------------------------------------------------------------------------------------------
 
 
