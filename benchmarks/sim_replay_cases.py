@@ -260,10 +260,10 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["partition"] = "side"
             elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
                 row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
-        if kind in ("partitions", "several", "priorities", "sizes"):
+        if kind in ("partitions", "several", "several_limits", "priorities", "sizes"):
             fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
             row["partition"] = dice.choice(fitting)
-            if kind == "several":
+            if kind in ("several", "several_limits"):
                 row["partition"] = ",".join(dice.sample(fitting, dice.randint(1, len(fitting))))
         if kind == "priorities":
             row["nice"] = dice.choice(["", "", "", 50, 400])
@@ -309,6 +309,7 @@ KINDS = {
     "dependencies": TWO_PARTITIONS,
     "partitions": THREE_PARTITIONS,
     "several": THREE_PARTITIONS,
+    "several_limits": THREE_PARTITIONS,
     "priorities": THREE_PARTITIONS,
     "basic": (("priority", "PriorityType=priority/basic"),),
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
@@ -322,25 +323,38 @@ KINDS = {
     "limits": (),
     "accounts": (),
     "arrays": (),
+    "gpu_arrays": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "events": (),
     "requeues": (),
     "site": THREE_PARTITIONS,
 }
-"""Random cases, and what each has in its slurm.conf: jobs on whole nodes; such jobs with dependencies and begin
-times; in partitions that overlap, each in one or in several; there also with --nice, PriorityFlags,
-PriorityWeightTRES, OverTimeLimit; with priority/basic, --nice, held and cancelled jobs; that share nodes by CPUs and
-memory, or by GPUs too; the latter with jobs that name no memory, or with limits of nodes, CPUs and GPUs of users, accounts and QOS; with two threads a
-core; on nodes of three kinds with random weights, of which one has no GPUs, in partitions that overlap; the same as a
-site has it, with features, dependencies, begin times, events; on whole nodes that differ in CPUs, with priorities by
-size; of users in accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users
-with all below them instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that
-fail and jobs that are requeued; and `site`: such events, dependencies, begin times, on nodes of three kinds with
-features and weights, in partitions that overlap."""
+"""Random cases, and what each has in its slurm.conf.
+
+Jobs on whole nodes: `whole`; with dependencies and begin times; in partitions that overlap, each in one or in several,
+also with limits of users and QOS; there with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; with
+priority/basic, --nice, held and cancelled jobs; on nodes that differ in CPUs, with priorities by size; of users in
+accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users with all below them
+instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that fail and jobs that are
+requeued; and `site`: such events, dependencies, begin times, on nodes of three kinds with features and weights, in
+partitions that overlap. Jobs that share nodes: by CPUs and memory, or by GPUs too; the latter with jobs that name no
+memory, in arrays, or with limits of nodes, CPUs and GPUs of users, accounts and QOS; with two threads a core; on nodes
+of three kinds with random weights, of which one has no GPUs, in partitions that overlap; and the same as a site has it,
+with features, dependencies, begin times, events."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "gpu_site": GPU_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
-SHARING = ("shared", "gpus", "memory", "quotas", "threads", "mixed", "gpu_site")
+SHARING = ("shared", "gpus", "memory", "quotas", "threads", "mixed", "gpu_site", "gpu_arrays")
 """Kinds whose jobs share nodes."""
-OF_SIXTEEN = ("dependencies", "partitions", "several", "priorities", "site", "mixed", "gpu_site", "sizes")
+OF_SIXTEEN = (
+    "dependencies",
+    "partitions",
+    "several",
+    "several_limits",
+    "priorities",
+    "site",
+    "mixed",
+    "gpu_site",
+    "sizes",
+)
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
     "bf_interval": (15, 20, 45, 60, 120),
@@ -488,7 +502,7 @@ def _of_jobs(dice: random.Random, rows: Sequence[Row]) -> list[Event]:
     return found
 
 
-LIMITED = {"limits": _with_qos, "accounts": _accounts, "quotas": _quotas}
+LIMITED = {"limits": _with_qos, "several_limits": _with_qos, "accounts": _accounts, "quotas": _quotas}
 """Kinds with limits, and what sacctmgr is told."""
 
 
@@ -517,7 +531,7 @@ def drawn(kind: str, seed: int) -> Case:
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
     options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
-    if kind in ("partitions", "several", "priorities", "sizes"):
+    if kind in ("partitions", "several", "several_limits", "priorities", "sizes"):
         options[-1] += ";PriorityWeightPartition=300"
     if kind == "priorities":
         flags = [flag for flag in FLAGS if dice.random() < 0.4]
@@ -534,7 +548,7 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append(f"SelectTypeParameters=CR_{unit}_Memory")
     if shared or kind == "sizes":
         extra.append("SlurmdParameters=config_overrides")
-    if kind in ("gpus", "memory", "quotas", "threads", "mixed", "gpu_site"):
+    if kind in ("gpus", "memory", "quotas", "threads", "mixed", "gpu_site", "gpu_arrays"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
@@ -598,9 +612,9 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
         if case.kind in LIMITED:
             row["nodes"] = min(nodes // 2, int(str(row["nodes"])))
             row["user"], row["account"] = dice.choice(USERS)
-        if case.kind in ("limits", "quotas"):
+        if case.kind in ("limits", "several_limits", "quotas"):
             row["qos"] = dice.choice(["normal", *QOS])
-    if case.kind == "arrays":
+    if case.kind in ("arrays", "gpu_arrays"):
         _into_arrays(dice, rows)
     share = [_share(row) if shared else 1.0 for row in rows]
     asked = sum(
@@ -643,7 +657,8 @@ def _into_arrays(dice: random.Random, rows: Sequence[Row]) -> None:
         throttle = dice.choice(["", "", 1, 2, 5]) if tasks > 1 else ""
         first = rows[at]
         for row in rows[at : at + tasks]:
-            row |= {name: first[name] for name in ("submit_s", "nodes", "timelimit_min")}
+            alike = ("submit_s", "nodes", "timelimit_min", "cpus", "mem_mib", "gpus", "exclusive")
+            row |= {name: first[name] for name in alike if name in first}
             row["runtime_s"] = min(int(str(row["runtime_s"])), 60 * int(str(row["timelimit_min"])) + 1)
             row["array_job_id"] = first["job_id"] if tasks > 1 else ""
             row["array_throttle"] = throttle

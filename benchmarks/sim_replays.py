@@ -147,10 +147,10 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
     row_of = "str(int(d['Name'][1:]) + int(d.get('ArrayTaskId', 0)))"  # a task's row comes so long after its array's
     stamp = "datetime.fromisoformat(s if s[0].isdigit() else '1970-01-01')"  # Unknown: never eligible
     changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d"), ("datetime.fromisoformat(s)", stamp)]
-    if isinstance(case.workload, Drawn) and case.workload.kind == "requeues":
-        # A requeued job has a line for each run.
+    kind = case.workload.kind if isinstance(case.workload, Drawn) else None
+    if kind == "requeues":  # a requeued job has a line for each run
         changes.append((LAST_COUNT, "n=len(ids)-len(run(['squeue','-h']).stdout.split(chr(10)))+1"))
-    if isinstance(case.workload, Drawn) and case.workload.kind == "arrays":  # whose ids are told as they start
+    if kind in ("arrays", "gpu_arrays"):  # whose ids are told as they start
         changes.append(("{jid},{d['JobId']},", "{jid},{jid},"))
     return _changed(text, changes, place)
 

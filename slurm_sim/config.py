@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from numbers import Real
 
@@ -440,6 +440,14 @@ class ClusterConfig:
         for reservation in self.reservations:
             _known(f"nodes of reservation {reservation.name!r}", set(reservation.nodes), names)
         _known("node_changes", {change.node for change in self.node_changes}, names)
+
+    @property
+    def counts_memory(self) -> bool:
+        return self.params.memory_is_consumable and self.params.select_type is not SelectType.LINEAR
+
+    def without_memory(self) -> ClusterConfig:
+        """The same, for jobs of whose memory nothing is known: it is not counted."""
+        return replace(self, params=replace(self.params, memory_is_consumable=False))
 
 
 def whole_nodes(count: int, params: Params | None = None, max_time_s: int | None = None) -> ClusterConfig:

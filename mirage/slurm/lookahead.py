@@ -65,9 +65,9 @@ def simulator_from(snapshot: Snapshot, cluster: ClusterConfig, known: Known | No
     except SimulationError:
         # Some sites let jobs share CPUs and memory (OverSubscribe), which the simulator does not: there nodes and GPUs
         # alone are counted.
-        crowded = replace(snapshot, jobs=tuple(replace(job, cpus=0, memory_mib=0) for job in snapshot.jobs))
+        crowded = replace(snapshot, jobs=tuple(replace(job, cpus=0) for job in snapshot.jobs))
     try:
-        return _simulator(crowded, cluster, known)
+        return _simulator(crowded, cluster.without_memory(), known)
     except SimulationError as error:
         raise InputError(f"The snapshot does not fit the cluster's configuration: {error}.") from error
 

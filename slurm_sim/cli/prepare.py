@@ -74,16 +74,12 @@ def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
 
 def _memory(cluster: ClusterConfig, jobs: Jobs) -> tuple[ClusterConfig, list[str]]:
     """The cluster as far as the jobs' memory is known, and a note on those that name none."""
-    params = cluster.params
-    if params.select_type is SelectType.LINEAR or not params.memory_is_consumable:
-        return cluster, []
-    unnamed = int((jobs.numbers("mem_mib_per_node") <= 0).sum())
-    if unnamed == len(jobs):
-        uncounted = replace(params, memory_is_consumable=False)
-        return replace(cluster, params=uncounted), ["memory is not counted: no job of the file names any"]
+    unnamed = int((jobs.numbers("mem_mib_per_node") <= 0).sum()) if cluster.counts_memory else 0
     if not unnamed:
         return cluster, []
-    return cluster, [f"{unnamed} jobs name no memory: each gets all of its nodes', as without DefMemPerNode, DefMemPerCPU"]
+    if unnamed == len(jobs):
+        return cluster.without_memory(), ["memory is not counted: no job of the file names any"]
+    return cluster, [f"{unnamed} jobs name no memory: each gets all of its nodes', as in Slurm without DefMemPerCPU"]
 
 
 SIZES = {"cpus_per_node": "cpus", "gpus_per_node": "gpus", "mem_mib_per_node": "memory_mib"}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mirage.cli import evaluate
+from mirage.cli.past import background_of
 from mirage.domain import JobState, Penalties
 from mirage.errors import InputError
 from mirage.evaluation.live import Live
@@ -49,6 +50,18 @@ def parsed(folder, *more):
     words = ["--trace", str(folder / "t.csv"), "--cluster", str(folder / "c.toml"), "--workers", "1"]
     words += ["--start", "2023-02-03", "--every", "12h", "--episodes", "4", "--limit", "6h"]
     return parser.parse_args([*words, "--methods", "avg,timer", *more])
+
+
+def test_memory_counts_only_where_the_log_names_any(files, tmp_path):
+    """A job that names none would get all of its nodes', which says nothing where no job could."""
+    shared = '[scheduler]\nselect_type = "select/cons_tres"\nmemory_is_consumable = true\n' + CLUSTER
+    (tmp_path / "c.toml").write_text(shared)
+    header, *jobs = (files / "t.csv").read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([f"{header},mem_mib", *(f"{job},1" for job in jobs)]))
+    for log, counts in ((files / "t.csv", False), (tmp_path / "t.csv", True)):
+        background, notes = background_of(argparse.Namespace(trace=log, cluster=tmp_path / "c.toml"))
+        assert background.cluster.counts_memory == counts
+        assert any("memory is not counted" in note for note in notes) != counts
 
 
 def test_from_a_job_history_to_the_three_files(files, tmp_path, capsys):

@@ -42,6 +42,8 @@ def of_nodes(nodes: tuple[Node, ...], params: Params, **more: object) -> Cluster
 
 
 def job(nodes: int = 1, limit_s: int = HOUR, runtime_s: int | None = None, **more: object) -> JobSpec:
+    """Of little memory, if nothing else is said: one that names none shares nodes with nobody."""
+    more = {"memory_mib_per_node": 1, **more}
     return JobSpec(nodes, limit_s, limit_s if runtime_s is None else runtime_s, **more)  # type: ignore[arg-type]
 
 
@@ -132,7 +134,7 @@ def test_constraints(constraint: str, nodes: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"gpus_per_node": 5}, "0 of partition 'gpu' have 1 CPUs, 0 MiB, 5 GPUs"),
+        ({"gpus_per_node": 5}, "0 of partition 'gpu' have 1 CPUs, 1 MiB, 5 GPUs"),
         ({"cpus_per_node": 9}, "have 9 CPUs"),
         ({"constraint": "h100"}, "h100"),
         ({"constraint": "a&b|c"}, "a&b&... or a|b"),
@@ -178,7 +180,7 @@ def test_jobs_of_a_limit_of_nodes_share_them() -> None:
     """Seen on slurmctld 22.05: GrpTRES=node=1, nodes of 4 CPUs, jobs of 1; the fifth waits for QOSGrpNodeLimit."""
     associations = (Association("lab", "eve", grp_nodes=1),)
     for of in ({"qos": (Qos("normal", grp_nodes=1),)}, {"qos": (Qos("normal", max_nodes_per_user=1),)}, {}):
-        config = of_nodes(make_nodes(3, cpus=4), SHARED, **({"associations": associations} | of))  # type: ignore[arg-type]
+        config = of_nodes(make_nodes(3, cpus=4, memory_mib=64), SHARED, **({"associations": associations} | of))  # type: ignore[arg-type]
         sim = Simulator(config, [job(account="lab", user="eve") for _ in range(5)])
         sim.run_until(61)
         assert [record.node_names for record in sim.running()] == [("n1",)] * 4
@@ -766,7 +768,7 @@ def test_backfill_plans_a_job_with_gpus_as_if_it_could_run_where_there_are_none(
 
     Job 4 may run in between; before slurmctld's order was known, replays on mixed nodes agreed in half of the starts.
     """
-    nodes = (Node("gpu", cpus=4, gpus=4, features=("gpu",)), Node("cpu", cpus=4, features=("cpu",)))
+    nodes = (Node("gpu", 4, 64, gpus=4, features=("gpu",)), Node("cpu", 4, 64, features=("cpu",)))
     params = replace(SHARED, bf_resolution_s=1, bf_cycle_us=0, limit_check_s=30)
     sim = kind(of_nodes(nodes, params))
     sim.submit(job(limit_s=600, gpus_per_node=4))

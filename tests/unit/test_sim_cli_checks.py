@@ -68,8 +68,8 @@ def test_memory_that_is_not_counted(consumable: str, told: bool, capsys: pytest.
 @pytest.mark.parametrize(
     ("second", "starts", "told"),
     [
-        ("", ["3", "3"], "note: memory is not counted: no job of the file names any\n"),
-        ("100", ["3", "60"], "note: 1 jobs name no memory: each gets all of its nodes'"),
+        ("", ["0", "0"], "note: memory is not counted: no job of the file names any\n"),
+        ("100", ["0", "5"], "note: 1 jobs name no memory: each gets all of its nodes'"),
     ],
 )
 def test_jobs_that_name_no_memory(
