@@ -71,3 +71,5 @@ class Paced(Simulator):
         super()._job_event(Kind(kind - AFTER_THE_LOOP) if missed else kind, sequence, job_id)
         if missed and self._main_due_s == self.now_s:
             self._main_due_s += 1
+        if missed and self._next_full_s() == self.now_s:
+            self._last_full_s = self.now_s  # of this second, which found an empty queue

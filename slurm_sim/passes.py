@@ -9,7 +9,7 @@ from typing import NamedTuple
 from slurm_sim.backfill import Outlook, Plan, Wish
 from slurm_sim.cluster import Cluster, Turn
 from slurm_sim.config import Params, SelectType
-from slurm_sim.jobs import JobRecord, State
+from slurm_sim.jobs import LIMITED, JobRecord, State
 
 Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""
@@ -66,6 +66,8 @@ def main_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, full: boo
             news = True
             if job.reason in ("None", "Resources"):
                 job.reason = "Priority"
+        elif reason := _known_limit(cluster, job):
+            job.reason = reason
         elif _is_out_of_reach(cluster, job, kept):
             job.reason, news = "Resources", True
             stop(job)
@@ -87,6 +89,15 @@ def main_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, full: boo
         if array is not None:
             rejected.add(array)
     return news
+
+
+def _known_limit(cluster: Cluster, job: JobRecord) -> str:
+    """The limit of jobs that it waits for, if it is known to wait for one.
+
+    Then slurmctld looks at that first (`acct_policy_job_runnable_state`), and the job stops nobody.
+    """
+    known = job.reason.endswith(LIMITED) and job.reason != "JobArrayTaskLimit"
+    return cluster.jobs_limit_reached(job) if known else ""
 
 
 def _array(job: JobRecord) -> tuple[int, str] | None:

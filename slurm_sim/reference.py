@@ -567,6 +567,8 @@ class Simulator:
         else:
             self._cluster.tested_at_submission(job)
             self._queued(job)
+            if job.reason == "None":  # that test tells it, too
+                job.reason = self._cluster.jobs_limit_reached(job) or "None"
 
     def _queued(self, job: JobRecord) -> None:
         if job.begin_s is not None and job.begin_s > self.now_s:

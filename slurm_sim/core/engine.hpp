@@ -534,6 +534,7 @@ class Engine final : public Core {
   bool run_main(bool full);
   bool mark_rest(size_t stopped_at, size_t looked_at);
   Set fitting(const Live& job, const Set& kept, Reason& why);
+  Reason known_limit(Scratch& room, const Live& job) const;
   void waits_for(Live& job, Reason reason);
   bool is_out_of_reach(const Live& job, const Set& kept) const;
   Reason missing(const Live& job, const Set& open, const Set& kept) const;

@@ -98,6 +98,7 @@ void Engine<W>::enter(int32_t index) {
   } else {
     if (leaves_traces()) tested_at_submission(lives_[slot]);
     queued(slot);
+    if (Live& job = lives_[slot]; job.reason == Reason::kNone) job.reason = jobs_limit_reached(job);
   }
 }
 

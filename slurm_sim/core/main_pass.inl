@@ -68,6 +68,8 @@ bool Engine<W>::run_main(bool full) {
     if (gate) {
       passed_over = std::min(passed_over, tested);
       if (job.reason == Reason::kNone || job.reason == Reason::kResources) job.reason = Reason::kPriority;
+    } else if (Reason known = known_limit(room, job); known != Reason::kNone) {
+      waits_for(job, known);
     } else if (is_out_of_reach(job, kept)) {
       if (job.reason != Reason::kNone && job.reason != Reason::kResources) unmarked_.push_back(slot);
       waits_for(job, Reason::kResources);
@@ -128,6 +130,12 @@ bool Engine<W>::run_main(bool full) {
     main_passes_over_ = passed_over;
   }
   return passed_over != kNever;
+}
+
+// The limit of jobs that it waits for, if it is known to wait for one: slurmctld looks at that first.
+template <int W>
+Reason Engine<W>::known_limit(Scratch& room, const Live& job) const {
+  return job.reason > Reason::kArrayTaskLimit ? room.jobs_limit_reached(*this, job) : Reason::kNone;
 }
 
 // Its reason to wait. If a limit was, backfill may tell it again.

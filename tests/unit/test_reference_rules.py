@@ -780,3 +780,21 @@ def test_backfill_plans_a_job_with_gpus_as_if_it_could_run_where_there_are_none(
     assert [record.job_id for record in sim.running()] == [1, 2, 4]
     sim.run()
     assert sim.job(3).start_s in range(600, 640)
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_a_job_known_to_wait_for_a_limit_stops_nobody(kind: Any) -> None:
+    """It lacks nodes, too: those that job 2 keeps in the partition of a higher tier (`acct_policy_job_runnable_state`)."""
+    nodes = make_nodes(4)
+    names = tuple(node.name for node in nodes)
+    partitions = (Partition("all", names), Partition("fast", names[:2], priority_tier=2))
+    qos = (Qos("normal"), Qos("one", max_jobs_per_user=1))
+    sim = kind(ClusterConfig(nodes, partitions, replace(FIFO, backfill=False), qos=qos))
+    sim.submit(job(partition="fast", qos="one"))
+    sim.run_until(10)
+    sim.submit(job(2, partition="fast"))
+    limited = sim.submit(job(3, partition="all", qos="one"))
+    assert sim.job(limited).reason == "QOSMaxJobsPerUserLimit"
+    last = sim.submit(job(partition="all"))
+    sim.run_until(60)
+    assert sim.job(last).start_s is not None
