@@ -784,7 +784,7 @@ def test_backfill_plans_a_job_with_gpus_as_if_it_could_run_where_there_are_none(
 
 @pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
 def test_a_job_known_to_wait_for_a_limit_stops_nobody(kind: Any) -> None:
-    """It lacks nodes, too: those that job 2 keeps in the partition of a higher tier (`acct_policy_job_runnable_state`)."""
+    """It lacks nodes, too, those that job 2 keeps in a higher tier (`acct_policy_job_runnable_state`)."""
     nodes = make_nodes(4)
     names = tuple(node.name for node in nodes)
     partitions = (Partition("all", names), Partition("fast", names[:2], priority_tier=2))
