@@ -54,11 +54,8 @@ def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
         log = read_log(trace, loaded.cluster)
     except (SimulationError, TraceError) as error:
         raise InputError(str(error)) from error
-    notes, cluster = [*(str(note) for note in loaded.notes), *log.notes], loaded.cluster
-    if cluster.counts_memory and not (log.column("mem_mib_per_node") > 0).any():
-        cluster = cluster.without_memory()
-        notes.append(f"{args.trace}: memory is not counted: no job names any")
+    notes = [*(str(note) for note in loaded.notes), *log.notes]
     if errors.is_terminal:
         for note in notes:
             errors.print(f"note: {escape(note)}")
-    return Background(cluster, log, trace=trace), notes
+    return Background(loaded.cluster, log, trace=trace), notes

@@ -157,6 +157,9 @@ def log_of(trace: Trace, cluster: ClusterConfig) -> JobLog:
         raise InputError(_not_its_trace(jobs, cluster, notes[0]))
     columns = _named(ready.jobs, cluster)
     columns["timelimit_s"] = _limits_s(ready.jobs, columns["partition"], cluster)
+    if cluster.counts_memory and not ready.cluster.counts_memory:
+        # Nothing is known of their memory; jobs that name none would get all of their nodes' (decision 0025).
+        columns["mem_mib_per_node"] = np.ones(len(ready.jobs), np.int64)
     if ready.circular:
         columns |= _held(ready.jobs, list(ready.circular))
     return JobLog(trace.source, {**ready.jobs.columns, **columns}, tuple(notes))

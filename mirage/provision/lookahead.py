@@ -264,7 +264,7 @@ class _Shared:
             runtime_s if runtime_s >= 0 else None,
             user=f"arrival{arrivals.user[row]}",
             partition=self._futures.partitions[arrivals.partition[row]],
-            memory_mib_per_node=1,  # a job that names none would get all of its nodes'
+            memory_mib_per_node=1,  # a job that names none would get all of its nodes' (decision 0025)
             submit_s=time_s,
             cancel_s=time_s + patience_s if patience_s >= 0 else None,
             priority=priority,

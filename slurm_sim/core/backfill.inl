@@ -265,7 +265,7 @@ struct Engine<W>::Backfill {
   void keep() {
     if (!tables_tell) return;
     if (all_tests) {
-      if (sim.sizes_by_nodes()) return;
+      if (sizes_by_nodes) return;
       if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
       sim.seen_.push_back({traces_before, sim.traces_, size, plan.valid_until, sim.moved_, sim.planned_});
       return;

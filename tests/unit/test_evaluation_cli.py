@@ -52,16 +52,20 @@ def parsed(folder, *more):
     return parser.parse_args([*words, "--methods", "avg,timer", *more])
 
 
-def test_memory_counts_only_where_the_log_names_any(files, tmp_path):
-    """A job that names none would get all of its nodes', which says nothing where no job could."""
+def test_jobs_of_a_log_without_memory_keep_nobody_off_their_nodes(files, tmp_path):
+    """Slurm gives all memory of its nodes to a job that names none; where no job of the log does, nothing is known."""
     shared = '[scheduler]\nselect_type = "select/cons_tres"\nmemory_is_consumable = true\n' + CLUSTER
     (tmp_path / "c.toml").write_text(shared)
     header, *jobs = (files / "t.csv").read_text().splitlines()
-    (tmp_path / "t.csv").write_text("\n".join([f"{header},mem_mib", *(f"{job},1" for job in jobs)]))
-    for log, counts in ((files / "t.csv", False), (tmp_path / "t.csv", True)):
+    (tmp_path / "t.csv").write_text("\n".join([f"{header},mem_mib", f"{jobs[0]},1", *(f"{job}," for job in jobs[1:])]))
+    for log, told, memory_mib in (
+        (files / "t.csv", "memory is not counted: no job of the file names any", {1}),
+        (tmp_path / "t.csv", f"{len(jobs) - 1} jobs name no memory", {0, 1}),
+    ):
         background, notes = background_of(argparse.Namespace(trace=log, cluster=tmp_path / "c.toml"))
-        assert background.cluster.counts_memory == counts
-        assert any("memory is not counted" in note for note in notes) != counts
+        assert sum(told in note for note in notes) == 1
+        assert {spec.memory_mib_per_node for spec in background.log.submissions()} == memory_mib
+        assert background.cluster.counts_memory  # of live jobs it is known
 
 
 def test_from_a_job_history_to_the_three_files(files, tmp_path, capsys):
