@@ -18,7 +18,7 @@ lint: $(READY)   ## formatting, types, import directions, shell
 	scripts/lint
 
 unit: $(READY)   ## the tests that need neither Slurm nor a database server
-	$(VENV)/bin/pytest -m 'not slurm and not databases'
+	$(VENV)/bin/pytest -m 'not slurm and not databases and not long'
 
 slurm: $(READY)  ## the tests on a real Slurm
 	scripts/test-slurm
