@@ -118,6 +118,8 @@ SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIV
 TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
 THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
 SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
+SHARED_AND_WHOLE = f"""{SHARED_NODES[1]}
+PartitionName=whole Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityJobFactor=9 State=UP"""
 THREE_KINDS = (
     ("n[1-5]", 1, 5, f"{OF_REPLAY['node']} Feature=big"),
     ("n[6-11]", 6, 11, f"{OF_REPLAY['node']} Feature=new"),
@@ -315,6 +317,7 @@ KINDS = {
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
     "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "memory": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
+    "default_memory": (("node", TWO_THREADS),),
     "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
     "threads": (("node", TWO_THREADS), SHARED_NODES),
     "mixed": (("partitions", MIXED_PARTITIONS),),
@@ -327,6 +330,9 @@ KINDS = {
     "events": (),
     "requeues": (),
     "site": THREE_PARTITIONS,
+    "unlimited": (),
+    "cores": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
+    "some_exclusive": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), ("partitions", SHARED_AND_WHOLE)),
 }
 """Random cases, and what each has in its slurm.conf.
 
@@ -342,7 +348,19 @@ of three kinds with random weights, of which one has no GPUs, in partitions that
 with features, dependencies, begin times, events."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "gpu_site": GPU_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
-SHARING = ("shared", "gpus", "memory", "quotas", "threads", "mixed", "gpu_site", "gpu_arrays")
+SHARING = (
+    "shared",
+    "cores",
+    "gpus",
+    "memory",
+    "default_memory",
+    "quotas",
+    "threads",
+    "mixed",
+    "gpu_site",
+    "gpu_arrays",
+    "some_exclusive",
+)
 """Kinds whose jobs share nodes."""
 OF_SIXTEEN = (
     "dependencies",
@@ -354,6 +372,7 @@ OF_SIXTEEN = (
     "mixed",
     "gpu_site",
     "sizes",
+    "some_exclusive",
 )
 """Kinds with so many nodes."""
 DRAWN: dict[str, tuple[object, ...]] = {
@@ -544,11 +563,11 @@ def drawn(kind: str, seed: int) -> Case:
     extra = []
     if dice.random() < 0.3 or shared:
         options += ["--select", "select/cons_tres"]
-        unit = dice.choice(["Core", "CPU"]) if kind == "threads" else "Core"
-        extra.append(f"SelectTypeParameters=CR_{unit}_Memory")
+        unit = dice.choice(["Core", "CPU"]) if kind in ("threads", "default_memory") else "Core"
+        extra.append(f"SelectTypeParameters=CR_{unit}" + ("" if kind == "cores" else "_Memory"))
     if shared or kind == "sizes":
         extra.append("SlurmdParameters=config_overrides")
-    if kind in ("gpus", "memory", "quotas", "threads", "mixed", "gpu_site", "gpu_arrays"):
+    if "Gres=" in str(KINDS[kind]) or kind in ("mixed", "gpu_site"):
         extra.append("GresTypes=gpu")
     if dice.random() < 0.1:
         options += ["--schedtype", "sched/builtin"]
@@ -571,6 +590,11 @@ def drawn(kind: str, seed: int) -> Case:
         extra.append(f"OverTimeLimit={dice.choice([0, 1, 7, 'UNLIMITED'])}")
         own = f"{FAST} OverTimeLimit={dice.choice([0, 3, 15, 'UNLIMITED'])}"
         case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
+    if kind == "default_memory":
+        of_all, own = (dice.choice(["DefMemPerCPU=1700", "DefMemPerCPU=3300", "DefMemPerNode=9500"]) for _ in range(2))
+        extra.append(of_all)
+        line = f"{SHARED_NODES[1]} {own if dice.random() < 0.5 else ''}"
+        case = replace(case, conf=(*case.conf, ("partitions", line)))
     if kind in UNEQUAL:
         case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, UNEQUAL[kind]))))
     if kind in ("events", "site", "gpu_site", "requeues"):
@@ -593,11 +617,17 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
     for row in rows:
         if whole:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
-        if case.kind == "shared":
+        if case.kind in ("shared", "cores"):
             row["gpus"] = 0
-        if case.kind == "memory" and dice.random() < 0.3:
+        if case.kind == "cores":
             row["mem_mib"] = 0
-        if case.kind == "threads":
+        if case.kind == "some_exclusive" and dice.random() < 0.4:
+            row["partition"] = "whole"
+        if case.kind == "unlimited" and dice.random() < 0.15:
+            row["timelimit_min"] = 0
+        if case.kind in ("memory", "default_memory") and dice.random() < (0.3 if case.kind == "memory" else 0.6):
+            row["mem_mib"] = 0
+        if case.kind in ("threads", "default_memory"):
             row["cpus"] = dice.choice([1, 1, 2, 3, 4, 5, 7, 8, 12, 15])
         if case.kind in ("mixed", "gpu_site"):
             row["partition"] = "gpu" if row["gpus"] else dice.choice(["gpu", "cpu", "cpu"])

@@ -166,7 +166,7 @@ def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
     given |= {name: int(float(row[name])) + offset_s for name in TIMES if row.get(name)}
     return JobSpec(
         nodes=int(row["nodes"]),
-        time_limit_s=60 * int(row["timelimit_min"]),
+        time_limit_s=60 * int(row["timelimit_min"]) or None,
         runtime_s=int(row[_RUNTIMES.get(row["state"].partition(" ")[0], "runtime_real_s")]),
         submit_s=int(row["submit_s"]) + offset_s,
         job_id=int(row["slurm_id"]),

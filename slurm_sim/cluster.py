@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_sim.backfill import Held, Wish
-from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage, Partition, SelectType
+from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage, Params, Partition, SelectType
 from slurm_sim.dependency import Dependency, Verdict, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.fairshare import FairShare
@@ -18,7 +18,7 @@ from slurm_sim.limits import Limits, Use
 from slurm_sim.nodes import Picker
 from slurm_sim.priority import Priorities
 from slurm_sim.reservations import Calendar
-from slurm_sim.resources import Pool, Request, bits
+from slurm_sim.resources import MemoryByCpu, Pool, Request, bits
 
 MOST_CHOICES = 63
 """Partitions of one job."""
@@ -62,7 +62,7 @@ class Cluster:
         self._params = config.params
         self.is_linear = config.params.select_type is SelectType.LINEAR
         self._start_s = start_s
-        self.priorities = Priorities(config, self.limits, self.fairshare)
+        self.priorities = Priorities(config, self.limits, self.fairshare, self.memory_mib)
         self._tasks_running = Counter[int]()
         self._suitable_for: dict[tuple[str, Request, str, str | None], int] = {}
         self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
@@ -98,7 +98,7 @@ class Cluster:
         if able < spec.nodes:
             raise InvalidJob(
                 f"{spec.nodes} nodes asked for; {able} of partition {partition.name!r} have "
-                f"{spec.cpus_per_node} CPUs, {spec.memory_mib_per_node} MiB, {spec.gpus_per_node} GPUs"
+                f"{spec.cpus_per_node} CPUs, {self.memory_mib(spec)} MiB, {spec.gpus_per_node} GPUs"
                 + (f", {spec.constraint}" if spec.constraint else "")
                 + (f" in reservation {spec.reservation!r}" if spec.reservation else "")
             )
@@ -166,9 +166,31 @@ class Cluster:
         """What it takes on each node: all of it with select/linear, or if it or its partition is exclusive."""
         if self.is_linear:
             return Request(0, 0, 0, whole=True)
-        memory_mib = (spec.memory_mib_per_node or None) if self._params.memory_is_consumable else 0
+        memory_mib = (self.memory_mib(spec) or None) if self._params.memory_is_consumable else 0
         whole = spec.exclusive or partition.exclusive
-        return Request(self._params.of_cores(spec.cpus_per_node), memory_mib, spec.gpus_per_node, whole)
+        cpus = self._params.of_cores(spec.cpus_per_node)
+        return Request(cpus, memory_mib, spec.gpus_per_node, whole, self._memory_by_cpu(spec))
+
+    def _memory_by_cpu(self, spec: JobSpec) -> MemoryByCpu | None:
+        each_mib = self._default_memory(spec).default_memory_per_cpu_mib
+        if spec.memory_mib_per_node or each_mib is None or not self._params.memory_is_consumable:
+            return None
+        return MemoryByCpu(each_mib, self._params.counted_cpus(1), spec.cpus_per_node)
+
+    def memory_mib(self, spec: JobSpec) -> int:
+        """What it asks for on each node, or by default (its first partition's); 0: nothing."""
+        if spec.memory_mib_per_node:
+            return spec.memory_mib_per_node
+        default = self._default_memory(spec)
+        if default.default_memory_per_cpu_mib is not None:
+            return default.default_memory_per_cpu_mib * self._params.counted_cpus(spec.cpus_per_node)
+        return default.default_memory_per_node_mib or 0
+
+    def _default_memory(self, spec: JobSpec) -> Partition | Params:
+        """Whose default it gets that names no memory: that of the first partition it asks for, if it has one."""
+        own = self.partition_of(spec)
+        has_own = own.default_memory_per_cpu_mib is not None or own.default_memory_per_node_mib is not None
+        return own if has_own else self._params
 
     def _suitable(self, spec: JobSpec, partition: Partition) -> int:
         """Nodes on which it could ever run."""
@@ -257,7 +279,7 @@ class Cluster:
 
     def _use(self, job: JobRecord, nodes: int) -> Use:
         request = self.request(job.spec, self.partitions[job.partition])
-        counted = request if self._params.idle_threads_count else request._replace(cpus=job.spec.cpus_per_node)
+        counted = request._replace(cpus=self._params.counted_cpus(job.spec.cpus_per_node))
         return Use(nodes.bit_count(), self.pool.cpus(nodes, counted), self.pool.gpus(nodes, request), nodes)
 
     def throttled(self, job: JobRecord) -> bool:
@@ -447,7 +469,7 @@ class Cluster:
     def _billing(self, job: JobRecord, use: Use) -> float:
         """What it is billed for each second (TRESBillingWeights, `assoc_mgr_tres_weighted`)."""
         partition = self.partitions[job.partition]
-        memory_mib = job.spec.memory_mib_per_node if self._params.memory_is_consumable else 0
+        memory_mib = self.memory_mib(job.spec) if self._params.memory_is_consumable else 0
         amounts = (
             use.cpus * partition.billing_weight_cpus,
             use.nodes * memory_mib * partition.billing_weight_memory,

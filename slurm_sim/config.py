@@ -39,11 +39,13 @@ _OF_PARAMS = {
     **_ranges(0, MOST_WEIGHT, "priority_weight_age priority_weight_job_size priority_weight_partition"),
     **_ranges(0, MOST_WEIGHT, "priority_weight_qos priority_weight_fairshare bf_min_prio_reserve"),
     **_ranges(0, YEAR_S, "over_time_limit_s"),
+    **_ranges(1, MOST, "default_memory_per_cpu_mib default_memory_per_node_mib"),
 }
 _OF_NODE = {**_ranges(1, MOST, "cpus"), **_ranges(0, MOST, "memory_mib gpus"), **_ranges(0, MOST_WEIGHT, "weight")}
 _OF_PARTITION = {
     **_ranges(1, LONGEST_S, "max_time_s default_time_s"),
     **_ranges(0, YEAR_S, "over_time_limit_s"),
+    **_ranges(1, MOST, "default_memory_per_cpu_mib default_memory_per_node_mib"),
     **_ranges(1, MOST, "min_nodes max_nodes"),
     **_ranges(0, MOST, "priority_tier priority_job_factor"),
 }
@@ -112,6 +114,10 @@ class Params:
     select_type: SelectType = SelectType.LINEAR
     memory_is_consumable: bool = False
     """SelectTypeParameters=CR_*_Memory. Ignored by select/linear."""
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU: what a job gets that names no memory; None: `default_memory_per_node_mib`."""
+    default_memory_per_node_mib: int | None = None
+    """DefMemPerNode; None: all memory of its nodes."""
     threads_per_core: int = 1
     """ThreadsPerCore, of all nodes: a job gets whole cores, its CPUs on each node rounded up to a multiple. Ignored by
     select/linear."""
@@ -218,6 +224,10 @@ class Params:
         """CPUs of as few whole cores as have so many."""
         return -(-cpus // self.threads_per_core) * self.threads_per_core
 
+    def counted_cpus(self, cpus: int) -> int:
+        """With how many a job counts that asks for so many on a node, and does not get all of it."""
+        return self.of_cores(cpus) if self.idle_threads_count else cpus
+
     @property
     def node_space_size(self) -> int:
         return self.bf_max_job_test if self.bf_node_space_size is None else self.bf_node_space_size
@@ -281,6 +291,9 @@ class Partition:
     """Relative to the largest among all partitions, times `Params.priority_weight_partition`."""
     over_time_limit_s: int | None = None
     """OverTimeLimit; None: `Params.over_time_limit_s`."""
+    default_memory_per_cpu_mib: int | None = None
+    """DefMemPerCPU, DefMemPerNode; None, both: those of `Params`."""
+    default_memory_per_node_mib: int | None = None
     billing_weight_cpus: float = 1.0
     """TRESBillingWeights, of what a job holds: what it is billed for each second, which becomes usage for fair share.
     By default that is its CPUs; with `Params.max_tres` the largest of these four, otherwise their sum."""
@@ -444,6 +457,12 @@ class ClusterConfig:
     @property
     def counts_memory(self) -> bool:
         return self.params.memory_is_consumable and self.params.select_type is not SelectType.LINEAR
+
+    @property
+    def has_default_memory(self) -> bool:
+        """Whether jobs that name no memory get less than all of it, at least in some partition."""
+        named = ("default_memory_per_cpu_mib", "default_memory_per_node_mib")
+        return any(getattr(item, name) is not None for item in (self.params, *self.partitions) for name in named)
 
     def without_memory(self) -> ClusterConfig:
         """The same, for jobs of whose memory nothing is known: it is not counted."""

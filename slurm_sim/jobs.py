@@ -92,7 +92,7 @@ class JobSpec:
     comment: str = ""
     cpus_per_node: int = 1
     memory_mib_per_node: int = 0
-    """0: as without `--mem`. Where memory is consumable the job then gets all of its nodes'."""
+    """0: as without `--mem`. Where memory is consumable the job then gets the default, or all of its nodes'."""
     gpus_per_node: int = 0
     exclusive: bool = False
     """`--exclusive`: whole nodes."""

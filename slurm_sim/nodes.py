@@ -101,8 +101,11 @@ class Picker:
             return pick_nodes(free & enough, count, self._cpus)
         if busy:
             return self._pick_busy(free, count, busy, lambda index: self._level(index, request, starts))
-        # For a job with GPUs each node counts with the CPUs that the job would take there.
-        cpus = (lambda _: request.cpus) if request.gpus else pool.free_cpus
+
+        def cpus(index: int) -> int:
+            """Of a node; for a job with GPUs those that the job would take there."""
+            return request.cpus if request.gpus else pool.countable_cpus(index, request)
+
         return self._pick_sharing(free, count, cpus, lambda index: self._level(index, request, starts))
 
     def _level(self, index: int, request: Request, starts: bool) -> tuple[int, int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition, SelectType
 from slurm_sim.fairshare import FairShare
-from slurm_sim.jobs import JobRecord
+from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.limits import Limits
 from slurm_sim.ranges import MOST_WEIGHT
 
@@ -17,7 +17,10 @@ TOP_PRIORITY = 0xFFFF_0000
 class Priorities:
     """Priorities as slurmctld stores them: integers of 32 bits, truncated, at least 1; 0 is a held job's."""
 
-    def __init__(self, config: ClusterConfig, limits: Limits, fairshare: FairShare) -> None:
+    def __init__(
+        self, config: ClusterConfig, limits: Limits, fairshare: FairShare, memory_mib: Callable[[JobSpec], int]
+    ) -> None:
+        """`memory_mib`: what a job asks for on each node, or gets by default."""
         self.kept = False
         """Whether jobs keep the priority that they have."""
         self.tested: dict[int, int] = {}
@@ -34,6 +37,7 @@ class Priorities:
         self._sizes_vary = len({node.cpus for node in config.nodes}) > 1
         self._limits = limits
         self._fairshare = fairshare
+        self._memory_mib = memory_mib
         of_all = [partition.priority_job_factor for partition in config.partitions]
         largest = 1 if self._params.no_normal_part else max(of_all) or 1
         self._partition_part = {
@@ -131,7 +135,7 @@ class Priorities:
     def _tres_part(self, job: JobRecord) -> float:
         """PriorityWeightTRES: of what the job asks for, also where it gets whole nodes."""
         spec, part = job.spec, 0.0
-        each = (spec.cpus_per_node, spec.memory_mib_per_node, 1, spec.gpus_per_node)
+        each = (spec.cpus_per_node, self._memory_mib(spec), 1, spec.gpus_per_node)
         for weight, value, there in zip(self._tres_weights, each, self._tres[job.partition], strict=True):
             asked = job.nodes * value
             if self._params.no_normal_tres:

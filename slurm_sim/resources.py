@@ -9,6 +9,23 @@ from typing import NamedTuple
 from slurm_sim.config import Node
 
 
+class MemoryByCpu(NamedTuple):
+    """How select/cons_tres then counts a node's free CPUs (`_can_job_run_on_node`)."""
+
+    memory_mib: int
+    """Of each CPU: no more CPUs count than there is memory for,"""
+    step: int
+    """of whole cores, where these count,"""
+    task: int
+    """and of those only a multiple of what the job asks for."""
+
+    def countable(self, cpus: int, memory_mib: int) -> int:
+        """Of so many free CPUs and MiB."""
+        with_memory = memory_mib // self.memory_mib
+        cpus = min(cpus, with_memory - with_memory % self.step)
+        return cpus - cpus % self.task
+
+
 class Request(NamedTuple):
     """What a job takes on each of its nodes. A `whole` one takes the node, and needs one without any job."""
 
@@ -17,6 +34,8 @@ class Request(NamedTuple):
     """None: all that the node has, so that no other job may have any. It is what Slurm gives to jobs without --mem."""
     gpus: int
     whole: bool
+    by_cpu: MemoryByCpu | None = None
+    """If its memory is DefMemPerCPU's."""
 
     def of(self, node: Sequence[int]) -> tuple[int, int, int]:
         """What it asks for on a node with these CPUs, MiB, GPUs."""
@@ -55,9 +74,10 @@ class Pool:
             if has[0] >= need[0] and has[1] >= need[1] and has[2] >= need[2]
         )
 
-    def free_cpus(self, index: int) -> int:
-        """On one node."""
-        return self._free[index][0]
+    def countable_cpus(self, index: int, request: Request) -> int:
+        """Free ones on one node, as far as they count for this request."""
+        cpus, memory_mib, _ = self._free[index]
+        return cpus if request.by_cpu is None else request.by_cpu.countable(cpus, memory_mib)
 
     def cpus(self, nodes: int, request: Request) -> int:
         """How many it holds in all on these nodes."""

@@ -82,12 +82,14 @@ class _Rules:
         """Where the job can run, and with what on each node: in each of its partitions."""
         if spec.partition is None or "," not in spec.partition:
             return [self.form(spec)]
-        return [self.form(replace(spec, partition=name)) for name in self.cluster.waits_in(spec)]
+        return [self.form(spec, self.cluster.partitions[name]) for name in self.cluster.waits_in(spec)]
 
-    def form(self, spec: JobSpec) -> _core.Form:
-        """The same, in one partition."""
+    def form(self, spec: JobSpec, partition: Partition | None = None) -> _core.Form:
+        """The same, in this partition, or in the first."""
+        partition = self.cluster.partition_of(spec) if partition is None else partition
         key = (
             spec.partition,
+            partition.name,
             spec.cpus_per_node,
             spec.memory_mib_per_node,
             spec.gpus_per_node,
@@ -96,7 +98,6 @@ class _Rules:
             spec.reservation,
         )
         if key not in self._forms:
-            partition = self.cluster.partition_of(spec)
             request = self.cluster.request(spec, partition)
             reservation = -1 if spec.reservation is None else self.reservation_index[spec.reservation]
             suitable = self.cluster._suitable(spec, partition)
@@ -262,7 +263,8 @@ class Simulator:
                 raise
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
-        job_id = core.submit(spec, rules.forms(spec), rules.limit_s(spec), rules.qos(spec), dependencies)
+        memory_mib = rules.cluster.memory_mib(spec)
+        job_id = core.submit(spec, rules.forms(spec), rules.limit_s(spec), memory_mib, rules.qos(spec), dependencies)
         if core.news_wanted:
             self._tell()
         return job_id
@@ -477,7 +479,7 @@ def _add_one(
 ) -> Dependencies | None:
     waits_for = parse_dependency(spec.dependency) if spec.dependency else None
     shapes, person = [builder.shape(form) for form in rules.forms(spec)], builder.person(spec.account, spec.user)
-    builder.add(spec, shapes, person, limit_s, rules.qos(spec), job_id, waits_for)
+    builder.add(spec, shapes, person, limit_s, rules.cluster.memory_mib(spec), rules.qos(spec), job_id, waits_for)
     return waits_for
 
 
@@ -514,7 +516,7 @@ def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: 
     if known and (taken := np.flatnonzero(np.isin(columns["job_id"], list(known)))).size:
         raise InvalidJob(f"job {taken[0]} of the table: job_id {columns['job_id'][taken[0]]} is taken")
     kinds, kind = table.kinds()
-    shapes, limits_s, qos = [], [], []
+    shapes, limits_s, memory_mib, qos = [], [], [], []
     for index, spec in enumerate(kinds):
         rows = np.flatnonzero(kind == index)
         for row in {rows[np.argmin(columns["nodes"][rows])], rows[np.argmax(columns["nodes"][rows])]}:
@@ -522,6 +524,7 @@ def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: 
         shapes.append(builder.shape(rules.form(spec)))
         partition = rules.cluster.partition_of(spec)
         limits_s.append(partition.default_time_s or partition.max_time_s or -1)
+        memory_mib.append(rules.cluster.memory_mib(spec))
         qos.append(rules.qos(spec))
         most_s = [most for most in (partition.max_time_s, rules.cluster.limits.qos_of(spec.qos).max_wall_s) if most]
         over = rows[columns["time_limit_s"][rows] > min(most_s)] if most_s else rows[:0]
@@ -539,7 +542,7 @@ def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: 
         persons[columns["person"]],
         np.array(qos, dtype=np.int64)[kind],
         columns["cpus_per_node"],
-        columns["memory_mib_per_node"],
+        np.array(memory_mib, dtype=np.int64)[kind],
         columns["gpus_per_node"],
         columns["cancel_s"],
         columns["exit_code"],

@@ -79,7 +79,8 @@ def _memory(cluster: ClusterConfig, jobs: Jobs) -> tuple[ClusterConfig, list[str
         return cluster, []
     if unnamed == len(jobs):
         return cluster.without_memory(), ["memory is not counted: no job of the file names any"]
-    return cluster, [f"{unnamed} jobs name no memory: each gets all of its nodes', as in Slurm without DefMemPerCPU"]
+    gets = "what DefMemPerCPU or DefMemPerNode say, or all" if cluster.has_default_memory else "all"
+    return cluster, [f"{unnamed} jobs name no memory: each gets {gets} of its nodes', as in Slurm"]
 
 
 SIZES = {"cpus_per_node": "cpus", "gpus_per_node": "gpus", "mem_mib_per_node": "memory_mib"}

@@ -15,7 +15,7 @@ from slurm_sim.clusters.known import (
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
 from slurm_sim.clusters.tres import weights_of_tres
-from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, over_time_limit_s, words
+from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, memory_mib, over_time_limit_s, words
 from slurm_sim.config import Node, NodeAction, Partition
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import MOST, MOST_WEIGHT
@@ -23,7 +23,7 @@ from slurm_sim.ranges import MOST, MOST_WEIGHT
 NODE_USED = names("nodename cpus boards sockets corespersocket threadspercore realmemory gres weight features state")
 PARTITION_USED = names(
     "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier priorityjobfactor priority "
-    "oversubscribe overtimelimit qos state tresbillingweights"
+    "oversubscribe overtimelimit qos state tresbillingweights defmempercpu defmempernode"
 )
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE | re.ASCII)
@@ -197,6 +197,8 @@ def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partiti
         priority_tier=_integer(entries, "prioritytier", old_priority),
         priority_job_factor=_integer(entries, "priorityjobfactor", old_priority),
         over_time_limit_s=_optional(entries, "overtimelimit", over_time_limit_s),
+        default_memory_per_cpu_mib=_optional(entries, "defmempercpu", memory_mib),
+        default_memory_per_node_mib=_optional(entries, "defmempernode", memory_mib),
         exclusive=_sharing(entries) == "exclusive",
         qos=entries["qos"].value if "qos" in entries and not is_unset(entries["qos"].value) else None,
         **_billing(entries)[0],

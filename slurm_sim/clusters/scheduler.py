@@ -20,7 +20,7 @@ from slurm_sim.clusters.known import (
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
 from slurm_sim.clusters.tres import WEIGHTED, weights_of_tres
-from slurm_sim.clusters.values import duration_s, integer, is_unset, over_time_limit_s, words, yes
+from slurm_sim.clusters.values import duration_s, integer, is_unset, memory_mib, over_time_limit_s, words, yes
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT
@@ -244,6 +244,8 @@ GLOBALS: Mapping[str, Rule] = {
     "priorityflags": _priority_flags,
     "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
     "priorityweighttres": lambda entry: weights_of_tres(entry, "priority_weight_"),
+    "defmempercpu": _field("default_memory_per_cpu_mib", memory_mib),
+    "defmempernode": _field("default_memory_per_node_mib", memory_mib),
     "overtimelimit": _field("over_time_limit_s", lambda entry: over_time_limit_s(entry) or 0),
     "killwait": _field("kill_wait_s", _seconds),
     "minjobage": _field("min_job_age_s", _seconds),

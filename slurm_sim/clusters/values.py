@@ -84,6 +84,11 @@ def count_or_none(entry: Entry) -> int | None:
     return None if entry.value.lower() in NO_LIMIT else integer(entry)
 
 
+def memory_mib(entry: Entry) -> int | None:
+    """DefMemPerCPU and its like, in MiB; None: 0 or UNLIMITED, which ask for nothing."""
+    return count_or_none(entry) or None
+
+
 def yes(entry: Entry) -> bool:
     """YES or NO, also in the other words that Slurm takes."""
     word = entry.value.lower()

@@ -11,7 +11,7 @@ from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.state import Timers
 
 Ints: TypeAlias = NDArray[np.int64]
-Form: TypeAlias = tuple[int, int, int | None, int, bool, int, int, int]
+Form: TypeAlias = tuple[int, int, int | None, int, bool, tuple[int, int, int] | None, int, int, int]
 """(partition, CPUs, MiB, GPUs, whole, reservation or -1, suitable and listed nodes as bits)"""
 Names: TypeAlias = tuple[str, ...]
 Placed: TypeAlias = tuple[int | None, int, int | None, str, int]
@@ -30,6 +30,7 @@ class Builder:
         shapes: list[int],
         person: int,
         limit_s: int | None,
+        memory_mib: int,
         qos: int,
         job_id: int,
         dependencies: Dependencies | None,
@@ -67,7 +68,13 @@ class Core:
     def run_until_start(self, job_id: int, latest_s: int) -> int | None: ...
     def timers(self) -> tuple[int, int, int, int | None, int | None, bool, bool, bool]: ...
     def submit(
-        self, spec: JobSpec, forms: list[Form], limit_s: int | None, qos: int, dependencies: Dependencies | None
+        self,
+        spec: JobSpec,
+        forms: list[Form],
+        limit_s: int | None,
+        memory_mib: int,
+        qos: int,
+        dependencies: Dependencies | None,
     ) -> int: ...
     def check_new(self, submit_s: int | None, job_id: int) -> None: ...
     def cancel(self, job_id: int) -> None: ...

@@ -323,7 +323,7 @@ bool Engine<W>::first_tells_news(Scratch& room) {
   // It needs an idle one, or might take one.
   planned_ = placed && idle.any() &&
              (busy.count() < job.nodes ||
-              (pick(busy | idle, job.nodes, request(lives_[job.slot]), free_cpus_, false) & idle).any());
+              (pick(busy | idle, job.nodes, request(lives_[job.slot]), free_now(), false) & idle).any());
   moved_ = false;
   return planned_ || queue_.size() == 1;
 }

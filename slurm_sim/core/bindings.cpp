@@ -4,6 +4,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -185,6 +186,7 @@ std::shared_ptr<Config> make_config(nb::object cluster, std::vector<nb::object> 
     const Node& each = out->nodes.back();
     out->cpus += each.cpus;
     out->node_cpus.push_back(each.cpus);
+    out->node_memory.push_back(each.memory);
     if (out->nodes.size() == 1) out->least = out->most = each;
     out->least.cpus = std::min(out->least.cpus, each.cpus);
     out->least.gpus = std::min(out->least.gpus, each.gpus);
@@ -291,14 +293,18 @@ std::shared_ptr<Catalogue> make_catalogue(nb::object cluster) {
   return out;
 }
 
-// What Python found out about a job: (partition, cpus, memory, gpus, whole, reservation, nodes as int).
+// What Python found out about a job: (partition, cpus, memory, gpus, whole, by_cpu, reservation, nodes as int).
 void set_shape(Submission& job, nb::tuple form, size_t nodes) {
   job.shape.partition = nb::cast<int>(form[0]);
   job.request = {nb::cast<int64_t>(form[1]), time_or_none(form[2]), nb::cast<int64_t>(form[3]),
-                 nb::cast<bool>(form[4])};
-  job.shape.reservation = nb::cast<int>(form[5]);
-  job.shape.suitable = words(form[6], nodes);
-  job.shape.listed = words(form[7], nodes);
+                 nb::cast<bool>(form[4]), {}};
+  if (nb::object by_cpu = form[5]; !by_cpu.is_none()) {
+    auto [memory, step, task] = nb::cast<std::tuple<int64_t, int64_t, int64_t>>(by_cpu);
+    job.request.by_cpu = {memory, step, task};
+  }
+  job.shape.reservation = nb::cast<int>(form[6]);
+  job.shape.suitable = words(form[7], nodes);
+  job.shape.listed = words(form[8], nodes);
 }
 
 std::shared_ptr<const Dependencies> dependencies_of(nb::handle given) {
@@ -316,7 +322,8 @@ std::shared_ptr<const Dependencies> dependencies_of(nb::handle given) {
 }
 
 // Of a JobSpec; `dependencies` None: it has none.
-Submission submission(nb::object spec, nb::list forms, Time limit, int qos, nb::object dependencies, size_t nodes) {
+Submission submission(nb::object spec, nb::list forms, Time limit, int64_t memory, int qos, nb::object dependencies,
+                      size_t nodes) {
   Submission job;
   Spec& s = job.spec;
   s.job_id = time_of(spec, "job_id");
@@ -327,7 +334,7 @@ Submission submission(nb::object spec, nb::list forms, Time limit, int qos, nb::
   s.nodes = nb::cast<int32_t>(spec.attr("nodes"));
   s.qos = qos;
   s.cpus = nb::cast<int64_t>(spec.attr("cpus_per_node"));
-  s.memory = nb::cast<int64_t>(spec.attr("memory_mib_per_node"));
+  s.memory = memory;
   s.gpus = nb::cast<int64_t>(spec.attr("gpus_per_node"));
   s.held = nb::cast<bool>(spec.attr("held"));
   s.requeue = nb::cast<bool>(spec.attr("requeue"));
@@ -368,7 +375,7 @@ struct Builder {
   int person(const std::string& account, const std::string& user) { return catalogue->person(account, user); }
 
   // `shapes`: in each of its partitions.
-  void add(nb::object spec, std::vector<int> shapes, int person, Time limit, int qos, int64_t job_id,
+  void add(nb::object spec, std::vector<int> shapes, int person, Time limit, int64_t memory, int qos, int64_t job_id,
            nb::object dependencies) {
     Submission job;
     Spec s;
@@ -382,7 +389,7 @@ struct Builder {
     s.person = person;
     s.qos = qos;
     s.cpus = nb::cast<int64_t>(spec.attr("cpus_per_node"));
-    s.memory = nb::cast<int64_t>(spec.attr("memory_mib_per_node"));
+    s.memory = memory;
     s.gpus = nb::cast<int64_t>(spec.attr("gpus_per_node"));
     s.held = nb::cast<bool>(spec.attr("held"));
     s.requeue = nb::cast<bool>(spec.attr("requeue"));
@@ -674,10 +681,10 @@ NB_MODULE(_core, m) {
       .def(nb::init<std::shared_ptr<Config>, std::shared_ptr<Catalogue>, Time>())
       .def("shape", &Builder::shape)
       .def("person", &Builder::person)
-      .def("add", [](Builder& self, nb::object spec, std::vector<int> shapes, int person, nb::object limit, int qos,
-                     int64_t job_id, nb::object dependencies) {
-        self.add(spec, std::move(shapes), person, time_or_none(limit), qos, job_id, dependencies);
-      }, "spec"_a, "shapes"_a, "person"_a, "limit_s"_a.none(), "qos"_a, "job_id"_a, "dependencies"_a.none())
+      .def("add", [](Builder& self, nb::object spec, std::vector<int> shapes, int person, nb::object limit,
+                     int64_t memory, int qos, int64_t job_id, nb::object dependencies) {
+        self.add(spec, std::move(shapes), person, time_or_none(limit), memory, qos, job_id, dependencies);
+      }, "spec"_a, "shapes"_a, "person"_a, "limit_s"_a.none(), "memory_mib"_a, "qos"_a, "job_id"_a, "dependencies"_a.none())
       .def("add_columns", &Builder::add_columns)
       .def("build", &Builder::build)
       .def("build_state", &Builder::build_state, "specs"_a, "now_s"_a, "items"_a, "down"_a, "timers"_a.none());
@@ -704,11 +711,12 @@ NB_MODULE(_core, m) {
         return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
                               t.main_wanted, t.review_wanted, t.planned);
       }))
-      .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int qos, nb::object dependencies) {
-        Submission job = submission(spec, forms, time_or_none(limit), qos, dependencies, core.config->nodes.size());
+      .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int64_t memory, int qos,
+                              nb::object dependencies) {
+        Submission job = submission(spec, forms, time_or_none(limit), memory, qos, dependencies, core.config->nodes.size());
         job.extras.origin = keep(spec);
         return core.submit(job);
-      }), "spec"_a, "forms"_a, "limit_s"_a.none(), "qos"_a, "dependencies"_a.none())
+      }), "spec"_a, "forms"_a, "limit_s"_a.none(), "memory_mib"_a, "qos"_a, "dependencies"_a.none())
       .def("check_new", alone([](const Core& core, nb::object submit, int64_t job_id) {
         core.check_new(submit.is_none() ? core.now() : nb::cast<Time>(submit), job_id);
       }), "submit_s"_a.none(), "job_id"_a)

@@ -289,7 +289,7 @@ NodeSet<W> Engine<W>::more_nodes(const Live& job, int64_t count) {
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job.job_id) + " can't get " + std::to_string(count) +
                                             " more nodes: " + std::to_string(free.count()) + " are free for it");
   attempt(free, preferred(job));
-  return pick(free, static_cast<int>(count), request(job), free_cpus_, true);
+  return pick(free, static_cast<int>(count), request(job), free_now(), true);
 }
 
 template <int W>

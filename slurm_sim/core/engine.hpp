@@ -388,8 +388,9 @@ class Engine final : public Core {
   // Nodes on which there is room for it now.
   const Set& hosts(int request) const { return catalogue->requests[request].whole ? idle_ : fits_[request]; }
   void note_fit(int request, int first, int length);
-  Set pick(const Set& from, int count, const Request& request, const std::vector<int64_t>& cpus, bool starts,
-           bool later = false) const;
+  Set pick(const Set& from, int count, const Request& request, const Free& has, bool starts, bool later = false) const;
+  Free free_now() const { return {free_cpus_, free_memory_}; }
+  Free all_empty() const { return {config->node_cpus, config->node_memory}; }
   Set lightest(const Set& free) const;
   Set lightest_kinds(const Set& free, int count) const;
   Set taken(int reservation, Time from, Time to) const;

@@ -185,7 +185,7 @@ NodeSet<W> Engine<W>::fitting(const Live& job, const Set& kept, Reason& why) {
     attempt(set_of(its.listed), preferred(job));
     tested(nodes.count() >= job.nodes ? nodes : usable.without(kept), its.request);
   }
-  if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_cpus_, true);
+  if (nodes.count() >= job.nodes) return pick(nodes, job.nodes, catalogue->requests[its.request], free_now(), true);
   why = missing(job, open, kept);
   return Set::none();
 }

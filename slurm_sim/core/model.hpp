@@ -145,7 +145,7 @@ struct Config {
   Params params;
   std::vector<std::string> node_names, partition_names;
   std::vector<Node> nodes;
-  std::vector<int64_t> node_cpus;                  // of each, all of them
+  std::vector<int64_t> node_cpus, node_memory;     // of each, all of them
   std::vector<NodeKind> kinds;
   std::vector<std::vector<uint64_t>> by_gpus;      // nodes that have so many GPUs
   std::vector<Partition> partitions;
@@ -162,10 +162,34 @@ struct Config {
   int qos_count() const { return static_cast<int>(qos_part.size()); }
 };
 
+// As resources.MemoryByCpu; memory 0: it is not by CPU.
+struct MemoryByCpu {
+  int64_t memory = 0, step = 1, task = 1;
+  int64_t countable(int64_t cpus, int64_t free_memory) const {
+    int64_t with_memory = free_memory / memory;
+    cpus = std::min(cpus, with_memory - with_memory % step);
+    return cpus - cpus % task;
+  }
+  bool operator==(const MemoryByCpu&) const = default;
+};
+
+// What is free on each node.
+struct Free {
+  const std::vector<int64_t>&cpus, &memory;
+};
+
+// The same, as far as it counts for a job.
+struct Countable {
+  const MemoryByCpu& by_cpu;
+  const Free& free;
+  int64_t operator[](int node) const { return by_cpu.countable(free.cpus[node], free.memory[node]); }
+};
+
 // What a job takes on each node; memory kNone: all that the node has.
 struct Request {
   int64_t cpus, memory, gpus;
   bool whole;
+  MemoryByCpu by_cpu;
   int64_t memory_of(const Node& node) const { return memory == kNone ? node.memory : memory; }
   bool operator==(const Request&) const = default;
 };

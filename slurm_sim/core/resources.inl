@@ -113,7 +113,7 @@ void Engine<W>::tested_at_submission(const Live& job) {
   bool starts = open.count() >= job.nodes;
   tested(starts ? open : usable, its.request);
   if (!params().linear || !config->sizes_vary()) return;
-  note_test(job, starts ? pick(open, job.nodes, request(job), config->node_cpus, true) : possible(job));
+  note_test(job, starts ? pick(open, job.nodes, request(job), all_empty(), true) : possible(job));
 }
 
 // Nodes that its limits of nodes count already.
@@ -200,10 +200,10 @@ NodeSet<W> Engine<W>::lightest_kinds(const Set& free, int count) const {
   return among;
 }
 
-// Lower Weight first (select/linear forgets weights when it plans); `cpus`: free ones, for select/cons_tres.
+// Lower Weight first (select/linear forgets weights when it plans); `has`: for select/cons_tres.
 template <int W>
-NodeSet<W> Engine<W>::pick(const Set& from, int count, const Request& request, const std::vector<int64_t>& cpus,
-                          bool starts, bool later) const {
+NodeSet<W> Engine<W>::pick(const Set& from, int count, const Request& request, const Free& has, bool starts,
+                          bool later) const {
   if (params().linear) {
     bool all = config->kinds.size() == 1 || !starts, alike = config->least.cpus == config->most.cpus;
     if (all && alike) return pick_nodes(from, count);
@@ -227,7 +227,9 @@ NodeSet<W> Engine<W>::pick(const Set& from, int count, const Request& request, c
       some = first_nodes(busy.any() ? busy : among, count);
     } else {
       // For a job with GPUs each node counts with the CPUs that the job would take there.
-      some = request.gpus ? pick_sharing(among, count, Same{request.cpus}) : pick_sharing(among, count, cpus);
+      some = request.gpus            ? pick_sharing(among, count, Same{request.cpus})
+             : request.by_cpu.memory ? pick_sharing(among, count, Countable{request.by_cpu, has})
+                                     : pick_sharing(among, count, has.cpus);
     }
     picked = picked | some;
     free = free.without(some);
@@ -286,7 +288,7 @@ NodeSet<W> Engine<W>::possible(const Live& job) const {
   if (nodes.count() < job.nodes) nodes = set_of(its.suitable);
   if (nodes.count() <= job.nodes) return nodes;  // a live cluster's queue may have jobs for which there are too few
   if (config->alike() || !request(job).whole) return first_nodes(nodes, job.nodes);  // one is as good as another
-  return pick(nodes, job.nodes, request(job), config->node_cpus, !params().linear);  // select/linear forgets weights here
+  return pick(nodes, job.nodes, request(job), all_empty(), !params().linear);  // select/linear forgets weights here
 }
 
 // What it is billed for each second.

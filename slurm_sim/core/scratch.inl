@@ -31,7 +31,7 @@ struct Engine<W>::Scratch {
     std::vector<int32_t> jobs_on;
   };
   std::vector<Chain> chains;               // by request
-  std::vector<int64_t> cpus;
+  std::vector<int64_t> cpus, memory;       // for `after`
 
   // Jobs of a user, of a partition, of both, of a user in an account. Of each kind a pass only looks at so many.
   struct Counts {
@@ -302,17 +302,23 @@ struct Engine<W>::Scratch {
     plan.note_change(sim.over_time_limit(job) == kYear ? sim.now_ + 1 : last);
     return last;
   }
-  // Free CPUs after so many jobs' ends, where Engine::pick looks at them.
-  const std::vector<int64_t>& cpus_after(const Engine& sim, int ended, int request) {
-    if (ended == 0 || sim.params().linear || sim.catalogue->requests[request].gpus) return sim.free_cpus_;
+  // What is free after so many jobs' ends, where Engine::pick looks at it.
+  Free after(const Engine& sim, int ended, int request) {
+    const Request& asked = sim.catalogue->requests[request];
+    if (ended == 0 || sim.params().linear || asked.gpus) return sim.free_now();
     cpus = sim.free_cpus_;
+    if (asked.by_cpu.memory) memory = sim.free_memory_;
     for (int k = 0; k < ended; k++) {
       const Request& has = sim.catalogue->requests[held[k].request];
       for_each_run(held[k].nodes, [&](int first, int length) {
-        for (int i = first; i < first + length; i++) cpus[i] += has.whole ? sim.config->nodes[i].cpus : has.cpus;
+        for (int i = first; i < first + length; i++) {
+          const Node& node = sim.config->nodes[i];
+          cpus[i] += has.whole ? node.cpus : has.cpus;
+          if (asked.by_cpu.memory) memory[i] += has.whole ? node.memory : has.memory_of(node);
+        }
       });
     }
-    return cpus;
+    return {cpus, memory};
   }
 
   // Nodes for a start at this time that neither kind of reservation holds, and when to look again.
@@ -363,8 +369,8 @@ struct Engine<W>::Scratch {
   }
   // Which of these nodes it would get after so many jobs' ends.
   Set picked(Engine& sim, const Wish<W>& wish, const Set& nodes, int ended, bool starts) {
-    const std::vector<int64_t>& on = cpus_after(sim, ended, wish.request);
-    return sim.pick(nodes, wish.needed, sim.catalogue->requests[wish.request], on, starts, ended > 0);
+    Free has = after(sim, ended, wish.request);
+    return sim.pick(nodes, wish.needed, sim.catalogue->requests[wish.request], has, starts, ended > 0);
   }
   // The first place for a job. It may lie beyond the window.
   Placement<W> earliest(Engine& sim, const Wish<W>& wish) {

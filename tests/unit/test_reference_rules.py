@@ -84,6 +84,61 @@ def test_a_job_that_names_no_memory_gets_all_of_its_nodes() -> None:
     assert starts(sim) == {1: 3, 2: 3}
 
 
+@pytest.mark.parametrize(
+    ("of_all", "own", "memory_mib"),
+    [
+        ({"default_memory_per_cpu_mib": 20000}, {}, 40000),
+        ({"default_memory_per_node_mib": 30000}, {}, 30000),
+        ({"default_memory_per_cpu_mib": 20000, "default_memory_per_node_mib": 1}, {}, 40000),
+        ({"default_memory_per_cpu_mib": 20000}, {"default_memory_per_node_mib": 9000}, 9000),
+    ],
+)
+def test_a_job_that_names_no_memory_gets_the_default(
+    of_all: dict[str, int], own: dict[str, int], memory_mib: int
+) -> None:
+    """DefMemPerCPU, DefMemPerNode; those of its first partition, also where it runs in another one."""
+    params = replace(SHARED, **of_all)  # type: ignore[arg-type]
+    nodes = make_nodes(1, cpus=8, memory_mib=65536)
+    partitions = (Partition("first", ("n1",), **own), Partition("other", ("n1",), default_memory_per_node_mib=65536))  # type: ignore[arg-type]
+    for name, more in (("first", 0), ("first,other", 0), ("first", 1)):
+        jobs = [
+            job(memory_mib_per_node=0, cpus_per_node=2, partition=name),
+            job(memory_mib_per_node=65536 - memory_mib + more),
+        ]
+        sim = Simulator(ClusterConfig(nodes, partitions, params), jobs)
+        sim.run_until(29)
+        assert starts(sim) == {1: 3, 2: None if more else 3}
+
+
+def test_memory_by_cpu_is_of_whole_cores_where_their_threads_count() -> None:
+    params = replace(SHARED, default_memory_per_cpu_mib=20000, threads_per_core=2)
+    for counts, left_mib in ((True, 25536), (False, 45536)):
+        jobs = [job(memory_mib_per_node=0), job(memory_mib_per_node=left_mib), job()]
+        sim = Simulator(cluster(1, replace(params, idle_threads_count=counts)), jobs)
+        sim.run_until(29)
+        assert starts(sim) == {1: 3, 2: 3, 3: None}
+
+
+@pytest.mark.parametrize(
+    ("by_cpu", "taken"),
+    [
+        (None, ("n1", "n2")),  # 20 free CPUs in either pair: the first
+        (1, ("n4", "n5")),  # in multiples of 5: 20 and 15
+        (100, ("n1", "n2")),  # with memory for 8 on each of n1 and n2: 10 and 15
+    ],
+)
+def test_with_memory_by_cpu_fewer_free_cpus_count(by_cpu: int | None, taken: tuple[str, ...]) -> None:
+    """Only those with memory, and a multiple of what the job asks for (`_can_job_run_on_node`)."""
+    params = replace(SHARED, default_memory_per_cpu_mib=by_cpu, default_memory_per_node_mib=500)
+    nodes = tuple(Node(f"n{number}", 16, 2400, features=(f"n{number}",)) for number in range(1, 6))
+    before = [("n1", 6, 1600), ("n2", 6, 1600), ("n3", 16, 1), ("n4", 8, 1), ("n5", 4, 1)]
+    jobs = [job(cpus_per_node=cpus, memory_mib_per_node=mib, constraint=name) for name, cpus, mib in before]
+    jobs.append(job(2, cpus_per_node=5, memory_mib_per_node=0, submit_s=30))
+    sim = Simulator(of_nodes(nodes, params), jobs)
+    sim.run_until(60)
+    assert sim.job(6).node_names == taken
+
+
 def test_an_exclusive_job_needs_an_empty_node_and_fills_it() -> None:
     sim = Simulator(cluster(2, SHARED), [job(), job(exclusive=True), job(2, cpus_per_node=1)])
     sim.run_until(29)

@@ -66,20 +66,22 @@ def test_memory_that_is_not_counted(consumable: str, told: bool, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("second", "starts", "told"),
+    ("default", "second", "starts", "told"),
     [
-        ("", ["0", "0"], "note: memory is not counted: no job of the file names any\n"),
-        ("100", ["0", "5"], "note: 1 jobs name no memory: each gets all of its nodes'"),
+        ("", "", ["0", "0"], "note: memory is not counted: no job of the file names any\n"),
+        ("", "100", ["0", "5"], "note: 1 jobs name no memory: each gets all of its nodes'"),
+        ("400", "100", ["0", "0"], "note: 1 jobs name no memory: each gets what DefMemPerCPU or DefMemPerNode say"),
     ],
 )
 def test_jobs_that_name_no_memory(
-    second: str, starts: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    default: str, second: str, starts: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Slurm gives them all of their nodes'; where no job names any, nothing is known of it."""
-    cluster = """
-        scheduler = { select_type = "select/cons_tres", memory_is_consumable = true }
-        nodes = [{ name = "n1", memory_mib = 500, cpus = 8 }]
-        partitions = [{ name = "p", nodes = "ALL" }]
+    """Slurm gives them the default or all of their nodes'; where no job names any, nothing is known of it."""
+    default = default and f", default_memory_per_node_mib = {default}"
+    cluster = f"""
+        scheduler = {{ select_type = "select/cons_tres", memory_is_consumable = true{default} }}
+        nodes = [{{ name = "n1", memory_mib = 500, cpus = 8 }}]
+        partitions = [{{ name = "p", nodes = "ALL" }}]
     """
     assert simulate(f"1,0,1,10,5,1,\n2,0,1,10,5,1,{second}\n", header=f"{HEADER},cpus,mem_mib", cluster=cluster) == 0
     assert told in capsys.readouterr().err

@@ -226,6 +226,29 @@ def test_over_time_limit(tmp_path: Path, of_all: str, own: str, expected_s: tupl
     assert (made.params.over_time_limit_s, made.partitions[0].over_time_limit_s) == expected_s
 
 
+@pytest.mark.parametrize(
+    ("of_all", "own", "expected_mib"),
+    [
+        ("", "", (None, None, None, None)),
+        ("DefMemPerCPU=1500\n", " DefMemPerNode=UNLIMITED", (1500, None, None, None)),
+        ("DefMemPerNode=9000\n", " DefMemPerCPU=100", (None, 9000, 100, None)),
+        ("DefMemPerNode=0\n", " DefMemPerNode=7", (None, None, None, 7)),
+    ],
+)
+def test_default_memory(tmp_path: Path, of_all: str, own: str, expected_mib: tuple[int | None, ...]) -> None:
+    loaded = load(tmp_path, of_all + LEAST.rstrip() + own)
+    made = loaded.cluster
+    found = [
+        getattr(item, f"default_memory_per_{unit}_mib")
+        for item in (made.params, made.partitions[0])
+        for unit in ("cpu", "node")
+    ]
+    assert tuple(found) == expected_mib
+    assert not loaded.notes
+    with pytest.raises(InvalidCluster, match=r"slurm.conf:1: DefMemPerCPU='?much.*whole number"):
+        load(tmp_path, "DefMemPerCPU=much\n" + LEAST)
+
+
 # ---- notes
 
 
