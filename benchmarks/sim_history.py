@@ -423,6 +423,7 @@ def variants(assumed: Assumed, inferred: Inferred) -> list[Variant]:
     found.append(replace(base, name="node count hour by hour", close_steps=True))
     found.append(replace(base, name="held while its nodes are idle", held=True))
     found.append(replace(base, name="jobs cancelled in the queue run until then", cancelled_run=True))
+    found.append(replace(base, name="these three together", close_steps=True, held=True, cancelled_run=True))
     return found + [replace(base, name=name, params=params) for name, params in assumed.ablations.items()]
 
 

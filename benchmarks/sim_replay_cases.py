@@ -262,10 +262,10 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["partition"] = "side"
             elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
                 row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
-        if kind in ("partitions", "several", "several_limits", "priorities", "sizes"):
+        if kind in ("partitions", "several", "several_once", "several_limits", "priorities", "sizes"):
             fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
             row["partition"] = dice.choice(fitting)
-            if kind in ("several", "several_limits"):
+            if kind in ("several", "several_once", "several_limits"):
                 row["partition"] = ",".join(dice.sample(fitting, dice.randint(1, len(fitting))))
         if kind == "priorities":
             row["nice"] = dice.choice(["", "", "", 50, 400])
@@ -306,46 +306,39 @@ def _of_window(window: Window, nodes: int) -> list[Row]:
     return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
 
 
+SHARED_GPUS = (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES)
 KINDS = {
+    # Whole nodes:
     "whole": (),
-    "dependencies": TWO_PARTITIONS,
-    "partitions": THREE_PARTITIONS,
-    "several": THREE_PARTITIONS,
-    "several_limits": THREE_PARTITIONS,
-    "priorities": THREE_PARTITIONS,
-    "basic": (("priority", "PriorityType=priority/basic"),),
-    "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
-    "gpus": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
-    "memory": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
-    "default_memory": (("node", TWO_THREADS),),
-    "quotas": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
-    "threads": (("node", TWO_THREADS), SHARED_NODES),
-    "mixed": (("partitions", MIXED_PARTITIONS),),
-    "gpu_site": (("partitions", GPU_PARTITIONS),),
-    "sizes": THREE_PARTITIONS,
-    "limits": (),
-    "accounts": (),
+    "unlimited": (),  # some jobs without a time limit
     "arrays": (),
-    "gpu_arrays": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES),
-    "events": (),
-    "requeues": (),
-    "site": THREE_PARTITIONS,
-    "unlimited": (),
-    "cores": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),
-    "some_exclusive": (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), ("partitions", SHARED_AND_WHOLE)),
+    "dependencies": TWO_PARTITIONS,  # and begin times
+    "partitions": THREE_PARTITIONS,  # that overlap
+    "several": THREE_PARTITIONS,  # jobs in several of them,
+    "several_once": THREE_PARTITIONS,  # with bf_one_resv_per_job,
+    "several_limits": THREE_PARTITIONS,  # with limits of users and QOS
+    "priorities": THREE_PARTITIONS,  # --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit
+    "basic": (("priority", "PriorityType=priority/basic"),),  # --nice, held and cancelled jobs
+    "sizes": THREE_PARTITIONS,  # nodes that differ in CPUs, priorities by size
+    "limits": (),  # of users in accounts and QOS, and fair share
+    "accounts": (),  # the same of accounts and users with all below them
+    "events": (),  # nodes that fail, reservations, held and cancelled jobs
+    "requeues": (),  # nodes that fail, requeued jobs
+    "site": THREE_PARTITIONS,  # events, dependencies, begin times, nodes of three kinds with features and weights
+    # Nodes that jobs share:
+    "cores": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),  # by CPUs
+    "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),  # and memory
+    "gpus": SHARED_GPUS,  # and GPUs
+    "gpu_arrays": SHARED_GPUS,
+    "some_exclusive": (SHARED_GPUS[0], ("partitions", SHARED_AND_WHOLE)),  # one of two partitions gives whole nodes
+    "memory": SHARED_GPUS,  # some jobs name no memory,
+    "default_memory": (("node", TWO_THREADS),),  # for which there is a default
+    "quotas": SHARED_GPUS,  # limits of nodes, CPUs and GPUs of users, accounts and QOS
+    "threads": (("node", TWO_THREADS), SHARED_NODES),
+    "mixed": (("partitions", MIXED_PARTITIONS),),  # nodes of three kinds with random weights, one without GPUs
+    "gpu_site": (("partitions", GPU_PARTITIONS),),  # the same with what `site` has
 }
-"""Random cases, and what each has in its slurm.conf.
-
-Jobs on whole nodes: `whole`; with dependencies and begin times; in partitions that overlap, each in one or in several,
-also with limits of users and QOS; there with --nice, PriorityFlags, PriorityWeightTRES, OverTimeLimit; with
-priority/basic, --nice, held and cancelled jobs; on nodes that differ in CPUs, with priorities by size; of users in
-accounts, with limits of users and QOS, and fair share; the same with limits of accounts and users with all below them
-instead; in arrays; with nodes that fail, reservations, held and cancelled jobs; with nodes that fail and jobs that are
-requeued; and `site`: such events, dependencies, begin times, on nodes of three kinds with features and weights, in
-partitions that overlap. Jobs that share nodes: by CPUs and memory, or by GPUs too; the latter with jobs that name no
-memory, in arrays, or with limits of nodes, CPUs and GPUs of users, accounts and QOS; with two threads a core; on nodes
-of three kinds with random weights, of which one has no GPUs, in partitions that overlap; and the same as a site has it,
-with features, dependencies, begin times, events."""
+"""Random cases, and what each has in its slurm.conf."""
 UNEQUAL = {"site": THREE_KINDS, "mixed": MIXED_NODES, "gpu_site": GPU_NODES, "sizes": SIZES}
 """Kinds with unequal nodes, of random weights."""
 SHARING = (
@@ -366,6 +359,7 @@ OF_SIXTEEN = (
     "dependencies",
     "partitions",
     "several",
+    "several_once",
     "several_limits",
     "priorities",
     "site",
@@ -541,6 +535,8 @@ def drawn(kind: str, seed: int) -> Case:
     chosen = {name: dice.choice(values) for name, values in DRAWN.items() if dice.random() < 1 / 6}
     if "bf_max_job_user" in chosen:
         chosen.pop("bf_max_job_user_part", None)
+    if kind == "several_once":
+        chosen["bf_one_resv_per_job"] = ""
     parameters = ",".join(f"{name}={value}" if value != "" else name for name, value in chosen.items())
     weights = {
         "PriorityWeightAge": dice.choice([0, 100, 1000, 10000, 100000]),
@@ -550,7 +546,7 @@ def drawn(kind: str, seed: int) -> Case:
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
     options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
-    if kind in ("partitions", "several", "several_limits", "priorities", "sizes"):
+    if kind in ("partitions", "several", "several_once", "several_limits", "priorities", "sizes"):
         options[-1] += ";PriorityWeightPartition=300"
     if kind == "priorities":
         flags = [flag for flag in FLAGS if dice.random() < 0.4]

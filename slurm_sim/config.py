@@ -143,6 +143,8 @@ class Params:
     bf_resolution_s: int = 60
     bf_window_linear_s: int | None = None
     """With select/cons_tres: what the time grows by within which running jobs end as one; None: it doubles."""
+    bf_one_resv_per_job: bool = False
+    """Backfill reserves nodes for a job in one of its partitions only, the first in which it expects it to start."""
     bf_busy_nodes: bool = False
     """With select/cons_tres: who is expected to start later is planned on nodes that have a job now, if possible."""
     bf_max_job_test: int = 500

@@ -237,6 +237,10 @@ class _Tasks:
         allowed = most is None or self._reserved_in[job.partition] < most
         return allowed and not _has_no_claim(job, self.params, now_s)
 
+    def is_expected(self, job: JobRecord) -> bool:
+        """Whether it is expected to start in a partition before, perhaps too late for a reservation."""
+        return job.job_id in self._expected_s
+
     def expects(self, job: JobRecord, start_s: int) -> bool:
         """Notes when a job is expected to start; whether that is earlier than in its partitions before."""
         earlier_s = self._expected_s.get(job.job_id)
@@ -271,6 +275,8 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
     cluster.note_test(job, plan.last_test)
     if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
+        if place is not None:
+            tasks.expects(job, place.start_s)
         tasks.reject(job)
         return True
     starts = place.start_s == outlook.now_s
@@ -280,11 +286,13 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
         return True
     full = plan.records >= tasks.params.node_space_size
     if place.start_s > outlook.now_s:
+        has_one = tasks.params.bf_one_resv_per_job and tasks.is_expected(job)
         if tasks.expects(job, place.start_s):
             plan.planned |= place.nodes
-        if full:
+        if full and not has_one:
             return False
-        plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
+        if not has_one:
+            plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
         tasks.reserve(job)
         return True
     start(job, place.nodes)

@@ -50,6 +50,7 @@ def params(dice: Dice, rich: bool) -> Params:
         bf_interval_s=choose(dice, [30, 10, 45, 400]),
         bf_window_s=choose(dice, [86400, 600, 3000]),
         bf_resolution_s=choose(dice, [60, 1, 300]),
+        bf_one_resv_per_job=dice(0, 2) == 0,
         bf_busy_nodes=dice(0, 3) == 0,
         bf_window_linear_s=choose(dice, [None, None, 1, 45]),
         bf_max_job_test=choose(dice, [500, 1, 5]),

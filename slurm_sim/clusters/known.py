@@ -69,7 +69,6 @@ OPTION_DIFFERENCES: Differences = {
     "assoc_limit_stop": ("", "a job over its limits does not stop those behind it"),
     "bf_licenses": ("", "licenses"),
     "bf_max_time": ("", "a pass takes no time, so it always gets to its end"),
-    "bf_one_resv_per_job": ("", "a job in several partitions has nodes kept for it in each"),
     "bf_running_job_reserve": ("", "no reservations for running jobs beyond their nodes' ends"),
     "max_rpc_cnt": ("0", "passes are not put off under load"),
     "max_sched_time": ("", "a pass takes no time, so it always gets to its end"),

@@ -83,6 +83,7 @@ OPTIONS: Mapping[str, Rule] = {
     "bf_max_job_user_part": _field("bf_max_job_user_part", _limit),
     "bf_min_age_reserve": _field("bf_min_age_reserve_s", _range(0, 2_592_000)),
     "bf_min_prio_reserve": _field("bf_min_prio_reserve", _range(0, MOST_WEIGHT)),
+    "bf_one_resv_per_job": lambda _: ({"bf_one_resv_per_job": True}, []),
     "bf_node_space_size": _field("bf_node_space_size", _range(2, 2_000_000)),
     "bf_resolution": _field("bf_resolution_s", _range(1, 3600)),
     "bf_window": _field("bf_window_s", _range(1, 43200, MINUTE_S)),

@@ -189,7 +189,8 @@ struct Engine<W>::Backfill {
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
     bool its_test_tells = (sizes_by_tests && sim.awaits_test(job)) || (all_tests && (sim.request(job).gpus || sizes_by_nodes));
-    bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells;
+    bool its_start_tells = job.several && p.one_reservation;  // also one too late for a reservation
+    bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells && !its_start_tells;
     int reservation = sim.shape(job).reservation;
     if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
       room.reject(sim.array_here(job));
@@ -229,6 +230,7 @@ struct Engine<W>::Backfill {
     else if (sizes_by_tests && room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
     if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
+      if (place.start != kNone && job.several) room.expects(job.job, place.start);
       room.reject(sim.array_here(job));
       return true;
     }
@@ -239,12 +241,13 @@ struct Engine<W>::Backfill {
     return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
   }
   bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {
+    bool has_one = job.several && p.one_reservation && room.is_expected(job.job);
     if (!job.several || room.expects(job.job, place.start)) plan.planned = plan.planned | place.nodes;
-    if (plan.records >= p.node_space) {
+    if (plan.records >= p.node_space && !has_one) {
       room.over = true;
       return false;
     }
-    plan.reserve(place.start, place.start + wish.limit, place.nodes);
+    if (!has_one) plan.reserve(place.start, place.start + wish.limit, place.nodes);
     room.reserved_in[job.partition]++;
     if (job.array >= 0 && ++room.reserved_of(sim.array_here(job)) >= p.max_array_resv) room.reject(sim.array_here(job));
     return true;

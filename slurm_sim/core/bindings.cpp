@@ -63,6 +63,7 @@ Params params_of(nb::handle p) {
   out.incr_only = flag("incr_only");
   out.defer = flag("defer");
   out.busy_nodes = flag("bf_busy_nodes");
+  out.one_reservation = flag("bf_one_resv_per_job");
   out.sched_interval = number("sched_interval_s");
   out.batch_sched_delay = number("batch_sched_delay_s");
   out.bf_interval = number("bf_interval_s");

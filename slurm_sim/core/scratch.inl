@@ -173,6 +173,9 @@ struct Engine<W>::Scratch {
     if (array >= 0 && !is_rejected(array)) rejected.push_back(array);
   }
   // Notes when a job in several partitions is expected to start; whether that is earlier than in those before.
+  bool is_expected(int32_t job) const {
+    return std::any_of(expected.begin(), expected.end(), [job](const auto& known) { return known.first == job; });
+  }
   bool expects(int32_t job, Time start) {
     for (auto& [known, earliest] : expected)
       if (known == job) return start < earliest && (earliest = start, true);

@@ -685,6 +685,21 @@ def test_tiers_and_priorities_count_in_each_partition(simulator: Any) -> None:
     assert sim.job(4).state is State.PENDING
 
 
+@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("once", [False, True])
+def test_backfill_keeps_nodes_in_one_partition_only_if_told_to(once: bool, simulator: Any) -> None:
+    params = replace(FIFO, bf_one_resv_per_job=once)
+    partitions = (Partition("a", ("n1", "n2")), Partition("b", ("n3", "n4")))
+    # Job 3 is expected in partition a at 600 s, and in b at 900 s; job 4 would be in its way there, on n4.
+    blocks = [job(2, 600, partition="a"), job(1, 900, partition="b")]
+    queue = [*blocks, job(2, 2 * HOUR, partition="a,b"), job(1, partition="b")]
+    sim = simulator(ClusterConfig(make_nodes(4), partitions, params), queue)
+    sim.run_until(599)
+    assert (sim.job(4).start_s is not None) == once
+    sim.run_until(700)
+    assert sim.job(3).partition == "a"
+
+
 def test_a_table_with_jobs_in_several_partitions() -> None:
     table = JobTable([0, 0], [2, 1], [HOUR, HOUR], [HOUR, HOUR], partition=["a", "a,b"])
     sim = slurm_sim.Simulator(two_partitions(), table)
