@@ -1,8 +1,8 @@
 """The reference with slurmctld's threads where they really were within each second.
 
 Which of two things of one second comes first decides starts: a job ends, the background loop looks, backfill looks,
-priorities are recalculated. After hours a simulation can't tell it, as slurmctld's loop drifts by some 200 us a second
-and jumps. A replay's passes.csv.gz can. So where a paced simulation agrees and another does not, no rule is missing.
+priorities are recalculated. After hours a simulation can't tell it, as slurmctld's loop comes some 50 ms later after
+each save of its state. A replay's passes.csv.gz can. So where a paced simulation agrees and another does not, no rule is missing.
 """
 
 from __future__ import annotations

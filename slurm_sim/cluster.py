@@ -96,9 +96,10 @@ class Cluster:
             )
         able = self._suitable(spec, partition).bit_count()
         if able < spec.nodes:
+            by_default = " by default" if self.memory_mib(spec) and not spec.memory_mib_per_node else ""
             raise InvalidJob(
                 f"{spec.nodes} nodes asked for; {able} of partition {partition.name!r} have "
-                f"{spec.cpus_per_node} CPUs, {self.memory_mib(spec)} MiB, {spec.gpus_per_node} GPUs"
+                f"{spec.cpus_per_node} CPUs, {self.memory_mib(spec)} MiB{by_default}, {spec.gpus_per_node} GPUs"
                 + (f", {spec.constraint}" if spec.constraint else "")
                 + (f" in reservation {spec.reservation!r}" if spec.reservation else "")
             )

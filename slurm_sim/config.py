@@ -115,9 +115,8 @@ class Params:
     memory_is_consumable: bool = False
     """SelectTypeParameters=CR_*_Memory. Ignored by select/linear."""
     default_memory_per_cpu_mib: int | None = None
-    """DefMemPerCPU: what a job gets that names no memory; None: `default_memory_per_node_mib`."""
+    """DefMemPerCPU, DefMemPerNode (one of them): what a job gets that names no memory; None: all of its nodes'."""
     default_memory_per_node_mib: int | None = None
-    """DefMemPerNode; None: all memory of its nodes."""
     threads_per_core: int = 1
     """ThreadsPerCore, of all nodes: a job gets whole cores, its CPUs on each node rounded up to a multiple. Ignored by
     select/linear."""
@@ -215,6 +214,7 @@ class Params:
 
     def __post_init__(self) -> None:
         _check("Params", self, _OF_PARAMS)
+        _one_default_memory("Params", self)
         _check_amounts("Params", self, WEIGHTS_OF_TRES, MOST_WEIGHT)
         object.__setattr__(self, "select_type", _member("Params.select_type", self.select_type, SelectType))
 
@@ -294,7 +294,7 @@ class Partition:
     over_time_limit_s: int | None = None
     """OverTimeLimit; None: `Params.over_time_limit_s`."""
     default_memory_per_cpu_mib: int | None = None
-    """DefMemPerCPU, DefMemPerNode; None, both: those of `Params`."""
+    """DefMemPerCPU, DefMemPerNode (one of them); None: what `Params` say."""
     default_memory_per_node_mib: int | None = None
     billing_weight_cpus: float = 1.0
     """TRESBillingWeights, of what a job holds: what it is billed for each second, which becomes usage for fair share.
@@ -310,6 +310,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         _check(f"partition {self.name!r}", self, _OF_PARTITION)
+        _one_default_memory(f"partition {self.name!r}", self)
         _check_amounts(f"partition {self.name!r}", self, _BILLING, MOST_WEIGHT)
         for name, limit in (("min_nodes", "max_nodes"), ("default_time_s", "max_time_s")):
             value, most = getattr(self, name), getattr(self, limit)
@@ -452,6 +453,11 @@ class ClusterConfig:
                 )
         if self.reservations:
             _each_once("reservations", (item.name for item in self.reservations))
+        if self.associations:
+            whose = (
+                f"account {item.account}" + (f", user {item.user}" if item.user else "") for item in self.associations
+            )
+            _each_once("associations", whose)
         for reservation in self.reservations:
             _known(f"nodes of reservation {reservation.name!r}", set(reservation.nodes), names)
         _known("node_changes", {change.node for change in self.node_changes}, names)
@@ -485,6 +491,11 @@ def _member(where: str, value: object, kind: type[Enum]) -> Enum:
     except ValueError:
         known = " or ".join(str(member.value) for member in kind)
         raise InvalidCluster(f"{where} is {value!r}; give {known}") from None
+
+
+def _one_default_memory(where: str, item: Params | Partition) -> None:
+    if item.default_memory_per_cpu_mib is not None and item.default_memory_per_node_mib is not None:
+        raise InvalidCluster(f"{where}: give default_memory_per_cpu_mib or default_memory_per_node_mib, not both")
 
 
 def _each_once(what: str, names: Iterable[str]) -> set[str]:

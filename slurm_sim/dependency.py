@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from slurm_sim.errors import InvalidJob
+from slurm_sim.ranges import LAST_S
 
 _TERM = re.compile(r"(\w+)((?::\d+(?:\+\d+)?)+)", re.ASCII)
 MINUTE_S = 60
+MOST_DIGITS, MOST_MINUTES = 15, LAST_S // MINUTE_S
 
 
 class Verdict(Enum):
@@ -115,6 +117,8 @@ def _parse_target(kind: str, target: str, text: str) -> Dependency:
     job_id, _, minutes = target.partition("+")
     if minutes and kind != "after":
         raise InvalidJob(f"dependency {text!r}: only 'after' takes +minutes")
+    if len(minutes) > MOST_DIGITS or int(minutes or 0) > MOST_MINUTES:
+        raise InvalidJob(f"dependency {text!r}: a delay of {minutes} minutes; give at most {MOST_MINUTES:,}")
     return Dependency(kind, int(job_id), MINUTE_S * int(minutes or 0))
 
 

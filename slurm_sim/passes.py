@@ -235,14 +235,13 @@ class _Tasks:
         """Whether nodes may be kept for the job, if it can't start now."""
         most = self.params.bf_job_part_count_reserve
         allowed = most is None or self._reserved_in[job.partition] < most
-        return allowed and not _has_no_claim(job, self.params, now_s)
-
-    def is_expected(self, job: JobRecord) -> bool:
-        """Whether it is expected to start in a partition before, perhaps too late for a reservation."""
-        return job.job_id in self._expected_s
+        has_one = self.params.bf_one_resv_per_job and job.job_id in self._expected_s
+        return allowed and not has_one and not _has_no_claim(job, self.params, now_s)
 
     def expects(self, job: JobRecord, start_s: int) -> bool:
-        """Notes when a job is expected to start; whether that is earlier than in its partitions before."""
+        """Notes when a job is expected to start, perhaps too late for a reservation; whether that is earlier than in
+        its partitions before.
+        """
         earlier_s = self._expected_s.get(job.job_id)
         is_first = earlier_s is None or start_s < earlier_s
         if is_first:
@@ -286,13 +285,11 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
         return True
     full = plan.records >= tasks.params.node_space_size
     if place.start_s > outlook.now_s:
-        has_one = tasks.params.bf_one_resv_per_job and tasks.is_expected(job)
         if tasks.expects(job, place.start_s):
             plan.planned |= place.nodes
-        if full and not has_one:
+        if full:
             return False
-        if not has_one:
-            plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
+        plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
         tasks.reserve(job)
         return True
     start(job, place.nodes)

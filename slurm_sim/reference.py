@@ -51,10 +51,12 @@ SECOND_US = 1_000_000
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
-TICK_PHASE_US, TICK_DRIFT_US, TICK_KNOWN_S = 550_000, 180, 7200
-"""Where in the second slurmctld's background loop comes at first, how much later each second (100 to 260 in replays),
-and how long this can be told. From then on it counts as coming right after backfill. Priorities are recalculated where
-it came at first, and don't drift."""
+TICK_PHASE_US, TICK_DRIFT_US = 550_000, 8
+"""Where in the second slurmctld's background loop comes at first, and how much later each second. Priorities are
+recalculated where it came at first, and don't drift."""
+SAVE_S, SAVE_US, SAVE_SUBMITTED_US, SAVE_STARTED_US = 300, 44_500, 24_000, 8_000
+"""How often the loop saves slurmctld's state (PERIODIC_CHECKPOINT), how much later it comes from then on, and how much
+more if jobs were submitted, or started, since the save before; as seen in replays (benchmarks/simulator.md)."""
 
 PURGE_S = 60
 """How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
@@ -121,6 +123,10 @@ class Simulator:
         """Whether the last backfill pass left PLANNED nodes."""
         self._last_news_s = start_s - 1
         """When backfill last got something to look at."""
+        self._saves = self._saved_us = 0
+        """Of slurmctld's state, up to the last job that was submitted or started; how much later the loop came then."""
+        self._submitted = self._started = False
+        """Since the last save."""
         self._happening: Kind | None = None
         self._checked_s = start_s - 1
         """When a limit check last ended a job; the main pass that follows waits for all that it ends."""
@@ -181,6 +187,10 @@ class Simulator:
             main_wanted=self._main_wanted,
             review_wanted=self._review_wanted,
             planned=self._planned,
+            saves=self._saves,
+            saved_us=self._saved_us,
+            submitted=self._submitted,
+            started=self._started,
         )
 
     # ---- time
@@ -248,10 +258,26 @@ class Simulator:
         return self._tick_us(time_s) < self._last_backfill_us % SECOND_US
 
     def _tick_us(self, time_s: int) -> int:
-        """Where in this second the background loop comes; right after backfill if that can't be told."""
-        since_s = time_s - self.start_s
-        known = since_s < TICK_KNOWN_S
-        return (TICK_PHASE_US + TICK_DRIFT_US * since_s if known else self._last_backfill_us) % SECOND_US
+        """Where in this second the background loop comes."""
+        drift_us = TICK_DRIFT_US * (time_s - self.start_s)
+        return (TICK_PHASE_US + drift_us + self._saves_us(time_s)) % SECOND_US
+
+    def _saves_until(self, time_s: int) -> int:
+        """How often the loop has saved the state before this second, the last time in the second before it."""
+        return max(self._saves, (time_s - self.start_s - 1) // SAVE_S)
+
+    def _saves_us(self, time_s: int) -> int:
+        """How much later it comes for that."""
+        if not (more := self._saves_until(time_s) - self._saves):
+            return self._saved_us
+        changed_us = SAVE_SUBMITTED_US * self._submitted + SAVE_STARTED_US * self._started
+        return self._saved_us + more * SAVE_US + changed_us
+
+    def _settle_saves(self) -> None:
+        """Something changes now that the next save has to write."""
+        if (saves := self._saves_until(self.now_s)) > self._saves:
+            self._saved_us, self._saves = self._saves_us(self.now_s), saves
+            self._submitted = self._started = False
 
     def _due(self) -> Iterator[tuple[int, Kind]]:
         if self._events:
@@ -443,7 +469,7 @@ class Simulator:
         """
         if nodes < 1:
             raise SimulationError(f"job {job_id} can't have {nodes} nodes; give at least 1")
-        job = self._cluster.find(job_id)
+        job, nodes = self._cluster.find(job_id), int(nodes)
         if job.state not in (State.PENDING, State.RUNNING):
             raise SimulationError(f"job {job_id} is {job.state.value}; this needs one that is PENDING or RUNNING")
         self._cluster.resize(job, nodes, self.now_s)
@@ -557,6 +583,8 @@ class Simulator:
     def _enter(self, job_id: int, spec: JobSpec) -> None:
         partition = self._cluster.waits_in(spec)[0]
         refused = self._cluster.limits.refused(spec.user, spec.account, spec.qos, partition)
+        self._settle_saves()
+        self._submitted = True
         job = self._cluster.add(job_id, spec, self.now_s)
         if spec.cancel_s is not None:
             self._push(max(spec.cancel_s, self.now_s), Kind.CANCEL, job_id)
@@ -578,6 +606,8 @@ class Simulator:
         self._ask_main()
 
     def _start(self, job: JobRecord, nodes: int, scheduler: str) -> None:
+        self._settle_saves()
+        self._started = True
         self._cluster.start(job, nodes, scheduler, self.now_s)
         if job.spec.runtime_s is not None and not self._future_forgotten:
             self._end_at(job.job_id, self.now_s + job.spec.runtime_s)

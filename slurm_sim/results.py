@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
-from slurm_sim.traces.table import FORMATS, replacing
+from slurm_sim.traces.table import FORMATS, read_parquet, reason, replacing
 
 Floats = NDArray[np.float64]
 
@@ -71,7 +71,9 @@ def check_format(path: Path) -> None:
     """Raises TraceError if results can't be written under this name."""
     if not path.name.endswith(FORMATS):
         raise TraceError(str(path), f"a file name ending in {', '.join(FORMATS)}", found=path.name)
-    if path.is_dir() or not path.parent.is_dir():
+    if path.is_dir():
+        raise TraceError(str(path), "a file to write; this is a folder")
+    if not path.parent.is_dir():
         raise TraceError(str(path), "a file in a folder that exists")
 
 
@@ -110,9 +112,9 @@ def read_results(path: Path | str) -> Results:
             read_header(path)
             table = read_csv(path, TYPES, dict.fromkeys(WHOLES, NUMBER))
         else:
-            table = pa_parquet.read_table(path)
+            table = read_parquet(path)
     except (OSError, EOFError, pa.ArrowInvalid) as error:
-        what = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        what = reason(error)
         raise TraceError(str(path), f"a readable table of results ({what})") from error
     return _checked(table, path, (lambda row: line_of(path, row)) if is_csv else (lambda _row: None))
 

@@ -39,8 +39,7 @@ def params(dice: Dice, rich: bool) -> Params:
     return Params(
         select_type=choose(dice, list(SelectType)) if rich else SelectType.LINEAR,
         memory_is_consumable=bool(dice(0, 1)),
-        default_memory_per_cpu_mib=choose(dice, [None, None, None, 3]) if rich else None,
-        default_memory_per_node_mib=choose(dice, [None, None, None, 20]) if rich else None,
+        **(_default_memory(dice) if rich else {}),
         threads_per_core=choose(dice, [1, 1, 2, 4]) if rich else 1,
         idle_threads_count=dice(0, 2) > 0,
         sched_interval_s=choose(dice, [60, 30, 7]),
@@ -97,6 +96,11 @@ def params(dice: Dice, rich: bool) -> Params:
     )
 
 
+def _default_memory(dice: Dice) -> dict[str, Any]:
+    one = choose(dice, [None, None, "default_memory_per_cpu_mib", "default_memory_per_node_mib"])
+    return {one: choose(dice, [3, 7, 20])} if one else {}
+
+
 def config(dice: Dice, rich: bool = True) -> ClusterConfig:
     count = choose(dice, [6, 3, 9, 70, 130]) if dice(0, 3) == 0 else 6
     energy = rich and dice(0, 3) == 0
@@ -131,8 +135,7 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
             priority_tier=choose(dice, [2, 1]),
             priority_job_factor=3,
             over_time_limit_s=choose(dice, [None, None, 0, 300]),
-            default_memory_per_cpu_mib=choose(dice, [None, None, None, 7]) if rich else None,
-            default_memory_per_node_mib=choose(dice, [None, None, None, 9]) if rich else None,
+            **(_default_memory(dice) if rich else {}),
             billing_weight_cpus=choose(dice, [1.0, 0.3]),
             billing_weight_memory=choose(dice, [0.0, 0.01]),
             billing_weight_gpus=choose(dice, [0.0, 8.0]),

@@ -51,6 +51,14 @@ def run(args: argparse.Namespace) -> int:
 # --- import ----------------------------------------------------------------------------------------------------------
 
 
+DEFAULTS = {"column": [], "delimiter": ",", "cpus_per_node": 1, "gpus_per_node": 0}
+"""Of options of `import` that are for one source."""
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _add_import(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--sacct", metavar="FILE", help="output of `sacct -X -P -D` with its header")
@@ -60,12 +68,11 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
     parser.add_argument("--timezone", help="of times without one (UTC; --mirage-log: America/Chicago)")
     parser.add_argument("--nodes", type=node_count, help="of the cluster: wider jobs are dropped")
-    parser.add_argument(
-        "--column", action="append", default=[], metavar="OURS=THEIRS[:min]", help="--csv: a column's name"
-    )
-    parser.add_argument("--delimiter", type=_delimiter, default=",", help="--csv: between fields (%(default)s)")
-    parser.add_argument("--cpus-per-node", type=positive, default=1, help="--swf: processors to nodes (%(default)s)")
-    parser.add_argument("--gpus-per-node", type=int, default=0, help="--mirage-log (%(default)s)")
+    parser.add_argument("--column", action="append", metavar="OURS=THEIRS[:min]", help="--csv: a column's name")
+    parser.add_argument("--delimiter", type=_delimiter, help="--csv: between fields (%(default)s)")
+    parser.add_argument("--cpus-per-node", type=positive, help="--swf: processors to nodes (%(default)s)")
+    parser.add_argument("--gpus-per-node", type=int, help="--mirage-log (%(default)s)")
+    parser.set_defaults(**DEFAULTS)
     parser.add_argument("--cancelled", choices=("keep", "drop"), default="keep", help="jobs cancelled in the queue")
     parser.add_argument("--overruns", choices=("keep", "clip"), default="keep", help="jobs that outran their limit")
     parser.add_argument("--duplicates", choices=("restarts", "last"), default="restarts", help="rows of one job id")
@@ -99,9 +106,16 @@ def _import(args: argparse.Namespace) -> None:
     console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
 
 
+OF_ONE_SOURCE = {"column": "csv", "delimiter": "csv", "cpus_per_node": "swf", "gpus_per_node": "mirage_log"}
+"""Options, and the source that each is for."""
+
+
 def _read_foreign(args: argparse.Namespace) -> Imported:
     from slurm_sim.traces import imports
 
+    for option, source in OF_ONE_SOURCE.items():
+        if getattr(args, source) is None and getattr(args, option) != DEFAULTS[option]:
+            raise InputError(f"{_flag(option)}: only for {_flag(source)}; leave it out")
     if args.sacct:
         return imports.import_sacct(args.sacct, args.timezone)
     if args.swf:

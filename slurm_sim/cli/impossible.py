@@ -135,7 +135,9 @@ def refusal(jobs: Jobs, impossible: list[Impossible]) -> TraceError:
     """For raising: the first of them, how many there are, and the ways out."""
     first, own = impossible[0], jobs.own_name(impossible[0].column)
     count = f"{len(impossible)} of {len(jobs)} jobs are so" if len(impossible) > 1 else "the only such job"
-    expected = f"a job that this cluster could ever run ({first.why}); {count}; --skip-impossible leaves them out"
+    is_range = first.why.startswith("from ")
+    what = f"a number {first.why}" if is_range else f"a job that this cluster could ever run ({first.why})"
+    expected = f"{what}; {count}; --skip-impossible leaves them out"
     if first.column in CAN_BE_IGNORED:
         expected += f", --ignore {own} the column"
     return jobs.refuse(first.row, first.column, expected)

@@ -87,6 +87,8 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
         trace = read_trace(args.trace)
     if trace is not None:
         _check_once(trace)
+    elif args.trace_priority:
+        raise TraceError("--trace-priority", "--trace beside it: the jobs of --jobs have their own priorities")
     jobs = read_jobs(args.jobs) if trace is None else jobs_of(trace, args.trace_priority)
     if args.ignore:
         jobs = without_ignored(jobs, filter(None, (name.strip() for name in args.ignore.split(","))))
@@ -102,9 +104,10 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
 def _check_once(trace: Trace) -> None:
     again = trace.jobs["job_id"].duplicated().to_numpy(bool)
     if again.any():
-        found = trace.jobs["job_id"].iloc[int(again.argmax())]
-        expected = "each id once; `mirage trace import --csv` makes runs of one job jobs of their own"
-        raise TraceError(trace.source, expected, found=f"{found} a second time", field="job_id")
+        row = int(again.argmax())
+        found = f"{trace.jobs['job_id'].iloc[row]} a second time"
+        expected = "each id once; `mirage trace import` makes runs of one job jobs of their own"
+        raise TraceError(trace.source, expected, found=found, line=trace.line(row), field="job_id")
 
 
 def tell(notes: Iterable[str], kind: str = "note") -> None:

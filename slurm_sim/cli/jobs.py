@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from slurm_sim.config import DAY_S
@@ -19,7 +19,7 @@ from slurm_sim.jobs import WHOLE
 from slurm_sim.ranges import LAST_ID, LONGEST_S, MOST
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
-from slurm_sim.traces.table import Trace, numbered
+from slurm_sim.traces.table import Trace, numbered, read_parquet, reason
 
 Ints = NDArray[np.int64]
 MISSING = -1
@@ -195,13 +195,12 @@ def read_jobs(path: Path) -> Jobs:
     """Reads .csv, .csv.gz or .parquet. Raises TraceError for the first bad line, saying where and what is expected."""
     try:
         if path.name.endswith(".parquet"):
-            table = pa_parquet.read_table(path)
+            table = read_parquet(path)
             _check_header(table.column_names, str(path))
             return _jobs(path, table, lambda row: row + 1)
         return _jobs(path, _read_csv(path), lambda row: line_of(path, row))
     except (OSError, EOFError, pa.ArrowInvalid) as error:
-        what = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise TraceError(str(path), f"a readable table of jobs ({what})") from error
+        raise TraceError(str(path), f"a readable table of jobs ({reason(error)})") from error
 
 
 def _check_header(names: Sequence[str], file: str) -> None:
@@ -242,8 +241,10 @@ def _numbers(jobs: Jobs, name: str, column: Any) -> Any:
     rule = NUMBERS[name]
     try:
         floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise TraceError(jobs.source, f"{rule.expected} ({error})", field=name) from error
+    except pa.ArrowInvalid:
+        texts = pd.Series(column.to_pandas())
+        row = int(np.argmax((pd.to_numeric(texts, errors="coerce").isna() & texts.notna()).to_numpy()))
+        raise jobs.refuse(row, name, rule.expected, str(texts[row])) from None
     empty = column.is_null().to_numpy()
     good = (floats >= rule.least) & (floats <= rule.most)
     if rule.whole:

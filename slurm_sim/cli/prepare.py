@@ -41,6 +41,8 @@ def prepare(
     if started_s > int(jobs.numbers("submit_s").min()):
         row = int(jobs.numbers("submit_s").argmin())
         raise jobs.refuse(row, "submit_s", f"a time from slurmctld's start on (--slurmctld-started-s, {started_s})")
+    cluster, of_memory = _memory(cluster, jobs)
+    notes += of_memory
     impossible = find_impossible(cluster, jobs)
     if impossible and not skip_impossible:
         raise refusal(jobs, impossible)
@@ -52,8 +54,6 @@ def prepare(
         jobs = jobs.pick(keep)
     if not len(jobs):
         raise TraceError(jobs.source, f"at least one job that this cluster can run; {left_out}", found="none")
-    cluster, of_memory = _memory(cluster, jobs)
-    notes += of_memory
     wishes = wishes_of(jobs)
     circular = circles(jobs, wishes)
     notes += [*_remarks(cluster, jobs), *check_known(jobs, wishes, circular, strict), *_uncounted(cluster, jobs)]

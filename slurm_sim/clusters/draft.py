@@ -15,6 +15,7 @@ from slurm_sim.clusters.parts import (
     is_open,
     make_node,
     make_partition,
+    without_second_default,
 )
 from slurm_sim.clusters.values import hosts, yes
 from slurm_sim.config import (
@@ -130,8 +131,9 @@ class Draft:
         made: list[Partition] = []
         default = None
         for name, entries in self.partitions.items():
+            entries, notes = without_second_default(entries)
             partition = make_partition(name, self._nodes_of(entries), entries)
-            self.notes += default_time_notes(entries)
+            self.notes += [*notes, *default_time_notes(entries)]
             if is_open(entries.get("state")) and partition.nodes:
                 made.append(partition)
                 default = name if "default" in entries and yes(entries["default"]) else default

@@ -210,6 +210,15 @@ def _billing(entries: Entries) -> tuple[dict[str, float], list[Note]]:
     return ({}, []) if entry is None or is_unset(entry.value) else weights_of_tres(entry, "billing_weight_")
 
 
+def without_second_default(entries: Entries) -> tuple[Entries, list[Note]]:
+    """Of DefMemPerCPU and DefMemPerNode slurmctld takes the former; of the whole configuration, or of a partition."""
+    second = entries.get("defmempernode")
+    if second is None or memory_mib(second) is None or "defmempercpu" not in entries:
+        return entries, []
+    rest = {name: entry for name, entry in entries.items() if name != "defmempernode"}
+    return rest, [second.note(NoteKind.IGNORED, "DefMemPerCPU is given, too, and counts")]
+
+
 def default_time_notes(entries: Entries) -> list[Note]:
     """On a DefaultTime beyond MaxTime: slurmctld takes MaxTime."""
     default_s, most_s = (_optional(entries, name, limit_s) for name in ("defaulttime", "maxtime"))

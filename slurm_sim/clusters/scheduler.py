@@ -19,6 +19,7 @@ from slurm_sim.clusters.known import (
     note_on,
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
+from slurm_sim.clusters.parts import without_second_default
 from slurm_sim.clusters.tres import WEIGHTED, weights_of_tres
 from slurm_sim.clusters.values import duration_s, integer, is_unset, memory_mib, over_time_limit_s, words, yes
 from slurm_sim.config import Params, SelectType
@@ -228,6 +229,11 @@ def _seconds(entry: Entry) -> int:
     return integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")), 0, LONGEST_S)
 
 
+def _default_memory(name: str, other: str) -> Rule:
+    """One replaces the other."""
+    return lambda entry: ({name: memory_mib(entry), other: None}, [])
+
+
 def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
     """A requeued job waits until its credential has expired."""
     lifetime = re.search(r"(?:^|,)cred_expire=(\d+)", entry.value, re.IGNORECASE | re.ASCII)
@@ -245,8 +251,8 @@ GLOBALS: Mapping[str, Rule] = {
     "priorityflags": _priority_flags,
     "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
     "priorityweighttres": lambda entry: weights_of_tres(entry, "priority_weight_"),
-    "defmempercpu": _field("default_memory_per_cpu_mib", memory_mib),
-    "defmempernode": _field("default_memory_per_node_mib", memory_mib),
+    "defmempercpu": _default_memory("default_memory_per_cpu_mib", "default_memory_per_node_mib"),
+    "defmempernode": _default_memory("default_memory_per_node_mib", "default_memory_per_cpu_mib"),
     "overtimelimit": _field("over_time_limit_s", lambda entry: over_time_limit_s(entry) or 0),
     "killwait": _field("kill_wait_s", _seconds),
     "minjobage": _field("min_job_age_s", _seconds),
@@ -269,8 +275,8 @@ ELSEWHERE = ("clustername", "accountingstorageenforce", "accountingstoragetype")
 
 def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
     """The parameters of a whole configuration; what it does not set has Slurm 22.05's default."""
-    notes: list[Note] = []
     changes: Change = {}
+    entries, notes = without_second_default(entries)
     for name, entry in entries.items():
         if (rule := GLOBALS.get(name)) is not None:
             change, more = rule(entry)
@@ -292,6 +298,15 @@ def _with_memory_default(changes: Change, given: Collection[str]) -> Change:
 
 
 def _memory_notes(params: Params, entries: Entries) -> list[Note]:
+    counts = params.memory_is_consumable and params.select_type is not SelectType.LINEAR
+    vain = [] if counts else [entries[name] for name in ("defmempercpu", "defmempernode") if name in entries]
+    return [
+        *(entry.no_effect("memory is not counted, with these Select parameters") for entry in vain),
+        *_linear_memory_notes(params, entries),
+    ]
+
+
+def _linear_memory_notes(params: Params, entries: Entries) -> list[Note]:
     if params.memory_is_consumable and params.select_type is SelectType.LINEAR:
         return [entries["selecttypeparameters"].not_simulated("select/linear does not count memory here")]
     return []
@@ -354,6 +369,8 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
         changes |= change
         notes += more
         entries[entry.key.lower()] = entry
+    if {"defmempercpu", "defmempernode"} <= set(entries):
+        raise InvalidCluster("parameters: DefMemPerCPU and DefMemPerNode are given; give one of them")
     params = dataclasses.replace(base, **_with_memory_default(changes, entries))
     return params, (*notes, *_basic_notes(params, entries))
 

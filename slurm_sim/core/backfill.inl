@@ -187,7 +187,8 @@ struct Engine<W>::Backfill {
       return limited(job, limit);
     if (!counts(job)) return true;
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
-    bool only_now = p.keeps_few() && (sim.has_no_claim(job) || full);
+    bool has_one = p.one_reservation && job.several && room.is_expected(job.job);
+    bool only_now = has_one || (p.keeps_few() && (sim.has_no_claim(job) || full));
     bool its_test_tells = (sizes_by_tests && sim.awaits_test(job)) || (all_tests && (sim.request(job).gpus || sizes_by_nodes));
     bool its_start_tells = job.several && p.one_reservation;  // also one too late for a reservation
     bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells && !its_start_tells;
@@ -241,13 +242,12 @@ struct Engine<W>::Backfill {
     return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
   }
   bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {
-    bool has_one = job.several && p.one_reservation && room.is_expected(job.job);
     if (!job.several || room.expects(job.job, place.start)) plan.planned = plan.planned | place.nodes;
-    if (plan.records >= p.node_space && !has_one) {
+    if (plan.records >= p.node_space) {
       room.over = true;
       return false;
     }
-    if (!has_one) plan.reserve(place.start, place.start + wish.limit, place.nodes);
+    plan.reserve(place.start, place.start + wish.limit, place.nodes);
     room.reserved_in[job.partition]++;
     if (job.array >= 0 && ++room.reserved_of(sim.array_here(job)) >= p.max_array_resv) room.reject(sim.array_here(job));
     return true;

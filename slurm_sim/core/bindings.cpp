@@ -477,7 +477,9 @@ struct Builder {
       auto due = [&](const char* name) { Time at = time_of(timers, name); return at == kNone ? kNever : at; };
       Timers phases{time_of(timers, "last_main_s"), time_of(timers, "last_full_s"), time_of(timers, "last_backfill_us"),
                     due("main_due_s"), due("backfill_due_s"), nb::cast<bool>(timers.attr("main_wanted")),
-                    nb::cast<bool>(timers.attr("review_wanted")), nb::cast<bool>(timers.attr("planned"))};
+                    nb::cast<bool>(timers.attr("review_wanted")), nb::cast<bool>(timers.attr("planned")),
+                    time_of(timers, "saves"), time_of(timers, "saved_us"), nb::cast<bool>(timers.attr("submitted")),
+                    nb::cast<bool>(timers.attr("started"))};
       core->put_in(now, placed, down, &phases);
     }
     return core;
@@ -710,7 +712,7 @@ NB_MODULE(_core, m) {
         Timers t = core.timers();
         auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
         return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
-                              t.main_wanted, t.review_wanted, t.planned);
+                              t.main_wanted, t.review_wanted, t.planned, t.saves, t.saved_us, t.submitted, t.started);
       }))
       .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int64_t memory, int qos,
                               nb::object dependencies) {

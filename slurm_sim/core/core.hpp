@@ -43,6 +43,8 @@ struct Placed {
 struct Timers {
   Time last_main, last_full, last_backfill_us, main_due, backfill_due;
   bool main_wanted, review_wanted, planned;
+  Time saves, saved_us;
+  bool submitted, started;
 };
 
 class Core {

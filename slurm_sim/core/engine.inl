@@ -82,6 +82,10 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
     main_wanted_ = timers->main_wanted;
     review_wanted_ = timers->review_wanted;
     planned_ = timers->planned;
+    saves_ = timers->saves;
+    saved_us_ = timers->saved_us;
+    submitted_ = timers->submitted;
+    started_ = timers->started;
     last_news_ = now_;
   } else {
     changed();

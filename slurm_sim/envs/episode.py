@@ -14,6 +14,7 @@ from slurm_sim.config import DAY_S
 from slurm_sim.envs.observation import WIDTH, Pool, Simulation, Vectors, observe
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import State
+from slurm_sim.ranges import LONGEST_S, whole
 
 HOUR_S = 3600
 WAIT, SUBMIT = 0, 1
@@ -39,8 +40,8 @@ class Task:
 
     def __post_init__(self) -> None:
         for name in ("step_s", "history", "horizon_s"):
-            if getattr(self, name) < 1:
-                raise SimulationError(f"Task.{name} is {getattr(self, name)}; give at least 1")
+            value = whole(f"Task.{name}", getattr(self, name), 1, LONGEST_S, SimulationError)
+            object.__setattr__(self, name, value)
         for name in ("interruption_weight", "overlap_weight"):
             if not getattr(self, name) >= 0:
                 raise SimulationError(f"Task.{name} is {getattr(self, name)}; give at least 0")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+MOST_SHOWN = 600
+
 
 class TraceError(ValueError):
     """A file of jobs is not what it should be.
@@ -14,6 +16,7 @@ class TraceError(ValueError):
     def __init__(self, file: str, expected: str, *, found: str = "", line: int | None = None, field: str = "") -> None:
         self.file, self.line, self.field, self.found, self.expected = file, line, field, found, expected
         place = file if line is None else f"{file}:{line}"
+        expected = _printable(expected)
         what = f"found {_short(found)}, expected {expected}" if found else f"expected {expected}"
         super().__init__(f"{place}: {field}: {what}" if field else f"{place}: {what}")
 
@@ -23,6 +26,12 @@ def refuse_overwriting(out: Path, *inputs: Path | None) -> None:
     for file in inputs:
         if file is not None and out.exists() and file.exists() and out.samefile(file):
             raise TraceError(f"--out {out}", "another file: this one is the input, and would be lost")
+
+
+def _printable(text: str) -> str:
+    """With what a binary file's columns may bring along escaped, and not too long."""
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
 
 
 def _short(text: str) -> str:

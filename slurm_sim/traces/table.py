@@ -6,6 +6,7 @@ Columns are those of docs/traces.md; times are Unix seconds, durations seconds. 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -187,7 +188,8 @@ def _typed(values: Any, name: str, kind: str, source: str, lines: NDArray[np.int
             wrong = ~text.str.fullmatch(_ID.pattern).to_numpy(bool)
             _refuse(text.astype(object).to_numpy(), wrong, name, source, lines)
         return text
-    numbers = pd.to_numeric(values, errors="coerce").astype("Float64") if values.dtype == object else values
+    is_text = not pd.api.types.is_numeric_dtype(values.dtype)
+    numbers = pd.to_numeric(values, errors="coerce").astype("Float64") if is_text else values
     floats = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     given = values.notna().to_numpy(bool)
     bad = given & ~((floats >= 0) & (floats <= _MOST[kind]) & (floats == np.floor(floats)))
@@ -222,12 +224,31 @@ def read_trace(path: Path | str) -> Trace:
     path = Path(path)
     form = _form(path)
     try:
-        frame = pa_parquet.read_table(path).to_pandas() if form == ".parquet" else _read_csv(path)
+        frame = read_parquet(path).to_pandas() if form == ".parquet" else _read_csv(path)
         return make_trace(frame, str(path), of_file=True)
     except OSError as error:
-        raise TraceError(str(path), f"a readable file ({error.strerror or error})") from error
+        raise TraceError(str(path), f"a readable file ({reason(error)})") from error
     except (EOFError, pa.ArrowInvalid) as error:
         raise TraceError(str(path), f"a whole {form} file ({str(error).splitlines()[0]})") from error
+
+
+def reason(error: Exception) -> str:
+    """Why a file can't be read; pyarrow does not say it where the file is missing."""
+    if isinstance(error, FileNotFoundError):
+        return os.strerror(errno.ENOENT)
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]
+
+
+def read_parquet(path: Path) -> Any:
+    """A table whose columns are numbers or texts. Raises TraceError for another kind, OSError, ArrowInvalid."""
+    table = pa_parquet.read_table(path)
+    for column in table.schema:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+        if not any(is_one(kind) for is_one in (*known, pa.types.is_string, pa.types.is_large_string)):
+            expected = "a column of numbers or text; times and durations are whole seconds"
+            raise TraceError(str(path), expected, found=str(column.type), field=column.name)
+    return table
 
 
 def _form(path: Path) -> str:
@@ -299,6 +320,8 @@ class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as tempo
         self.path = path
 
     def __enter__(self) -> Path:
+        if self.path.is_dir():
+            raise TraceError(str(self.path), "a file to write; this is a folder")
         try:
             handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         except OSError as error:

@@ -221,6 +221,8 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(
         ["import", "--swf", "absent.swf", "--out", "t.csv"],
         ["import", "--csv", "bad.csv", "--out", "t.csv", "--column", "nonsense"],
         ["import", "--swf", "bad.csv", "--out", "t.csv"],
+        ["import", "--swf", "bad.csv", "--out", "t.csv", "--column", "a=b"],
+        ["import", "--csv", "bad.csv", "--out", "t.csv", "--cpus-per-node", "4"],
         ["synth", "--model", "absent", "--days", "1", "--out", "t.csv"],
         ["synth", "--model", "ls6_a100", "--days", "1", "--out", "t.xlsx"],
         ["fit", "bad.csv", "--nodes", "4", "--out", "m.json"],
@@ -236,6 +238,14 @@ def test_wrong_input_is_one_line_and_exit_code_2(
     assert error.startswith("mirage trace: ")
     assert error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.csv"]
+
+
+def test_the_bytes_of_a_binary_file_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.csv").write_bytes(bytes(range(1, 10)) + b"\x1b[31m," + bytes(range(128, 256)) * 40 + b"\n1,2\n")
+    assert main(["trace", "import", "--csv", str(tmp_path / "b.csv"), "--out", str(tmp_path / "t.csv")]) == 2
+    error = capsys.readouterr().err
+    assert error.strip().isprintable()
+    assert len(error) < 1000
 
 
 @pytest.mark.parametrize("words", [["stats", "t", "--timezone", "Moon"], ["synth", "--days", "-1"], ["import"], []])

@@ -89,7 +89,6 @@ def test_a_job_that_names_no_memory_gets_all_of_its_nodes() -> None:
     [
         ({"default_memory_per_cpu_mib": 20000}, {}, 40000),
         ({"default_memory_per_node_mib": 30000}, {}, 30000),
-        ({"default_memory_per_cpu_mib": 20000, "default_memory_per_node_mib": 1}, {}, 40000),
         ({"default_memory_per_cpu_mib": 20000}, {"default_memory_per_node_mib": 9000}, 9000),
     ],
 )
@@ -129,7 +128,7 @@ def test_memory_by_cpu_is_of_whole_cores_where_their_threads_count() -> None:
 )
 def test_with_memory_by_cpu_fewer_free_cpus_count(by_cpu: int | None, taken: tuple[str, ...]) -> None:
     """Only those with memory, and a multiple of what the job asks for (`_can_job_run_on_node`)."""
-    params = replace(SHARED, default_memory_per_cpu_mib=by_cpu, default_memory_per_node_mib=500)
+    params = replace(SHARED, default_memory_per_cpu_mib=by_cpu, default_memory_per_node_mib=None if by_cpu else 500)
     nodes = tuple(Node(f"n{number}", 16, 2400, features=(f"n{number}",)) for number in range(1, 6))
     before = [("n1", 6, 1600), ("n2", 6, 1600), ("n3", 16, 1), ("n4", 8, 1), ("n5", 4, 1)]
     jobs = [job(cpus_per_node=cpus, memory_mib_per_node=mib, constraint=name) for name, cpus, mib in before]

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +88,40 @@ def test_jobs_that_name_no_memory(
     assert told in capsys.readouterr().err
     with Path("r.csv").open() as file:
         assert [row["start_s"] for row in csv.DictReader(file)] == starts
+
+
+def test_default_memory_refuses_no_job_if_memory_is_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = """
+        scheduler = { select_type = "select/cons_tres", memory_is_consumable = true, default_memory_per_cpu_mib = 100 }
+        nodes = [{ name = "n1", memory_mib = 500, cpus = 8 }]
+        partitions = [{ name = "p", nodes = "ALL" }]
+    """
+    assert simulate("1,0,1,10,5,8\n", header=f"{HEADER},cpus", cluster=cluster) == 0
+    assert "memory is not counted" in capsys.readouterr().err
+    assert simulate("1,0,1,10,5,8,\n2,0,1,10,5,1,9\n", header=f"{HEADER},cpus,mem_mib", cluster=cluster) == 2
+    assert "have 8 CPUs, 800 MiB by default, 0 GPUs" in capsys.readouterr().err
+
+
+def test_parquet_jobs_of_other_kinds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = pd.DataFrame({"job_id": [1, 2], "submit_s": ["0", "x"], "nodes": 1, "timelimit_min": 5, "runtime_s": 9})
+    for column, message in (
+        (jobs["submit_s"], "submit_s: found 'x', expected"),
+        (
+            pd.to_datetime(["2020-01-01", "2020-01-02"]),
+            "submit_s: found 'timestamp",
+        ),
+    ):
+        jobs.assign(submit_s=column).to_parquet("jobs.parquet")
+        assert main(["run", "--jobs", "jobs.parquet", "--nodes", "4", "--out", "r.csv"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_options_of_another_source_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("1,0,1,10,5\n", "--trace-priority") == 2
+    assert "--trace-priority: expected --trace beside it" in capsys.readouterr().err
+    Path("f.csv").mkdir()
+    assert main(["run", "--jobs", "jobs.csv", "--nodes", "4", "--out", "f.csv"]) == 2
+    assert "f.csv: expected a file to write; this is a folder" in capsys.readouterr().err
 
 
 # --- dependencies ------------------------------------------------------------------------------------------------
@@ -305,7 +340,8 @@ def test_a_traces_ids_are_unique(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{number},a,p,{at},{at + 5},{at + 9},COMPLETED,1,1,0,60\n" for number, at in ((1, 0), (2, 0), (1, 20))]
     Path("t.csv").write_text(header + "".join(rows))
     assert main(["run", "--trace", "t.csv", "--nodes", "2", "--out", "r.csv"]) == 2
-    assert "t.csv: job_id: found '1 a second time', expected each id once; `mirage trace" in capsys.readouterr().err
+    expected = "t.csv:4: job_id: found '1 a second time', expected each id once; `mirage trace import` makes"
+    assert expected in capsys.readouterr().err
     assert not Path("r.csv").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -236,17 +237,36 @@ def test_over_time_limit(tmp_path: Path, of_all: str, own: str, expected_s: tupl
     ],
 )
 def test_default_memory(tmp_path: Path, of_all: str, own: str, expected_mib: tuple[int | None, ...]) -> None:
-    loaded = load(tmp_path, of_all + LEAST.rstrip() + own)
-    made = loaded.cluster
-    found = [
-        getattr(item, f"default_memory_per_{unit}_mib")
-        for item in (made.params, made.partitions[0])
-        for unit in ("cpu", "node")
-    ]
-    assert tuple(found) == expected_mib
+    shared = "SelectType=select/cons_tres\n" + of_all
+    loaded = load(tmp_path, shared + LEAST.rstrip() + own)
+    assert defaults_of(loaded.cluster) == expected_mib
     assert not loaded.notes
+    assert defaults_of(load(tmp_path, of_all + LEAST.rstrip() + own).cluster) == expected_mib
     with pytest.raises(InvalidCluster, match=r"slurm.conf:1: DefMemPerCPU='?much.*whole number"):
         load(tmp_path, "DefMemPerCPU=much\n" + LEAST)
+
+
+def defaults_of(made: ClusterConfig) -> tuple[int | None, ...]:
+    of_all, own = made.params, made.partitions[0]
+    names = ("default_memory_per_cpu_mib", "default_memory_per_node_mib")
+    return tuple(getattr(item, name) for item in (of_all, own) for name in names)
+
+
+def test_default_memory_that_does_not_count_is_noted(tmp_path: Path) -> None:
+    both = "DefMemPerCPU=5\nDefMemPerNode=6\n" + LEAST.rstrip() + " DefMemPerNode=8 DefMemPerCPU=7"
+    loaded = load(tmp_path, "SelectType=select/cons_tres\n" + both)
+    assert defaults_of(loaded.cluster) == (5, None, 7, None)
+    said = [(note.kind, note.parameter, note.value) for note in loaded.notes]
+    assert said == [(NoteKind.IGNORED, "DefMemPerNode", "6"), (NoteKind.IGNORED, "DefMemPerNode", "8")]
+    assert [note.why for note in load(tmp_path, "DefMemPerCPU=5\n" + LEAST).notes] == [
+        "memory is not counted, with these Select parameters"
+    ]
+    base = loaded.cluster.params
+    assert params_from("DefMemPerNode=9", base)[0].default_memory_per_cpu_mib is None
+    with pytest.raises(InvalidCluster, match="DefMemPerCPU and DefMemPerNode are given; give one of them"):
+        params_from("DefMemPerNode=9,DefMemPerCPU=3", base)
+    with pytest.raises(InvalidCluster, match=r"Params: give default_memory_per_cpu_mib or .*, not both"):
+        replace(base, default_memory_per_node_mib=1)
 
 
 # ---- notes

@@ -238,6 +238,9 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
         env.step(np.int64(2))
     with pytest.raises(SimulationError, match="0 starts"):
         SubmitEnv([])
+    for more in ({"step_s": 1.5}, {"horizon_s": 0}, {"history": 2.0}):
+        with pytest.raises(SimulationError, match=rf"Task.{next(iter(more))} is"):
+            Task(**more)  # type: ignore[arg-type]
     with pytest.raises(SimulationError, match="5 rows of history, the task needs 143"):
         SubmitEnv(busy).reset()
     with pytest.raises(SimulationError, match="at 100 already"):

@@ -150,6 +150,9 @@ def test_a_wrong_name_or_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "r.txt", tmp_path / "none" / "r.csv"):
         with pytest.raises(TraceError):
             r.write_results({"job_id": np.array([1])}, path)
+    (tmp_path / "r.csv").mkdir()
+    with pytest.raises(TraceError, match="a file to write; this is a folder"):
+        r.check_format(tmp_path / "r.csv")
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

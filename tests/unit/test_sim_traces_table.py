@@ -119,6 +119,18 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
         read_trace(tmp_path / "cut.csv.gz")
 
 
+def test_a_parquets_columns_are_numbers_or_text(tmp_path: Path) -> None:
+    path, jobs = tmp_path / "t.parquet", small().jobs
+    jobs.assign(timelimit_s=pd.to_timedelta([1, 2, 3], unit="s")).to_parquet(path)
+    with pytest.raises(TraceError, match=r"timelimit_s: found 'duration.*', expected a column of numbers or text"):
+        read_trace(path)
+    jobs.assign(nodes=["1", "two", "3"]).to_parquet(path)
+    with pytest.raises(TraceError, match=r"t.parquet:3: nodes: found 'two', expected a whole number"):
+        read_trace(path)
+    with pytest.raises(TraceError, match="No such file or directory"):
+        read_trace(tmp_path / "absent.parquet")
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     path.write_text("old")
@@ -129,6 +141,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(TraceError, match="folder"):
         write_trace(small(), tmp_path / "absent" / "t.csv")
+    (tmp_path / "there.csv").mkdir()
+    with pytest.raises(TraceError, match="a file to write; this is a folder"):
+        write_trace(small(), tmp_path / "there.csv")
 
 
 def test_numbers_for_ids_that_are_no_numbers_are_new_ones() -> None:
