@@ -2,7 +2,8 @@
 
 Which of two things of one second comes first decides starts: a job ends, the background loop looks, backfill looks,
 priorities are recalculated. After hours a simulation can't tell it, as slurmctld's loop comes some 50 ms later after
-each save of its state. A replay's passes.csv.gz can. So where a paced simulation agrees and another does not, no rule is missing.
+each save of its state. A replay's passes.csv.gz can. So where a paced simulation agrees and another does not, no rule
+is missing.
 """
 
 from __future__ import annotations
