@@ -298,18 +298,14 @@ def _with_memory_default(changes: Change, given: Collection[str]) -> Change:
 
 
 def _memory_notes(params: Params, entries: Entries) -> list[Note]:
-    counts = params.memory_is_consumable and params.select_type is not SelectType.LINEAR
-    vain = [] if counts else [entries[name] for name in ("defmempercpu", "defmempernode") if name in entries]
-    return [
-        *(entry.no_effect("memory is not counted, with these Select parameters") for entry in vain),
-        *_linear_memory_notes(params, entries),
-    ]
-
-
-def _linear_memory_notes(params: Params, entries: Entries) -> list[Note]:
-    if params.memory_is_consumable and params.select_type is SelectType.LINEAR:
-        return [entries["selecttypeparameters"].not_simulated("select/linear does not count memory here")]
-    return []
+    """On what is said of memory in vain."""
+    if params.memory_is_consumable and params.select_type is not SelectType.LINEAR:
+        return []
+    vain = [entries[name] for name in ("defmempercpu", "defmempernode") if name in entries]
+    notes = [entry.no_effect("memory is not counted, with these Select parameters") for entry in vain]
+    if params.memory_is_consumable:
+        notes.append(entries["selecttypeparameters"].not_simulated("select/linear does not count memory here"))
+    return notes
 
 
 def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[Note]]:
