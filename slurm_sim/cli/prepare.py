@@ -69,6 +69,13 @@ def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
         notes.append(f"{over} jobs would run longer than their limit: they are killed {killed}")
     if unknown := int(((runs < 0) & (jobs.numbers("cancel_s") < 0)).sum()):
         notes.append(f"{unknown} jobs have no run time: they run until their limit")
+    array, throttle = jobs.numbers("array_job_id"), jobs.numbers("array_throttle")
+    pairs = np.unique(np.stack([array, throttle])[:, array != MISSING], axis=1)
+    if several := np.unique(pairs[0][:-1][pairs[0][1:] == pairs[0][:-1]]).tolist():
+        whose = f"{len(several)} arrays, like {jobs.name_of(several[0])}" if len(several) > 1 else f"array {several[0]}"
+        notes.append(
+            f"{whose}: its tasks have different throttles, and each keeps to its own; in Slurm an array has one"
+        )
     return notes
 
 

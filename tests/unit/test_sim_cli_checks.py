@@ -116,6 +116,14 @@ def test_parquet_jobs_of_other_kinds_are_refused(capsys: pytest.CaptureFixture[s
         assert message in capsys.readouterr().err
 
 
+def test_different_throttles_in_one_array_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    header = f"{HEADER},array_job_id,array_throttle"
+    assert simulate("1,0,1,10,5,1,1\n2,0,1,10,5,1,2\n3,0,1,10,5,3,\n4,0,1,10,5,3,\n", header=header) == 0
+    shown = capsys.readouterr().err
+    assert "note: array 1: its tasks have different throttles, and each keeps to its own" in shown
+    assert "array 3" not in shown
+
+
 def test_options_of_another_source_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("1,0,1,10,5\n", "--trace-priority") == 2
     assert "--trace-priority: expected --trace beside it" in capsys.readouterr().err
