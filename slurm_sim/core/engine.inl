@@ -159,7 +159,7 @@ typename Engine<W>::Due Engine<W>::due() {
   offer(main, main == checked_ ? Happening::kMainAfterCheck : Happening::kMain);
   Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
   look = std::min({look, backfill_due_, kLast});
-  offer(look, ticks_first(look) ? kBehind : Happening::kBackfill);
+  offer(look, look < kLast && ticks_first(look) ? kBehind : Happening::kBackfill);
   offer(looks && purge_due_ != kNever ? std::max(now_, purge_due_) : kNever, Happening::kPurge);
   Time time = first >> kBits;
   if (time == kLast) return {kNever, Happening::kNothing};
