@@ -10,7 +10,7 @@ from slurm_sim.config import Node
 
 
 class MemoryByCpu(NamedTuple):
-    """How select/cons_tres then counts a node's free CPUs (`_can_job_run_on_node`)."""
+    """How select/cons_tres counts a node's free CPUs for a job whose memory is by CPU (`_can_job_run_on_node`)."""
 
     memory_mib: int
     """Of each CPU: no more CPUs count than there is memory for,"""
