@@ -40,6 +40,7 @@ int64_t Engine<W>::submit(Submission& job) {
     if (spec.person < 0) {
       spec.person = own->person(job.account, job.user);
       fairshare_.stale = true;
+      dependency_news_ = dependency_news_ || fairshare_.on;  // who waits has another share, too: all are reviewed
     }
     if (job.extras.array != kNone) {
       auto [found, is_new] = own->array_index.try_emplace(job.extras.array, static_cast<int>(own->arrays.size()));

@@ -629,6 +629,7 @@ class Engine final : public Core {
   int64_t counted_ = 0, counted_of_ = -1;  // how many of them limits let a backfill pass look at, as of so many changes
   Time calculated_;               // when priorities were last calculated, as seen by what happened until now
   Time ordered_for_ = kNone;      // which calculation of priorities the order is of
+  Time tests_counted_for_ = kNone;  // up to which one sizes are as tests have told
   int64_t ordered_shares_ = 0;    // and which of fair shares
   int64_t lowest_ = kTopPriority; // priority that priority/basic has given
   bool order_changed_ = false;

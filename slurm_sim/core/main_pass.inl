@@ -125,6 +125,8 @@ bool Engine<W>::run_main(bool full) {
     room.reject(array_here(job));
   }
   if (started) forget_started();
+  // A job in several partitions may get another reason from a pass that does not come to its last turn.
+  settled = settled && (several_ == 0 || static_cast<int64_t>(size) <= main_depth(false));
   if (full && !started && settled && config->reservations.empty() && !leaves_traces()) {
     main_quiet_ = true;
     main_passes_over_ = passed_over;

@@ -96,8 +96,8 @@ void Engine<W>::order_queue(Time within_us) {
   Time of = see_calculated(now_ - (within_us < kTickPhaseUs));
   bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
   if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
-  if (of != ordered_for_ && sizes_by_tests()) count_tests();
-  ordered_for_ = of;
+  if (of != tests_counted_for_ && sizes_by_tests()) count_tests();
+  ordered_for_ = tests_counted_for_ = of;
   order_changed_ = false;
   if (all) recalculate(of);
   auto comes_first = [this](const Queued& a, const Queued& b) { return rank(a) < rank(b); };

@@ -43,7 +43,8 @@ inline int note(std::vector<Time>& table, int before, int count, Time value) {
   return count;
 }
 inline void spread(std::vector<Time>& table) {
-  for (size_t n = table.size() - 1; n > 1; n--) table[n - 1] = std::max(table[n - 1], table[n]);
+  Time most = 0;
+  for (size_t n = table.size(); n-- > 1;) table[n] = most = std::max(most, table[n]);
 }
 
 // A plan as seen by jobs that may use the same nodes.
@@ -130,6 +131,42 @@ class Plan {
     for (int i = first; i <= last; i++)
       if (counts[i] < needed) return i;
     return -1;
+  }
+  // From a try at this start, in this step, on: the first with enough unreserved nodes in each step up to the job's end,
+  // which `last` becomes. Where a step has too few, no start up to it is good, and the next one to be tried is the first
+  // rise after it.
+  bool next_try(const View<W>& view, int needed, Time limit, Time& start, int& step, int& last, bool& first) {
+    const Time* begin = begins.data();
+    const int32_t* counts = view.counts.data();
+    const uint8_t* rises = view.rises.data();
+    const int steps = size();
+    Time until = start + limit;
+    for (int i = step;;) {
+      while (i < steps && begin[i] <= until && counts[i] >= needed) i++;
+      if (i >= steps || begin[i] > until) {
+        last = i - 1;
+        return true;
+      }
+      int tried = i;
+      while (tried > step && !rises[tried]) tried--;
+      bool from_now = tried == step;  // no rise between
+      Time reach = from_now ? until : begin[tried] + limit;
+      for (i++;; i++) {
+        while (i < steps && !rises[i]) i++;
+        if (i >= steps || (i >= 2 && begin[i - 2] > reach)) {
+          if (from_now && first)
+            if (int after = last_step(until) + 1; after < steps) note_change(begin[after] - limit);
+          return false;
+        }
+        from_now = false;
+        reach = begin[i] + limit;
+        if (counts[i] >= needed) break;
+      }
+      first = false;
+      step = i;
+      start = begin[i];
+      until = reach;
+    }
   }
   // Answers change at this time, if it is yet to come.
   void note_change(Time time) {

@@ -413,21 +413,8 @@ struct Engine<W>::Scratch {
     int step = plan.step_of_now();
     bool first_try = true;
     for (;; first_try = false) {
-      int last = std::max(step - 1, plan.last_step(start + wish.limit));
-      if (int few = Plan<W>::too_few(view, wish.needed, step, last); few >= 0) {
-        int tried = few;
-        while (tried > step && !view.rises[tried]) tried--;
-        bool from_now = tried == step;  // no rise between
-        int reach = from_now ? last : plan.last_step(plan.begins[tried] + wish.limit);
-        int rise = plan.next_rise(view, few, reach + 2);
-        if (rise < 0) {
-          if (from_now && first_try && last + 1 < plan.size()) plan.note_change(plan.begins[last + 1] - wish.limit);
-          return {};
-        }
-        start = plan.begins[rise];
-        step = rise;
-        continue;
-      }
+      int last;
+      if (!plan.next_try(view, wish.needed, wish.limit, start, step, last, first_try)) return {};
       int rise = plan.next_rise(view, step, last + 2);
       Time later = rise < 0 ? kNever : plan.begins[rise];
       Set nodes = wish.usable;

@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from slurm_sim.config import (
     YEAR_S,
     Association,
     ClusterConfig,
+    Node,
     Params,
     Partition,
     Qos,
@@ -235,6 +237,56 @@ def test_passes_that_are_left_out_would_have_changed_nothing(seed: int, rules: b
     thorough.run()
     assert np.array_equal(quick.results().start_s, thorough.results().start_s)
     assert quick.timers() == thorough.timers()
+
+
+def both(cluster: ClusterConfig) -> list[Any]:
+    return [Reference(cluster), Simulator(cluster)]
+
+
+def test_a_job_that_asks_for_other_nodes_recalculates_no_sizes() -> None:
+    """Where nodes differ in CPUs, sizes are as tests have told by the last recalculation of all priorities."""
+    nodes = tuple(Node(f"n{number}", cpus=4 if number == 1 else 8) for number in range(6))
+    found = []
+    for sim in both(ClusterConfig(nodes, (Partition("p", tuple(node.name for node in nodes), default_time_s=600),))):
+        sim.submit(JobSpec(3, 60, 60))
+        other = sim.submit(JobSpec(1, held=True))
+        sim.step(10)
+        sim.submit(JobSpec(6, 600, 100))
+        sim.resize(other, 3)
+        sim.submit(JobSpec(4, runtime_s=100))
+        sim.submit(JobSpec(4, runtime_s=100, cpus_per_node=4))
+        sim.run()
+        found.append([(job.job_id, job.start_s) for job in sim.finished()])
+    assert found == [[(1, 3), (3, 63), (5, 163), (4, 263)]] * 2
+
+
+def test_the_reason_of_a_job_in_two_partitions_after_a_pass_that_sees_one_of_its_turns() -> None:
+    """Of two turns the pass over the whole queue tells it Resources, the others, which see one, Priority."""
+    nodes = tuple(Node(f"n{number}", weight=weight) for number, weight in enumerate((1, 5, 5, 1)))
+    partitions = (Partition("p0", ("n0", "n1", "n2", "n3"), default_time_s=600), Partition("p1", ("n0",)))
+    found = []
+    for sim in both(ClusterConfig(nodes, partitions, Params(default_queue_depth=1))):
+        sim.run_until(630)
+        for spec in (JobSpec(2), JobSpec(2), JobSpec(1, partition="p0,p1")):
+            sim.submit(spec)
+        sim.node_down("n2")
+        sim.submit(JobSpec(3, submit_s=667, begin_s=1137))
+        sim.step(60)
+        found.append([(job.job_id, job.reason) for job in sim.pending()])
+    assert found == [[(2, "Resources"), (3, "Priority"), (4, "BeginTime")]] * 2
+
+
+def test_a_new_user_changes_the_priority_of_who_waits() -> None:
+    found = []
+    for sim in both(whole_nodes(8, Params(priority_weight_fairshare=1000))):
+        sim.submit(JobSpec(5, 60, user="u"))
+        sim.run_until(105)
+        waits = sim.submit(JobSpec(1, 600, user="u", begin_s=605))
+        before = sim.job(waits).priority
+        sim.submit(JobSpec(4, 600, held=True))
+        sim.run_until(105)
+        found.append((before, sim.job(waits).priority))
+    assert found == [(1125, 625)] * 2
 
 
 def test_wide_jobs_that_have_no_place() -> None:
