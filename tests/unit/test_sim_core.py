@@ -239,7 +239,7 @@ def test_passes_that_are_left_out_would_have_changed_nothing(seed: int, rules: b
     assert quick.timers() == thorough.timers()
 
 
-def both(cluster: ClusterConfig) -> list[Any]:
+def fresh(cluster: ClusterConfig) -> list[Any]:
     return [Reference(cluster), Simulator(cluster)]
 
 
@@ -247,7 +247,7 @@ def test_a_job_that_asks_for_other_nodes_recalculates_no_sizes() -> None:
     """Where nodes differ in CPUs, sizes are as tests have told by the last recalculation of all priorities."""
     nodes = tuple(Node(f"n{number}", cpus=4 if number == 1 else 8) for number in range(6))
     found = []
-    for sim in both(ClusterConfig(nodes, (Partition("p", tuple(node.name for node in nodes), default_time_s=600),))):
+    for sim in fresh(ClusterConfig(nodes, (Partition("p", tuple(node.name for node in nodes), default_time_s=600),))):
         sim.submit(JobSpec(3, 60, 60))
         other = sim.submit(JobSpec(1, held=True))
         sim.step(10)
@@ -265,7 +265,7 @@ def test_the_reason_of_a_job_in_two_partitions_after_a_pass_that_sees_one_of_its
     nodes = tuple(Node(f"n{number}", weight=weight) for number, weight in enumerate((1, 5, 5, 1)))
     partitions = (Partition("p0", ("n0", "n1", "n2", "n3"), default_time_s=600), Partition("p1", ("n0",)))
     found = []
-    for sim in both(ClusterConfig(nodes, partitions, Params(default_queue_depth=1))):
+    for sim in fresh(ClusterConfig(nodes, partitions, Params(default_queue_depth=1))):
         sim.run_until(630)
         for spec in (JobSpec(2), JobSpec(2), JobSpec(1, partition="p0,p1")):
             sim.submit(spec)
@@ -278,7 +278,7 @@ def test_the_reason_of_a_job_in_two_partitions_after_a_pass_that_sees_one_of_its
 
 def test_a_new_user_changes_the_priority_of_who_waits() -> None:
     found = []
-    for sim in both(whole_nodes(8, Params(priority_weight_fairshare=1000))):
+    for sim in fresh(whole_nodes(8, Params(priority_weight_fairshare=1000))):
         sim.submit(JobSpec(5, 60, user="u"))
         sim.run_until(105)
         waits = sim.submit(JobSpec(1, 600, user="u", begin_s=605))
