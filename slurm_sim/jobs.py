@@ -48,7 +48,7 @@ WHOLE: dict[str, tuple[int, int]] = {
     "cpus_per_node": (1, MOST),
     "memory_mib_per_node": (0, MOST),
     "gpus_per_node": (0, MOST),
-    "priority": (0, LAST_ID),
+    "priority": (1, LAST_ID),
     "nice": (-MOST, MOST),
     "array_job_id": (1, LAST_ID),
     "array_throttle": (1, MOST),
@@ -104,7 +104,8 @@ class JobSpec:
     reservation: str | None = None
     """Runs inside this reservation, on its nodes."""
     priority: int | None = None
-    """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed."""
+    """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed. Slurm holds jobs by 0:
+    here that is `held`."""
     nice: int = 0
     """`--nice`: taken off the priority that slurmctld gives the job."""
     array_job_id: int | None = None

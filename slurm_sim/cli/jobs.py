@@ -354,6 +354,8 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
         if name in trace.jobs.columns and (trace.text(name) != "").any():
             columns[name] = trace.text(name)
     numbers = {name: trace.column(name) for name in ("array_throttle", *(["priority"] if priorities else []))}
+    if "priority" in numbers:  # 0: it was held when it was logged
+        numbers["priority"] = np.where(numbers["priority"] == 0, np.nan, numbers["priority"])
     numbers["array_job_id"] = trace.array_ids
     columns |= {name: _filled(values) for name, values in numbers.items() if not np.isnan(values).all()}
     later = trace.column("eligible") > submit
