@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_sim.traces.table import Trace, make_trace
+from slurm_sim.traces.table import COLUMNS, Trace, make_trace
 
 Mask = NDArray[np.bool_]
 EXAMPLES = 3
+TEXT = [name for name, kind in COLUMNS.items() if kind == "text"]
 GRACE_S = 120
 """slurmctld kills jobs over their limit within about a minute, and nodes take a while to clean up."""
 
@@ -66,10 +67,10 @@ def clean(trace: Trace, rules: Rules | None = None) -> tuple[Trace, CleaningRepo
     rules = rules or Rules()
     jobs = trace.jobs
     findings: list[Finding] = []
-    for rule in (_steps, _groups, _duplicates, _zero_nodes, _too_wide, _cancelled, _unstarted, _backwards, _too_early):
+    for rule in (_steps, _lone_steps, _groups, _duplicates, _zero_nodes, _too_wide, _cancelled):
         jobs, found = rule(jobs, rules)
         findings.append(found)
-    for check in (_unfinished, _overruns, _no_limit, _clock_changes):
+    for check in (_unstarted, _backwards, _too_early, _unfinished, _overruns, _no_limit, _clock_changes):
         jobs, found = check(jobs, rules)
         findings.append(found)
     cleaned = make_trace(jobs.reset_index(drop=True), trace.source)
@@ -93,21 +94,74 @@ def _known(jobs: Any, name: str) -> NDArray[np.float64]:
 
 
 def _steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
-    mask = jobs["job_id"].str.contains(r"\.(?!r\d+$)").to_numpy(bool)
+    """Of jobs that have a row of their own, which says all that the steps say."""
+    step = _is_step(jobs)
+    own = jobs["job_id"][~step]
+    ids = pd.concat([own, own.str.replace(r"\+\d+$", "", regex=True)])  # step 5.0 of the heterogeneous job 5+0, 5+1
+    mask = step & _job_of(jobs).isin(ids).to_numpy(bool)
     return _drop("steps", jobs, mask, "rows of job steps (5.batch, 5.0): sacct -X leaves them out")
 
 
+def _lone_steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+    """Steps of a job without a row of its own: one job, from their first start to their last end.
+
+    They share the job's nodes, so it had those of the widest step; a step without an end is still running.
+    """
+    mask = _is_step(jobs)
+    text = "steps (5.batch, 5.0) of jobs without a row of their own, merged into one job each"
+    found = _finding("steps without a job", "merged", jobs, mask, text)
+    if not mask.any():
+        return jobs, found
+    parts = jobs[mask].assign(job_id=_job_of(jobs[mask])).sort_values("end", kind="stable", na_position="last")
+    how = dict.fromkeys(parts.columns, "max") | dict.fromkeys(("submit", "start", "eligible"), "min")
+    how |= {name: _first_text for name in parts.columns if name in TEXT}
+    how |= dict.fromkeys(("state", "exit_code"), _last)
+    merged = _merged(parts, how)
+    merged["end"] = merged["end"].mask(merged["job_id"].isin(parts["job_id"][parts["end"].isna()]))
+    return _with(jobs[~mask], merged), found
+
+
+def _is_step(jobs: Any) -> Mask:
+    mask: Mask = jobs["job_id"].str.contains(r"\.(?!r\d+$)").to_numpy(bool)
+    return mask
+
+
+def _job_of(jobs: Any) -> Any:
+    return jobs["job_id"].str.replace(r"\.(?!r\d+$).*", "", regex=True)
+
+
 def _groups(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
-    """Parts of a heterogeneous job (5+0, 5+1) start and end together: one job with the sum of their nodes."""
+    """Parts of a heterogeneous job (5+0, 5+1) start and end together: one job with the sum of what they have."""
     mask = jobs["job_id"].str.fullmatch(r"\d+\+\d+").to_numpy(bool)
     found = _finding("job groups", "merged", jobs, mask, "parts of heterogeneous jobs, merged into one job each")
     if not mask.any():
         return jobs, found
     parts = jobs[mask].assign(job_id=jobs["job_id"][mask].str.split("+").str[0])
-    how = dict.fromkeys(parts.columns, "first") | dict.fromkeys(("nodes", "gpus", "cpus"), "sum") | {"end": "max"}
-    del how["job_id"]
-    merged = parts.groupby("job_id", sort=False, as_index=False).agg(how)
-    return pd.concat([jobs[~mask], merged[jobs.columns]], ignore_index=True).sort_values("submit", kind="stable"), found
+    how = dict.fromkeys(parts.columns, "first") | dict.fromkeys(("nodes", "gpus", "cpus", "mem_mib"), _sum)
+    return _with(jobs[~mask], _merged(parts, how | {"end": "max"})), found
+
+
+def _merged(parts: Any, how: dict[str, Any]) -> Any:
+    """One row for each job id; `how`: what becomes of each column."""
+    chosen = {name: how[name] for name in parts.columns if name != "job_id"}
+    return parts.groupby("job_id", sort=False, as_index=False).agg(chosen)[parts.columns]
+
+
+def _with(jobs: Any, merged: Any) -> Any:
+    return pd.concat([jobs, merged], ignore_index=True).sort_values("submit", kind="stable")
+
+
+def _sum(values: Any) -> Any:
+    """Not known if that of one part isn't."""
+    return values.sum(skipna=False)
+
+
+def _first_text(values: Any) -> str:
+    return next((text for text in values if text), "")
+
+
+def _last(values: Any) -> Any:
+    return values.iloc[-1]
 
 
 def _duplicates(jobs: Any, rules: Rules) -> tuple[Any, Finding]:

@@ -192,7 +192,7 @@ def tres_mem_mib(text: str) -> float:
 
 
 def memory_mib(text: str) -> float:
-    """``64G``, ``4000M``, ``2T``, plain MiB (ReqMem of old releases adds n or c: per node, per core); NaN: unknown."""
+    """``64G``, ``4000M``, ``2T``, plain MiB (ReqMem of old releases adds n or c: a node, a CPU); NaN: unknown."""
     if text in UNKNOWN:
         return np.nan
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[nc]?", text)

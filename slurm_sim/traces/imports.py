@@ -95,7 +95,7 @@ def _sacct_columns(batch: Batch) -> dict[str, Any]:
     if "Priority" in batch.columns:
         result["priority"] = batch.numbers("Priority")
     if batch.first("AllocTRES", "ReqTRES", "ReqMem"):
-        result["mem_mib"] = _memory(batch, rows)
+        result["mem_mib"] = _memory(batch, result["nodes"], result["cpus"])
     if "Dependency" in batch.columns:
         result["dependency"] = batch.columns["Dependency"]
     return result
@@ -142,10 +142,13 @@ def _tres(batch: Batch, rows: int, convert: Any, *, positive: bool) -> NDArray[n
     return result
 
 
-def _memory(batch: Batch, rows: int) -> NDArray[np.float64]:
-    result = _tres(batch, rows, fields.tres_mem_mib, positive=False)
+def _memory(batch: Batch, nodes: NDArray[np.float64], cpus: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the whole job; `sacct` before Slurm 21.08 has ReqMem a node (4Gn) or a CPU (4000Mc). NaN: unknown."""
+    result = _tres(batch, len(nodes), fields.tres_mem_mib, positive=False)
     if "ReqMem" in batch.columns:
         asked = batch.mapped("ReqMem", fields.memory_mib, "memory like 64G, 4000M or 4Gn").astype(np.float64)
+        of = batch.mapped("ReqMem", lambda text: text[-1:], "").astype(str)
+        asked = asked * np.select([of == "n", of == "c"], [nodes, cpus], 1.0)
         result = np.where(np.isnan(result), asked, result)
     return result
 

@@ -30,7 +30,7 @@ def test_a_clean_trace_stays_as_it_is() -> None:
     pd.testing.assert_frame_equal(after.jobs, before.jobs)
     assert (report.rows_in, report.rows_out) == (2, 2)
     assert all(each.jobs == 0 for each in report.findings)
-    assert len(report.findings) == 13
+    assert len(report.findings) == 14
 
 
 def test_jobs_that_can_not_be_are_dropped_and_counted() -> None:
@@ -70,6 +70,40 @@ def test_parts_of_a_heterogeneous_job_become_one() -> None:
     merged = after.jobs.iloc[1]
     assert (merged["nodes"], merged["end"], merged["cpus"]) == (5, 25, 2)
     assert found(report, "job groups").jobs == 2
+
+
+def test_the_memory_of_a_heterogeneous_job_is_that_of_all_parts() -> None:
+    parts = ({"job_id": "5+0", "mem_mib": 1000}, {"job_id": "5+1", "mem_mib": 500})
+    assert clean(trace(*parts))[0].column("mem_mib").tolist() == [1500]
+    unknown = clean(trace(*parts, {"job_id": "5+2", "mem_mib": np.nan, "cpus": np.nan}))[0]
+    assert np.isnan(unknown.column("mem_mib")).all()
+    assert np.isnan(unknown.column("cpus")).all()
+    assert unknown.jobs["nodes"].tolist() == [3]
+
+
+def test_steps_without_a_row_of_their_job_become_that_job() -> None:
+    steps = (
+        {"job_id": "7.0", "submit": 5, "start": 10, "end": 90, "nodes": 4, "cpus": 1, "state": "TIMEOUT"},
+        {"job_id": "7.batch", "submit": 5, "start": 8, "end": 60, "cpus": 9, "user": "", "gpus": np.nan},
+        {"job_id": "6_2.0"},
+        {"job_id": "8"},
+        {"job_id": "8.0"},
+        {"job_id": "9+0"},
+        {"job_id": "9.0"},
+    )
+    after, report = clean(trace(*steps))
+    assert after.text("job_id").tolist() == ["8", "6_2", "9", "7"]
+    job = after.jobs.iloc[3]
+    assert job[["submit", "start", "end", "nodes", "cpus", "gpus"]].tolist() == [5, 8, 90, 4, 9, 0]
+    assert job[["state", "user"]].tolist() == ["TIMEOUT", "ann"]
+    assert (found(report, "steps").jobs, found(report, "steps without a job").jobs) == (2, 3)
+    assert found(report, "steps without a job").examples == ("6_2.0", "7.0", "7.batch")
+
+
+def test_a_job_of_which_one_step_runs_still_runs() -> None:
+    after, _ = clean(trace({"job_id": "7.0"}, {"job_id": "7.1", "end": np.nan, "state": "RUNNING"}))
+    assert np.isnan(after.column("end")).tolist() == [True]
+    assert after.text("state").tolist() == ["RUNNING"]
 
 
 def test_requeues_become_jobs_of_their_own_or_only_the_last_stays() -> None:

@@ -232,6 +232,16 @@ def test_what_a_job_cancelled_in_the_queue_asked_for(tmp_path: Path) -> None:
     assert np.isnan(cpus[1])
 
 
+def test_memory_of_old_releases_is_a_node_or_a_cpu(tmp_path: Path) -> None:
+    header = "JobID|Submit|Start|End|State|NNodes|NCPUS|ReqMem|ReqTRES\n"
+    jobs = (("4000Mc", "8", ""), ("4Gn", "8", ""), ("4G", "8", ""), ("4000Mc", "0", ""), ("4Gn", "8", "cpu=8,mem=1G"))
+    lines = (f"{number}|0|1|2|COMPLETED|2|{cpus}|{mem}|{tres}\n" for number, (mem, cpus, tres) in enumerate(jobs, 1))
+    memory = import_sacct(file(tmp_path, header + "".join(lines))).trace.column("mem_mib")
+    assert memory.tolist()[:3] == [32000, 8192, 4096]
+    assert np.isnan(memory[3])
+    assert memory[4] == 1024
+
+
 def test_lines_that_are_not_utf_8_are_counted(tmp_path: Path) -> None:
     header = b"JobID|User|Submit|Start|End|State|Timelimit|NNodes\n"
     line = b"5|j\xf6rg|2023-02-01T00:00:00Z|2023-02-01T00:00:01Z|2023-02-01T00:01:00Z|COMPLETED|1:00:00|1\n"
