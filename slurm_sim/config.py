@@ -12,7 +12,7 @@ from enum import Enum
 from numbers import Real
 
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_WEIGHT, whole
+from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_OF_PARTITION, MOST_WEIGHT, whole
 
 DAY_S = 86400
 YEAR_S = 365 * DAY_S
@@ -47,7 +47,7 @@ _OF_PARTITION = {
     **_ranges(0, YEAR_S, "over_time_limit_s"),
     **_ranges(1, MOST, "default_memory_per_cpu_mib default_memory_per_node_mib"),
     **_ranges(1, MOST, "min_nodes max_nodes"),
-    **_ranges(0, MOST, "priority_tier priority_job_factor"),
+    **_ranges(0, MOST_OF_PARTITION, "priority_tier priority_job_factor"),
 }
 _OF_QOS = {
     **_ranges(0, MOST_WEIGHT, "priority"),

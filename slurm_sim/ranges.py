@@ -18,6 +18,8 @@ MOST_NODES = 100_000
 """More than any cluster has; a slip of the hand, and memory would run out."""
 MOST_WEIGHT = 2**32 - 1
 """Slurm keeps priorities and weights in 32 bits."""
+MOST_OF_PARTITION = 2**16 - 1
+"""And those of a partition, PriorityTier and PriorityJobFactor, in 16."""
 LAST_ID = 2**53
 
 

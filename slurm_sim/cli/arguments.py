@@ -7,6 +7,9 @@ import re
 
 from slurm_sim.ranges import MOST_NODES
 
+MOST_THREADS = 1024
+"""Few machines have more; each has a simulator of its own, and memory would run out."""
+
 
 def whole_number(text: str) -> int:
     """For argparse: a number of seconds, say; none of Slurm's has more digits."""
@@ -26,6 +29,13 @@ def node_count(text: str) -> int:
     """For argparse: the nodes of a cluster."""
     if (number := positive(text)) > MOST_NODES:
         raise argparse.ArgumentTypeError(f"expected at most {MOST_NODES:,} nodes, got {text}")
+    return number
+
+
+def thread_count(text: str) -> int:
+    """For argparse: threads that run at once."""
+    if (number := positive(text)) > MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"expected at most {MOST_THREADS:,} threads, got {text}")
     return number
 
 

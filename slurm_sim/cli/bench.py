@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from slurm_sim.cli import engine
-from slurm_sim.cli.arguments import amount, positive
+from slurm_sim.cli.arguments import amount, positive, thread_count
 from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, load_cluster, load_jobs, tell
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.main import package_version
@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--swf", type=Path, metavar="F", help="Standard Workload Format; a processor is a node")
     add_cluster_arguments(parser, conf=False)
     parser.add_argument("--repeat", type=positive, default=5, metavar="R", help="the median counts (%(default)s)")
-    parser.add_argument("--threads", type=positive, default=1, help="simulators at once, one a thread (%(default)s)")
+    parser.add_argument(
+        "--threads", type=thread_count, default=1, help="simulators at once, one a thread (%(default)s)"
+    )
     parser.add_argument("--first", type=positive, metavar="N", help="only the first N jobs")
     parser.add_argument("--load", type=amount, default=1.0, metavar="X", help="the jobs arrive X times as fast")
     parser.add_argument("--json", action="store_true", help="for programs (docs/slurm-sim.md)")

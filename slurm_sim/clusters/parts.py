@@ -18,7 +18,7 @@ from slurm_sim.clusters.tres import weights_of_tres
 from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, memory_mib, over_time_limit_s, words
 from slurm_sim.config import Node, NodeAction, Partition
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.ranges import MOST, MOST_WEIGHT
+from slurm_sim.ranges import MOST, MOST_OF_PARTITION, MOST_WEIGHT
 
 NODE_USED = names("nodename cpus boards sockets corespersocket threadspercore realmemory gres weight features state")
 PARTITION_USED = names(
@@ -100,7 +100,8 @@ def _cpus(entries: Entries) -> tuple[int, list[Note], int]:
     cpus = integer(given, 1) if given else threads
     notes = []
     if given is not None and "sockets" in entries and cpus not in (sockets, cores, threads):
-        notes.append(given.no_effect(f"neither the sockets, the cores nor the threads; slurmctld takes {threads}"))
+        why = f"neither the sockets ({sockets}), the cores ({cores}) nor the threads; slurmctld takes these, {threads}"
+        notes.append(given.note(NoteKind.IGNORED, why))
         cpus = threads
     return cpus, notes, threads_each if cpus > cores else 1
 
@@ -183,7 +184,7 @@ def _partition_state_notes(entry: Entry | None) -> list[Note]:
 
 def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partition:
     """A partition with these attributes; what is not given has Slurm's default."""
-    old_priority = _integer(entries, "priority", 1)
+    old_priority = _integer(entries, "priority", 1, most=MOST_OF_PARTITION)
     min_nodes, max_nodes = max(1, _integer(entries, "minnodes", 0)), _optional(entries, "maxnodes", count_or_none)
     if max_nodes is not None and min_nodes > max_nodes:
         raise entries["maxnodes"].error(f"at least MinNodes, {min_nodes}, or no job can run here")
@@ -194,8 +195,8 @@ def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partiti
         default_time_s=None if default_time_notes(entries) else _optional(entries, "defaulttime", limit_s),
         min_nodes=min_nodes,
         max_nodes=max_nodes,
-        priority_tier=_integer(entries, "prioritytier", old_priority),
-        priority_job_factor=_integer(entries, "priorityjobfactor", old_priority),
+        priority_tier=_integer(entries, "prioritytier", old_priority, most=MOST_OF_PARTITION),
+        priority_job_factor=_integer(entries, "priorityjobfactor", old_priority, most=MOST_OF_PARTITION),
         over_time_limit_s=_optional(entries, "overtimelimit", over_time_limit_s),
         default_memory_per_cpu_mib=_optional(entries, "defmempercpu", memory_mib),
         default_memory_per_node_mib=_optional(entries, "defmempernode", memory_mib),

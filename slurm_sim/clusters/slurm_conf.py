@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from slurm_sim.clusters.draft import Draft
+from slurm_sim.clusters.known import GLOBAL_DIFFERENCES
 from slurm_sim.clusters.lines import Line, read_lines
 from slurm_sim.clusters.notes import Entries, Entry, Loaded
 from slurm_sim.clusters.parts import by_name, configured_fate, node_notes, partition_notes, state_notes
@@ -50,6 +51,11 @@ class _Reader:
     def finish(self) -> Loaded:
         params, notes = of_cluster(self._settings)
         self._draft.notes += notes
+        if "enforcepartlimits" not in self._settings:  # its default, NO, is not simulated
+            unset = Entry("EnforcePartLimits", "", str(self._path))
+            self._draft.notes.append(
+                unset.not_simulated(f"not set, so NO; {GLOBAL_DIFFERENCES['enforcepartlimits'][1]}")
+            )
         if (accounting := self._settings.get("accountingstoragetype")) is not None:
             self._draft.notes.append(accounting.no_effect("only says whether PriorityWeightAge and Fairshare count"))
         name = self._settings["clustername"].value if "clustername" in self._settings else "cluster"

@@ -383,6 +383,12 @@ def test_numbers_of_the_command_line(option: str, value: str, message: str, caps
     assert message in capsys.readouterr().err
 
 
+def test_bench_takes_no_more_threads_than_a_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "--jobs", "j.csv", "--nodes", "2", "--threads", "1000000"])
+    assert "--threads: expected at most 1,024 threads, got 1000000" in capsys.readouterr().err
+
+
 # --- files -------------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,9 @@ LEAST = "NodeName=n[1-4] CPUs=8\nPartitionName=p Nodes=ALL Default=YES\n"
 def load(folder: Path, text: str) -> Loaded:
     path = folder / "slurm.conf"
     path.write_text(text)
-    return read_cluster(path)
+    loaded = read_cluster(path)
+    # These files don't set EnforcePartLimits; the note on that has a test of its own.
+    return replace(loaded, notes=tuple(note for note in loaded.notes if note.parameter != "EnforcePartLimits"))
 
 
 def cluster(folder: Path, text: str) -> ClusterConfig:
@@ -49,7 +51,7 @@ def test_gold_files_load_without_anything_unknown() -> None:
         loaded = read_cluster(path)
         assert found(loaded, NoteKind.UNKNOWN) == []
         # What differs from the simulator must be named, and nothing else is.
-        assert found(loaded, NoteKind.NOT_SIMULATED) == ["MaxJobCount"]
+        assert found(loaded, NoteKind.NOT_SIMULATED) == ["MaxJobCount", "EnforcePartLimits"]
         params = loaded.cluster.params
         assert (params.priority_weight_age, params.priority_calc_period_s) == (10000, 300)
         assert params.bf_window_s == (86400 if path.parent.name == "syn1_def" else 172800)
@@ -302,6 +304,20 @@ def test_notes_on_nodes_and_partitions(tmp_path: Path) -> None:
     assert found(loaded, NoteKind.NOT_SIMULATED) == ["AllowGroups", "OverSubscribe", "PartitionName"]
 
 
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("", "slurm.conf: EnforcePartLimits: not simulated: not set, so NO; jobs over a limit of their partition are"),
+        ("EnforcePartLimits=NO\n", "slurm.conf:1: EnforcePartLimits=NO: not simulated: jobs over a limit of their"),
+        ("EnforcePartLimits=ALL\n", "slurm.conf:1: EnforcePartLimits=ALL: no effect"),
+    ],
+)
+def test_limits_of_partitions_that_are_not_enforced(tmp_path: Path, line: str, note: str) -> None:
+    (tmp_path / "slurm.conf").write_text(line + LEAST)
+    [told] = [each for each in read_cluster(tmp_path / "slurm.conf").notes if each.parameter == "EnforcePartLimits"]
+    assert note in str(told)
+
+
 def test_files_of_older_releases(tmp_path: Path) -> None:
     text = "ControlMachine=head\nFastSchedule=1\nCryptoType=crypto/munge\nCacheGroups=0\nSelectType=select/cons_res\n"
     old = "NodeName=n[1,2] Procs=24 Sockets=2 CoresPerSocket=12\nPartitionName=p Nodes=n[1-2] Priority=7 Default=YES\n"
@@ -337,7 +353,9 @@ def test_the_last_of_two_counts(tmp_path: Path) -> None:
 )
 def test_cpus(tmp_path: Path, attributes: str, cpus: int) -> None:
     text = f"NodeName=n1 {attributes}\nPartitionName=p Nodes=n1"
-    assert [node.cpus for node in cluster(tmp_path, text).nodes] == [cpus]
+    loaded = load(tmp_path, text)
+    assert [node.cpus for node in loaded.cluster.nodes] == [cpus]
+    assert (found(loaded, NoteKind.IGNORED) == ["CPUs"]) == ("CPUs=5" in attributes)
 
 
 @pytest.mark.parametrize(
@@ -459,6 +477,8 @@ def test_included_files_are_relative_to_the_one_that_includes_them(tmp_path: Pat
         ("NodeName=n1\nPartitionName=p Nodes=n9", r"slurm\.conf:2: Nodes=n9: give ALL, or names of NodeName lines"),
         ("NodeName=n1", "no partition that can run jobs"),
         ("NodeName=n1\n" + 2 * "PartitionName=p Nodes=n1\n", r"slurm\.conf:3: partition p stands at .*slurm\.conf:2"),
+        (LEAST + "PartitionName=q Nodes=n1 PriorityTier=65536", r"slurm\.conf:3: PriorityTier=65536: .* to 65535"),
+        (LEAST + "PartitionName=q Nodes=n1 Priority=65536", r"slurm\.conf:3: Priority=65536: .* to 65535"),
         (LEAST + "PartitionName=q Nodes=n1 MaxTime=2h", r"slurm\.conf:3: MaxTime=2h: give minutes, m:s"),
         (LEAST + "PartitionName=q Nodes=n1 MaxTime=0", r"slurm\.conf:3: MaxTime=0: give at least a minute"),
         (LEAST + "PartitionName=q Nodes=n1 State=MAYBE", r"slurm\.conf:3: State=MAYBE: give UP, DOWN"),

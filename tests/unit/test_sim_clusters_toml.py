@@ -115,6 +115,10 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
         (LEAST + "[scheduler]\nbf_window_s = true", r"scheduler\.bf_window_s is True: give a whole number"),
         (LEAST + '[scheduler]\nbf_window_s = "two days"', r"scheduler\.bf_window_s is 'two days': give seconds, or"),
         (LEAST + "[scheduler]\nbf_window_s = 0", r"cluster\.toml: scheduler: Params.bf_window_s is 0; give at least 1"),
+        (
+            LEAST + "priority_tier = 65536\n",
+            r"cluster\.toml: .*partition 'p'.priority_tier is 65536; give at most 65,535",
+        ),
         (LEAST + '[scheduler]\nselect_type = "x"', "scheduler.select_type is 'x': give select/linear or"),
         (LEAST + 'max_time_s = "2h"', r"partitions\[0\]\.max_time_s is '2h': give seconds"),
         (LEAST + 'color = "red"', r"partitions\[0\]\.color: give a key that is known here: name, nodes"),
