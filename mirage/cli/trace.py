@@ -17,7 +17,7 @@ from rich.markup import escape
 from mirage.cli.table import console
 from mirage.cli.trace_text import cleaning_table, make_table, number, print_inferred, print_stats, too_many_busy
 from mirage.errors import InputError
-from slurm_sim.cli.arguments import amount, node_count, positive
+from slurm_sim.cli.arguments import amount, node_count, positive, whole_number
 
 if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the verbs
     from slurm_sim.traces import Trace
@@ -265,23 +265,36 @@ def _fit(args: argparse.Namespace) -> None:
     )
 
 
+MONDAY_S = 345_600
+"""1970-01-05 00:00 UTC, the first Monday in Unix time."""
+
+
+def _from_0(text: str) -> int:
+    if (number := whole_number(text)) < 0:
+        raise argparse.ArgumentTypeError(f"expected a number from 0, got {text!r}")
+    return number
+
+
 def _add_synth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file")
     parser.add_argument("--days", required=True, type=amount, help="how long")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same jobs (%(default)s)")
+    parser.add_argument("--seed", type=_from_0, default=1, help="the same seed gives the same jobs (%(default)s)")
     parser.add_argument("--nodes", type=node_count, help="of the cluster (the model's): arrivals scale with it")
     parser.add_argument("--load", type=amount, default=1.0, help="multiplies arrivals (%(default)s)")
-    parser.add_argument("--begin", type=int, default=0, help="Unix time of the first Monday 00:00 (%(default)s)")
+    parser.add_argument("--begin", type=_from_0, default=MONDAY_S, help="Unix time (%(default)s, a Monday)")
+    parser.add_argument("--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)")
     parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
 
 
 def _synth(args: argparse.Namespace) -> None:
     from slurm_sim.traces import write_trace
-    from slurm_sim.workload import generate, load_model
+    from slurm_sim.traces.table import LAST_TIME_S
+    from slurm_sim.workload import generate, hour_of_week, load_model
 
-    if args.seed < 0 or args.begin < 0:
-        raise InputError("--seed and --begin: expected a number from 0")
-    trace = generate(load_model(args.model), args.seed, args.days * 86400, args.nodes, args.load, args.begin)
+    if args.begin > LAST_TIME_S:
+        raise InputError(f"--begin {args.begin}: expected Unix seconds before the year 2200")
+    hour = hour_of_week(args.begin, args.timezone)
+    trace = generate(load_model(args.model), args.seed, args.days * 86400, args.nodes, args.load, args.begin, hour)
     write_trace(trace, args.out)
     console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
 
@@ -289,7 +302,7 @@ def _synth(args: argparse.Namespace) -> None:
 def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument("model", help="a shipped model's name, a .toml file, or a trace of synthetic jobs")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=_from_0, default=1, help="of the jobs drawn (%(default)s)")
     parser.add_argument("--since", type=_date, help="only jobs of the trace submitted from this day on")
     parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
     parser.add_argument("--timezone", default="UTC", type=_zone, help="of --since and --until (%(default)s)")

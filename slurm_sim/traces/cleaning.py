@@ -113,7 +113,8 @@ def _lone_steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     if not mask.any():
         return jobs, found
     parts = jobs[mask].assign(job_id=_job_of(jobs[mask])).sort_values("end", kind="stable", na_position="last")
-    how: dict[str, Any] = dict.fromkeys(parts.columns, "max") | dict.fromkeys(("submit", "start", "eligible"), "min")
+    how: dict[str, Any] = dict.fromkeys(parts.columns, "max")
+    how |= dict.fromkeys(("submit", "start", "eligible"), "min")
     how |= {name: _first_text for name in parts.columns if name in TEXT}
     how |= dict.fromkeys(("state", "exit_code"), _last)
     merged = _merged(parts, how)

@@ -57,8 +57,10 @@ OPTIONAL: dict[str, str] = {
 }
 
 COLUMNS = REQUIRED | OPTIONAL
-_MOST = {"known": 2**53, "number": 2**53, "known time": 7_258_118_399, "time": 7_258_118_399}
-"""The largest number of each kind; a time in the year 2200 or later is one in milliseconds."""
+LAST_TIME_S = 7_258_118_399
+"""A time in the year 2200 or later is one in milliseconds."""
+_MOST = {"known": 2**53, "number": 2**53, "known time": LAST_TIME_S, "time": LAST_TIME_S}
+"""The largest number of each kind."""
 _KNOWN = ("known", "known time")
 _EXPECTED = {
     "id": "a job id like 5, 5_3 or 5+1",

@@ -2,7 +2,7 @@
 
 from slurm_sim.workload.check import compare_workloads
 from slurm_sim.workload.fit import fit
-from slurm_sim.workload.generate import generate
+from slurm_sim.workload.generate import generate, hour_of_week
 from slurm_sim.workload.model import WorkloadModel, load_model, shipped_models
 
-__all__ = ["WorkloadModel", "compare_workloads", "fit", "generate", "load_model", "shipped_models"]
+__all__ = ["WorkloadModel", "compare_workloads", "fit", "generate", "hour_of_week", "load_model", "shipped_models"]

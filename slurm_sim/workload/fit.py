@@ -14,7 +14,7 @@ from slurm_sim.traces.chains import MIN_TRUST
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.inference import Inferred, array_groups, infer
 from slurm_sim.traces.table import Trace
-from slurm_sim.workload.generate import generate
+from slurm_sim.workload.generate import MOST_JOBS, generate
 from slurm_sim.workload.model import SIZE_EDGES, Cell, UserClass, WorkloadModel
 from slurm_sim.workload.sessions import Sessions, find_sessions
 from slurm_sim.workload.tables import table
@@ -108,7 +108,8 @@ def _fit(
 
 def _calibrated(model: WorkloadModel, jobs_per_s: float) -> WorkloadModel:
     """Tables round the tails of batch sizes: the session rate is set so that the jobs per hour come out right."""
-    weeks = int(np.clip(2e5 / (jobs_per_s * 604800), 8, 520))
+    a_week = jobs_per_s * 604800
+    weeks = int(np.clip(2e5 / a_week, max(1.0, min(8.0, MOST_JOBS / 2 / a_week)), 520))
     drawn = generate(replace(model, day_shape=0.0), seed=0, duration_s=weeks * 604800)
     return replace(model, sessions_per_h=_digits(model.sessions_per_h * jobs_per_s * weeks * 604800 / len(drawn)))
 

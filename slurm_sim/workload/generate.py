@@ -6,19 +6,24 @@ Only `Generator(PCG64).random()` and inverse transforms, so a seed means the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, ndtr, ndtri, pdtr
 
+from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import Trace, make_trace
 from slurm_sim.workload.model import SIZE_EDGES, Cell, Table, WorkloadModel
-from slurm_sim.workload.tables import draw, pick
+from slurm_sim.workload.tables import draw, mean, pick
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 HOUR = 3600
+MOST_JOBS = 20_000_000
+"""As many as it is expected to draw at once: they take about a minute and some 10 GB of memory."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +43,59 @@ def generate(
     nodes: int | None = None,
     load: float = 1.0,
     begin: int = 0,
+    first_hour: int = 0,
 ) -> Trace:
-    """Jobs submitted within ``duration_s`` from ``begin``, which is a Monday 00:00 local time; no start, no end.
+    """Jobs submitted within ``duration_s`` from ``begin``, Unix seconds; no start, no end.
 
-    ``nodes``: of the cluster (None: the model's): arrivals scale with it, jobs are at most as wide. ``load`` multiplies
-    arrivals. Columns beside the trace's: ``runtime_s``; ``cancel_after_s`` (cancelled if still pending then);
-    ``dependency``; array columns; ``exit_code``. Raises ValueError for what must be positive and isn't.
+    ``first_hour``: the model's hour of the week that ``begin`` is, 0: Monday 00:00 (`hour_of_week`). ``nodes``: of the
+    cluster (None: the model's): arrivals scale with it, jobs are at most as wide. ``load`` multiplies arrivals.
+    Columns beside the trace's: ``runtime_s``; ``cancel_after_s`` (cancelled if still pending then); ``dependency``;
+    array columns; ``exit_code``. Raises ValueError for what must be positive and isn't, TraceError for more than
+    `MOST_JOBS`.
     """
     nodes = model.nodes if nodes is None else nodes
     if not duration_s > 0 or not load > 0 or nodes < 1:
         raise ValueError(f"duration_s, load and nodes must be positive, got {duration_s}, {load}, {nodes}")
     rng = np.random.Generator(np.random.PCG64(seed))
     factor = load * nodes / model.nodes
-    batches = _batches(model, _session_times(model, rng, float(duration_s), factor), rng)
+    batches = _batches(model, _session_times(model, rng, float(duration_s), factor, first_hour), rng)
     return _jobs(model, batches, rng, float(duration_s), nodes, begin)
 
 
-def _session_times(model: WorkloadModel, rng: np.random.Generator, duration_s: float, factor: float) -> Floats:
+def hour_of_week(time_s: int, timezone: str = "UTC") -> int:
+    """From Monday 00:00 in that zone: 0 to 167."""
+    there = datetime.fromtimestamp(time_s, ZoneInfo(timezone))
+    return there.weekday() * 24 + there.hour
+
+
+def _session_times(
+    model: WorkloadModel, rng: np.random.Generator, duration_s: float, factor: float, first_hour: int
+) -> Floats:
     hours = int(np.ceil(duration_s / HOUR))
-    rate = model.sessions_per_h * factor * np.asarray(model.hour_of_week)[np.arange(hours) % 168]
+    rate = model.sessions_per_h * factor * np.asarray(model.hour_of_week)[(first_hour + np.arange(hours)) % 168]
     if model.day_shape > 0:
         days = rng.random(hours // 24 + 1)
         rate = rate * (gammaincinv(model.day_shape, days) / model.day_shape)[np.arange(hours) // 24]
+    _refuse_too_many(model, float(rate.sum()))
     count = _poisson(rate, rng.random(hours))
     times = (np.repeat(np.arange(hours), count) + rng.random(int(count.sum()))) * HOUR
     return np.sort(times)
+
+
+def _refuse_too_many(model: WorkloadModel, sessions: float) -> None:
+    size = np.array([mean(cell.batch, least=1.0) for cell in model.cells])
+    share, jobs = 0.0, 0.0
+    for group in model.classes:
+        batch = np.average(size[list(group.cells)], weights=group.weights)
+        share, jobs = share + group.share, jobs + group.share * mean(group.batches, least=1.0) * float(batch)
+    expected = sessions * jobs / share
+    if not expected <= MOST_JOBS:
+        raise TraceError(
+            f"model {model.name}",
+            f"at most {MOST_JOBS:,}: fewer days, a lower load, a smaller cluster, or a lower sessions_per_h",
+            found=f"about {expected:.3g}",
+            field="jobs",
+        )
 
 
 def _poisson(mean: Floats, uniform: Floats) -> Ints:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_sim.files import no_device
+from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import replacing
 
@@ -151,16 +152,25 @@ def _parsed(text: str, file: str) -> WorkloadModel:
         raise TraceError(file, f"TOML ({error})") from error
     if record.pop("schema", None) != SCHEMA:
         raise TraceError(file, f"a workload model with schema = {SCHEMA}", field="schema")
-    cells = tuple(_record(Cell, row, file, f"cells[{index}]") for index, row in enumerate(record.pop("cells", [])))
-    classes = tuple(
-        _record(UserClass, row, file, f"classes[{index}]") for index, row in enumerate(record.pop("classes", []))
+    cells, classes = (
+        tuple(_record(kind, row, file, f"{name}[{index}]") for index, row in enumerate(_rows(record, name, file)))
+        for name, kind in (("cells", Cell), ("classes", UserClass))
     )
     model: WorkloadModel = _record(WorkloadModel, record | {"cells": cells, "classes": classes}, file, "")
     _check(model, file)
     return model
 
 
-def _record(kind: Any, row: dict[str, Any], file: str, where: str) -> Any:
+def _rows(record: dict[str, Any], name: str, file: str) -> list[Any]:
+    rows = record.pop(name, [])
+    if not isinstance(rows, list):
+        raise TraceError(file, f"tables [[{name}]]", found=str(rows), field=name)
+    return rows
+
+
+def _record(kind: Any, row: Any, file: str, where: str) -> Any:
+    if not isinstance(row, dict):
+        raise TraceError(file, "a table", found=str(row), field=where)
     names = [item.name for item in fields(kind)]
     for name in (*names, *row):
         if name not in row or name not in names:
@@ -173,8 +183,9 @@ def _value(value: Any, kind: str, file: str, where: str) -> Any:
     good: Any = {"str": str, "bool": bool, "int": int, "float": (int, float)}.get(kind, (list, tuple))
     if not isinstance(value, good) or (isinstance(value, bool) and kind != "bool"):
         raise TraceError(file, kind, found=str(value), field=where)
-    if kind == "float":
-        return float(value)
+    if kind in ("int", "float"):
+        _check_range([value], file, where)
+        return float(value) if kind == "float" else value
     if kind == "Table":
         return _numbers(value, file, where)
     if kind == "tuple[Table, ...]":
@@ -182,36 +193,64 @@ def _value(value: Any, kind: str, file: str, where: str) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+MOST = 1e15
+SHARE = (0.0, 1.0)
+RANGES = {
+    **dict.fromkeys(("run_correlation", "chained", "arrays", "throttled", "throttle"), SHARE),
+    **dict.fromkeys(("cancelled", "failed", "share", "weights"), SHARE),
+    "nodes": (1, MOST_NODES),
+    "gpus_per_node": (0, 1000),
+    "jobs": (1, MOST),
+    "days": (0.01, 1e6),
+    "sessions_per_h": (1e-6, 1e9),
+    "users": (1, 1e6),
+}
+"""What a field's numbers may be, both included; those of others 0 to `MOST`."""
+
+
 def _numbers(value: Any, file: str, where: str) -> Table:
-    if not isinstance(value, list) or not all(isinstance(each, (int, float)) and each >= 0 for each in value):
-        raise TraceError(file, "numbers from 0", found=str(value), field=where)
+    if not isinstance(value, list):
+        raise TraceError(file, "a list of numbers", found=str(value), field=where)
+    _check_range(value, file, where)
     return tuple(float(each) for each in value)
+
+
+def _check_range(values: list[Any], file: str, where: str) -> None:
+    low, high = RANGES.get(where.rpartition(".")[2], (0, MOST))
+    for each in values:
+        if isinstance(each, bool) or not isinstance(each, (int, float)) or not low <= each <= high:
+            raise TraceError(file, f"a number from {low:g} to {high:g}", found=str(each), field=where)
 
 
 def _check(model: WorkloadModel, file: str) -> None:
     from slurm_sim.workload.tables import LEVELS
 
-    def need(good: bool, expected: str, where: str) -> None:
+    def need(good: bool, expected: str, where: str, found: str = "") -> None:
         if not good:
-            raise TraceError(file, expected, field=where)
+            raise TraceError(file, expected, field=where, found=found)
 
-    need(model.nodes >= 1 and model.sessions_per_h > 0, "at least one node and session", "nodes, sessions_per_h")
-    need(len(model.hour_of_week) == 168, "168 numbers", "hour_of_week")
-    need(len(model.gaps_s) == len(SIZE_EDGES), f"{len(SIZE_EDGES)} tables", "gaps_s")
+    need(len(model.hour_of_week) == 168, "168 numbers", "hour_of_week", f"{len(model.hour_of_week)} numbers")
+    need(any(model.hour_of_week), "a number above 0", "hour_of_week", "only 0")
+    need(len(model.gaps_s) == len(SIZE_EDGES), f"{len(SIZE_EDGES)} tables", "gaps_s", f"{len(model.gaps_s)} tables")
     need(bool(model.cells) and bool(model.classes), "at least one of each", "cells, classes")
+    need(any(group.share for group in model.classes), "a share above 0", "classes", "only 0")
     for index, group in enumerate(model.classes):
-        inside = all(isinstance(cell, int) and 0 <= cell < len(model.cells) for cell in group.cells)
+        inside = all(type(cell) is int and 0 <= cell < len(model.cells) for cell in group.cells)
         need(
             inside and len(group.cells) == len(group.weights) > 0,
             "cells of this file, a weight each",
             f"classes[{index}]",
         )
-        need(group.users >= 1, "at least one user", f"classes[{index}].users")
+        need(any(group.weights), "a number above 0", f"classes[{index}].weights", "only 0")
     tables = [(f"cells[{i}].{name}", getattr(cell, name)) for i, cell in enumerate(model.cells) for name in CELL_TABLES]
     tables += [(f"classes[{i}].{name}", getattr(c, name)) for i, c in enumerate(model.classes) for name in CLASS_TABLES]
-    tables += [("gaps_s", each) for each in model.gaps_s] + [("batch_gap_s", model.batch_gap_s)]
+    tables += [("gaps_s", each) for each in model.gaps_s]
+    tables += [(name, getattr(model, name)) for name in ("batch_gap_s", "patience_s", "throttle")]
     for where, points in tables:
-        need(len(points) in (1, len(LEVELS)), f"1 or {len(LEVELS)} numbers", where)
+        need(len(points) in (1, len(LEVELS)), f"1 or {len(LEVELS)} numbers", where, f"{len(points)} numbers")
+    for index, cell in enumerate(model.cells):
+        longest = max(cell.run) * max(1.0, *cell.limit_s)
+        need(longest <= MOST, f"run times of at most {MOST:g} s", f"cells[{index}].run", f"{longest:g} s")
 
 
 CELL_TABLES = ("nodes", "limit_s", "run", "batch")

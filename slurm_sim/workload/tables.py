@@ -52,5 +52,10 @@ def pick(points: tuple[float, ...], uniform: Floats) -> Floats:
     return np.asarray(points)[np.searchsorted(middle, uniform, side="right")]
 
 
+def mean(points: tuple[float, ...], least: float = 0.0) -> float:
+    """Of what `draw` draws, as nothing below `least`."""
+    return float(np.maximum(draw(points, (np.arange(1000) + 0.5) / 1000), least).mean())
+
+
 def _rounded(value: float, digits: int) -> float:
     return float(f"{float(value):.{digits}g}")

@@ -112,6 +112,39 @@ def test_infer_fit_synth_check(trace: Path, tmp_path: Path, capsys: pytest.Captu
     assert "floor" in capsys.readouterr().out
 
 
+def test_synth_begins_on_a_monday_and_knows_other_days(tmp_path: Path) -> None:
+    def drawn(*words: str) -> pd.Series:
+        out = str(tmp_path / "s.csv")
+        assert main(["trace", "synth", "--model", "ls6_a100", "--days", "14", "--out", out, *words]) == 0
+        return pd.to_datetime(read_trace(out).jobs["submit"], unit="s", utc=True)
+
+    assert drawn().min().strftime("%Y-%m-%d") == "1970-01-05"
+    for begin in ("1704067200", "1704326400"):  # a Monday, a Thursday
+        at = drawn("--begin", begin)
+        assert (at.dt.day_of_week >= 5).mean() < 0.25
+    late = drawn("--timezone", "Pacific/Honolulu")
+    assert not late.dt.hour.equals(drawn().dt.hour)
+
+
+@pytest.mark.parametrize(
+    ("option", "found", "expected"),
+    [
+        ("--begin", "-5", "argument --begin: expected a number from 0, got '-5'"),
+        ("--seed", "-1", "argument --seed: expected a number from 0, got '-1'"),
+    ],
+)
+def test_synth_names_the_option(option: str, found: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["trace", "synth", "--model", "ls6_a100", "--days", "1", "--out", "t.csv", option, found])
+    assert expected in capsys.readouterr().err
+
+
+def test_synth_begins_before_the_year_2200(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", "ls6_a100", "--days", "1", "--out", "t.csv", "--begin", "1704067200000"]
+    assert main(["trace", "synth", *words]) == 2
+    assert "--begin 1704067200000: expected Unix seconds before the year 2200" in capsys.readouterr().err
+
+
 def small_trace(path: Path, *jobs: dict[str, object]) -> str:
     plain = {"user": "u", "partition": "p", "submit": 0, "start": None, "end": None, "timelimit_s": 60, "nodes": 2}
     plain |= {"gpus": 0, "cpus": 2, "state": "COMPLETED"}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_sim.traces import Trace, TraceError, make_trace, read_trace
-from slurm_sim.workload import compare_workloads, fit, generate, load_model, shipped_models
+from slurm_sim.workload import compare_workloads, fit, generate, hour_of_week, load_model, shipped_models
 from slurm_sim.workload.check import jobs_per_user_hour
 from slurm_sim.workload.tables import LEVELS, draw, pick, table
 
@@ -187,6 +187,86 @@ def test_bad_model_files_say_where(tmp_path: Path, old: str, new: str, message: 
     path.write_text(load_model("ls6_a100").text().replace(old, new))
     with pytest.raises(TraceError, match=message):
         load_model(path)
+
+
+def edited(folder: Path, field: str, value: str) -> Path:
+    """A shipped model's file with another value of the first field of this name."""
+    text, count = re.subn(rf"^{field} = .*$", f"{field} = {value}", load_model("ls6_a100").text(), count=1, flags=re.M)
+    assert count == 1
+    (folder / "mm.toml").write_text(text)
+    return folder / "mm.toml"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("sessions_per_h", "inf", "sessions_per_h: found 'inf', expected a number from 1e-06 to 1e+09"),
+        ("sessions_per_h", "1e300", "sessions_per_h: found '1e+300'"),
+        ("day_shape", "inf", "day_shape: found 'inf', expected a number from 0 to 1e+15"),
+        ("day_shape", "-1", "day_shape: found '-1'"),
+        ("day_shape", "nan", "day_shape: found 'nan'"),
+        ("throttle", "[]", "throttle: found '0 numbers', expected 1 or 27 numbers"),
+        ("patience_s", "[]", "patience_s: found '0 numbers'"),
+        ("batches", "[1e300]", "classes[0].batches: found '1e+300'"),
+        ("activity", "[true]", "classes[0].activity: found 'True'"),
+        ("share", "nan", "classes[0].share: found 'nan', expected a number from 0 to 1"),
+        ("users", "0", "classes[0].users: found '0', expected a number from 1 to 1e+06"),
+        ("cancelled", "7.5", "cells[0].cancelled: found '7.5', expected a number from 0 to 1"),
+        ("failed", "nan", "cells[0].failed: found 'nan'"),
+        ("run", "[1e14]", "cells[0].run: found '"),
+        ("chained", "nan", "chained: found 'nan'"),
+        ("chained", "-1", "chained: found '-1'"),
+        ("run_correlation", "inf", "run_correlation: found 'inf'"),
+        ("days", "nan", "days: found 'nan'"),
+        ("jobs", "-1", "jobs: found '-1', expected a number from 1"),
+        ("nodes", "100001", "nodes: found '100001', expected a number from 1 to 100000"),
+        ("cells", "[0, true]", "classes[0]: expected cells of this file"),
+    ],
+)
+def test_numbers_of_a_model_that_can_not_be(tmp_path: Path, field: str, value: str, message: str) -> None:
+    path = edited(tmp_path, field, value)
+    with pytest.raises(TraceError, match=re.escape(f"{path}: {message}")):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            r"(\[\[cells\]\]\n)nodes = .*",
+            r"\1nodes = [0.0]",
+            "cells[0].nodes: found '0.0', expected a number from 1 to",
+        ),
+        (r"\nshare = .*", r"\nshare = 0", "classes: found 'only 0', expected a share above 0"),
+        (r"[\s\S]+", "schema = 1\ncells = 5\n", "cells: found '5', expected tables [[cells]]"),
+        (r"[\s\S]+", "schema = 1\ncells = [5]\n", "cells[0]: found '5', expected a table"),
+    ],
+)
+def test_tables_of_a_model_that_can_not_be(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "mm.toml"
+    path.write_text(re.sub(old, new, load_model("ls6_a100").text()))
+    with pytest.raises(TraceError, match=re.escape(message)):
+        load_model(path)
+
+
+def test_more_jobs_than_memory_holds_are_refused_at_once(tmp_path: Path) -> None:
+    many = r"model ls6_a100: jobs: found 'about .*e\+09', expected at most 20,000,000: fewer days"
+    with pytest.raises(TraceError, match=many):
+        generate(load_model(edited(tmp_path, "sessions_per_h", "1e6")), 1, 28 * DAY)
+    with pytest.raises(TraceError, match="expected at most 20,000,000"):
+        generate(load_model("ls6_a100"), 1, 28 * DAY, load=1e5)
+
+
+def test_the_weekend_is_on_the_days_on_which_it_was(tmp_path: Path) -> None:
+    model = load_model("ls6_a100")
+    friday_night = 1_704_495_600  # 2024-01-05 23:00 UTC
+    assert hour_of_week(friday_night) == 4 * 24 + 23
+    assert hour_of_week(friday_night, "Asia/Tokyo") == 5 * 24 + 8
+    drawn = generate(model, 1, 200 * DAY, begin=friday_night, first_hour=hour_of_week(friday_night))
+    again = fit(drawn, model.nodes)
+    days = [np.reshape(each.hour_of_week, (7, 24)).mean(axis=1) for each in (model, again)]
+    assert set(np.argsort(days[0])[:2]) == set(np.argsort(days[1])[:2]) == {5, 6}
+    assert np.corrcoef(*days)[0, 1] > 0.9
 
 
 def test_no_such_model(tmp_path: Path) -> None:
