@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.table import LAST_TIME_S
 
 Floats = NDArray[np.float64]
 UNKNOWN = {"", "Unknown", "None", "N/A", "NONE", "Invalid", "INVALID", "(null)", "Partition_Limit", "UNLIMITED"}
@@ -61,6 +62,8 @@ class Batch:
         return self.mapped(name, whole_number, expected).astype(np.float64)
 
     def limits_s(self, name: str) -> Floats:
+        invalid = sum(text.strip().upper() == "INVALID" for text in self.columns[name])
+        self.note(f"{name} INVALID, taken as unknown", invalid)
         return self.mapped(name, time_limit_s, "a time limit like 2-00:00:00, 30:00, 90 or UNLIMITED").astype(
             np.float64
         )
@@ -75,6 +78,9 @@ class Batch:
         rest = np.flatnonzero(~epoch & ~missing)
         if len(rest):
             result[rest] = self._iso(name, text.iloc[rest].tolist(), rest)
+        outside = (result < 0) | (result > LAST_TIME_S)
+        if outside.any():
+            raise self.refuse(name, int(np.argmax(outside)), "a time from 1970 to 2199")
         return result
 
     def _iso(self, name: str, texts: list[str], rows: NDArray[np.intp]) -> Floats:
@@ -84,7 +90,8 @@ class Batch:
         if offsets.count(offset) != len(offsets):
             raise self.refuse(name, int(rows[offsets.index(not offset)]), "all times with an offset, or all without")
         stamps = pd.to_datetime(pd.Series(texts), format="ISO8601", errors="coerce", utc=offset)
-        bad = stamps.isna().to_numpy(bool)
+        dated = np.array([re.match(r"\d{4}", text) is not None for text in texts])
+        bad = stamps.isna().to_numpy(bool) | ~dated  # pandas takes -5 for a year
         if bad.any():
             raise self.refuse(name, int(rows[np.argmax(bad)]), expected)
         if not offset:
@@ -159,6 +166,12 @@ SHORT_STATES = {
     "S": "SUSPENDED",
     "TO": "TIMEOUT",
 }
+
+
+STATES = {*SHORT_STATES.values(), "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL", "REQUEUE_FED", "REQUEUE_HOLD"}
+STATES |= {"RESIZING", "RESV_DEL_HOLD", "REVOKED", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "UPDATE_DB"}
+STATES |= {"EXPEDITING", "UNKNOWN"}
+"""`squeue(1)`, JOB STATE CODES."""
 
 
 def tres(text: str) -> dict[str, str]:

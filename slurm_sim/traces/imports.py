@@ -19,6 +19,8 @@ from slurm_sim.traces.table import COLUMNS
 
 FREE_TEXT = ("JobName", "Comment", "AdminComment", "SystemComment", "WorkDir", "SubmitLine", "Constraints", "Reason")
 """Fields of sacct that a user may put a `|` into."""
+MOST_STATES = 5
+"""So many unknown ones are named."""
 NO_ZONE = "times without a zone, taken as UTC (give --timezone)"
 
 
@@ -72,7 +74,11 @@ def _sacct_columns(batch: Batch) -> dict[str, Any]:
     rows = len(batch.lines)
     ids = batch.first("JobID", "JobIDRaw") or ""
     batch.mapped(ids, _sacct_id, "a job id like 5, 5_3, 5_[2-7%1], 5+1 or 5.batch")
+    for text, line in zip(batch.columns[ids], batch.lines, strict=True):
+        if "[" in text:
+            task_ids(text.partition("[")[2].partition("]")[0], batch.file, line)
     state = batch.mapped("State", fields.state, "a state like COMPLETED or CANCELLED by 1000")
+    _note_states(batch, state)
     result: dict[str, Any] = {
         "job_id": batch.columns[ids],
         "user": batch.columns.get("User", [""] * rows),
@@ -105,6 +111,14 @@ def _sacct_id(text: str) -> str:
     if not re.fullmatch(r"\d+(_(\d+|\[[\d,\-:%.]+\]?))?(\+\d+)?(\.\w+)?", text):
         raise ValueError(text)
     return text
+
+
+def _note_states(batch: Batch, states: NDArray[np.object_]) -> None:
+    names, counts = np.unique(states.astype(str), return_counts=True)
+    strange = [(name, count) for name, count in zip(names, counts, strict=True) if name not in fields.STATES]
+    for name, count in strange[:MOST_STATES]:
+        batch.note(f"state {name}, none of Slurm's, kept", count)
+    batch.note("more states that are none of Slurm's, kept", sum(count for _name, count in strange[MOST_STATES:]))
 
 
 def _sacct_limit(batch: Batch, rows: int) -> NDArray[np.float64]:
@@ -173,7 +187,7 @@ def _expand_arrays(done: Imported) -> Imported:
     folded = parts["range"].notna()
     file = done.trace.source
     tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
-    cut = int(parts["range"].str.contains("...", regex=False, na=False).sum())
+    cut = int((folded & (parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]"))).sum())
     jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(drop=True)
     flat = [task for each in tasks for task in each]
     new = np.array([task is not None for task in flat])
@@ -196,7 +210,7 @@ MAX_TASKS = 4_000_001
 """Slurm's greatest MaxArraySize (slurm.conf(5)): a longer range is a typing error, not a job."""
 
 
-def task_ids(text: str, file: str) -> list[int]:
+def task_ids(text: str, file: str, line: int | None = None) -> list[int]:
     """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``) gives what it shows."""
     result: list[int] = []
     for part in text.split("%")[0].split(","):
@@ -204,11 +218,12 @@ def task_ids(text: str, file: str) -> list[int]:
             continue
         match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
         if match is None:
-            raise TraceError(file, "tasks of an array like 2-7%1, 1,3,5 or 0-10:2", found=text, field="JobID")
+            expected = "tasks of an array like 2-7%1, 1,3,5 or 0-10:2"
+            raise TraceError(file, expected, found=text, field="JobID", line=line)
         low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if not 0 <= high - low <= MAX_TASKS or step < 1:
             expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
-            raise TraceError(file, expected, found=text, field="JobID")
+            raise TraceError(file, expected, found=text, field="JobID", line=line)
         result.extend(range(low, high + 1, step))
     return result
 
@@ -223,7 +238,8 @@ SWF_STATE = {"0": "FAILED", "1": "COMPLETED", "2": "COMPLETED", "3": "COMPLETED"
 def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
     """The Standard Workload Format 2.2: 18 numbers a job, -1 unknown; times from the header's UnixStartTime.
 
-    Processors become nodes by ``cpus_per_node``, rounded up. A job without a wait has ``runtime_s`` only.
+    Processors become nodes by ``cpus_per_node``, rounded up; the memory asked for, KB a processor, that of the job. A
+    job without a wait has ``runtime_s`` only.
     """
     header: dict[str, str] = {}
     rows = _swf_rows(path, header)
@@ -273,7 +289,9 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
     thinks = chained & (np.nan_to_num(column("think")) > 0)
     batch.note("think times after the job before, left out: there is only afterany", thinks.sum())
     ids = [text.split(".")[0] for text in batch.columns["job"]]
-    return {
+    memory = column("mem_asked")
+    memory = np.ceil(np.where(memory > 0, memory, np.nan) * np.where(procs > 0, procs, np.nan) / 1024)
+    result = {
         "job_id": ids,
         "user": np.where(np.isnan(column("user")), "", [f"u{text}" for text in batch.columns["user"]]),
         "partition": np.where(np.isnan(column("queue")), "", batch.columns["queue"]),
@@ -288,6 +306,7 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
         "dependency": np.where(chained, [f"afterany:{text}" for text in batch.columns["before"]], ""),
         "runtime_s": np.floor(run),
     }
+    return result if np.isnan(memory).all() else result | {"mem_mib": memory}
 
 
 def _swf_number(text: str) -> float:
@@ -400,7 +419,12 @@ def import_csv(
         raise TraceError(str(path), "a header line", found="an empty file") from None
     chosen = _mapping(header, mapping or {}, str(path), line)
     checked = _even_rows(rows, header, str(path))
-    return gather(checked, header, lambda batch: _csv_columns(batch, chosen), str(path), timezone)
+    done = gather(checked, header, lambda batch: _csv_columns(batch, chosen), str(path), timezone)
+    used = {theirs for theirs, _unit in chosen.values()}
+    if unused := [name for name in header if name not in used]:
+        note = f"columns left out, since no --column names them: {', '.join(unused)}"
+        return Imported(done.trace, done.rows, done.notes | {note: done.rows})
+    return done
 
 
 def _mapping(header: list[str], mapping: Mapping[str, str], file: str, line: int) -> dict[str, tuple[str, float]]:

@@ -199,7 +199,7 @@ def test_an_array_that_counts_down_is_refused_with_its_file(tmp_path: Path) -> N
     header = "JobID|Submit|Start|End|State|Timelimit|NNodes"
     line = "5_[2-1]|2023-02-01T00:00:00|Unknown|Unknown|PENDING|1:00:00|1"
     log = file(tmp_path, f"{header}\n{line}\n")
-    with pytest.raises(TraceError, match=f"{log}: JobID: found '2-1', expected an array's tasks"):
+    with pytest.raises(TraceError, match=f"{log}:2: JobID: found '2-1', expected an array's tasks"):
         import_sacct(log)
 
 
@@ -211,6 +211,49 @@ def test_a_range_that_sacct_cut_short_is_told(tmp_path: Path) -> None:
     assert [count for note, count in done.notes.items() if "cut short" in note] == [1]
     with pytest.raises(TraceError, match=r"JobID: found '1-2,3.4', expected tasks of an array"):
         import_sacct(file(tmp_path, f"{header}\n{line.replace('1...', '3.4')}\n"))
+
+
+def test_a_range_cut_in_the_middle_is_told_and_a_long_one_has_its_line(tmp_path: Path) -> None:
+    text = "JobID|Submit|Start|End|State|NNodes\n4|0|1|2|COMPLETED|1\n5_[1-3|0|Unknown|Unknown|PENDING|1\n"
+    done = import_sacct(file(tmp_path, text))
+    assert done.trace.text("job_id").tolist() == ["4", "5_1", "5_2", "5_3"]
+    assert [count for note, count in done.notes.items() if "cut short" in note] == [1]
+    whole = import_sacct(file(tmp_path, text.replace("1-3", "1-3%1]")))
+    assert not any("cut short" in note for note in whole.notes)
+    with pytest.raises(TraceError, match=r"log.txt:3: JobID: found '0-99999999', expected an array's tasks"):
+        import_sacct(file(tmp_path, text.replace("1-3", "0-99999999]")))
+
+
+def test_strange_states_and_limits_are_told(tmp_path: Path) -> None:
+    header = "JobID|Submit|Start|End|State|NNodes|Timelimit\n"
+    states = ("FOO", "FOO", "CD", "SPECIAL_EXIT", "A", "B", "C", "D", "G", "H")
+    lines = (f"{number}|0|1|2|{state}|1|INVALID\n" for number, state in enumerate(states, 1))
+    done = import_sacct(file(tmp_path, header + "".join(lines)))
+    assert done.notes["Timelimit INVALID, taken as unknown"] == 10
+    assert done.notes["state FOO, none of Slurm's, kept"] == 2
+    assert done.notes["more states that are none of Slurm's, kept"] == 2
+    assert not any("SPECIAL" in note or "COMPLETED" in note for note in done.notes)
+    assert done.trace.text("state")[0] == "FOO"
+
+
+@pytest.mark.parametrize("stamp", ["-5", "253402300799", "0001-01-01T00:00:00"])
+def test_times_that_can_not_be_are_shown_as_the_file_has_them(tmp_path: Path, stamp: str) -> None:
+    text = f"JobID|Submit|Start|End|State|NNodes\n1|{stamp}|1|2|COMPLETED|1\n"
+    with pytest.raises(TraceError, match=f":2: Submit: found '{stamp}', expected a time"):
+        import_sacct(file(tmp_path, text))
+
+
+def test_the_memory_of_an_swf_file_is_that_of_all_processors(tmp_path: Path) -> None:
+    jobs = ("1 10 5 60 4 -1 -1 8 120 2048 1 3 1 -1 2 -1 -1 -1\n", "2 10 5 60 4 -1 -1 8 120 -1 1 3 1 -1 2 -1 -1 -1\n")
+    memory = import_swf(file(tmp_path, "".join(jobs)), cpus_per_node=2).trace.column("mem_mib")
+    assert memory[0] == 8
+    assert np.isnan(memory[1])
+    assert "mem_mib" not in import_swf(file(tmp_path, jobs[1])).trace.jobs.columns
+
+
+def test_columns_that_are_left_out_are_told_once(tmp_path: Path) -> None:
+    done = import_csv(file(tmp_path, "submit,n,colour,size\n1,4,red,9\n2,4,blue,9\n"), {"nodes": "n"})
+    assert done.notes == {"columns left out, since no --column names them: colour, size": 2}
 
 
 @given(st.integers(0, 30), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
