@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.clusters import SLURM_DEFAULTS
 from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Params, Partition, Qos, make_nodes
+from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.capacity import NodeStep
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.inference import Inferred
@@ -21,11 +22,15 @@ def guessed_cluster(trace: Trace, inferred: Inferred, params: Params = SLURM_DEF
 
     It is named after the log's file. Every partition that a job names has all nodes; every QOS has the running limit a
     user. Times are those of the log, Unix seconds. What a log does not show has Slurm's defaults: the scheduler's
-    parameters, time limits of partitions, priorities. Raises TraceError if the log does not show any nodes.
+    parameters, time limits of partitions, priorities. Raises TraceError if the log does not show any nodes, or
+    more than the simulator takes.
     """
     if not inferred.nodes:
         raise TraceError(trace.source, "jobs with a start and an end, enough to see the cluster's nodes")
-    nodes = make_nodes(max(step.nodes for step in inferred.nodes))
+    most = max(step.nodes for step in inferred.nodes)
+    if most > MOST_NODES:
+        raise TraceError(trace.source, f"jobs on at most {MOST_NODES:,} nodes at once", found=f"{most:,}")
+    nodes = make_nodes(most)
     names = tuple(node.name for node in nodes)
     limit = inferred.max_jobs_per_user
     return ClusterConfig(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.capacity import NodeStep, infer_nodes
 from slurm_sim.traces.chains import MIN_TRUST, Chains, dependency_text, infer_chains
+from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import Trace, make_trace
 from slurm_sim.traces.usage import Steps, busy_nodes
 from slurm_sim.traces.users import UserLimit, infer_limit, running_at, user_codes
@@ -18,6 +21,9 @@ from slurm_sim.traces.users import UserLimit, infer_limit, running_at, user_code
 MIN_TASKS = 8
 MIN_HELD = 0.8
 WAIT_S = 600.0
+YEAR_S = 365 * 86400
+MOST_YEARS = 20
+"""Between a job and the middle one: a log of so long would take minutes, and is none of one cluster."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +85,37 @@ def _known(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def infer(trace: Trace) -> Inferred:
-    """All of it for a cleaned trace; a second or two for 400,000 jobs."""
+    """All of it for a cleaned trace; a second or two for 400,000 jobs.
+
+    Raises TraceError for a job that no cluster could run, or of another time than the others: it takes a step an hour.
+    """
+    _refuse_slips(trace)
     nodes = infer_nodes(trace)
     curve = node_curve(nodes)
     limit = infer_limit(trace, curve)
     chains = infer_chains(trace, curve, limit.jobs if limit else None)
     throttles, group = infer_throttles(trace, curve)
     return Inferred(chains, limit, nodes, throttles, group)
+
+
+def _refuse_slips(trace: Trace) -> None:
+    wide = trace.column("nodes") > MOST_NODES
+    if wide.any():
+        raise _slip(trace, "nodes", int(wide.argmax()), f"at most {MOST_NODES:,}, which is more than any cluster has")
+    if not len(trace):
+        return
+    middle = float(np.median(trace.column("submit")))
+    when = datetime.fromtimestamp(middle, UTC)
+    for name in ("submit", "start", "end"):
+        far = np.abs(np.nan_to_num(trace.column(name), nan=middle) - middle) > MOST_YEARS * YEAR_S
+        if far.any():
+            expected = f"a time within {MOST_YEARS} years of the log's middle, {when:%Y-%m-%d}"
+            raise _slip(trace, name, int(far.argmax()), expected)
+
+
+def _slip(trace: Trace, name: str, row: int, expected: str) -> TraceError:
+    found, job = str(int(trace.column(name)[row])), trace.text("job_id")[row]
+    return TraceError(trace.source, f"{expected} (job {job})", found=found, line=trace.line(row), field=name)
 
 
 def node_curve(nodes: tuple[NodeStep, ...]) -> Steps:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slurm_sim import Simulator
 from slurm_sim.config import NodeAction
-from slurm_sim.traces import Trace, make_trace, read_trace
+from slurm_sim.traces import Trace, TraceError, make_trace, read_trace, write_trace
 from slurm_sim.traces.capacity import NodeStep, infer_nodes
 from slurm_sim.traces.chains import infer_chains
 from slurm_sim.traces.guess import guessed_cluster, node_changes
@@ -200,6 +200,29 @@ def test_a_trace_of_jobs_that_never_ran_tells_nothing() -> None:
     found = infer(jobs)
     assert found.as_dict()["chains"]["links"] == 0
     assert (found.max_jobs_per_user, found.node_steps, found.throttles) == (None, [], ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("nodes", 2_000_000_000, r"at most 100,000, which is more than any cluster has \(job 2\)"),
+        ("end", 6_000_000_000, r"a time within 20 years of the log's middle, 2023-11-14 \(job 2\)"),
+        ("start", 0, r"a time within 20 years"),
+    ],
+)
+def test_one_slip_is_named_instead_of_steps_for_centuries(tmp_path: Path, name: str, value: int, expected: str) -> None:
+    job = {"submit": 1_700_000_000, "start": 1_700_000_010, "end": 1_700_003_600}
+    log = trace([job, job | {name: value}, job])
+    write_trace(log, tmp_path / "t.csv")
+    with pytest.raises(TraceError, match=f"t.csv:3: {name}: found '{value}', expected {expected}"):
+        infer(read_trace(tmp_path / "t.csv"))
+
+
+def test_more_nodes_at_once_than_the_simulator_takes_are_no_cluster() -> None:
+    job = {"submit": 0, "start": 0, "end": 5 * HOUR, "nodes": 60_000}
+    log = trace([job, job])
+    with pytest.raises(TraceError, match="found '120,000', expected jobs on at most 100,000 nodes at once"):
+        guessed_cluster(log, infer(log))
 
 
 def test_lonestar6() -> None:
