@@ -11,6 +11,7 @@ from slurm_sim.cli.dependencies import Wishes, as_typed, check_known, circles, r
 from slurm_sim.cli.impossible import find_impossible, refusal, skipped
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.config import ClusterConfig, Node, SelectType
+from slurm_sim.ranges import LAST_S
 from slurm_sim.traces.errors import TraceError
 
 
@@ -41,6 +42,8 @@ def prepare(
     if started_s > int(jobs.numbers("submit_s").min()):
         row = int(jobs.numbers("submit_s").argmin())
         raise jobs.refuse(row, "submit_s", f"a time from slurmctld's start on (--slurmctld-started-s, {started_s})")
+    if int(jobs.numbers("submit_s").max()) - started_s > LAST_S:
+        raise TraceError("--slurmctld-started-s", f"at most {LAST_S:,} s before the last job", found=str(started_s))
     cluster, of_memory = _memory(cluster, jobs)
     notes += of_memory
     impossible = find_impossible(cluster, jobs)

@@ -389,6 +389,13 @@ def test_bench_takes_no_more_threads_than_a_machine_has(capsys: pytest.CaptureFi
     assert "--threads: expected at most 1,024 threads, got 1000000" in capsys.readouterr().err
 
 
+def test_a_start_of_slurmctld_long_ago_names_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("j.csv").write_text("job_id,submit_s,nodes,runtime_s,timelimit_s\n1,0,1,10,60\n")
+    words = ["--slurmctld-started-s", "-500000000000", "--out", "r.csv"]
+    assert main(["run", "--jobs", "j.csv", "--nodes", "2", *words]) == 2
+    assert "--slurmctld-started-s: found '-500000000000', expected at most 100,000,000,000 s" in capsys.readouterr().err
+
+
 # --- files -------------------------------------------------------------------------------------------------------
 
 
