@@ -21,6 +21,7 @@ from slurm_sim.cli.arguments import amount, node_count, positive, whole_number
 
 if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the verbs
     from slurm_sim.traces import Trace
+    from slurm_sim.traces.cleaning import CleaningReport
     from slurm_sim.traces.inference import Inferred
     from slurm_sim.traces.reading import Imported
 
@@ -95,15 +96,36 @@ def _import(args: argparse.Namespace) -> None:
     imported = _read_foreign(args)
     rules = Rules(args.nodes, args.cancelled, args.overruns, args.duplicates, args.unstarted)
     trace, report = clean(imported.trace, rules)
-    if not len(trace):
-        raise InputError(f"{imported.trace.source}: no job is left after cleaning; nothing was written")
-    write_trace(trace, args.out)
+    out = str(args.out) if len(trace) else None
+    if out:
+        write_trace(trace, args.out)
     if args.json:
-        record = {"out": str(args.out), "rows": imported.rows, "notes": imported.notes, "cleaning": report.as_dict()}
+        record = {"out": out, "rows": imported.rows, "notes": imported.notes, "cleaning": report.as_dict()}
         print(json.dumps(record, indent=2))
-        return
-    console.print(cleaning_table(imported, report))
-    console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
+    else:
+        console.print(cleaning_table(imported, report))
+    if not out:
+        raise InputError(f"{imported.trace.source}: no job is left, nothing was written; {_dropped(report)}")
+    if not args.json:
+        console.print(f"{len(trace)} jobs: {escape(out)}")
+
+
+KEPT_BY = {
+    "wider than the cluster": "a greater --nodes",
+    "cancelled in the queue": "--cancelled keep",
+    "never started": "--unstarted keep",
+}
+"""Rules that drop jobs, and the option that keeps them."""
+
+
+def _dropped(report: CleaningReport) -> str:
+    """Which rules dropped how many jobs."""
+    dropped = [found for found in report.findings if found.action == "dropped" and found.jobs]
+    rules = (
+        f"{found.rule} {found.jobs}" + (f" ({KEPT_BY[found.rule]} keeps them)" if found.rule in KEPT_BY else "")
+        for found in dropped
+    )
+    return f"dropped: {', '.join(rules)}"
 
 
 OF_ONE_SOURCE = {"column": "csv", "delimiter": "csv", "cpus_per_node": "swf", "gpus_per_node": "mirage_log"}
@@ -143,14 +165,10 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _stats(args: argparse.Namespace) -> None:
-    from slurm_sim.traces.cleaning import Rules, clean
     from slurm_sim.traces.stats import trace_stats
 
     trace = _read(args)
-    for found in clean(trace, Rules(nodes=args.nodes, unstarted="keep"))[1].findings:
-        if found.jobs and found.action in ("dropped", "renamed", "merged"):
-            jobs = f"{found.jobs} jobs, as {', '.join(found.examples)}"
-            print(f"warning: {found.rule}: {jobs}: {found.detail}; `mirage trace import` mends it", file=sys.stderr)
+    _warn_of_dirt(trace, args.nodes)
     figures = trace_stats(trace, args.timezone, args.nodes)
     made = _save_stats(trace, figures, args) if args.out else []
     if args.json:
@@ -256,6 +274,7 @@ def _fit(args: argparse.Namespace) -> None:
         raise InputError(f"--out {args.out}: expected a name ending in .toml")
     trace = _between(_read(args), args)
     about = {"name": args.name or args.out.stem, "source": args.source, "licence": args.licence}
+    _warn_of_dirt(trace, args.nodes)
     model = fit(trace, args.nodes, timezone=args.timezone, **about)
     model.save(args.out)
     size = args.out.stat().st_size
@@ -348,6 +367,16 @@ def _read(args: argparse.Namespace) -> Trace:
     if not len(trace):
         raise InputError(f"{args.trace}: no jobs in it")
     return trace
+
+
+def _warn_of_dirt(trace: Trace, nodes: int | None) -> None:
+    """Of jobs that `import` would not leave as they are."""
+    from slurm_sim.traces.cleaning import Rules, clean
+
+    for found in clean(trace, Rules(nodes=nodes, unstarted="keep"))[1].findings:
+        if found.jobs and found.action in ("dropped", "renamed", "merged"):
+            jobs = f"{found.jobs} jobs, as {', '.join(found.examples)}"
+            print(f"warning: {found.rule}: {jobs}: {found.detail}; `mirage trace import` mends it", file=sys.stderr)
 
 
 def _between(trace: Trace, args: argparse.Namespace) -> Trace:

@@ -45,6 +45,22 @@ def test_import_reports_every_rule(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "cancelled in the queue" in text
 
 
+def test_an_import_that_leaves_no_job_says_which_rules_took_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.csv").write_text("submit,nodes,state,start,end\n5,9,COMPLETED,6,7\n6,1,PENDING,,\n")
+    out = tmp_path / "t.csv"
+    words = ["trace", "import", "--csv", str(tmp_path / "log.csv"), "--out", str(out), "--nodes", "8"]
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert "wider than the cluster" in shown.out
+    rules = "wider than the cluster 1 (a greater --nodes keeps them), never started 1 (--unstarted keep keeps them)"
+    assert shown.err.endswith(f"log.csv: no job is left, nothing was written; dropped: {rules}\n")
+    assert not out.exists()
+    assert main([*words, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["out"] is None
+
+
 @pytest.mark.parametrize("delimiter", ["", "ab", '"'])
 def test_a_delimiter_is_one_character(tmp_path: Path, capsys: pytest.CaptureFixture[str], delimiter: str) -> None:
     with pytest.raises(SystemExit) as end:
@@ -110,6 +126,15 @@ def test_infer_fit_synth_check(trace: Path, tmp_path: Path, capsys: pytest.Captu
         assert quantities[0] == "inter-arrival time"
     assert main(["trace", "check", str(trace), model]) == 0
     assert "floor" in capsys.readouterr().out
+
+
+def test_fit_warns_of_jobs_that_are_wider_than_the_cluster(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", "fit", str(trace), "--nodes", "3", "--out", str(tmp_path / "m.toml")]) == 0
+    assert "warning: wider than the cluster: 150 jobs, as " in capsys.readouterr().err
+    assert main(["trace", "fit", str(trace), "--nodes", "4", "--out", str(tmp_path / "m.toml")]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_synth_begins_on_a_monday_and_knows_other_days(tmp_path: Path) -> None:
