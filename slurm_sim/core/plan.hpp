@@ -125,16 +125,9 @@ class Plan {
     }
     return static_cast<int>(low - begins.data()) - (*low > to);
   }
-  // The first step of these in which fewer are unreserved; -1: none.
-  static int too_few(const View<W>& view, int needed, int first, int last) {
-    const int32_t* counts = view.counts.data();
-    for (int i = first; i <= last; i++)
-      if (counts[i] < needed) return i;
-    return -1;
-  }
   // From a try at this start, in this step, on: the first with enough unreserved nodes in each step up to the job's end,
   // which `last` becomes. Where a step has too few, no start up to it is good, and the next one to be tried is the first
-  // rise after it.
+  // rise after it. `first`: it is the first try, from now on. Returns whether there is one.
   bool next_try(const View<W>& view, int needed, Time limit, Time& start, int& step, int& last, bool& first) {
     const Time* begin = begins.data();
     const int32_t* counts = view.counts.data();
