@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -67,11 +68,8 @@ def clean(trace: Trace, rules: Rules | None = None) -> tuple[Trace, CleaningRepo
     rules = rules or Rules()
     jobs = trace.jobs
     findings: list[Finding] = []
-    for rule in (_steps, _lone_steps, _groups, _duplicates, _zero_nodes, _too_wide, _cancelled):
+    for rule in _RULES:
         jobs, found = rule(jobs, rules)
-        findings.append(found)
-    for check in (_unstarted, _backwards, _too_early, _unfinished, _overruns, _no_limit, _clock_changes):
-        jobs, found = check(jobs, rules)
         findings.append(found)
     cleaned = make_trace(jobs.reset_index(drop=True), trace.source)
     return cleaned, CleaningReport(len(trace), len(cleaned), tuple(findings))
@@ -303,3 +301,21 @@ def _common_instant(start: NDArray[np.float64], end: NDArray[np.float64]) -> tup
     depth = np.cumsum(np.where(order < len(start), 1, -1))
     best = int(np.argmax(depth))
     return float(times[order[best]]), int(depth[best])
+
+
+_RULES: tuple[Callable[[Any, Rules], tuple[Any, Finding]], ...] = (
+    _steps,
+    _lone_steps,
+    _groups,
+    _duplicates,
+    _zero_nodes,
+    _too_wide,
+    _cancelled,
+    _unstarted,
+    _backwards,
+    _too_early,
+    _unfinished,
+    _overruns,
+    _no_limit,
+    _clock_changes,
+)
