@@ -124,6 +124,20 @@ def test_different_throttles_in_one_array_are_noted(capsys: pytest.CaptureFixtur
     assert "array 3" not in shown
 
 
+def test_priorities_of_a_trace_order_its_jobs_and_0_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """priority/basic gives those without one more than these."""
+    rows = ((0, ""), (1, 5), (2, 50), (3, 0))
+    lines = (f"{row + 1},u,p,{at},{at},{at + 60},60,1,0,1,COMPLETED,{rank}\n" for row, (at, rank) in enumerate(rows))
+    header = "job_id,user,partition,submit,start,end,timelimit_s,nodes,gpus,cpus,state,priority\n"
+    Path("t.csv").write_text(header + "".join(lines))
+    starts = []
+    for more in ([], ["--trace-priority"]):
+        words = ["run", "--trace", "t.csv", "--nodes", "1", "--out", "r.csv", *more]
+        assert main(words) == 0, capsys.readouterr().err
+        starts.append(pd.read_csv("r.csv").sort_values("start_s")["job_id"].tolist())
+    assert starts == [[1, 2, 3, 4], [1, 4, 3, 2]]
+
+
 def test_options_of_another_source_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate("1,0,1,10,5\n", "--trace-priority") == 2
     assert "--trace-priority: expected --trace beside it" in capsys.readouterr().err
