@@ -186,6 +186,15 @@ CASES = {
         ),
     ),
     "few_reserved": Case("wider", 24, _sched("bf_window=2880,bf_job_part_count_reserve=2,bf_max_job_user_part=40")),
+    "main_apart": Case("bursts", 16, _sched("sched_min_interval=20000000,batch_sched_delay=5,bf_interval=120")),
+    "high_throughput": Case(  # as slurm.schedmd.com/high_throughput.html has it
+        "bursts",
+        24,
+        _sched(
+            "batch_sched_delay=20,bf_continue,bf_interval=300,bf_min_age_reserve=10800,bf_resolution=600,"
+            "bf_yield_interval=1000000,partition_job_depth=500,sched_max_job_start=200,sched_min_interval=2000000"
+        ),
+    ),
     "main_few": Case(
         "bursts", 16, _sched("partition_job_depth=3,sched_max_job_start=1,defer,bf_interval=120,sched_interval=45")
     ),

@@ -32,7 +32,7 @@ _OF_PARAMS = {
     **_ranges(1, LONGEST_S, "sched_interval_s bf_interval_s bf_window_s bf_resolution_s bf_window_linear_s"),
     **_ranges(1, LONGEST_S, "priority_max_age_s priority_calc_period_s"),
     **_ranges(0, LONGEST_S, "batch_sched_delay_s limit_check_s kill_wait_s requeue_delay_s min_job_age_s"),
-    **_ranges(0, LONGEST_S, "bf_min_age_reserve_s priority_decay_half_life_s bf_cycle_us"),
+    **_ranges(0, LONGEST_S, "bf_min_age_reserve_s priority_decay_half_life_s bf_cycle_us sched_min_interval_s"),
     **_ranges(1, MOST, "default_queue_depth partition_job_depth sched_max_job_start bf_node_space_size"),
     **_ranges(1, MOST, "bf_max_job_test bf_max_job_user bf_max_job_part bf_max_job_user_part bf_max_job_assoc"),
     **_ranges(1, MOST, "threads_per_core bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"),
@@ -127,6 +127,9 @@ class Params:
     """Between main passes over the whole queue."""
     batch_sched_delay_s: int = 3
     """At least this long from any main pass to one that a submission or a job's end asked for."""
+    sched_min_interval_s: int = 0
+    """At least this long from any main pass to the next, whoever asks for it. (Slurm counts microseconds, by default 2.)
+    """
     default_queue_depth: int = 100
     """Jobs that such a pass looks at."""
     partition_job_depth: int | None = None

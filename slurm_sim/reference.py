@@ -9,6 +9,7 @@ output everywhere:
   does may itself be new: see `Forecast` in passes.py.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
   for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last of either kind.
+  Any of them is put off to `sched_min_interval_s` after the last; then one serves all that were asked for meanwhile.
 * The *limit check* runs each `limit_check_s` and ends all that is over its limit; unless `defer` is set, another main
   pass follows at once. (slurmctld checks first, but has the nodes back only after the main pass of that second.)
 * Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end on, which is news for
@@ -114,6 +115,10 @@ class Simulator:
         self._main_due_s: int | None = None
         self._main_wanted = self._review_wanted = False
         self._last_main_s = self._last_full_s = start_s
+        self._last_pass_s = start_s - config.params.sched_min_interval_s
+        self._put_off_s: int | None = None
+        """When a main pass runs that was asked for too soon after the last; whether that is one over the whole queue."""
+        self._put_off_full = False
         self._backfill_due_s: int | None = None
         self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
         self._future_forgotten = False
@@ -181,6 +186,9 @@ class Simulator:
             start_s=self.start_s,
             last_main_s=self._last_main_s,
             last_full_s=self._last_full_s,
+            last_pass_s=self._last_pass_s,
+            put_off_s=self._put_off_s,
+            put_off_full=self._put_off_full,
             last_backfill_us=self._last_backfill_us,
             main_due_s=self._main_due_s,
             backfill_due_s=self._backfill_due_s,
@@ -282,6 +290,8 @@ class Simulator:
     def _due(self) -> Iterator[tuple[int, Kind]]:
         if self._events:
             yield self._events[0][:2]
+        if self._put_off_s is not None:
+            yield self._put_off_s, Kind.MAIN
         if self._main_due_s is not None:
             yield self._main_due_s, Kind.MAIN
         if self._backfill_due_s is not None:
@@ -706,9 +716,13 @@ class Simulator:
 
     def _main_pass(self) -> None:
         full = self.now_s == self._next_full_s()
-        self._last_main_s, self._main_due_s = self.now_s, None
+        if full or (self._main_due_s is not None and self._main_due_s <= self.now_s):  # it is asked for now
+            self._last_main_s, self._main_due_s = self.now_s, None
         if full:
             self._last_full_s, self._main_wanted = self.now_s, False
+        full = full or self._put_off_full
+        if self.params.sched_min_interval_s and self._puts_off(full):
+            return
         self._review()
         queue = self._cluster.queue(self._priorities_s(self._tick_us(self.now_s)))
         if main_pass(
@@ -716,6 +730,24 @@ class Simulator:
         ):
             self._news_for_backfill()
         self._cluster.settle()
+
+    def _puts_off(self, full: bool) -> bool:
+        """Whether it is too soon after the last main pass."""
+        if self._put_off_s is None:
+            self._put_off_s = max(self.now_s, self._earlier_pass_s() + self.params.sched_min_interval_s)
+        if self._put_off_s > self.now_s:
+            self._put_off_full = full
+            return True
+        self._last_pass_s, self._put_off_s, self._put_off_full = self.now_s, None, False
+        return False
+
+    def _earlier_pass_s(self) -> int:
+        """When the last main pass ran: slurmctld has one over the whole queue also where that is known to be in vain."""
+        before_s = self.now_s - 1 - self.start_s
+        full_s = self.now_s - 1 - before_s % self.params.sched_interval_s
+        if before_s < self.params.sched_interval_s or full_s <= self._last_pass_s:
+            return self._last_pass_s
+        return max(full_s, self._last_pass_s + self.params.sched_min_interval_s)
 
     def _backfill_pass(self) -> None:
         begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US

@@ -95,6 +95,11 @@ class Timers:
     """Periods count from here."""
     last_main_s: int
     last_full_s: int
+    last_pass_s: int
+    """When the last main pass ran, which was asked for at `last_main_s`."""
+    put_off_s: int | None
+    """When one runs that sched_min_interval puts off, and whether that is one over the whole queue."""
+    put_off_full: bool
     last_backfill_us: int
     main_due_s: int | None
     backfill_due_s: int | None
@@ -140,6 +145,8 @@ def put_in(
         simulator._ask_main()
         return
     simulator._last_main_s, simulator._last_full_s = timers.last_main_s, timers.last_full_s
+    simulator._last_pass_s = timers.last_pass_s
+    simulator._put_off_s, simulator._put_off_full = timers.put_off_s, timers.put_off_full
     simulator._last_backfill_us = timers.last_backfill_us
     simulator._main_due_s, simulator._backfill_due_s = timers.main_due_s, timers.backfill_due_s
     simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted

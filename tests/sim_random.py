@@ -44,6 +44,7 @@ def params(dice: Dice, rich: bool) -> Params:
         idle_threads_count=dice(0, 2) > 0,
         sched_interval_s=choose(dice, [60, 30, 7]),
         batch_sched_delay_s=dice(0, 5),
+        sched_min_interval_s=choose(dice, [0, 0, 0, 2, 15, 100]),
         default_queue_depth=choose(dice, [100, 1, 3]),
         backfill=dice(0, 9) > 0,
         bf_interval_s=choose(dice, [30, 10, 45, 400]),

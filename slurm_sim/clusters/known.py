@@ -78,7 +78,6 @@ OPTION_DIFFERENCES: Differences = {
     "preempt_strict_order": ("", "no job is preempted"),
     "preempt_youngest_first": ("", "no job is preempted"),
     "reduce_completing_frag": ("", "nodes of an ended job are free at once"),
-    "sched_min_interval": ("0 1 2", "only batch_sched_delay keeps passes apart"),
 }
 
 NODE_DIFFERENCES: Differences = {

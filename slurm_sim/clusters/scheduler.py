@@ -24,7 +24,7 @@ from slurm_sim.clusters.tres import WEIGHTED, weights_of_tres
 from slurm_sim.clusters.values import duration_s, integer, is_unset, memory_mib, over_time_limit_s, words, yes
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT
+from slurm_sim.ranges import LONGEST_S, MOST, MOST_WEIGHT
 
 MINUTE_S = 60
 SLURM_DEFAULTS = Params(
@@ -64,6 +64,13 @@ def _sched_interval(entry: Entry) -> tuple[Change, list[Note]]:
     return {"sched_interval_s": integer(entry, 1, LONGEST_S)}, []
 
 
+def _sched_min_interval(entry: Entry) -> tuple[Change, list[Note]]:
+    """In microseconds; by default 2."""
+    seconds, rest_us = divmod(integer(entry, 0, MOST), 1_000_000)
+    told = entry.not_simulated(f"main passes come in whole seconds; here at least {seconds} s lie between them")
+    return {"sched_min_interval_s": seconds}, [told] if rest_us > 2 else []
+
+
 def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
     tasks = integer(entry, 0, 1000)
     notes = [] if tasks else [entry.not_simulated("backfill reserves nodes for at least one task of an array")]
@@ -94,6 +101,7 @@ OPTIONS: Mapping[str, Rule] = {
     "partition_job_depth": _field("partition_job_depth", _limit),
     "sched_interval": _sched_interval,
     "sched_max_job_start": _field("sched_max_job_start", _limit),
+    "sched_min_interval": _sched_min_interval,
 }
 """Options of SchedulerParameters that are simulated, with the ranges and units of the manual: bf_window is minutes."""
 

@@ -66,6 +66,7 @@ Params params_of(nb::handle p) {
   out.one_reservation = flag("bf_one_resv_per_job");
   out.sched_interval = number("sched_interval_s");
   out.batch_sched_delay = number("batch_sched_delay_s");
+  out.sched_min_interval = number("sched_min_interval_s");
   out.bf_interval = number("bf_interval_s");
   out.bf_window = number("bf_window_s");
   out.bf_resolution = number("bf_resolution_s");
@@ -475,7 +476,8 @@ struct Builder {
       core->put_in(now, placed, down, nullptr);
     } else {
       auto due = [&](const char* name) { Time at = time_of(timers, name); return at == kNone ? kNever : at; };
-      Timers phases{time_of(timers, "last_main_s"), time_of(timers, "last_full_s"), time_of(timers, "last_backfill_us"),
+      Timers phases{time_of(timers, "last_main_s"), time_of(timers, "last_full_s"), time_of(timers, "last_pass_s"),
+                    due("put_off_s"), nb::cast<bool>(timers.attr("put_off_full")), time_of(timers, "last_backfill_us"),
                     due("main_due_s"), due("backfill_due_s"), nb::cast<bool>(timers.attr("main_wanted")),
                     nb::cast<bool>(timers.attr("review_wanted")), nb::cast<bool>(timers.attr("planned")),
                     time_of(timers, "saves"), time_of(timers, "saved_us"), nb::cast<bool>(timers.attr("submitted")),
@@ -711,7 +713,7 @@ NB_MODULE(_core, m) {
       .def("timers", alone([](const Core& core) {
         Timers t = core.timers();
         auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
-        return nb::make_tuple(t.last_main, t.last_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
+        return nb::make_tuple(t.last_main, t.last_full, t.last_pass, due(t.put_off), t.put_off_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
                               t.main_wanted, t.review_wanted, t.planned, t.saves, t.saved_us, t.submitted, t.started);
       }))
       .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int64_t memory, int qos,

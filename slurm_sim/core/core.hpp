@@ -39,9 +39,11 @@ struct Placed {
   std::vector<uint64_t> nodes;
 };
 
-// What the times of the passes depend on; main_due, backfill_due kNever: not due.
+// What the times of the passes depend on; put_off, main_due, backfill_due kNever: not due.
 struct Timers {
-  Time last_main, last_full, last_backfill_us, main_due, backfill_due;
+  Time last_main, last_full, last_pass, put_off;
+  bool put_off_full;
+  Time last_backfill_us, main_due, backfill_due;
   bool main_wanted, review_wanted, planned;
   Time saves, saved_us;
   bool submitted, started;

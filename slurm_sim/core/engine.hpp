@@ -138,7 +138,7 @@ class Engine final : public Core {
   Time run_until_start(int64_t job_id, Time latest) override;
   void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
   Timers timers() const override {
-    return {last_main_, last_full_, last_backfill_us_, main_due_, backfill_due_, main_wanted_, review_wanted_, planned_,
+    return {last_main_, last_full_, last_pass_, put_off_, put_off_full_, last_backfill_us_, main_due_, backfill_due_, main_wanted_, review_wanted_, planned_,
             saves_, saved_us_, submitted_, started_};
   }
   int64_t submit(Submission& job) override;
@@ -506,6 +506,7 @@ class Engine final : public Core {
     plan_ = 0;
   }
   void ask_main();
+  bool puts_off(bool& full);
   Time next_full();
   Time next_look(Time news) const;
   // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second.
@@ -602,6 +603,8 @@ class Engine final : public Core {
   Time main_due_ = kNever, backfill_due_ = kNever;
   Grid full_passes_, calculations_, calculations_seen_;  // of main, of priorities, and those that backfill has noticed
   Time last_main_, last_full_, last_backfill_us_;
+  Time last_pass_, put_off_ = kNever;  // of main: when it last ran; and runs that sched_min_interval puts off,
+  bool put_off_full_ = false;     // perhaps over the whole queue
   bool main_wanted_ = false, review_wanted_ = false;
   Time purge_due_ = kNever;       // when slurmctld next deletes records of ended jobs,
   int64_t purged_ = 0;            // of which it has deleted so many

@@ -12,6 +12,7 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
   trace = std::move(t);
   catalogue = std::move(k);
   last_main_ = last_full_ = start;
+  last_pass_ = start - params().sched_min_interval;
   last_backfill_us_ = start * kSecondUs + kBackfillPhaseUs;
   full_passes_.begin(start, params().sched_interval);
   calculations_.begin(start, params().calc_period);
@@ -76,6 +77,9 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
   if (timers) {
     last_main_ = timers->last_main;
     last_full_ = timers->last_full;
+    last_pass_ = timers->last_pass;
+    put_off_ = timers->put_off;
+    put_off_full_ = timers->put_off_full;
     last_backfill_us_ = timers->last_backfill_us;
     main_due_ = timers->main_due;
     backfill_due_ = timers->backfill_due;
@@ -155,7 +159,7 @@ typename Engine<W>::Due Engine<W>::due() {
   if (more) offer(trace->specs[trace->by_submit[next_submit_]].submit, Happening::kSubmit);
   any = any || more;
   bool may_change = any && !(queue_.empty() && fresh_.empty()), looks = any && params().backfill;
-  Time main = std::min(main_due_, main_wanted_ || may_change ? next_full() : kNever);
+  Time main = std::min({main_due_, put_off_, main_wanted_ || may_change ? next_full() : kNever});
   offer(main, main == checked_ ? Happening::kMainAfterCheck : Happening::kMain);
   Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
   look = std::min({look, backfill_due_, kLast});
@@ -204,6 +208,7 @@ template <int W>
 void Engine<W>::skip_quiet_passes(Time until) {
   if (thorough || !main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
   const Params& p = params();
+  if (p.sched_min_interval) return;
   if (p.backfill && (now_ >= quiet_until_ || !unseen_.empty())) return;
   bool more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
   if (events_.empty() && !more) return;

@@ -7,17 +7,38 @@ namespace slurm_sim {
 template <int W>
 void Engine<W>::main_pass() {
   bool full = now_ == next_full();
-  last_main_ = now_;
-  main_due_ = kNever;
+  if (full || main_due_ <= now_) {  // it is asked for now
+    last_main_ = now_;
+    main_due_ = kNever;
+  }
   if (full) {
     last_full_ = now_;
     main_wanted_ = false;
   }
+  if (params().sched_min_interval && puts_off(full)) return;
   review_all();
   order_queue(tick_us(now_));
   if (thorough) disturb();
   if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
   settle();
+}
+
+// Whether it is too soon after the last main pass. Then one serves all that are asked for meanwhile.
+template <int W>
+bool Engine<W>::puts_off(bool& full) {
+  const Params& p = params();
+  if (put_off_ == kNever) {
+    // slurmctld has a pass over the whole queue also where that is known to be in vain.
+    Time before = now_ - 1 - start_, whole = now_ - 1 - before % p.sched_interval, last = last_pass_;
+    if (before >= p.sched_interval && whole > last) last = std::max(whole, last + p.sched_min_interval);
+    put_off_ = std::max(now_, last + p.sched_min_interval);
+  }
+  full = put_off_full_ = put_off_full_ || full;
+  if (put_off_ > now_) return true;
+  last_pass_ = now_;
+  put_off_ = kNever;
+  put_off_full_ = false;
+  return false;
 }
 
 // Starts jobs in strict order. One that does not fit stops its partition, and keeps all of the partition's nodes from

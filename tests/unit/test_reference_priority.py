@@ -175,6 +175,34 @@ def test_with_defer_the_main_pass_of_a_check_does_not_see_what_it_frees() -> Non
 
 
 @pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize(("interval_s", "starts_s"), [(0, (3, 60, 70)), (2, (3, 62, 72)), (10, (3, 70, 80))])
+def test_sched_min_interval_puts_main_passes_off(kind: Any, interval_s: int, starts_s: tuple[int, ...]) -> None:
+    """The check at 60 ends the first job just after a full pass; who ends by itself asks later than that anyway."""
+    sim = kind(whole_nodes(1, Params(backfill=False, sched_min_interval_s=interval_s)))
+    for limit_s, runtime_s in ((30, 10**6), (60, 10), (60, 10)):
+        sim.submit(JobSpec(1, limit_s, runtime_s))
+    sim.run()
+    assert tuple(job.start_s for job in sim.finished()) == starts_s
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize(("interval_s", "runs_s", "served"), [(50, 53, 2), (57, 60, 3), (70, 73, 3)])
+def test_a_pass_that_is_put_off_serves_all_that_were_asked_for(
+    kind: Any, interval_s: int, runs_s: int, served: int
+) -> None:
+    """After that at 3, one over two jobs was asked for at 10, and at 60 one over the whole queue."""
+    sim = kind(whole_nodes(4, Params(backfill=False, sched_min_interval_s=interval_s, default_queue_depth=1)))
+    sim.submit(JobSpec(1, 6000, 3000))
+    sim.run_until(10)
+    for _ in range(3):
+        sim.submit(JobSpec(1, 6000, 3000))
+    sim.run_until(runs_s - 1)
+    for each in (sim.fork(), sim):
+        each.run_until(runs_s)
+        assert [job.start_s for job in each.running()] == [3] + [runs_s] * served
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
 def test_priority_basic_counts_down(kind: Any) -> None:
     """As squeue showed it, with jobs submitted, released, held and released, requeued in this order."""
     sim = kind(whole_nodes(2, Params(priority_multifactor=False)))

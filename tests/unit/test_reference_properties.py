@@ -71,6 +71,7 @@ params = st.builds(
     Params,
     sched_interval_s=st.sampled_from([30, 60]),
     batch_sched_delay_s=st.integers(0, 5),
+    sched_min_interval_s=st.sampled_from([0, 0, 4, 70]),
     default_queue_depth=st.sampled_from([1, 100]),
     bf_interval_s=st.sampled_from([10, 30, 45]),
     bf_window_s=st.sampled_from([600, 86400]),

@@ -104,6 +104,15 @@ def test_units(tmp_path: Path) -> None:
     assert (params.priority_decay_half_life_s, params.default_queue_depth) == (0, 7)
 
 
+@pytest.mark.parametrize(
+    ("value", "interval_s", "note"), [("2", 0, False), ("2000000", 2, False), ("1500000", 1, True), ("900", 0, True)]
+)
+def test_sched_min_interval_is_in_microseconds(tmp_path: Path, value: str, interval_s: int, note: bool) -> None:
+    loaded = load(tmp_path, f"SchedulerParameters=sched_min_interval={value}\n{LEAST}")
+    assert loaded.cluster.params.sched_min_interval_s == interval_s
+    assert any("whole seconds" in str(each) for each in loaded.notes) == note
+
+
 def test_of_an_option_given_twice_the_first_counts(tmp_path: Path) -> None:
     """slurmctld 22.05.8 with ``bf_interval=-5,bf_interval=60`` refuses the -5, and does not read on."""
     loaded = load(tmp_path, "SchedulerParameters=bf_interval=45,bf_window=60,BF_INTERVAL=60\n" + LEAST)
