@@ -91,6 +91,19 @@ LAST_COUNT = """try: n=sum(1 for _ in open(f'{RUN}/jobcomp.txt'))
 """Of replay.py: how many jobs have ended, after the last submission."""
 
 
+WAITING_AGENT = (
+    ("static void plog(char,int);", "static __thread int is_sched;\nstatic void plog(char,int);"),
+    (
+        "  int rc;\n  for(;;){ double s=sc_now(); if(s>=T-1e-7){ rc=ETIMEDOUT;",
+        """  if(is_sched==1){ static int k=-1; if(k<0) k=sc_slot_get();
+    sc_event(3,-1000); pthread_mutex_unlock(m); sc_sleep(k,T,-1,0,-1); sc_event(3,1); pthread_mutex_lock(m); return ETIMEDOUT; }
+  int rc;
+  for(;;){ double s=sc_now(); if(s>=T-1e-7){ rc=ETIMEDOUT;""",
+    ),
+)
+"""Of preload.c: while main's thread waits for sched_min_interval it is not busy, and the clock may go on."""
+
+
 def tools(out: Path) -> Path:
     """The clock and the driver, built."""
     place = out / ".fastclock"
@@ -98,6 +111,8 @@ def tools(out: Path) -> Path:
         shutil.copytree(SHARED / "fastclock", place)
         for item in (place, *place.iterdir()):
             item.chmod(item.stat().st_mode | stat.S_IWUSR)
+        preload = place / "preload.c"
+        preload.write_text(_changed(preload.read_text(), WAITING_AGENT, preload))
     subprocess.run(["make", "-s", "-C", str(place)], check=True)
     return place
 

@@ -20,6 +20,8 @@ from slurm_sim.priority import Priorities
 from slurm_sim.reservations import Calendar
 from slurm_sim.resources import MemoryByCpu, Pool, Request, bits
 
+PASSES_OWN = ("None", "Priority", "Resources")
+"""Reasons that passes give all the time, and nobody notes."""
 MOST_CHOICES = 63
 """Partitions of one job."""
 
@@ -67,6 +69,8 @@ class Cluster:
         self._suitable_for: dict[tuple[str, Request, str, str | None], int] = {}
         self._draws_power = any(node.idle_w or node.busy_w for node in config.nodes)
         self._queue: list[Turn] = []
+        self._noted: dict[int, str] = {}
+        """The reason that was last noted of a job."""
         self._choices: dict[int, tuple[str, ...]] = {}
         """Of jobs in several partitions: those, in the order in which they ask for them."""
         self._queue_of_s: int | None = None
@@ -340,6 +344,17 @@ class Cluster:
         started = all(_has_started(job, now_s - dependency.delay_s) for job in jobs)
         over = all(job.state.is_over for job in jobs)
         return dependency.verdict(started=started, over=over, ok=all(job.state is State.COMPLETED for job in jobs))
+
+    def note_reasons(self) -> bool:
+        """As a pass begins: whether a pending job has a reason that is none of a pass's own, and was not noted before.
+
+        slurmctld notes it to tell slurmdbd (`build_job_queue`: state_reason_prev_db), and counts it as a change.
+        """
+        pending = self.waiting | self.competing
+        reasons = {job_id: job.reason for job_id, job in pending.items() if job.reason not in PASSES_OWN}
+        news = any(self._noted.get(job_id) != reason for job_id, reason in reasons.items())
+        self._noted |= reasons
+        return news
 
     def hold(self, job: JobRecord, now_s: int) -> None:
         self.forget_pending(job)

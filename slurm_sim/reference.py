@@ -723,11 +723,14 @@ class Simulator:
         full = full or self._put_off_full
         if self.params.sched_min_interval_s and self._puts_off(full):
             return
+        news = self._cluster.note_reasons()
         self._review()
         queue = self._cluster.queue(self._priorities_s(self._tick_us(self.now_s)))
         if main_pass(
             self._cluster, queue, self.params, full, self.now_s, lambda job, nodes: self._start(job, nodes, "main")
         ):
+            news = True
+        if news:
             self._news_for_backfill()
         self._cluster.settle()
 
@@ -751,6 +754,8 @@ class Simulator:
 
     def _backfill_pass(self) -> None:
         begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US
+        if self._cluster.note_reasons():
+            self._last_news_s = self.now_s
         self._review()
         queue = self._cluster.queue(self._priorities_s(begun_us % SECOND_US))
         cycle_us = self.params.cycle_us(len(queue), most_tested(queue, self.params), len(self._cluster.running))

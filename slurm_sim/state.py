@@ -140,6 +140,7 @@ def put_in(
         _run(simulator, records[item.spec.job_id], item)
     for waiting in by_id(pending):
         _queue(simulator, records[waiting.spec.job_id], waiting)
+    simulator._cluster.note_reasons()
     if timers is None:
         simulator._changed()
         simulator._ask_main()

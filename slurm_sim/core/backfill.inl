@@ -178,7 +178,7 @@ struct Engine<W>::Backfill {
     if (!sim.takes_turn(queued)) return true;
     Live& job = sim.lives_[queued.slot];
     if (job.array >= 0 && sim.throttled(job)) {
-      job.reason = Reason::kArrayTaskLimit;
+      sim.set_reason(job, Reason::kArrayTaskLimit);
       room.reject(sim.array_here(job));
       return true;
     }
@@ -201,7 +201,7 @@ struct Engine<W>::Backfill {
   }
   bool limited(Live& job, Reason limit) {
     if (job.reason != limit) sim.main_quiet_ = false;  // a main pass may tell another reason
-    job.reason = limit;
+    sim.set_reason(job, limit);
     room.reject(sim.array_here(job));
     return true;
   }
@@ -284,6 +284,7 @@ struct Engine<W>::Backfill {
 template <int W>
 void Engine<W>::backfill_pass() {
   Time begun_us = now_ * kSecondUs + last_backfill_us_ % kSecondUs;
+  if (note_reasons()) last_news_ = now_;
   review_all();
   order_queue(begun_us % kSecondUs);
   last_backfill_us_ = begun_us + cycle_us();

@@ -151,7 +151,7 @@ void Engine<W>::hold(int64_t job_id) {
   to_waiting(slot);
   job.eligible = kNone;
   job.priority = 0;
-  job.reason = Reason::kHeld;
+  set_reason(job, Reason::kHeld);
   if (job.begin != kNone && job.begin <= now_) job.begin = kNone;
   changed();
 }

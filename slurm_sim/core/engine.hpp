@@ -30,8 +30,9 @@ struct alignas(64) Live : Record {
   double size_part = 0, asked_size_part = 0;  // of its priority, and before the first recalculation
   bool own_priority = false;      // it was given one
   bool nice = false;              // something is taken off its priority
-  bool watched = false;           // a dependency asks for it
-  bool several = false;           // it is in several partitions
+  bool watched : 1 = false;       // a dependency asks for it
+  bool several : 1 = false;       // it is in several partitions
+  Reason noted = Reason::kNone;   // the last reason that note_reasons noted
   int32_t array = -1, place = -1;  // place: in `waiting`, -1: competing
   uint32_t started = 0;           // order of starts
   Time runtime_end = kNone;       // by itself
@@ -285,6 +286,11 @@ class Engine final : public Core {
   void review(int32_t slot);
   void review_all();
   Reason kept_back_by(Live& job);
+  void set_reason(Live& job, Reason reason) {
+    job.reason = reason;
+    unnoted_ = unnoted_ || (is_noted(reason) && reason != job.noted);
+  }
+  bool note_reasons();
   int verdict(const Dependency& dependency) const;
   bool review_dependencies(Live& job, Reason& reason);
   void touched(const Live& job) {
@@ -627,6 +633,7 @@ class Engine final : public Core {
   std::vector<Live> lives_;
   std::vector<int32_t> spare_, fresh_, waiting_, unmarked_;
   int32_t waiting_unheld_ = 0;    // of waiting_
+  bool unnoted_ = false;          // a pending job may have a reason that is not noted yet
   std::vector<Queued> queue_;
   int64_t queue_changes_ = 0;     // of the competing jobs
   int64_t counted_ = 0, counted_of_ = -1;  // how many of them limits let a backfill pass look at, as of so many changes

@@ -129,6 +129,7 @@ void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
   });
   if (!job.held && sizes_by_tests()) note_test(job, possible(job));  // as it was when it was submitted
   job.reason = item.reason;
+  if (is_noted(job.reason)) job.noted = job.reason;
   if (job.begin != kNone && job.begin > now_) push(job.begin, Happening::kBegin, job.job);
   if (job.dependencies >= 0) {
     for (const Dependency& needed : dependency_log_[job.dependencies]->items) {
@@ -208,7 +209,7 @@ template <int W>
 void Engine<W>::skip_quiet_passes(Time until) {
   if (thorough || !main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
   const Params& p = params();
-  if (p.sched_min_interval) return;
+  if (p.sched_min_interval || unnoted_) return;
   if (p.backfill && (now_ >= quiet_until_ || !unseen_.empty())) return;
   bool more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
   if (events_.empty() && !more) return;

@@ -99,7 +99,7 @@ void Engine<W>::enter(int32_t index) {
   } else {
     if (leaves_traces()) tested_at_submission(lives_[slot]);
     queued(slot);
-    if (Live& job = lives_[slot]; job.reason == Reason::kNone) job.reason = jobs_limit_reached(job);
+    if (Live& job = lives_[slot]; job.reason == Reason::kNone) set_reason(job, jobs_limit_reached(job));
   }
 }
 
@@ -177,7 +177,7 @@ void Engine<W>::forget_pending(int32_t slot) {
 template <int W>
 void Engine<W>::review(int32_t slot) {
   Live& job = lives_[slot];
-  job.reason = kept_back_by(job);
+  set_reason(job, kept_back_by(job));
   if (job.reason == Reason::kNone) {
     job.eligible = job.begin == kNone ? now_ : std::max(job.begin, job.submit);
     if (job.accrues == kNone) job.accrues = job.eligible;
@@ -186,6 +186,24 @@ void Engine<W>::review(int32_t slot) {
     next_begin_ = std::min(next_begin_, job.begin);
   }
   set_priority(job, priority_of(job, see_calculated(now_ - 1)));
+}
+
+// As a pass begins: whether a pending job has a reason that slurmctld now notes (cluster.py).
+template <int W>
+bool Engine<W>::note_reasons() {
+  if (!unnoted_) return false;
+  unnoted_ = false;
+  bool news = false;
+  auto note = [&](Live& job) {
+    if (!is_noted(job.reason) || job.reason == job.noted) return;
+    job.noted = job.reason;
+    news = true;
+  };
+  for (const Queued& queued : queue_)
+    if (queued.slot >= 0) note(lives_[queued.slot]);
+  for (const auto* slots : {&fresh_, &waiting_})
+    for (int32_t slot : *slots) note(lives_[slot]);
+  return news;
 }
 
 template <int W>

@@ -16,10 +16,12 @@ void Engine<W>::main_pass() {
     main_wanted_ = false;
   }
   if (params().sched_min_interval && puts_off(full)) return;
+  bool news = note_reasons();
   review_all();
   order_queue(tick_us(now_));
   if (thorough) disturb();
-  if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news_for_backfill();
+  if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news = true;
+  if (news) news_for_backfill();
   settle();
 }
 
@@ -68,7 +70,7 @@ bool Engine<W>::run_main(bool full) {
     if (job.array >= 0) {
       if (room.is_rejected(array_here(job))) continue;
       if (throttled(job)) {
-        job.reason = Reason::kArrayTaskLimit;
+        set_reason(job, Reason::kArrayTaskLimit);
         room.reject(array_here(job));
         continue;
       }
@@ -168,7 +170,7 @@ void Engine<W>::waits_for(Live& job, Reason reason) {
     disturb();
     limits_told_ = false;
   }
-  job.reason = reason;
+  set_reason(job, reason);
 }
 
 // All partitions are stopped: the jobs of these places in the queue wait for those before. Only few don't say so yet.

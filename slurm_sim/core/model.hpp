@@ -46,6 +46,8 @@ enum class Reason : uint8_t {
 };
 // Waiting for a limit, not for nodes.
 inline bool is_limited(Reason reason) { return reason >= Reason::kArrayTaskLimit; }
+// Not one that passes give all the time.
+inline bool is_noted(Reason reason) { return reason > Reason::kPriority; }
 constexpr const char* kReasonNames[] = {
     "None", "Resources", "Priority", "Reservation", "ReqNodeNotAvail", "Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
     "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit", "QOSGrpNodeLimit", "QOSGrpGRES",

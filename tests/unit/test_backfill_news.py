@@ -55,6 +55,14 @@ def test_an_expected_start_that_moves_is_news(kind: type[Reference]) -> None:
     assert passes(sim, 150) == [30, 60, 90, 120, 150]
 
 
+def test_a_reason_of_its_own_is_news_once_as_a_pass_notes_it(kind: type[Reference]) -> None:
+    # The hold is noticed at 60, where the pass notes JobHeldUser; that is a change in the second in which it ends.
+    sim = kind(whole_nodes(2, QUIET), [job(2), job(2)])
+    assert passes(sim, 40) == [30]
+    sim.hold(2)
+    assert passes(sim, 300) == [60, 90]
+
+
 def test_jobs_behind_one_that_waits_are_news_of_the_main_passes_only(kind: type[Reference]) -> None:
     # The third job has no place in bf_window, so nothing moves; main passes come at 60, 120, ...
     sim = kind(whole_nodes(2, QUIET), [job(2), job(2, 90_000), job(2, 600)])
