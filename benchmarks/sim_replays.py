@@ -96,12 +96,13 @@ WAITING_AGENT = (
     (
         "  int rc;\n  for(;;){ double s=sc_now(); if(s>=T-1e-7){ rc=ETIMEDOUT;",
         """  if(is_sched==1){ static int k=-1; if(k<0) k=sc_slot_get();
-    sc_event(3,-1000); pthread_mutex_unlock(m); sc_sleep(k,T,-1,0,-1); sc_event(3,1); pthread_mutex_lock(m); return ETIMEDOUT; }
+    sc_event(3,-1000); pthread_mutex_unlock(m); sc_sleep(k,T,-1,0,-1);
+    sc_event(3,1); pthread_mutex_lock(m); return ETIMEDOUT; }
   int rc;
   for(;;){ double s=sc_now(); if(s>=T-1e-7){ rc=ETIMEDOUT;""",
     ),
 )
-"""Of preload.c: while main's thread waits for sched_min_interval it is not busy, and the clock may go on."""
+"""Of preload.c: while main's thread waits for sched_min_interval it is not busy, and the clock goes on."""
 
 
 def tools(out: Path) -> Path:
@@ -135,22 +136,22 @@ def _write(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(rows)
 
 
-def _changed(text: str, changes: Iterable[tuple[str, str]], place: Path) -> str:
-    """replay.py with other text in it. Raises SystemExit where it is not as expected."""
+def _changed(text: str, changes: Iterable[tuple[str, str]], file: Path) -> str:
+    """This file's text with other parts in it. Raises SystemExit where it is not as expected."""
     for part, wanted in changes:
         if part not in text:
-            sys.exit(f"{place}/replay.py has no line {part!r}; this script needs another one")
+            sys.exit(f"{file} has no line {part!r}; this script needs another one")
         text = text.replace(part, wanted, 1)
     return text
 
 
 def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
     """replay.py for this case."""
-    text = _changed(text, [(OF_REPLAY[part], wanted) for part, wanted in case.conf], place)
+    text = _changed(text, [(OF_REPLAY[part], wanted) for part, wanted in case.conf], place / "replay.py")
     if "Gres=" in text:
         nodes = text.replace("{a.nodes}", str(case.nodes))
         gres = f"open(f'{{RUN}}/gres.conf', 'w').write({_gres(out, nodes)!r})\n"
-        text = _changed(text, [("jobs=[(", f"{gres}jobs=[(")], place)
+        text = _changed(text, [("jobs=[(", f"{gres}jobs=[(")], place / "replay.py")
     if case.accounting:
         calls = [f"sacctmgr -i {arguments}" for arguments in case.accounting]
         calls += [f"sacctmgr -P show {what} >{out}/{name}/{file}" for what, file in SHOWN.items()]
@@ -158,7 +159,7 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
             f"for c in {calls!r}: subprocess.run(c, shell=True, env=os.environ | {{'SLURM_CONF': RUN+'/slurm.conf'}})"
         )
         changes = [("L=ctypes.CDLL", f"{tell}\nL=ctypes.CDLL"), ("procs=[]", "os.chmod(CLK, 0o666)\nprocs=[]")]
-        text = _changed(text, changes, place)  # the clock runs from its making on
+        text = _changed(text, changes, place / "replay.py")  # the clock runs from its making on
     row_of = "str(int(d['Name'][1:]) + int(d.get('ArrayTaskId', 0)))"  # a task's row comes so long after its array's
     stamp = "datetime.fromisoformat(s if s[0].isdigit() else '1970-01-01')"  # Unknown: never eligible
     changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d"), ("datetime.fromisoformat(s)", stamp)]
@@ -167,7 +168,7 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
         changes.append((LAST_COUNT, "n=len(ids)-len(run(['squeue','-h']).stdout.split(chr(10)))+1"))
     if kind in ("arrays", "gpu_arrays"):  # whose ids are told as they start
         changes.append(("{jid},{d['JobId']},", "{jid},{jid},"))
-    return _changed(text, changes, place)
+    return _changed(text, changes, place / "replay.py")
 
 
 def _given(rows: Sequence[Row], case: Case, place: Path) -> dict[str, dict[str, object]]:

@@ -128,8 +128,7 @@ class Params:
     batch_sched_delay_s: int = 3
     """At least this long from any main pass to one that a submission or a job's end asked for."""
     sched_min_interval_s: int = 0
-    """At least this long from any main pass to the next, whoever asks for it. (Slurm counts microseconds, by default 2.)
-    """
+    """At least this long from any main pass to the next, whoever asks for it. Slurm has microseconds, by default 2."""
     default_queue_depth: int = 100
     """Jobs that such a pass looks at."""
     partition_job_depth: int | None = None

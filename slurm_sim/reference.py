@@ -117,7 +117,7 @@ class Simulator:
         self._last_main_s = self._last_full_s = start_s
         self._last_pass_s = start_s - config.params.sched_min_interval_s
         self._put_off_s: int | None = None
-        """When a main pass runs that was asked for too soon after the last; whether that is one over the whole queue."""
+        """When a main pass runs that was asked for too soon after the last; whether it is over the whole queue."""
         self._put_off_full = False
         self._backfill_due_s: int | None = None
         self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
@@ -745,7 +745,7 @@ class Simulator:
         return False
 
     def _earlier_pass_s(self) -> int:
-        """When the last main pass ran: slurmctld has one over the whole queue also where that is known to be in vain."""
+        """When the last main pass ran. slurmctld has one over the whole queue also where it is known to be in vain."""
         before_s = self.now_s - 1 - self.start_s
         full_s = self.now_s - 1 - before_s % self.params.sched_interval_s
         if before_s < self.params.sched_interval_s or full_s <= self._last_pass_s:

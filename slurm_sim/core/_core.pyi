@@ -68,7 +68,10 @@ class Core:
     def run_until_start(self, job_id: int, latest_s: int) -> int | None: ...
     def timers(
         self,
-    ) -> tuple[int, int, int, int | None, int | None, bool, bool, bool, int, int, bool, bool]: ...
+    ) -> tuple[
+        *tuple[int, int, int, int | None, bool],
+        *tuple[int, int | None, int | None, bool, bool, bool, int, int, bool, bool],
+    ]: ...
     def submit(
         self,
         spec: JobSpec,
