@@ -186,6 +186,7 @@ CASES = {
         ),
     ),
     "few_reserved": Case("wider", 24, _sched("bf_window=2880,bf_job_part_count_reserve=2,bf_max_job_user_part=40")),
+    "backfill_alone": Case("bursts", 16, _sched("sched_interval=-1")),
     "main_apart": Case("bursts", 16, _sched("sched_min_interval=20000000,batch_sched_delay=5,bf_interval=120")),
     "high_throughput": Case(  # as slurm.schedmd.com/high_throughput.html has it
         "bursts",

@@ -123,6 +123,8 @@ class Params:
     idle_threads_count: bool = True
     """Whether a job counts with all CPUs of its cores (SelectTypeParameters=CR_Core*) or with those that it asks for
     (CR_CPU*): in its limits, size and billing."""
+    main: bool = True
+    """Whether there are main passes; not with sched_interval=-1."""
     sched_interval_s: int = 60
     """Between main passes over the whole queue."""
     batch_sched_delay_s: int = 3

@@ -290,15 +290,16 @@ class Simulator:
     def _due(self) -> Iterator[tuple[int, Kind]]:
         if self._events:
             yield self._events[0][:2]
-        if self._put_off_s is not None:
-            yield self._put_off_s, Kind.MAIN
-        if self._main_due_s is not None:
-            yield self._main_due_s, Kind.MAIN
         if self._backfill_due_s is not None:
             yield self._backfill_due_s, Kind.BACKFILL
         may_change = bool(self._cluster.competing and self._events)
-        if self._main_wanted or may_change:
-            yield self._next_full_s(), Kind.MAIN
+        if self.params.main:
+            if self._put_off_s is not None:
+                yield self._put_off_s, Kind.MAIN
+            if self._main_due_s is not None:
+                yield self._main_due_s, Kind.MAIN
+            if self._main_wanted or may_change:
+                yield self._next_full_s(), Kind.MAIN
         if self.params.backfill and self._events:
             unheld = may_change or any(not job.held for job in self._cluster.waiting.values())
             if unheld and self.params.priority_multifactor:

@@ -46,6 +46,7 @@ def params(dice: Dice, rich: bool) -> Params:
         batch_sched_delay_s=dice(0, 5),
         sched_min_interval_s=choose(dice, [0, 0, 0, 2, 15, 100]),
         default_queue_depth=choose(dice, [100, 1, 3]),
+        main=dice(0, 15) > 0,
         backfill=dice(0, 9) > 0,
         bf_interval_s=choose(dice, [30, 10, 45, 400]),
         bf_window_s=choose(dice, [86400, 600, 3000]),

@@ -56,6 +56,7 @@ Params params_of(nb::handle p) {
   auto flag = [&](const char* name) { return nb::cast<bool>(p.attr(name)); };
   auto number = [&](const char* name) { return time_of(p, name); };
   out.linear = nb::cast<std::string>(p.attr("select_type").attr("value")) == "select/linear";
+  out.main = flag("main");
   out.backfill = flag("backfill");
   out.multifactor = flag("priority_multifactor");
   out.favor_small = flag("priority_favor_small");

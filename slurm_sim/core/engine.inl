@@ -161,6 +161,7 @@ typename Engine<W>::Due Engine<W>::due() {
   any = any || more;
   bool may_change = any && !(queue_.empty() && fresh_.empty()), looks = any && params().backfill;
   Time main = std::min({main_due_, put_off_, main_wanted_ || may_change ? next_full() : kNever});
+  if (!params().main) main = kNever;
   offer(main, main == checked_ ? Happening::kMainAfterCheck : Happening::kMain);
   Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
   look = std::min({look, backfill_due_, kLast});
@@ -209,7 +210,7 @@ template <int W>
 void Engine<W>::skip_quiet_passes(Time until) {
   if (thorough || !main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
   const Params& p = params();
-  if (p.sched_min_interval || unnoted_) return;
+  if (p.sched_min_interval || !p.main || unnoted_) return;
   if (p.backfill && (now_ >= quiet_until_ || !unseen_.empty())) return;
   bool more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
   if (events_.empty() && !more) return;

@@ -203,6 +203,15 @@ def test_a_pass_that_is_put_off_serves_all_that_were_asked_for(
 
 
 @pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_without_main_passes_backfill_starts_all(kind: Any) -> None:
+    sim = kind(whole_nodes(1, Params(main=False)))
+    for _ in range(2):
+        sim.submit(JobSpec(1, 600, 100))
+    sim.run()
+    assert [(job.start_s, job.scheduler) for job in sim.finished()] == [(30, "backfill"), (130, "backfill")]
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
 def test_priority_basic_counts_down(kind: Any) -> None:
     """As squeue showed it, with jobs submitted, released, held and released, requeued in this order."""
     sim = kind(whole_nodes(2, Params(priority_multifactor=False)))

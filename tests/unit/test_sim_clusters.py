@@ -113,6 +113,11 @@ def test_sched_min_interval_is_in_microseconds(tmp_path: Path, value: str, inter
     assert any("whole seconds" in str(each) for each in loaded.notes) == note
 
 
+def test_without_sched_interval_there_are_no_main_passes(tmp_path: Path) -> None:
+    loaded = load(tmp_path, f"SchedulerParameters=sched_interval=-1\n{LEAST}")
+    assert (loaded.cluster.params.main, loaded.cluster.params.backfill) == (False, True)
+
+
 def test_of_an_option_given_twice_the_first_counts(tmp_path: Path) -> None:
     """slurmctld 22.05.8 with ``bf_interval=-5,bf_interval=60`` refuses the -5, and does not read on."""
     loaded = load(tmp_path, "SchedulerParameters=bf_interval=45,bf_window=60,BF_INTERVAL=60\n" + LEAST)
