@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
@@ -84,7 +84,28 @@ _ONLY_FORESEEN = frozenset({Kind.END, Kind.NODE, Kind.CANCEL, Kind.SUBMIT})
 """What only a simulation knows that it will come to."""
 
 
-class Simulator:
+class Forked:
+    """What `copy` and `pickle` do with a simulation, by the core or by the reference."""
+
+    __slots__ = ()
+
+    def fork(self) -> Self:
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self.fork()
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError(
+            "a simulation can't be pickled; make it anew where it is needed, from its config and jobs, or within this "
+            "process fork() it"
+        )
+
+
+class Simulator(Forked):
     """A cluster, its queue and its clock, `now_s`.
 
     `on_start` and `on_end` are lists of functions that get the job's record once the event that started or ended it
@@ -556,13 +577,13 @@ class Simulator:
             up_nodes=self._cluster.up.bit_count(),
         )
 
-    def fork(self) -> Simulator:
-        """An exact copy that goes its own way from here. The hooks stay behind."""
+    def fork(self) -> Self:
+        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and `deepcopy` do this."""
         shared = [self.config, self.params, *self.partitions, *(job.spec for job in self._cluster.jobs.values())]
         memo: dict[int, object] = {id(value): value for value in shared}
-        twin = copy.copy(self)
-        twin.on_start, twin.on_end, twin._news, twin._telling = [], [], [], False
-        twin.__dict__ = copy.deepcopy(twin.__dict__, memo)
+        twin = object.__new__(type(self))
+        behind: dict[str, object] = {"on_start": [], "on_end": [], "_news": [], "_telling": False}
+        twin.__dict__ = copy.deepcopy(self.__dict__ | behind, memo)
         return twin
 
     # ---- what happens

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
 from slurm_sim.nodes import kinds
 from slurm_sim.ranges import END_S, LAST_S, MOST, known_id, listed, whole
-from slurm_sim.reference import NO_TIME_IN_HOOKS
+from slurm_sim.reference import NO_TIME_IN_HOOKS, Forked
 from slurm_sim.state import PendingJob, RunningJob, Timers, check_state, given
 from slurm_sim.table import JobTable
 
@@ -112,7 +112,7 @@ class _Rules:
         return self.qos_index[self.cluster.limits.qos_of(spec.qos).name]
 
 
-class Simulator:
+class Simulator(Forked):
     """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference`, whose methods these are.
 
     Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as columns.
@@ -422,9 +422,9 @@ class Simulator:
         """What there is to learn from at this moment (the paper's third verb): see `Sample`."""
         return Sample(self.now_s, *self._core.sample())
 
-    def fork(self) -> Simulator:
-        """An exact copy that goes its own way from here. The hooks stay behind."""
-        twin: Simulator = object.__new__(Simulator)
+    def fork(self) -> Self:
+        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and `deepcopy` do this."""
+        twin = object.__new__(type(self))
         twin._core = self._core.fork()
         twin._rules = self._rules
         twin.start_s = self.start_s

@@ -10,9 +10,11 @@ import pytest
 
 from slurm_sim import JobSpec, SimulationError, whole_nodes
 from slurm_sim.reference import Simulator as Reference
-from slurm_sim.simulator import Simulator
 from slurm_sim.state import PendingJob, RunningJob
 from tests.sim_random import everything
+
+pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
+from slurm_sim.simulator import Simulator
 
 CLUSTER = whole_nodes(4)
 NO_NUMBERS: list[Any] = ["1", "x", 1.0, 1.5, None, True, False, [], {}, 1j, b"1", object, np.float64(1), np.bool_(True)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -392,6 +395,26 @@ def test_forks_of_forks_share_nothing_that_changes() -> None:
         assert twin.finished() == whole.finished()
         assert branch.job(41).state is State.COMPLETED
     assert sim.finished() == whole.finished()
+
+
+@pytest.mark.parametrize("kind", [Simulator, Reference])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_a_fork(kind: type[Reference], copied: Callable[[Reference], Reference]) -> None:
+    sim = kind(whole_nodes(2), [JobSpec(1, 600, 300)])
+    sim.on_start.append(lambda _job: None)
+    twin = copied(sim)
+    assert type(twin) is kind
+    assert twin.on_start == []
+    sim.run()
+    assert (sim.now_s > 0, twin.now_s) == (True, 0)
+    twin.run()
+    assert everything(twin) == everything(sim)
+
+
+@pytest.mark.parametrize("kind", [Simulator, Reference])
+def test_pickling_says_what_to_do_instead(kind: type[Reference]) -> None:
+    with pytest.raises(TypeError, match=r"a simulation can't be pickled; make it anew .* or within this process fork"):
+        pickle.dumps(kind(whole_nodes(2)))
 
 
 def test_threads_do_not_disturb_each_other() -> None:
