@@ -171,7 +171,7 @@ class Simulator(Forked):
             _add_one(rules, builder, spec, spec.job_id or 0, spec.time_limit_s)
         taken = {spec.job_id or 0 for spec in first}
         waits = _add(rules, builder, later, now_s, taken)
-        nodes_down = sorted({self._node(node) for node in down})
+        nodes_down = sorted(self._node(node) for node in down)
         states = [_placed(rules, item) for item in items]
         self._core = builder.build_state(_Joined(first, later), now_s, states, nodes_down, timers)
         check_no_cycle(*waits)

@@ -128,7 +128,8 @@ def given(
     ]
     for item in items:
         check_kind("spec", item.spec, JobSpec, SimulationError)
-    return now_s, sorted(items, key=lambda item: item.spec.job_id or 0), listed("down", down, str, SimulationError)
+    names = list(dict.fromkeys(listed("down", down, str, SimulationError)))
+    return now_s, sorted(items, key=lambda item: item.spec.job_id or 0), names
 
 
 def put_in(
@@ -215,7 +216,7 @@ def _check_eligible(item: PendingJob, now_s: int) -> None:
 
 def _take_down(simulator: Simulator, down: Collection[str]) -> None:
     cluster = simulator._cluster
-    for node in sorted(set(down), key=cluster.bit):
+    for node in sorted(down, key=cluster.bit):
         cluster.up &= ~cluster.bit(node)
         cluster.outages.append(NodeOutage(node, simulator.now_s))
 
