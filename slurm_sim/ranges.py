@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from numbers import Real
 from reprlib import repr as short
 from typing import TypeVar
+
+import numpy as np
 
 from slurm_sim.errors import SimulationError, UnknownJob
 
@@ -44,6 +47,20 @@ def whole(name: str, value: object, least: int, most: int, error: type[Simulatio
         seconds = "seconds, " if name.endswith("_s") else ""
         raise error(f"{name} is {number}; give {seconds}at most {most:,}")
     return number
+
+
+def amount(name: str, value: object, most: int, error: type[SimulationError]) -> float:
+    """A number from 0 on that may have a fraction. Raises `error`, also for what is infinite or none."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= most:
+        raise error(f"{name} is {value!r}; give a number from 0 to {most:,}")
+    return float(value)
+
+
+def flag(name: str, value: object, error: type[SimulationError]) -> bool:
+    """Python's True or False (numpy's are taken, too). Raises `error`."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise error(f"{name} is {value!r}; give True or False")
+    return bool(value)
 
 
 def known_id(job_id: object) -> int:
