@@ -11,12 +11,13 @@ from typing import NamedTuple
 from slurm_sim.backfill import Held, Wish
 from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage, Params, Partition, SelectType
 from slurm_sim.dependency import Dependency, Verdict, parse_dependency
-from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
+from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.fairshare import FairShare
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.limits import Limits, Use
 from slurm_sim.nodes import Picker
 from slurm_sim.priority import Priorities
+from slurm_sim.ranges import check_kind, known_id
 from slurm_sim.reservations import Calendar
 from slurm_sim.resources import MemoryByCpu, Pool, Request, bits
 
@@ -39,6 +40,7 @@ class Cluster:
     """What slurmctld keeps in memory. Sets of nodes are bits of an int, the first node the lowest bit."""
 
     def __init__(self, config: ClusterConfig, start_s: int) -> None:
+        check_kind("config", config, ClusterConfig, InvalidCluster)
         self.node_names = tuple(node.name for node in config.nodes)
         self.partitions = {partition.name: partition for partition in config.partitions}
         self._index = {name: index for index, name in enumerate(self.node_names)}
@@ -81,6 +83,7 @@ class Cluster:
 
     def check(self, spec: JobSpec) -> None:
         """Raises InvalidJob for one that could never run here as asked: of several partitions, in none."""
+        check_kind("job", spec, JobSpec, InvalidJob)
         qos = self.limits.qos_of(spec.qos)
         if spec.reservation is not None:
             self.calendar.check(spec.reservation, spec.user)
@@ -153,12 +156,13 @@ class Cluster:
         return spec.time_limit_s or partition.default_time_s or partition.max_time_s
 
     def find(self, job_id: int) -> JobRecord:
+        job_id = known_id(job_id)
         if job_id not in self.jobs:
             raise UnknownJob(f"job {job_id} has not been submitted yet; look at pending(), running(), finished()")
         return self.jobs[job_id]
 
     def bit(self, node: str) -> int:
-        if node not in self._index:
+        if not isinstance(node, str) or node not in self._index:
             raise SimulationError(f"node {node!r} does not exist; this cluster has {', '.join(self.node_names)}")
         return 1 << self._index[node]
 

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from numbers import Real
 
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_OF_PARTITION, MOST_WEIGHT, whole
+from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_OF_PARTITION, MOST_WEIGHT, amount, whole
 
 DAY_S = 86400
 YEAR_S = 365 * DAY_S
@@ -77,10 +76,7 @@ def _check(where: str, item: object, ranges: Ranges) -> None:
 def _check_amounts(where: str, item: object, names: Iterable[str], most: int) -> None:
     """Of fields that may have a fraction. Raises InvalidCluster."""
     for name in names:
-        value = getattr(item, name)
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= most:
-            raise InvalidCluster(f"{where}.{name} is {value!r}; give a number from 0 to {most:,}")
-        object.__setattr__(item, name, float(value))
+        object.__setattr__(item, name, amount(f"{where}.{name}", getattr(item, name), most, InvalidCluster))
 
 
 WEIGHTS_OF_TRES = ("priority_weight_cpus", "priority_weight_memory", "priority_weight_nodes", "priority_weight_gpus")

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-import numpy as np
-
 from slurm_sim.dependency import Dependencies
 from slurm_sim.errors import InvalidJob
-from slurm_sim.ranges import LAST_ID, LAST_S, LONGEST_S, MOST, whole
+from slurm_sim.ranges import LAST_ID, LAST_S, LONGEST_S, MOST, flag, whole
 
 
 class State(str, Enum):
@@ -126,7 +124,7 @@ class JobSpec:
                 object.__setattr__(self, name, whole(name, value, least, most, InvalidJob))
         for name in _FLAGS:
             if given[name] is not True and given[name] is not False:
-                object.__setattr__(self, name, _flag(name, given[name]))
+                object.__setattr__(self, name, flag(name, given[name], InvalidJob))
         for name in _TEXTS:
             if type(given[name]) is not str or not given[name].isascii():
                 _check_text(name, given[name])
@@ -135,12 +133,6 @@ class JobSpec:
                 _check_text(name, given[name])
         if self.dependency and _LONG_NUMBER.search(self.dependency):
             raise InvalidJob(f"dependency is {self.dependency!r}; job ids and minutes have at most 15 digits")
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, np.bool_):
-        raise InvalidJob(f"{name} is {value!r}; give True or False")
-    return bool(value)
 
 
 def _check_text(name: str, value: object) -> None:

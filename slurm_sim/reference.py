@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, Self
 
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
@@ -41,7 +41,7 @@ from slurm_sim.dependency import Dependencies, check_no_cycle, check_not_itself,
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec, Sample, State
 from slurm_sim.passes import backfill_pass, main_pass, most_tested
-from slurm_sim.ranges import END_S, LAST_S, whole
+from slurm_sim.ranges import END_S, LAST_S, MOST, listed, whole
 
 if TYPE_CHECKING:
     from slurm_sim.state import PendingJob, RunningJob, Timers
@@ -85,7 +85,28 @@ _ONLY_FORESEEN = frozenset({Kind.END, Kind.NODE, Kind.CANCEL, Kind.SUBMIT})
 """What only a simulation knows that it will come to."""
 
 
-class Simulator:
+class Forked:
+    """What `copy` and `pickle` do with a simulation, by the core or by the reference."""
+
+    __slots__ = ()
+
+    def fork(self) -> Self:
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self.fork()
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        raise TypeError(
+            "a simulation can't be pickled; make it anew where it is needed, from its config and jobs, or within this "
+            "process fork() it"
+        )
+
+
+class Simulator(Forked):
     """A cluster, its queue and its clock, `now_s`.
 
     `on_start` and `on_end` are lists of functions that get the job's record once the event that started or ended it
@@ -97,12 +118,12 @@ class Simulator:
 
     def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0) -> None:
         start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
+        self._cluster = Cluster(config, start_s)
         self.config = config
         self.params = config.params
         self.start_s = self.now_s = start_s
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
-        self._cluster = Cluster(config, start_s)
         self._future: dict[int, JobSpec] = {}
         self._next_id = 1
         self._events: list[tuple[int, Kind, int, int]] = []
@@ -159,15 +180,16 @@ class Simulator:
 
         Raises SimulationError.
         """
-        from slurm_sim.state import put_in
+        from slurm_sim.state import given, put_in
 
+        now_s, items, down = given(now_s, running, pending, down, timers)
         simulator = cls(config, (), now_s if timers is None else timers.start_s)
-        put_in(simulator, now_s, running, pending, down, timers)
+        put_in(simulator, now_s, items, down, timers)
         simulator._submit_all(jobs)
         return simulator
 
     def _submit_all(self, jobs: Iterable[JobSpec]) -> None:
-        specs = list(jobs)
+        specs = listed("jobs", jobs, JobSpec, InvalidJob)
         for spec in specs:  # fair share knows all users before the first job enters
             self._cluster.fairshare.add(spec.account, spec.user)
         wishes, tasks = dict[int, Dependencies](), dict[int, list[int]]()
@@ -365,8 +387,8 @@ class Simulator:
 
     def submit(self, spec: JobSpec) -> int:
         """Submits now, or at `spec.submit_s`; returns the job's id. Raises InvalidJob."""
-        submit_s = self.now_s if spec.submit_s is None else spec.submit_s
         self._cluster.check(spec)
+        submit_s = self.now_s if spec.submit_s is None else spec.submit_s
         if submit_s < self.now_s:
             raise InvalidJob(f"submit_s is {submit_s}, in the past (now: {self.now_s}); leave it out to submit now")
         job_id = self._take_id(spec)
@@ -427,10 +449,10 @@ class Simulator:
     def set_runtime_end(self, job_id: int, end_s: int) -> None:
         """The running job ends by itself at this time, unless its limit ends it before."""
         end_s = whole("end_s", end_s, 0, END_S, SimulationError)
-        self._in_state(job_id, State.RUNNING)
+        job = self._in_state(job_id, State.RUNNING)
         if end_s < self.now_s:
             raise SimulationError(f"job {job_id} can't end at {end_s}: it is {self.now_s} already")
-        self._end_at(job_id, end_s)
+        self._end_at(job.job_id, end_s)
 
     def forget_future(self) -> None:
         """Forgets what only a simulation knows: who will come or cancel, when nodes change, how long jobs really run.
@@ -453,7 +475,7 @@ class Simulator:
         job = self._in_state(job_id, State.RUNNING)
         end_of_run = self._end_of_run.pop(job_id, None)
         self._end_of_limit.pop(job_id, None)
-        self._suspended[job_id] = (self.now_s, None if end_of_run is None else end_of_run[0])
+        self._suspended[job.job_id] = (self.now_s, None if end_of_run is None else end_of_run[0])
         self._cluster.suspend(job, self.now_s)
         self._changed()
         self._ask_main()
@@ -468,7 +490,7 @@ class Simulator:
         self._cluster.resume(job, self.now_s - since_s, self.now_s)
         del self._suspended[job_id]
         if end_s is not None:
-            self._end_at(job_id, end_s + self.now_s - since_s)
+            self._end_at(job.job_id, end_s + self.now_s - since_s)
         self._watch_limit(job)
         self._changed()
 
@@ -478,9 +500,8 @@ class Simulator:
         Raises SimulationError if there are not enough. Slurm lets a running job grow through a second job only
         (``--dependency=expand``); this is both in one step.
         """
-        if nodes < 1:
-            raise SimulationError(f"job {job_id} can't have {nodes} nodes; give at least 1")
-        job, nodes = self._cluster.find(job_id), int(nodes)
+        nodes = whole("nodes", nodes, 1, MOST, SimulationError)
+        job = self._cluster.find(job_id)
         if job.state not in (State.PENDING, State.RUNNING):
             raise SimulationError(f"job {job_id} is {job.state.value}; this needs one that is PENDING or RUNNING")
         self._cluster.resize(job, nodes, self.now_s)
@@ -520,6 +541,7 @@ class Simulator:
 
     def finished(self, since_s: int = 0) -> list[JobRecord]:
         """Jobs that ended at this time or later, in that order."""
+        since_s = whole("since_s", since_s, -END_S, END_S, SimulationError)
         jobs = self._cluster.finished
         return [replace(job) for job in jobs[bisect_left(jobs, since_s, key=lambda job: job.end_s or 0) :]]
 
@@ -566,13 +588,13 @@ class Simulator:
             up_nodes=self._cluster.up.bit_count(),
         )
 
-    def fork(self) -> Simulator:
-        """An exact copy that goes its own way from here. The hooks stay behind."""
+    def fork(self) -> Self:
+        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and `deepcopy` do this."""
         shared = [self.config, self.params, *self.partitions, *(job.spec for job in self._cluster.jobs.values())]
         memo: dict[int, object] = {id(value): value for value in shared}
-        twin = copy.copy(self)
-        twin.on_start, twin.on_end, twin._news, twin._telling = [], [], [], False
-        twin.__dict__ = copy.deepcopy(twin.__dict__, memo)
+        twin = object.__new__(type(self))
+        behind: dict[str, object] = {"on_start": [], "on_end": [], "_news": [], "_telling": False}
+        twin.__dict__ = copy.deepcopy(self.__dict__ | behind, memo)
         return twin
 
     # ---- what happens

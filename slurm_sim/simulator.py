@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
 from slurm_sim.nodes import kinds
-from slurm_sim.ranges import END_S, LAST_S, whole
-from slurm_sim.reference import NO_TIME_IN_HOOKS
-from slurm_sim.state import PendingJob, RunningJob, Timers, by_id, check_state
+from slurm_sim.ranges import END_S, LAST_S, MOST, known_id, listed, whole
+from slurm_sim.reference import NO_TIME_IN_HOOKS, Forked
+from slurm_sim.state import PendingJob, RunningJob, Timers, check_state, given
 from slurm_sim.table import JobTable
 
 Hook = Callable[[JobRecord], None]
@@ -112,7 +112,7 @@ class _Rules:
         return self.qos_index[self.cluster.limits.qos_of(spec.qos).name]
 
 
-class Simulator:
+class Simulator(Forked):
     """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference`, whose methods these are.
 
     Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as columns.
@@ -128,7 +128,7 @@ class Simulator:
         self._telling = False
         self._rules = _Rules(config, start_s)
         builder = _core.Builder(self._rules.core_config(), _core.make_catalogue(config), start_s)
-        specs = jobs if isinstance(jobs, JobTable) else list(jobs)
+        specs = _given_jobs(jobs)
         waits = _add(self._rules, builder, specs, start_s)
         self._core = builder.build(specs)
         check_no_cycle(*waits)
@@ -148,13 +148,12 @@ class Simulator:
 
         Raises SimulationError.
         """
+        now_s, items, down = given(now_s, running, pending, down, timers)
         simulator = cls(config, (), now_s if timers is None else timers.start_s)
-        now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
         if now_s < simulator.start_s:
             raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.start_s}")
-        items: list[RunningJob | PendingJob] = by_id([*running, *pending])
         check_state(simulator._rules.cluster, now_s, items)
-        simulator._begin(now_s, items, down, timers, jobs if isinstance(jobs, JobTable) else list(jobs))
+        simulator._begin(now_s, items, down, timers, _given_jobs(jobs))
         return simulator
 
     def _begin(
@@ -172,7 +171,7 @@ class Simulator:
             _add_one(rules, builder, spec, spec.job_id or 0, spec.time_limit_s)
         taken = {spec.job_id or 0 for spec in first}
         waits = _add(rules, builder, later, now_s, taken)
-        nodes_down = sorted({self._node(node) for node in down})
+        nodes_down = sorted(self._node(node) for node in down)
         states = [_placed(rules, item) for item in items]
         self._core = builder.build_state(_Joined(first, later), now_s, states, nodes_down, timers)
         check_no_cycle(*waits)
@@ -203,6 +202,7 @@ class Simulator:
         """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
         self._refuse_in_hook()
+        job_id = known_id(job_id)
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         start_s = core.run_until_start(job_id, latest_s)
@@ -277,31 +277,31 @@ class Simulator:
 
     def cancel(self, job_id: int) -> None:
         """As scancel; a job that is over already is no error."""
-        self._do(lambda: self._core.cancel(job_id))
+        self._do(lambda: self._core.cancel(known_id(job_id)))
 
     def requeue(self, job_id: int) -> None:
         """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now.
 
         Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
         """
-        self._do(lambda: self._core.requeue(job_id))
+        self._do(lambda: self._core.requeue(known_id(job_id)))
 
     def drop_dependency(self, job_id: int) -> None:
         """As `scontrol update JobId=... Dependency=`: the job competes from now. Idempotent."""
-        self._core.drop_dependency(job_id)
+        self._core.drop_dependency(known_id(job_id))
 
     def hold(self, job_id: int) -> None:
         """As `scontrol hold` of a pending job; its age begins anew when it is released."""
-        self._core.hold(job_id)
+        self._core.hold(known_id(job_id))
 
     def release(self, job_id: int) -> None:
         """As `scontrol release` of a pending job: the next pass considers it."""
-        self._core.release(job_id)
+        self._core.release(known_id(job_id))
 
     def set_runtime_end(self, job_id: int, end_s: int) -> None:
         """The running job ends by itself at this time, unless its limit ends it before."""
         end_s = whole("end_s", end_s, 0, END_S, SimulationError)
-        self._core.set_runtime_end(job_id, end_s)
+        self._core.set_runtime_end(known_id(job_id), end_s)
 
     def forget_future(self) -> None:
         """Forgets what only a simulation knows: who will come or cancel, when nodes change, how long jobs really run.
@@ -313,16 +313,16 @@ class Simulator:
 
     def suspend(self, job_id: int) -> None:
         """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others."""
-        self._core.suspend(job_id)
+        self._core.suspend(known_id(job_id))
 
     def resume(self, job_id: int) -> None:
         """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its nodes now."""
-        self._core.resume(job_id)
+        self._core.resume(known_id(job_id))
 
     def resize(self, job_id: int, nodes: int) -> None:
         """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets free ones now."""
-        if nodes < 1:
-            raise SimulationError(f"job {job_id} can't have {nodes} nodes; give at least 1")
+        nodes = whole("nodes", nodes, 1, MOST, SimulationError)
+        job_id = known_id(job_id)
         self._core.check_resizable(job_id)
         job = self.job(job_id)
         if job.state is State.PENDING:
@@ -367,7 +367,7 @@ class Simulator:
 
     def job(self, job_id: int) -> JobRecord:
         """A job that has been submitted. Raises UnknownJob."""
-        return self._core.job(job_id, self._rules.node_names)
+        return self._core.job(known_id(job_id), self._rules.node_names)
 
     def pending(self) -> list[JobRecord]:
         """By id."""
@@ -383,6 +383,7 @@ class Simulator:
 
     def finished(self, since_s: int = 0) -> list[JobRecord]:
         """Jobs that ended at this time or later, in that order."""
+        since_s = whole("since_s", since_s, -END_S, END_S, SimulationError)
         return self._core.finished(since_s, self._rules.node_names)
 
     def cut_short(self) -> list[JobRecord]:
@@ -421,9 +422,9 @@ class Simulator:
         """What there is to learn from at this moment (the paper's third verb): see `Sample`."""
         return Sample(self.now_s, *self._core.sample())
 
-    def fork(self) -> Simulator:
-        """An exact copy that goes its own way from here. The hooks stay behind."""
-        twin: Simulator = object.__new__(Simulator)
+    def fork(self) -> Self:
+        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and `deepcopy` do this."""
+        twin = object.__new__(type(self))
         twin._core = self._core.fork()
         twin._rules = self._rules
         twin.start_s = self.start_s
@@ -432,6 +433,10 @@ class Simulator:
         twin._news = []
         twin._telling = False
         return twin
+
+
+def _given_jobs(jobs: Iterable[JobSpec] | JobTable) -> list[JobSpec] | JobTable:
+    return jobs if isinstance(jobs, JobTable) else listed("jobs", jobs, JobSpec, InvalidJob)
 
 
 class _Joined(Sequence[JobSpec]):

@@ -10,16 +10,15 @@ The records are for `Simulator.from_state`; `put_in` is what the reference does 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from slurm_sim.cluster import Cluster
 from slurm_sim.config import NodeOutage
 from slurm_sim.dependency import check_not_itself, parse_dependency
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
-from slurm_sim.ranges import LAST_S, whole
+from slurm_sim.ranges import LAST_S, check_kind, listed, whole
 from slurm_sim.reference import Kind, Simulator
 
 REASONS = (
@@ -84,9 +83,6 @@ class PendingJob:
         return "QOSMaxJobsPerUserLimit" if self.reason.endswith(LIMITED) else "None"
 
 
-Item = TypeVar("Item", RunningJob, PendingJob, RunningJob | PendingJob)
-
-
 @dataclass(frozen=True)
 class Timers:
     """What the times of slurmctld's passes depend on. Only a simulation can tell them: `Simulator.timers`."""
@@ -115,31 +111,56 @@ class Timers:
     started: bool
 
 
+Items = list[RunningJob | PendingJob]
+
+
+def given(
+    now_s: int,
+    running: Iterable[RunningJob],
+    pending: Iterable[PendingJob],
+    down: Iterable[str],
+    timers: Timers | None,
+) -> tuple[int, Items, list[str]]:
+    """What `Simulator.from_state` is given: the time, the jobs in the order in which they come into the simulation,
+    and the nodes that are down. Raises SimulationError for anything else.
+    """
+    now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
+    if timers is not None:
+        check_kind("timers", timers, Timers, SimulationError)
+    items: Items = [
+        *listed("running", running, RunningJob, SimulationError),
+        *listed("pending", pending, PendingJob, SimulationError),
+    ]
+    for item in items:
+        check_kind("spec", item.spec, JobSpec, SimulationError)
+    names = list(dict.fromkeys(listed("down", down, str, SimulationError)))
+    return now_s, sorted(items, key=lambda item: item.spec.job_id or 0), names
+
+
 def put_in(
     simulator: Simulator,
     now_s: int,
-    running: Sequence[RunningJob],
-    pending: Sequence[PendingJob],
+    items: Items,
     down: Collection[str],
     timers: Timers | None,
 ) -> None:
     """Makes a new, empty simulation (begun at `timers.start_s`) one that is in this state."""
-    now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
     if now_s < simulator.now_s:
         raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.now_s}")
     simulator.now_s = now_s
     simulator._events = [event for event in simulator._events if event[0] > now_s]
     heapq.heapify(simulator._events)
-    items: list[RunningJob | PendingJob] = [*running, *pending]
     check_state(simulator._cluster, now_s, items)
     _take_down(simulator, down)
     simulator._cluster.start_meter(now_s)
     simulator._cluster.priorities.come_before(item.spec.priority for item in items)
-    records = {item.spec.job_id: _enter(simulator, item) for item in by_id(items)}
-    for item in by_id(running):
-        _run(simulator, records[item.spec.job_id], item)
-    for waiting in by_id(pending):
-        _queue(simulator, records[waiting.spec.job_id], waiting)
+    records = {item.spec.job_id: _enter(simulator, item) for item in items}
+    for item in items:
+        if isinstance(item, RunningJob):
+            _run(simulator, records[item.spec.job_id], item)
+    for item in items:
+        if isinstance(item, PendingJob):
+            _queue(simulator, records[item.spec.job_id], item)
     simulator._cluster.note_reasons()
     if timers is None:
         simulator._changed()
@@ -168,9 +189,10 @@ def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | Pendi
         cluster.partition_of(item.spec)
         cluster.limits.qos_of(item.spec.qos)
         cluster.calendar.nodes(item.spec.reservation)
-        times_s = {"submit_s": item.submit_s, "eligible_s": item.eligible_s, "start_s": getattr(item, "start_s", None)}
-        for name, time_s in times_s.items():
-            if time_s is not None:
+        needed = "submit_s" if isinstance(item, PendingJob) else "start_s"
+        for name in ("submit_s", "eligible_s", "start_s"):
+            time_s = getattr(item, name, None)
+            if time_s is not None or name == needed:
                 whole(f"job {job_id}: {name}", time_s, -LAST_S, LAST_S, SimulationError)
         since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
         if since_s > now_s:
@@ -178,7 +200,9 @@ def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | Pendi
         if isinstance(item, PendingJob):
             check_not_itself(job_id, item.spec.dependency)
             _check_eligible(item, now_s)
-        elif len(item.node_names) != item.spec.nodes or len(set(item.node_names)) != item.spec.nodes:
+            continue
+        names = listed(f"job {job_id}: node_names", item.node_names, str, SimulationError)
+        if len(names) != item.spec.nodes or len(set(names)) != item.spec.nodes:
             raise SimulationError(
                 f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named; name each of them once"
             )
@@ -198,14 +222,9 @@ def _check_eligible(item: PendingJob, now_s: int) -> None:
         )
 
 
-def by_id(items: Iterable[Item]) -> list[Item]:
-    """In the order in which they come into the simulation."""
-    return sorted(items, key=lambda item: item.spec.job_id or 0)
-
-
 def _take_down(simulator: Simulator, down: Collection[str]) -> None:
     cluster = simulator._cluster
-    for node in sorted(set(down), key=cluster.bit):
+    for node in sorted(down, key=cluster.bit):
         cluster.up &= ~cluster.bit(node)
         cluster.outages.append(NodeOutage(node, simulator.now_s))
 

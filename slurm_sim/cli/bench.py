@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     ready, more = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
     if not args.json:
         tell([*notes, *more])
+    tell(engine.without_core(args.reference), "warning")
     before_mib = _memory_mib("VmRSS")
     timings = [_measure(ready, args.threads, args.reference) for _ in range(args.repeat)]
     figures = _figures(ready, timings, args) | {"before_mib": before_mib, "peak_mib": _memory_mib("VmHWM")}

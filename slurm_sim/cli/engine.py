@@ -54,7 +54,7 @@ def make(ready: Ready, use_reference: bool = False) -> Any:
     return simulator(ready.cluster, specs(ready.jobs, ready.shift_s, ready.circular))
 
 
-def simulator_class(use_reference: bool) -> tuple[Any, str]:
+def simulator_class(use_reference: bool = False) -> tuple[Any, str]:
     """The class to use and its name: core, or reference where there is no core or the user wants it."""
     if not use_reference:
         try:
@@ -64,6 +64,13 @@ def simulator_class(use_reference: bool) -> tuple[Any, str]:
         else:
             return Simulator, "core"
     return Reference, "reference"
+
+
+def without_core(use_reference: bool) -> list[str]:
+    """What to warn of, if the core is wanted and missing."""
+    if use_reference or simulator_class()[1] == "core":
+        return []
+    return ["the simulator's core is not installed: this is the reference, 150 to some thousand times slower"]
 
 
 def _table(ready: Ready) -> JobTable:

@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
     tell(notes)
     if args.until is not None and args.until < started_s:
         raise TraceError("--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until))
-    if engine.simulator_class(args.reference)[1] == "reference" and not args.reference:
-        tell(["the simulator's core is not installed: using the reference, which is slow (docs/slurm-sim.md)"])
+    tell(engine.without_core(args.reference), "warning")
     simulator = engine.make(ready, args.reference)
     with _progress() as progress:
         engine.run(simulator, ready, args.until, progress)

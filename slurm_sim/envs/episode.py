@@ -14,7 +14,7 @@ from slurm_sim.config import DAY_S
 from slurm_sim.envs.observation import WIDTH, Pool, Simulation, Vectors, observe
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import State
-from slurm_sim.ranges import LONGEST_S, whole
+from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT, amount, flag, whole
 
 HOUR_S = 3600
 WAIT, SUBMIT = 0, 1
@@ -43,8 +43,10 @@ class Task:
             value = whole(f"Task.{name}", getattr(self, name), 1, LONGEST_S, SimulationError)
             object.__setattr__(self, name, value)
         for name in ("interruption_weight", "overlap_weight"):
-            if not getattr(self, name) >= 0:
-                raise SimulationError(f"Task.{name} is {getattr(self, name)}; give at least 0")
+            weight = amount(f"Task.{name}", getattr(self, name), MOST_WEIGHT, SimulationError)
+            object.__setattr__(self, name, weight)
+        for name in ("skip_to_outcome", "scaled"):
+            object.__setattr__(self, name, flag(f"Task.{name}", getattr(self, name), SimulationError))
 
 
 class Start(NamedTuple):

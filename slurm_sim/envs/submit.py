@@ -10,10 +10,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slurm_sim.envs.episode import SUBMIT, WAIT, Episode, Facts, Start, Task
+from slurm_sim.envs.episode import Episode, Facts, Start, Task
 from slurm_sim.envs.example import example_starts
 from slurm_sim.envs.observation import WIDTH, Pool, Vectors, scales
 from slurm_sim.errors import SimulationError
+from slurm_sim.ranges import check_kind, listed
 
 MOST = float(2**31)
 """No value in an observation is larger."""
@@ -32,8 +33,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
 
     def __init__(self, starts: Sequence[Start] | None = None, task: Task | None = None) -> None:
         """`starts`: where episodes may begin, one is drawn at each reset; None: those of a small example cluster."""
-        self.task = task or Task()
-        self.starts = example_starts(task=self.task) if starts is None else list(starts)
+        self.starts, self.task = given(starts, task)
         self._scale = scale_of(self.starts, self.task)
         self.observation_space: spaces.Space[Vectors] = observation_space(self.task)
         self.action_space = spaces.Discrete(2)
@@ -52,7 +52,9 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
     def step(self, action: np.int64) -> tuple[Vectors, float, bool, bool, dict[str, Any]]:
         """Takes the action, then lets `task.step_s` pass."""
         episode = self._running()
-        if action not in (WAIT, SUBMIT):
+        if episode.terminated or episode.truncated:
+            raise SimulationError("the episode is over; call reset() first")
+        if not self.action_space.contains(action):
             raise SimulationError(f"action {action}; give 0 (wait) or 1 (submit)")
         reward = episode.step(int(action))
         observation, info = self._seen()
@@ -62,6 +64,10 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
         """Which actions have an effect, (2,); after the submission only waiting does."""
         return mask(self._running().facts)
 
+    def close(self) -> None:
+        """Drops the episode; reset() begins another one."""
+        self._episode = None
+
     def _running(self) -> Episode:
         if self._episode is None:
             raise SimulationError("no episode has begun; call reset() first")
@@ -70,6 +76,13 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
     def _seen(self) -> tuple[Vectors, dict[str, Any]]:
         episode = self._running()
         return episode.rows.copy(), {**episode.facts._asdict(), "action_mask": mask(episode.facts)}
+
+
+def given(starts: Sequence[Start] | None, task: Task | None) -> tuple[list[Start], Task]:
+    """What an environment is made of; None: the defaults. Raises SimulationError."""
+    task = Task() if task is None else task
+    check_kind("task", task, Task, SimulationError)
+    return example_starts(task=task) if starts is None else listed("starts", starts, Start, SimulationError), task
 
 
 def given_start(options: dict[str, Any] | None, starts: Sequence[Start]) -> int | None:

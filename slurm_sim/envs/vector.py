@@ -14,10 +14,10 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from slurm_sim.envs.episode import Episode, Facts, Start, Task, last_rows
-from slurm_sim.envs.example import example_starts
 from slurm_sim.envs.observation import WIDTH, Vectors, core_pool
-from slurm_sim.envs.submit import given_start, observation_space, scale_of
+from slurm_sim.envs.submit import given, given_start, observation_space, scale_of
 from slurm_sim.errors import SimulationError
+from slurm_sim.ranges import LAST_ID, MOST, check_kind, whole
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -39,13 +39,20 @@ class Buffers:
     @classmethod
     def of(cls, num_envs: int, task: Task) -> Buffers:
         """New arrays."""
-        return cls(
-            np.zeros((num_envs, task.history, WIDTH), dtype=np.float32),
-            np.zeros(num_envs),
-            np.zeros(num_envs, dtype=np.bool_),
-            np.zeros(num_envs, dtype=np.bool_),
-            np.zeros((num_envs, len(Facts._fields)), dtype=np.int64),
-        )
+        return cls(*(np.zeros(shape, dtype=kind) for shape, kind in _layout(num_envs, task)))
+
+
+def _layout(num_envs: int, task: Task) -> list[tuple[tuple[int, ...], type]]:
+    """Shape and type of each array."""
+    each = (num_envs,)
+    observations, facts = (*each, task.history, WIDTH), (*each, len(Facts._fields))
+    return [(observations, np.float32), (each, np.float64), (each, np.bool_), (each, np.bool_), (facts, np.int64)]
+
+
+def _fits(array: object, shape: tuple[int, ...], kind: type) -> bool:
+    if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != kind:
+        return False
+    return array.flags.c_contiguous and array.flags.writeable
 
 
 class Lanes(Protocol):
@@ -82,10 +89,18 @@ class CoreLanes:
         from slurm_sim.core import _core
 
         nodes, partitions = core_pool(starts[0].simulation.config, starts[0].pool)
-        weights = (task.interruption_weight, task.overlap_weight)
-        times = (task.step_s, task.horizon_s)
-        fixed = (task.skip_to_outcome, nodes, partitions, scale.tolist())
-        self._lanes: Any = vars(_core)["Lanes"](num_envs, task.history, *times, *weights, *fixed)
+        self._lanes = _core.Lanes(
+            num_envs,
+            task.history,
+            task.step_s,
+            task.horizon_s,
+            task.interruption_weight,
+            task.overlap_weight,
+            task.skip_to_outcome,
+            nodes,
+            partitions,
+            scale.tolist(),
+        )
         for start in starts:
             self._lanes.add_start(
                 _core_of(start),
@@ -98,19 +113,23 @@ class CoreLanes:
         self._lanes.step(actions, starts, out.observations, out.rewards, out.terminated, out.truncated, out.facts)
 
 
-def _core_of(start: Start) -> object:
+def _core_of(start: Start) -> Any:
     """What `slurm_sim.Simulator` has behind it; None: it is another simulator."""
     return getattr(start.simulation, "_core", None)
 
 
 def _has_core_lanes(starts: Sequence[Start]) -> bool:
-    """Whether the core is there, has them, and all the starts are simulations of it."""
+    """Whether the core is there, and all the starts are simulations of it."""
     try:
         from slurm_sim.core import _core
     except ImportError:
         return False
-    of_core = all(isinstance(_core_of(start), _core.Core) for start in starts)
-    return of_core and hasattr(_core, "Lanes")
+    return all(isinstance(_core_of(start), _core.Core) for start in starts)
+
+
+def _random(seed: int | None) -> np.random.Generator:
+    seed = None if seed is None else whole("seed", seed, 0, LAST_ID, SimulationError)
+    return seeding.np_random(seed)[0]
 
 
 class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
@@ -133,11 +152,8 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         lanes: type[PythonLanes] | type[CoreLanes] | None = None,
     ) -> None:
         """`starts`, `task`: as of `SubmitEnv`. `lanes` None: the core's if the starts are simulations of the core."""
-        if num_envs < 1:
-            raise SimulationError(f"num_envs is {num_envs}; give at least 1")
-        self.num_envs = num_envs
-        self.task = task or Task()
-        self.starts = example_starts(task=self.task) if starts is None else list(starts)
+        self.num_envs = num_envs = whole("num_envs", num_envs, 1, MOST, SimulationError)
+        self.starts, self.task = given(starts, task)
         scale = scale_of(self.starts, self.task)
         kind = lanes or (CoreLanes if _has_core_lanes(self.starts) else PythonLanes)
         self._lanes: Lanes = kind(num_envs, self.starts, self.task, scale)
@@ -145,6 +161,8 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         self.single_action_space = spaces.Discrete(2)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+        self._checked: Buffers | None = None
+        self._layout = _layout(num_envs, self.task)
         self._random: list[np.random.Generator] = []
         self._over = np.ones(num_envs, dtype=np.bool_)
         self._begins = np.full(num_envs, GOES_ON, dtype=np.int64)
@@ -165,9 +183,9 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
 
         `options={"start": number}` begins all at this of the starts.
         """
+        buffers = self._into(out)
         start = given_start(options, self.starts)
         self._seed(seed)
-        buffers = out or self.buffers()
         self._draw(np.ones(self.num_envs, dtype=np.bool_), start)
         self._lanes.step(self._no_actions, self._begins, buffers)
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
@@ -177,31 +195,47 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         self, actions: Ints, out: Buffers | None = None
     ) -> tuple[Vectors, NDArray[np.float64], Bools, Bools, dict[str, Any]]:
         """One step of each. `out` None: into new arrays."""
+        buffers = self._into(out)
         if not self._random:
             raise SimulationError("no episode has begun; call reset() first")
-        given = np.asarray(actions)
-        if given.shape != (self.num_envs,) or not ((given == 0) | (given == 1)).all():
+        actions = np.asarray(actions)
+        fit = actions.shape == (self.num_envs,) and actions.dtype.kind in "iub"
+        if not fit or not ((actions == 0) | (actions == 1)).all():
             raise SimulationError(f"actions must be {self.num_envs} numbers, each 0 (wait) or 1 (submit)")
-        actions = np.ascontiguousarray(given, dtype=np.int64)
-        buffers = out or self.buffers()
+        actions = np.ascontiguousarray(actions, dtype=np.int64)
         self._draw(self._over, None)
         self._lanes.step(actions, self._begins, buffers)
         self._over = buffers.terminated | buffers.truncated
         infos = self._infos(buffers)
         return buffers.observations, buffers.rewards, buffers.terminated, buffers.truncated, infos
 
+    def _into(self, out: Buffers | None) -> Buffers:
+        if self.closed:
+            raise SimulationError("this environment is closed; make a new one")
+        if out is None:
+            return self.buffers()
+        if out is self._checked:
+            return out
+        check_kind("out", out, Buffers, SimulationError)
+        arrays = (out.observations, out.rewards, out.terminated, out.truncated, out.facts)
+        if not all(map(_fits, arrays, *zip(*self._layout, strict=True))):
+            raise SimulationError("the arrays of out have other shapes or types than this environment's; use buffers()")
+        self._checked = out
+        return out
+
     def _seed(self, seed: int | list[int | None] | None) -> None:
         if seed is None and self._random:
             return
-        first = seed if isinstance(seed, int) else None
-        counted = [None if first is None else first + lane for lane in range(self.num_envs)]
-        seeds = seed if isinstance(seed, list) else counted
+        seeds: list[int | None] = [None] * self.num_envs
+        if isinstance(seed, list):
+            seeds = seed
+        elif seed is not None:
+            first = whole("seed", seed, 0, LAST_ID, SimulationError)
+            seeds = [first + lane for lane in range(self.num_envs)]
         if len(seeds) != self.num_envs:
             raise SimulationError(f"{len(seeds)} seeds for {self.num_envs} environments")
         old = self._random
-        self._random = [
-            old[lane] if one is None and old else seeding.np_random(one)[0] for lane, one in enumerate(seeds)
-        ]
+        self._random = [old[lane] if one is None and old else _random(one) for lane, one in enumerate(seeds)]
 
     def _draw(self, chosen: Bools, start: int | None) -> None:
         self._begins.fill(GOES_ON)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import pickle
 import random
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +37,7 @@ from slurm_sim.workload import generate, load_model
 from tests.sim_random import Dice, accepted, call, calls, config, everything, long_queue, specs
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
+from slurm_sim.core import _core
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
 
@@ -394,6 +400,26 @@ def test_forks_of_forks_share_nothing_that_changes() -> None:
     assert sim.finished() == whole.finished()
 
 
+@pytest.mark.parametrize("kind", [Simulator, Reference])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_a_fork(kind: type[Reference], copied: Callable[[Reference], Reference]) -> None:
+    sim = kind(whole_nodes(2), [JobSpec(1, 600, 300)])
+    sim.on_start.append(lambda _job: None)
+    twin = copied(sim)
+    assert type(twin) is kind
+    assert twin.on_start == []
+    sim.run()
+    assert (sim.now_s > 0, twin.now_s) == (True, 0)
+    twin.run()
+    assert everything(twin) == everything(sim)
+
+
+@pytest.mark.parametrize("kind", [Simulator, Reference])
+def test_pickling_says_what_to_do_instead(kind: type[Reference]) -> None:
+    with pytest.raises(TypeError, match=r"a simulation can't be pickled; make it anew .* or within this process fork"):
+        pickle.dumps(kind(whole_nodes(2)))
+
+
 def test_threads_do_not_disturb_each_other() -> None:
     jobs = [JobSpec(1 + number % 5, 900, 600, submit_s=20 * number) for number in range(300)]
     alone = Simulator(whole_nodes(8), jobs)
@@ -418,6 +444,18 @@ def test_more_nodes_than_a_word_has_bits() -> None:
         reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
         assert reference.run() == core.run()
         assert reference.finished() == core.finished()
+
+
+def test_the_stub_has_what_the_core_has() -> None:
+    """mypy's stubtest says more, but of nanobind's classes and functions as such."""
+    stub = ast.parse(Path(_core.__file__).parent.joinpath("_core.pyi").read_text())
+    told = {item.name: item for item in stub.body if isinstance(item, (ast.ClassDef, ast.FunctionDef))}
+    assert set(told) == {name for name in vars(_core) if not name.startswith("_")}
+    for name, item in told.items():
+        if isinstance(item, ast.ClassDef):
+            fields = {each.target.id for each in item.body if isinstance(each, ast.AnnAssign)}  # type: ignore[union-attr]
+            methods = {each.name for each in item.body if isinstance(each, ast.FunctionDef)} - {"__init__"}
+            assert fields | methods == {each for each in vars(getattr(_core, name)) if not each.startswith("_")}, name
 
 
 def crowded(count: int) -> Simulator:

@@ -45,6 +45,13 @@ def busy() -> list[Start]:
     return starts(sim, equal_pair(2, 12 * HOUR_S), [DAY_S + 5 * HOUR_S * number for number in range(4)], SHORT)
 
 
+@pytest.fixture(scope="module")
+def core_busy() -> list[Start]:
+    """The same, of the core."""
+    sim = pytest.importorskip("slurm_sim.simulator").Simulator(busy_cluster(), busy_jobs(0, 6))
+    return starts(sim, equal_pair(2, 12 * HOUR_S), [DAY_S + 5 * HOUR_S * number for number in range(4)], SHORT)
+
+
 def finish(env: SubmitEnv, submit_after: int | None, start: int = 0) -> tuple[float, dict[str, object]]:
     """Reward and info of an episode that submits after so many steps (None: never)."""
     env.reset(seed=1, options={"start": start})
@@ -123,11 +130,12 @@ def test_an_observation_is_the_history_of_the_pair() -> None:
             np.testing.assert_array_equal(seen, expected)
 
 
-def test_gymnasiums_check(busy: list[Start]) -> None:
+def test_gymnasiums_check(busy: list[Start], core_busy: list[Start]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*(spec|render).*")
         check_env(SubmitEnv(busy, SHORT))
+        check_env(SubmitEnv(core_busy, SHORT))
         check_env(SubmitEnv(busy, replace(SHORT, history=1, skip_to_outcome=True)))
 
 
@@ -229,16 +237,43 @@ def test_a_pair_that_runs_already() -> None:
     assert sim.now_s == 3000
 
 
+@pytest.mark.parametrize("horizon_s", [Task.horizon_s, HOUR_S])
+def test_after_its_end_an_episode_takes_no_step(busy: list[Start], horizon_s: int) -> None:
+    """Its reward would count twice."""
+    env = SubmitEnv(busy, replace(SHORT, horizon_s=horizon_s))
+    finish(env, None)
+    assert env.action_masks()[0] == 1
+    for _ in range(2):
+        with pytest.raises(SimulationError, match=r"the episode is over; call reset\(\) first"):
+            env.step(np.int64(0))
+    env.reset()
+    env.step(np.int64(0))
+    env.close()
+    env.close()
+    with pytest.raises(SimulationError, match=r"no episode has begun; call reset\(\) first"):
+        env.step(np.int64(0))
+
+
 def test_bad_input_is_refused(busy: list[Start]) -> None:
     env = SubmitEnv(busy, SHORT)
     with pytest.raises(SimulationError, match="call reset"):
         env.step(np.int64(0))
     env.reset()
-    with pytest.raises(SimulationError, match="action 2"):
-        env.step(np.int64(2))
+    for action in (np.int64(2), -1, 1.0, None, "1", np.array([1]), np.float64(0)):
+        with pytest.raises(SimulationError, match=re.escape(f"action {action}; give 0 (wait) or 1 (submit)")):
+            env.step(action)  # type: ignore[arg-type]
     with pytest.raises(SimulationError, match="0 starts"):
         SubmitEnv([])
-    for more in ({"step_s": 1.5}, {"horizon_s": 0}, {"history": 2.0}):
+    for starts_given in ([None], busy[0], 5):
+        with pytest.raises(SimulationError, match=r"starts(\[0\])? is .*; give a (list of )?Start"):
+            SubmitEnv(starts_given)  # type: ignore[arg-type]
+    with pytest.raises(SimulationError, match="task is 600; give a Task"):
+        SubmitEnv(busy, 600)  # type: ignore[arg-type]
+    nan, inf = float("nan"), float("inf")
+    wrong: list[dict[str, object]] = [{"step_s": 1.5}, {"horizon_s": 0}, {"history": 2.0}, {"scaled": "x"}]
+    wrong += [{"skip_to_outcome": 1.5}, {"scaled": 1}, {"interruption_weight": nan}, {"overlap_weight": inf}]
+    wrong += [{"overlap_weight": -1}, {"overlap_weight": "1"}, {"interruption_weight": None}, {"overlap_weight": True}]
+    for more in wrong:
         with pytest.raises(SimulationError, match=rf"Task.{next(iter(more))} is"):
             Task(**more)  # type: ignore[arg-type]
     with pytest.raises(SimulationError, match="5 rows of history, the task needs 143"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import gymnasium
@@ -124,13 +125,68 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
     with pytest.raises(SimulationError, match="call reset"):
         env.step(np.zeros(COUNT, dtype=np.int64))
     env.reset(seed=0)
-    for wrong in (np.zeros(2, dtype=np.int64), np.full(COUNT, 2), np.full(COUNT, 0.9), np.full(COUNT, None)):
+    for wrong in (
+        np.zeros(2, dtype=np.int64),
+        np.full(COUNT, 2),
+        np.full(COUNT, 0.9),
+        np.full(COUNT, None),
+        np.zeros(COUNT),
+        "000",
+    ):
         with pytest.raises(SimulationError, match="each 0"):
             env.step(wrong)  # type: ignore[arg-type]
     with pytest.raises(SimulationError, match="2 seeds for 3"):
         env.reset(seed=[1, 2])
-    with pytest.raises(SimulationError, match="num_envs is 0"):
-        SubmitVectorEnv(0, busy)
+    for count in (0, 2.0, "2", None, True):
+        with pytest.raises(SimulationError, match=f"num_envs is {count!r}; give "):
+            SubmitVectorEnv(count, busy)  # type: ignore[arg-type]
+    for seed in (1.5, "1", True, -1):
+        for given in (seed, [seed] * COUNT):
+            with pytest.raises(SimulationError, match=f"seed is {seed!r}; give "):
+                env.reset(seed=given)  # type: ignore[arg-type]
+    with pytest.raises(SimulationError, match="starts is 5; give a list of Start"):
+        SubmitVectorEnv(COUNT, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lanes", [PythonLanes, CoreLanes])
+def test_only_buffers_are_written_into(core_busy: list[Start], lanes: type[PythonLanes]) -> None:
+    env = SubmitVectorEnv(COUNT, core_busy, TASK, lanes=lanes)
+    out = env.buffers()
+    read_only = np.zeros(COUNT)
+    read_only.flags.writeable = False
+    odd = [
+        replace(out, rewards=np.zeros(COUNT, dtype=np.float32)),
+        replace(out, rewards=read_only),
+        replace(out, rewards=np.zeros(2 * COUNT)[::2]),
+        replace(out, facts=[1, 2]),
+        SubmitVectorEnv(COUNT + 1, core_busy, TASK).buffers(),
+    ]
+    for act in (lambda out: env.reset(seed=1, out=out), lambda out: env.step(np.zeros(COUNT, dtype=np.int64), out=out)):
+        for wrong in ((1, 2), (), [], 0):
+            with pytest.raises(SimulationError, match=re.escape(f"out is {wrong}; give a Buffers")):
+                act(wrong)
+        for other in odd:
+            with pytest.raises(SimulationError, match=r"the arrays of out have other .*; use buffers\(\)"):
+                act(other)
+        act(out)
+
+
+def test_numpys_seeds_are_seeds(busy: list[Start]) -> None:
+    env = SubmitVectorEnv(COUNT, busy, TASK)
+    first, _ = env.reset(seed=3)
+    assert np.array_equal(env.reset(seed=np.int64(3))[0], first)  # type: ignore[arg-type]
+    assert np.array_equal(env.reset(seed=[np.int64(3), 4, 5])[0], first)  # type: ignore[list-item]
+
+
+def test_a_closed_one_does_nothing(busy: list[Start]) -> None:
+    env = SubmitVectorEnv(COUNT, busy, TASK)
+    env.reset(seed=0)
+    env.close()
+    env.close()
+    with pytest.raises(SimulationError, match="this environment is closed; make a new one"):
+        env.step(np.zeros(COUNT, dtype=np.int64))
+    with pytest.raises(SimulationError, match="this environment is closed; make a new one"):
+        env.reset()
 
 
 def test_a_walk_in_the_core_sees_what_the_reference_sees() -> None:
