@@ -38,10 +38,23 @@ def skewed(seed: int) -> Callable[[int, int], int]:
 
 def compare(seed: int) -> bool:
     """One cluster, its jobs, and calls with time between them; whether both simulators always agree."""
+    from slurm_sim.envs.vector import CoreLanes, PythonLanes
     from slurm_sim.errors import SimulationError
     from slurm_sim.reference import Simulator as Reference
     from slurm_sim.simulator import Simulator
-    from tests.sim_random import accepted, call, calls, config, everything, long_queue, middle, specs
+    from tests.sim_random import (
+        accepted,
+        call,
+        calls,
+        config,
+        episodes,
+        everything,
+        listen,
+        long_queue,
+        middle,
+        specs,
+        table,
+    )
 
     dice = uniform(seed) if seed % 2 else skewed(seed)
     rich = bool(seed % 4)
@@ -52,6 +65,12 @@ def compare(seed: int) -> bool:
     else:
         cluster = config(dice, rich)
         given = cluster, accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
+        if seed % 3 == 0 and given[1]:
+            given = cluster, table(*given)
+        if seed % 4 == 1:
+            shown = [episodes(*kind, *given, seed) for kind in ((Reference, PythonLanes), (Simulator, CoreLanes))]
+            if shown[0] != shown[1]:
+                return False
     make, make_core = (Reference, Simulator) if len(given) == 2 else (Reference.from_state, Simulator.from_state)
     try:
         reference = make(*given)
@@ -62,6 +81,8 @@ def compare(seed: int) -> bool:
             return str(error) == str(other)
         return False
     core = make_core(*given)
+    hooked = seed % 6 < 2
+    heard = [listen(sim) for sim in (reference, core)] if hooked else []
     for seconds, name, subject, number in calls(dice):
         reference.step(seconds)
         core.step(seconds)
@@ -69,11 +90,11 @@ def compare(seed: int) -> bool:
             return False
         if call(reference, name, subject, number) != call(core, name, subject, number):
             return False
-        if name == "fork":
+        if name == "fork" and not hooked:
             core = core.fork()
     reference.run()
     core.run()
-    return everything(reference) == everything(core)
+    return everything(reference) == everything(core) and heard[:1] == heard[1:]
 
 
 def main() -> int:

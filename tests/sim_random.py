@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from slurm_sim.config import (
     Association,
     ClusterConfig,
@@ -20,10 +22,12 @@ from slurm_sim.config import (
     SelectType,
     whole_nodes,
 )
+from slurm_sim.envs import Pair, SubmitVectorEnv, Task, starts
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.reference import Simulator as Reference
 from slurm_sim.state import PendingJob, RunningJob
+from slurm_sim.table import JobTable
 
 Dice = Callable[[int, int], int]
 """An integer between these two, both included."""
@@ -302,6 +306,30 @@ def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
     return cluster, jobs
 
 
+def table(cluster: ClusterConfig, jobs: Sequence[JobSpec]) -> JobTable:
+    """These jobs as columns, without what a table does not have (dependencies, holds, ...)."""
+
+    def column(name: str, otherwise: object) -> list[Any]:
+        return [otherwise if getattr(job, name) is None else getattr(job, name) for job in jobs]
+
+    return JobTable(
+        column("submit_s", 0),
+        column("nodes", 1),
+        column("time_limit_s", -1),
+        column("runtime_s", -1),
+        user=column("user", ""),
+        account=column("account", ""),
+        partition=column("partition", cluster.partitions[0].name),
+        qos=column("qos", cluster.qos[0].name),
+        cpus_per_node=column("cpus_per_node", 1),
+        memory_mib_per_node=column("memory_mib_per_node", 0),
+        gpus_per_node=column("gpus_per_node", 0),
+        exclusive=column("exclusive", False),
+        exit_code=column("exit_code", 0),
+        cancel_s=column("cancel_s", -1),
+    )
+
+
 Call = tuple[int, str, int, int]
 CALLS = [
     "cancel",
@@ -339,6 +367,8 @@ def call(sim: Any, name: str, subject: int, number: int) -> object:
             return sim.set_runtime_end(subject, sim.now_s + 100 * number - 50)
         if name == "forget_future":
             return sim.forget_future()
+        if name == "step":
+            return sim.step(number)
         if name == "resize":
             return sim.resize(subject, number)
         if name.startswith("node"):
@@ -353,6 +383,46 @@ def call(sim: Any, name: str, subject: int, number: int) -> object:
         return getattr(sim, name)(subject)
     except SimulationError as error:
         return type(error), str(error)
+
+
+IN_HOOKS = ["submit", "cancel", "requeue", "sample", "hold", "node_drain", "suspend", "timers", "resize", "step"]
+
+
+def listen(sim: Any, most: int = 20) -> list[object]:
+    """Hooks that call the simulator in turn, so many times; what they hear, and what they are answered."""
+    heard = list[object]()
+
+    def hook(job: JobRecord) -> None:
+        heard.append((sim.now_s, job))
+        if len(heard) < 2 * most:
+            name = IN_HOOKS[(job.job_id + len(heard)) % len(IN_HOOKS)]
+            heard.append(call(sim, name, 1 + (7 * job.job_id + len(heard)) % 28, job.job_id % 10))
+
+    sim.on_start.append(hook)
+    sim.on_end.append(hook)
+    return heard
+
+
+def episodes(kind: Any, lanes: Any, cluster: ClusterConfig, jobs: Sequence[JobSpec], seed: int) -> object:
+    """All that a vector environment shows in some steps, or the error."""
+    rng = np.random.default_rng(seed)
+    task = Task(step_s=int(rng.choice([100, 900])), history=3, horizon_s=9000, skip_to_outcome=bool(rng.integers(2)))
+    names = [None, *(partition.name for partition in cluster.partitions)]
+    spec = JobSpec(
+        int(rng.integers(1, 3)), 1800, int(rng.integers(0, 2000)), "c", partition=names[rng.integers(len(names))]
+    )
+    begins_s = rng.integers(0, 6000, 2).tolist()
+    try:
+        env = SubmitVectorEnv(
+            3, starts(kind(cluster, jobs), Pair(spec, replace(spec, nodes=1)), begins_s, task), task, lanes
+        )
+        shown: list[Any] = [env.reset(seed=seed)]
+        shown += [env.step(rng.integers(0, 2, 3)) for _ in range(25)]
+    except SimulationError as error:
+        return type(error), str(error)
+    return [
+        [part.tolist() for part in step[:-1]] + [{name: step[-1][name].tolist() for name in step[-1]}] for step in shown
+    ]
 
 
 def _late(subject: int, number: int, now_s: int) -> JobSpec:

@@ -30,11 +30,24 @@ from slurm_sim.config import (
     make_nodes,
     whole_nodes,
 )
+from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.reference import Simulator as Reference
 from slurm_sim.workload import generate, load_model
-from tests.sim_random import Dice, accepted, call, calls, config, everything, long_queue, specs
+from tests.sim_random import (
+    Dice,
+    accepted,
+    call,
+    calls,
+    config,
+    episodes,
+    everything,
+    listen,
+    long_queue,
+    specs,
+    table,
+)
 
 pytest.importorskip("slurm_sim.core._core", reason="the C++ core is not built")
 from slurm_sim.core import _core
@@ -330,6 +343,30 @@ def test_hooks_hear_the_same() -> None:
 
     jobs = [JobSpec(1, 600, 100), JobSpec(1, 600, 100), JobSpec(4, 600, 700, submit_s=50)]
     assert listen(Reference(whole_nodes(4), jobs)) == listen(Simulator(whole_nodes(4), jobs))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hooks_that_call_the_simulator_and_jobs_of_a_table(seed: int) -> None:
+    """More of these: tests/fuzz_core.py."""
+    dice = random.Random(seed).randint
+    cluster = config(dice)
+    jobs = table(cluster, accepted(Reference, cluster, specs(dice, cluster, most=40)))
+    reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
+    heard, other = listen(reference), listen(core)
+    assert reference.run() == core.run()
+    assert everything(reference) == everything(core)
+    assert len(heard) > 3
+    assert heard == other
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_episodes_on_random_clusters(seed: int) -> None:
+    dice = random.Random(seed).randint
+    cluster = config(dice)
+    jobs = table(cluster, accepted(Reference, cluster, specs(dice, cluster)))
+    shown = episodes(Reference, PythonLanes, cluster, jobs, seed)
+    assert isinstance(shown, list)
+    assert episodes(Simulator, CoreLanes, cluster, jobs, seed) == shown
 
 
 def test_a_table_is_as_its_jobs() -> None:
