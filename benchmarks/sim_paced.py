@@ -52,7 +52,7 @@ class Paced(Simulator):
         return time_s, place + AFTER_THE_LOOP if after_all else place
 
     def _tick_us(self, time_s: int) -> int:
-        return _us(self._moments.main, time_s)
+        return _us(self._moments.main, time_s) if self._moments.main else super()._tick_us(time_s)
 
     def _backfill_pass(self) -> None:
         later_us = _us(self._moments.backfill, self.now_s) - self._last_backfill_us % SECOND_US

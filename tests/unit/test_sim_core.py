@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import slurm_sim
 from slurm_sim.config import (
     YEAR_S,
     Association,
@@ -485,7 +486,7 @@ def test_more_nodes_than_a_word_has_bits() -> None:
 
 def test_the_stub_has_what_the_core_has() -> None:
     """mypy's stubtest says more, but of nanobind's classes and functions as such."""
-    stub = ast.parse(Path(_core.__file__).parent.joinpath("_core.pyi").read_text())
+    stub = ast.parse(Path(slurm_sim.__file__).parent.joinpath("core", "_core.pyi").read_text())
     told = {item.name: item for item in stub.body if isinstance(item, (ast.ClassDef, ast.FunctionDef))}
     assert set(told) == {name for name in vars(_core) if not name.startswith("_")}
     for name, item in told.items():
