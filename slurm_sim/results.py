@@ -227,7 +227,10 @@ def level(begin_s: Floats, end_s: Floats, amount: Floats) -> tuple[Floats, Float
 
 
 def geometric_mean_ratio(a: Floats, b: Floats) -> float:
-    """exp(mean(log(b / a))) over jobs where both are above 0; 1: equal on average, NaN: no such job."""
+    """exp(mean(log(b / a))) over jobs where both are above 0; 1: equal on average, NaN: no such job.
+
+    Waits that come or go altogether have no ratio: they are in the mean and the quantiles only.
+    """
     both = (a > 0) & (b > 0)
     return float(np.exp(np.log(b[both] / a[both]).mean())) if both.any() else float("nan")
 
@@ -304,6 +307,8 @@ def compare_results(
             "wait": relative_difference(of_a["wait_s"]["mean"], of_b["wait_s"]["mean"]),
             "completion_ratio": geometric_mean_ratio(end_a - submit_a, end_b - submit_b),
             "completion_ratio_jobs": int(((end_a > submit_a) & (end_b > submit_b)).sum()),
+            "wait_ratio": geometric_mean_ratio(start_a - submit_a, start_b - submit_b),
+            "wait_ratio_jobs": int(((start_a > submit_a) & (start_b > submit_b)).sum()),
             "submissions_differ": int((submit_a != submit_b).sum()),
         },
         "start": start_differences(start_a, start_b),

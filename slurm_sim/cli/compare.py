@@ -141,9 +141,10 @@ def _show(figures: dict[str, Any]) -> None:
         table.add_row(name, _n(of_a, digits, unit), _n(of_b, digits, unit), _n(100 * change, 3, "%", sign=True))
     console.print(table)
     difference, start = figures["difference"], figures["start"]
-    ratio, jobs = _n(difference["completion_ratio"], 5), difference["completion_ratio_jobs"]
-    some = f" (of the {jobs} jobs that took time)" if jobs < figures["jobs"] else ""
-    console.print(f"geometric mean of the ratios of completion times: {ratio}{some}")
+    for name, what, did in (("completion", "completion times", "took time"), ("wait", "waits", "waited")):
+        jobs = difference[f"{name}_ratio_jobs"]
+        some = f" (of the {jobs} jobs that {did} in both)" if jobs < figures["jobs"] else ""
+        console.print(f"geometric mean of the ratios of {what}: {_n(difference[f'{name}_ratio'], 5)}{some}")
     console.print(
         f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute {_n(start['mean_absolute_s'], 2, 's')}, "
         f"largest {_n(start['max_absolute_s'], 0, 's')}"

@@ -92,6 +92,15 @@ def test_a_job_that_took_no_time_has_no_ratio(tmp_path: Path) -> None:
     assert found["difference"]["completion_ratio"] == 1
 
 
+def test_the_ratio_of_waits_is_over_those_that_waited_in_both(tmp_path: Path) -> None:
+    header = "job_id,submit_s,start_s,end_s\n"
+    a = load(tmp_path, header + "1,0,100,200\n2,0,10,20\n3,0,0,20\n4,5,50,80\n")
+    b = load(tmp_path, header + "1,0,400,500\n2,0,10,20\n3,0,90,95\n4,5,5,9\n", "b.csv")
+    difference = r.compare_results(a, b)["difference"]
+    assert (difference["wait_ratio"], difference["wait_ratio_jobs"]) == (pytest.approx(2), 2)
+    assert math.isnan(r.compare_results(a.pick(np.array([2])), b)["difference"]["wait_ratio"])
+
+
 def test_a_traces_job_that_was_cancelled_in_the_queue_did_not_start(tmp_path: Path) -> None:
     text = "job_id,submit,start,end,state\n1,0,50,50,CANCELLED\n2,0,50,60,CANCELLED\n3,0,50,50,COMPLETED\n"
     assert np.isnan(load(tmp_path, text).column("start_s")).tolist() == [True, False, False]
