@@ -47,7 +47,8 @@ class Impossible:
 
 
 def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
-    """By row. Each distinct request is checked once."""
+    """By row. Each distinct request is checked once. Raises TraceError for a dependency that can't be read."""
+    _check_dependencies(jobs)
     found: dict[int, Impossible] = {}
 
     def add(rows: NDArray[Any], column: str, why: str) -> None:
@@ -58,11 +59,6 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
         values = jobs.numbers(COLUMN_OF.get(name, name))
         out = (values != MISSING) & ((values < least) | (values > most))
         add(np.flatnonzero(out), COLUMN_OF.get(name, name), f"from {least} to {most:,}")
-    for rows, dependency in _each_text(jobs, "dependency"):
-        try:
-            parse_dependency(dependency)
-        except InvalidJob as error:
-            add(rows, "dependency", str(error))
     for rows, why in _unknown_accounts(cluster, jobs):
         add(rows, "account", why)
     checker = Cluster(cluster, 0)
@@ -72,6 +68,17 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
         except InvalidJob as error:
             add(rows, _column(str(error), checker, spec), str(error))
     return [found[row] for row in sorted(found)]
+
+
+def _check_dependencies(jobs: Jobs) -> None:
+    """A slip of the hand makes no job impossible: left out, it would be missed, and so would those that wait for it."""
+    for rows, dependency in _each_text(jobs, "dependency"):
+        try:
+            parse_dependency(dependency)
+        except InvalidJob as error:
+            own = jobs.own_name("dependency")
+            expected = f"a dependency as of sbatch ({error}); --ignore {own} lets no job wait for another one"
+            raise jobs.refuse(int(rows[0]), "dependency", expected) from None
 
 
 def _unknown_accounts(cluster: ClusterConfig, jobs: Jobs) -> Iterator[tuple[NDArray[Any], str]]:

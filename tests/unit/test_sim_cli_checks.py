@@ -174,6 +174,17 @@ def test_a_dependency_on_a_job_that_was_left_out(capsys: pytest.CaptureFixture[s
     assert "not there (job 2 on 1)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["aftrok:1", "afterok;1", "afterok", "afterok:x", "singleton"])
+def test_a_dependency_that_cannot_be_read_makes_no_job_impossible(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    jobs = f"1,0,1,10,5,\n2,5,1,10,5,{text}\n"
+    assert simulate(jobs, "--skip-impossible", header=f"{HEADER},dependency") == 2
+    shown = capsys.readouterr().err
+    assert f"jobs.csv:3: dependency: found '{text}', expected a dependency as of sbatch" in shown
+    assert simulate(jobs, "--ignore", "dependency", header=f"{HEADER},dependency") == 0
+
+
 def table(texts: list[str]) -> Jobs:
     ids = np.arange(1, len(texts) + 1)
     columns = {"job_id": ids, "submit_s": ids, "dependency": np.array(texts, object)}
