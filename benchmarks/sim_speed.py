@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import venv
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -209,6 +210,7 @@ def timed(cluster: ClusterConfig, jobs: JobTable, repeat: int, simulator: Any = 
         results = kept[0].results()
         ran = results.start_s >= 0
         found["mean_wait_s"] = float((results.start_s - results.submit_s)[ran].mean())
+        found["starts_crc32"] = zlib.crc32(results.start_s.tobytes())
         found["never_started"] = int((~ran).sum())
     return found
 
