@@ -1,8 +1,8 @@
-"""Speed of the simulator beside the yardstick (a minimal C++ program) and a peer: CPU seconds on one core.
+"""Speed of the simulator beside the yardstick (a minimal C++ program) and peers: CPU seconds on one core.
 
     .venv/bin/python -m benchmarks.sim_speed [--repeat 5] [--only NAME ...] [--no-peers] [--out FILE.json]
 
-Compiles ../shared/yardstick/bound.cpp by its own line, installs the peer into a temporary environment, and runs all on
+Compiles ../shared/yardstick/bound.cpp by its own line, installs each peer into a temporary environment, and runs all on
 the same jobs. Parts: speed, fork, vector, threads, memory, growth; without --only all of them. Results replace those
 of the same parts in benchmarks/sim_speed.json and figures/sim_growth.png. Reading and checking of jobs is outside the
 times, unless said. Random choices have seed 1.
@@ -51,13 +51,16 @@ from slurm_sim.reference import Simulator as Reference
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
 
-PEER = "accasim==1.1.3"
+PEERS = {"accasim==1.1.3": "sim_peer_accasim.py", "hpcsim==0.3.1": "sim_peer_hpcsim.py"}
+"""Distributions on PyPI, and the script that runs each in an environment of its own."""
 ABSENT = {
-    "SchedGym (sched-rl-gym), IRMaSim": "pip download finds no such distribution on PyPI",
-    "pybatsim, gridgym": "on PyPI, but they drive Batsim, a program that PyPI does not have",
-    "CQsim, FastSim, pyss, RLScheduler": "source repositories only; ../shared/notes/simulators.md has their figures",
+    "SchedGym (sched-rl-gym), IRMaSim, CQsim, RLScheduler, ElastiSim": "pip download finds no such distribution",
+    "pybatsim, gridgym": "they drive Batsim, a program that PyPI does not have",
+    "pyss, FastSim, RAPS, alea": "on PyPI these names are a script runner, a simulator of vehicles, a client of"
+    " Autodesk, and a package of 2007 that Python 3 cannot build",
+    "evalys": "it evaluates schedules and makes none",
 }
-"""Peers that PyPI does not offer in a form that runs; looked up on 2026-11-21."""
+"""Peers that PyPI does not offer in a form that runs; looked up on 2026-11-26, Batsim's on 2026-11-21."""
 HOUR_S = 3600
 PEER_S = 180
 
@@ -132,23 +135,24 @@ def yardstick(folder: Path) -> Callable[[Path, int], dict[str, Bound]]:
     return run
 
 
-def peer(folder: Path) -> Callable[[Path, int], dict[str, Any]]:
-    """AccaSim, in an environment of its own."""
-    place = folder / "peer"
+def peer(folder: Path, distribution: str) -> Callable[[Path, int], dict[str, Any]]:
+    """In an environment of its own; gives what its script says of an SWF file on so many nodes."""
+    place = folder / distribution
     venv.create(place, with_pip=True)
     python = place / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", PEER], check=True, capture_output=True)
-    script = shutil.copy(HERE / "sim_peer_accasim.py", folder)  # it leaves its results beside the script
+    subprocess.run([str(python), "-m", "pip", "install", "-q", distribution], check=True, capture_output=True)
+    script = shutil.copy(HERE / PEERS[distribution], folder)  # AccaSim leaves its results beside the script
 
     def run(swf: Path, nodes: int) -> dict[str, Any]:
         command = [str(python), str(script), str(swf), str(nodes)]
         try:
             done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PEER_S)
         except subprocess.TimeoutExpired:
-            return {"failed": f"not done after {PEER_S} s"}
+            return {"failed": f"over {PEER_S} s"}
         except subprocess.CalledProcessError as error:
             return {"failed": (error.stderr.strip().splitlines() or ["no message"])[-1]}
-        return dict(json.loads(done.stdout.splitlines()[-1]))
+        found = json.loads(done.stdout.splitlines()[-1])
+        return {**found, "jobs_per_s": found["jobs"] / found["cpu_s"]}
 
     return run
 
@@ -224,7 +228,8 @@ def speed(repeat: int, peers: bool) -> dict[str, Any]:
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        bound, accasim = yardstick(folder), peer(folder) if peers else None
+        bound = yardstick(folder)
+        others = {distribution: peer(folder, distribution) for distribution in (PEERS if peers else ())}
         for name, workload in workloads().items():
             swf = folder / "jobs.swf"
             workload.write_swf(swf)
@@ -245,9 +250,7 @@ def speed(repeat: int, peers: bool) -> dict[str, Any]:
                 "mean_wait_s": same.mean_wait_s,
                 "ratio": entry["ours"]["jobs_per_s"] / same.jobs_per_s,
             }
-            if accasim is not None:
-                other = accasim(swf, workload.cluster_nodes)
-                entry[PEER] = other | ({"jobs_per_s": other["jobs"] / other["cpu_s"]} if "cpu_s" in other else {})
+            entry |= {distribution: run(swf, workload.cluster_nodes) for distribution, run in others.items()}
             result[name] = entry
             print(speed_row(name, entry), flush=True)
     few = ls6().first(2000)
@@ -264,13 +267,13 @@ SPEED_HEADER = (
     "ours / counts that look at as many",
     "all rules on, jobs/s",
     "all rules / counts",
-    PEER,
+    *PEERS,
 )
 
 
 def speed_row(name: str, entry: dict[str, Any]) -> str:
     bound = entry["yardstick"]
-    other = entry.get(PEER, {})
+    others = [entry.get(distribution, {"failed": "not run"}) for distribution in PEERS]
     cells = [
         name,
         f"{entry['ours']['jobs_per_s']:,.0f}",
@@ -280,7 +283,7 @@ def speed_row(name: str, entry: dict[str, Any]) -> str:
         f"{entry['as_much_work']['ratio']:.2f} ({entry['as_much_work']['looked_at']})",
         f"{entry['all_rules']['jobs_per_s']:,.0f}",
         f"{entry['ratio']['all_rules']:.2f}",
-        f"{other['jobs_per_s']:,.0f}" if "jobs_per_s" in other else other.get("failed", "not run"),
+        *(f"{other['jobs_per_s']:,.0f}" if "jobs_per_s" in other else other["failed"] for other in others),
     ]
     return "| " + " | ".join(cells) + " |"
 
