@@ -28,6 +28,7 @@ MORE = (
 )
 SHOWN = 5
 """So many jobs that never started are named."""
+JOULES_IN_KWH = 3_600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         engine.run(simulator, ready, args.until, progress)
     found = engine.outcome(simulator, ready)
     write_results(_rows(args.columns, simulator, ready, found), args.out)
-    _report(ready.jobs, found, args)
+    _report(simulator, ready.jobs, found, args)
     return 0
 
 
@@ -120,11 +121,13 @@ def _or(texts: Any, otherwise: str) -> Any:
     return np.where(texts == "", otherwise, texts)
 
 
-def _report(jobs: Jobs, found: engine.Outcome, args: argparse.Namespace) -> None:
+def _report(simulator: Any, jobs: Jobs, found: engine.Outcome, args: argparse.Namespace) -> None:
     """What a user must know of jobs that did not run to their end, and one line on the whole."""
     states = Counter(found.state.tolist())
     shown = ", ".join(f"{count} {state or 'not submitted yet'}" for state, count in sorted(states.items()))
     errors.print(f"{len(jobs)} jobs: {shown}; {escape(str(args.out))}")
+    if joules := simulator.energy_j():
+        errors.print(f"energy: {joules / JOULES_IN_KWH:,.3f} kWh (all nodes, from slurmctld's start to the last event)")
     if args.until is not None:
         return
     if (stuck := np.flatnonzero(found.state == "PENDING")).size:
@@ -133,6 +136,8 @@ def _report(jobs: Jobs, found: engine.Outcome, args: argparse.Namespace) -> None
         named = ", ".join(f"{jobs.labels[row]}: {found.reason[row]}" for row in stuck[:SHOWN])
         more = ", ..." if stuck.size > SHOWN else ""
         errors.print(f"warning: {stuck.size} jobs never start ({counted}): job {escape(named)}{more}")
+        if not any(simulator.is_up(name) for name in simulator.node_names):
+            errors.print("warning: at the end all nodes are down or drained (the cluster's node_changes)")
     if (endless := np.flatnonzero(found.state == "RUNNING")).size:
         named = ", ".join(str(jobs.labels[row]) for row in endless[:SHOWN])
         errors.print(f"warning: {endless.size} jobs have neither a run time nor a limit and never end: {named}")

@@ -185,6 +185,20 @@ def test_a_dependency_that_cannot_be_read_makes_no_job_impossible(
     assert simulate(jobs, "--ignore", "dependency", header=f"{HEADER},dependency") == 0
 
 
+def test_energy_and_nodes_that_are_all_down_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = """
+        nodes = [{name = "n[1-2]", cpus = 1, idle_w = 1000, busy_w = 3000}]
+        partitions = [{name = "p", nodes = "ALL"}]
+        node_changes = [{time_s = 3480, node = "n[1-2]", action = "DOWN"}]
+        """
+    assert simulate("1,0,1,100,50\n2,3500,1,100,50\n", cluster=cluster) == 0
+    shown = capsys.readouterr().err
+    assert "warning: 1 jobs never start (1 Resources): job 2: Resources" in shown
+    assert "warning: at the end all nodes are down or drained" in shown
+    # An hour from slurmctld's start to the change: 2 x 1 kW, and 2 kW more for 50 s.
+    assert "energy: 2.028 kWh" in shown
+
+
 def table(texts: list[str]) -> Jobs:
     ids = np.arange(1, len(texts) + 1)
     columns = {"job_id": ids, "submit_s": ids, "dependency": np.array(texts, object)}
