@@ -10,7 +10,9 @@ Make make_core_2, make_core_4, make_core_16, make_core_64, make_core_256;
 std::unique_ptr<Core> make_core(std::shared_ptr<const Config> config, std::shared_ptr<const Trace> trace,
                                 std::shared_ptr<const Catalogue> catalogue, Time start) {
   size_t words = (config->nodes.size() + 63) / 64;
-  if (words > 256) throw Refusal(Refusal::kSimulation, "more than 16384 nodes; this core has no room for them");
+  if (words > 256)
+    throw Refusal(Refusal::kSimulation,
+                  "the core has room for 16,384 nodes; the reference (slurm-sim: --reference) has no such limit, but is slow");
   Make* make = words <= 2    ? make_core_2
                : words <= 4  ? make_core_4
                : words <= 16 ? make_core_16
