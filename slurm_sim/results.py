@@ -292,6 +292,7 @@ def compare_results(
     (submit_a, start_a, end_a), (submit_b, start_b, end_b) = (
         [each.column(name) for name in TIMES] for each in (in_a, in_b)
     )
+    wait_a, wait_b = start_a - submit_a, start_b - submit_b
     return {
         "jobs": len(in_a),
         "left_out": left_out,
@@ -304,6 +305,9 @@ def compare_results(
             "wait": relative_difference(of_a["wait_s"]["mean"], of_b["wait_s"]["mean"]),
             "completion_ratio": geometric_mean_ratio(end_a - submit_a, end_b - submit_b),
             "completion_ratio_jobs": int(((end_a > submit_a) & (end_b > submit_b)).sum()),
+            "wait_ratio": geometric_mean_ratio(wait_a, wait_b),
+            "wait_ratio_jobs": int(((wait_a > 0) & (wait_b > 0)).sum()),
+            "waited_in_one_jobs": int(((wait_a > 0) != (wait_b > 0)).sum()),
             "submissions_differ": int((submit_a != submit_b).sum()),
         },
         "start": start_differences(start_a, start_b),

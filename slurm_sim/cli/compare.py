@@ -144,6 +144,13 @@ def _show(figures: dict[str, Any]) -> None:
     ratio, jobs = _n(difference["completion_ratio"], 5), difference["completion_ratio_jobs"]
     some = f" (of the {jobs} jobs that took time)" if jobs < figures["jobs"] else ""
     console.print(f"geometric mean of the ratios of completion times: {ratio}{some}")
+    ratio, jobs, in_one = (
+        _n(difference["wait_ratio"], 5),
+        difference["wait_ratio_jobs"],
+        difference["waited_in_one_jobs"],
+    )
+    some = f" (of the {jobs} jobs that waited in both; {in_one} waited in one only)" if jobs < figures["jobs"] else ""
+    console.print(f"geometric mean of the ratios of waits: {ratio}{some}")
     console.print(
         f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute {_n(start['mean_absolute_s'], 2, 's')}, "
         f"largest {_n(start['max_absolute_s'], 0, 's')}"

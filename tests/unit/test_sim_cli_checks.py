@@ -538,6 +538,14 @@ def test_compare_with_a_trace_whose_jobs_were_cancelled(capsys: pytest.CaptureFi
     assert "note: node-hours and utilisation need the nodes of every job" in shown.err
 
 
+def test_compare_says_over_which_jobs_the_ratio_of_waits_is(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,10,20\n2,0,0,9\n3,0,0,9\n")
+    Path("b.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,20,30\n2,0,0,9\n3,0,5,9\n")
+    assert main(["compare", "a.csv", "b.csv"]) == 0
+    shown = capsys.readouterr().out
+    assert "ratios of waits: 2.00000 (of the 1 jobs that waited in both; 1 waited in one only)\n" in shown
+
+
 def test_compares_bad_line(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n2,0,zero,100\n")
     assert main(["compare", "a.csv", "a.csv"]) == 2
