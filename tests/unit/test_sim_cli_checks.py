@@ -174,6 +174,28 @@ def test_a_dependency_on_a_job_that_was_left_out(capsys: pytest.CaptureFixture[s
     assert "not there (job 2 on 1)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "wish", ["afterok;1", "aftrok:1", "afterok:1_3", "afterok:1,", "afterok:1+5", "singleton,aftrok:1"]
+)
+@pytest.mark.parametrize("more", [[], ["--skip-impossible"]])
+def test_a_slip_in_a_dependency_costs_no_job(wish: str, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = f'1,0,1,10,5,\n2,5,1,10,5,"{wish}"\n3,5,1,10,5,\n'
+    assert simulate(jobs, *more, header=f"{HEADER},dependency") == 2
+    shown = capsys.readouterr().err
+    assert f"jobs.csv:3: dependency: found '{wish}', expected a dependency that can be read" in shown
+    assert not Path("r.csv").exists()
+
+
+def test_dependencies_that_slurm_has_and_we_do_not_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = '1,0,1,10,5,\n2,5,1,10,5,singleton\n3,5,1,10,5,"afterok:1,aftercorr:1"\n'
+    assert simulate(jobs, header=f"{HEADER},dependency") == 2
+    shown = capsys.readouterr().err
+    assert "jobs.csv:3: dependency: found 'singleton', expected a job that this cluster could ever run" in shown
+    assert "2 of 3 jobs are so; --skip-impossible leaves them out, --ignore dependency the column" in shown
+    assert simulate(jobs, "--skip-impossible", header=f"{HEADER},dependency") == 0
+    assert [row["job_id"] for row in _rows()] == ["1"]
+
+
 def table(texts: list[str]) -> Jobs:
     ids = np.arange(1, len(texts) + 1)
     columns = {"job_id": ids, "submit_s": ids, "dependency": np.array(texts, object)}
