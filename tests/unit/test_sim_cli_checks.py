@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_sim.cli import engine
 from slurm_sim.cli.dependencies import circles, wishes_of
 from slurm_sim.cli.jobs import Jobs, _by_number
 from slurm_sim.cli.main import main
@@ -417,6 +418,21 @@ def test_numbers_of_the_command_line(option: str, value: str, message: str, caps
     with pytest.raises(SystemExit):
         main(["run", "--jobs", "j.csv", "--nodes", "2", option, value, "--out", "r.csv"])
     assert message in capsys.readouterr().err
+
+
+def test_more_nodes_than_the_core_has_room_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,16385,10,5\n")
+    words = ["--jobs", "jobs.csv", "--nodes", "16385"]
+    assert engine.simulator_class(False)[1] == "core"
+    for verb in (["run", "--out", "r.csv"], ["bench"]):
+        assert main([*verb, *words]) == 2
+        expected = (
+            "the cluster has 16,385 nodes, and the simulator's core has room for 16,384; give --reference, which is"
+        )
+        assert expected in capsys.readouterr().err
+    assert main(["run", "--out", "r.csv", *words, "--reference"]) == 0
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,16384,10,5\n")
+    assert main(["run", "--out", "r.csv", "--jobs", "jobs.csv", "--nodes", "16384"]) == 0
 
 
 def test_bench_takes_no_more_threads_than_a_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
