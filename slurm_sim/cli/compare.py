@@ -17,7 +17,7 @@ from slurm_sim.cli.inputs import tell
 from slurm_sim.cli.jobs import read_jobs
 from slurm_sim.results import WITHIN_S, Results, compare_results, compared, nodes_in, read_results
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.table import replacing
+from slurm_sim.traces.table import filling
 
 console = Console(highlight=False, emoji=False)
 if not console.is_terminal:
@@ -112,18 +112,13 @@ def _save(
 ) -> list[Path]:
     from slurm_sim.cli.picture import save_picture
 
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TraceError(f"--out {args.out}", f"a folder to write to ({error.strerror})") from error
     in_a, in_b, _ = compared(a, b)
     nodes = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
-    made = [args.out / "compare.json", args.out / "compare.png"]
-    with replacing(made[0]) as temporary:
-        temporary.write_text(_json(figures))
-    with replacing(made[1]) as temporary:
-        save_picture(in_a, in_b, nodes, ("A", "B"), temporary)
-    return made
+    names = ("compare.json", "compare.png")
+    with filling(args.out) as folder:
+        (folder / names[0]).write_text(_json(figures))
+        save_picture(in_a, in_b, nodes, ("A", "B"), folder / names[1])
+    return [args.out / name for name in names]
 
 
 def _show(figures: dict[str, Any]) -> None:

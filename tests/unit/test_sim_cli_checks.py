@@ -594,3 +594,29 @@ def test_compares_folder_can_be_made_or_is_refused(capsys: pytest.CaptureFixture
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n")
     assert main(["compare", "a.csv", "a.csv", "--out", "a.csv"]) == 2
     assert "--out a.csv: expected a folder to write to (File exists)" in capsys.readouterr().err
+    assert main(["compare", "a.csv", "a.csv", "--out", "a.csv/d"]) == 2
+    assert "--out a.csv/d: expected a folder to write to (Not a directory)" in capsys.readouterr().err
+    Path("d/compare.png").mkdir(parents=True)
+    assert main(["compare", "a.csv", "a.csv", "--out", "d"]) == 2
+    assert "d/compare.png: expected a file to write; this is a folder" in capsys.readouterr().err
+    assert [each.name for each in Path("d").iterdir()] == ["compare.png"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_compare_leaves_both_files_or_nothing(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object, **_more: object) -> None:
+        raise error
+
+    monkeypatch.setattr("slurm_sim.cli.picture.Figure.savefig", full)
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n")
+    Path("there").mkdir()
+    Path("there/compare.json").write_text("old")
+    for folder in ("there", "new/deep"):
+        assert main(["compare", "a.csv", "a.csv", "--out", folder]) == code
+        assert code == 130 or f"No space left on device: '{folder}'" in capsys.readouterr().err
+    assert sorted(map(str, Path().rglob("*"))) == ["a.csv", "there", "there/compare.json"]
+    assert Path("there/compare.json").read_text() == "old"
