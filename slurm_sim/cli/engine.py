@@ -117,6 +117,8 @@ def run(simulator: Any, ready: Ready, until_s: int | None = None, progress: Prog
         simulator.run_until(to_s if stop_s is None else min(to_s, stop_s))
         if progress is not None:
             progress(min(1.0, simulator.now_s / max(1, last_s)))
+    if stop_s is not None:
+        simulator.run_until(stop_s)
 
 
 def outcome(simulator: Any, ready: Ready) -> Outcome:
