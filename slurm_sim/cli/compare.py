@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> int:
         nodes_of = dict(zip(map(str, jobs.labels), map(float, jobs.numbers("nodes")), strict=True))
     figures = compare_results(a, b, nodes_of, args.nodes)
     if not figures["jobs"]:
-        why = "; ".join(_left_out(figures["left_out"]))
-        raise TraceError(str(args.b), f"jobs that started and ended in {args.a}, too, by job_id: {why}", found="none")
+        why = "; ".join(_left_out(figures["left_out"])) or "both are empty"
+        expected = f"jobs that started and ended in both, matched by job_id: {why}"
+        raise TraceError(f"A ({args.a}) and B ({args.b})", expected, found="none")
     figures |= {"files": {"a": str(args.a), "b": str(args.b)}}
     made = _save(figures, a, b, nodes_of, args) if args.out else []
     if args.json:
@@ -61,15 +62,20 @@ def run(args: argparse.Namespace) -> int:
     _show(figures)
     for path in made:
         console.print(escape(str(path)))
-    _remark(figures)
+    _remark(figures, args.jobs)
     return 0
 
 
-def _remark(figures: dict[str, Any]) -> None:
+def _remark(figures: dict[str, Any], jobs: Path | None) -> None:
     if differ := figures["difference"]["submissions_differ"]:
         tell([f"{differ} jobs were not submitted at the same time in both"])
-    if not math.isfinite(figures["a"]["node_hours"]):
-        tell(["node-hours and utilisation need the nodes of every job: a column nodes in A or B, or --jobs"])
+    unknown, differing = figures["nodes"]["unknown"], figures["nodes"]["differ"]
+    if unknown["jobs"]:
+        where = f"A, B or --jobs {jobs}" if jobs else "A or B; give --jobs"
+        tell([f"node-hours and utilisation need the nodes of every job: {_which(unknown)} have none in {where}"])
+    if differing["jobs"]:
+        whose = "each result counts with its own, else with those of --jobs, else with the other's"
+        tell([f"{_which(differing)} have other nodes in A than in B: {whose}"])
     busy, nodes = max(figures[each]["busy_nodes_max"] for each in ("a", "b")), figures["cluster_nodes"]
     if busy > nodes:
         why = f"up to {busy:.0f} nodes were busy at once, more than --nodes {nodes:.0f}: the utilisation is too high"
@@ -89,11 +95,12 @@ WORDS = {
 
 def _left_out(left_out: dict[str, dict[str, Any]]) -> list[str]:
     """One for each reason: how many jobs, and which."""
-    return [
-        f"{found['jobs']} {WORDS[reason]} (job {', '.join(found['first'])}{', ...' if found['jobs'] > 5 else ''})"
-        for reason, found in left_out.items()
-        if found["jobs"]
-    ]
+    return [_which(found, WORDS[reason]) for reason, found in left_out.items() if found["jobs"]]
+
+
+def _which(found: dict[str, Any], what: str = "jobs") -> str:
+    more = ", ..." if found["jobs"] > len(found["first"]) else ""
+    return f"{found['jobs']} {what} (job {', '.join(found['first'])}{more})"
 
 
 def _json(figures: dict[str, Any]) -> str:

@@ -425,7 +425,14 @@ def test_results_without_a_common_job_cannot_be_compared(capsys: pytest.CaptureF
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,1\n")
     Path("b.csv").write_text("job_id,submit_s,start_s,end_s\n2,0,0,1\n")
     assert main(["compare", "a.csv", "b.csv"]) == 2
-    assert "by job_id: 1 only in A (job 1); 1 only in B (job 2)" in capsys.readouterr().err
+    expected = (
+        "A (a.csv) and B (b.csv): found 'none', expected jobs that started and ended in both, matched by job_id: "
+    )
+    assert f"{expected}1 only in A (job 1); 1 only in B (job 2)" in capsys.readouterr().err
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_text("job_id,submit_s,start_s,end_s\n")
+    assert main(["compare", "a.csv", "b.csv"]) == 2
+    assert f"{expected}both are empty" in capsys.readouterr().err
 
 
 def test_the_input_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import gzip
+import json
 import os
 import time
 from itertools import pairwise
@@ -582,6 +583,24 @@ def test_compare_says_over_which_jobs_the_ratio_of_waits_is(capsys: pytest.Captu
     assert main(["compare", "a.csv", "b.csv"]) == 0
     shown = capsys.readouterr().out
     assert "ratios of waits: 2.00000 (of the 1 jobs that waited in both; 1 waited in one only)\n" in shown
+
+
+def test_compare_tells_whose_nodes_are_not_known_or_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    times = "".join(f"{job},0,0,3600\n" for job in range(1, 9))
+    Path("a.csv").write_text(f"job_id,submit_s,start_s,end_s\n{times}")
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,2,90,3600\n2,0,3,90,3600\n")
+    assert main(["compare", "a.csv", "a.csv", "--jobs", "jobs.csv"]) == 0
+    expected = "need the nodes of every job: 6 jobs (job 3, 4, 5, 6, 7, ...) have none in A, B or --jobs jobs.csv\n"
+    assert expected in capsys.readouterr().err
+    Path("b.csv").write_text("job_id,submit_s,start_s,end_s,nodes\n1,0,0,3600,2\n2,0,0,3600,4\n3,0,0,3600,1\n")
+    assert main(["compare", "a.csv", "b.csv", "--jobs", "jobs.csv"]) == 0
+    shown = capsys.readouterr()
+    assert "note: 1 jobs (job 2) have other nodes in A than in B: each result counts with its own, else" in shown.err
+    assert "need the nodes" not in shown.err
+    assert main(["compare", "a.csv", "b.csv", "--jobs", "jobs.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["a"]["node_hours"], found["b"]["node_hours"]) == (6, 7)
+    assert found["nodes"] == {"unknown": {"jobs": 0, "first": []}, "differ": {"jobs": 1, "first": ["2"]}}
 
 
 def test_compares_bad_line(capsys: pytest.CaptureFixture[str]) -> None:
