@@ -295,10 +295,13 @@ def compare_results(
     (submit_a, start_a, end_a), (submit_b, start_b, end_b) = (
         [each.column(name) for name in TIMES] for each in (in_a, in_b)
     )
+    wait_a, wait_b = start_a - submit_a, start_b - submit_b
+    ids, unknown = in_a.jobs["job_id"], np.isnan(nodes_a)
     return {
         "jobs": len(in_a),
         "left_out": left_out,
         "cluster_nodes": cluster,
+        "nodes": {"unknown": _counted(ids[unknown]), "differ": _counted(ids[~unknown & (nodes_a != nodes_b)])},
         "a": of_a,
         "b": of_b,
         "difference": {
@@ -307,8 +310,9 @@ def compare_results(
             "wait": relative_difference(of_a["wait_s"]["mean"], of_b["wait_s"]["mean"]),
             "completion_ratio": geometric_mean_ratio(end_a - submit_a, end_b - submit_b),
             "completion_ratio_jobs": int(((end_a > submit_a) & (end_b > submit_b)).sum()),
-            "wait_ratio": geometric_mean_ratio(start_a - submit_a, start_b - submit_b),
-            "wait_ratio_jobs": int(((start_a > submit_a) & (start_b > submit_b)).sum()),
+            "wait_ratio": geometric_mean_ratio(wait_a, wait_b),
+            "wait_ratio_jobs": int(((wait_a > 0) & (wait_b > 0)).sum()),
+            "waited_in_one_jobs": int(((wait_a > 0) != (wait_b > 0)).sum()),
             "submissions_differ": int((submit_a != submit_b).sum()),
         },
         "start": start_differences(start_a, start_b),
@@ -336,12 +340,13 @@ def compared(a: Results, b: Results) -> tuple[Results, Results, dict[str, dict[s
         ids[~started_a & started_b],
         ids[started_a & started_b & ~ended],
     )
-    left_out = {
-        reason: {"jobs": len(each), "first": each.iloc[:5].tolist()}
-        for reason, each in zip(REASONS, others, strict=True)
-    }
+    left_out = {reason: _counted(each) for reason, each in zip(REASONS, others, strict=True)}
     chosen = np.flatnonzero(started_a & started_b & ended)
     return in_a.pick(chosen), in_b.pick(chosen), left_out
+
+
+def _counted(ids: Any) -> dict[str, Any]:
+    return {"jobs": len(ids), "first": ids.iloc[:5].tolist()}
 
 
 def matched(a: Results, b: Results) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -352,11 +357,11 @@ def matched(a: Results, b: Results) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 
 def nodes_in(result: Results, other: Results, nodes_of: Mapping[str, float] | None = None) -> Floats:
     """The nodes of each job: the result's own, else `nodes_of`'s, else those of `other`, which has the same jobs."""
-    if "nodes" in result.jobs.columns:
-        return result.column("nodes")
-    if nodes_of is not None:
-        return np.array([nodes_of.get(job_id, np.nan) for job_id in result.jobs["job_id"]])
-    return other.column("nodes")
+    nodes = result.column("nodes")
+    listed = np.array([(nodes_of or {}).get(job_id, np.nan) for job_id in result.jobs["job_id"]])
+    for otherwise in (listed, other.column("nodes")):
+        nodes = np.where(np.isnan(nodes), otherwise, nodes)
+    return nodes
 
 
 def _peak(start_s: Floats, end_s: Floats, nodes: Floats) -> float:

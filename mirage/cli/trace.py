@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -184,21 +183,11 @@ def _stats(args: argparse.Namespace) -> None:
 def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[Path]:
     """stats.json and the pictures, once all of them are made; returns the pictures."""
     from slurm_sim.traces.plots import save_plots
+    from slurm_sim.traces.table import filling
 
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {args.out}: can't be made: {error.strerror}") from error
-    try:
-        with tempfile.TemporaryDirectory(prefix=".stats.", dir=args.out) as name:
-            stats = Path(name) / "stats.json"
-            stats.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-            pictures = save_plots(trace, figures, stats.parent, args.nodes)
-            for file in (stats, *pictures):
-                file.replace(args.out / file.name)
-    except OSError as error:
-        error.filename = str(args.out)
-        raise
+    with filling(args.out) as folder:
+        (folder / "stats.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        pictures = save_plots(trace, figures, folder, args.nodes)
     return [args.out / picture.name for picture in pictures]
 
 

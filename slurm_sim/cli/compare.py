@@ -17,7 +17,7 @@ from slurm_sim.cli.inputs import tell
 from slurm_sim.cli.jobs import read_jobs
 from slurm_sim.results import WITHIN_S, Results, compare_results, compared, nodes_in, read_results
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.table import replacing
+from slurm_sim.traces.table import filling
 
 console = Console(highlight=False, emoji=False)
 if not console.is_terminal:
@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> int:
         nodes_of = dict(zip(map(str, jobs.labels), map(float, jobs.numbers("nodes")), strict=True))
     figures = compare_results(a, b, nodes_of, args.nodes)
     if not figures["jobs"]:
-        why = "; ".join(_left_out(figures["left_out"]))
-        raise TraceError(str(args.b), f"jobs that started and ended in {args.a}, too, by job_id: {why}", found="none")
+        why = "; ".join(_left_out(figures["left_out"])) or "both are empty"
+        expected = f"jobs that started and ended in both, matched by job_id: {why}"
+        raise TraceError(f"A ({args.a}) and B ({args.b})", expected, found="none")
     figures |= {"files": {"a": str(args.a), "b": str(args.b)}}
     made = _save(figures, a, b, nodes_of, args) if args.out else []
     if args.json:
@@ -61,15 +62,20 @@ def run(args: argparse.Namespace) -> int:
     _show(figures)
     for path in made:
         console.print(escape(str(path)))
-    _remark(figures)
+    _remark(figures, args.jobs)
     return 0
 
 
-def _remark(figures: dict[str, Any]) -> None:
+def _remark(figures: dict[str, Any], jobs: Path | None) -> None:
     if differ := figures["difference"]["submissions_differ"]:
         tell([f"{differ} jobs were not submitted at the same time in both"])
-    if not math.isfinite(figures["a"]["node_hours"]):
-        tell(["node-hours and utilisation need the nodes of every job: a column nodes in A or B, or --jobs"])
+    unknown, differing = figures["nodes"]["unknown"], figures["nodes"]["differ"]
+    if unknown["jobs"]:
+        where = f"A, B or --jobs {jobs}" if jobs else "A or B; give --jobs"
+        tell([f"node-hours and utilisation need the nodes of every job: {_which(unknown)} have none in {where}"])
+    if differing["jobs"]:
+        whose = "each result counts with its own, else with those of --jobs, else with the other's"
+        tell([f"{_which(differing)} have other nodes in A than in B: {whose}"])
     busy, nodes = max(figures[each]["busy_nodes_max"] for each in ("a", "b")), figures["cluster_nodes"]
     if busy > nodes:
         why = f"up to {busy:.0f} nodes were busy at once, more than --nodes {nodes:.0f}: the utilisation is too high"
@@ -89,11 +95,12 @@ WORDS = {
 
 def _left_out(left_out: dict[str, dict[str, Any]]) -> list[str]:
     """One for each reason: how many jobs, and which."""
-    return [
-        f"{found['jobs']} {WORDS[reason]} (job {', '.join(found['first'])}{', ...' if found['jobs'] > 5 else ''})"
-        for reason, found in left_out.items()
-        if found["jobs"]
-    ]
+    return [_which(found, WORDS[reason]) for reason, found in left_out.items() if found["jobs"]]
+
+
+def _which(found: dict[str, Any], what: str = "jobs") -> str:
+    more = ", ..." if found["jobs"] > len(found["first"]) else ""
+    return f"{found['jobs']} {what} (job {', '.join(found['first'])}{more})"
 
 
 def _json(figures: dict[str, Any]) -> str:
@@ -112,18 +119,13 @@ def _save(
 ) -> list[Path]:
     from slurm_sim.cli.picture import save_picture
 
-    try:
-        args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TraceError(f"--out {args.out}", f"a folder to write to ({error.strerror})") from error
     in_a, in_b, _ = compared(a, b)
     nodes = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
-    made = [args.out / "compare.json", args.out / "compare.png"]
-    with replacing(made[0]) as temporary:
-        temporary.write_text(_json(figures))
-    with replacing(made[1]) as temporary:
-        save_picture(in_a, in_b, nodes, ("A", "B"), temporary)
-    return made
+    names = ("compare.json", "compare.png")
+    with filling(args.out) as folder:
+        (folder / names[0]).write_text(_json(figures))
+        save_picture(in_a, in_b, nodes, ("A", "B"), folder / names[1])
+    return [args.out / name for name in names]
 
 
 def _show(figures: dict[str, Any]) -> None:
@@ -141,10 +143,13 @@ def _show(figures: dict[str, Any]) -> None:
         table.add_row(name, _n(of_a, digits, unit), _n(of_b, digits, unit), _n(100 * change, 3, "%", sign=True))
     console.print(table)
     difference, start = figures["difference"], figures["start"]
-    for name, what, did in (("completion", "completion times", "took time"), ("wait", "waits", "waited")):
-        jobs = difference[f"{name}_ratio_jobs"]
-        some = f" (of the {jobs} jobs that {did} in both)" if jobs < figures["jobs"] else ""
-        console.print(f"geometric mean of the ratios of {what}: {_n(difference[f'{name}_ratio'], 5)}{some}")
+    ratio, jobs = _n(difference["completion_ratio"], 5), difference["completion_ratio_jobs"]
+    some = f" (of the {jobs} jobs that took time)" if jobs < figures["jobs"] else ""
+    console.print(f"geometric mean of the ratios of completion times: {ratio}{some}")
+    ratio, jobs = _n(difference["wait_ratio"], 5), difference["wait_ratio_jobs"]
+    in_one = f"{difference['waited_in_one_jobs']} waited in one only"
+    some = f" (of the {jobs} jobs that waited in both; {in_one})" if jobs < figures["jobs"] else ""
+    console.print(f"geometric mean of the ratios of waits: {ratio}{some}")
     console.print(
         f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute {_n(start['mean_absolute_s'], 2, 's')}, "
         f"largest {_n(start['max_absolute_s'], 0, 's')}"

@@ -23,7 +23,7 @@ from slurm_sim.traces.errors import TraceError
 SHAPE = ("nodes", "timelimit_s", "cpus_per_node", "gpus_per_node", "mem_mib_per_node", "exclusive")
 NAMES = ("partition", "qos", "constraint", "reservation")
 NAMES_OF_RESERVED = ("user", "account")
-CAN_BE_IGNORED = (*NAMES, "account")
+CAN_BE_IGNORED = (*NAMES, "account", "dependency")
 COLUMN_OF = {"time_limit_s": "timelimit_s", "memory_mib_per_node": "mem_mib_per_node"}
 """A `JobSpec`'s fields that have another name in a table of jobs."""
 WITHOUT: dict[str, dict[str, Any]] = {
@@ -47,8 +47,10 @@ class Impossible:
 
 
 def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
-    """By row. Each distinct request is checked once. Raises TraceError for a dependency that can't be read."""
-    _check_dependencies(jobs)
+    """By row. Each distinct request is checked once.
+
+    Raises TraceError for the first dependency that can't be read: a slip of the hand must not cost a job.
+    """
     found: dict[int, Impossible] = {}
 
     def add(rows: NDArray[Any], column: str, why: str) -> None:
@@ -59,6 +61,14 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
         values = jobs.numbers(COLUMN_OF.get(name, name))
         out = (values != MISSING) & ((values < least) | (values > most))
         add(np.flatnonzero(out), COLUMN_OF.get(name, name), f"from {least} to {most:,}")
+    for rows, dependency in _each_text(jobs, "dependency"):
+        try:
+            parse_dependency(dependency)
+        except InvalidJob as error:
+            if not _is_slurms(dependency):
+                expected = f"a dependency that can be read ({error}); --ignore dependency leaves the column out"
+                raise jobs.refuse(int(rows[0]), "dependency", expected) from None
+            add(rows, "dependency", str(error))
     for rows, why in _unknown_accounts(cluster, jobs):
         add(rows, "account", why)
     checker = Cluster(cluster, 0)
@@ -70,15 +80,19 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
     return [found[row] for row in sorted(found)]
 
 
-def _check_dependencies(jobs: Jobs) -> None:
-    """A slip of the hand makes no job impossible: left out, it would be missed, and so would those that wait for it."""
-    for rows, dependency in _each_text(jobs, "dependency"):
-        try:
-            parse_dependency(dependency)
-        except InvalidJob as error:
-            own = jobs.own_name("dependency")
-            expected = f"a dependency as of sbatch ({error}); --ignore {own} lets no job wait for another one"
-            raise jobs.refuse(int(rows[0]), "dependency", expected) from None
+NOT_SIMULATED = re.compile(r"singleton|(aftercorr|afterburstbuffer|expand)(:\d+)+", re.ASCII)
+"""The other conditions of `sbatch --dependency`."""
+
+
+def _is_slurms(dependency: str) -> bool:
+    """Whether it can be read but for conditions that are not simulated."""
+    sign = "?" if "?" in dependency else ","
+    rest = sign.join(term for term in dependency.strip().split(sign) if not NOT_SIMULATED.fullmatch(term))
+    try:
+        parse_dependency(rest)
+    except InvalidJob:
+        return False
+    return True
 
 
 def _unknown_accounts(cluster: ClusterConfig, jobs: Jobs) -> Iterator[tuple[NDArray[Any], str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from slurm_sim.cli import engine
 from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, errors, load_cluster, load_jobs, tell
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.prepare import Ready, prepare
+from slurm_sim.clusters.values import compress_hosts
 from slurm_sim.results import check_format, write_results
 from slurm_sim.traces.errors import TraceError, refuse_overwriting
 
@@ -28,7 +30,9 @@ MORE = (
 )
 SHOWN = 5
 """So many jobs that never started are named."""
-JOULES_IN_KWH = 3_600_000
+WAIT_FOR_NODES = {"None", "Priority", "ReqNodeNotAvail", "Resources"}
+"""Reasons of jobs that more nodes might help."""
+KWH_J = 3_600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns", default="", metavar="C", help=f"more columns: `all`, or some of {','.join(MORE)}", type=_columns
     )
     parser.add_argument("--until", type=int, metavar="S", help="stop at this time, in that of the jobs")
+    parser.add_argument("--json", action="store_true", help="the summary, for programs (docs/slurm-sim.md)")
     parser.add_argument("--seed", type=int, default=0, help="accepted for scripts: nothing in a run is random")
     add_job_arguments(parser)
 
@@ -61,7 +66,11 @@ def run(args: argparse.Namespace) -> int:
         engine.run(simulator, ready, args.until, progress)
     found = engine.outcome(simulator, ready)
     write_results(_rows(args.columns, simulator, ready, found), args.out)
-    _report(simulator, ready.jobs, found, args)
+    summary = _summary(simulator, ready, found, args)
+    if args.json:
+        print(json.dumps(summary, indent=2))  # noqa: T201
+    else:
+        _report(summary, len(ready.cluster.nodes))
     return 0
 
 
@@ -121,23 +130,48 @@ def _or(texts: Any, otherwise: str) -> Any:
     return np.where(texts == "", otherwise, texts)
 
 
-def _report(simulator: Any, jobs: Jobs, found: engine.Outcome, args: argparse.Namespace) -> None:
+def _summary(simulator: Any, ready: Ready, found: engine.Outcome, args: argparse.Namespace) -> dict[str, Any]:
+    """What became of the jobs and nodes as a whole (docs/slurm-sim.md)."""
+    nodes = ready.cluster.nodes
+    whole = args.until is None
+    return {
+        "out": str(args.out),
+        "jobs": len(ready.jobs),
+        "states": dict(sorted(Counter(state or "not submitted yet" for state in found.state.tolist()).items())),
+        "stopped_s": simulator.now_s - ready.shift_s,
+        "energy_j": simulator.energy_j() if any(node.idle_w or node.busy_w for node in nodes) else None,
+        "nodes_down": [node.name for node in nodes if not simulator.is_up(node.name)],
+        "never_start": _listed(ready.jobs, found, (found.state == "PENDING") & whole),
+        "never_end": _listed(ready.jobs, found, (found.state == "RUNNING") & whole),
+    }
+
+
+def _listed(jobs: Jobs, found: engine.Outcome, which: Any) -> dict[str, Any]:
+    """Of the jobs of a mask how many they are, for each reason, and the first with theirs."""
+    rows = np.flatnonzero(which)
+    return {
+        "jobs": int(rows.size),
+        "reasons": dict(sorted(Counter(str(reason).split(" ")[0] for reason in found.reason[rows]).items())),
+        "first": {str(jobs.labels[row]): found.reason[row] for row in rows[:SHOWN]},
+    }
+
+
+def _report(summary: dict[str, Any], node_count: int) -> None:
     """What a user must know of jobs that did not run to their end, and one line on the whole."""
-    states = Counter(found.state.tolist())
-    shown = ", ".join(f"{count} {state or 'not submitted yet'}" for state, count in sorted(states.items()))
-    errors.print(f"{len(jobs)} jobs: {shown}; {escape(str(args.out))}")
-    if joules := simulator.energy_j():
-        errors.print(f"energy: {joules / JOULES_IN_KWH:,.3f} kWh (all nodes, from slurmctld's start to the last event)")
-    if args.until is not None:
-        return
-    if (stuck := np.flatnonzero(found.state == "PENDING")).size:
-        reasons = Counter(str(reason).split(" ")[0] for reason in found.reason[stuck])
-        counted = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-        named = ", ".join(f"{jobs.labels[row]}: {found.reason[row]}" for row in stuck[:SHOWN])
-        more = ", ..." if stuck.size > SHOWN else ""
-        errors.print(f"warning: {stuck.size} jobs never start ({counted}): job {escape(named)}{more}")
-        if not any(simulator.is_up(name) for name in simulator.node_names):
-            errors.print("warning: at the end all nodes are down or drained (the cluster's node_changes)")
-    if (endless := np.flatnonzero(found.state == "RUNNING")).size:
-        named = ", ".join(str(jobs.labels[row]) for row in endless[:SHOWN])
-        errors.print(f"warning: {endless.size} jobs have neither a run time nor a limit and never end: {named}")
+    states = ", ".join(f"{count} {state}" for state, count in summary["states"].items())
+    errors.print(f"{summary['jobs']} jobs: {states}; {escape(summary['out'])}")
+    if (energy_j := summary["energy_j"]) is not None:
+        errors.print(f"energy: {energy_j / KWH_J:,.3f} kWh until {summary['stopped_s']} s")
+    stuck, endless, down = summary["never_start"], summary["never_end"], summary["nodes_down"]
+    if stuck["jobs"]:
+        counted = ", ".join(f"{count} {reason}" for reason, count in stuck["reasons"].items())
+        named = ", ".join(f"{job}: {reason}" for job, reason in stuck["first"].items())
+        more = ", ..." if stuck["jobs"] > SHOWN else ""
+        errors.print(f"warning: {stuck['jobs']} jobs never start ({counted}): job {escape(named)}{more}")
+    if down and WAIT_FOR_NODES & set(stuck["reasons"]):
+        many = f"all {node_count}" if len(down) == node_count else f"{len(down)} of {node_count}"
+        why = f"{many} nodes are down or drained at the end ({compress_hosts(down)}), and jobs wait for nodes"
+        tell([f"{why}; a node_change RESUME brings nodes back (docs/clusters.md)"], "warning")
+    if endless["jobs"]:
+        named = ", ".join(endless["first"])
+        errors.print(f"warning: {endless['jobs']} jobs have neither a run time nor a limit and never end: {named}")

@@ -11,7 +11,8 @@ import gzip
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -342,6 +343,36 @@ class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as tempo
             self.temporary.replace(self.path)
         else:
             self.temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """An empty folder, of which the files move to ``folder`` if all goes well.
+
+    Otherwise nothing stays, not even ``folder`` if it was not there before. Raises TraceError if that can't be had.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = tempfile.TemporaryDirectory(prefix=".", dir=folder)
+        except OSError as error:
+            raise TraceError(f"--out {folder}", f"a folder to write to ({error.strerror})") from error
+        with temporary as name:
+            yield Path(name)
+            files = sorted(Path(name).iterdir())
+            for path in (folder / file.name for file in files):
+                if path.is_dir():
+                    raise TraceError(str(path), "a file to write; this is a folder")
+            for file in files:
+                file.replace(folder / file.name)
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = str(folder)  # for the message: not a name that is gone
+        for each in made:
+            with suppress(OSError):
+                each.rmdir()
+        raise
 
 
 def numbered(trace: Trace) -> NDArray[np.int64]:

@@ -193,6 +193,42 @@ def test_a_job_that_is_cancelled_in_the_queue_has_an_end_only() -> None:
     assert rows()[1] == {"job_id": "2", "submit_s": "1", "start_s": "", "end_s": "50", "state": "CANCELLED"}
 
 
+@pytest.mark.parametrize("more", [[], ["--reference"]])
+def test_energy_is_in_the_summary(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Both nodes idle from slurmctld's start (-120 s) on, one is busy for 3600 s."""
+    cluster = CLUSTER.replace('n[1-4]"\n', 'n[1-2]"\nidle_w = 100\nbusy_w = 1000\n')
+    Path("w.toml").write_text(cluster)
+    words = ("--until=10000", *more)
+    assert simulate("1,0,1,60,3600\n", *words, cluster="--cluster=w.toml") == 0
+    energy_j = 2 * 100 * 10120 + 900 * 3600
+    assert f"energy: {energy_j / 3.6e6:.3f} kWh until 10000 s\n" in capsys.readouterr().err
+    assert simulate("1,0,1,60,3600\n", *words, "--json", cluster="--cluster=w.toml") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["energy_j"], found["stopped_s"], found["states"]) == (energy_j, 10000, {"COMPLETED": 1})
+    assert simulate("1,0,1,60,3600\n", *more) == 0
+    assert "energy" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [[], ["--reference"]])
+@pytest.mark.parametrize("action", ["DOWN", "DRAIN"])
+def test_why_nothing_starts_when_nodes_are_down(
+    action: str, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CLUSTER + f'[[node_changes]]\ntime_s = 100\nnode = "n[1-4]"\naction = "{action}"\n'
+    Path("down.toml").write_text(text)
+    assert simulate("1,0,1,10,5\n2,200,1,10,5\n", *more, cluster="--cluster=down.toml") == 0
+    shown = capsys.readouterr().err
+    assert (
+        "warning: all 4 nodes are down or drained at the end (n[1-4]), and jobs wait for nodes; a node_change" in shown
+    )
+    assert simulate("1,0,1,10,5\n2,200,1,10,5\n", "--json", *more, cluster="--cluster=down.toml") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["nodes_down"] == ["n1", "n2", "n3", "n4"]
+    assert found["never_start"] == {"jobs": 1, "reasons": {"Resources": 1}, "first": {"2": "Resources"}}
+    assert simulate("1,0,1,10,5\n", *more, cluster="--cluster=down.toml") == 0
+    assert "down or drained" not in capsys.readouterr().err
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
@@ -389,7 +425,14 @@ def test_results_without_a_common_job_cannot_be_compared(capsys: pytest.CaptureF
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,1\n")
     Path("b.csv").write_text("job_id,submit_s,start_s,end_s\n2,0,0,1\n")
     assert main(["compare", "a.csv", "b.csv"]) == 2
-    assert "by job_id: 1 only in A (job 1); 1 only in B (job 2)" in capsys.readouterr().err
+    expected = (
+        "A (a.csv) and B (b.csv): found 'none', expected jobs that started and ended in both, matched by job_id: "
+    )
+    assert f"{expected}1 only in A (job 1); 1 only in B (job 2)" in capsys.readouterr().err
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_text("job_id,submit_s,start_s,end_s\n")
+    assert main(["compare", "a.csv", "b.csv"]) == 2
+    assert f"{expected}both are empty" in capsys.readouterr().err
 
 
 def test_the_input_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

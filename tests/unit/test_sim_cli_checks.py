@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import gzip
+import json
 import os
 import time
 from itertools import pairwise
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_sim.cli import engine
 from slurm_sim.cli.dependencies import circles, wishes_of
 from slurm_sim.cli.jobs import Jobs, _by_number
 from slurm_sim.cli.main import main
@@ -174,29 +176,26 @@ def test_a_dependency_on_a_job_that_was_left_out(capsys: pytest.CaptureFixture[s
     assert "not there (job 2 on 1)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["aftrok:1", "afterok;1", "afterok", "afterok:x", "singleton"])
-def test_a_dependency_that_cannot_be_read_makes_no_job_impossible(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    jobs = f"1,0,1,10,5,\n2,5,1,10,5,{text}\n"
-    assert simulate(jobs, "--skip-impossible", header=f"{HEADER},dependency") == 2
+@pytest.mark.parametrize(
+    "wish", ["afterok;1", "aftrok:1", "afterok:1_3", "afterok:1,", "afterok:1+5", "singleton,aftrok:1"]
+)
+@pytest.mark.parametrize("more", [[], ["--skip-impossible"]])
+def test_a_slip_in_a_dependency_costs_no_job(wish: str, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = f'1,0,1,10,5,\n2,5,1,10,5,"{wish}"\n3,5,1,10,5,\n'
+    assert simulate(jobs, *more, header=f"{HEADER},dependency") == 2
     shown = capsys.readouterr().err
-    assert f"jobs.csv:3: dependency: found '{text}', expected a dependency as of sbatch" in shown
-    assert simulate(jobs, "--ignore", "dependency", header=f"{HEADER},dependency") == 0
+    assert f"jobs.csv:3: dependency: found '{wish}', expected a dependency that can be read" in shown
+    assert not Path("r.csv").exists()
 
 
-def test_energy_and_nodes_that_are_all_down_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = """
-        nodes = [{name = "n[1-2]", cpus = 1, idle_w = 1000, busy_w = 3000}]
-        partitions = [{name = "p", nodes = "ALL"}]
-        node_changes = [{time_s = 3480, node = "n[1-2]", action = "DOWN"}]
-        """
-    assert simulate("1,0,1,100,50\n2,3500,1,100,50\n", cluster=cluster) == 0
+def test_dependencies_that_slurm_has_and_we_do_not_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = '1,0,1,10,5,\n2,5,1,10,5,singleton\n3,5,1,10,5,"afterok:1,aftercorr:1"\n'
+    assert simulate(jobs, header=f"{HEADER},dependency") == 2
     shown = capsys.readouterr().err
-    assert "warning: 1 jobs never start (1 Resources): job 2: Resources" in shown
-    assert "warning: at the end all nodes are down or drained" in shown
-    # An hour from slurmctld's start to the change: 2 x 1 kW, and 2 kW more for 50 s.
-    assert "energy: 2.028 kWh" in shown
+    assert "jobs.csv:3: dependency: found 'singleton', expected a job that this cluster could ever run" in shown
+    assert "2 of 3 jobs are so; --skip-impossible leaves them out, --ignore dependency the column" in shown
+    assert simulate(jobs, "--skip-impossible", header=f"{HEADER},dependency") == 0
+    assert [row["job_id"] for row in _rows()] == ["1"]
 
 
 def table(texts: list[str]) -> Jobs:
@@ -422,6 +421,21 @@ def test_numbers_of_the_command_line(option: str, value: str, message: str, caps
     assert message in capsys.readouterr().err
 
 
+def test_more_nodes_than_the_core_has_room_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,16385,10,5\n")
+    words = ["--jobs", "jobs.csv", "--nodes", "16385"]
+    assert engine.simulator_class(False)[1] == "core"
+    for verb in (["run", "--out", "r.csv"], ["bench"]):
+        assert main([*verb, *words]) == 2
+        expected = (
+            "the cluster has 16,385 nodes, and the simulator's core has room for 16,384; give --reference, which is"
+        )
+        assert expected in capsys.readouterr().err
+    assert main(["run", "--out", "r.csv", *words, "--reference"]) == 0
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,16384,10,5\n")
+    assert main(["run", "--out", "r.csv", "--jobs", "jobs.csv", "--nodes", "16384"]) == 0
+
+
 def test_bench_takes_no_more_threads_than_a_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "--jobs", "j.csv", "--nodes", "2", "--threads", "1000000"])
@@ -563,6 +577,32 @@ def test_compare_with_a_trace_whose_jobs_were_cancelled(capsys: pytest.CaptureFi
     assert "note: node-hours and utilisation need the nodes of every job" in shown.err
 
 
+def test_compare_says_over_which_jobs_the_ratio_of_waits_is(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,10,20\n2,0,0,9\n3,0,0,9\n")
+    Path("b.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,20,30\n2,0,0,9\n3,0,5,9\n")
+    assert main(["compare", "a.csv", "b.csv"]) == 0
+    shown = capsys.readouterr().out
+    assert "ratios of waits: 2.00000 (of the 1 jobs that waited in both; 1 waited in one only)\n" in shown
+
+
+def test_compare_tells_whose_nodes_are_not_known_or_differ(capsys: pytest.CaptureFixture[str]) -> None:
+    times = "".join(f"{job},0,0,3600\n" for job in range(1, 9))
+    Path("a.csv").write_text(f"job_id,submit_s,start_s,end_s\n{times}")
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,2,90,3600\n2,0,3,90,3600\n")
+    assert main(["compare", "a.csv", "a.csv", "--jobs", "jobs.csv"]) == 0
+    expected = "need the nodes of every job: 6 jobs (job 3, 4, 5, 6, 7, ...) have none in A, B or --jobs jobs.csv\n"
+    assert expected in capsys.readouterr().err
+    Path("b.csv").write_text("job_id,submit_s,start_s,end_s,nodes\n1,0,0,3600,2\n2,0,0,3600,4\n3,0,0,3600,1\n")
+    assert main(["compare", "a.csv", "b.csv", "--jobs", "jobs.csv"]) == 0
+    shown = capsys.readouterr()
+    assert "note: 1 jobs (job 2) have other nodes in A than in B: each result counts with its own, else" in shown.err
+    assert "need the nodes" not in shown.err
+    assert main(["compare", "a.csv", "b.csv", "--jobs", "jobs.csv", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["a"]["node_hours"], found["b"]["node_hours"]) == (6, 7)
+    assert found["nodes"] == {"unknown": {"jobs": 0, "first": []}, "differ": {"jobs": 1, "first": ["2"]}}
+
+
 def test_compares_bad_line(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n2,0,zero,100\n")
     assert main(["compare", "a.csv", "a.csv"]) == 2
@@ -573,3 +613,29 @@ def test_compares_folder_can_be_made_or_is_refused(capsys: pytest.CaptureFixture
     Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n")
     assert main(["compare", "a.csv", "a.csv", "--out", "a.csv"]) == 2
     assert "--out a.csv: expected a folder to write to (File exists)" in capsys.readouterr().err
+    assert main(["compare", "a.csv", "a.csv", "--out", "a.csv/d"]) == 2
+    assert "--out a.csv/d: expected a folder to write to (Not a directory)" in capsys.readouterr().err
+    Path("d/compare.png").mkdir(parents=True)
+    assert main(["compare", "a.csv", "a.csv", "--out", "d"]) == 2
+    assert "d/compare.png: expected a file to write; this is a folder" in capsys.readouterr().err
+    assert [each.name for each in Path("d").iterdir()] == ["compare.png"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_compare_leaves_both_files_or_nothing(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object, **_more: object) -> None:
+        raise error
+
+    monkeypatch.setattr("slurm_sim.cli.picture.Figure.savefig", full)
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n")
+    Path("there").mkdir()
+    Path("there/compare.json").write_text("old")
+    for folder in ("there", "new/deep"):
+        assert main(["compare", "a.csv", "a.csv", "--out", folder]) == code
+        assert code == 130 or f"No space left on device: '{folder}'" in capsys.readouterr().err
+    assert sorted(map(str, Path().rglob("*"))) == ["a.csv", "there", "there/compare.json"]
+    assert Path("there/compare.json").read_text() == "old"

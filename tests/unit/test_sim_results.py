@@ -92,13 +92,14 @@ def test_a_job_that_took_no_time_has_no_ratio(tmp_path: Path) -> None:
     assert found["difference"]["completion_ratio"] == 1
 
 
-def test_the_ratio_of_waits_is_over_those_that_waited_in_both(tmp_path: Path) -> None:
+def test_only_jobs_that_waited_in_both_have_a_ratio_of_waits(tmp_path: Path) -> None:
     header = "job_id,submit_s,start_s,end_s\n"
-    a = load(tmp_path, header + "1,0,100,200\n2,0,10,20\n3,0,0,20\n4,5,50,80\n")
-    b = load(tmp_path, header + "1,0,400,500\n2,0,10,20\n3,0,90,95\n4,5,5,9\n", "b.csv")
-    difference = r.compare_results(a, b)["difference"]
-    assert (difference["wait_ratio"], difference["wait_ratio_jobs"]) == (pytest.approx(2), 2)
-    assert math.isnan(r.compare_results(a.pick(np.array([2])), b)["difference"]["wait_ratio"])
+    a = load(tmp_path, header + "1,0,10,20\n2,0,40,50\n3,0,0,5\n4,0,0,5\n5,0,7,9\n")
+    b = load(tmp_path, header + "1,0,20,30\n2,0,20,30\n3,0,0,5\n4,0,9,14\n5,0,0,9\n", "b.csv")
+    found = r.compare_results(a, b)["difference"]
+    assert (found["wait_ratio_jobs"], found["waited_in_one_jobs"]) == (2, 2)
+    assert found["wait_ratio"] == pytest.approx(1)
+    assert r.compare_results(a, a)["difference"]["wait_ratio_jobs"] == 3
 
 
 def test_a_traces_job_that_was_cancelled_in_the_queue_did_not_start(tmp_path: Path) -> None:
