@@ -71,9 +71,13 @@ def check_format(path: Path) -> None:
     """Raises TraceError if results can't be written under this name."""
     if not path.name.endswith(FORMATS):
         raise TraceError(str(path), f"a file name ending in {', '.join(FORMATS)}", found=path.name)
-    if path.is_dir():
+    try:
+        is_folder, can_be_made = path.is_dir(), path.parent.is_dir()
+    except OSError as error:  # a folder above it that may not be looked into
+        raise TraceError(str(path), f"a file that can be written ({error.strerror})") from error
+    if is_folder:
         raise TraceError(str(path), "a file to write; this is a folder")
-    if not path.parent.is_dir():
+    if not can_be_made:
         raise TraceError(str(path), "a file in a folder that exists")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from slurm_sim.clusters.known import (
@@ -110,9 +110,7 @@ def _options(entry: Entry) -> tuple[Change, list[Note]]:
     changes: Change = {}
     notes: list[Note] = []
     seen: set[str] = set()
-    for word in words(entry):
-        name, _, value = word.partition("=")
-        option = Entry(name.strip(), value.strip(), entry.where)
+    for option in _each_option(entry):
         if option.key.lower() in seen:
             notes.append(option.note(NoteKind.IGNORED, "given twice: the first one counts"))
             continue
@@ -121,6 +119,12 @@ def _options(entry: Entry) -> tuple[Change, list[Note]]:
         changes |= change
         notes += more
     return changes, notes
+
+
+def _each_option(entry: Entry) -> Iterator[Entry]:
+    for word in words(entry):
+        name, _, value = word.partition("=")
+        yield Entry(name.strip(), value.strip(), entry.where)
 
 
 def _option(option: Entry) -> tuple[Change, list[Note]]:
@@ -295,7 +299,8 @@ def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
             notes.append(note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT))
     params = dataclasses.replace(SLURM_DEFAULTS, **_with_memory_default(changes, entries))
     without, more = _without_slurmdbd(params, entries)
-    return without, notes + more + _basic_notes(params, entries) + _memory_notes(params, entries)
+    in_vain = _basic_notes(params, entries) + _linear_notes(params, entries) + _memory_notes(params, entries)
+    return without, notes + more + in_vain
 
 
 def _with_memory_default(changes: Change, given: Collection[str]) -> Change:
@@ -341,17 +346,38 @@ def _basic_notes(params: Params, entries: Entries) -> list[Note]:
     return [
         entries[name].note(NoteKind.IGNORED, BASIC)
         for name, rule in rules.items()
-        if any(is_ignored(params, field, value) for field, value in rule(entries[name])[0].items())
+        if any(why_ignored(params, field, value) for field, value in rule(entries[name])[0].items())
+    ]
+
+
+LINEAR = "select/linear gives whole nodes and does not look at it; it counts with select/cons_tres only"
+NOT_LINEAR = ("threads_per_core", "bf_busy_nodes", "bf_window_linear_s")
+
+
+def _linear_notes(params: Params, entries: Entries) -> list[Note]:
+    """On options that are set beside select/linear, in SchedulerParameters or alone."""
+    if params.select_type is not SelectType.LINEAR:
+        return []
+    options = list(entries.values())
+    if "schedulerparameters" in entries:
+        options += _each_option(entries["schedulerparameters"])
+    return [
+        each.note(NoteKind.IGNORED, LINEAR)
+        for each in options
+        if each.key.lower() in ("bf_busy_nodes", "bf_window_linear")
     ]
 
 
 FLAG_FIELDS = frozenset(field for fields in PRIORITY_FLAGS_USED.values() for field in fields)
 
 
-def is_ignored(params: Params, field: str, value: object) -> bool:
-    """Whether a field of `Params` asks for something that its priority/basic does not do."""
-    is_of_priority = field.startswith("priority_") or field in FLAG_FIELDS
-    return not params.priority_multifactor and is_of_priority and value != getattr(SLURM_DEFAULTS, field)
+def why_ignored(params: Params, field: str, value: object) -> str:
+    """Why a field of `Params` asks in vain, beside priority/basic or select/linear; empty: it does not."""
+    if value == getattr(SLURM_DEFAULTS, field):
+        return ""
+    if not params.priority_multifactor and (field.startswith("priority_") or field in FLAG_FIELDS):
+        return BASIC
+    return LINEAR if params.select_type is SelectType.LINEAR and field in NOT_LINEAR else ""
 
 
 def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple[Note, ...]]:
@@ -376,7 +402,7 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
     if {"defmempercpu", "defmempernode"} <= set(entries):
         raise InvalidCluster("parameters: DefMemPerCPU and DefMemPerNode are given; give one of them")
     params = dataclasses.replace(base, **_with_memory_default(changes, entries))
-    return params, (*notes, *_basic_notes(params, entries))
+    return params, (*notes, *_basic_notes(params, entries), *_linear_notes(params, entries))
 
 
 def _parameters(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from slurm_sim.clusters.accounts import check_accounts
 from slurm_sim.clusters.notes import Loaded, Note, NoteKind
-from slurm_sim.clusters.scheduler import BASIC, is_ignored
+from slurm_sim.clusters.scheduler import why_ignored
 from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
 from slurm_sim.config import (
     YEAR_S,
@@ -65,10 +65,10 @@ def read_toml(path: Path) -> Loaded:
     cluster = _Reader(path).cluster(data)
     check_accounts(cluster.associations, f"{path}: ")
     given = {key: getattr(cluster.params, key) for key in data.get("scheduler", {})}
-    ignored = [key for key, value in given.items() if is_ignored(cluster.params, key, value)]
+    ignored = {key: why for key, value in given.items() if (why := why_ignored(cluster.params, key, value))}
     return Loaded(
         cluster,
-        tuple(Note(NoteKind.IGNORED, key, str(given[key]), f"{path}: scheduler", BASIC) for key in ignored),
+        tuple(Note(NoteKind.IGNORED, key, str(given[key]), f"{path}: scheduler", why) for key, why in ignored.items()),
     )
 
 

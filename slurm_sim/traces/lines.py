@@ -27,14 +27,21 @@ class Rule(NamedTuple):
     expected: str
 
 
-GZIP = b"\x1f\x8b"
+GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
 ONE_LINE = "a value within its line; a quote is not closed?"
 
 
 def open_text(path: Path) -> TextIO:
-    """A text file, plain or gzipped, undecodable bytes replaced. Opened once, so it may be a pipe."""
+    """A text file, plain or gzipped, undecodable bytes replaced. Opened once, so it may be a pipe.
+
+    Raises TraceError for Parquet.
+    """
     file: Any = no_device(path).open("rb")  # the caller closes it
-    if file.peek(2)[:2] == GZIP:
+    begin = file.peek(4)
+    if begin.startswith(PARQUET):
+        file.close()
+        raise TraceError(str(path), "text, not Parquet; write it as .csv instead (`slurm-sim run --out R.csv` does)")
+    if begin.startswith(GZIP):
         raw, file = file, gzip.GzipFile(fileobj=file)
         file.myfileobj = raw  # what it closes with itself
     return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")

@@ -351,9 +351,10 @@ def filling(folder: Path) -> Iterator[Path]:
 
     Otherwise nothing stays, not even ``folder`` if it was not there before. Raises TraceError if that can't be had.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made: list[Path] = []
     try:
         try:
+            made += [each for each in (folder, *folder.parents) if not each.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             temporary = tempfile.TemporaryDirectory(prefix=".", dir=folder)
         except OSError as error:

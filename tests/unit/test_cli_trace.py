@@ -69,6 +69,15 @@ def test_a_delimiter_is_one_character(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "expected one character" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("source", ["--csv", "--sacct", "--swf", "--mirage-log"])
+def test_import_of_parquet_says_what_to_do(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.parquet"
+    pd.DataFrame({"job_id": [1], "submit_s": [0], "start_s": [0], "end_s": [9], "nodes": [1]}).to_parquet(path)
+    assert main(["trace", "import", source, str(path), "--out", str(tmp_path / "t.csv")]) == 2
+    expected = "r.parquet: expected text, not Parquet; write it as .csv instead (`slurm-sim run --out R.csv` does)"
+    assert expected in capsys.readouterr().err
+
+
 def test_stats(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "stats", str(trace), "--nodes", "8", "--out", str(tmp_path / "out"), "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)

@@ -621,6 +621,17 @@ def test_compares_folder_can_be_made_or_is_refused(capsys: pytest.CaptureFixture
     assert [each.name for each in Path("d").iterdir()] == ["compare.png"]
 
 
+def test_places_that_cannot_even_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that is too long is one for root, too; a folder of somebody else is another."""
+    folder = 300 * "x"
+    Path("a.csv").write_text("job_id,submit_s,start_s,end_s\n1,0,0,100\n")
+    assert main(["compare", "a.csv", "a.csv", "--out", folder]) == 2
+    assert f"--out {folder}: expected a folder to write to (File name too long)" in capsys.readouterr().err
+    Path("jobs.csv").write_text(f"{HEADER}\n1,0,1,10,5\n")
+    assert main(["run", "--jobs", "jobs.csv", "--nodes", "4", "--out", f"{folder}/r.csv"]) == 2
+    assert f"{folder}/r.csv: expected a file that can be written (File name too long)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "code"), [(OSError(errno.ENOSPC, "No space left on device"), 1), (KeyboardInterrupt(), 130)]
 )

@@ -432,6 +432,17 @@ def test_closed_partitions_are_left_out(tmp_path: Path) -> None:
     assert found(loaded, NoteKind.NOT_SIMULATED) == ["State", "PartitionName"]
 
 
+def test_options_that_select_linear_does_not_look_at_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    line = "SchedulerParameters=bf_busy_nodes,bf_window=60,bf_window_linear=60\n"
+    path.write_text(line + LEAST)
+    noted = [(note.kind, note.parameter) for note in read_cluster(path).notes if "select/linear" in note.why]
+    assert noted == [(NoteKind.IGNORED, "bf_busy_nodes"), (NoteKind.IGNORED, "bf_window_linear")]
+    assert [note.parameter for note in params_from("bf_busy_nodes")[1]] == ["bf_busy_nodes"]
+    path.write_text(f"SelectType=select/cons_tres\n{line}{LEAST}")
+    assert not [note for note in read_cluster(path).notes if "select/linear" in note.why]
+
+
 def test_a_default_time_beyond_the_longest_is_ignored(tmp_path: Path) -> None:
     """slurmctld: "DefaultTime exceeds MaxTime", and takes MaxTime; whichever line either stands on."""
     text = "NodeName=n1\nPartitionName=DEFAULT DefaultTime=2-0\nPartitionName=a Nodes=n1 MaxTime=1-0 Default=YES QOS=\n"

@@ -185,6 +185,20 @@ def test_priorities_beside_priority_basic_are_noted(tmp_path: Path) -> None:
     assert read_cluster(path).notes == ()
 
 
+def test_what_select_linear_does_not_look_at_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    scheduler = "[scheduler]\nthreads_per_core = 2\nbf_busy_nodes = true\nbf_window_linear_s = 60\n"
+    path.write_text(f"{scheduler}bf_window_s = 60\n{LEAST}")
+    assert [(note.kind, note.parameter) for note in read_cluster(path).notes] == [
+        (NoteKind.IGNORED, "threads_per_core"),
+        (NoteKind.IGNORED, "bf_busy_nodes"),
+        (NoteKind.IGNORED, "bf_window_linear_s"),
+    ]
+    cores = LEAST.replace("[[part", "cpus = 2\n[[part")
+    path.write_text(f'{scheduler}select_type = "select/cons_tres"\n{cores}')
+    assert read_cluster(path).notes == ()
+
+
 def test_nodes_that_change_together_are_one_table() -> None:
     changes = [NodeChange(5, f"n{number}", NodeAction.DRAIN) for number in range(1, 9)]
     text = write_toml(replace(whole_nodes(8), node_changes=(*changes, NodeChange(5, "n8", NodeAction.RESUME))))
