@@ -95,7 +95,7 @@ def _whole(items: tuple[Dependency, ...], any_of: bool) -> Verdict:
 
 
 def parse_dependency(text: str) -> Dependencies:
-    """Reads ``KIND:ID[:ID...]`` joined by ``,`` or by ``?``; raises InvalidJob."""
+    """Reads ``KIND:ID[:ID...]`` joined by ``,`` or by ``?``; KIND in any case, as in Slurm. Raises InvalidJob."""
     if not text.strip():
         return Dependencies()
     if "," in text and "?" in text:
@@ -107,10 +107,11 @@ def parse_dependency(text: str) -> Dependencies:
 
 def _parse_term(term: str, text: str) -> list[Dependency]:
     match = _TERM.fullmatch(term)
-    if match is None or match[1] not in _RULES:
+    kind = match[1].lower() if match else ""
+    if match is None or kind not in _RULES:
         kinds = ", ".join(_RULES)
         raise InvalidJob(f"dependency {text!r}: {term!r} is not KIND:ID[:ID...] with KIND one of {kinds}")
-    return [_parse_target(match[1], target, text) for target in match[2][1:].split(":")]
+    return [_parse_target(kind, target, text) for target in match[2][1:].split(":")]
 
 
 def _parse_target(kind: str, target: str, text: str) -> Dependency:

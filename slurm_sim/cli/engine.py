@@ -13,9 +13,7 @@ from slurm_sim.cli.jobs import MISSING, Ints, Jobs
 from slurm_sim.cli.prepare import Ready
 from slurm_sim.cli.specs import specs
 from slurm_sim.clusters.values import compress_hosts
-from slurm_sim.errors import InvalidCluster
 from slurm_sim.jobs import JobRecord, State
-from slurm_sim.ranges import MOST_NODES
 from slurm_sim.reference import Simulator as Reference
 from slurm_sim.table import JobTable
 
@@ -23,8 +21,6 @@ SLICES = 500
 """Pieces into which a run is cut, so that it can show progress and be interrupted; they change no result."""
 SCHEDULERS = np.array(["", "main", "backfill"], object)
 STATES = np.array([*(state.value for state in State), ""], object)
-MOST_OF_CORE = 16_384
-"""Nodes: `core/widths.cpp`."""
 PLAIN = {
     *("job_id", "submit_s", "nodes", "timelimit_s", "runtime_s", "user", "account", "partition", "qos"),
     *("cpus_per_node", "mem_mib_per_node", "gpus_per_node", "exclusive", "exit_code", "cancel_s"),
@@ -51,11 +47,8 @@ class Outcome:
 
 
 def make(ready: Ready, use_reference: bool = False) -> Any:
-    """A simulator with all jobs submitted. Raises InvalidCluster for more nodes than the core has room for."""
+    """A simulator with all jobs submitted."""
     simulator, name = simulator_class(use_reference)
-    if name == "core" and (count := len(ready.cluster.nodes)) > MOST_OF_CORE:
-        why = f"the cluster has {count:,} nodes, and the simulator's core has room for {MOST_OF_CORE:,}"
-        raise InvalidCluster(f"{why}; give --reference, which is slow but takes {MOST_NODES:,}")
     if name == "core" and set(ready.jobs.columns) <= PLAIN:
         return simulator(ready.cluster, _table(ready))
     return simulator(ready.cluster, specs(ready.jobs, ready.shift_s, ready.circular))

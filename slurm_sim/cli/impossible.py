@@ -80,7 +80,7 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
     return [found[row] for row in sorted(found)]
 
 
-NOT_SIMULATED = re.compile(r"singleton|(aftercorr|afterburstbuffer|expand)(:\d+)+", re.ASCII)
+NOT_SIMULATED = re.compile(r"singleton|(aftercorr|afterburstbuffer|expand)(:\d+)+", re.ASCII | re.IGNORECASE)
 """The other conditions of `sbatch --dependency`."""
 
 

@@ -714,7 +714,8 @@ NB_MODULE(_core, m) {
       .def("timers", alone([](const Core& core) {
         Timers t = core.timers();
         auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
-        return nb::make_tuple(t.last_main, t.last_full, t.last_pass, due(t.put_off), t.put_off_full, t.last_backfill_us, due(t.main_due), due(t.backfill_due),
+        return nb::make_tuple(t.last_main, t.last_full, t.last_pass, due(t.put_off), t.put_off_full, t.last_backfill_us,
+                              due(t.main_due), due(t.backfill_due),
                               t.main_wanted, t.review_wanted, t.planned, t.saves, t.saved_us, t.submitted, t.started);
       }))
       .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int64_t memory, int qos,

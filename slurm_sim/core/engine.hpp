@@ -139,8 +139,8 @@ class Engine final : public Core {
   Time run_until_start(int64_t job_id, Time latest) override;
   void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
   Timers timers() const override {
-    return {last_main_, last_full_, last_pass_, put_off_, put_off_full_, last_backfill_us_, main_due_, backfill_due_, main_wanted_, review_wanted_, planned_,
-            saves_, saved_us_, submitted_, started_};
+    return {last_main_, last_full_, last_pass_, put_off_, put_off_full_, last_backfill_us_, main_due_, backfill_due_,
+            main_wanted_, review_wanted_, planned_, saves_, saved_us_, submitted_, started_};
   }
   int64_t submit(Submission& job) override;
   void check_new(Time submit, int64_t job_id) const override;

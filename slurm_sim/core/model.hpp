@@ -58,9 +58,11 @@ constexpr const char* kReasonNames[] = {
 enum Tres { kTresCpus, kTresMemory, kTresNodes, kTresGpus, kTres };  // that PriorityWeightTRES knows
 
 struct Params {
-  bool linear = true, main = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false, incr_only = false,
-       defer = false, busy_nodes = false, one_reservation = false, small_relative_to_time = false, no_normal_tres = false, weighs_tres = false;
-  Time sched_interval = 60, batch_sched_delay = 3, sched_min_interval = 0, bf_interval = 30, bf_window = 86400, bf_resolution = 60;
+  bool linear = true, main = true, backfill = true, multifactor = true, favor_small = false, accrue_always = false,
+       incr_only = false, defer = false, busy_nodes = false, one_reservation = false,
+       small_relative_to_time = false, no_normal_tres = false, weighs_tres = false;
+  Time sched_interval = 60, batch_sched_delay = 3, sched_min_interval = 0;
+  Time bf_interval = 30, bf_window = 86400, bf_resolution = 60;
   Time bf_window_linear = kNone, bf_cycle_us = kNone, calc_period = 300, max_age = 7 * 86400, limit_check = 30, requeue_delay = 121, kill_wait = 30;
   Time min_job_age = 300, over_time_limit = 0;
   int64_t queue_depth = 100, max_job_test = 500, node_space = 0;

@@ -203,6 +203,16 @@ def test_a_pass_that_is_put_off_serves_all_that_were_asked_for(
 
 
 @pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+def test_a_dependencys_kind_is_read_in_any_case(kind: Any) -> None:
+    """slurmctld 22.05.8 shows this one as afterok:1."""
+    sim = kind(whole_nodes(2), [JobSpec(1, 600, 100), JobSpec(1, 600, 100, dependency="AfterOK:1")])
+    sim.run_until(50)
+    assert [(item.kind, item.job_id) for item in sim.job(2).dependencies.items] == [("afterok", 1)]
+    sim.run()
+    assert sim.job(2).start_s >= 100
+
+
+@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
 def test_without_main_passes_backfill_starts_all(kind: Any) -> None:
     sim = kind(whole_nodes(1, Params(main=False)))
     for _ in range(2):

@@ -427,9 +427,7 @@ def test_more_nodes_than_the_core_has_room_for(capsys: pytest.CaptureFixture[str
     assert engine.simulator_class(False)[1] == "core"
     for verb in (["run", "--out", "r.csv"], ["bench"]):
         assert main([*verb, *words]) == 2
-        expected = (
-            "the cluster has 16,385 nodes, and the simulator's core has room for 16,384; give --reference, which is"
-        )
+        expected = "the cluster has 16385 nodes, and the simulator's core has room for 16384; take the reference"
         assert expected in capsys.readouterr().err
     assert main(["run", "--out", "r.csv", *words, "--reference"]) == 0
     Path("jobs.csv").write_text(f"{HEADER}\n1,0,16384,10,5\n")
