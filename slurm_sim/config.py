@@ -434,6 +434,8 @@ class ClusterConfig:
     reservations: tuple[Reservation, ...] = ()
     node_changes: tuple[NodeChange, ...] = ()
     name: str = "cluster"
+    scheduler_is_assumed: bool = field(default=False, repr=False)
+    """``params`` were not read from a site: a job history does not show them (`slurm_sim.traces.guess`)."""
 
     def __post_init__(self) -> None:
         if len(self.nodes) > MOST_NODES:

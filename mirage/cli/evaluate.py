@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import parse_duration
-from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
+from mirage.cli.past import WARM_UPS, background_of, errors, instant, partition_of, words_of
 from mirage.cli.table import console
 from mirage.domain import Penalties
 from mirage.errors import InputError
@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", required=True, type=positive, metavar="N", help="begins")
     parser.add_argument("--nodes", type=_sizes, default=(1,), metavar="K,...", help="of both jobs of a pair (1)")
     parser.add_argument("--limit", type=_duration, default=48 * 3600, metavar="D", help="of both jobs (48h)")
-    parser.add_argument("--partition", metavar="P", help="of the pair (the cluster's first)")
+    parser.add_argument(
+        "--partition", metavar="P", help="partition of the pairs (the one with most of the history's node-hours)"
+    )
     parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
     parser.add_argument(
         "--penalties",
@@ -121,9 +123,10 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     if args.out.exists() and not args.out.is_dir():
         raise InputError(f"--out {args.out}: is a file; give a folder.")
     background, notes = background_of(args)
+    partition, cautions = partition_of(background, args.partition)
     _check_start(args.start, background.log)
     methods = _methods(args, background)
-    grid = _grid(args)
+    grid = _grid(args, partition)
     setup = Setup(
         args.start,
         args.every,
@@ -138,8 +141,8 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     described = _described(methods, background, sha256(args.trace), grid)
     comparison = compare(setup, described, tried.trials, tried.dropped)
     wall_s = time.time() - started_s
-    record = provenance(args.trace, len(background.log), args.cluster, _command(args), started_s, wall_s) | {
-        "notes": notes
+    record = provenance(args.trace, len(background.log), args.cluster, _command(args, partition), started_s, wall_s) | {
+        "notes": [*notes, *cautions]
     }
     found = results(comparison, record)
     write(args.out, comparison, found, page(comparison, record))
@@ -174,12 +177,12 @@ def _models(cluster: Path, name: str) -> Path | None:
     return next((folder for folder in folders if any(folder.glob("*/recipe.toml"))), None)
 
 
-def _grid(args: argparse.Namespace) -> Grid:
+def _grid(args: argparse.Namespace, partition: str) -> Grid:
     from mirage.evaluation.sampling import Grid
     from mirage.learn.background import WarmUp
 
     warm_up = WarmUp(args.warm_up)
-    return Grid(args.start, args.every, args.episodes, args.nodes, args.limit, warm_up, args.partition)
+    return Grid(args.start, args.every, args.episodes, args.nodes, args.limit, warm_up, partition)
 
 
 def _tried(
@@ -213,7 +216,7 @@ def _described(methods: Sequence[Asked], background: Background, trace: str, gri
     return [method.described(cluster, grid.partition, trace, judged_s) for method in methods]
 
 
-def _command(args: argparse.Namespace) -> list[str]:
+def _command(args: argparse.Namespace, partition: str) -> list[str]:
     """The command line, with every option that the figures depend on."""
     words = {
         "--trace": args.trace,
@@ -225,7 +228,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         "--episodes": args.episodes,
         "--nodes": ",".join(map(str, args.nodes)),
         "--limit": f"{args.limit}s",
-        "--partition": args.partition,
+        "--partition": partition,
         "--warm-up": args.warm_up,
         "--penalties": ",".join(f"{each.interruption:g}:{each.overlap:g}" for each in args.penalties),
         "--futures": args.futures,

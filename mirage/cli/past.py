@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ def instant(text: str) -> int:
 def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
     """The queue, and what its readers noted. Raises InputError."""
     from mirage.learn.background import Background
+    from mirage.learn.cautions import scheduler_cautions
     from mirage.learn.joblog import read_log
     from slurm_sim.clusters import read_cluster
     from slurm_sim.errors import SimulationError
@@ -58,4 +60,21 @@ def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
     if errors.is_terminal:
         for note in notes:
             errors.print(f"note: {escape(note)}")
-    return Background(loaded.cluster, log, trace=trace), notes
+    cautions = scheduler_cautions(loaded.cluster)
+    _show(cautions)
+    return Background(loaded.cluster, log, trace=trace), [*notes, *cautions]
+
+
+def partition_of(background: Background, wanted: str | None) -> tuple[str, list[str]]:
+    """The partition of the pairs, and notes on it. Raises InputError."""
+    from mirage.learn.cautions import choose_partition
+
+    partition, notes = choose_partition(background.log, background.cluster, wanted)
+    _show(notes)
+    return partition, notes
+
+
+def _show(notes: Sequence[str]) -> None:
+    """Also where no terminal is: the result hangs on these."""
+    for note in notes:
+        errors.print(escape(note))

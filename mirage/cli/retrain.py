@@ -36,6 +36,7 @@ from slurm_sim.cli.arguments import positive
 if TYPE_CHECKING:
     from mirage.evaluation.verdict import Verdict
     from slurm_sim.config import ClusterConfig
+    from slurm_sim.traces import Trace
 
 Json = dict[str, Any]
 
@@ -66,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--days", type=positive, default=180, metavar="N", help="of history to learn from (%(default)s)"
     )
     parser.add_argument("--cluster", type=Path, metavar="C", help=".toml or slurm.conf (as slurmctld describes itself)")
-    parser.add_argument("--partition", metavar="P", help="of the pairs (the current model's, or the cluster's first)")
+    parser.add_argument(
+        "--partition", metavar="P", help="partition of the pairs (the current model's, or the one with most node-hours)"
+    )
     parser.add_argument("--nodes", default="1", metavar="K,...", help="of the pairs to judge by (%(default)s)")
     parser.add_argument("--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)")
     parser.add_argument("--judged", type=positive, default=200, metavar="N", help="to judge by, at most (%(default)s)")
@@ -123,7 +126,7 @@ class _Past:
     trace: Path
     cluster: Path
     jobs: int
-    partition: str | None
+    partition: str
     limit_s: int
 
 
@@ -178,7 +181,11 @@ def _current(versions: Versions, method: str) -> Recipe | None:
 
 def _past(args: argparse.Namespace, config: Config, current: Recipe | None, work: Path, fresh: Path) -> _Past:
     """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
+    import numpy as np
+
     from mirage.evaluation.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
+    from mirage.learn.cautions import choose_partition
+    from mirage.learn.joblog import log_of
     from slurm_sim.clusters import read_cluster
     from slurm_sim.errors import SimulationError
 
@@ -191,8 +198,10 @@ def _past(args: argparse.Namespace, config: Config, current: Recipe | None, work
     except SimulationError as error:
         raise InputError(str(error)) from error
     write_history(runner, end_s - args.days * DAY_S, end_s, records)
-    jobs, span_s = _import(records, trace)
-    partition = args.partition or _partition(current, described)
+    history = _import(records, trace)
+    jobs, span_s = len(history), float(np.ptp(history.column("submit")))
+    wanted = args.partition or _partition(current, described)
+    partition, _ = choose_partition(log_of(history, described), described, wanted)
     limit_s = _longest(described, partition)
     needed_s = 2 * limit_s + FEWEST_BLOCKS * SHORTEST_BLOCK_S
     if span_s * JUDGED < needed_s:
@@ -206,10 +215,8 @@ def _past(args: argparse.Namespace, config: Config, current: Recipe | None, work
 
 def _live(runner: Runner) -> ClusterConfig:
     from mirage.slurm.survey import Survey
-    from slurm_sim.clusters import read_live
 
-    ask = Survey(runner)
-    return read_live(ask.config(), ask.nodes(), ask.partitions()).cluster
+    return Survey(runner).cluster()
 
 
 def _write(cluster: ClusterConfig, path: Path) -> None:
@@ -218,8 +225,8 @@ def _write(cluster: ClusterConfig, path: Path) -> None:
     path.write_text(write_toml(cluster), encoding="utf-8")
 
 
-def _import(records: Path, trace: Path) -> tuple[int, float]:
-    """How many jobs, and over which time they were submitted, s."""
+def _import(records: Path, trace: Path) -> Trace:
+    """Writes the cleaned job history, and returns it. Raises MirageError."""
     from slurm_sim.traces import TraceError, write_trace
     from slurm_sim.traces.cleaning import clean
     from slurm_sim.traces.imports import import_sacct
@@ -231,8 +238,7 @@ def _import(records: Path, trace: Path) -> tuple[int, float]:
     if not len(cleaned):
         raise MirageError("accounting has no job that ran in this time; give more --days.")
     write_trace(cleaned, trace)
-    submit_s = cleaned.column("submit")
-    return len(cleaned), float(submit_s.max() - submit_s.min())
+    return cleaned
 
 
 def _partition(current: Recipe | None, cluster: ClusterConfig) -> str | None:
@@ -242,10 +248,10 @@ def _partition(current: Recipe | None, cluster: ClusterConfig) -> str | None:
     return wanted if wanted in {partition.name for partition in cluster.partitions} else None
 
 
-def _longest(cluster: ClusterConfig, partition: str | None) -> int:
+def _longest(cluster: ClusterConfig, partition: str) -> int:
     """Time limit of the pairs to judge by: 48 h as in the paper, or the most there is."""
-    chosen = [item for item in cluster.partitions if item.name == partition] or list(cluster.partitions[:1])
-    return min([LONGEST_PAIR_S, *(item.max_time_s for item in chosen if item.max_time_s)])
+    chosen = next(item for item in cluster.partitions if item.name == partition)
+    return min(LONGEST_PAIR_S, chosen.max_time_s or LONGEST_PAIR_S)
 
 
 def _train_words(args: argparse.Namespace, method: str, past: _Past, out: Path) -> argparse.Namespace:
@@ -271,8 +277,7 @@ def _judge_words(
 
 
 def _shared(args: argparse.Namespace, past: _Past) -> list[str]:
-    partition = ["--partition", past.partition] if past.partition else []
-    return ["--seed", str(args.seed), "--workers", str(args.workers), *partition]
+    return ["--seed", str(args.seed), "--workers", str(args.workers), "--partition", past.partition]
 
 
 def _parsed(verb: Any, words: list[str]) -> argparse.Namespace:

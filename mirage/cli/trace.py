@@ -19,6 +19,7 @@ from mirage.errors import InputError
 from slurm_sim.cli.arguments import amount, node_count, positive, whole_number
 
 if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the verbs
+    from slurm_sim.config import ClusterConfig
     from slurm_sim.traces import Trace
     from slurm_sim.traces.cleaning import CleaningReport
     from slurm_sim.traces.inference import Inferred
@@ -200,6 +201,12 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out-cluster", type=Path, metavar="C", help="a cluster for slurm-sim, .toml: nodes over time, running limit"
     )
+    parser.add_argument(
+        "--scheduler",
+        metavar="S",
+        help="whose scheduler the cluster has: a slurm.conf, a cluster's .toml, or `live`, the Slurm of this machine "
+        "(without it: priority/multifactor is assumed)",
+    )
     parser.add_argument("--timezone", default="UTC", type=_zone, help="of the times shown (%(default)s)")
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
@@ -211,11 +218,14 @@ def _infer(args: argparse.Namespace) -> None:
 
     if args.out_cluster and args.out_cluster.suffix != ".toml":
         raise InputError(f"--out-cluster {args.out_cluster}: expected a name ending in .toml")
+    if args.scheduler and not args.out_cluster:
+        raise InputError(f"--scheduler {args.scheduler}: is for the cluster; give --out-cluster C.toml too")
+    site = _site(args.scheduler) if args.scheduler else None
     if args.out:
         refuse_overwriting(args.out, args.trace)
     trace = _read(args)
     found = infer(trace)
-    made = _write_cluster(trace, found, args) if args.out_cluster else []
+    made = _write_cluster(trace, found, args, site) if args.out_cluster else []
     if args.out:
         write_trace(with_dependencies(trace, found), args.out)
     if args.json:
@@ -226,13 +236,31 @@ def _infer(args: argparse.Namespace) -> None:
         console.print(escape(line))
 
 
-def _write_cluster(trace: Trace, found: Inferred, args: argparse.Namespace) -> list[str]:
-    """Writes the cluster that the log lets guess; returns what to tell."""
+def _site(source: str) -> ClusterConfig:
+    """The cluster whose scheduler counts. Raises InputError, ClusterError."""
+    from slurm_sim.clusters import read_cluster
+    from slurm_sim.errors import InvalidCluster
+
+    if source == "live":
+        from mirage.slurm.runner import Runner
+        from mirage.slurm.survey import Survey
+
+        return Survey(Runner()).cluster()
+    try:
+        return read_cluster(source).cluster
+    except InvalidCluster as error:
+        raise InputError(f"--scheduler {error}") from error
+
+
+def _write_cluster(trace: Trace, found: Inferred, args: argparse.Namespace, site: ClusterConfig | None) -> list[str]:
+    """Writes the cluster that the log lets guess; returns lines for the user."""
     from slurm_sim.clusters import write_toml
-    from slurm_sim.traces.guess import guessed_cluster
+    from slurm_sim.traces.guess import WHY_IT_MATTERS, guessed_cluster
     from slurm_sim.traces.table import replacing
 
-    cluster = guessed_cluster(trace, found)
+    cluster = guessed_cluster(trace, found, site)
+    if site is None:
+        print(f"warning: {WHY_IT_MATTERS}. Give the site's: --scheduler slurm.conf", file=sys.stderr)
     with replacing(args.out_cluster) as temporary:
         temporary.write_text(write_toml(cluster), encoding="utf-8")
     told = [f"{args.out_cluster}: {len(cluster.nodes)} nodes, changes: {len(found.nodes) - 1}"]

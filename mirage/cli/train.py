@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.markup import escape
 
-from mirage.cli.past import WARM_UPS, background_of, errors, instant, words_of
+from mirage.cli.past import WARM_UPS, background_of, errors, instant, partition_of, words_of
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
@@ -68,7 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="which: load, users, synthetic (load,users; docs/learning.md)",
     )
     parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
-    parser.add_argument("--partition", metavar="P", help="of the pairs (the cluster's first)")
+    parser.add_argument(
+        "--partition", metavar="P", help="partition of the pairs (the one with most of the history's node-hours)"
+    )
     parser.add_argument(
         "--samples", type=Path, metavar="FOLDER", help="keeps the episodes: a later call goes on from them"
     )
@@ -136,6 +138,7 @@ def train(args: argparse.Namespace) -> None:
     folders = _folders(args.out, methods)
     _check_options(args, methods)
     background, notes = background_of(args)
+    partition, cautions = partition_of(background, args.partition)
     course = Course.of(
         background,
         args.begin,
@@ -146,7 +149,7 @@ def train(args: argparse.Namespace) -> None:
         online_episodes=args.online,
         seed=args.seed,
         warm_up=WarmUp(args.warm_up),
-        partition=args.partition,
+        partition=partition,
         augmented=args.augmented,
         tune=args.tune,
         **({"kinds": tuple(args.augment)} if args.augment else {}),
@@ -166,7 +169,7 @@ def train(args: argparse.Namespace) -> None:
             if any(_head(method) for method in methods)
             else None
         )
-        lesson = _Lesson(args, background, course, samples, judged, online, notes)
+        lesson = _Lesson(args, background, course, samples, judged, online, [*notes, *cautions])
         bases: dict[str, _Taught] = {}
         for method in methods:
             _teach(method, lesson, folders[method], bases)

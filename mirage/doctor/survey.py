@@ -11,14 +11,12 @@ from typing import TypeVar
 
 from mirage.chain.durations import DAY_S
 from mirage.domain import Settings, Snapshot
-from mirage.errors import ClusterError, ClusterUnavailable
+from mirage.errors import ClusterError
 from mirage.slurm import parsing
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from mirage.slurm.survey import Limits, Survey, controller_time_s
-from slurm_sim.clusters import read_live
 from slurm_sim.config import ClusterConfig
-from slurm_sim.errors import InvalidCluster
 
 HISTORY_DAYS = (1, 7, 30, 90, 365)
 
@@ -76,7 +74,7 @@ def survey(runner: Runner, of_daemon: bool | None) -> Site:
         settings,
         _answer(lambda: Clock(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)),
         _answer(CommandCluster(runner).snapshot),
-        _answer(lambda: _live(config, ask)),
+        _answer(ask.cluster),
         level,
         _answer(lambda: ask.limits(cluster, None if daemon else user)),
         _answer(ask.qos),
@@ -92,13 +90,6 @@ def is_privileged(user: str, is_root: bool, settings: Settings | ClusterError, l
 def slurm_user(settings: Settings | ClusterError) -> str:
     """`SlurmUser = slurm(64030)` -> slurm."""
     return settings.parameters.get("SlurmUser", "").partition("(")[0] if isinstance(settings, Settings) else ""
-
-
-def _live(config_text: str, ask: Survey) -> ClusterConfig:
-    try:
-        return read_live(config_text, ask.nodes(), ask.partitions()).cluster
-    except InvalidCluster as error:
-        raise ClusterUnavailable(f"the live cluster can't be described: {error}") from error
 
 
 def _history_days(ask: Survey, now_s: int) -> int:

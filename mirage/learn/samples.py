@@ -166,14 +166,21 @@ class Samples(Sequence[Episode]):
         block = begins_s // block_s
         blocks = np.unique(block)
         if not 0 < share < 1 or len(blocks) < 2:
-            raise InputError(f"can't hold out {share} of {len(blocks)} blocks of {block_s / DAY_S:g} days: too few")
+            days = float(np.ptp(begins_s)) / DAY_S if len(begins_s) else 0.0
+            raise InputError(
+                f"{len(begins_s)} training episodes begin within {days:.1f} days: too short a time to stop training "
+                "early by a part of it. Give a longer history, or a longer time from --from to --until."
+            )
         count, rng = max(1, round(share * len(blocks))), np.random.default_rng(seed)
         drawn = [rng.permutation(blocks)[:count] for _ in range(_DRAWS)]
         held = min(drawn, key=lambda some: self._unlike(np.isin(block, some), count / len(blocks)))
         out = self.those(lambda it: it.begin_s // block_s in held)
         rest = self.apart_from(out)
         if not len(out) or not len(rest):
-            raise InputError(f"can't hold out {share}: nothing would be left on one side; draw more, or a longer time")
+            raise InputError(
+                f"{len(begins_s)} training episodes are too few: without the {share:.0%} by which training stops early, "
+                "and those that share time with them, none is left. Give more --episodes, or a longer history."
+            )
         return rest, out
 
     def _unlike(self, chosen: NDArray[np.bool_], share: float) -> float:

@@ -1,7 +1,9 @@
 """Streams of jobs that arrive at all partitions together: cut from a job history, or generated in bursts.
 
-A history's nodes become GPUs: 1 node 2, 2 nodes 4, more 8. Limits and run times are the history's, bounded by the
-flavour's limit. Its time is stretched so that the GPUs are offered the wanted load.
+Jobs are of three sizes that every partition offers on one server: its smallest, a middle and its largest number of
+GPUs (the paper's partitions: 2, 4 and 8). A history's jobs of one node are small, of two nodes middle, of more large.
+Limits and run times are the history's, bounded by the flavour's limit. Its time is stretched so that the GPUs are
+offered the wanted load.
 """
 
 from __future__ import annotations
@@ -14,14 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.errors import InputError
-from mirage.routing.flavors import Demand, PartitionKind
+from mirage.routing.flavors import HOUR_S, Demand, PartitionKind
 
 JOBS, JOBS_A_SERVER = 300, 8
 """Of a stream: so many at least, and so many a server."""
 LOADS = (0.7, 1.1)
 """Between these a stream's load is drawn: GPU-hours asked of those that there are, while jobs arrive."""
+SHARES = (0.5, 0.3, 0.2)
+"""Of small, middle and large jobs in generated bursts."""
 CPUS, MIB = 8, 32768
-"""A GPU's share; fits all partitions of the paper."""
+"""That a job asks for with each GPU, where the flavours have so much."""
+LIMITS_H = (1.0, 72.0)
+"""Shortest and longest time limit in generated bursts, where the flavours allow the longest; else from a quarter of
+what they allow, to that."""
 TEST_PART = 0.4
 """Of a history: its end is for judging, what is before for learning."""
 
@@ -90,36 +97,52 @@ def from_history(history: History, kinds: Sequence[PartitionKind], random: np.ra
         )
     first = int(random.integers(len(history.submit_s) - count))
     chosen = slice(first, first + count)
-    gpus = np.select([history.nodes[chosen] == 1, history.nodes[chosen] == 2], [2, 4], 8)
+    small, middle, large = stream_sizes(kinds)
+    gpus = np.select([history.nodes[chosen] == 1, history.nodes[chosen] == 2], [small, middle], large)
     begin_s = history.submit_s[chosen] - history.submit_s[first]
     columns = zip(begin_s, history.runtime_s[chosen], history.limit_s[chosen], gpus, strict=True)
     return _at_load([_job(kinds, *map(int, row)) for row in columns], kinds, random)
 
 
 def bursts(kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[StreamJob]:
-    """Bursts of 1 to 20 jobs of one user at once; limits from one to 72 hours, run times up to them."""
+    """Bursts of 1 to 20 jobs of one user at once; limits of `LIMITS_H`, run times up to them."""
     jobs: list[StreamJob] = []
-    at_s, count = 0, stream_jobs(kinds)
+    at_s, count, sizes = 0, stream_jobs(kinds), stream_sizes(kinds)
+    allowed_s = min(_longest_s(kind, sizes[0]) for kind in kinds)
+    shortest_s, longest_s = min(LIMITS_H[0] * HOUR_S, allowed_s / 4), min(LIMITS_H[1] * HOUR_S, allowed_s)
     while len(jobs) < count:
         at_s += int(random.exponential(3600))
-        gpus = int(random.choice([2, 4, 8], p=[0.5, 0.3, 0.2]))
-        limit_s = int(3600 * np.exp(random.uniform(0, np.log(72))))
+        gpus = int(random.choice(sizes, p=SHARES))
+        limit_s = int(shortest_s * np.exp(random.uniform(0, np.log(longest_s / shortest_s))))
         for _ in range(int(random.integers(1, 21))):
             jobs.append(_job(kinds, at_s, int(limit_s * random.uniform(0.05, 1)), limit_s, gpus))
     return _at_load(jobs[:count], kinds, random)
 
 
+def stream_sizes(kinds: Sequence[PartitionKind]) -> tuple[int, int, int]:
+    """GPUs of a small, a middle and a large job, each of which every partition can run on one server.
+
+    Raises InputError if a partition has no flavour of one server, or if two have no size in common.
+    """
+    of_one_server = {kind.name: [each.gpus for each in kind.flavors if each.servers == 1] for kind in kinds}
+    if none := [name for name, gpus in of_one_server.items() if not gpus]:
+        raise InputError(f"partition {none[0]}: no flavour of one server (servers = 1); streams need one.")
+    most = min(max(gpus) for gpus in of_one_server.values())
+    sizes = sorted({each for gpus in of_one_server.values() for each in gpus if each <= most})
+    return sizes[0], sizes[len(sizes) // 2], sizes[-1]
+
+
 def _job(kinds: Sequence[PartitionKind], submit_s: int, runtime_s: int, limit_s: int, gpus: int) -> StreamJob:
     limit_s = min(limit_s, *(_longest_s(kind, gpus) for kind in kinds))
-    return StreamJob(submit_s, max(1, min(runtime_s, limit_s)), Demand(gpus, gpus * CPUS, gpus * MIB, limit_s))
+    smallest = [next(each for each in kind.flavors if each.servers == 1 and each.gpus >= gpus) for kind in kinds]
+    cpus = min(gpus * CPUS, *(flavor.cpus for flavor in smallest))
+    memory_mib = min(gpus * MIB, *(flavor.memory_mib for flavor in smallest))
+    return StreamJob(submit_s, max(1, min(runtime_s, limit_s)), Demand(gpus, cpus, memory_mib, limit_s))
 
 
 def _longest_s(kind: PartitionKind, gpus: int) -> int:
-    """Of the flavours of one server for a job of so many GPUs. Raises InputError if there is none."""
-    limits = [flavor.limit_s for flavor in kind.flavors if flavor.servers == 1 and flavor.gpus >= gpus]
-    if not limits:
-        raise InputError(f"partition {kind.name}: no flavour of one server with {gpus} GPUs; streams have such jobs.")
-    return max(limits)
+    """The longest limit of the flavours of one server for a job of ``gpus`` GPUs."""
+    return max(flavor.limit_s for flavor in kind.flavors if flavor.servers == 1 and flavor.gpus >= gpus)
 
 
 def _at_load(jobs: list[StreamJob], kinds: Sequence[PartitionKind], random: np.random.Generator) -> list[StreamJob]:

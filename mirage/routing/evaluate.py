@@ -12,7 +12,7 @@ import numpy as np
 
 from mirage.routing import rules, stream
 from mirage.routing.agent import Agent
-from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history
+from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history, stream_sizes
 from mirage.routing.dqn import train_on_episodes
 from mirage.routing.episode import Outcome, draw_episode, play
 from mirage.routing.flavors import PartitionKind
@@ -42,6 +42,9 @@ class Plan:
 
 def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
     """All results as plain data (docs/routing.md). Judged are episodes and streams that no training saw."""
+    stream_sizes(kinds)
+    if plan.trace is not None:
+        read_history(plan.trace)
     paper = {}
     for number, kind in enumerate(kinds):
         told(f"{kind.name}: the paper's episodes")

@@ -179,11 +179,18 @@ def _flavor(where: str, item: Mapping[str, Any]) -> Flavor:
     name = item.get("name")
     if not isinstance(name, str) or not name or len(name.split()) != 1:
         raise InputError(f"{where}: name: expected one word, got {name!r}.")
-    gpus, cpus, memory_mib, limit_h, servers = (
-        _whole(f"{where} {name}", {"servers": 1} | dict(item), key)
-        for key in ("gpus", "cpus", "memory_mib", "limit_h", "servers")
+    gpus, cpus, memory_mib, servers = (
+        _whole(f"{where} {name}", {"servers": 1} | dict(item), key) for key in ("gpus", "cpus", "memory_mib", "servers")
     )
-    return Flavor(name, gpus, cpus, memory_mib, limit_h * HOUR_S, servers)
+    return Flavor(name, gpus, cpus, memory_mib, _limit_s(f"{where} {name}", item), servers)
+
+
+def _limit_s(where: str, item: Mapping[str, Any]) -> int:
+    """From `limit_h`, hours; 0.5 is half an hour."""
+    value = item.get("limit_h")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 60 <= value * HOUR_S < 2**31:
+        raise InputError(f"{where}: limit_h: expected hours, at least a minute (0.017), got {value!r}.")
+    return round(value * HOUR_S)
 
 
 def _whole(where: str, table: Mapping[str, Any], key: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from mirage.errors import InputError
 from mirage.routing.agent import Agent, check_products
+from mirage.routing.arrivals import stream_sizes
 from mirage.routing.dqn import DqnOptions, train_on_episodes
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.state import Variant, actions_of, width
@@ -37,6 +38,7 @@ def teach(
 ) -> Taught:
     """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
     check_products(sum(_products(kind, variant) for kind in kinds))
+    stream_sizes(kinds)
     if lesson == "paper":
         if variant is Variant.COUNTS:
             raise InputError("--variant counts: these agents choose no server, as the paper's lesson asks; use `ours`.")

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage.chain.durations import DAY_S
-from mirage.errors import ClusterNonsense
+from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.slurm import argv, failures
 from mirage.slurm.runner import Runner
+from slurm_sim.clusters import read_live
+from slurm_sim.config import ClusterConfig
+from slurm_sim.errors import InvalidCluster
 
 LIMIT_FIELDS = ("MaxJobs", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs")
 _QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJobs")
@@ -51,6 +54,13 @@ class Survey:
 
     def partitions(self) -> str:
         return self._read(["scontrol", "show", "partition", "-o"])
+
+    def cluster(self) -> ClusterConfig:
+        """The cluster as slurmctld describes it, for the simulator. Raises ClusterError."""
+        try:
+            return read_live(self.config(), self.nodes(), self.partitions()).cluster
+        except InvalidCluster as error:
+            raise ClusterUnavailable(f"the live cluster can't be described: {error}") from error
 
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""

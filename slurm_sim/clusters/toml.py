@@ -42,6 +42,8 @@ TABLES: dict[str, type] = {
     "reservations": Reservation,
     "node_changes": NodeChange,
 }
+HEAD: dict[str, type] = {"name": str, "scheduler_is_assumed": bool}
+"""Keys of the table [cluster]."""
 HOSTS = "a list of nodes such as n[1-16]"
 COUNT = "count"
 NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}
@@ -79,15 +81,13 @@ class _Reader:
     def cluster(self, data: Table) -> ClusterConfig:
         self._known_keys(data, ("cluster", "scheduler", *TABLES), "")
         head, scheduler = self._table(data, "cluster"), self._table(data, "scheduler")
-        self._known_keys(head, ("name",), "cluster.")
+        self._known_keys(head, HEAD, "cluster.")
         nodes = self._nodes(data)
         rest = {name: self._list(data, name, [node.name for node in nodes]) for name in TABLES if name != "nodes"}
-        arguments = {name: values for name, values in rest.items() if values or name in data}
-        name = self._value(head["name"], str, "cluster.name") if "name" in head else "cluster"
+        arguments: Table = {name: values for name, values in rest.items() if values or name in data}
+        arguments |= {key: self._value(value, HEAD[key], f"cluster.{key}") for key, value in head.items()}
         params = self._make(Params, scheduler, "scheduler")
-        return typing.cast(
-            ClusterConfig, self._build(ClusterConfig, "", nodes=nodes, params=params, name=name, **arguments)
-        )
+        return typing.cast(ClusterConfig, self._build(ClusterConfig, "", nodes=nodes, params=params, **arguments))
 
     def _nodes(self, data: Table) -> tuple[Node, ...]:
         nodes: list[Node] = []
@@ -239,7 +239,7 @@ def write_toml(cluster: ClusterConfig) -> str:
     """
     check_accounts(cluster.associations)
     tables = [
-        _text("[cluster]", {"name": cluster.name}),
+        _text("[cluster]", _head(cluster)),
         _text("[scheduler]", _values(cluster.params)),
         *(_text("[[nodes]]", table) for table in _node_tables(cluster.nodes)),
     ]
@@ -248,6 +248,10 @@ def write_toml(cluster: ClusterConfig) -> str:
             tables += [_text(f"[[{name}]]", _with_hosts(_values(part, plain=True))) for part in getattr(cluster, name)]
     tables += [_text("[[node_changes]]", table) for table in _change_tables(cluster.node_changes)]
     return "\n".join(tables)
+
+
+def _head(cluster: ClusterConfig) -> Table:
+    return {"name": cluster.name} | ({"scheduler_is_assumed": True} if cluster.scheduler_is_assumed else {})
 
 
 def _node_tables(nodes: tuple[Node, ...]) -> Iterable[Table]:

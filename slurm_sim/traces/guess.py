@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.clusters import SLURM_DEFAULTS
-from slurm_sim.config import ClusterConfig, NodeAction, NodeChange, Params, Partition, Qos, make_nodes
+from slurm_sim.config import (
+    ClusterConfig,
+    NodeAction,
+    NodeChange,
+    Params,
+    Partition,
+    Qos,
+    SelectType,
+    make_nodes,
+)
 from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.capacity import NodeStep
 from slurm_sim.traces.errors import TraceError
@@ -17,13 +26,26 @@ from slurm_sim.traces.inference import Inferred
 from slurm_sim.traces.table import Trace
 
 
-def guessed_cluster(trace: Trace, inferred: Inferred, params: Params = SLURM_DEFAULTS) -> ClusterConfig:
+ASSUMED = Params(priority_weight_age=10_000, priority_weight_fairshare=10_000, priority_weight_job_size=1_000)
+"""The scheduler of a site of which nothing is known: backfill with Slurm's defaults, and priority/multifactor.
+
+Slurm's own default is priority/basic, but sites that have queues set priority/multifactor with age and fair share.
+Under priority/basic a job that waits for a dependency keeps its place in the queue, so a chain of jobs hardly waits:
+with that default the figures of `mirage evaluate` would say the opposite of what the site sees.
+"""
+WHY_IT_MATTERS = (
+    "a job history does not show the scheduler's parameters, and they decide how long a successor waits; "
+    "priority/multifactor with age and fair share is assumed"
+)
+
+
+def guessed_cluster(trace: Trace, inferred: Inferred, site: ClusterConfig | None = None) -> ClusterConfig:
     """Whole nodes, as many as the log ever needed, of which the last ones are drained while it shows fewer.
 
     It is named after the log's file. Every partition that a job names has all nodes; every QOS has the running limit a
-    user. Times are those of the log, Unix seconds. What a log does not show has Slurm's defaults: the scheduler's
-    parameters, time limits of partitions, priorities. Raises TraceError if the log does not show any nodes, or
-    more than the simulator takes.
+    user. Times are those of the log, Unix seconds. ``site``: whose scheduler's parameters, limits and priorities count,
+    for partitions and QOS of the same names; without it the parameters are `ASSUMED` and marked so. Raises TraceError
+    if the log does not show any nodes, or more than the simulator takes.
     """
     if not inferred.nodes:
         raise TraceError(trace.source, "jobs with a start and an end, enough to see the cluster's nodes")
@@ -33,14 +55,27 @@ def guessed_cluster(trace: Trace, inferred: Inferred, params: Params = SLURM_DEF
     nodes = make_nodes(most)
     names = tuple(node.name for node in nodes)
     limit = inferred.max_jobs_per_user
+    partitions = {item.name: item for item in site.partitions} if site else {}
+    all_qos = {item.name: item for item in site.qos} if site else {}
     return ClusterConfig(
         nodes,
-        tuple(Partition(name, names) for name in _names(trace, "partition", "batch")),
-        params,
-        qos=tuple(Qos(name, max_jobs_per_user=limit) for name in _names(trace, "qos", "normal")),
+        tuple(_partition(name, names, partitions) for name in _names(trace, "partition", "batch")),
+        _whole_nodes(site.params) if site else ASSUMED,
+        qos=tuple(all_qos.get(name) or Qos(name, max_jobs_per_user=limit) for name in _names(trace, "qos", "normal")),
         node_changes=tuple(node_changes(inferred.nodes, names)),
         name=PurePath(trace.source.removesuffix(".gz")).stem,
+        scheduler_is_assumed=site is None,
     )
+
+
+def _partition(name: str, nodes: tuple[str, ...], known: Mapping[str, Partition]) -> Partition:
+    """The site's partition has QOS and nodes that the guessed cluster lacks."""
+    return replace(known[name], nodes=nodes, qos=None) if name in known else Partition(name, nodes)
+
+
+def _whole_nodes(params: Params) -> Params:
+    """A log does not say how many CPUs and GPUs a node has, so jobs hold whole nodes."""
+    return replace(params, select_type=SelectType.LINEAR, threads_per_core=1)
 
 
 def node_changes(steps: Sequence[NodeStep], names: Sequence[str]) -> list[NodeChange]:

@@ -373,7 +373,7 @@ def test_augmented_episodes_hold_the_weeks_that_they_are_made_of() -> None:
 
 
 def test_too_little_to_hold_out(samples: Samples) -> None:
-    with pytest.raises(InputError, match="can't hold out"):
+    with pytest.raises(InputError, match="too short a time to stop training early"):
         samples.hold_out(0.2, 1, block_s=300 * DAY_S)
 
 

@@ -183,6 +183,11 @@ def test_the_smallest_flavour_that_covers_a_job(a100: PartitionKind) -> None:
             "[[a.flavors]]\nname='x'\ngpus=5\ncpus=1\nmemory_mib=1\nlimit_h=1",
             "more gpus",
         ),
+        (
+            "[a]\nservers=2\ngpus=4\ncpus=9\nmemory_mib=9\nidle_w=1\nbusy_w=1\n"
+            "[[a.flavors]]\nname='x'\ngpus=4\ncpus=1\nmemory_mib=1\nlimit_h=0.001",
+            "limit_h: expected hours, at least a minute",
+        ),
     ],
 )
 def test_wrong_flavours_are_one_clear_error(change: str, message: str) -> None:

@@ -13,8 +13,17 @@ import pytest
 from mirage.cli.main import main
 from mirage.errors import InputError
 from mirage.routing import stream
-from mirage.routing.arrivals import JOBS, History, StreamJob, bursts, from_history, read_history, stream_jobs
-from mirage.routing.flavors import Demand, PartitionKind, paper_partitions
+from mirage.routing.arrivals import (
+    JOBS,
+    History,
+    StreamJob,
+    bursts,
+    from_history,
+    read_history,
+    stream_jobs,
+    stream_sizes,
+)
+from mirage.routing.flavors import Demand, PartitionKind, paper_partitions, parse_partitions
 from mirage.routing.state import Variant
 from tests.routing_tables import random_agent
 
@@ -25,6 +34,54 @@ KINDS = paper_partitions()
 
 def job(submit_s: int, gpus: int, hours: int = 1) -> StreamJob:
     return StreamJob(submit_s, hours * HOUR, Demand(gpus, gpus, gpus, hours * HOUR))
+
+
+def pool(name: str, gpus: int, sizes: dict[int, float], servers: int = 3) -> str:
+    """A partition as TOML; ``sizes``: GPUs of each flavour, and its limit in hours. Four CPUs and 1 GiB a GPU."""
+    head = f"[{name}]\nservers={servers}\ngpus={gpus}\ncpus={4 * gpus}\nmemory_mib={1024 * gpus}\nidle_w=1\nbusy_w=2\n"
+    return head + "".join(
+        f"[[{name}.flavors]]\nname='{name}{size}'\ngpus={size}\ncpus={4 * size}\nmemory_mib={1024 * size}\nlimit_h={h}\n"
+        for size, h in sizes.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        (pool("a", 1, {1: 0.5}) + pool("b", 1, {1: 0.25}), (1, 1, 1)),
+        (pool("a", 4, {1: 0.5, 4: 0.75}) + pool("b", 16, {1: 12, 2: 12, 16: 1}), (1, 2, 4)),
+        (pool("a", 6, {2: 24, 6: 48}) + pool("b", 6, {3: 24, 6: 48}), (2, 3, 6)),
+    ],
+)
+def test_streams_fit_servers_of_any_size_and_limits_under_an_hour(text: str, sizes: tuple[int, ...]) -> None:
+    kinds = parse_partitions(text, "mine.toml")
+    assert stream_sizes(kinds) == sizes
+    jobs = bursts(kinds, np.random.default_rng(1))
+    assert {each.demand.gpus for each in jobs} == set(sizes)
+    for each in jobs:
+        assert all(kind.flavor_of(each.demand) is not None for kind in kinds)
+    if sizes == (1, 1, 1):  # limits are drawn, not all cut to the shortest that is allowed
+        limits_s = {each.demand.limit_s or 0 for each in jobs}
+        assert 225 <= min(limits_s) < max(limits_s) <= 900
+        assert len(limits_s) > 10
+    outcome = stream.route_stream(kinds, jobs[:40], stream.least_loaded)
+    assert len(outcome.wait_s) == 40
+
+
+def test_the_papers_streams_have_two_four_and_eight_gpus() -> None:
+    assert stream_sizes(KINDS) == (2, 4, 8)
+
+
+def test_a_partition_without_a_flavour_of_one_server_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text(
+        pool("a", 2, {2: 1}) + pool("b", 2, {4: 1}, servers=2).replace("[[b.flavors]]", "[[b.flavors]]\nservers=2")
+    )
+    for verb in (["train", "--episodes", "1"], ["train", "--lesson", "paper"], ["evaluate"]):
+        assert main(["route", *verb, "--flavors", str(file), "--out", str(tmp_path / "o")]) == 2
+        assert "partition b: no flavour of one server" in capsys.readouterr().err
 
 
 def test_rules_name_the_partition_that_they_should() -> None:
