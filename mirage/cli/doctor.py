@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.markup import escape
 
+from mirage.chain.folder import make_chains_folder
+from mirage.chain.sbatch import real_sbatch
 from mirage.cli import serve
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.sources import agent_folder, default_agent_store
@@ -19,8 +23,10 @@ from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
 from mirage.doctor.service import check_acting, check_adapter, check_drift, check_files, check_model, check_server
 from mirage.doctor.slurm import check_slurm
 from mirage.doctor.survey import Site, survey
+from mirage.doctor.trial import check_trial, try_job
 from mirage.doctor.users import check_users
 from mirage.domain import ActingMode, Settings
+from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 
 _STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
@@ -41,6 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["daemon", "agent"],
         help="whose needs to judge (default: the daemon's if your rights are enough for it, else the agent's)",
     )
+    parser.add_argument(
+        "--try-job",
+        nargs="?",
+        const="",
+        metavar="OPTIONS",
+        help="also run a short job, with these sbatch options in one word, that checks what a chain needs of the "
+        "compute nodes",
+    )
     parser.add_argument("--all", action="store_true", help="show what is well too")
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 
@@ -52,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
     findings = list(examine(site, config))
+    if args.try_job is not None:
+        findings += _try_job(CommandCluster(runner), shlex.split(args.try_job))
     severity = worst(findings)
     if args.json:
         print(json.dumps(_as_json(site, findings, severity), indent=2))
@@ -82,6 +98,12 @@ def examine(site: Site, config: Config) -> Iterator[Finding]:
     yield from check_server(config.daemon.store)
     yield from check_model(site, config.policy)
     yield from check_drift(files["audit"], config.policy)
+
+
+def _try_job(cluster: CommandCluster, options: Sequence[str]) -> list[Finding]:
+    folder = make_chains_folder()
+    sbatch = real_sbatch(os.environ.get("PATH", os.defpath))
+    return list(check_trial(try_job(cluster, folder, str(Path(sbatch).parent) if sbatch else "", options), folder))
 
 
 def _own_disable_file() -> Path:

@@ -178,8 +178,8 @@ class Samples(Sequence[Episode]):
         rest = self.apart_from(out)
         if not len(out) or not len(rest):
             raise InputError(
-                f"{len(begins_s)} training episodes are too few: without the {share:.0%} by which training stops early, "
-                "and those that share time with them, none is left. Give more --episodes, or a longer history."
+                f"{len(begins_s)} training episodes are too few: {share:.0%} of them decide when training stops, and "
+                "without those that share time with these none is left. Give more --episodes, or a longer history."
             )
         return rest, out
 

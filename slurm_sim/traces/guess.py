@@ -25,7 +25,6 @@ from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.inference import Inferred
 from slurm_sim.traces.table import Trace
 
-
 ASSUMED = Params(priority_weight_age=10_000, priority_weight_fairshare=10_000, priority_weight_job_size=1_000)
 """The scheduler of a site of which nothing is known: backfill with Slurm's defaults, and priority/multifactor.
 

@@ -327,3 +327,25 @@ def test_wrong_usage_is_exit_code_2(words: list[str], capsys: pytest.CaptureFixt
 def test_pandas_is_not_imported_before_it_is_needed(module: str) -> None:
     code = f"import sys, {module}; sys.exit(any(name in sys.modules for name in ('pandas', 'scipy', 'pyarrow')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_infer_says_that_the_scheduler_is_assumed_and_takes_the_sites(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, site = tmp_path / "c.toml", tmp_path / "slurm.conf"
+    words = ["trace", "infer", str(trace), "--out-cluster", str(out)]
+    assert main(words) == 0
+    assert "warning: a job history does not show the scheduler's parameters" in capsys.readouterr().err
+    assert "scheduler_is_assumed = true" in out.read_text()
+    site.write_text(
+        "ClusterName=c\nPriorityType=priority/multifactor\nPriorityWeightJobSize=123\nNodeName=n1\n"
+        "PartitionName=p Nodes=n1\n"
+    )
+    assert main([*words, "--scheduler", str(site)]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert "priority_weight_job_size = 123" in out.read_text()
+    assert "scheduler_is_assumed" not in out.read_text()
+    assert main([*words, "--scheduler", str(tmp_path / "none.conf")]) == 2
+    assert "--scheduler" in capsys.readouterr().err
+    assert main(["trace", "infer", str(trace), "--scheduler", str(site)]) == 2
+    assert "give --out-cluster" in capsys.readouterr().err

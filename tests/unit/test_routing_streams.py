@@ -40,8 +40,9 @@ def pool(name: str, gpus: int, sizes: dict[int, float], servers: int = 3) -> str
     """A partition as TOML; ``sizes``: GPUs of each flavour, and its limit in hours. Four CPUs and 1 GiB a GPU."""
     head = f"[{name}]\nservers={servers}\ngpus={gpus}\ncpus={4 * gpus}\nmemory_mib={1024 * gpus}\nidle_w=1\nbusy_w=2\n"
     return head + "".join(
-        f"[[{name}.flavors]]\nname='{name}{size}'\ngpus={size}\ncpus={4 * size}\nmemory_mib={1024 * size}\nlimit_h={h}\n"
-        for size, h in sizes.items()
+        f"[[{name}.flavors]]\nname='{name}{size}'\ngpus={size}\ncpus={4 * size}\n"
+        f"memory_mib={1024 * size}\nlimit_h={limit_h}\n"
+        for size, limit_h in sizes.items()
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_sim import Simulator
-from slurm_sim.config import NodeAction
+from slurm_sim.config import ClusterConfig, NodeAction, Params, Partition, Qos, SelectType, named_nodes
 from slurm_sim.traces import Trace, TraceError, make_trace, read_trace, write_trace
 from slurm_sim.traces.capacity import NodeStep, infer_nodes
 from slurm_sim.traces.chains import infer_chains
@@ -75,6 +75,31 @@ def test_the_guessed_cluster_has_the_logs_names_and_limit() -> None:
     cluster = guessed_cluster(log, found)
     assert [partition.name for partition in cluster.partitions] == ["b", "a"]
     assert [(qos.name, qos.max_jobs_per_user) for qos in cluster.qos] == [("high", 3)]
+
+
+def test_the_guessed_scheduler_is_what_sites_have_and_marked_as_assumed() -> None:
+    log = full_cluster([(3, 1)])
+    cluster = guessed_cluster(log, infer(log))
+    assert cluster.scheduler_is_assumed
+    assert cluster.params.priority_multifactor
+    assert cluster.params.priority_weight_age == cluster.params.priority_weight_fairshare == 10_000
+
+
+def test_the_sites_scheduler_and_limits_go_before_what_is_assumed() -> None:
+    log = full_cluster([(3, 1)])
+    nodes = named_nodes(["a", "b"])
+    site = ClusterConfig(
+        nodes,
+        (Partition("other", ("a",)), Partition("batch", ("a", "b"), max_time_s=7200, priority_tier=3)),
+        Params(priority_weight_age=77, select_type=SelectType.CONS_TRES, threads_per_core=1),
+        qos=(Qos("normal", max_jobs_per_user=5),),
+    )
+    cluster = guessed_cluster(log, infer(log), site)
+    assert not cluster.scheduler_is_assumed
+    assert (cluster.params.priority_weight_age, cluster.params.select_type) == (77, SelectType.LINEAR)
+    (batch,) = cluster.partitions
+    assert (batch.name, len(batch.nodes), batch.max_time_s, batch.priority_tier) == ("batch", 3, 7200, 3)
+    assert cluster.qos[0].max_jobs_per_user == 5
 
 
 @pytest.mark.parametrize("source", ["/data/site.2023.csv.gz", "site.2023.parquet"])
