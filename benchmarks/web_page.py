@@ -21,7 +21,7 @@ from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
 from benchmarks.tick_cost import Slurm, StepClock, queue
-from mirage.config import PolicyConfig
+from mirage.config import DaemonConfig, PolicyConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
@@ -54,7 +54,7 @@ def main() -> None:
         rounds = Rounds(store, board, Path(folder), args.queued, args.chains)
         rounds.run(2)
         reading = stack.enter_context(closing(Reading(Path(folder) / "audit.jsonl", 10_800)))
-        door = stack.enter_context(opened("127.0.0.1:0", url, board, reading))
+        door = stack.enter_context(opened(DaemonConfig(web="127.0.0.1:0", store=url), board, reading))
         print(f"{args.queued} queued jobs, {args.chains} chains; each page {VISITS} times, one visit after the other:")
         for user in ("user7", None):
             for name, times in latencies(door(user)).items():

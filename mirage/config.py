@@ -54,6 +54,8 @@ class DaemonConfig:
     """HOST:PORT where Prometheus scrapes `/metrics`; empty: nowhere."""
     web: str = ""
     """HOST:PORT of this machine where the web page is (docs/web.md; needs the extra `web`); empty: nowhere."""
+    hosts: tuple[str, ...] = ()
+    """Further names by which browsers and Prometheus call this machine, as behind a proxy."""
     log_level: str = field(default="info", metadata={"choices": ("debug", "info", "warning", "error")})
     """What is less grave is not logged."""
 
@@ -81,7 +83,9 @@ class ActingConfig:
     disable_file: str = ""
     """While it exists nothing is acted on; empty: /etc/mirage/disabled. Agents also heed one in their state folder."""
     releases_per_minute: int = _positive(30)
-    """At most."""
+    """At most; no user takes what another one waits for."""
+    chains_per_user_per_hour: int = _positive(60)
+    """New chains that are taken under watch; further ones are left to Slurm's own dependency until the hour is over."""
     max_age_s: int = _positive(300)
     """Nothing is acted on that was seen longer ago."""
 

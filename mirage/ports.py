@@ -111,6 +111,9 @@ class Store(Protocol):
     def save_link(self, link: Link) -> None:
         """Inserts or replaces, by (user, chain_id, job_id)."""
 
+    def drop_link(self, link: Link) -> None:
+        """Forgets a link, and its chain with the last one."""
+
     def add_decision(self, decision: Decision) -> None: ...
 
     def decisions(self, successor_id: int, limit: int = 100) -> list[Decision]:

@@ -20,7 +20,15 @@ from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
-from mirage.doctor.service import check_acting, check_adapter, check_drift, check_files, check_model, check_server
+from mirage.doctor.service import (
+    check_acting,
+    check_adapter,
+    check_drift,
+    check_files,
+    check_intake,
+    check_model,
+    check_server,
+)
 from mirage.doctor.slurm import check_slurm
 from mirage.doctor.survey import Site, survey
 from mirage.doctor.trial import check_trial, try_job
@@ -91,6 +99,7 @@ def examine(site: Site, config: Config) -> Iterator[Finding]:
         yield from check_adapter(config.cluster)
     yield from check_users(site)
     yield from check_acting(site, serve.acting_from(config.acting, default_mode, *extra), config.acting)
+    yield from check_intake(config.acting, config.daemon.socket if site.of_daemon else "")
     files = {"audit": serve.journal_from(config, default_store).path}
     if store := serve.store_path(config.daemon.store):
         files["store"] = store

@@ -18,12 +18,14 @@ from mirage.daemon import anew, logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
+from mirage.daemon.guests import allow_files
+from mirage.daemon.intake import Intake
 from mirage.daemon.metrics import Metrics, exposed, parse_address
 from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
-from mirage.daemon.socket import Door, serving
+from mirage.daemon.socket import Door, Source, serving
 from mirage.daemon.watch import DriftWatch
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import InputError
@@ -122,6 +124,7 @@ def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: 
         frozenset(config.users),
         (Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
         config.releases_per_minute,
+        config.chains_per_user_per_hour,
         config.max_age_s,
     )
 
@@ -149,12 +152,14 @@ def _serve(
 ) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
     logs.set_up("debug" if args.verbose else config.daemon.log_level)
+    allow_files()
     learned = Reloading(config.policy) if config.policy.model else None
     policy = learned or make_policy(config.policy)
     adapter = connect(config.cluster)
     logging.getLogger(__name__).info("Slurm is reached by %s", adapter.why)
     metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
     board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
+    intake = Intake(acting.chains_per_user_per_hour)
     with contextlib.ExitStack() as stack:
         reading = stack.enter_context(contextlib.closing(Reading(journal.path, config.policy.timer.lead_s)))
         watch = DriftWatch(reading, metrics) if learned and not args.once else None
@@ -173,15 +178,17 @@ def _serve(
             publish=_publisher(config),
             metrics=metrics,
             board=board,
+            intake=intake,
         )
         rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board)
         if args.once:
             return 0 if rounds.run() else 1
         door = stack.enter_context(_page(config, board, reading, socket)) if board else None
         if socket:
-            stack.enter_context(serving(Path(socket), store, lambda: watch.words if watch else "", door))
+            notice = (lambda: watch.words) if watch else str
+            stack.enter_context(serving(Path(socket), Source(store, notice, door, intake)))
         if metrics:
-            stack.enter_context(exposed(metrics, config.daemon.metrics))
+            stack.enter_context(exposed(metrics, config.daemon.metrics, config.daemon.hosts))
         logging.getLogger(__name__).info(
             "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
             acting.mode.value,
@@ -203,7 +210,7 @@ def _serve(
 @contextlib.contextmanager
 def _page(config: Config, board: Board, reading: Reading, socket: str) -> Iterator[Door]:
     """The web page; gives what makes links to it. Raises InputError."""
-    with _opener(socket)(config.daemon.web, config.daemon.store, board, reading) as door:
+    with _opener(socket)(config.daemon, board, reading) as door:
         yield door
 
 

@@ -19,6 +19,7 @@ from mirage.ports import Clock, Cluster, Store
 
 UNDER_WAY_S = 2
 """From the intent to Slurm's carrying it out, at most, if all is well."""
+STILL_WAITS = "it still waits for its predecessor; decided anew"
 REFUSAL_HOLDS_S = 3600
 """A refused release is tried again after this long: rights may have been given meanwhile."""
 
@@ -66,7 +67,7 @@ def _found(job: Job | None, predecessor: Job | None, intent: Intent) -> tuple[Ou
     if job is None:
         return Outcome.NOT_DONE, "Slurm does not know the job any more"
     if job.is_pending and awaited(job) == intent.decision.predecessor_id:
-        return Outcome.NOT_DONE, "it still waits for its predecessor; decided anew"
+        return Outcome.NOT_DONE, STILL_WAITS
     if not job.is_pending and job.start_s is None:
         return Outcome.NOT_DONE, f"the job ended without a start ({job.state.value})"
     where = "in the queue" if job.is_pending else f"started ({job.state.value})"
@@ -94,6 +95,14 @@ def _close(intent: Intent, outcome: Outcome, detail: str, store: Store, clock: C
         if outcome is Outcome.RELEASED and link is not None:
             store.save_link(replace(link, released_s=intent.created_s))
     return outcome, detail
+
+
+def times_let_in(job: Job, store: Store) -> int:
+    """How often this very job was let in, whether or not it waited again at once."""
+    tried = [intent for intent in store.intents(job.job_id) if intent.created_s >= job.submit_s]
+    return sum(
+        intent.outcome in (Outcome.RELEASED, Outcome.ALREADY) or intent.detail == STILL_WAITS for intent in tried
+    )
 
 
 def _recent_refusal(decision: Decision, store: Store) -> str | None:

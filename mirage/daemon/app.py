@@ -10,12 +10,13 @@ from math import inf
 from mirage.daemon.audit import Audit
 from mirage.daemon.board import Board
 from mirage.daemon.execute import Executor
+from mirage.daemon.intake import Intake
 from mirage.daemon.memory import Memory
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.moved import Moved
 from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, settled
-from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
+from mirage.daemon.tick import DropLink, LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
 from mirage.daemon.unseen import Key, missing_since_s, read_answer
 from mirage.domain import Chain, Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError
@@ -45,6 +46,7 @@ class Daemon:
         publish: Callable[[Snapshot], None] | None = None,
         metrics: Metrics | None = None,
         board: Board | None = None,
+        intake: Intake | None = None,
     ) -> None:
         """``baselines``: policies whose answers the audit log has beside those of ``policy``.
 
@@ -61,6 +63,7 @@ class Daemon:
         self._audit = audit
         self._metrics = metrics
         self._board = board
+        self._intake = intake or Intake(acting.chains_per_user_per_hour)
         self._executor = Executor(cluster, store, clock, acting, audit, metrics)
         self._moved = Moved()
         self._memory = Memory(store)
@@ -145,6 +148,7 @@ class Daemon:
         self._close_chains(active, alive, seen, runaway, self._fill_in(active, alive, actions, snapshot))
 
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
+        left_out = self._intake.choose(snapshot, self._store, self._clock.now_s(), self._only_user)
         return tick(
             snapshot,
             self._store,
@@ -153,6 +157,7 @@ class Daemon:
             self._memory,
             step_s=self._poll_s,
             only_user=self._only_user,
+            left_out=left_out,
             baselines=self._baselines,
         )
 
@@ -174,6 +179,8 @@ class Daemon:
                     case SaveLink(link, before):
                         self._moved.note(before, link)
                         self._store.save_link(link)
+                    case DropLink(link):
+                        self._store.drop_link(link)
 
     def _look_up(self, links: Sequence[Link]) -> tuple[set[int], set[int]]:
         """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting.

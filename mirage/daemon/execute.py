@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.daemon import act
 from mirage.daemon.audit import Audit
+from mirage.daemon.logs import Sparingly
 from mirage.daemon.metrics import Metrics
-from mirage.daemon.restraint import Acting, Code, Restraint
+from mirage.daemon.restraint import RATE_WINDOW_S, Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
 from mirage.domain import Action, Decision, Outcome
 from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError
 from mirage.ports import Clock, Cluster, Store
 
 log = logging.getLogger(__name__)
+
+MOST_TIMES = 3
+"""So often one job is let in; who makes it wait again then keeps it waiting."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +34,30 @@ class Executor:
     acting: Acting
     audit: Audit | None = None
     metrics: Metrics | None = None
+    sparingly: Sparingly = field(default_factory=lambda: Sparingly(RATE_WINDOW_S))
 
     def carry_out(self, decided: Sequence[Wait | Release], seen_s: int) -> None:
         """``seen_s``: when the cluster was looked at. Raises ClusterError and StoreError; what is left waits."""
         left: list[tuple[Decision, Grounds]] = []
-        due: list[Release] = []
+        due: list[tuple[Release, int]] = []
+        waiting = set()
         for each in decided:
             restraint = self.acting.standing(each.grounds.successor)
+            if restraint is None:
+                waiting.add(each.decision.user)
+                before = act.times_let_in(each.grounds.successor, self.store) if isinstance(each, Release) else 0
+                restraint = _let_in_too_often(before)
             if isinstance(each, Release) and restraint is None:
-                due.append(each)
+                due.append((each, before))
             else:
                 left.append((_marked(each.decision, restraint), each.grounds))
         self._write_down(left)
-        due.sort(key=_pressing)
+        self._carry_out(in_turn(due, self.acting.recent(self.clock.now_s(), self.store)), waiting, seen_s)
+
+    def _carry_out(self, due: Sequence[Release], waiting: Collection[str], seen_s: int) -> None:
         for number, release in enumerate(due, start=1):
             try:
-                self._release(release, seen_s)
+                self._release(release, waiting, seen_s)
             except ClusterError:
                 restraint = Restraint(Code.NO_ANSWER, "Slurm gave no answer to the release before it")
                 self._write_down([(_marked(each.decision, restraint), each.grounds) for each in due[number:]])
@@ -76,9 +89,12 @@ class Executor:
         except AuditError as error:
             log.warning("%s", error)
 
-    def _release(self, release: Release, seen_s: int) -> None:
+    def _release(self, release: Release, waiting: Collection[str], seen_s: int) -> None:
         decision, grounds = release.decision, release.grounds
-        if restraint := self.acting.momentary(seen_s, self.clock.now_s(), self.store):
+        now_s = self.clock.now_s()
+        if restraint := self.acting.momentary(seen_s, now_s, self.store, decision.user, waiting):
+            if restraint.code is Code.RATE:
+                self._complain(now_s)
             self._write_down([(_marked(decision, restraint), grounds)])
             return
         try:
@@ -114,6 +130,17 @@ class Executor:
         )
         self._tell_outcome(decision, outcome, detail)
 
+    def _complain(self, now_s: int) -> None:
+        recent = self.acting.recent(now_s, self.store)
+        for user, count in recent.most_common(1):
+            if self.sparingly.may(user, now_s):
+                log.warning(
+                    "acting.releases_per_minute is reached: user %s had %d of the last minute's %d releases",
+                    user,
+                    count,
+                    recent.total(),
+                )
+
     def _tell_outcome(self, decision: Decision, outcome: Outcome, detail: str) -> None:
         if self.metrics:
             self.metrics.came_out(outcome)
@@ -125,6 +152,25 @@ def _marked(decision: Decision, restraint: Restraint | None) -> Decision:
     return replace(decision, reason=f"{restraint} {decision.reason}") if restraint else decision
 
 
+def in_turn(due: Sequence[tuple[Release, int]], recent: Counter[str]) -> list[Release]:
+    """The order of a cycle's releases, should there be too many for the rate: one of each user, then a second one, ...
+
+    Those that were let in before go last. ``due``: each with how often that was; ``recent``: see `Acting.recent`.
+    """
+    had = Counter(recent)
+    places = []
+    for release, before in sorted(due, key=lambda each: (each[1], *_pressing(each[0]))):
+        had[release.decision.user] += 1
+        places.append((before > 0, had[release.decision.user], _pressing(release), release))
+    return [release for *_, release in sorted(places, key=lambda place: place[:3])]
+
+
+def _let_in_too_often(times: int) -> Restraint | None:
+    if times < MOST_TIMES:
+        return None
+    return Restraint(Code.AGAIN, f"it was let in {times} times, and each time its owner made it wait again")
+
+
 def _pressing(release: Release) -> tuple[int, int]:
-    """Whose predecessor ends first goes first, should there be too many for the rate."""
+    """Whose predecessor ends first goes first."""
     return release.decision.remaining_s or 0, release.decision.successor_id

@@ -6,17 +6,20 @@ of series stays the same however many there are.
 
 from __future__ import annotations
 
-import threading
+import socket
 from collections import Counter as Count
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from wsgiref.simple_server import WSGIServer
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 import mirage
 from mirage.chain.handoff import Handoff
 from mirage.daemon.drift import Kind
+from mirage.daemon.guests import Guests, GuestServer, in_background
+from mirage.daemon.hosts import known_names, only_known
 from mirage.domain import Decision, JobState, Outcome, Snapshot
 from mirage.errors import InputError
 
@@ -24,6 +27,8 @@ MINUTE_S = 60
 GAPS_S = tuple(MINUTE_S * minutes for minutes in (1, 10, 30, 60, 120, 240, 480, 960, 1920))
 """Bounds of the histograms of interruption and overlap; the paper counts pairs under 10 minutes."""
 CYCLES_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+MOST_SCRAPERS, SCRAPES_EACH = 32, 8
+"""Connections at once: of all, and of one user or remote address."""
 
 
 class Metrics:
@@ -103,24 +108,48 @@ class Metrics:
             self._overlap_s.observe(handoff.overlap_s)
 
 
+class _Server(GuestServer, WSGIServer):
+    pass
+
+
+class _Handler(WSGIRequestHandler):
+    """One request a connection; scrapes are not logged."""
+
+    server: _Server
+
+    def get_environ(self) -> dict[str, Any]:
+        self.server.guests.asked(self.connection)
+        return super().get_environ()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @contextmanager
-def exposed(metrics: Metrics, address: str) -> Iterator[int]:
+def exposed(metrics: Metrics, address: str, hosts: Sequence[str] = ()) -> Iterator[int]:
     """Serves ``http://HOST:PORT/metrics`` in a thread of its own; gives the port (that of ``:0`` is any free one).
 
-    Raises InputError for an address that is none, or is taken.
+    ``hosts``: further names of this machine. Raises InputError for an address that is none, or is taken.
     """
     host, port = parse_address(address, "daemon.metrics")
     try:
-        server, thread = start_http_server(port, host, metrics.registry)
+        server = _server(host, port)
     except OSError as error:
         raise InputError(
             f"daemon.metrics is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
             "Choose another port, or none."
         ) from error
-    try:
+    server.set_app(only_known(make_wsgi_app(metrics.registry), known_names(host, *hosts)))
+    with in_background(server):
         yield server.server_port
-    finally:
-        _stop(server, thread)
+
+
+def _server(host: str, port: int) -> _Server:
+    family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    kind = type("_Server", (_Server,), {"address_family": family})
+    server: _Server = kind(where[:2], _Handler)
+    server.guests = Guests("metrics port", MOST_SCRAPERS, SCRAPES_EACH)
+    return server
 
 
 def parse_address(address: str, key: str) -> tuple[str, int]:
@@ -129,9 +158,3 @@ def parse_address(address: str, key: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise InputError(f"{key} is {address!r}; expected HOST:PORT, as in 127.0.0.1:9815.")
     return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def _stop(server: WSGIServer, thread: threading.Thread) -> None:
-    server.shutdown()
-    server.server_close()
-    thread.join()

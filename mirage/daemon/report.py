@@ -107,7 +107,8 @@ def explanation(link: Link, store: Store, *, asked: bool = True) -> str:
     if link.state is not JobState.PENDING:
         return _past(link, store)
     who = f"Job {link.job_id} (link {link.segment})"
-    if link.released_s is not None:
+    last = next(iter(store.decisions(link.job_id, limit=1)), None)
+    if link.released_s is not None and (last is None or last.at_s <= link.released_s):
         return f"{who} was let into the queue by Mirage and waits for nodes."
     if link.predecessor_id is None:
         return f"{who} is the chain's first and waits for nodes."
@@ -118,10 +119,9 @@ def explanation(link: Link, store: Store, *, asked: bool = True) -> str:
     fallback = f"If Mirage stops, Slurm starts it after job {link.predecessor_id} ends."
     if refused := _refusal(link, store):
         return f"{who} could not be let into the queue: Slurm refused ({refused}). {fallback}"
-    decisions = store.decisions(link.job_id, limit=1)
-    if not decisions:
+    if last is None:
         return f"{who} waits for job {link.predecessor_id}; Mirage has not decided anything yet. {fallback}"
-    return _decided(who, link, decisions[0], asked)
+    return _decided(who, link, last, asked)
 
 
 def _refusal(link: Link, store: Store) -> str | None:

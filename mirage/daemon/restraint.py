@@ -7,6 +7,7 @@ A decision that is not carried out is written down all the same, with the restra
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -29,6 +30,8 @@ class Code(str, Enum):
     RATE = "rate"
     NO_AUDIT = "no-audit"
     NO_ANSWER = "no-answer"
+    AGAIN = "set-again"
+    CHAINS = "too-many-chains"
 
 
 _MARKED = re.compile(rf"\[({'|'.join(code.value for code in Code)}): ([^\]]*)\] (.*)", re.DOTALL)
@@ -61,6 +64,8 @@ class Acting:
     users: frozenset[str] = frozenset()
     disable_files: tuple[Path, ...] = ()
     releases_per_minute: int = 30
+    chains_per_user_per_hour: int | None = None
+    """New ones that are taken under watch (`intake.py`); None: all."""
     max_age_s: int = 300
 
     def standing(self, job: Job) -> Restraint | None:
@@ -83,13 +88,24 @@ class Acting:
             return Restraint(Code.DISABLED, f"{path} exists")
         return None
 
-    def momentary(self, seen_s: int, now_s: int, store: Store) -> Restraint | None:
-        """What keeps it from a release at this moment. ``seen_s``: when the cluster was looked at."""
+    def momentary(
+        self, seen_s: int, now_s: int, store: Store, user: str = "", waiting: Collection[str] = ()
+    ) -> Restraint | None:
+        """What keeps it from a release of ``user``'s job at this moment.
+
+        ``seen_s``: when the cluster was looked at. ``waiting``: users who have a successor that waits.
+        """
         if not 0 <= now_s - seen_s <= self.max_age_s:
             return Restraint(Code.STALE, f"the queue was read {now_s - seen_s} s ago; the limit is {self.max_age_s} s")
-        if self._at_its_rate(now_s, store):
-            return Restraint(Code.RATE, f"{self.releases_per_minute} releases in the last minute")
-        return None
+        return self._at_its_rate(user, waiting, now_s, store)
+
+    def recent(self, now_s: int, store: Store) -> Counter[str]:
+        """Releases of the last minute, by user.
+
+        Counted in the store, so a restart begins no new minute. What a clock that jumped wrote is left out.
+        """
+        newest = store.newest_intents(self.releases_per_minute)
+        return Counter(each.decision.user for each in newest if abs(now_s - each.created_s) < RATE_WINDOW_S)
 
     def _not_allowed(self, job: Job) -> Restraint | None:
         """A job that asks for several partitions may start in any of them: all must be allowed."""
@@ -103,8 +119,12 @@ class Acting:
                 return Restraint(Code.NOT_ALLOWED, f"{what} {others[0] or '(unknown)'} is not in acting.{what}s")
         return None
 
-    def _at_its_rate(self, now_s: int, store: Store) -> bool:
-        """Counted in the store, so a restart begins no new minute. What a clock that jumped wrote is left out."""
-        newest = store.newest_intents(self.releases_per_minute)
-        recent = [intent for intent in newest if abs(now_s - intent.created_s) < RATE_WINDOW_S]
-        return len(recent) >= self.releases_per_minute
+    def _at_its_rate(self, user: str, waiting: Collection[str], now_s: int, store: Store) -> Restraint | None:
+        """Who has had a release leaves one to each who waits and had none, but no more than half of them."""
+        recent = self.recent(now_s, store)
+        others = sum(not recent[other] for other in set(waiting) - {user}) if recent[user] else 0
+        kept = min(others, self.releases_per_minute // 2)
+        if recent.total() < self.releases_per_minute - kept:
+            return None
+        rest = f", and the {kept} that are left are for other users" if kept else ""
+        return Restraint(Code.RATE, f"{recent.total()} releases in the last minute{rest}")

@@ -11,16 +11,18 @@ import json
 import logging
 import os
 import pwd
+import random
 import socket
 import socketserver
-import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mirage.chain.tag import MAX_JOB_ID
+from mirage.daemon.guests import Guests, GuestServer, in_background, uid_at
+from mirage.daemon.intake import Intake
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
 from mirage.ports import Store
@@ -32,63 +34,68 @@ MAX_QUESTION = 4096
 OPEN_TO = frozenset({0})
 """Uids that may see every chain, beside the daemon's own: root."""
 PATIENCE_S = 5.0
-"""An asker who has not asked after this long is hung up on."""
-MAX_ASKERS = 16
-"""At once."""
+"""So long a daemon is waited for."""
+MOST_ASKERS, QUESTIONS_EACH = 32, 4
+"""Connections at once: of all, and of one user."""
 
 
 Door = Callable[[str | None], str]
 """Gives a link to the web page for a user (None: who may see all). Works once, and not for long."""
 
 
-def answer(
-    store: Store, user: str | None, question: dict[str, Any], notice: str = "", door: Door | None = None
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Source:
+    """What questions are answered from. ``notice``: what everyone who asks for chains is to know, if anything."""
+
+    store: Store
+    notice: Callable[[], str] = str
+    door: Door | None = None
+    intake: Intake = field(default_factory=lambda: Intake(None))
+
+
+def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[str, Any]:
     """The answer to one question of ``user`` (None: may see all). Raises InputError."""
     match question:
         case {"ask": "web"}:
-            if door is None:
+            if source.door is None:
                 raise InputError("this daemon has no web page: `daemon.web` is not set (docs/web.md)")
-            return {"url": door(user), "user": user}
+            return {"url": source.door(user), "user": user}
         case {"ask": "chains", "chain": str() | None as chain_id}:
-            return {"chains": chain_reports(store, user, chain_id), "notice": notice}
+            words = " ".join(filter(None, (source.notice(), source.intake.words(user))))
+            return {"chains": chain_reports(source.store, user, chain_id), "notice": words}
         case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
-            return explain(store, user, job_id)
-    raise InputError("expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N} or {'ask': 'web'}")
+            return source.intake.explain(user, job_id) or explain(source.store, user, job_id)
+        case {"ask": "intake"}:
+            return {"most": source.intake.most, "over": source.intake.over(user)}
+    raise InputError(
+        "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask': 'intake'} or "
+        "{'ask': 'web'}"
+    )
 
 
-class _Handler(socketserver.BaseRequestHandler):
+class _Handler(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
+        line = self.rfile.readline(MAX_QUESTION)
+        if not self.server.guests.asked(self.request):
+            return
+        with contextlib.suppress(OSError):  # the asker may have hung up
+            self.request.sendall(json.dumps(self._reply(line)).encode() + b"\n")
+
+    def _reply(self, line: bytes) -> dict[str, Any]:
         try:
-            question = json.loads(_read_line(self.request))
-            reply = answer(self.server.store, _asker(self.request), question, self.server.notice(), self.server.door)
+            return answer(self.server.source, _asker(self.request), json.loads(line))
         except (ValueError, RecursionError, InputError) as error:
-            reply = {"error": str(error)}
+            return {"error": str(error)}
         except (MirageError, OSError) as error:
             log.warning("a question could not be answered: %s", error)
-            reply = {"error": f"the daemon can't answer now: {error}"}
-        with contextlib.suppress(OSError):  # the asker may have hung up
-            self.request.settimeout(PATIENCE_S)
-            self.request.sendall(json.dumps(reply).encode() + b"\n")
-
-
-def _read_line(connection: socket.socket) -> bytes:
-    """What was asked, within PATIENCE_S in all. Raises TimeoutError, an OSError."""
-    deadline = time.monotonic() + PATIENCE_S
-    line = b""
-    while b"\n" not in line and len(line) < MAX_QUESTION:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        if not (part := connection.recv(MAX_QUESTION)):
-            break
-        line += part
-    return line
+            return {"error": f"the daemon can't answer now: {error}"}
 
 
 def _asker(connection: socket.socket) -> str | None:
     """User name of the peer; None for those who may see everything."""
-    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    uid = uid_at(connection)
     if uid in OPEN_TO or uid == os.getuid():
         return None
     try:
@@ -97,64 +104,58 @@ def _asker(connection: socket.socket) -> str | None:
         raise InputError(f"no user has the uid {uid} on the daemon's machine") from error
 
 
-class _Server(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-
-    def __init__(self, path: Path, store: Store, notice: Callable[[], str], door: Door | None) -> None:
-        self.store = store
-        self.notice = notice
-        self.door = door
-        self._slots = threading.BoundedSemaphore(MAX_ASKERS)
+class _Server(GuestServer, socketserver.UnixStreamServer):
+    def __init__(self, path: Path, source: Source) -> None:
+        self.source = source
+        self.guests = Guests("socket", MOST_ASKERS, QUESTIONS_EACH)
         super().__init__(str(path), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Hangs up on who comes when too many ask at once: the daemon needs its threads and files itself."""
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
 
 
 @contextlib.contextmanager
-def serving(path: Path, store: Store, notice: Callable[[], str] = str, door: Door | None = None) -> Iterator[None]:
-    """Answers questions at ``path`` in the background. Raises InputError if the socket can't be made.
-
-    ``notice``: what everyone who asks for chains is told, if anything.
-    """
+def serving(path: Path, source: Source) -> Iterator[None]:
+    """Answers questions at ``path`` in the background. Raises InputError if the socket can't be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_socket():
             _refuse_if_in_use(path)
             path.unlink()  # left by a daemon that was killed
-        server = _Server(path, store, notice, door)
+        server = _Server(path, source)
         path.chmod(0o666)
     except OSError as error:
         raise InputError(f"daemon.socket: can't listen at {path}: {error}") from error
-    thread = threading.Thread(target=server.serve_forever, name="mirage-socket", daemon=True)
-    thread.start()
     try:
-        yield
+        with in_background(server):
+            yield
     finally:
-        server.shutdown()
-        server.server_close()
         path.unlink(missing_ok=True)
 
 
 def _refuse_if_in_use(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, contextlib.suppress(OSError):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PATIENCE_S)
-        connection.connect(str(path))
+        try:
+            connection.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
         raise InputError(f"daemon.socket: another daemon listens at {path}; stop it, or give this one another path")
 
 
 def ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
-    """Asks a daemon. Raises OSError if none listens, InputError with its words if it refuses."""
+    """Asks a daemon. Raises OSError if none listens, InputError with its words if it refuses.
+
+    One that hangs up since the same user asks too much at once is asked again, for PATIENCE_S.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return _ask(path, question)
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.05, 0.2))  # noqa: S311 - keeps several apart; no secret
+
+
+def _ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PATIENCE_S)
         connection.connect(str(path))
@@ -162,7 +163,7 @@ def ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:
         with connection.makefile("rb") as lines:
             line = lines.readline()
     if not line.endswith(b"\n"):
-        raise ConnectionError(f"the daemon at {path} hung up")
+        raise ConnectionResetError(f"the daemon at {path} hung up")
     reply: dict[str, Any] = json.loads(line)
     if "error" in reply:
         raise InputError(str(reply["error"]))

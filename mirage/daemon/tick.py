@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -53,6 +53,13 @@ class SaveLink:
 
 
 @dataclass(frozen=True, slots=True)
+class DropLink:
+    """Its job belongs to another chain now: the owner has changed the tag."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
 class Grounds:
     """What is known of a decision beyond its record in the store."""
 
@@ -86,7 +93,7 @@ class LookUp:
     links: tuple[Link, ...]
 
 
-TickAction = SaveChain | SaveLink | Wait | Release | LookUp
+TickAction = SaveChain | SaveLink | DropLink | Wait | Release | LookUp
 
 
 def tick(
@@ -98,13 +105,19 @@ def tick(
     *,
     step_s: int,
     only_user: str | None = None,
+    left_out: Collection[tuple[str, str]] = (),
     baselines: Sequence[Policy] = (),
 ) -> list[TickAction]:
     """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the store has open.
 
+    ``left_out``: user and id of chains that are not watched (`intake.py`).
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
     """
-    seen = [(job, tag) for job, tag in tagged_jobs(snapshot) if only_user in (None, job.user)]
+    seen = [
+        (job, tag)
+        for job, tag in tagged_jobs(snapshot)
+        if only_user in (None, job.user) and (job.user, tag.chain_id) not in left_out
+    ]
     now_s = clock.now_s()
     actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
     pairs = list(_pairs(seen, snapshot))
@@ -143,15 +156,15 @@ def _observation(
 def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator[_Pair]:
     """Each successor that may be released, with its predecessor, which runs or queues for nodes.
 
-    Of two jobs that wait for the same one only the first submitted is the successor.
+    Of several jobs that name the same one only the first submitted is the successor, also once it is let in.
     """
     taken: set[int] = set()
     for job, tag in sorted(seen, key=lambda entry: entry[0].job_id):
         predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
-        if predecessor is None or predecessor.job_id in taken or obstacle(job, predecessor, tag):
+        if predecessor is None or predecessor.user != job.user or predecessor.job_id in taken:
             continue
-        if predecessor.state.has_nodes or predecessor.is_queueing:
-            taken.add(predecessor.job_id)
+        taken.add(predecessor.job_id)
+        if obstacle(job, predecessor, tag) is None and (predecessor.state.has_nodes or predecessor.is_queueing):
             yield _Pair(job, tag, predecessor)
 
 
@@ -214,6 +227,10 @@ def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Stor
         now = link_of(job, tag, before)
         if now != before:
             actions.append(SaveLink(now, before))
+    chain_of = {(job.user, job.job_id): tag.chain_id for job, tag in seen}
+    for link in known.values():
+        if chain_of.get((link.user, link.job_id), link.chain_id) != link.chain_id:
+            actions.append(DropLink(link))
     vanished = tuple(link for link in known.values() if link.job_id not in snapshot.by_id)
     return [*actions, LookUp(vanished)] if vanished else actions
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from mirage.config import ActingConfig, PolicyConfig
 from mirage.config import ClusterConfig as AdapterConfig
 from mirage.daemon.drift import ADVICE, WINDOW_S, drift
 from mirage.daemon.restraint import Acting
+from mirage.daemon.socket import ask
 from mirage.doctor.finding import Finding, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
-from mirage.errors import AuditError, ClusterError, InputError, StoreError
+from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
 from mirage.learn.folder import Recipe, check_folder
 from mirage.provision.learned import SIZES
 from mirage.slurm.adapter import connect
@@ -56,6 +58,25 @@ def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[F
                 "Jobs elsewhere are left alone, perhaps all.",
                 f"Known: {', '.join(sorted(known))}.",
             )
+
+
+def check_intake(config: ActingConfig, socket: str) -> Iterator[Finding]:
+    """How many new chains of a user are watched, and who has more. ``socket``: of the daemon; empty: there is none."""
+    most, over = config.chains_per_user_per_hour, {}
+    if socket:
+        with suppress(OSError, ValueError, MirageError):  # it does not run, or is of another release
+            told = ask(Path(socket), {"ask": "intake"})
+            most, over = told["most"], told["over"]
+    bound = f"{most} new chains of a user are watched within an hour (acting.chains_per_user_per_hour)"
+    if over:
+        yield warning(
+            "chains",
+            f"{bound}; not watched yet: {', '.join(f'{count} of {user}' for user, count in sorted(over.items()))}",
+            "Slurm starts each of their links after the one before ends, so they wait in the queue between links.",
+            "Ask these users why; raise the bound if they need that many.",
+        )
+    else:
+        yield ok("chains", f"{bound}; nobody is known to have more")
 
 
 def check_adapter(config: AdapterConfig) -> Iterator[Finding]:

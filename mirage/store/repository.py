@@ -147,6 +147,16 @@ class SqlStore:
         """Inserts or replaces, by (user, chain_id, job_id). Its chain must be in the store."""
         self._save(links, _values(link, _LINK))
 
+    def drop_link(self, link: Link) -> None:
+        """Forgets a link, and its chain with the last one."""
+        of = links.c
+        with self.transaction():
+            self._write(
+                links.delete().where(of.user == link.user, of.chain_id == link.chain_id, of.job_id == link.job_id)
+            )
+            if not self.links(link.user, link.chain_id):
+                self._write(chains.delete().where(chains.c.user == link.user, chains.c.chain_id == link.chain_id))
+
     def add_decision(self, decision: Decision) -> None:
         """Adds to the record; decisions are never changed."""
         self._insert(decisions, _values(decision, _DECISION))

@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from flask import Flask, abort, g, make_response, redirect, render_template, request, url_for
-from werkzeug.exceptions import HTTPException, SecurityError
+from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import mirage
 from mirage.daemon.board import Board, Sight
+from mirage.daemon.guests import holder, local_owners
+from mirage.daemon.hosts import known_names, only_known
 from mirage.daemon.reading import Reading
 from mirage.errors import StoreError
 from mirage.ports import Store
@@ -26,6 +28,7 @@ from mirage.web import filters
 from mirage.web.allowance import Allowance
 from mirage.web.chains import chain_list, link_rows, paged, waiting_list, whole
 from mirage.web.digest import Digest, digest
+from mirage.web.server import HOST
 from mirage.web.timeline import Window, in_words
 from mirage.web.visitors import SESSION_S, Visitors
 
@@ -33,8 +36,6 @@ log = logging.getLogger(__name__)
 
 COOKIE = "mirage"
 DAYS = (1, 3, 7, 30)
-HOSTS = ["127.0.0.1", "localhost"]
-"""What a visitor's browser may call us: a foreign name that leads here (DNS rebinding) is refused."""
 LOG_EVERY_S = 60
 READING_S = 900
 """What the audit log says is shown for so long before somebody's visit has it read again."""
@@ -88,10 +89,10 @@ class Desk:
             log.warning("a page could not be made: %s", error, exc_info=not isinstance(error, StoreError))
 
 
-def make_app(desk: Desk) -> Flask:
-    """The WSGI application."""
+def make_app(desk: Desk, hosts: Sequence[str] = ()) -> Flask:
+    """The WSGI application. ``hosts``: further names of this machine."""
     app = Flask(__name__)
-    app.config.update(TRUSTED_HOSTS=HOSTS)
+    app.wsgi_app = only_known(app.wsgi_app, known_names(*hosts))  # type: ignore[method-assign]
     app.jinja_env.filters.update(filters.ALL)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.context_processor(lambda: _everywhere(desk))
@@ -135,10 +136,19 @@ def _admit(desk: Desk) -> None:
         abort(403)
 
 
-def _payer() -> str | None:
-    """Who pays: a user, `root` for who may see all, None for all without a session; style sheets pay for themselves."""
-    viewer = g.get("viewer")
-    return " static" if request.endpoint == "static" else viewer and (viewer.user or "root")
+def _payer() -> str:
+    """Who pays: a user, `root` for who may see all, without a session whoever holds the connection's other end.
+
+    Style sheets pay for themselves.
+    """
+    if request.endpoint == "static":
+        return " static"
+    if viewer := g.get("viewer"):
+        return viewer.user or "root"
+    if "caller" not in g:
+        ours = HOST, int(request.environ["SERVER_PORT"])
+        g.caller = holder((request.remote_addr, int(request.environ["REMOTE_PORT"])), ours, local_owners())
+    return str(g.caller)
 
 
 def _account(desk: Desk, _error: BaseException | None) -> None:
@@ -216,10 +226,6 @@ def _add_own(app: Flask, desk: Desk) -> None:
 
 
 def _add_errors(app: Flask, desk: Desk) -> None:
-    @app.errorhandler(SecurityError)
-    def misdirected(_error: SecurityError) -> Response:
-        return Response("This page is called 127.0.0.1 or localhost.\n", 400, mimetype="text/plain")
-
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> Response:
         code = error.code or 500

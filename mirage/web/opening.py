@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mirage.config import DaemonConfig
 from mirage.daemon.board import Board
 from mirage.daemon.reading import Reading
 from mirage.store.repository import SqlStore
@@ -20,16 +21,16 @@ BUSY_S = 2
 
 
 @contextmanager
-def opened(address: str, store_url: str, board: Board, reading: Reading) -> Iterator[Callable[[str | None], str]]:
-    """Serves the page at ``address``; gives what makes a link for a user (None: one who may see all).
+def opened(config: DaemonConfig, board: Board, reading: Reading) -> Iterator[Callable[[str | None], str]]:
+    """Serves the page at ``config.web``; gives what makes a link for a user (None: one who may see all).
 
     The store is opened once more, for reading only, so that no visit can write, or take a connection that the daemon
     needs. Raises InputError for the address, StoreError.
     """
     visitors = Visitors()
     with (
-        SqlStore.open(store_url, readonly=True, busy_timeout_s=BUSY_S) as store,
-        served(make_app(Desk(board, store, visitors, reading)), address) as url,
+        SqlStore.open(config.store, readonly=True, busy_timeout_s=BUSY_S) as store,
+        served(make_app(Desk(board, store, visitors, reading), config.hosts), config.web) as url,
     ):
         log.info("the web page is at %s", url)
         reading.told(READING_S)

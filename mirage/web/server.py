@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mirage.daemon.guests import Guests
 from mirage.daemon.metrics import parse_address
 from mirage.errors import InputError
 
@@ -15,10 +16,12 @@ KEY = "daemon.web"
 HOST = "127.0.0.1"
 THREADS = 1
 """So many pages are made at once: Python runs one thread at a time, and the daemon's cycle needs it too."""
-VISITORS = 64
-"""Connections at once; more wait to be accepted."""
+VISITORS, VISITS_EACH = 64, 32
+"""Connections at once: of all, and of one user (a proxy of the site's is one)."""
 IDLE_S = 30
-"""A connection that says nothing for so long is hung up on."""
+"""A connection that has sent no whole request for so long is hung up on."""
+CHECK_S = 5
+"""So often that is looked for."""
 MOST_BYTES = 8192
 """Of a request."""
 
@@ -40,6 +43,8 @@ def served(app: Any, address: str) -> Iterator[str]:
     from waitress import create_server
     from waitress.wasyncore import close_all, loop
 
+    from mirage.web.visit import visit_class
+
     port = port_of(address)
     logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of each request that waits for another one
     try:
@@ -48,8 +53,9 @@ def served(app: Any, address: str) -> Iterator[str]:
             host=HOST,
             port=port,
             threads=THREADS,
-            connection_limit=VISITORS,
+            connection_limit=2 * VISITORS,  # the guests' bound comes first
             channel_timeout=IDLE_S,
+            cleanup_interval=CHECK_S,
             max_request_header_size=MOST_BYTES,
             max_request_body_size=MOST_BYTES,
             clear_untrusted_proxy_headers=True,
@@ -61,6 +67,7 @@ def served(app: Any, address: str) -> Iterator[str]:
             f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
             "Choose another port, or none."
         ) from error
+    server.channel_class = visit_class(Guests("web page", VISITORS, VISITS_EACH))
     stopping = threading.Event()
 
     def serve() -> None:

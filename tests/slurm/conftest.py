@@ -54,20 +54,25 @@ class Service:
         mode: str = "enforce",
         acting: str = "",
         web: str = "",
+        metrics: str = "",
     ) -> None:
         """``acting``: more lines of that table."""
         (self.folder / "mirage.toml").write_text(
             f'[daemon]\npoll_s = {poll_s}\nstore = "sqlite:///{self.store}"\nsocket = "{self.site.socket}"\n'
-            f'web = "{web}"\n'
+            f'web = "{web}"\nmetrics = "{metrics}"\n'
             f'[acting]\nmode = "{mode}"\ndisable_file = "{self.folder}/disabled"\n{acting}\n'
             f'[cluster]\ntimeout_s = 10\n[policy]\nname = "{policy}"\n[policy.timer]\nlead_s = {lead_s}\n'
         )
 
-    def start(self, *crash_at: str) -> subprocess.Popen[bytes]:
-        """Starts the daemon; with a point of crashing_daemon.py, one that dies there."""
+    def start(self, *crash_at: str, files: int | None = None) -> subprocess.Popen[bytes]:
+        """Starts the daemon; with a point of crashing_daemon.py, one that dies there.
+
+        ``files``: the soft limit of open files that it starts with.
+        """
         config = ["--config", str(self.folder / "mirage.toml")]
         crashing = [str(self.site.bin / "python"), str(self.folder / "crashing_daemon.py"), *crash_at]
         words = [*crashing, *config] if crash_at else ["mirage", "daemon", *config]
+        words = ["prlimit", f"--nofile={files}:", *words] if files else words
         self.process = self.site.start(OPERATOR, *words, log=self.log)
         return self.process
 
@@ -78,9 +83,9 @@ class Service:
         self.process = None
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, files: int | None = None) -> Iterator[None]:
         starts = self._starts()
-        self.start()
+        self.start(files=files)
         try:
             until(lambda: self._starts() > starts, 30, "the daemon to start")
             yield

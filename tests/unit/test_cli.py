@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage.daemon.socket import ask, serving
+from mirage.daemon.socket import Source, ask, serving
 from mirage.domain import Chain
 from mirage.errors import InputError
 from mirage.store.repository import SqlStore
@@ -185,7 +185,10 @@ def test_ones_own_agent_that_acts_tells_rather_than_a_daemon_that_only_observes(
         status = json.loads(shell.run("status", "--json").stdout)["chains"][0]
         return status["acting"], json.loads(shell.run("explain", str(second), "--json").stdout)["acting"]
 
-    with SqlStore.open(f"sqlite:///{shell.folder}/d/mirage.db") as store, serving(shell.folder / "no.sock", store):
+    with (
+        SqlStore.open(f"sqlite:///{shell.folder}/d/mirage.db") as store,
+        serving(shell.folder / "no.sock", Source(store)),
+    ):
         assert told() == ("observe", "observe")
         with (shell.folder / "state" / "mirage" / "mirage.lock").open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # as an agent that runs
@@ -321,7 +324,7 @@ def store():
 
 def test_the_kernel_says_who_asks(tmp_path, store, monkeypatch):
     path = tmp_path / "m.sock"
-    with serving(path, store):
+    with serving(path, Source(store)):
         mine = ask(path, {"ask": "chains", "chain": None})["chains"]
         assert len(mine) == 2, "the daemon's own user may see all"
         monkeypatch.setattr("mirage.daemon.socket.os.getuid", lambda: 4_000_000)
@@ -335,7 +338,7 @@ def test_the_kernel_says_who_asks(tmp_path, store, monkeypatch):
     [{}, {"ask": "chains"}, {"ask": "explain", "job": "1"}, {"ask": "explain", "job": 10**30}, {"ask": "drop tables"}],
 )
 def test_other_questions_are_refused(tmp_path, store, question):
-    with serving(tmp_path / "m.sock", store), pytest.raises(InputError, match="expected"):
+    with serving(tmp_path / "m.sock", Source(store)), pytest.raises(InputError, match="expected"):
         ask(tmp_path / "m.sock", question)
 
 
@@ -343,7 +346,7 @@ def test_noise_on_the_socket_does_no_harm(tmp_path, store):
     import socket
 
     path = tmp_path / "m.sock"
-    with serving(path, store):
+    with serving(path, Source(store)):
         for noise in (b"\n", b"\xff\x00\n", b"[" * 4000 + b"\n", b"x" * 5000 + b"\n", b'"a"\n'):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(str(path))

@@ -14,7 +14,7 @@ from mirage.config import PolicyConfig
 from mirage.daemon.drift import DAY_S, FEWEST_DAYS, Drift, Kind, drift
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.reading import Reading
-from mirage.daemon.socket import ask, serving
+from mirage.daemon.socket import Source, ask, serving
 from mirage.daemon.watch import EVERY_S, DriftWatch
 from mirage.doctor.finding import Severity
 from mirage.doctor.service import check_drift
@@ -151,7 +151,7 @@ def test_log_metrics_and_status_tell_and_take_it_back(
     assert (watch.words, gauge()) == ("", 0), "a cycle does not wait for the reading"
     look()
     assert gauge() == 1
-    with SqlStore.open("sqlite://") as store, serving(tmp_path / "s", store, lambda: watch.words):
+    with SqlStore.open("sqlite://") as store, serving(tmp_path / "s", Source(store, lambda: watch.words)):
         assert ask(tmp_path / "s", {"ask": "chains", "chain": None})["notice"] == watch.words != ""
     drifted.path.unlink()
     drifted.append(pair(1, now_s - 60, 30))

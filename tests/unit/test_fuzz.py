@@ -26,7 +26,7 @@ from mirage.config_sources import load
 from mirage.daemon.drift import drift
 from mirage.daemon.impact import impact
 from mirage.daemon.metrics import parse_address
-from mirage.daemon.socket import answer
+from mirage.daemon.socket import Source, answer
 from mirage.errors import ClusterNonsense, InputError, MirageError
 from mirage.learn.folder import RECIPE, read_recipe, sealed
 from mirage.slurm.resources import parse_node_use
@@ -279,7 +279,7 @@ ANY_JSON = st.recursive(
 )
 def test_a_question_at_the_socket(question) -> None:
     with SqlStore.open("sqlite://") as store, suppress(MirageError):
-        answer(store, "mirage-alice", question)
+        answer(Source(store), "mirage-alice", question)
 
 
 DECISION = (

@@ -24,13 +24,13 @@ import pytest
 from waitress.trigger import trigger
 
 from mirage.cli.main import main
-from mirage.config import RetentionConfig
+from mirage.config import DaemonConfig, RetentionConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.board import Board
 from mirage.daemon.reading import RETRY_S, Reading
 from mirage.daemon.restraint import Acting
 from mirage.daemon.rounds import Rounds
-from mirage.daemon.socket import ask, serving
+from mirage.daemon.socket import Source, ask, serving
 from mirage.domain import ActingMode, Chain
 from mirage.errors import InputError, StoreError
 from mirage.provision.heuristics import Timer
@@ -241,9 +241,9 @@ def test_one_user_can_not_crowd_out_another() -> None:
 
 def test_the_socket_gives_links_for_who_asks(tmp_path: Path) -> None:
     store = SqlStore.open("sqlite://")
-    with serving(tmp_path / "m.sock", store, door=lambda user: f"http://x/{user}"):
+    with serving(tmp_path / "m.sock", Source(store, door=lambda user: f"http://x/{user}")):
         assert ask(tmp_path / "m.sock", {"ask": "web"}) == {"url": "http://x/None", "user": None}
-    with serving(tmp_path / "m.sock", store), pytest.raises(InputError, match="no web page"):
+    with serving(tmp_path / "m.sock", Source(store)), pytest.raises(InputError, match="no web page"):
         ask(tmp_path / "m.sock", {"ask": "web"})
 
 
@@ -405,7 +405,7 @@ def test_a_page_that_hangs_holds_up_no_cycle(tmp_path: Path, monkeypatch: pytest
         return []
 
     reading = Reading(tmp_path / "audit.jsonl", 60)
-    with SqlStore.open(url) as store, opened("127.0.0.1:0", url, board, reading) as door:
+    with SqlStore.open(url) as store, opened(DaemonConfig(web="127.0.0.1:0", store=url), board, reading) as door:
         daemon = Daemon(cluster, store, clock, Timer(60), poll_s=600, acting=board.acting, board=board)
         rounds = Rounds(daemon, store, clock, RetentionConfig(), lambda: None, board=board)
         browser = Browser()
