@@ -13,19 +13,19 @@ import resource
 import socket
 import socketserver
 import struct
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
-from pathlib import Path
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, cast
 
 from mirage.daemon.logs import Sparingly
 
 log = logging.getLogger(__name__)
+
+Address = IPv4Address | IPv6Address
 
 ASK_S = 5.0
 """A connection that has not asked after this long, however it trickles, is hung up on;"""
@@ -112,19 +112,13 @@ class Guests:
     def _surplus(self) -> Guest | None:
         if len(self._guests) <= self.share:  # then nobody can have more than that
             return None
-        self._find_out()
+        for guest in self._guests:
+            guest.who = guest.who or _peer(guest.connection)
         who, held = Counter(guest.who for guest in self._guests).most_common(1)[0]
         if held <= self.share and len(self._guests) <= self.most:
             return None
         self._complain(who, held)
         return next((guest for guest in self._guests if guest.who == who and not guest.is_busy), self._guests[-1])
-
-    def _find_out(self) -> None:
-        """Whose connections these are. One reading of the kernel's table serves all."""
-        new = [guest for guest in self._guests if not guest.who]
-        owners = local_owners() if any(guest.connection.family != socket.AF_UNIX for guest in new) else {}
-        for guest in new:
-            guest.who = _peer(guest.connection, owners)
 
     def _complain(self, who: str, held: int) -> None:
         if self._log.may(who, self.now_s()):
@@ -133,40 +127,45 @@ class Guests:
             )
 
 
-Ends = tuple[str, int, str, int]
-"""Address and port of one's own end of a TCP connection, then of the other end."""
-TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST = 4, 20, 1
+_HEADER = struct.Struct("=IHHII")
+_UID = struct.Struct("=II")
+_UID_AT = 80
+"""Where a `struct inet_diag_msg` behind its header has uid and inode."""
+ANY = 0xFFFFFFFF
 
 
-def local_owners(tables: Sequence[Path] = TABLES) -> dict[Ends, int]:
-    """Uids of the TCP connections that programs of this machine hold (proc(5), `/proc/net/tcp`)."""
-    owners = {}
-    for table in tables:
-        with contextlib.suppress(OSError):  # a kernel without IPv6
-            for row in table.read_text().splitlines()[1:]:
-                fields = row.split()
-                if fields[9] != "0":  # no inode: its program has closed it, and the table calls it root's
-                    owners[*_end(fields[1]), *_end(fields[2])] = int(fields[7])
-    return owners
+def holder(theirs: Sequence[Any], ours: Sequence[Any]) -> str:
+    """Who holds the other end of a TCP connection, for people: a user of this machine, or an address."""
+    uid = _uid_of(_plain(theirs[0]), theirs[1], _plain(ours[0]), ours[1])
+    return str(theirs[0]) if uid is None else _user(uid)
 
 
-def _end(text: str) -> tuple[str, int]:
-    """`0100007F:1F90`: the address in words of 32 bits, in this machine's order of bytes."""
-    address, _, port = text.partition(":")
-    words = (int(address[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(address), 8))
-    return _plain(str(ip_address(b"".join(words)))), int(port, 16)
+def _uid_of(theirs: Address, their_port: int, ours: Address, our_port: int) -> int | None:
+    """Whose the other end is (sock_diag(7)), asked for at the same cost however many connections there are.
+
+    None: no program of this machine has it, or the kernel does not say.
+    """
+    family = socket.AF_INET if theirs.version == 4 else socket.AF_INET6
+    ends = struct.pack("!HH16s16s", their_port, our_port, theirs.packed, ours.packed)
+    request = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, ANY) + ends + struct.pack("=III", 0, ANY, ANY)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+            kernel.settimeout(1)
+            kernel.send(_HEADER.pack(_HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0) + request)
+            answer = kernel.recv(4096)
+    except OSError:
+        return None
+    if _HEADER.unpack_from(answer)[1] != SOCK_DIAG_BY_FAMILY:  # an error: there is none
+        return None
+    uid, inode = _UID.unpack_from(answer, _UID_AT)
+    return uid if inode else None  # without an inode its program has closed it, and it is shown as root's
 
 
-def _plain(address: str) -> str:
+def _plain(address: str) -> Address:
     """Without a zone; an IPv4 address that came through an IPv6 socket as itself."""
     found = ip_address(address.partition("%")[0])
-    return str(getattr(found, "ipv4_mapped", None) or found)
-
-
-def holder(theirs: Sequence[Any], ours: Sequence[Any], owners: Mapping[Ends, int]) -> str:
-    """Who holds the other end of a TCP connection, for people: a user of this machine, or an address."""
-    uid = owners.get((_plain(theirs[0]), theirs[1], _plain(ours[0]), ours[1]))
-    return str(theirs[0]) if uid is None else _user(uid)
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def uid_at(connection: socket.socket) -> int:
@@ -175,11 +174,11 @@ def uid_at(connection: socket.socket) -> int:
     return int(uid)
 
 
-def _peer(connection: socket.socket, owners: Mapping[Ends, int]) -> str:
+def _peer(connection: socket.socket) -> str:
     try:
         if connection.family == socket.AF_UNIX:
             return _user(uid_at(connection))
-        return holder(connection.getpeername(), connection.getsockname(), owners)
+        return holder(connection.getpeername(), connection.getsockname())
     except OSError:  # it is gone already
         return "who left"
 

@@ -19,7 +19,7 @@ from werkzeug.wrappers import Response
 
 import mirage
 from mirage.daemon.board import Board, Sight
-from mirage.daemon.guests import holder, local_owners
+from mirage.daemon.guests import holder
 from mirage.daemon.hosts import known_names, only_known
 from mirage.daemon.reading import Reading
 from mirage.errors import StoreError
@@ -147,7 +147,7 @@ def _payer() -> str:
         return viewer.user or "root"
     if "caller" not in g:
         ours = HOST, int(request.environ["SERVER_PORT"])
-        g.caller = holder((request.remote_addr, int(request.environ["REMOTE_PORT"])), ours, local_owners())
+        g.caller = holder((request.remote_addr, int(request.environ["REMOTE_PORT"])), ours)
     return str(g.caller)
 
 
