@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage.chain.tag import parse_tag
-from mirage.daemon.settle import latest
+from mirage.daemon.settle import latest, settled
 from mirage.daemon.tick import link_of
 from mirage.domain import Chain, Job, Link
 
@@ -54,16 +54,20 @@ class Answer:
 def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]], now_s: int) -> Answer:
     """``jobs``: of `Cluster.submissions`. ``known``: the chains in question, with their links as the store has them."""
     told: dict[Key, list[Link]] = {key: [] for key in known}
-    for link in _links(jobs):
+    for link in _links(jobs, known):
         if (link.user, link.chain_id) in told:
             told[link.user, link.chain_id].append(link)
     new = [link for key, links in told.items() for link in links if link.state.is_over and not _has(known[key], link)]
     return Answer(new, {key for key, links in told.items() if not _is_settled(known[key], links, now_s)})
 
 
-def _links(jobs: Sequence[Job]) -> Iterator[Link]:
+def _links(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]]) -> Iterator[Link]:
+    """A known link is of the chain that it was last seen in, not of the one that it was submitted for."""
+    seen = {(link.user, link.job_id): link for links in known.values() for link in links}
     for job in latest(jobs).values():
-        if not job.array_task and (tag := parse_tag(job.comment)):
+        if link := seen.get((job.user, job.job_id)):
+            yield settled(link, job)
+        elif not job.array_task and (tag := parse_tag(job.comment)):
             yield link_of(job, tag, None)
 
 

@@ -54,7 +54,7 @@ def main(seconds: float, targets: list[str | int], count: int) -> None:
     while time.monotonic() < deadline:
         for kind in range(2 * len(targets)):
             missing = count - sum(each == kind for each, _ in held)
-            for _ in range(min(missing, 15)):
+            for _ in range(min(missing, 40)):
                 if connection := connect(targets[kind // 2]):
                     held.append((kind, connection))
         kept = []

@@ -99,7 +99,7 @@ def test_a_crowd_of_idle_and_trickling_connections_is_in_nobodys_way(site: Site,
             str(site.socket),
         ),
     ):
-        until(lambda: (tmp_path / "crowd.log").read_text().count("\n") >= 10, 60, "the crowd to be there")
+        until(lambda: (tmp_path / "crowd.log").read_text().count("\n") >= 15, 60, "the crowd to be there")
         chain, _ = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK))
         begun = time.monotonic()
         until(lambda: released(service, ALICE), 30, "the release of Alice's successor")
