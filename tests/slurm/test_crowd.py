@@ -29,20 +29,22 @@ chains = ask(pathlib.Path(sys.argv[1]), {"ask": "chains", "chain": None})["chain
 print(json.dumps([time.monotonic() - begun, [chain["chain"] for chain in chains]]))
 """
 HOG = """#!/bin/sh
-# Three jobs with six tagged successors each, which can't start and are made to wait again; and one job that changes its chain.
-nodes=$(sinfo -h -p gpu -o %D)
-tag() { echo "mirage/1 chain=$1 seg=$2/9$3 mode=train ei=1 eo=1"; }
+# Three jobs with six tagged successors each, which can't start and wait again and again.
+# One job that changes its chain.
+wide="--exclusive --nice=99999 -N$(sinfo -h -p gpu -o %D)"
+tag() { echo "mirage/1 chain=$1 seg=$2 mode=train ei=1 eo=1"; }
 for hog in 1 2 3; do
-    first=$(sbatch --parsable --comment="$(tag hoghog$hog 1)" $1)
+    first=$(sbatch --parsable --comment="$(tag hoghog$hog 1/9)" $1)
     for _ in 1 2 3 4 5 6; do
-        next=$(sbatch --parsable --nice=99999 --exclusive -N$nodes -d afterany:$first --comment="$(tag hoghog$hog 2 " pred=$first")" $1)
+        words=$(tag hoghog$hog "2/9 pred=$first")
+        next=$(sbatch --parsable $wide -d afterany:$first --comment="$words" $1)
         all="$all $next:$first"
     done
 done
-shifty=$(sbatch --parsable --comment="$(tag shifty00 1)" $1)
+shifty=$(sbatch --parsable --comment="$(tag shifty00 1/9)" $1)
 echo "$all" >hog.jobs
 while number=$((number + 1)); do
-    scontrol update JobId=$shifty Comment="$(tag shifty$number 1)"
+    scontrol update JobId=$shifty Comment="$(tag shifty$number 1/9)"
     for pair in $all; do scontrol update JobId=${pair%:*} Dependency=afterany:${pair#*:}; done
     sleep 2
 done

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mirage.cli.main import VERBS, full_parser
+from mirage.daemon.guests import FILES
 from mirage.daemon.notify import notify, watchdog_s
 from mirage.daemon.scheduler import CYCLE_S, SLACK_S, Beat, run_forever
 from tests.fakes.fake_slurm import FakeSlurm
@@ -77,6 +78,11 @@ def test_the_timer_starts_the_training_and_has_a_time(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     (calendar,) = re.findall("^OnCalendar=(.*)$", (tmp_path / "mirage-retrain.timer").read_text(), re.MULTILINE)
     assert "Next elapse: Sun" in analyze(tmp_path, "calendar", calendar).stdout
+
+
+@pytest.mark.parametrize("name", ["mirage.service", "mirage-agent.service"])
+def test_the_units_permit_the_files_that_the_service_asks_for(name: str) -> None:
+    assert f"\nLimitNOFILE={FILES}\n" in (UNITS / name).read_text()
 
 
 def test_nothing_enables_the_timer() -> None:

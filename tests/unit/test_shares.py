@@ -75,10 +75,6 @@ def test_no_more_than_half_is_left_to_others() -> None:
 # --- a job that is made to wait again and again
 
 
-def make_wait(world: World) -> None:
-    world.sim.update(world.second, dependency=f"afterany:{world.first}")
-
-
 def test_who_makes_a_job_wait_again_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqlStore.open("sqlite://")
     job = Job(99, "bob", "gpu", JobState.PENDING, 1, 900)
