@@ -123,7 +123,12 @@ class Guests:
     def _complain(self, who: str, held: int) -> None:
         if self._log.may(who, self.now_s()):
             log.warning(
-                "%s: %s has %d connections; %d are allowed, so some are ended", self.name, who, held, self.share
+                "%s: %s has %d connections; one user may have %d, all together %d, so some are ended",
+                self.name,
+                who,
+                held,
+                self.share,
+                self.most,
             )
 
 

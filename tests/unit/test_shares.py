@@ -72,6 +72,16 @@ def test_no_more_than_half_is_left_to_others() -> None:
     assert ENFORCE.momentary(1010, 1010, store, "bob", others)
 
 
+def test_the_log_names_who_takes_the_rate(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.restart(acting=replace(ENFORCE, releases_per_minute=2))
+    world.cycles(6)
+    released_of(world.store, "bob", 2, at_s=world.sim.now_s - 30)
+    world.cycles(1, step_s=60)
+    assert world.outcomes() == []
+    assert "user bob had 2 of the last minute's 2 releases" in caplog.text
+
+
 # --- a job that is made to wait again and again
 
 

@@ -377,6 +377,17 @@ def test_who_reloads_without_end_has_to_wait_and_others_have_not(
     assert alice.get(own).status == 200
 
 
+def test_who_has_no_session_is_told_apart_by_the_kernel(site: WebSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site.desk, "allowance", Allowance(saved_s=0.05, now_s=lambda: 0.0))
+    monkeypatch.setattr("mirage.web.app.holder", lambda *_: "user bob")
+    answers = [Browser().get(site.url)]
+    while answers[-1].status == 200 and len(answers) < 1000:
+        answers.append(Browser().get(site.url))
+    assert answers[-1].status == 429
+    monkeypatch.setattr("mirage.web.app.holder", lambda *_: "user alice")
+    assert Browser().get(site.link("alice")).status == 200
+
+
 def test_what_is_in_hand_grows_to_a_bound() -> None:
     now_s = 0.0
     allowance = Allowance(now_s=lambda: now_s)
