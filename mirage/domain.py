@@ -87,6 +87,7 @@ _NOT_QUEUEING = frozenset(
         "JobHeldAdmin",
         "JobHeldUser",
         "JobHoldMaxRequeue",
+        "job requeued in held state",
         "Licenses",
         "MaxJobsPerAccount",
         "PartitionConfig",
@@ -103,6 +104,10 @@ _NOT_QUEUEING = frozenset(
 )
 _LIMIT_PREFIXES = ("QOSMax", "QOSGrp", "QOSMin", "QOSUsage", "QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit")
 _ASSOC_PREFIXES = ("Assoc", "MaxBillingPerAccount", "MaxCpuPerAccount", "MaxGRESPerAccount", "MaxMemoryPerLimit")
+
+
+_HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
+"""The second is what 22.05 to 26.05 say after `scontrol requeuehold`."""
 
 
 def queues_for_nodes(reason: str) -> bool:
@@ -157,6 +162,11 @@ class Job:
     def is_queueing(self) -> bool:
         """Pending and competing for nodes."""
         return self.is_pending and queues_for_nodes(self.reason)
+
+    @property
+    def is_held(self) -> bool:
+        """Pending, and its owner or an operator holds it for the owner: `scontrol release` is the owner's to run."""
+        return self.is_pending and self.reason in _HELD_BY_OWNER
 
     @property
     def wait_s(self) -> int | None:
@@ -258,6 +268,8 @@ class Penalties:
 
 class ChainState(str, Enum):
     ACTIVE = "active"
+    PAUSED = "paused"
+    """Its owner holds its next link in the queue (`mirage pause`)."""
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -266,7 +278,7 @@ class ChainState(str, Enum):
 
     @property
     def is_over(self) -> bool:
-        return self is not ChainState.ACTIVE
+        return self not in (ChainState.ACTIVE, ChainState.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,12 @@ SUBMITTING = "submitting"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 OVER_MARKERS = (DONE, FAILED, CANCELLED)
 """The chain is over once one of these files is there; its first line is the reason."""
+PAUSED, RESUMED = "paused", "resumed"
+"""Since when (Unix seconds) no further link begins its work, and since when they may again."""
+NOTIFIED = "notified"
+"""Somebody has run the user's --notify command for the chain's end."""
+
+_USED_UP = re.compile(r"all \d+ links have run", re.ASCII)
 
 _CHAIN_ID = re.compile(r"[a-z0-9]{6,32}", re.ASCII)
 
@@ -42,8 +48,18 @@ class LinkRecord:
     end_s: int
     exit_code: int
     how: str
-    """`exit`: by itself; `handover`: its successor asked it to; `slurm`: time limit, scancel, preemption; `told`: by a
-    signal before its work began."""
+    """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with `mirage pause --now`;
+    `slurm`: time limit, scancel, preemption; `told`: by a signal before its work began."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStart:
+    """Where a link started, as its own job wrote it down."""
+
+    segment: int
+    job_id: int
+    outputs: tuple[str, ...]
+    """The files that it writes to: its standard output, and its standard error where that goes elsewhere."""
 
 
 def chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -106,6 +122,61 @@ def read_link(folder: Path, segment: int) -> LinkRecord | None:
         return None
 
 
+def read_starts(folder: Path) -> dict[int, LinkStart]:
+    """Segment -> its last start, of the links that have started, in order."""
+    found = {}
+    for path in folder.glob("start.*"):
+        record, segment = read_record(path), path.name.partition(".")[2]
+        if segment.isdecimal() and (job := record.get("job", "")).isdecimal():
+            files = tuple(dict.fromkeys(name for key in ("out", "err") if (name := record.get(key, ""))))
+            found[int(segment)] = LinkStart(int(segment), int(job), files)
+    return dict(sorted(found.items()))
+
+
+def read_segments(folder: Path) -> int:
+    """How many links the chain has at most now. InputError: the folder is damaged."""
+    text = read_record(folder / CHAIN_RECORD).get("segments", "")
+    if not text.isdecimal():
+        raise InputError(f"{folder / CHAIN_RECORD}: has no line segments=N, so the chain can't be changed")
+    return int(text)
+
+
+def write_segments(folder: Path, segments: int) -> None:
+    """Changes how many links the chain has; its jobs read it before they queue the next one, and as they end."""
+    lines = (folder / CHAIN_RECORD).read_text(errors="surrogateescape").splitlines()
+    lines = [f"segments={segments}" if line.startswith("segments=") else line for line in lines]
+    _replace(folder, CHAIN_RECORD, "".join(f"{line}\n" for line in lines))
+
+
+def mark_paused(folder: Path, at_s: int) -> None:
+    """Links that start from now on go back to the queue. Does not touch the queue."""
+    _replace(folder, PAUSED, f"{at_s}\n")
+
+
+def mark_resumed(folder: Path, at_s: int) -> None:
+    """Undoes `mark_paused`; no error if the chain is not paused."""
+    if is_paused(folder):
+        _replace(folder, RESUMED, f"{at_s}\n")
+        (folder / PAUSED).unlink(missing_ok=True)
+
+
+def is_paused(folder: Path) -> bool:
+    return (folder / PAUSED).exists()
+
+
+def is_used_up(over: tuple[str, str]) -> bool:
+    """Whether the chain is over (`over_marker`) for the one reason that all its links have run."""
+    return over[0] == DONE and _USED_UP.fullmatch(over[1]) is not None
+
+
+def reopen(folder: Path) -> None:
+    """Takes back the mark of a chain that is over."""
+    for marker in OVER_MARKERS:
+        (folder / marker).unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        (folder / NOTIFIED).rmdir()
+
+
 def queued_jobs(folder: Path) -> dict[int, int]:
     """Segment -> job id of every link that was queued, running and past ones too."""
     jobs = {}
@@ -129,6 +200,11 @@ def over_marker(folder: Path) -> tuple[str, str] | None:
 
 def mark_over(folder: Path, marker: str, reason: str) -> None:
     """Ends the chain: links that start from now on leave at once. Does not touch the queue."""
-    fresh = folder / f".{marker}.{os.getpid()}"
-    fresh.write_text(f"{reason}\n")
-    fresh.replace(folder / marker)
+    _replace(folder, marker, f"{reason}\n")
+
+
+def _replace(folder: Path, name: str, text: str) -> None:
+    fresh = folder / f".{name}.{os.getpid()}"
+    fresh.write_text(text, errors="surrogateescape")
+    fresh.chmod(0o600)
+    fresh.replace(folder / name)

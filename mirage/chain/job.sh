@@ -4,24 +4,32 @@
 #
 #   job.sh SEGMENT PREDECESSOR [the user's arguments]        PREDECESSOR: job id of the link before, 0 for the first
 #
+# Outside of a job, for mirage extend, pause and resume:
+#   job.sh queue SEGMENT PREDECESSOR    queues this link, held while the chain is paused, and prints its job id
+#   job.sh ask JOB SEGMENT              asks this link to checkpoint and end, as its successor would
+#
 # What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
 # from the link before if that one still runs; runs the user's script, passing signals on; keeps a record of the end,
 # and ends the chain if the work is done or the failure policy says so. Its exit code is the script's; or 1 in place of 0
 # where the chain has failed, and its job counts as cancelled where the chain was: so Slurm's records say how it ended.
 #
 # Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
-#   chain         what mirage-submit was asked for (key=value)      script    the user's script, as it was submitted
+#   chain         what was asked for (key=value); segments= is what mirage extend changes
+#   script        the user's script, as it was submitted
 #   submitting    there while mirage-submit is at work              job.sh    this file
 #   queued.K      job id of link K, once it is queued
-#   start.K       job=, restart=, start=                            link K has started
+#   start.K       job=, restart=, start=, out=, err=                link K has started, and writes to these files
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit, scancel,
-#                 preemption), told (a signal before its work began). swept=1: every process of the job was told to
+#                 preemption), paused (mirage pause --now asked it to), told (a signal before its work began).
+#                 swept=1: every process of the job was told to
 #                 end, so some of them may still be at it. A link that was killed outright leaves none.
-#   handover.K    job id of the successor that asked link K to end
+#   handover.K    job id of the successor that asked link K to end; pause: mirage pause --now asked
 #   ready.K       link K is ready to take over; a service creates it as $MIRAGE_READY_FILE
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
+#   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
 #   done, failed, cancelled    the chain is over; the first line says why
+#   notified/     somebody has run the user's --notify command for the chain's end
 # ---------------------------------------------------------------------------------------------------------------------
 # shellcheck disable=SC2154,SC2034  # m_* that are not assigned, or not used, here belong to this chain's values, above.
 # shellcheck disable=SC2329  # several functions are called by name
@@ -77,7 +85,16 @@ m_gone() { # JOB SEGMENT: looks at its record each time, asks Slurm every ten se
     m_over_in_slurm "$1"
 }
 
-# ---- Is the chain over? ---------------------------------------------------------------------------------------------
+# ---- How long, and is it over? --------------------------------------------------------------------------------------
+
+m_read_length() { # sets m_segments: mirage extend changes it while links run
+    m_length=$(m_read chain segments)
+    case $m_length in '' | *[!0-9]*) ;; *) m_segments=$m_length ;; esac
+}
+
+m_is_last() { m_read_length; [ "$m_seg" -ge "$m_segments" ]; }
+
+m_is_paused() { [ -e "$m_dir/paused" ]; }
 
 m_is_over() {
     [ -e "$m_dir/done" ] || [ ! -e "$m_done_file" ] || m_write "done" "$m_done_file exists"
@@ -155,15 +172,86 @@ m_tell_slurm() { # CODE: sets m_told, what this job exits with. Others have only
 m_leave_if_over() {
     if m_is_over; then
         m_cancel_rest
+        m_notify_end
         m_tell_slurm 0
         m_leave "$m_told" "the chain is over: $(cat "$m_dir/done" "$m_dir/failed" "$m_dir/cancelled" 2>/dev/null)"
     fi
+}
+
+# A paused chain's link that has not begun its work goes back to the queue, held: its turn is not used up.
+m_leave_if_paused() {
+    [ -z "$m_child" ] || return 0
+    while m_is_paused && { ! m_is_told || [ "$(m_asked_by)" = pause ]; }; do
+        if m_requeue_held; then
+            m_leave 0 "the chain is paused: this link waits, held, for \`mirage resume $m_chain\`"
+        fi
+        [ -n "$m_cannot_wait" ] || m_say "the chain is paused, but Slurm does not take this link back; it tries on"
+        m_cannot_wait=1
+        sleep 5
+        m_leave_if_over
+    done
+}
+
+m_requeue_held() {
+    m_answer=$(m_slurm scontrol show job "$m_job" 2>/dev/null)
+    case $m_answer in *Requeue=0*) m_slurm scontrol update "JobId=$m_job" Requeue=1 >/dev/null 2>&1 ;; esac
+    m_slurm scontrol requeuehold "$m_job" >/dev/null 2>&1 || return 1
+    case $m_answer in *Requeue=0*) m_slurm scontrol update "JobId=$m_job" Requeue=0 >/dev/null 2>&1 ;; esac
+    return 0
 }
 
 m_leave_if_broken() { # the link before may have been unable to say so
     m_verdict $((m_seg - 1))
     [ -z "$m_reason" ] || m_mark failed "$m_reason"
     m_leave_if_over
+}
+
+# ---- Telling the user -----------------------------------------------------------------------------------------------
+
+m_notify() { # EVENT REASON SECONDS: runs the user's command for at most a minute. How it ends changes nothing
+    m_event=$1
+    set -- env MIRAGE_EVENT="$1" MIRAGE_REASON="$2" MIRAGE_INTERRUPTED_S="$3" MIRAGE_CHAIN_ID="$m_chain" \
+        MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_CHAIN_DIR="$m_dir" sh -c "$m_notify_command"
+    ! command -v timeout >/dev/null || set -- timeout -k 5 "$m_notify_limit" "$@"
+    "$@" </dev/null >&2 3<&- || m_say "--notify, $m_event: the command failed or ran too long (exit code $?)"
+}
+
+m_notify_end() { # whoever sees the chain's end first
+    [ -n "$m_notify_command" ] && m_is_over && mkdir "$m_dir/notified" 2>/dev/null || return 0
+    if [ -e "$m_dir/done" ]; then m_event=ended m_marker="done"
+    elif [ -e "$m_dir/failed" ]; then m_event=failed m_marker=failed
+    else m_event=cancelled m_marker=cancelled; fi
+    m_text=$(head -n 1 "$m_dir/$m_marker" 2>/dev/null)
+    m_notify "$m_event" "${m_text:-the work is done}" 0
+}
+
+# Looks back from a link's start, since a link that is killed outright can tell nobody.
+m_notify_interrupted() { # JOB SEGMENT END: what ran before. END: from its record; without one Slurm is asked
+    m_from=$3
+    if [ -z "$m_from" ]; then
+        m_from=$(m_slurm env SLURM_TIME_FORMAT=%s sacct -n -X -D -P -j "$1" -o End 2>/dev/null |
+            grep '^[0-9][0-9]*$' | sort -n | tail -n 1)
+    fi
+    m_resumed=$(cat "$m_dir/resumed" 2>/dev/null) # a pause is no interruption
+    [ "${m_resumed:-0}" -le "${m_from:-0}" ] || m_from=$m_resumed
+    m_gap=$((m_started - ${m_from:-$m_started}))
+    [ "$m_gap" -lt "$m_notify_after" ] ||
+        m_notify interrupted "nothing ran for $m_gap s after link $2 (job $1) ended" "$m_gap"
+}
+
+m_notify_start() { # of this link; before its earlier records are removed
+    [ -n "$m_notify_command" ] || return 0
+    if [ "$m_restart" -gt 0 ] && [ -e "$m_dir/start.$m_seg" ]; then
+        m_before=$m_job m_before_seg=$m_seg
+    elif [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then
+        m_before=$m_pred m_before_seg=$((m_seg - 1))
+    else
+        return 0
+    fi
+    m_end=''
+    [ "$(m_read "link.$m_before_seg" job)" != "$m_before" ] || m_end=$(m_read "link.$m_before_seg" end)
+    m_notify_interrupted "$m_before" "$m_before_seg" "$m_end" &
+    m_look_at=0
 }
 
 # ---- The next link --------------------------------------------------------------------------------------------------
@@ -183,18 +271,31 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
     m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_penalties"
-    m_answer=$(m_sbatch --parsable --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
+    m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
     m_answer=${m_answer%%;*}
     case $m_answer in '' | *[!0-9]*) exit 1 ;; esac
     echo "$m_answer"
 )
 
+# In a paused chain it is queued held. A pause or a resume may come while sbatch runs: each of the two sides writes
+# first and looks then, so one of them sees the other.
+m_submit_as_paused() { # SEGMENT PREDECESSOR ARGUMENTS...: sets m_id
+    m_hold=''
+    ! m_is_paused || m_hold=--hold
+    m_id=$(m_submit "$@") || return 1
+    if ! m_is_paused; then
+        [ -z "$m_hold" ] || m_slurm scontrol release "$m_id" >/dev/null 2>&1 || :
+    elif [ -z "$m_hold" ]; then
+        m_slurm scontrol uhold "$m_id" >/dev/null 2>&1 || : # then it goes back to the queue as it starts
+    fi
+}
+
 m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
     if [ -e "$m_dir/queued.$m_next" ] || m_is_over; then return 0; fi
     m_lines=$(m_list) || return 1
     m_id=$(printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) [A-Z_]* $m_next\$/\1/p" | head -n 1)
-    [ -n "$m_id" ] || m_id=$(m_submit "$m_next" "$m_job" "$@") || return 1
+    [ -n "$m_id" ] || m_submit_as_paused "$m_next" "$m_job" "$@" || return 1
     m_write "queued.$m_next" "$m_id"
 }
 
@@ -231,6 +332,10 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link e
     trap 'm_stop=1; [ -z "$m_nap" ] || kill "$m_nap" 2>/dev/null' TERM
     while [ -e "$m_dir/submitting" ] && [ "$m_waited" -lt 60 ]; do sleep 1; m_waited=$((m_waited + 1)); done
     while [ -z "$m_stop" ]; do
+        if m_is_last; then
+            m_rest 5 # mirage extend may give the chain more
+            continue
+        fi
         if m_queue_once "$@"; then
             m_rest "$m_confirm_after"
             [ -z "$m_stop" ] || return 0
@@ -245,7 +350,7 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link e
     done
 }
 
-m_queues_next() { [ "$m_up_front" -eq 0 ] && [ "$m_seg" -lt "$m_segments" ]; }
+m_queues_next() { [ "$m_up_front" -eq 0 ] && ! m_is_last; }
 
 m_stop_queuing() {
     [ -n "$m_queuer" ] || return 0
@@ -338,6 +443,7 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
     m_asked='' m_ended='' m_grace_ends=$(($(m_now) + m_grace))
     until m_gone "$1" "$2"; do
         m_leave_if_over
+        m_leave_if_paused
         ! m_is_told || return 1
         [ -n "$m_asked" ] || ! m_ask "$1" "$2" || m_asked=1
         [ -n "$m_ended" ] || ! m_may_end || ! m_end "$1" "$2" || m_ended=1
@@ -349,6 +455,7 @@ m_take_over() {
     m_nameless=0
     [ "$m_pred" -eq 0 ] || m_hand_over "$m_pred" $((m_seg - 1)) || return 1
     until m_claim; do
+        m_leave_if_paused
         ! m_is_told || return 1
         [ -z "$m_owner_job" ] || m_hand_over "$m_owner_job" "$m_owner_seg" || return 1
         sleep 1
@@ -489,10 +596,15 @@ m_was_warned() { # it died of the user's own --signal, near its time limit
     [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]
 }
 
+m_asked_by() { cat "$m_dir/handover.$m_seg" 2>/dev/null; } # who asked this link to end
+
 m_judge() { # sets m_how and m_swept
     ! m_is_swept || m_swept=1
-    m_how=handover
-    [ ! -e "$m_dir/handover.$m_seg" ] || return 0
+    case $(m_asked_by) in
+        '') ;;
+        pause) m_how=paused; return 0 ;;
+        *) m_how=handover; return 0 ;;
+    esac
     if [ -n "$m_swept" ] || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
 }
 
@@ -516,9 +628,19 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
     elif [ "$m_ending" = exit ] && m_verdict "$m_seg" && [ -n "$m_reason" ]; then
         m_say "$m_reason: the chain ends here"
         m_mark failed "$m_reason"
-    elif [ "$m_ending" = exit ] && [ "$m_seg" -eq "$m_segments" ]; then
+    elif [ "$m_ending" = exit ] && m_is_last; then
         m_mark "done" "all $m_segments links have run"
+        # mirage extend writes the length and looks for the mark then; this looks the other way round.
+        if ! m_is_last && grep -q '^all [0-9]* links have run$' "$m_dir/done"; then
+            rm -f "$m_dir/done"
+            m_conclude "$m_ending" "$@"
+            return
+        fi
     elif m_queues_next && ! m_queue_once "$@"; then
+        if m_is_paused; then
+            m_say "link $m_next could not be queued; \`mirage resume $m_chain\` does it"
+            return
+        fi
         m_say "link $m_next could not be queued, so the chain ends here: $(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)"
         m_mark failed "link $m_next could not be queued"
     fi
@@ -529,6 +651,7 @@ m_finish() { # HOW ARGUMENTS...
     m_record "$1"
     m_stop_queuing
     m_conclude "$@"
+    m_notify_end
     rm -f "$m_dir/.sbatch.$m_job"
     m_tell_slurm "$m_code"
     exit "$m_told"
@@ -538,18 +661,23 @@ m_finish() { # HOW ARGUMENTS...
 
 m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept=''
+    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_cannot_wait=''
     shift 2
     m_watch_signals
+    m_read_length
     m_leave_if_over
     m_read_last_writer
     m_leave_if_superseded
+    m_leave_if_paused
+    m_notify_start
     rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" # of this link before it was requeued
     m_write "start.$m_seg" "job=$m_job
 restart=$m_restart
-start=$m_started" || m_leave 1 "cannot write to $m_dir, which must be on a file system that all nodes share"
+start=$m_started
+out=$(readlink "/proc/$$/fd/1")
+err=$(readlink "/proc/$$/fd/2")" || m_leave 1 "cannot write to $m_dir, which must be on a file system that all nodes share"
     if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
-    if m_queues_next; then m_queue_next "$@" & m_queuer=$!; fi
+    if [ "$m_up_front" -eq 0 ]; then m_queue_next "$@" & m_queuer=$!; fi
     exec 3<&0
     [ "$m_mode" = service ] || m_take_over || : # fails if this link is told to end
     if m_is_told; then
@@ -566,4 +694,24 @@ start=$m_started" || m_leave 1 "cannot write to $m_dir, which must be on a file 
     m_finish "$m_how" "$@"
 }
 
-m_main "$@"
+m_outside() { # queue SEGMENT PREDECESSOR, or ask JOB SEGMENT
+    m_read_length
+    if [ "$1" = queue ]; then
+        for m_name in $(env | sed -n 's/^\(SBATCH_[A-Z_]*\)=.*/\1/p'); do unset "$m_name"; done
+        m_job=outside.$$
+        m_with_arguments m_submit_as_paused "$2" "$3"
+        m_code=$?
+        cat "$m_dir/.sbatch.$m_job" >&2
+        rm -f "$m_dir/.sbatch.$m_job"
+        [ "$m_code" -ne 0 ] || echo "$m_id"
+        exit "$m_code"
+    fi
+    m_job=pause
+    [ "$m_handover_signal" != none ] || { m_say "its chain has --handover-signal none"; exit 1; }
+    m_ask "$2" "$3"
+}
+
+case $1 in
+    queue | ask) m_outside "$@" ;;
+    *) m_main "$@" ;;
+esac

@@ -16,7 +16,7 @@ from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
 from mirage.chain.sbatch import Option, is_option, take_options
-from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, UserScript
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify, UserScript
 from mirage.chain.tag import MAX_PENALTY, MAX_SEGMENTS
 from mirage.domain import Mode, Penalties
 from mirage.errors import InputError
@@ -37,6 +37,8 @@ OWN_WITH_VALUE = frozenset(
         "health-command",
         "health-count",
         "done-file",
+        "notify",
+        "notify-after",
     }
 )
 OWN_WITHOUT_VALUE = frozenset({"up-front", "dry-run", "json"})
@@ -178,6 +180,7 @@ def settle(
         comment=_last(said, "comment") or "",
         failure=_failure(request.own),
         handover=_handover(request.own, limit_signal),
+        notify=_notify(request.own),
         limit_signal=limit_signal,
         done_file=_done_file(request.own, cwd),
         up_front="up-front" in request.own,
@@ -277,6 +280,14 @@ def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Hando
         health_command=own.get("health-command", ""),
         health_count=_number(own, "health-count", 3, 1, 1000),
     )
+
+
+def _notify(own: Mapping[str, str]) -> Notify:
+    if "notify" in own and not own["notify"].strip():
+        raise InputError("--notify needs a shell command, as in --notify 'mail -s \"$MIRAGE_EVENT\" me </dev/null'")
+    if "notify-after" in own and "notify" not in own:
+        raise InputError("--notify-after has no meaning without --notify CMD")
+    return Notify(own.get("notify", ""), _duration(own, "notify-after", 600))
 
 
 def _handover_signal(text: str) -> str:

@@ -19,6 +19,8 @@ from mirage.domain import Mode, Penalties
 from mirage.errors import InputError
 
 HEALTH_INTERVAL_S = 5
+NOTIFY_LIMIT_S = 60
+"""The user's --notify command may run for so long."""
 CONFIRM_AFTER_S = 60
 """A link that was queued so long ago is asked for once more: slurmctld may have been killed before it had saved it."""
 _DIRECTIVES = (b"#SBATCH", b"#PBS")
@@ -66,6 +68,16 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    """What tells the user: a shell command that runs in the chain's jobs."""
+
+    command: str = ""
+    """Empty: nothing does."""
+    after_s: int = 600
+    """The chain is interrupted once nothing has run for so long."""
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSignal:
     """The user's own `--signal`: Slurm sends it so long before the time limit."""
 
@@ -92,6 +104,7 @@ class ChainSettings:
     """The user's own."""
     failure: Failure = Failure()
     handover: Handover = Handover()
+    notify: Notify = Notify()
     limit_signal: LimitSignal | None = None
     done_file: Path | None = None
     up_front: bool = False
@@ -212,6 +225,9 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_health_count": handover.health_count,
         "m_health_interval": HEALTH_INTERVAL_S,
         "m_confirm_after": CONFIRM_AFTER_S,
+        "m_notify_command": settings.notify.command,
+        "m_notify_after": settings.notify.after_s,
+        "m_notify_limit": NOTIFY_LIMIT_S,
         "m_done_file": settings.done_file or settings.folder / DONE,
         "m_signals": " ".join(names),
         "m_limit_signal": signal.Signals[f"SIG{limit.name}"].value if limit else 0,
@@ -223,4 +239,5 @@ def _functions(settings: ChainSettings) -> str:
     """What submits a further link, and the environment that it is submitted in."""
     words = shlex.join(_option_words(settings, is_first=False))
     exports = "".join(f"    export {name}={shlex.quote(value)}\n" for name, value in settings.environment)
-    return f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\nm_put_back() {{\n    :\n{exports}}}\n'
+    arguments = f'm_with_arguments() {{ "$@" {shlex.join(settings.arguments)}; }}\n'
+    return f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\n{arguments}m_put_back() {{\n    :\n{exports}}}\n'

@@ -72,6 +72,21 @@ def submit_chain(
     return jobs
 
 
+def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
+    """Queues a link from outside the chain's jobs, held while the chain is paused; records and returns its job id.
+
+    The chain's own job script does it, with the options of the first submission and this process's environment.
+    SubmissionFailed: sbatch said no. SubmissionUnclear: no answer.
+    """
+    words = ["sh", str(folder / JOB_SCRIPT), "queue", str(segment), str(predecessor_id)]
+    job_id = _submitted(words)
+    (folder / f"queued.{segment}").unlink(missing_ok=True)  # of a job that is gone
+    if _record_job(folder, segment, job_id):
+        return job_id
+    _scancel([job_id])  # a link of the chain queued it in this moment
+    return int((folder / f"queued.{segment}").read_text())
+
+
 def _queued_at_first(settings: ChainSettings) -> int:
     return settings.segments if settings.up_front else min(2, settings.segments)
 
@@ -126,6 +141,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript, source: Path) -> N
         "script": source,
         "submit_dir": settings.submit_dir,
         "done_file": settings.done_file or "",
+        "up_front": int(settings.up_front),
     }
     lines = "".join(f"{key}={value}\n" for key, value in record.items())
     _write(settings.folder / CHAIN_RECORD, os.fsencode(lines), 0o600)
@@ -153,9 +169,13 @@ def _record_job(folder: Path, segment: int, job_id: int) -> bool:
 def _sbatch(command: Sequence[str]) -> int:
     """Runs sbatch; its messages go to the user as they are, once it has ended."""
     try:
-        done = subprocess.run(command, capture_output=True)
+        return _submitted(command)
     except FileNotFoundError as error:
         raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch") from error
+
+
+def _submitted(command: Sequence[str]) -> int:
+    done = subprocess.run(command, capture_output=True)
     message = os.fsdecode(done.stderr)
     sys.stderr.write(message)
     if done.returncode:

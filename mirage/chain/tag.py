@@ -23,6 +23,7 @@ _WORDS = (
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
+_LENGTH = re.compile(r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?= )", re.ASCII)
 _SUBMITTED = re.compile(rf"--comment=['\"]?({_WORDS})(?![\w.])", re.ASCII)
 
 
@@ -60,6 +61,11 @@ def submitted_tag(command_line: str) -> str:
     """The tag (without the user's own comment) in a call of sbatch as Slurm keeps it, in quotes or not; empty: none."""
     match = _SUBMITTED.search(command_line)
     return match[1] if match else ""
+
+
+def with_segments(comment: str, segments: int) -> str:
+    """A job's comment with another number of links in its tag; unchanged if it has no tag."""
+    return _LENGTH.sub(rf"\g<1>{segments}", comment, count=1)
 
 
 def format_tag(tag: ChainTag, comment: str = "") -> str:

@@ -10,6 +10,7 @@ from mirage.chain.folder import (
     LinkRecord,
     chain_folder,
     chains_folder,
+    is_paused,
     over_marker,
     queued_jobs,
     read_link,
@@ -46,13 +47,24 @@ def add_markers(reports: list[Json], user: str) -> None:
     From outside these look alike: a link that ended and a successor that was cancelled.
     """
     for report in reports:
-        marker = over_marker(chain_folder(report["chain"])) if report["user"] == user else None
+        if report["user"] != user:
+            continue
+        folder = chain_folder(report["chain"])
+        marker = over_marker(folder)
         if marker is None:
+            _add_pause(report, folder)
             continue
         state, reason = marker
         if report["state"] != ChainState.ACTIVE.value:
             report |= {"state": state, "reason": reason}
         report["next"] = f"No further link: {reason}"
+
+
+def _add_pause(report: Json, folder: Path) -> None:
+    """A paused chain may have no held job: its running link has not queued the next one, or Slurm has lost it."""
+    if is_paused(folder) and report["state"] != ChainState.PAUSED.value:
+        resume = f"No further link starts before `mirage resume {report['chain']}`."
+        report |= {"state": ChainState.PAUSED.value, "reason": "", "next": f"The chain is paused. {resume}"}
 
 
 def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:

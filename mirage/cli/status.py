@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     reports, note = find_chains(args.chain)
     if not (args.all or args.chain):
-        reports = [report for report in reports if report["state"] == "active"]
+        reports = [report for report in reports if report["state"] in ("active", "paused")]
     if args.json:
         print(json.dumps({"chains": reports, "note": note}, indent=2))
         return 0

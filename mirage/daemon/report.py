@@ -8,7 +8,7 @@ from typing import Any
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.daemon.restraint import Code, restraint_in
-from mirage.domain import ActingMode, Action, Chain, Decision, Intent, JobState, Link, Outcome
+from mirage.domain import ActingMode, Action, Chain, ChainState, Decision, Intent, JobState, Link, Outcome
 from mirage.errors import InputError
 from mirage.ports import Store
 
@@ -107,6 +107,9 @@ def explanation(link: Link, store: Store, *, asked: bool = True) -> str:
     if link.state is not JobState.PENDING:
         return _past(link, store)
     who = f"Job {link.job_id} (link {link.segment})"
+    chain = store.chain(link.user, link.chain_id)
+    if chain and chain.state is ChainState.PAUSED:
+        return f"{who} is held: its owner has paused the chain. It goes on with `mirage resume {link.chain_id}`."
     last = next(iter(store.decisions(link.job_id, limit=1)), None)
     if link.released_s is not None and (last is None or last.at_s <= link.released_s):
         return f"{who} was let into the queue by Mirage and waits for nodes."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -207,16 +208,38 @@ def awaited(job: Job) -> int | None:
 
 
 def _chains(seen: Sequence[tuple[Job, ChainTag]], store: Store, now_s: int) -> list[TickAction]:
-    """Chains that are new, or alive though the store has them as over."""
-    active = {(chain.user, chain.chain_id) for chain in store.active_chains()}
-    first = {(job.user, tag.chain_id): (job, tag) for job, tag in reversed(seen)}
-    return [SaveChain(_chain(*first[key], store.chain(*key), now_s)) for key in first if key not in active]
+    """Chains that are new, that their owner paused, resumed or extended, or alive though the store has them as over."""
+    active = {(chain.user, chain.chain_id): chain for chain in store.active_chains()}
+    jobs: dict[tuple[str, str], list[tuple[Job, ChainTag]]] = defaultdict(list)
+    for job, tag in seen:
+        jobs[job.user, tag.chain_id].append((job, tag))
+    actions: list[TickAction] = []
+    for key, entries in jobs.items():
+        known = active.get(key) or store.chain(*key)
+        chain = _chain(entries, known, now_s)
+        if known is None or chain != replace(known, updated_s=now_s):
+            actions.append(SaveChain(chain))
+    return actions
 
 
-def _chain(job: Job, tag: ChainTag, known: Chain | None, now_s: int) -> Chain:
+def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: int) -> Chain:
+    """The chain as its jobs in the queue show it. The tag of its last link says how many links it has."""
+    by_segment = sorted(entries, key=lambda entry: (entry[1].segment, entry[0].job_id))
+    (first, tag), segments = by_segment[0], by_segment[-1][1].segments
+    following = next((job for job, _ in by_segment if job.is_pending), None)
+    state = ChainState.PAUSED if following and following.is_held else ChainState.ACTIVE
     if known is not None:
-        return replace(known, state=ChainState.ACTIVE, reason="", updated_s=now_s)
-    return Chain(tag.chain_id, job.user, tag.segments, tag.mode, tag.penalties, created_s=job.submit_s, updated_s=now_s)
+        return replace(known, segments=segments, state=state, reason="", updated_s=now_s)
+    return Chain(
+        tag.chain_id,
+        first.user,
+        segments,
+        tag.mode,
+        tag.penalties,
+        state=state,
+        created_s=first.submit_s,
+        updated_s=now_s,
+    )
 
 
 def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Store) -> list[TickAction]:

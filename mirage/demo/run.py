@@ -10,7 +10,7 @@ from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon.app import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
-from mirage.domain import ActingMode, ChainState, Link, Mode, Penalties
+from mirage.domain import ActingMode, Link, Mode, Penalties
 from mirage.ports import Policy
 from mirage.shipped import shipped
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
@@ -122,7 +122,7 @@ def run_chains(scenario: Scenario, policy: Policy, watch: Callable[[Progress], N
 
 def _is_over(store: SqlStore, chain: str) -> bool:
     found = store.chain(USER, chain)
-    return found is not None and found.state is not ChainState.ACTIVE
+    return found is not None and found.state.is_over
 
 
 def busy_cluster(scenario: Scenario) -> Simulator:

@@ -156,6 +156,28 @@ def cancel(job_ids: Collection[int]) -> list[list[str]]:
     return [["scancel", *map(str, ids[i : i + MAX_IDS])] for i in range(0, len(ids), MAX_IDS)]
 
 
+def hold(job_ids: Collection[int]) -> list[list[str]]:
+    """As the owner would: `uhold` (scontrol(1)), which the owner may undo, whoever runs it."""
+    return _scontrol_jobs("uhold", job_ids)
+
+
+def unhold(job_ids: Collection[int]) -> list[list[str]]:
+    return _scontrol_jobs("release", job_ids)
+
+
+def job_details(job_id: int) -> list[str]:
+    return ["scontrol", "show", "job", str(job_id)]
+
+
+def set_comment(job_id: int, comment: str) -> list[str]:
+    return ["scontrol", "update", f"JobId={job_id}", f"Comment={comment}"]
+
+
+def _scontrol_jobs(verb: str, job_ids: Collection[int]) -> list[list[str]]:
+    ids = sorted(set(job_ids))
+    return [["scontrol", verb, ",".join(map(str, ids[i : i + MAX_IDS]))] for i in range(0, len(ids), MAX_IDS)]
+
+
 def may_be_repeated(argv: Sequence[str]) -> bool:
     """Whether running it twice is the same as running it once. Never true for sbatch: it would queue two jobs."""
     return argv[0] in _READS or (argv[0] == "scontrol" and (argv[1] == "show" or argv[-1] == "Dependency="))

@@ -95,7 +95,26 @@ class CommandCluster(Cluster):
 
     def cancel(self, job_ids: Collection[int]) -> None:
         """Ends these jobs. Jobs that are over, or that slurmctld has forgotten, are no error."""
-        for command in argv.cancel(job_ids):
+        self._each(argv.cancel(job_ids))
+
+    def hold(self, job_ids: Collection[int]) -> None:
+        """Holds these jobs in the queue, as their owner. Jobs that are over are no error."""
+        self._each(argv.hold(job_ids))
+
+    def unhold(self, job_ids: Collection[int]) -> None:
+        """Undoes `hold`. Jobs that are over, or are not held, are no error."""
+        self._each(argv.unhold(job_ids))
+
+    def output_files(self, job_id: int) -> tuple[str, ...]:
+        """Where a job writes its output, and its errors if they go elsewhere, as far as Slurm expands the names."""
+        return parsing.parse_output_files(self._read(argv.job_details(job_id)))
+
+    def set_comment(self, job_id: int, comment: str) -> None:
+        """Replaces a job's whole comment."""
+        self._each([argv.set_comment(job_id, comment)])
+
+    def _each(self, commands: Sequence[Sequence[str]]) -> None:
+        for command in commands:
             result = self._runner.run(command)
             problem = failures.not_cancelled(result.stderr)
             if result.returncode and (problem or not result.stderr):

@@ -52,6 +52,12 @@ _SHOWN = 80
 """Characters of an unreadable answer that an error quotes."""
 
 
+def parse_output_files(text: str) -> tuple[str, ...]:
+    """StdOut and StdErr of `scontrol show job` for one job; once if they are the same."""
+    found = dict(re.findall(r"^ *(StdErr|StdOut)=(/.*)$", text, re.MULTILINE))
+    return tuple(dict.fromkeys(found[key] for key in ("StdOut", "StdErr") if key in found))
+
+
 def parse_squeue(text: str, nonce: str, now_s: int) -> tuple[Job, ...]:
     """The answer to `argv.squeue(nonce)`.
 

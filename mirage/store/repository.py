@@ -34,6 +34,7 @@ _DECISION = _columns(decisions, Decision)
 _INTENT = [intents.c[name] for name in ("intent_id", "created_s", "outcome", "detail", "finished_s")]
 _INTENTS = select(*_INTENT, *_DECISION).join_from(intents, decisions)
 _OVER = [state for state in JobState if state.is_over]
+_OPEN = [state for state in ChainState if not state.is_over]
 _UPDATE = {
     table: table.update().where(*(key == bindparam(f"old_{key.name}") for key in table.primary_key))
     for table in (chains, links, steps)
@@ -106,7 +107,7 @@ class SqlStore:
 
     def active_chains(self) -> list[Chain]:
         """Oldest first."""
-        active = select(chains).where(chains.c.state == ChainState.ACTIVE)
+        active = select(chains).where(chains.c.state.in_(_OPEN))
         return [_chain(row) for row in self._rows(active.order_by(chains.c.created_s, chains.c.chain_id))]
 
     def chains(self, user: str | None = None, since_s: int | None = None) -> list[Chain]:
@@ -115,7 +116,7 @@ class SqlStore:
         if user is not None:
             query = query.where(chains.c.user == user)
         if since_s is not None:
-            query = query.where(or_(chains.c.state == ChainState.ACTIVE, chains.c.updated_s >= since_s))
+            query = query.where(or_(chains.c.state.in_(_OPEN), chains.c.updated_s >= since_s))
         return [_chain(row) for row in self._rows(query)]
 
     def chain(self, user: str, chain_id: str) -> Chain | None:
@@ -130,7 +131,7 @@ class SqlStore:
 
     def open_links(self) -> list[Link]:
         """Links of active chains whose job was not over when last seen."""
-        query = select(*_LINK).join_from(chains, links).where(chains.c.state == ChainState.ACTIVE)
+        query = select(*_LINK).join_from(chains, links).where(chains.c.state.in_(_OPEN))
         query = query.where(links.c.state.not_in(_OVER)).order_by(links.c.job_id)
         return [Link(*row) for row in self._rows(query)]
 
@@ -242,7 +243,7 @@ class SqlStore:
 
     def _prune_chains(self, before_s: int, limit: int) -> int:
         old = select(chains.c.user, chains.c.chain_id).where(chains.c.updated_s < before_s)
-        old = old.where(chains.c.state != ChainState.ACTIVE).order_by(chains.c.updated_s).limit(limit)
+        old = old.where(chains.c.state.not_in(_OPEN)).order_by(chains.c.updated_s).limit(limit)
         keys = self._rows(old)
         for user, chain_id in keys:
             self._write(links.delete().where(links.c.user == user, links.c.chain_id == chain_id))

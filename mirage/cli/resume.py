@@ -1,0 +1,48 @@
+"""`mirage resume CHAIN`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from mirage.chain.folder import is_paused, mark_resumed
+from mirage.cli.ending import ROUNDS
+from mirage.cli.steering import Steering, links
+from mirage.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+
+
+def run(args: argparse.Namespace) -> int:
+    chain = Steering.of(args.chain)
+    chain.refuse_if_over("there is nothing to resume; more links: mirage extend; another chain: mirage-submit")
+    jobs, was_paused = chain.jobs(), is_paused(chain.folder)
+    if not jobs and chain.started >= chain.segments:
+        raise InputError(f"chain {args.chain}: all {chain.segments} links have run. More: mirage extend {args.chain}")
+    mark_resumed(chain.folder, int(time.time()))
+    released = _release(chain) if was_paused or any(job.is_held for job in jobs) else []
+    queued = chain.go_on()
+    if not (was_paused or released or queued):
+        print(f"chain {args.chain} is not paused: nothing to do")
+        return 0
+    said = [f"released job{'s' if len(released) > 1 else ''} {', '.join(map(str, released))}"] if released else []
+    said += [f"queued {links(queued)}"] if queued else []
+    print("; ".join([f"chain {args.chain} goes on", *said]))
+    return 0
+
+
+def _release(chain: Steering) -> list[int]:
+    """Releases the chain's held jobs; a running link may be queueing one, held, in this moment."""
+    released: list[int] = []
+    for attempt in range(ROUNDS):
+        held = [job.job_id for job in chain.jobs() if job.is_held]
+        if not held and released:
+            break
+        if held:
+            chain.cluster.unhold(held)
+            released += [job_id for job_id in held if job_id not in released]
+        if attempt < ROUNDS - 1:
+            time.sleep(1)
+    return sorted(released)

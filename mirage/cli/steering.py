@@ -1,0 +1,153 @@
+"""What `mirage extend`, `pause` and `resume` share: they act with the user's own Slurm rights, not through the daemon.
+
+The chain's folder goes first and Slurm's queue second, so a link that starts in between finds the new state.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage.chain.folder import (
+    CHAIN_RECORD,
+    JOB_SCRIPT,
+    chain_folder,
+    is_used_up,
+    over_marker,
+    queued_jobs,
+    read_record,
+    read_segments,
+    read_starts,
+    reopen,
+    write_segments,
+)
+from mirage.chain.submission import queue_link
+from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_segments
+from mirage.cli.ending import own_jobs
+from mirage.config import ClusterConfig
+from mirage.domain import Job, JobState, Mode
+from mirage.errors import ClusterError, InputError
+from mirage.slurm.commands import CommandCluster
+
+LAST_LINK_S = 60
+"""A link whose script has ended may stay in Slurm's queue for so long: an epilog, steps that save."""
+
+
+@dataclass(frozen=True)
+class Steering:
+    """One's own chain, and Slurm."""
+
+    chain_id: str
+    folder: Path
+    cluster: CommandCluster
+
+    @classmethod
+    def of(cls, chain_id: str) -> Steering:
+        """InputError: the chain is not one's own, or was started by a Mirage that could not steer it."""
+        folder = chain_folder(chain_id)
+        if not folder.is_dir():
+            raise InputError(f"chain {chain_id}: not one of yours ({folder} is not there). `mirage status` lists them.")
+        if b"\nm_outside()" not in (folder / JOB_SCRIPT).read_bytes():
+            raise InputError(f"chain {chain_id} was started by an older Mirage, whose jobs don't know this command")
+        return cls(chain_id, folder, CommandCluster.from_config(ClusterConfig()))
+
+    @property
+    def segments(self) -> int:
+        return read_segments(self.folder)
+
+    @property
+    def is_up_front(self) -> bool:
+        return read_record(self.folder / CHAIN_RECORD).get("up_front") == "1"
+
+    @property
+    def mode(self) -> Mode:
+        return Mode(read_record(self.folder / CHAIN_RECORD).get("mode", Mode.TRAIN.value))
+
+    @property
+    def started(self) -> int:
+        """The last link that has started; 0: none."""
+        return max(read_starts(self.folder), default=0)
+
+    def jobs(self) -> list[Job]:
+        """The chain's jobs that are not over, by segment. Raises ClusterError."""
+        jobs = own_jobs(self.cluster, self.chain_id)
+        if not jobs:  # an answer without any may be unsound, and much hangs on it: ask for the last ones by their ids
+            known = list(queued_jobs(self.folder).values())[-2:]
+            jobs = [job for job in self.cluster.jobs(known).values() if not job.state.is_over]
+        return [job for job in jobs if not job.state.is_over]
+
+    def refuse_if_over(self, instead: str) -> None:
+        """InputError: the chain is over; ``instead``: what to do."""
+        if over := over_marker(self.folder):
+            raise InputError(f"chain {self.chain_id} is over ({over[0]}: {over[1]}): {instead}")
+
+    def set_segments(self, segments: int) -> None:
+        """Writes how many links the chain has: in its folder, and in the tags of its jobs. Raises ClusterError."""
+        if segments > MAX_SEGMENTS:
+            raise InputError(f"chain {self.chain_id}: {segments} links are too many: expected at most {MAX_SEGMENTS}")
+        try:
+            write_segments(self.folder, segments)
+        except OSError as error:
+            raise ClusterError(f"can't write to the chain's folder {self.folder}: {error}; nothing was done") from error
+        for job in self.jobs():
+            comment = with_segments(job.comment, segments)
+            if comment != job.comment and "\ufffd" not in comment:
+                self.cluster.set_comment(job.job_id, comment)
+
+    def go_on(self) -> dict[int, int]:
+        """Sees to it that some job carries the chain on; segment -> job id of the links queued here.
+
+        A running link queues the next one itself. Where none runs or waits, or links can't run sbatch, this does.
+        Raises InputError if the chain is over for another reason than that its links had run, ClusterError.
+        """
+        jobs = self._jobs_of_an_open_chain()
+        alive = [(tag.segment, job.job_id) for job in jobs if (tag := parse_tag(job.comment))]
+        if alive and not self.is_up_front:
+            return {}
+        starts = read_starts(self.folder)
+        if not alive and not starts:
+            raise InputError(
+                f"chain {self.chain_id}: no link has started and none is queued: start it again with mirage-submit"
+            )
+        before, job_id = max(alive) if alive else max((start.segment, start.job_id) for start in starts.values())
+        last = self.segments if self.is_up_front else min(before + 1, self.segments)
+        queued: dict[int, int] = {}
+        for segment in range(before + 1, last + 1):
+            job_id = queued[segment] = queue_link(self.folder, segment, job_id)
+        if over := over_marker(self.folder):
+            raise ClusterError(f"the chain's last link ended meanwhile ({over[1]}): run the command again")
+        return queued
+
+    def ask_to_end(self, job: Job, segment: int) -> None:
+        """Asks a running link to checkpoint and end, as its successor would. Raises ClusterError."""
+        words = ["sh", str(self.folder / JOB_SCRIPT), "ask", str(job.job_id), str(segment)]
+        done = subprocess.run(words, capture_output=True)
+        if done.returncode:
+            said = os.fsdecode(done.stderr).strip() or f"scancel failed (exit code {done.returncode})"
+            raise ClusterError(
+                f"the chain is paused, but job {job.job_id} (link {segment}) was not asked to end: {said}"
+            )
+
+    def _jobs_of_an_open_chain(self) -> list[Job]:
+        """Waits for a last link that is just ending. Takes back the mark of a chain whose links had all run."""
+        deadline = time.monotonic() + LAST_LINK_S
+        while True:
+            over, jobs = over_marker(self.folder), self.jobs()
+            if over and not is_used_up(over):
+                self.refuse_if_over("start it again with mirage-submit")
+            is_ending = all(job.state is JobState.COMPLETING for job in jobs)
+            if not jobs or (over is None and not is_ending):
+                if over:
+                    reopen(self.folder)
+                return jobs
+            if time.monotonic() > deadline:
+                raise ClusterError(f"chain {self.chain_id}: its last job is still ending: run the command again later")
+            time.sleep(1)
+
+
+def links(queued: dict[int, int]) -> str:
+    """In words: "link 6 (job 130)"."""
+    return ", ".join(f"link {segment} (job {job_id})" for segment, job_id in queued.items())
