@@ -186,19 +186,19 @@ m_leave_if_paused() {
             m_leave 0 "the chain is paused: this link waits, held, for \`mirage resume $m_chain\`"
         fi
         [ -n "$m_cannot_wait" ] || m_say "the chain is paused, but Slurm does not take this link back; it tries on"
-        m_cannot_wait=1
-        sleep 5
+        m_cannot_wait=1 m_waited=0
+        while m_is_paused && [ "$m_waited" -lt 10 ]; do sleep 1; m_waited=$((m_waited + 1)); done
         m_leave_if_over
     done
 }
 
-m_requeue_held() {
+m_requeue_held() ( # Slurm then tells every process of this job to end: not these, before they have finished
+    m_ignore_signals
     m_answer=$(m_slurm scontrol show job "$m_job" 2>/dev/null)
     case $m_answer in *Requeue=0*) m_slurm scontrol update "JobId=$m_job" Requeue=1 >/dev/null 2>&1 ;; esac
-    m_slurm scontrol requeuehold "$m_job" >/dev/null 2>&1 || return 1
+    m_slurm scontrol requeuehold "$m_job" >/dev/null 2>&1 || exit 1
     case $m_answer in *Requeue=0*) m_slurm scontrol update "JobId=$m_job" Requeue=0 >/dev/null 2>&1 ;; esac
-    return 0
-}
+)
 
 m_leave_if_broken() { # the link before may have been unable to say so
     m_verdict $((m_seg - 1))

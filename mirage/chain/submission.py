@@ -79,7 +79,16 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
     SubmissionFailed: sbatch said no. SubmissionUnclear: no answer.
     """
     words = ["sh", str(folder / JOB_SCRIPT), "queue", str(segment), str(predecessor_id)]
-    job_id = _submitted(words)
+    try:
+        job_id = _submitted(words)
+    except SubmissionUnclear as error:
+        raise SubmissionUnclear(
+            f"Slurm did not answer, so link {segment} may be queued or not: run the command again, it looks first"
+        ) from error
+    except SubmissionFailed as error:
+        failed = SubmissionFailed(f"link {segment} is not queued: sbatch refused it; its own message is above")
+        failed.exit_code = error.exit_code
+        raise failed from error
     (folder / f"queued.{segment}").unlink(missing_ok=True)  # of a job that is gone
     if _record_job(folder, segment, job_id):
         return job_id

@@ -24,7 +24,7 @@ def end_chain(chain_id: str, marker: str, reason: str, *, running_too: bool) -> 
     """
     cluster = CommandCluster.from_config(ClusterConfig())
     folder = chain_folder(chain_id)
-    jobs = own_jobs(cluster, chain_id)
+    jobs = _jobs(cluster, chain_id)
     if not folder.is_dir() and not jobs:
         raise InputError(f"chain {chain_id}: not one of yours. `mirage status` lists your chains.")
     _mark(folder, marker, reason)
@@ -38,7 +38,7 @@ def end_chain(chain_id: str, marker: str, reason: str, *, running_too: bool) -> 
             cluster.cancel([job.job_id])
             ended.append(job.job_id)
         time.sleep(1)
-        jobs = [job for job in own_jobs(cluster, chain_id) if job.job_id not in ended]
+        jobs = [job for job in _jobs(cluster, chain_id) if job.job_id not in ended]
     return ended
 
 
@@ -51,7 +51,7 @@ def _mark(folder: Path, marker: str, reason: str) -> None:
             raise ClusterError(f"can't write to the chain's folder {folder}: {error}; nothing was done") from error
 
 
-def own_jobs(cluster: CommandCluster, chain_id: str) -> list[Job]:
+def _jobs(cluster: CommandCluster, chain_id: str) -> list[Job]:
     """One's own jobs of a chain that are not over, by segment."""
     user = me()
     tagged = [(job, parse_tag(job.comment)) for job in cluster.snapshot().jobs if job.user == user]

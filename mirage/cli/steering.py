@@ -26,7 +26,7 @@ from mirage.chain.folder import (
 )
 from mirage.chain.submission import queue_link
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_segments
-from mirage.cli.ending import own_jobs
+from mirage.cli.sources import me
 from mirage.config import ClusterConfig
 from mirage.domain import Job, JobState, Mode
 from mirage.errors import ClusterError, InputError
@@ -73,7 +73,10 @@ class Steering:
 
     def jobs(self) -> list[Job]:
         """The chain's jobs that are not over, by segment. Raises ClusterError."""
-        jobs = own_jobs(self.cluster, self.chain_id)
+        user = me()
+        tagged = [(parse_tag(job.comment), job) for job in self.cluster.snapshot().jobs if job.user == user]
+        mine = [(tag.segment, job.job_id, job) for tag, job in tagged if tag and tag.chain_id == self.chain_id]
+        jobs = [job for _segment, _id, job in sorted(mine, key=lambda entry: entry[:2])]
         if not jobs:  # an answer without any may be unsound, and much hangs on it: ask for the last ones by their ids
             known = list(queued_jobs(self.folder).values())[-2:]
             jobs = [job for job in self.cluster.jobs(known).values() if not job.state.is_over]

@@ -115,7 +115,7 @@ def _pass(state: dict[str, Any]) -> None:
         if not job["dependency"] and job["eligible"] is None:
             job["eligible"] = now
         free = sorted(set(state["nodes"]) - {name for other in jobs for name in _held(other)})
-        if not job["dependency"] and job["nodes"] <= len(free):
+        if not job["dependency"] and not job.get("held") and job["nodes"] <= len(free):
             job.update(state=RUNNING, start=now, on=free[: job["nodes"]])
 
 
@@ -182,7 +182,7 @@ def _squeue_field(job: Job, name: str) -> str:
         "tres-alloc": f"cpu={job['nodes']},node={job['nodes']},billing=1",
         "NodeList": ",".join(job["on"]),
         "Dependency": dependency or "(null)",
-        "Reason": queued if job["state"] == PENDING else "None",
+        "Reason": ("JobHeldUser" if job.get("held") else queued) if job["state"] == PENDING else "None",
         "Comment": job["comment"] or "(null)",
     }[name]
 
@@ -269,7 +269,17 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
     if args == ["show", "partition", "-o"]:
         print(f"PartitionName=gpu MaxTime=2-00:00:00 Nodes={','.join(state['nodes'])} State=UP")
         return
+    if args[0] in ("uhold", "release"):
+        for job in (_job(state, int(word)) for word in args[1].split(",")):
+            assert job, args
+            job["held"] = args[0] == "uhold"
+        return
     assert args[0] == "update", args
+    if args[2].startswith("Comment="):
+        job = _job(state, int(args[1].removeprefix("JobId=")))
+        assert job, args
+        job["comment"] = args[2].removeprefix("Comment=")
+        return
     assert args[2:] == ["Dependency="], args
     job_id = int(args[1].removeprefix("JobId="))
     job = _job(state, job_id)
@@ -285,11 +295,11 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
 
 
 def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
-    assert args[0] == "--parsable", args
+    assert "--parsable" in args, args
     partition = _option(args, "--partition") or "gpu"
     if partition != "gpu":
         _fail(f"sbatch: error: invalid partition specified: {partition}\nsbatch: error: Batch job submission failed")
-    path = Path(args[-1])
+    path = next(Path(word) for word in args if word.startswith("/"))
     if not path.exists():
         _fail(f"sbatch: error: Unable to open file {path}")
     script = path.read_text()
@@ -308,6 +318,7 @@ def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
         "end": None,
         "dependency": [int(pred) for pred in dependency.split(":") if pred],
         "comment": _option(args, "--comment") or "",
+        "held": "--hold" in args,
         "line": " ".join(["sbatch", *args]),
         "run": int(script.split("sleep ")[1].split()[0]),
         "exit": int(script.split("exit ")[1].split()[0]),

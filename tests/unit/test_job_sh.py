@@ -53,6 +53,13 @@ for job; do :; done
 case "$*" in *--signal=*) sig=${*#*--signal=} sig=${sig%% *} ;; *) sig=TERM ;; esac
 kill -s "$sig" "$(cat "$FAKE/pid.$job")"
 """,
+    "scontrol": r"""
+echo "$*" >>"$FAKE/scontrol.log"
+case "$1" in show) cat "$FAKE/details" 2>/dev/null ;; requeuehold) [ ! -e "$FAKE/refuse.requeue" ] ;; esac
+""",
+    "sacct": r"""
+cat "$FAKE/ends"
+""",
 }
 
 

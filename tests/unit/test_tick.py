@@ -291,3 +291,31 @@ def test_obstacles_are_said_in_words():
     assert "does not know" in obstacle(None, running(), tag(2, 10))
     assert "changed or removed" in obstacle(waiting(comment="x"), running(), tag(2, 10))
     assert obstacle(waiting(), running(), tag(2, 10)) is None
+
+
+@pytest.mark.parametrize("reason", ["JobHeldUser", "job requeued in held state"])
+def test_a_chain_whose_owner_holds_its_next_link_is_paused(store, reason):
+    carry_out(step([running(), waiting()], store), store)
+    carry_out(step([running(), waiting(reason=reason)], store), store)
+    assert [chain.state for chain in store.active_chains()] == [ChainState.PAUSED]
+    carry_out(step([waiting(reason=reason)], store), store)
+    assert [link.job_id for link in store.open_links()] == [10, 11], "it is followed on"
+    assert of(SaveChain, step([waiting(reason=reason)], store)) == []
+    carry_out(step([running(), waiting()], store), store)
+    assert [chain.state for chain in store.active_chains()] == [ChainState.ACTIVE]
+
+
+def test_an_operators_hold_is_no_pause(store):
+    carry_out(step([running(), waiting(reason="JobHeldAdmin")], store), store)
+    assert [chain.state for chain in store.active_chains()] == [ChainState.ACTIVE]
+
+
+def test_a_chain_has_as_many_links_as_its_last_link_says(store):
+    carry_out(step([running(), waiting()], store), store)
+    longer = format_tag(tag(2, 10, segments=5))
+    (action,) = of(SaveChain, step([running(), waiting(comment=longer)], store))
+    assert (action.chain.segments, action.chain.state, action.chain.created_s) == (
+        5,
+        ChainState.ACTIVE,
+        store.active_chains()[0].created_s,
+    )
