@@ -225,6 +225,13 @@ m_notify_end() { # whoever sees the chain's end first
     m_notify "$m_event" "${m_text:-the work is done}" 0
 }
 
+m_notify_used_up() { # HOW: the last link ran to its time limit. Slurm does not requeue such a job
+    [ -n "$m_notify_command" ] && [ "$1" = slurm ] && m_is_last && ! m_is_over || return 0
+    [ "$(m_slurm squeue -h -a -t all -j "$m_job" -o %r 2>/dev/null)" = TimeLimit ] || return 0
+    ! mkdir "$m_dir/notified" 2>/dev/null ||
+        m_notify ended "all $m_segments links have run, the last one to its time limit" 0
+}
+
 # Looks back from a link's start, since a link that is killed outright can tell nobody.
 m_notify_interrupted() { # JOB SEGMENT END: what ran before. END: from its record; without one Slurm is asked
     m_from=$3
@@ -652,6 +659,7 @@ m_finish() { # HOW ARGUMENTS...
     m_stop_queuing
     m_conclude "$@"
     m_notify_end
+    m_notify_used_up "$1"
     rm -f "$m_dir/.sbatch.$m_job"
     m_tell_slurm "$m_code"
     exit "$m_told"

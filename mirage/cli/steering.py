@@ -143,7 +143,7 @@ class Steering:
                 self.refuse_if_over("start it again with mirage-submit")
             is_ending = all(job.state is JobState.COMPLETING for job in jobs)
             if not jobs or (over is None and not is_ending):
-                if over:
+                if not jobs:
                     reopen(self.folder)
                 return jobs
             if time.monotonic() > deadline:

@@ -49,6 +49,10 @@ when it ends early:
   --min-runtime D           shorter links are suspect (1min) ...
   --max-short N             ... and N of them in a row end the chain (3; 0: never)
   --done-file PATH          the work is done when this file exists; default: $MIRAGE_DONE_FILE, or run `mirage done`
+who is told:
+  --notify CMD              the shell runs CMD in a job of the chain, for at most a minute, with $MIRAGE_EVENT
+                            (interrupted, failed, ended, cancelled), $MIRAGE_REASON and $MIRAGE_CHAIN_ID
+  --notify-after D          interrupted: nothing ran for D or longer (10min)
 what matters more (see `mirage explain`):
   --penalty-interruption X, --penalty-overlap X    cost of a second without, and with two, links running (1, 1)
 output:

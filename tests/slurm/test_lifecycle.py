@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.slurm.site import ALICE, BOB, until
@@ -52,15 +54,18 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     script = site.script(ALICE, "work.sh", WORK)
     mail = ["--mail-type=END", "--mail-user=alice@example.org", f"--notify={TELL}"]
     one, _ = site.submit_chain(ALICE, "--segments=1", "--output=%x-%j.out", *mail, script)
-    front, _ = site.submit_chain(
-        ALICE, "--segments=2", "--up-front", f"--output={tmp_path.name}", "--open-mode=append", script
-    )
+    shared = f"front-{time.time_ns()}.log"
+    mailing = WORK.replace("#SBATCH", "#SBATCH --mail-type=FAIL --mail-user=front@example.org\n#SBATCH", 1)
+    words = ["--segments=2", "--up-front", f"--output={shared}", "--open-mode=append"]
+    front, fronts = site.submit_chain(ALICE, *words, site.script(ALICE, "front.sh", mailing))
+    assert all(site.job(job)["MailUser"] == "front@example.org" for job in fronts)
     for chain in (one, front):
         until(lambda chain=chain: runs(site, chain, 1), 30, "the first links")
 
     assert "has 2 links now, 1 before" in mirage(site, "extend", one, "--segments", "+1")
     assert "queued link 3" in mirage(site, "extend", front, "--total-time", "15")
     assert site.job(job_of(site, front, 3))["Dependency"].startswith(f"afterany:{job_of(site, front, 2)}")
+    assert site.job(job_of(site, front, 3))["MailUser"] == "front@example.org"
     assert "can't have 2 links" in mirage(site, "extend", front, "--segments", "2", code=2)
     assert "not one of yours" in mirage(site, "extend", one, "--segments", "9", user=BOB, code=2)
     second = until(lambda: job_of(site, one, 2), 30, "the link that the last one queued")
@@ -82,7 +87,7 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     until(lambda: "all 3 links have run" in record(site, front, "done"), 40, "the end of the other chain")
     assert follower.wait(30) == 0
     lines = [line for line in log.read_text().splitlines() if not line.startswith("mirage:")]
-    assert lines[0] == f"==> link 1: {site.home(ALICE)}/{tmp_path.name} <=="
+    assert lines[0] == f"==> link 1: {site.home(ALICE)}/{shared} <=="
     words = [f"{what} {segment}" for segment in (1, 2, 3) for what in ("works", "ends")]
     assert [" ".join(line.split()[:2]) for line in lines if line[:5] in ("works", "ends ")] == words
 
@@ -100,22 +105,22 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
     script = site.script(ALICE, "work.sh", WORK)
     service.configure(lead_s=1)  # it lets nothing in early here
     with service.running():
+        again, (stubborn, _) = site.submit_chain(ALICE, "--segments=2", "--no-requeue", script)
         chain, (first, second) = site.submit_chain(ALICE, "--segments=3", script)
         last, _ = site.submit_chain(ALICE, "--segments=1", script)
-        again, (stubborn, _) = site.submit_chain(ALICE, "--segments=2", "--no-requeue", script)
-        for each in (chain, last, again):
+        until(lambda: runs(site, again, 1), 40, "the first link")
+        mirage(site, "pause", again)
+        # A running link that starts again, as after a node's failure: it goes back to the queue.
+        site.run("root", "scontrol", "update", f"JobId={stubborn}", "Requeue=1")
+        site.run("root", "scontrol", "requeue", str(stubborn))
+        site.run("root", "scontrol", "update", f"JobId={stubborn}", "Requeue=0")
+        for each in (chain, last):
             until(lambda each=each: runs(site, each, 1), 40, "the first links")
 
         said = mirage(site, "pause", chain)
         assert f"held job {second}; job {first} runs on to its end" in said
         assert "not one of yours" in mirage(site, "pause", chain, user=BOB, code=2)
         assert "has 2 links now" in mirage(site, "pause", "--now", last)
-        mirage(site, "pause", again)
-        # A running link that starts again, as after a node's failure: it goes back to the queue.
-        site.run("root", "scontrol", "update", f"JobId={stubborn}", "Requeue=1")
-        site.run("root", "scontrol", "requeue", str(stubborn))
-        site.run("root", "scontrol", "update", f"JobId={stubborn}", "Requeue=0")
-        assert site.job(stubborn)["Requeue"] == "0"
         service.wait_for(chain, "paused")
         assert "paused the chain" in mirage(site, "explain", str(second))
         assert f"chain {chain} paused" in mirage(site, "status", chain)
@@ -129,7 +134,7 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         assert (site.state(second), site.job(second)["Reason"]) == ("PENDING", "JobHeldUser")
         assert service.chain_state(chain) == "paused"
 
-        for each in (chain, last, again):
+        for each in (again, chain, last):
             assert "goes on" in mirage(site, "resume", each)
         assert "is not paused" in mirage(site, "resume", chain)
         assert until(lambda: runs(site, chain, 2), 40, "the second link") == second

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,11 +14,39 @@ import pytest
 
 from mirage.chain.request import parse_request, settle
 from mirage.chain.script import build_job_script, parse_script
+from mirage.cli.main import main
 from mirage.errors import InputError
+from tests.fakes.fake_slurm import FakeSlurm
 from tests.unit import test_cli
 from tests.unit.test_cli import NOW
 
-shell = test_cli.shell
+
+class Shell(test_cli.Shell):
+    """Runs the commands in this process, which saves their start."""
+
+    def run(self, *words, **_more):
+        out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(words)
+            except SystemExit as wrong:  # argparse
+                code = wrong.code
+        return subprocess.CompletedProcess(words, code, out.buffer.getvalue().decode(), err.getvalue())
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    for name, value in {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "FAKE_SLURM_DIR": tmp_path,
+        "FAKE_SLURM_USER": test_cli.ME,
+        "HOME": tmp_path,
+        "XDG_STATE_HOME": tmp_path / "state",
+        "MIRAGE_SOCKET": tmp_path / "no.sock",
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, NOW))
+
 
 CHAIN = "abcdef12"
 SCRIPT = b"#!/bin/sh\nsleep 600\nexit 0\n"
@@ -220,10 +250,8 @@ def test_following_goes_on_until_the_chain_is_over(shell):
     folder, _first, _second = started(shell)
     out = shell.folder / "1.out"
     out.write_text("one\n")
-    env = {**os.environ, "PATH": f"{shell.folder / 'bin'}:{os.environ['PATH']}", "HOME": str(shell.folder)}
     words = [sys.executable, "-m", "mirage.cli.main", "logs", "-f", CHAIN]
-    env |= {"FAKE_SLURM_DIR": str(shell.folder), "FAKE_SLURM_USER": test_cli.ME}
-    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as follower:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout
         assert [follower.stdout.readline() for _ in range(2)] == [f"==> link 1: {out} <==\n", "one\n"]
         with out.open("a") as more:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -224,6 +226,18 @@ def test_the_end_is_told_once_and_the_command_changes_nothing(rig: Rig, body: st
     assert rig.run(4, 14, 13)[0] == code
     rig.run(4, 15, 13)  # one that starts in a chain that is over
     assert told(rig) == [said]
+
+
+@pytest.mark.parametrize(("reason", "said"), [("TimeLimit", 1), ("None", 0)])
+def test_a_last_link_at_its_time_limit_is_the_end(rig: Rig, reason: str, said: int) -> None:
+    change(rig, notify=Notify(TELL))
+    rig.script(f"touch works\n{UNTIL_STOP}")
+    link = rig.start(4, 14, 13)
+    wait_until((rig.root / "works").exists)
+    (rig.fake / "state.14").write_text(f"{reason}\n")
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    assert told(rig) == ["ended|all 4 links have run, the last one to its time limit|abcdefgh|0"] * said
 
 
 def test_a_command_that_hangs_is_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
