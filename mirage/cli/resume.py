@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 from mirage.chain.folder import is_paused, mark_resumed
 from mirage.cli.ending import ROUNDS
-from mirage.cli.steering import Steering, links
+from mirage.cli.steering import LAST_LINK_S, Steering, links
 from mirage.errors import InputError
 
 
@@ -34,15 +35,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _release(chain: Steering) -> list[int]:
-    """Releases the chain's held jobs; a running link may be queueing one, held, in this moment."""
+    """Releases the chain's held jobs; a link may just be queueing one, or be on its way back to the queue."""
     released: list[int] = []
-    for attempt in range(ROUNDS):
-        held = [job.job_id for job in chain.jobs() if job.is_held]
-        if not held and released:
-            break
+    begun_s = time.monotonic()
+    for attempt in itertools.count(1):
+        jobs = chain.jobs()
+        held = [job.job_id for job in jobs if job.is_held]
         if held:
             chain.cluster.unhold(held)
             released += [job_id for job_id in held if job_id not in released]
-        if attempt < ROUNDS - 1:
-            time.sleep(1)
+        returns = any(chain.goes_back(job) for job in jobs) and time.monotonic() - begun_s < LAST_LINK_S
+        if not returns and not held and (released or attempt >= ROUNDS):
+            break
+        time.sleep(1)
     return sorted(released)

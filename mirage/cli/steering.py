@@ -18,6 +18,7 @@ from mirage.chain.folder import (
     is_used_up,
     over_marker,
     queued_jobs,
+    read_link,
     read_record,
     read_segments,
     read_starts,
@@ -81,6 +82,12 @@ class Steering:
             known = list(queued_jobs(self.folder).values())[-2:]
             jobs = [job for job in self.cluster.jobs(known).values() if not job.state.is_over]
         return [job for job in jobs if not job.state.is_over]
+
+    def goes_back(self, job: Job) -> bool:
+        """Whether a job that leaves its nodes may be a link that found the chain paused, and is requeued."""
+        tag = parse_tag(job.comment)
+        ended = read_link(self.folder, tag.segment) if tag else None
+        return job.state is JobState.COMPLETING and (ended is None or ended.job_id != job.job_id)
 
     def refuse_if_over(self, instead: str) -> None:
         """InputError: the chain is over; ``instead``: what to do."""

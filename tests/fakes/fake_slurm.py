@@ -151,7 +151,8 @@ def squeue(state: dict[str, Any], args: list[str], user: str) -> None:
     assert {"-h", "-a", "-r"} <= set(args), args
     assert os.environ["SLURM_TIME_FORMAT"] == "%s"
     ids = [int(word) for word in (_option(args, "-j") or "").split(",") if word]
-    states = {PENDING, RUNNING} if _option(args, "-t") is None else {PENDING, RUNNING, *OVER}
+    alive = {PENDING, RUNNING, "COMPLETING"}
+    states = alive if _option(args, "-t") is None else alive | OVER
     if len(ids) == 1 and not any(job["id"] == ids[0] for job in state["jobs"]):
         _fail("slurm_load_jobs error: Invalid job id specified")
     fields = [field.split(":", 1) for field in (_option(args, "-O") or "").split(",")]

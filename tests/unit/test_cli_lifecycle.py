@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -121,6 +122,21 @@ def test_a_paused_chain_without_a_job_is_queued_again(shell):
     assert (new["comment"], new["held"]) == (f"mirage/1 chain={CHAIN} seg=2/3 pred={first} mode=train ei=1 eo=1", False)
     assert f"--dependency=afterany:{first}" in new["line"]
     assert (folder / "queued.2").read_text() == "3\n"
+
+
+def test_a_link_that_is_on_its_way_back_to_the_queue_is_waited_for(shell):
+    _folder, _first, second = started(shell)
+    shell.run("pause", CHAIN)
+
+    def change(**how):
+        with shell.slurm.state() as state:
+            next(job for job in state["jobs"] if job["id"] == second).update(how)
+
+    change(state="COMPLETING", held=False)
+    back = threading.Timer(4, change, kwargs={"state": "PENDING", "held": True})
+    back.start()
+    assert f"released job {second}" in shell.run("resume", CHAIN).stdout
+    assert job(shell, second)["held"] is False
 
 
 def test_an_unsound_answer_starts_no_second_link(shell):

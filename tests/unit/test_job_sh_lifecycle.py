@@ -62,8 +62,14 @@ def test_a_last_link_queues_another_when_the_chain_gets_more(rig: Rig) -> None:
     assert over_marker(rig.folder) is None
 
 
-def test_a_chain_that_gets_more_as_its_last_link_ends_goes_on(rig: Rig) -> None:
-    rig.script("printf 'segments=6\\n' >$MIRAGE_CHAIN_DIR/chain")
+@pytest.mark.parametrize("when", ["before the mark", "after it"])
+def test_a_chain_that_gets_more_as_its_last_link_ends_goes_on(rig: Rig, when: str) -> None:
+    lengthen(rig, 4)
+    change_it = f"printf 'segments=6\\n' >'{rig.folder}/chain'"
+    rig.script(change_it if when == "before the mark" else ":")
+    move = rig.root / "bin" / "mv"  # puts the mark in place
+    move.write_text(f'#!/bin/sh\n/bin/mv "$@"\ncase "$*" in */done) {change_it} ;; esac\n')
+    move.chmod(0o755)
     rig.run(4, 14, 13)
     assert over_marker(rig.folder) is None
     assert queued_jobs(rig.folder) == {5: 91}
