@@ -229,7 +229,7 @@ def _import(records: Path, trace: Path) -> Trace:
     """Writes the cleaned job history, and returns it. Raises MirageError."""
     from slurm_sim.traces import TraceError, write_trace
     from slurm_sim.traces.cleaning import clean
-    from slurm_sim.traces.imports import import_sacct
+    from slurm_sim.traces.sacct import import_sacct
 
     try:
         cleaned, _ = clean(import_sacct(records).trace)

@@ -133,13 +133,13 @@ OF_ONE_SOURCE = {"column": "csv", "delimiter": "csv", "cpus_per_node": "swf", "g
 
 
 def _read_foreign(args: argparse.Namespace) -> Imported:
-    from slurm_sim.traces import imports
+    from slurm_sim.traces import imports, sacct
 
     for option, source in OF_ONE_SOURCE.items():
         if getattr(args, source) is None and getattr(args, option) != DEFAULTS[option]:
             raise InputError(f"{_flag(option)}: only for {_flag(source)}; leave it out")
     if args.sacct:
-        return imports.import_sacct(args.sacct, args.timezone)
+        return sacct.import_sacct(args.sacct, args.timezone)
     if args.swf:
         return imports.import_swf(args.swf, args.cpus_per_node)
     if args.mirage_log:

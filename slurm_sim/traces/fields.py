@@ -6,7 +6,7 @@ Sources: `sacct(1)` (Timelimit, AllocTRES, State, ReqMem), `sbatch(1)` (--time).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ class Batch:
     """Of stamps without an offset; None: UTC."""
     notes: dict[str, int] = field(default_factory=dict)
     """What was done to values, and how often; shared by all batches of a file."""
+    bad: dict[int, tuple[str, str, str]] | None = None
+    """Rows with a bad value: its column, the value, what was expected. None: the first one raises `TraceError`."""
 
     def note(self, what: str, count: int) -> None:
         if count:
@@ -41,20 +43,29 @@ class Batch:
         """The first of these columns that the file has."""
         return next((name for name in names if name in self.columns), None)
 
-    def refuse(self, name: str, row: int, expected: str) -> TraceError:
-        return TraceError(
-            self.file, expected, found=self.columns[name][row] or "nothing", line=self.lines[row], field=name
-        )
+    def refuse(self, name: str, rows: Iterable[int], expected: str) -> None:
+        """These rows have a bad value. Raises TraceError for the first, or takes them down in `bad`."""
+        for row in rows:
+            found = self.columns[name][row] or "nothing"
+            if self.bad is None:
+                raise TraceError(self.file, expected, found=found, line=self.lines[row], field=name)
+            self.bad.setdefault(int(row), (name, found, expected))
 
-    def mapped(self, name: str, convert: Callable[[str], Any], expected: str) -> NDArray[np.object_]:
-        """``convert`` over the column, once for each distinct text; it raises ValueError for a bad one."""
+    def mapped(
+        self, name: str, convert: Callable[[str], Any], expected: str, wrong: Any = np.nan
+    ) -> NDArray[np.object_]:
+        """``convert`` over the column, once for each distinct text; it raises ValueError for a bad one.
+
+        `wrong` stands for a bad one, if that does not raise.
+        """
         codes, texts = pd.factorize(np.array(self.columns[name], dtype=object))
         values = np.empty(len(texts), dtype=object)
         for index, text in enumerate(texts):
             try:
                 values[index] = convert(str(text).strip())
-            except ValueError as error:
-                raise self.refuse(name, int(np.argmax(codes == index)), expected) from error
+            except ValueError:
+                values[index] = wrong
+                self.refuse(name, np.flatnonzero(codes == index).tolist(), expected)
         result: NDArray[np.object_] = values[codes]
         return result
 
@@ -79,27 +90,31 @@ class Batch:
         if len(rest):
             result[rest] = self._iso(name, text.iloc[rest].tolist(), rest)
         outside = (result < 0) | (result > LAST_TIME_S)
-        if outside.any():
-            raise self.refuse(name, int(np.argmax(outside)), "a time from 1970 to 2199")
+        self.refuse(name, np.flatnonzero(outside).tolist(), "a time from 1970 to 2199")
+        result[outside] = np.nan
         return result
 
     def _iso(self, name: str, texts: list[str], rows: NDArray[np.intp]) -> Floats:
         expected = "a time like 2023-01-31T12:00:00, Unix seconds or Unknown"
-        offsets = [re.search(r":.*(Z|[+-]\d\d:?\d\d)$", text) is not None for text in texts]
-        offset = offsets[0]
-        if offsets.count(offset) != len(offsets):
-            raise self.refuse(name, int(rows[offsets.index(not offset)]), "all times with an offset, or all without")
+        offsets = np.array([re.search(r":.*(Z|[+-]\d\d:?\d\d)$", text) is not None for text in texts])
+        if offsets.any() and not offsets.all():
+            parts = [np.flatnonzero(offsets), np.flatnonzero(~offsets)]
+            result = np.full(len(texts), np.nan)
+            for part in parts:
+                result[part] = self._iso(name, [texts[at] for at in part], rows[part])
+            return result
+        offset = bool(offsets[0])
         stamps = pd.to_datetime(pd.Series(texts), format="ISO8601", errors="coerce", utc=offset)
         dated = np.array([re.match(r"\d{4}", text) is not None for text in texts])
         bad = stamps.isna().to_numpy(bool) | ~dated  # pandas takes -5 for a year
-        if bad.any():
-            raise self.refuse(name, int(rows[np.argmax(bad)]), expected)
+        self.refuse(name, rows[bad].tolist(), expected)
+        stamps = stamps.fillna(pd.Timestamp(0, tz="UTC" if offset else None))
         if not offset:
             stamps = self._localised(stamps)
         seconds: Floats = (
             stamps.dt.tz_convert("UTC").dt.tz_localize(None).astype("datetime64[s]").astype(np.int64)
         ).to_numpy(dtype=np.float64)
-        return seconds
+        return np.where(bad, np.nan, seconds)
 
     def _localised(self, stamps: Any) -> Any:
         zone = self.timezone or "UTC"
@@ -111,6 +126,17 @@ class Batch:
         gap = stamps.dt.tz_localize(zone, ambiguous=np.zeros(len(stamps), bool), nonexistent="NaT").isna()
         self.note("times that the clock never showed, moved to the next that it did", gap.sum())
         return late
+
+
+NO_ZONE = "times without a zone, taken as UTC (give --timezone)"
+
+
+def count_zoneless(batch: Batch, name: str) -> None:
+    """Notes rows of which this time has no zone, if none was given."""
+    if batch.timezone is None and batch.columns[name]:
+        text = pd.Series(batch.columns[name][:1000], dtype=object)
+        if text.str.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+").any():
+            batch.note(NO_ZONE, len(batch.lines))
 
 
 def whole_number(text: str) -> float:
@@ -198,6 +224,11 @@ def tres_gpus(text: str) -> float:
 def tres_cpus(text: str) -> float:
     """CPUs of a TRES string. 0: it names none."""
     return whole_number(tres(text).get("cpu", "0"))
+
+
+def tres_nodes(text: str) -> float:
+    """Nodes of a TRES string. 0: it names none."""
+    return whole_number(tres(text).get("node", "0"))
 
 
 def tres_mem_mib(text: str) -> float:

@@ -1,4 +1,7 @@
-"""Logs in other formats: sacct, SWF, the published Mirage log, any CSV. Each as it is; cleaning.py comes after."""
+"""Logs in other formats: SWF, the published Mirage log, any CSV.
+
+Each as it is; cleaning.py comes after. `sacct`: sacct.py.
+"""
 
 from __future__ import annotations
 
@@ -8,225 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_sim.traces import fields
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.fields import Batch
+from slurm_sim.traces.fields import Batch, count_zoneless
 from slurm_sim.traces.reading import Imported, Row, gather, opened, opened_csv
 from slurm_sim.traces.table import COLUMNS
-
-FREE_TEXT = ("JobName", "Comment", "AdminComment", "SystemComment", "WorkDir", "SubmitLine", "Constraints", "Reason")
-"""Fields of sacct that a user may put a `|` into."""
-MOST_STATES = 5
-"""So many unknown ones are named."""
-NO_ZONE = "times without a zone, taken as UTC (give --timezone)"
-
-
-# --- sacct -----------------------------------------------------------------------------------------------------------
-
-
-def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
-    """``sacct -X -P -D --format=...`` with its header, columns in any order; times ISO or epoch (SLURM_TIME_FORMAT=%s).
-
-    Needs JobID (or JobIDRaw), Submit, Start, End, State; reads also User, Partition, Account, QOS, Eligible, Priority,
-    Timelimit or TimelimitRaw (minutes), NNodes/AllocNodes/ReqNodes, NCPUS/AllocCPUS/ReqCPUS, AllocTRES/ReqTRES, ReqMem,
-    ExitCode, Dependency. Steps (``5.batch``) and parts of heterogeneous jobs (``5+1``) are told apart by cleaning.
-    """
-    lines = opened(path)
-    try:
-        line, [text] = next(lines)
-    except StopIteration:
-        raise TraceError(str(path), "a header line like JobID|User|...", found="an empty file") from None
-    delimiter = "|" if "|" in text else "," if "," in text else "\t"
-    header = text.rstrip(delimiter).split(delimiter)
-    _need_sacct(header, str(path), line)
-    rows = _split_sacct(lines, header, delimiter, str(path))
-    done = gather(rows, header, _sacct_columns, str(path), timezone)
-    return _expand_arrays(done)
-
-
-def _need_sacct(header: list[str], file: str, line: int) -> None:
-    if not {"JobID", "JobIDRaw"} & set(header):
-        raise TraceError(file, "a header with JobID", found="|".join(header), line=line, field="header")
-    for name in ("Submit", "Start", "End", "State"):
-        if name not in header:
-            raise TraceError(file, f"a column {name}", found="|".join(header), line=line, field="header")
-
-
-def _split_sacct(lines: Iterator[Row], header: list[str], delimiter: str, file: str) -> Iterator[Row]:
-    free = next((header.index(name) for name in FREE_TEXT if name in header), None)
-    width = len(header)
-    for number, [line] in lines:
-        parts = line.split(delimiter)
-        if len(parts) == width + 1 and not parts[-1]:  # `sacct -p` ends each line with a delimiter
-            parts.pop()
-        extra = len(parts) - width
-        if extra > 0 and free is not None:
-            parts[free : free + extra + 1] = [delimiter.join(parts[free : free + extra + 1])]
-        if len(parts) != width:
-            raise TraceError(file, f"{width} fields", found=f"{len(parts)} fields", line=number, field="line")
-        yield number, parts
-
-
-def _sacct_columns(batch: Batch) -> dict[str, Any]:
-    rows = len(batch.lines)
-    ids = batch.first("JobID", "JobIDRaw") or ""
-    batch.mapped(ids, _sacct_id, "a job id like 5, 5_3, 5_[2-7%1], 5+1 or 5.batch")
-    for text, line in zip(batch.columns[ids], batch.lines, strict=True):
-        if "[" in text:
-            task_ids(text.partition("[")[2].partition("]")[0], batch.file, line)
-    state = batch.mapped("State", fields.state, "a state like COMPLETED or CANCELLED by 1000")
-    _note_states(batch, state)
-    result: dict[str, Any] = {
-        "job_id": batch.columns[ids],
-        "user": batch.columns.get("User", [""] * rows),
-        "partition": batch.columns.get("Partition", [""] * rows),
-        "submit": batch.times("Submit"),
-        "start": batch.times("Start"),
-        "end": batch.times("End"),
-        "timelimit_s": _sacct_limit(batch, rows),
-        "nodes": _first_number(batch, rows, "AllocNodes", "NNodes", "ReqNodes"),
-        "gpus": _tres(batch, rows, fields.tres_gpus, positive=True),
-        "cpus": _cpus(batch, rows),
-        "state": state,
-    }
-    _count_zoneless(batch, "Submit")
-    for ours, theirs in (("account", "Account"), ("qos", "QOS"), ("exit_code", "ExitCode")):
-        if theirs in batch.columns:
-            result[ours] = batch.columns[theirs]
-    if "Eligible" in batch.columns:
-        result["eligible"] = batch.times("Eligible")
-    if "Priority" in batch.columns:
-        result["priority"] = batch.numbers("Priority")
-    if batch.first("AllocTRES", "ReqTRES", "ReqMem"):
-        result["mem_mib"] = _memory(batch, result["nodes"], result["cpus"])
-    if "Dependency" in batch.columns:
-        result["dependency"] = batch.columns["Dependency"]
-    return result
-
-
-def _sacct_id(text: str) -> str:
-    if not re.fullmatch(r"\d+(_(\d+|\[[\d,\-:%.]+\]?))?(\+\d+)?(\.\w+)?", text):
-        raise ValueError(text)
-    return text
-
-
-def _note_states(batch: Batch, states: NDArray[np.object_]) -> None:
-    names, counts = np.unique(states.astype(str), return_counts=True)
-    strange = [(name, count) for name, count in zip(names, counts, strict=True) if name not in fields.STATES]
-    for name, count in strange[:MOST_STATES]:
-        batch.note(f"state {name}, none of Slurm's, kept", count)
-    batch.note("more states that are none of Slurm's, kept", sum(count for _name, count in strange[MOST_STATES:]))
-
-
-def _sacct_limit(batch: Batch, rows: int) -> NDArray[np.float64]:
-    if "Timelimit" in batch.columns:
-        return batch.limits_s("Timelimit")
-    if "TimelimitRaw" in batch.columns:
-        return batch.numbers("TimelimitRaw", "minutes, or UNLIMITED") * 60
-    return np.full(rows, np.nan)
-
-
-def _first_number(batch: Batch, rows: int, *names: str) -> NDArray[np.float64]:
-    """The first column that says more than 0: a job that never started has AllocNodes 0."""
-    result = np.full(rows, np.nan)
-    for name in names:
-        if name in batch.columns:
-            values = batch.numbers(name)
-            result = np.where(np.nan_to_num(result) > 0, result, np.where(np.isnan(values), result, values))
-    return result
-
-
-def _cpus(batch: Batch, rows: int) -> NDArray[np.float64]:
-    """NaN: unknown. A job that was cancelled in the queue has AllocCPUS 0; what it asked for is in ReqTRES."""
-    counted = _first_number(batch, rows, "AllocCPUS", "NCPUS", "ReqCPUS")
-    asked = _tres(batch, rows, fields.tres_cpus, positive=False)
-    result = np.where(np.nan_to_num(counted) > 0, counted, asked)
-    return np.where(result > 0, result, np.nan)
-
-
-def _tres(batch: Batch, rows: int, convert: Any, *, positive: bool) -> NDArray[np.float64]:
-    result = np.full(rows, 0.0 if positive else np.nan)
-    for name in ("ReqTRES", "AllocTRES"):
-        if name in batch.columns:
-            values = batch.mapped(name, convert, "a list like cpu=4,mem=64G,gres/gpu=2").astype(np.float64)
-            result = np.where(np.nan_to_num(values) > 0, values, result)
-    return result
-
-
-def _memory(batch: Batch, nodes: NDArray[np.float64], cpus: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the whole job; `sacct` before Slurm 21.08 has ReqMem a node (4Gn) or a CPU (4000Mc). NaN: unknown."""
-    result = _tres(batch, len(nodes), fields.tres_mem_mib, positive=False)
-    if "ReqMem" in batch.columns:
-        asked = batch.mapped("ReqMem", fields.memory_mib, "memory like 64G, 4000M or 4Gn").astype(np.float64)
-        of = batch.mapped("ReqMem", lambda text: text[-1:], "").astype(str)
-        asked = asked * np.select([of == "n", of == "c"], [nodes, cpus], 1.0)
-        result = np.where(np.isnan(result), asked, result)
-    return result
-
-
-def _count_zoneless(batch: Batch, name: str) -> None:
-    if batch.timezone is None and batch.columns[name]:
-        text = pd.Series(batch.columns[name][:1000], dtype=object)
-        if text.str.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+").any():
-            batch.note(NO_ZONE, len(batch.lines))
-
-
-def _expand_arrays(done: Imported) -> Imported:
-    """``5_[2-7%1]`` (tasks that never became jobs of their own) -> six rows; ids of tasks into their columns."""
-    jobs = done.trace.jobs
-    parts = jobs["job_id"].str.extract(r"^(?P<array>\d+)_(?P<task>\d+)?(?:\[(?P<range>[^\]]+)\]?)?")
-    if parts["array"].isna().all():
-        return done
-    jobs = jobs.copy()
-    jobs["array_job_id"] = pd.to_numeric(parts["array"]).astype("Int64")
-    jobs["array_task_id"] = pd.to_numeric(parts["task"]).astype("Int64")
-    jobs["array_throttle"] = pd.to_numeric(parts["range"].str.extract(r"%(\d+)")[0]).astype("Int64")
-    folded = parts["range"].notna()
-    file = done.trace.source
-    tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
-    cut = int((folded & (parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]"))).sum())
-    jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(drop=True)
-    flat = [task for each in tasks for task in each]
-    new = np.array([task is not None for task in flat])
-    jobs.loc[new, "array_task_id"] = pd.array([task for task in flat if task is not None], dtype="Int64")
-    jobs.loc[new, "job_id"] = [
-        f"{array}_{task}"
-        for array, task in zip(jobs.loc[new, "array_job_id"], jobs.loc[new, "array_task_id"], strict=True)
-    ]
-    notes = dict(done.notes)
-    if folded.any():
-        notes["pending array ranges, written out task by task"] = int(folded.sum())
-    if cut:
-        notes["pending array ranges that sacct cut short, tasks are missing (SLURM_BITSTR_LEN=0 shows all)"] = cut
-    from slurm_sim.traces.table import make_trace
-
-    return Imported(make_trace(jobs, done.trace.source), done.rows, notes)
-
-
-MAX_TASKS = 4_000_001
-"""Slurm's greatest MaxArraySize (slurm.conf(5)): a longer range is a typing error, not a job."""
-
-
-def task_ids(text: str, file: str, line: int | None = None) -> list[int]:
-    """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``) gives what it shows."""
-    result: list[int] = []
-    for part in text.split("%")[0].split(","):
-        if part.endswith("..."):
-            continue
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
-        if match is None:
-            expected = "tasks of an array like 2-7%1, 1,3,5 or 0-10:2"
-            raise TraceError(file, expected, found=text, field="JobID", line=line)
-        low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if not 0 <= high - low <= MAX_TASKS or step < 1:
-            expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
-            raise TraceError(file, expected, found=text, field="JobID", line=line)
-        result.extend(range(low, high + 1, step))
-    return result
-
 
 # --- SWF -------------------------------------------------------------------------------------------------------------
 
@@ -476,7 +267,7 @@ def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str
         result["start"] = result["submit"] + numbers("wait_s")
     if "end" not in result and "start" in result and "runtime_s" in result:
         result["end"] = result["start"] + result["runtime_s"]
-    _count_zoneless(batch, chosen["submit"][0])
+    count_zoneless(batch, chosen["submit"][0])
     result.setdefault("job_id", [str(line - 1) for line in batch.lines])
     for name, kind in COLUMNS.items():
         if name in ("user", "partition", "state", "start", "end", "timelimit_s", "gpus", "cpus"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -72,26 +72,36 @@ def gather(
     notes: dict[str, int] = {}
     frames = []
     numbers: list[int] = []
-    _check_zone(timezone)
+    check_zone(timezone)
     while batch := list(islice(rows, BATCH_ROWS)):
         columns = {
             name: list(values) for name, values in zip(header, zip(*(r for _, r in batch), strict=True), strict=True)
         }
         part = Batch(file, [number for number, _ in batch], columns, timezone, notes)
-        part.note(f"lines with bytes that are not UTF-8, read as {UNDECODABLE}", sum(map(_is_undecodable, batch)))
+        note_undecodable(part, [row for _, row in batch])
         frames.append(pd.DataFrame(convert(part)))
         numbers.extend(part.lines)
-    if not frames:
+    return put_together(frames, numbers, file, notes)
+
+
+def put_together(frames: list[Any], numbers: list[int], file: str, notes: dict[str, int]) -> Imported:
+    """One table of all batches; `numbers`: the line of each row. Raises TraceError where there is none."""
+    if not numbers:
         raise TraceError(file, "at least one job", found="none")
     frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     return Imported(make_trace(frame, file, np.array(numbers)), len(numbers), notes)
 
 
-def _is_undecodable(row: Row) -> bool:
-    return UNDECODABLE in "".join(row[1])
+def note_undecodable(batch: Batch, rows: Iterable[Sequence[str]]) -> None:
+    """Notes rows that have bytes which are no UTF-8."""
+    batch.note(f"lines with bytes that are not UTF-8, read as {UNDECODABLE}", sum(map(_is_undecodable, rows)))
 
 
-def _check_zone(timezone: str | None) -> None:
+def _is_undecodable(row: Sequence[str]) -> bool:
+    return UNDECODABLE in "".join(row)
+
+
+def check_zone(timezone: str | None) -> None:
     if timezone is None:
         return
     from zoneinfo import ZoneInfo

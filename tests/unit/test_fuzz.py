@@ -38,7 +38,7 @@ from slurm_sim import JobSpec, Simulator
 from slurm_sim.clusters import read_cluster, read_live
 from slurm_sim.errors import InvalidCluster, SimulationError
 from slurm_sim.traces import TraceError
-from slurm_sim.traces.imports import import_sacct
+from slurm_sim.traces.sacct import import_sacct
 
 DATA = Path(__file__).parents[1] / "data" / "slurm"
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from slurm_sim.traces import TraceError
 from slurm_sim.traces.fields import memory_mib, time_limit_s, tres_gpus
-from slurm_sim.traces.imports import import_csv, import_mirage_log, import_sacct, import_swf, task_ids
+from slurm_sim.traces.imports import import_csv, import_mirage_log, import_swf
 from slurm_sim.traces.reading import Imported
+from slurm_sim.traces.sacct import import_sacct, task_ids
 
 SACCT = """\
 State|JobName|JobID|User|Submit|Eligible|Start|End|Timelimit|AllocNodes|ReqNodes|AllocTRES|ReqTRES|ExitCode|Partition
@@ -78,15 +80,19 @@ def test_times_without_a_zone_are_noted(tmp_path: Path) -> None:
     assert done.trace.jobs["submit"][0] == local("2023-01-10T12:00:00", "UTC")
 
 
-@pytest.mark.parametrize(
-    "stamps", [("2023-01-10T12:00:00", "2023-01-10T12:10:00Z"), ("2023-01-10T12:00:00-06:00", "2023-01-10T12:10:00")]
-)
-def test_times_with_and_without_an_offset_are_refused(tmp_path: Path, stamps: tuple[str, str]) -> None:
+def test_times_with_and_without_an_offset_are_each_read_as_they_are(tmp_path: Path) -> None:
+    stamps = ("2023-01-10T12:00:00", "2023-01-10T12:10:00Z", "2023-01-10T12:00:00-05:00")
     text = "JobID|Submit|Start|End|State|NNodes\n" + "".join(
         f"{number}|{at}|{at}|{at}|COMPLETED|1\n" for number, at in enumerate(stamps, 1)
     )
-    with pytest.raises(TraceError, match=r":3: Submit: .*all times with an offset"):
-        import_sacct(file(tmp_path, text), "America/Chicago")
+    submit = dict(
+        zip(
+            *import_sacct(file(tmp_path, text), "America/Chicago").trace.jobs[["job_id", "submit"]].T.to_numpy(),
+            strict=True,
+        )
+    )
+    noon = local("2023-01-10T12:00:00", "UTC")
+    assert submit == {"1": noon + 6 * 3600, "2": noon + 600, "3": noon + 5 * 3600}
 
 
 def test_hours_that_a_clock_showed_twice_or_never(tmp_path: Path) -> None:
@@ -104,17 +110,43 @@ def test_hours_that_a_clock_showed_twice_or_never(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("2023-01-10T13:10:00", "yesterday", r":2: End: found 'yesterday', expected a time"),
-        ("2-00:00:00", "two days", r":2: Timelimit: found 'two days', expected a time limit"),
-        ("cpu=8,mem=64G", "cpu8", r":2: AllocTRES: "),
-        ("|6_3|", "|six|", r":3: JobID: found 'six', expected a job id"),
-        ("a100=1|0:0|gpu", "a100=1", r":3: line: found '13 fields', expected 15 fields"),
-        ("|Submit|", "|Submitted|", r":1: header: .*expected a column Submit"),
+        ("2023-01-10T13:10:00", "yesterday", r"End: expected a time like .* \(line 2: 'yesterday'\)"),
+        ("2-00:00:00", "two days", r"Timelimit: expected a time limit .* \(line 2: 'two days'\)"),
+        ("cpu=8,mem=64G", "cpu8", r"AllocTRES: expected a list .* \(line 2: 'cpu8,gres"),
+        ("|6_3|", "|six|", r"JobID: expected a job id .* \(line 3: 'six'\)"),
     ],
 )
-def test_bad_sacct_output_names_the_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_one_bad_record_is_left_out_and_a_file_of_them_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    text = SACCT.replace("train|a|", "train|")
+    done = import_sacct(file(tmp_path, text.replace(old, new)), "UTC")
+    assert done.rows == 2
+    [note] = [note for note in done.notes if "left out" in note]
+    assert re.fullmatch(f"records left out: {message}.*", note)
+    lines = text.splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if old in line)
+    field, found = message.partition(":")[0], new.strip("|")
+    with pytest.raises(TraceError, match=rf":2: {field}: found '{found}.*1 of 1 records can't be read"):
+        import_sacct(file(tmp_path, lines[0] + lines[at].replace(old, new)), "UTC")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SACCT.replace("|Submit|", "|Submitted|"), r":1: header: .*expected a column Submit"),
+        ("JobID|Submit|Start|End|State\n1|1|2|3|COMPLETED\n", "expected a column with the job's nodes: one of "),
+        ("1|9|9|9|COMPLETED|1\n", r":1: header: found '1\|9.* \(without -n\)"),
+        (
+            "       JobID    JobName      State \n------------ ---------- ---------- \n5             name  COMPLETED\n",
+            "table of fixed width, which cuts names short: use `sacct -P`",
+        ),
+        ("JobID Submit Start End State NNodes\n1 1 2 3 COMPLETED 1\n", "a delimiter that times and numbers do not"),
+    ],
+)
+def test_a_header_that_can_not_be_used_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(TraceError, match=message):
-        import_sacct(file(tmp_path, SACCT.replace(old, new)), "UTC")
+        import_sacct(file(tmp_path, text), "UTC")
 
 
 def test_a_wrong_zone_and_an_empty_file(tmp_path: Path) -> None:
@@ -195,12 +227,14 @@ def test_values_of_slurm() -> None:
             task_ids(text, "log")
 
 
-def test_an_array_that_counts_down_is_refused_with_its_file(tmp_path: Path) -> None:
+def test_an_array_that_counts_down_is_left_out_with_its_line(tmp_path: Path) -> None:
     header = "JobID|Submit|Start|End|State|Timelimit|NNodes"
     line = "5_[2-1]|2023-02-01T00:00:00|Unknown|Unknown|PENDING|1:00:00|1"
     log = file(tmp_path, f"{header}\n{line}\n")
-    with pytest.raises(TraceError, match=f"{log}:2: JobID: found '2-1', expected an array's tasks"):
+    with pytest.raises(TraceError, match=rf"{log}:2: JobID: found '5_\[2-1\]', expected an array's tasks"):
         import_sacct(log)
+    done = import_sacct(file(tmp_path, f"{header}\n{line}\n{line.replace('2-1', '1-2')}\n"))
+    assert done.trace.text("job_id").tolist() == ["5_1", "5_2"]
 
 
 def test_a_range_that_sacct_cut_short_is_told(tmp_path: Path) -> None:
@@ -209,7 +243,7 @@ def test_a_range_that_sacct_cut_short_is_told(tmp_path: Path) -> None:
     done = import_sacct(file(tmp_path, f"{header}\n{line}\n"))
     assert done.trace.text("job_id").tolist() == ["5_1", "5_2"]
     assert [count for note, count in done.notes.items() if "cut short" in note] == [1]
-    with pytest.raises(TraceError, match=r"JobID: found '1-2,3.4', expected tasks of an array"):
+    with pytest.raises(TraceError, match=r"JobID: found '5_\[1-2,3.4\]', expected tasks of an array"):
         import_sacct(file(tmp_path, f"{header}\n{line.replace('1...', '3.4')}\n"))
 
 
@@ -220,8 +254,9 @@ def test_a_range_cut_in_the_middle_is_told_and_a_long_one_has_its_line(tmp_path:
     assert [count for note, count in done.notes.items() if "cut short" in note] == [1]
     whole = import_sacct(file(tmp_path, text.replace("1-3", "1-3%1]")))
     assert not any("cut short" in note for note in whole.notes)
-    with pytest.raises(TraceError, match=r"log.txt:3: JobID: found '0-99999999', expected an array's tasks"):
-        import_sacct(file(tmp_path, text.replace("1-3", "0-99999999]")))
+    long = import_sacct(file(tmp_path, text.replace("1-3", "0-99999999]")))
+    assert long.trace.text("job_id").tolist() == ["4"]
+    assert [note for note in long.notes if "JobID: expected an array's tasks" in note and "line 3: '5_[0-9" in note]
 
 
 def test_strange_states_and_limits_are_told(tmp_path: Path) -> None:

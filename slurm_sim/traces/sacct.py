@@ -1,0 +1,266 @@
+"""`sacct -P` as a trace: which records it has (sacct_rows.py), and what their columns mean (fields.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from slurm_sim.traces import fields
+from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.fields import Batch, count_zoneless
+from slurm_sim.traces.reading import BATCH_ROWS, Imported, check_zone, note_undecodable, opened, put_together
+from slurm_sim.traces.sacct_layout import Layout, Values, Wrong
+from slurm_sim.traces.sacct_rows import NAMES, Found, LeftOut, Rows
+from slurm_sim.traces.table import make_trace
+
+MOST_STATES = 5
+"""How many of the unknown ones are named."""
+MOST_LEFT_OUT = 0.5
+"""A file of which a greater share can't be read is none of sacct's."""
+MOST_NUMBER = 2.0**53
+
+
+def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
+    """``sacct -X -P -D --format=...`` with its header, columns in any order; times ISO or epoch (SLURM_TIME_FORMAT=%s).
+
+    Needs JobID (or JobIDRaw), Submit, Start, End, State, and the nodes: NNodes/AllocNodes/ReqNodes or a TRES list.
+    Reads also User, Partition, Account, QOS, Eligible, Priority, Timelimit or TimelimitRaw (minutes),
+    NCPUS/AllocCPUS/ReqCPUS, AllocTRES/ReqTRES, ReqMem, ExitCode, Dependency. Steps (``5.batch``) and parts of
+    heterogeneous jobs (``5+1``) are told apart by cleaning. A record that can't be read for sure is left out and
+    counted in the notes.
+
+    Raises TraceError: no header, or more than half of the records are left out.
+    """
+    check_zone(timezone)
+    rows = Rows(str(path))
+    notes: dict[str, int] = {}
+    frames: list[Any] = []
+    numbers: list[int] = []
+    for batch in _batches(rows, opened(path), timezone, notes):
+        frame = pd.DataFrame(_sacct_columns(batch))
+        kept = _sound(batch, frame)
+        _leave_out(batch, rows.left_out)
+        frames.append(frame[kept])
+        numbers.extend(np.array(batch.lines)[kept].tolist())
+    _refuse_rubbish(str(path), rows.left_out, len(numbers))
+    done = put_together(frames, numbers, str(path), rows.notes | notes | rows.left_out.notes())
+    return _expand_arrays(done)
+
+
+def _batches(
+    rows: Rows, lines: Iterator[tuple[int, list[str]]], timezone: str | None, notes: dict[str, int]
+) -> Iterator[Batch]:
+    """Rows of one header each, at most `BATCH_ROWS`."""
+    waiting: dict[Layout, list[tuple[int, Values]]] = {}
+
+    def batch(layout: Layout) -> Batch:
+        found = waiting.pop(layout)
+        columns = dict(zip(layout.read, map(list, zip(*(values for _, values in found), strict=True)), strict=True))
+        for name in NAMES:
+            rows.names[name].update(columns.get(name, ()))
+        result = Batch(rows.file, [number for number, _ in found], columns, timezone, notes, {})
+        note_undecodable(result, (values for _, values in found))
+        return result
+
+    def cut(found: Iterable[Found]) -> Iterator[Batch]:
+        for layout, number, values in found:
+            group = waiting.setdefault(layout, [])
+            group.append((number, values))
+            if len(group) == BATCH_ROWS:
+                yield batch(layout)
+        for layout in list(waiting):
+            yield batch(layout)
+
+    yield from cut(rows.read(lines))
+    yield from cut(rows.kept())
+
+
+def _sound(batch: Batch, frame: Any) -> NDArray[np.bool_]:
+    """Which rows may become jobs; the others are taken down in the batch's `bad`."""
+    bad = batch.bad if batch.bad is not None else {}
+    for name in ("submit", "nodes"):
+        for row in np.flatnonzero(frame[name].isna().to_numpy(bool)).tolist():
+            bad.setdefault(row, (name, "", "a known value"))
+    for name in ("nodes", "gpus", "cpus", "timelimit_s", "mem_mib", "priority"):
+        if name in frame.columns:
+            values = np.nan_to_num(frame[name].to_numpy(np.float64))
+            for row in np.flatnonzero((values != np.floor(values)) | (values > MOST_NUMBER)).tolist():
+                bad.setdefault(row, (name, str(values[row]), "a whole number from 0 to 2^53"))
+    kept = np.ones(len(batch.lines), bool)
+    kept[list(bad)] = False
+    return kept
+
+
+def _leave_out(batch: Batch, left_out: LeftOut) -> None:
+    for row, (name, found, expected) in sorted((batch.bad or {}).items()):
+        left_out.add(batch.lines[row], Wrong(name, found, expected))
+
+
+def _refuse_rubbish(file: str, left_out: LeftOut, taken: int) -> None:
+    if left_out.first is not None and left_out.total > MOST_LEFT_OUT * (left_out.total + taken):
+        number, wrong = left_out.first
+        share = f"{left_out.total} of {left_out.total + taken} records can't be read"
+        expected = f"{wrong.expected} ({share}: not what `sacct -P` prints)"
+        raise TraceError(file, expected, found=wrong.found, line=number, field=wrong.column)
+
+
+def _sacct_columns(batch: Batch) -> dict[str, Any]:
+    rows = len(batch.lines)
+    ids = batch.first("JobID", "JobIDRaw") or ""
+    _check_tasks(batch, ids)
+    state = batch.mapped("State", fields.state, "a state like COMPLETED or CANCELLED by 1000", "")
+    _note_states(batch, state)
+    result: dict[str, Any] = {
+        "job_id": batch.columns[ids],
+        "user": batch.columns.get("User", [""] * rows),
+        "partition": batch.columns.get("Partition", [""] * rows),
+        "submit": batch.times("Submit"),
+        "start": batch.times("Start"),
+        "end": batch.times("End"),
+        "timelimit_s": _sacct_limit(batch, rows),
+        "nodes": _nodes(batch, rows),
+        "gpus": _tres(batch, rows, fields.tres_gpus, positive=True),
+        "cpus": _cpus(batch, rows),
+        "state": state,
+    }
+    count_zoneless(batch, "Submit")
+    for ours, theirs in (("account", "Account"), ("qos", "QOS"), ("exit_code", "ExitCode")):
+        if theirs in batch.columns:
+            result[ours] = batch.columns[theirs]
+    if "Eligible" in batch.columns:
+        result["eligible"] = batch.times("Eligible")
+    if "Priority" in batch.columns:
+        result["priority"] = batch.numbers("Priority")
+    if batch.first("AllocTRES", "ReqTRES", "ReqMem"):
+        result["mem_mib"] = _memory(batch, result["nodes"], result["cpus"])
+    if "Dependency" in batch.columns:
+        result["dependency"] = batch.columns["Dependency"]
+    return result
+
+
+def _check_tasks(batch: Batch, ids: str) -> None:
+    for row, text in enumerate(batch.columns[ids]):
+        if "[" in text:
+            try:
+                task_ids(text.partition("[")[2].partition("]")[0], batch.file)
+            except TraceError as error:
+                batch.refuse(ids, [row], error.expected)
+
+
+def _note_states(batch: Batch, states: NDArray[np.object_]) -> None:
+    names, counts = np.unique(states.astype(str), return_counts=True)
+    strange = [(name, count) for name, count in zip(names, counts, strict=True) if name not in fields.STATES]
+    for name, count in strange[:MOST_STATES]:
+        batch.note(f"state {name}, none of Slurm's, kept", count)
+    batch.note("more states that are none of Slurm's, kept", sum(count for _name, count in strange[MOST_STATES:]))
+
+
+def _sacct_limit(batch: Batch, rows: int) -> NDArray[np.float64]:
+    if "Timelimit" in batch.columns:
+        return batch.limits_s("Timelimit")
+    if "TimelimitRaw" in batch.columns:
+        return batch.numbers("TimelimitRaw", "minutes, or UNLIMITED") * 60
+    return np.full(rows, np.nan)
+
+
+def _first_number(batch: Batch, rows: int, *names: str) -> NDArray[np.float64]:
+    """The first column that says more than 0: a job that never started has AllocNodes 0."""
+    result = np.full(rows, np.nan)
+    for name in names:
+        if name in batch.columns:
+            values = batch.numbers(name)
+            result = np.where(np.nan_to_num(result) > 0, result, np.where(np.isnan(values), result, values))
+    return result
+
+
+def _nodes(batch: Batch, rows: int) -> NDArray[np.float64]:
+    """NaN: unknown."""
+    counted = _first_number(batch, rows, "AllocNodes", "NNodes", "ReqNodes")
+    listed = _tres(batch, rows, fields.tres_nodes, positive=False)
+    return np.where(np.nan_to_num(counted) > 0, counted, np.where(listed > 0, listed, counted))
+
+
+def _cpus(batch: Batch, rows: int) -> NDArray[np.float64]:
+    """NaN: unknown. A job that was cancelled in the queue has AllocCPUS 0; what it asked for is in ReqTRES."""
+    counted = _first_number(batch, rows, "AllocCPUS", "NCPUS", "ReqCPUS")
+    asked = _tres(batch, rows, fields.tres_cpus, positive=False)
+    result = np.where(np.nan_to_num(counted) > 0, counted, asked)
+    return np.where(result > 0, result, np.nan)
+
+
+def _tres(batch: Batch, rows: int, convert: Any, *, positive: bool) -> NDArray[np.float64]:
+    result = np.full(rows, 0.0 if positive else np.nan)
+    for name in ("ReqTRES", "AllocTRES"):
+        if name in batch.columns:
+            values = batch.mapped(name, convert, "a list like cpu=4,mem=64G,gres/gpu=2").astype(np.float64)
+            result = np.where(np.nan_to_num(values) > 0, values, result)
+    return result
+
+
+def _memory(batch: Batch, nodes: NDArray[np.float64], cpus: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the whole job; `sacct` before Slurm 21.08 has ReqMem a node (4Gn) or a CPU (4000Mc). NaN: unknown."""
+    result = _tres(batch, len(nodes), fields.tres_mem_mib, positive=False)
+    if "ReqMem" in batch.columns:
+        asked = batch.mapped("ReqMem", fields.memory_mib, "memory like 64G, 4000M or 4Gn").astype(np.float64)
+        of = batch.mapped("ReqMem", lambda text: text[-1:], "").astype(str)
+        asked = asked * np.select([of == "n", of == "c"], [nodes, cpus], 1.0)
+        result = np.where(np.isnan(result), asked, result)
+    return result
+
+
+def _expand_arrays(done: Imported) -> Imported:
+    """``5_[2-7%1]`` (tasks that never became jobs of their own) -> six rows; ids of tasks into their columns."""
+    jobs = done.trace.jobs
+    parts = jobs["job_id"].str.extract(r"^(?P<array>\d+)_(?P<task>\d+)?(?:\[(?P<range>[^\]]+)\]?)?")
+    if parts["array"].isna().all():
+        return done
+    jobs = jobs.copy()
+    jobs["array_job_id"] = pd.to_numeric(parts["array"]).astype("Int64")
+    jobs["array_task_id"] = pd.to_numeric(parts["task"]).astype("Int64")
+    jobs["array_throttle"] = pd.to_numeric(parts["range"].str.extract(r"%(\d+)")[0]).astype("Int64")
+    folded = parts["range"].notna()
+    file = done.trace.source
+    tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
+    cut = int((folded & (parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]"))).sum())
+    jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(drop=True)
+    flat = [task for each in tasks for task in each]
+    new = np.array([task is not None for task in flat])
+    jobs.loc[new, "array_task_id"] = pd.array([task for task in flat if task is not None], dtype="Int64")
+    jobs.loc[new, "job_id"] = [
+        f"{array}_{task}"
+        for array, task in zip(jobs.loc[new, "array_job_id"], jobs.loc[new, "array_task_id"], strict=True)
+    ]
+    notes = dict(done.notes)
+    if folded.any():
+        notes["pending array ranges, written out task by task"] = int(folded.sum())
+    if cut:
+        notes["pending array ranges that sacct cut short, tasks are missing (SLURM_BITSTR_LEN=0 shows all)"] = cut
+    return Imported(make_trace(jobs, done.trace.source), done.rows, notes)
+
+
+MAX_TASKS = 4_000_001
+"""Slurm's greatest MaxArraySize (slurm.conf(5)): a longer range is a typing error, not a job."""
+
+
+def task_ids(text: str, file: str, line: int | None = None) -> list[int]:
+    """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``) gives what it shows."""
+    result: list[int] = []
+    for part in text.split("%")[0].split(","):
+        if part.endswith("..."):
+            continue
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
+        if match is None:
+            expected = "tasks of an array like 2-7%1, 1,3,5 or 0-10:2"
+            raise TraceError(file, expected, found=text, field="JobID", line=line)
+        low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if not 0 <= high - low <= MAX_TASKS or step < 1:
+            expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
+            raise TraceError(file, expected, found=text, field="JobID", line=line)
+        result.extend(range(low, high + 1, step))
+    return result

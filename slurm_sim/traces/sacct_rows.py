@@ -1,0 +1,389 @@
+"""The records of `sacct -P`, one after the other, as they lie in a file: whole, joined from several lines, or left out.
+
+A record that is complete ends: what `sacct` prints of a job begins in a new line. Lines that begin no record belong to
+the one before. Where two readings differ in a column that an import reads, the record is left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.reading import Row
+from slurm_sim.traces.sacct_layout import (
+    MOST_CHARS,
+    NEEDED,
+    NODES,
+    Layout,
+    Record,
+    Values,
+    Wrong,
+    bad_delimiter,
+    is_header,
+    parse_header,
+    unquoted,
+)
+
+SEARCHED = 20
+"""Lines in which the header is looked for: a shell's prompt or a warning may stand before it."""
+PROBED = 200
+"""Lines that show whether fields are quoted."""
+MOST_LINES = 2_000
+"""Of one record."""
+MOST_MISFITS = 2
+"""Of a line with the right number of fields: it is a record with bad values, not the beginning of a longer one."""
+QUOTED = (",", ";", "\t")
+"""Delimiters of tables whose fields may be quoted."""
+MOST_QUOTED = 100
+"""Of one record whose fields are quoted."""
+MOST_SUFFIXES = 20
+"""Lines of a joined record, from its end, that are tried as the beginning of another one."""
+MOST_KEPT = 100_000
+"""Records kept for the end of the file, where the names of users and partitions are known."""
+NAMES = ("User", "Partition", "Account")
+_OTHERS = {"User": ("Partition",), "Account": ("Partition",), "Partition": ("User", "Account")}
+"""A text known as one of these, and never as what the column has, is none of the column's."""
+SEVERAL = Wrong("record", "", "one way to read it; a text with delimiters or line ends in it leaves several")
+CUT = Wrong("record", "", "a whole one; this is cut off or too long")
+RIVALS = Wrong("record", "", "one header that fits; two of the file's headers do")
+REPEATED = "header lines within the file, left out"
+Banned = dict[str, frozenset[str]]
+Found = tuple[Layout, int, Values]
+
+
+@dataclass
+class LeftOut:
+    """Records that are not taken: how many for each reason, and where the first of them are."""
+
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    examples: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
+    first: tuple[int, Wrong] | None = None
+
+    def add(self, number: int, wrong: Wrong) -> None:
+        key = (wrong.column, wrong.expected)
+        self.counts[key] = self.counts.get(key, 0) + 1
+        shown = self.examples.setdefault(key, [])
+        if len(shown) < 3:
+            shown.append((number, wrong.found))
+        if self.first is None or number < self.first[0]:
+            self.first = number, wrong
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def notes(self) -> dict[str, int]:
+        """For a report: reason -> how many."""
+        return {self._note(key): count for key, count in self.counts.items()}
+
+    def _note(self, key: tuple[str, str]) -> str:
+        column, expected = key
+        places = (f"{number}: {found[:40]!r}" if found else str(number) for number, found in self.examples[key])
+        more = ", ..." if self.counts[key] > len(self.examples[key]) else ""
+        return f"records left out: {column}: expected {expected} (line {', '.join(places)}{more})"
+
+
+@dataclass
+class Rows:
+    """Reads a file's records; `left_out` and `notes` say what else it had, once all are read."""
+
+    file: str
+    left_out: LeftOut = field(default_factory=LeftOut)
+    notes: dict[str, int] = field(default_factory=dict)
+    names: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in NAMES})
+    """Users, partitions and accounts of lines that have one reading; whoever takes the rows adds them."""
+    _layouts: list[Layout] = field(default_factory=list)
+    _held: _Held | None = None
+    """The last record: lines that begin none may still belong to it."""
+    _begun: Record | None = None
+    """A record that goes on in the next line."""
+    _begun_is_tail: bool = False
+    """Whether its lines may also be the end of the record before, so that nothing is lost if it does not go on."""
+    _kept: list[_Held] = field(default_factory=list)
+
+    def read(self, lines: Iterator[Row]) -> Iterator[Found]:
+        """Raises TraceError for a file without a header that has what is needed."""
+        layout, lines = self._header(lines)
+        self._layouts = [layout]
+        if layout.quoted:
+            yield from self._quoted(layout, lines)
+            return
+        for number, [line] in lines:
+            layout = self._layouts[-1]
+            if self._begun is None and layout.is_exact(line):
+                if (held := self._held) is not None:
+                    if held.record is None:
+                        yield held.layout, held.number, held.layout.values(held.layout.split(held.line))
+                    else:
+                        yield from self._done(held)
+                self._held = _Held(layout, number, line)
+            else:
+                yield from self._other(layout, number, line)
+        yield from self._close()
+
+    def _note(self, what: str) -> None:
+        self.notes[what] = self.notes.get(what, 0) + 1
+
+    # --- headers
+
+    def _header(self, lines: Iterator[Row]) -> tuple[Layout, Iterator[Row]]:
+        begin = list(islice(lines, SEARCHED))
+        if not begin:
+            raise TraceError(self.file, "a header line like JobID|User|...", found="an empty file")
+        for at, (number, [line]) in enumerate(begin):
+            layout = parse_header(line)
+            if layout is not None:
+                self._check_header(layout, number, line)
+                more = list(islice(lines, PROBED))
+                rest = begin[at + 1 :] + more
+                return self._as_quoted(layout, rest), chain(rest, lines)
+        number, [line] = begin[0]
+        expected = "a header with JobID, as `sacct -P` prints it (without -n)"
+        if any(set(text) <= {"-", " "} for _number, [text] in begin[:3]):
+            expected += "; this is a table of fixed width, which cuts names short: use `sacct -P`"
+        raise TraceError(self.file, expected, found=line, line=number, field="header")
+
+    def _check_header(self, layout: Layout, number: int, line: str) -> None:
+        for name in NEEDED:
+            if name not in layout.names:
+                raise TraceError(self.file, f"a column {name}", found=line, line=number, field="header")
+        if not set(NODES) & set(layout.names):
+            expected = f"a column with the job's nodes: one of {', '.join(NODES)}"
+            raise TraceError(self.file, expected, found=line, line=number, field="header")
+        if bad_delimiter(layout):
+            expected = "a delimiter that times and numbers do not have in them, like | (`sacct -P`)"
+            raise TraceError(self.file, expected, found=layout.delimiter, line=number, field="header")
+
+    def _as_quoted(self, layout: Layout, rows: list[Row]) -> Layout:
+        """The layout of fields in quotes, if more of these lines are whole with it."""
+        lines = [line for _number, [line] in rows]
+        if layout.delimiter not in QUOTED or not any('"' in line for line in lines):
+            return layout
+        quoted = Layout(layout.names, layout.delimiter, quoted=True)
+        texts = [unquoted([line], layout.delimiter) for line in lines]
+        taken = sum(text is not None and quoted.is_exact(text) for text in texts)
+        return quoted if taken > sum(map(layout.is_exact, lines)) else layout
+
+    # --- fields in quotes
+
+    def _quoted(self, layout: Layout, lines: Iterator[Row]) -> Iterator[Found]:
+        """A record ends where all quotes are closed."""
+        again: deque[Row] = deque()
+        while group := self._balanced(again, lines):
+            first, texts = group[0][0], [text for _number, [text] in group]
+            text = unquoted(texts, layout.delimiter)
+            if text is not None and layout.is_exact(text):
+                yield layout, first, layout.values(layout.split(text))
+            elif text is not None and tuple(layout.split(text)) == layout.names:
+                self._note(REPEATED)
+            else:
+                self.left_out.add(first, layout.wrong(text or texts[0]))
+                again.extendleft(reversed(group[1:]))
+
+    def _balanced(self, again: deque[Row], lines: Iterator[Row]) -> list[Row]:
+        """The next lines, as many as it takes to close all quotes."""
+        group: list[Row] = []
+        quotes = 1
+        while quotes % 2 and len(group) < MOST_QUOTED:
+            row = again.popleft() if again else next(lines, None)
+            if row is None:
+                break
+            quotes = quotes * bool(group) + row[1][0].count('"')
+            group.append(row)
+        return group
+
+    # --- lines that are not just one record
+
+    def _other(self, layout: Layout, number: int, line: str) -> Iterator[Found]:
+        if is_header(line):
+            yield from self._close()
+            self._take_header(number, line)
+        elif self._begun is not None:
+            yield from self._go_on(self._begun, layout, number, line)
+        else:
+            yield from self._begin(layout, number, line)
+
+    def _take_header(self, number: int, line: str) -> None:
+        layout = parse_header(line)
+        if layout is None:
+            return
+        self._check_header(layout, number, line)
+        self._note(REPEATED)
+        if layout in self._layouts:
+            self._layouts.remove(layout)
+        self._layouts.append(layout)
+
+    def _close(self) -> Iterator[Found]:
+        """Ends what is held or begun."""
+        if (held := self._held) is not None:
+            self._held = None
+            yield from self._done(held)
+        if self._begun is not None and not self._begun_is_tail:
+            self.left_out.add(self._begun.number, CUT)
+        self._begun = None
+
+    def _begin(self, layout: Layout, number: int, line: str) -> Iterator[Found]:
+        """A line that is no exact record, while none is open."""
+        record = Record(layout, number)
+        record.add(line)
+        if record.is_whole:
+            yield from self._close()
+            self._held = _Held(layout, number, line, record)
+            return
+        for other in reversed(self._layouts[:-1]):
+            if other.is_exact(line):
+                yield from self._close()
+                self._layouts.remove(other)
+                self._layouts.append(other)
+                self._held = _Held(other, number, line)
+                return
+        if 0 < len(layout.misfits(line)) <= MOST_MISFITS:
+            yield from self._close()
+            self.left_out.add(number, layout.wrong(line))
+            return
+        held = self._held
+        if record.is_open:
+            is_tail = held is not None and held.ends_with(line)
+            if held is not None and is_tail:
+                held.take(number, line)
+            yield from self._close()
+            self._begun, self._begun_is_tail = record, is_tail
+        elif held is None or not held.take(number, line):
+            self.left_out.add(number, layout.wrong(line))
+
+    def _go_on(self, record: Record, layout: Layout, number: int, line: str) -> Iterator[Found]:
+        record.add(line)
+        if record.is_whole:
+            self._begun = None
+            self._held = _Held(layout, record.number, "", record)
+            return
+        alone = Record(layout, number)
+        alone.add(line)
+        if not alone.is_whole and record.is_open and len(record.lines) < MOST_LINES:
+            return
+        yield from self._close()
+        yield from self._begin(layout, number, line)
+
+    # --- what becomes of a record
+
+    def _done(self, held: _Held) -> Iterator[Found]:
+        layout = held.layout
+        if self._is_of_two_headers(held):
+            self.left_out.add(held.number, RIVALS)
+            return
+        if held.record is None:
+            yield layout, held.number, layout.values(layout.split(held.line))
+            return
+        if not held.record.is_whole:  # there are lines after it that are none of its
+            self.left_out.add(held.number_after, layout.wrong(held.record.lines[held.own]))
+            held = held.cut()
+        values = held.values()
+        if values is not None and self._is_settled(layout, values):
+            yield layout, held.number, values
+        elif len(self._kept) < MOST_KEPT:
+            self._kept.append(held)
+        else:
+            self.left_out.add(held.number, SEVERAL)
+
+    def _is_of_two_headers(self, held: _Held) -> bool:
+        """Whether another header of the file fits as well, with something else in the columns that are read."""
+        for other in self._layouts:
+            if other.names != held.layout.names and other.glue == held.layout.glue and other.width == held.layout.width:
+                if held.record is not None:
+                    return True
+                pieces = other.split(held.line)
+                ours = dict(zip(held.layout.read, held.layout.values(pieces), strict=True))
+                theirs = dict(zip(other.read, other.values(pieces), strict=True))
+                if other.is_exact(held.line) and ours != theirs:
+                    return True
+        return False
+
+    def _is_settled(self, layout: Layout, values: Values) -> bool:
+        """Without an account, which sites without accounting limits do not check, or of a user who is known."""
+        if "Account" not in layout.read or "User" not in layout.read:
+            return True
+        return values[layout.read.index("User")] in self.names["User"]
+
+    def kept(self) -> Iterator[Found]:
+        """Records that had several readings, by the names that are known once all rows were read."""
+        banned = {name: self._banned(name) for name in NAMES}
+        for held in self._kept:
+            values = held.values() or held.values(banned)
+            if values is None or self._may_be_of_another(held, values):
+                self.left_out.add(held.number, SEVERAL)
+            else:
+                yield held.layout, held.number, values
+
+    def _banned(self, name: str) -> frozenset[str]:
+        """Texts that are known, but of other columns only."""
+        return frozenset().union(*(self.names[other] for other in _OTHERS[name])) - self.names[name]
+
+    def _may_be_of_another(self, held: _Held, values: Values) -> bool:
+        """Whether a user who is known would be this job's, were its account a text with delimiters."""
+        if self._is_settled(held.layout, values) or held.record is None:
+            return False
+        record = Record(held.layout, held.number, loose=frozenset({"Account"}))
+        for line in held.record.lines:
+            record.add(line)
+        return bool(record.possible("User") & self.names["User"])
+
+
+@dataclass
+class _Held:
+    """A complete record, and lines behind it that may belong to it."""
+
+    layout: Layout
+    number: int
+    line: str
+    record: Record | None = None
+    """None: the line is exact, and nothing came after it."""
+    own: int = 0
+    """How many lines it has for sure; 0: all."""
+    number_after: int = 0
+    """The number of the first line that is not sure."""
+
+    def ends_with(self, line: str) -> bool:
+        """Whether it is complete with this line, too."""
+        record = _again(self.layout, self.number, [*self.lines, line])
+        return record.is_whole
+
+    def take(self, number: int, line: str) -> bool:
+        """Takes a line, if it may belong to the record, or another that follows."""
+        if self.record is None:
+            self.record = _again(self.layout, self.number, self.lines)
+        if self.record.chars + len(line) > MOST_CHARS or len(self.record.lines) >= MOST_LINES:
+            return False
+        if not self.own:
+            self.own, self.number_after = len(self.record.lines), number
+        self.record.add(line)
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        return [self.line] if self.record is None else self.record.lines
+
+    def cut(self) -> _Held:
+        """Without the lines that are not sure."""
+        return _Held(self.layout, self.number, "", _again(self.layout, self.number, self.lines[: self.own]))
+
+    def values(self, banned: Banned | None = None) -> Values | None:
+        """What all readings agree on, also those without the lines that are not sure, and of the last lines alone."""
+        values = _again(self.layout, self.number, self.lines, banned).values()
+        own = self.lines[: self.own or None]
+        others = [] if len(own) == len(self.lines) else [own]
+        others += [own[begin:] for begin in range(max(1, len(own) - MOST_SUFFIXES), len(own))]
+        for lines in others:
+            other = _again(self.layout, self.number, lines, banned)
+            if other.is_whole and other.values() != values:
+                return None
+        return values
+
+
+def _again(layout: Layout, number: int, lines: list[str], banned: Banned | None = None) -> Record:
+    result = Record(layout, number, banned=banned or {})
+    for line in lines:
+        result.add(line)
+    return result
