@@ -100,7 +100,8 @@ def _import(args: argparse.Namespace) -> None:
     if out:
         write_trace(trace, args.out)
     if args.json:
-        record = {"out": out, "rows": imported.rows, "notes": imported.notes, "cleaning": report.as_dict()}
+        record = {"out": out, "rows": imported.rows, "left_out": imported.left_out, "notes": imported.notes}
+        record["cleaning"] = report.as_dict()
         print(json.dumps(record, indent=2))
     else:
         console.print(cleaning_table(imported, report))

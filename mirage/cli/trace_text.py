@@ -36,7 +36,8 @@ MONTHS = (
 
 def cleaning_table(imported: Imported, report: CleaningReport) -> Table:
     """What reading and cleaning did, a rule a row."""
-    table = make_table("rule", "jobs", "action", "what", title=f"{imported.rows} lines with jobs")
+    left_out = f", {imported.left_out} left out" if imported.left_out else ""
+    table = make_table("rule", "jobs", "action", "what", title=f"{imported.rows} lines with jobs{left_out}")
     for note, count in imported.notes.items():
         table.add_row("import", str(count), "", escape(note))
     for found in report.findings:

@@ -91,6 +91,34 @@ def _known(jobs: Any, name: str) -> NDArray[np.float64]:
     return values
 
 
+def _seen_again(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+    """One run in several rows, as dumps of overlapping times have it: pending, running, ended. The last state counts.
+
+    Rows of one id and one submission are one run if they have the same start, or none. A row with neither a start nor
+    an end (pending) may be of any run of that submission. A row with an end only was cancelled before it started.
+    """
+    mask = np.zeros(len(jobs), bool)
+    rows = np.flatnonzero(jobs.duplicated(["job_id", "submit"], keep=False).to_numpy(bool))
+    if len(rows):
+        some = pd.DataFrame({"row": rows, "job_id": jobs["job_id"].to_numpy()[rows]})
+        for name in ("submit", "start", "end"):
+            some[name] = _known(jobs, name)[rows]
+        some["group"] = some.groupby(["job_id", "submit"], sort=False).ngroup()
+        pending = some["start"].isna() & some["end"].isna()
+        begun = jobs["state"].to_numpy()[rows] != "PENDING"
+        some = some.assign(pending=pending, begun=begun, over=some["end"].notna())
+        # Where a start is missing the end tells runs apart.
+        some["run"] = some["start"].where(some["start"].notna(), -1.0 - some["end"].fillna(0))
+        others = ~some["pending"]
+        some.loc[pending & others.groupby(some["group"]).transform("any"), "run"] = np.nan
+        some = some.sort_values(["over", "end", "begun", "row"], kind="stable", na_position="first")
+        last = ~some.duplicated(["group", "run"], keep="last") & some["run"].notna()
+        mask[some["row"].to_numpy()[~last.to_numpy(bool)]] = True
+    text = "rows of one run at several times (the same Submit and Start); the last state counts"
+    found = _finding("runs seen again", "merged", jobs, mask, text)
+    return jobs[~mask] if mask.any() else jobs, found
+
+
 def _steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     """Of jobs that have a row of their own, which says all that the steps say."""
     step = _is_step(jobs)
@@ -165,19 +193,18 @@ def _last(values: Any) -> Any:
 
 def _duplicates(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     ordered = jobs.sort_values(["submit", "start"], kind="stable", na_position="last")
-    same_row = ordered.duplicated(keep="first")
     repeated = ordered["job_id"].duplicated(keep="last").to_numpy(bool)
     if not repeated.any():
         return jobs, _finding("duplicate ids", "renamed", jobs, np.zeros(len(jobs), bool))
     if rules.duplicates == "last":
-        text = "earlier runs of requeued jobs (or the same row twice); the last run is kept"
+        text = "earlier runs of requeued jobs; the last run is kept"
         return _drop("duplicate ids", ordered, repeated, text)
-    kept = ordered[~same_row.to_numpy(bool)].copy()
+    kept = ordered.copy()
     earlier = kept["job_id"].duplicated(keep="last").to_numpy(bool)
     count = kept.groupby("job_id", sort=False).cumcount() + 1
     kept.loc[earlier, "job_id"] = _free_names(kept["job_id"], earlier, count)
     kept = _resubmitted(kept, earlier)
-    text = f"earlier runs of requeued jobs, now jobs of their own (5.r1); {int(same_row.sum())} equal rows dropped"
+    text = "earlier runs of requeued jobs, now jobs of their own (5.r1)"
     return kept, _finding("duplicate ids", "renamed", ordered, repeated, text)
 
 
@@ -304,6 +331,7 @@ def _common_instant(start: NDArray[np.float64], end: NDArray[np.float64]) -> tup
 
 
 _RULES: tuple[Callable[[Any, Rules], tuple[Any, Finding]], ...] = (
+    _seen_again,
     _steps,
     _lone_steps,
     _groups,

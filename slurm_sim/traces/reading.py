@@ -31,6 +31,8 @@ class Imported:
     """Lines with a job."""
     notes: dict[str, int] = field(default_factory=dict)
     """What was done to lines and values, and how often."""
+    left_out: int = 0
+    """Records that could not be read; `notes` says why."""
 
 
 def opened(path: Path | str) -> Iterator[Row]:

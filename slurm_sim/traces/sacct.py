@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
         numbers.extend(np.array(batch.lines)[kept].tolist())
     _refuse_rubbish(str(path), rows.left_out, len(numbers))
     done = put_together(frames, numbers, str(path), rows.notes | notes | rows.left_out.notes())
-    return _expand_arrays(done)
+    return _expand_arrays(replace(done, left_out=rows.left_out.total))
 
 
 def _batches(
@@ -241,7 +242,7 @@ def _expand_arrays(done: Imported) -> Imported:
         notes["pending array ranges, written out task by task"] = int(folded.sum())
     if cut:
         notes["pending array ranges that sacct cut short, tasks are missing (SLURM_BITSTR_LEN=0 shows all)"] = cut
-    return Imported(make_trace(jobs, done.trace.source), done.rows, notes)
+    return replace(done, trace=make_trace(jobs, done.trace.source), notes=notes)
 
 
 MAX_TASKS = 4_000_001

@@ -102,6 +102,8 @@ class Rows:
     """A record that goes on in the next line."""
     _begun_is_tail: bool = False
     """Whether its lines may also be the end of the record before, so that nothing is lost if it does not go on."""
+    _rubbish_at: int = -1
+    """The last line that belongs to no record."""
     _kept: list[_Held] = field(default_factory=list)
 
     def read(self, lines: Iterator[Row]) -> Iterator[Found]:
@@ -115,7 +117,7 @@ class Rows:
             layout = self._layouts[-1]
             if self._begun is None and layout.is_exact(line):
                 if (held := self._held) is not None:
-                    if held.record is None:
+                    if held.record is None and len(self._layouts) == 1:
                         yield held.layout, held.number, held.layout.values(held.layout.split(held.line))
                     else:
                         yield from self._done(held)
@@ -227,6 +229,10 @@ class Rows:
 
     def _begin(self, layout: Layout, number: int, line: str) -> Iterator[Found]:
         """A line that is no exact record, while none is open."""
+        if len(line) > MOST_CHARS:
+            yield from self._close()
+            self.left_out.add(number, CUT)
+            return
         record = Record(layout, number)
         record.add(line)
         if record.is_whole:
@@ -252,9 +258,16 @@ class Rows:
             yield from self._close()
             self._begun, self._begun_is_tail = record, is_tail
         elif held is None or not held.take(number, line):
-            self.left_out.add(number, layout.wrong(line))
+            if number - self._rubbish_at > 1:  # lines in a row are one record's
+                self.left_out.add(number, layout.wrong(line))
+            self._rubbish_at = number
 
     def _go_on(self, record: Record, layout: Layout, number: int, line: str) -> Iterator[Found]:
+        if record.chars + len(line) > MOST_CHARS:
+            yield from self._close()
+            self._rubbish_at = number - 1
+            yield from self._begin(layout, number, line)
+            return
         record.add(line)
         if record.is_whole:
             self._begun = None
@@ -265,6 +278,7 @@ class Rows:
         if not alone.is_whole and record.is_open and len(record.lines) < MOST_LINES:
             return
         yield from self._close()
+        self._rubbish_at = number - 1
         yield from self._begin(layout, number, line)
 
     # --- what becomes of a record

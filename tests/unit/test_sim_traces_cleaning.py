@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def test_a_clean_trace_stays_as_it_is() -> None:
     pd.testing.assert_frame_equal(after.jobs, before.jobs)
     assert (report.rows_in, report.rows_out) == (2, 2)
     assert all(each.jobs == 0 for each in report.findings)
-    assert len(report.findings) == 14
+    assert len(report.findings) == 15
 
 
 def test_jobs_that_can_not_be_are_dropped_and_counted() -> None:
@@ -114,12 +115,51 @@ def test_requeues_become_jobs_of_their_own_or_only_the_last_stays() -> None:
     )
     after, report = clean(trace(*runs))
     assert after.jobs[["job_id", "submit", "start"]].to_numpy().tolist() == [["5.r1", 0, 10], ["5", 20, 50]]
-    assert found(report, "duplicate ids").jobs == 2
+    assert (found(report, "runs seen again").jobs, found(report, "duplicate ids").jobs) == (1, 1)
     last, _ = clean(trace(*runs), Rules(duplicates="last"))
     assert last.jobs[["job_id", "start"]].to_numpy().tolist() == [["5", 50]]
     again, report = clean(after)
     pd.testing.assert_frame_equal(again.jobs, after.jobs)  # a clean trace is not cleaned twice
     assert found(report, "duplicate ids").jobs == 0
+
+
+PENDING = {"job_id": "5", "start": np.nan, "end": np.nan, "state": "PENDING"}
+RUNNING = {"job_id": "5", "start": 10, "end": np.nan, "state": "RUNNING"}
+ENDED = {"job_id": "5", "start": 10, "end": 20, "state": "NODE_FAIL"}
+AGAIN = {"job_id": "5", "start": 50, "end": 90, "state": "COMPLETED"}
+GIVEN_UP = {"job_id": "5", "start": np.nan, "end": 40, "state": "CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ((PENDING, ENDED), [("5", 10, 20)]),
+        ((ENDED, PENDING), [("5", 10, 20)]),
+        ((PENDING, RUNNING, ENDED, ENDED), [("5", 10, 20)]),
+        ((ENDED, RUNNING), [("5", 10, 20)]),
+        ((RUNNING, ENDED | {"end": 30}, ENDED), [("5", 10, 30)]),
+        ((PENDING, RUNNING, ENDED, AGAIN), [("5.r1", 10, 20), ("5", 50, 90)]),
+        ((PENDING, GIVEN_UP), [("5", 40, 40)]),
+        ((PENDING, ENDED, GIVEN_UP), [("5.r1", 10, 20), ("5", 40, 40)]),
+        ((RUNNING, AGAIN | {"submit": 5}, AGAIN | {"submit": 5}), [("5.r1", 10, -1), ("5", 50, 90)]),
+        ((RUNNING, ENDED, {"job_id": "6"}, {"job_id": "6"}), [("5", 10, 20), ("6", 10, 20)]),
+    ],
+)
+def test_one_run_in_several_dumps_is_one_and_requeues_are_not(
+    rows: tuple[dict[str, Any], ...], expected: list[tuple[str, int, int]]
+) -> None:
+    after, _report = clean(trace(*rows))
+    jobs = after.jobs[["job_id", "start", "end"]].astype({"start": "Int64", "end": "Int64"}).fillna(-1)
+    assert sorted(jobs.itertuples(index=False, name=None)) == sorted(expected)
+
+
+def test_the_parts_of_a_heterogeneous_job_in_two_dumps_are_counted_once() -> None:
+    running = {"job_id": "5+0", "nodes": 2, "end": np.nan, "state": "RUNNING"}
+    ended = {"job_id": "5+0", "nodes": 2}
+    parts = (running, running | {"job_id": "5+1"}, ended, ended | {"job_id": "5+1"})
+    after, report = clean(trace(*parts))
+    assert after.jobs[["job_id", "nodes", "end"]].to_numpy().tolist() == [["5", 4, 20]]
+    assert found(report, "runs seen again").jobs == 2
 
 
 def test_a_run_gets_a_name_that_no_job_has_yet() -> None:
