@@ -1,15 +1,14 @@
-"""Gradient-boosted trees: the one place that imports xgboost. Stored in its own UBJSON format."""
+"""Growing gradient-boosted trees: the one place that imports xgboost. `boosted.py` stores and applies them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import xgboost
 
-from mirage.errors import InputError
+from mirage.learn.boosted import Boosted, from_xgboost
 from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Floats, Vectors
 from mirage.learn.model import Flags
@@ -49,34 +48,6 @@ class Boosting:
         }
 
 
-@dataclass(frozen=True)
-class Boosted:
-    """A fitted booster, (n, features) -> (n, outputs)."""
-
-    booster: xgboost.Booster
-
-    def predict(self, rows: Vectors) -> Floats:
-        predicted = self.booster.inplace_predict(np.ascontiguousarray(rows), validate_features=False)
-        return np.asarray(predicted, dtype=np.float64).reshape(len(rows), -1)
-
-    def save(self, path: Path) -> None:
-        self.booster.save_model(path)
-
-    @classmethod
-    def load(cls, path: Path, features: int, outputs: int) -> Boosted:
-        """Raises InputError if it is not a booster over so many features."""
-        booster = xgboost.Booster({"nthread": 1})
-        try:
-            booster.load_model(path)  # from memory, xgboost ends the whole process over garbage
-            found = booster.num_features(), cls(booster).predict(np.zeros((1, features), dtype=np.float32)).shape[1]
-        except (OSError, ValueError, xgboost.core.XGBoostError) as error:
-            reason = str(error).partition("\n")[0]
-            raise InputError(f"{path}: not a model of xgboost ({reason}); train the model again.") from error
-        if found != (features, outputs):
-            raise InputError(f"{path}: a booster of another shape than this version uses; train the model again.")
-        return cls(booster)
-
-
 def boost_chances(rows: Vectors, flags: Flags, options: Boosting, seed: int) -> Boosted:
     """Cross-entropy: the conditional chance of each flag, (n, outputs)."""
     return _boost(rows, flags, {"objective": "binary:logistic"} | options.parameters(seed), options.rounds)
@@ -90,4 +61,5 @@ def boost_quantiles(rows: Vectors, target: Floats, levels: Sequence[float], opti
 
 def _boost(rows: Vectors, targets: Floats | Flags, parameters: dict[str, object], rounds: int) -> Boosted:
     data = xgboost.QuantileDMatrix(rows, targets, max_bin=parameters["max_bin"], nthread=1)
-    return Boosted(xgboost.train(parameters, data, rounds))
+    booster = xgboost.train(parameters, data, rounds)
+    return from_xgboost(json.loads(booster.save_raw("json"))["learner"])

@@ -24,7 +24,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from mirage.errors import InputError
-from mirage.learn.boosting import Boosted, Boosting, boost_quantiles
+from mirage.learn.boosted import Boosted
+from mirage.learn.boosting import Boosting, boost_quantiles
 from mirage.learn.checks import refuse_below
 from mirage.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.learn.features import NAMES, features_of
@@ -37,7 +38,7 @@ LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 _SHORT = float(np.log1p(STEP_S / HOUR_S))
 """Below one decision step all waits are equal, so a prediction below it is right at all levels."""
 _LONGEST = float(np.log1p(60 * 24))
-BOOSTER, COVERAGE = "model.ubj", "calibration.safetensors"
+BOOSTER, COVERAGE = "boosted.safetensors", "calibration.safetensors"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.learn.boosting import Boosted, Boosting, boost_chances
+from mirage.learn.boosted import Boosted
+from mirage.learn.boosting import Boosting, boost_chances
 from mirage.learn.checks import refuse_below
 from mirage.learn.episode import HOUR_S, Episode, Floats, Vectors
 from mirage.learn.features import NAMES, features, features_of
@@ -32,7 +33,7 @@ _HOURS = (1 / 60, 1 / 6, 0.5, 1, 1.5, *range(2, 7), *range(8, 24, 2), 24, 27, 30
 DURATIONS_S = np.array(_HOURS) * HOUR_S
 """The chance of waiting longer is learnt at each; it is 1 at 0, and falls to 0 at `LONGEST_S`."""
 LONGEST_S = 240 * HOUR_S
-FILES = {"random-forest": "forest.safetensors", "xgboost": "model.ubj"}
+FILES = {"random-forest": "forest.safetensors", "xgboost": "boosted.safetensors"}
 
 
 class Regressor(Protocol):

@@ -179,6 +179,11 @@ class Layout:
         """Bit i: column i may hold a line's end."""
         return sum(1 << at for at, name in enumerate(self.names) if is_free(name))
 
+    @cached_property
+    def ends_freely(self) -> bool:
+        """Whether lines after a complete record may be the rest of its last text."""
+        return is_free(self.names[-1]) and not self.trailing
+
     def _is_many(self, name: str) -> bool:
         return is_free(name) or (self.delimiter == "," and name in _PARTS)
 
@@ -371,6 +376,12 @@ class Record:
                 if (form is None or form(piece)) and piece not in self._banned.get(at, ()):
                     result |= bit
         return result
+
+    def end_last_column(self) -> None:
+        """From here on only other readings count than that the last column's text goes on."""
+        last = 1 << len(self.layout.names) - 1
+        self.starts[-1] &= ~last
+        self.running[-1] &= ~last
 
     @property
     def is_whole(self) -> bool:

@@ -40,7 +40,7 @@ QUOTED = (",", ";", "\t")
 MOST_QUOTED = 100
 """Of one record whose fields are quoted."""
 MOST_SUFFIXES = 20
-"""Lines of a joined record, from its end, that are tried as the beginning of another one."""
+"""Lines of a joined record, from its end, that are tried as the beginning of another one; and ends tried after it."""
 MOST_KEPT = 100_000
 """Records kept for the end of the file, where the names of users and partitions are known."""
 NAMES = ("User", "Partition", "Account")
@@ -100,8 +100,6 @@ class Rows:
     """The last record: lines that begin none may still belong to it."""
     _begun: Record | None = None
     """A record that goes on in the next line."""
-    _begun_is_tail: bool = False
-    """Whether its lines may also be the end of the record before, so that nothing is lost if it does not go on."""
     _rubbish_at: int = -1
     """The last line that belongs to no record."""
     _kept: list[_Held] = field(default_factory=list)
@@ -117,11 +115,11 @@ class Rows:
             layout = self._layouts[-1]
             if self._begun is None and layout.is_exact(line):
                 if (held := self._held) is not None:
-                    if held.record is None and len(self._layouts) == 1:
-                        yield held.layout, held.number, held.layout.values(held.layout.split(held.line))
+                    if held.is_exact and len(self._layouts) == 1:
+                        yield held.layout, held.number, held.layout.values(held.layout.split(held.lines[0]))
                     else:
                         yield from self._done(held)
-                self._held = _Held(layout, number, line)
+                self._held = _Held(layout, number, [line], is_exact=True)
             else:
                 yield from self._other(layout, number, line)
         yield from self._close()
@@ -219,13 +217,14 @@ class Rows:
         self._layouts.append(layout)
 
     def _close(self) -> Iterator[Found]:
-        """Ends what is held or begun."""
-        if (held := self._held) is not None:
-            self._held = None
+        """Ends what is held, and gives up what is begun."""
+        held, begun = self._held, self._begun
+        self._held = self._begun = None
+        if begun is not None and (held is None or not held.layout.ends_freely):
+            self.left_out.add(begun.number, CUT)
+        if held is not None:
+            held.follow(begun.lines if begun is not None else [])
             yield from self._done(held)
-        if self._begun is not None and not self._begun_is_tail:
-            self.left_out.add(self._begun.number, CUT)
-        self._begun = None
 
     def _begin(self, layout: Layout, number: int, line: str) -> Iterator[Found]:
         """A line that is no exact record, while none is open."""
@@ -237,46 +236,48 @@ class Rows:
         record.add(line)
         if record.is_whole:
             yield from self._close()
-            self._held = _Held(layout, number, line, record)
+            self._held = _Held(layout, number, [line])
             return
         for other in reversed(self._layouts[:-1]):
             if other.is_exact(line):
                 yield from self._close()
                 self._layouts.remove(other)
                 self._layouts.append(other)
-                self._held = _Held(other, number, line)
+                self._held = _Held(other, number, [line], is_exact=True)
                 return
         if 0 < len(layout.misfits(line)) <= MOST_MISFITS:
             yield from self._close()
             self.left_out.add(number, layout.wrong(line))
-            return
+        elif record.is_open:
+            self._begun = record
+        else:
+            self._follow(layout, number, line)
+
+    def _follow(self, layout: Layout, number: int, line: str) -> None:
+        """A line that begins nothing: the end of a text of the record before, or rubbish."""
         held = self._held
-        if record.is_open:
-            is_tail = held is not None and held.ends_with(line)
-            if held is not None and is_tail:
-                held.take(number, line)
-            yield from self._close()
-            self._begun, self._begun_is_tail = record, is_tail
-        elif held is None or not held.take(number, line):
-            if number - self._rubbish_at > 1:  # lines in a row are one record's
-                self.left_out.add(number, layout.wrong(line))
-            self._rubbish_at = number
+        if held is not None:
+            held.follow([line])
+            if held.layout.ends_freely:
+                return
+        if number - self._rubbish_at > 1:  # lines in a row are one record's
+            self.left_out.add(number, layout.wrong(line))
+        self._rubbish_at = number
 
     def _go_on(self, record: Record, layout: Layout, number: int, line: str) -> Iterator[Found]:
-        if record.chars + len(line) > MOST_CHARS:
-            yield from self._close()
-            self._rubbish_at = number - 1
-            yield from self._begin(layout, number, line)
-            return
-        record.add(line)
-        if record.is_whole:
-            self._begun = None
-            self._held = _Held(layout, record.number, "", record)
-            return
-        alone = Record(layout, number)
-        alone.add(line)
-        if not alone.is_whole and record.is_open and len(record.lines) < MOST_LINES:
-            return
+        if record.chars + len(line) <= MOST_CHARS and len(record.lines) < MOST_LINES:
+            record.add(line)
+            if record.is_whole:
+                if (held := self._held) is not None:
+                    held.follow(record.lines[:-1])
+                    yield from self._done(held)
+                self._begun, self._held = None, _Held(layout, record.number, record.lines)
+                return
+            alone = Record(layout, number)
+            alone.add(line)
+            if not alone.is_whole and record.is_open:
+                return
+            record.lines.pop()
         yield from self._close()
         self._rubbish_at = number - 1
         yield from self._begin(layout, number, line)
@@ -288,12 +289,9 @@ class Rows:
         if self._is_of_two_headers(held):
             self.left_out.add(held.number, RIVALS)
             return
-        if held.record is None:
-            yield layout, held.number, layout.values(layout.split(held.line))
+        if held.is_exact:
+            yield layout, held.number, layout.values(layout.split(held.lines[0]))
             return
-        if not held.record.is_whole:  # there are lines after it that are none of its
-            self.left_out.add(held.number_after, layout.wrong(held.record.lines[held.own]))
-            held = held.cut()
         values = held.values()
         if values is not None and self._is_settled(layout, values):
             yield layout, held.number, values
@@ -306,12 +304,12 @@ class Rows:
         """Whether another header of the file fits as well, with something else in the columns that are read."""
         for other in self._layouts:
             if other.names != held.layout.names and other.glue == held.layout.glue and other.width == held.layout.width:
-                if held.record is not None:
+                if not held.is_exact:
                     return True
-                pieces = other.split(held.line)
+                pieces = other.split(held.lines[0])
                 ours = dict(zip(held.layout.read, held.layout.values(pieces), strict=True))
                 theirs = dict(zip(other.read, other.values(pieces), strict=True))
-                if other.is_exact(held.line) and ours != theirs:
+                if other.is_exact(held.lines[0]) and ours != theirs:
                     return True
         return False
 
@@ -337,62 +335,54 @@ class Rows:
 
     def _may_be_of_another(self, held: _Held, values: Values) -> bool:
         """Whether a user who is known would be this job's, were its account a text with delimiters."""
-        if self._is_settled(held.layout, values) or held.record is None:
+        if self._is_settled(held.layout, values):
             return False
         record = Record(held.layout, held.number, loose=frozenset({"Account"}))
-        for line in held.record.lines:
+        for line in held.lines:
             record.add(line)
         return bool(record.possible("User") & self.names["User"])
 
 
 @dataclass
 class _Held:
-    """A complete record, and lines behind it that may belong to it."""
+    """The lines of a complete record, and those behind it that begin no other one for sure."""
 
     layout: Layout
     number: int
-    line: str
-    record: Record | None = None
-    """None: the line is exact, and nothing came after it."""
-    own: int = 0
-    """How many lines it has for sure; 0: all."""
-    number_after: int = 0
-    """The number of the first line that is not sure."""
+    lines: list[str]
+    after: list[str] = field(default_factory=list)
+    is_exact: bool = False
+    """Whether it is one line that is exact, and nothing came after it."""
 
-    def ends_with(self, line: str) -> bool:
-        """Whether it is complete with this line, too."""
-        record = _again(self.layout, self.number, [*self.lines, line])
-        return record.is_whole
-
-    def take(self, number: int, line: str) -> bool:
-        """Takes a line, if it may belong to the record, or another that follows."""
-        if self.record is None:
-            self.record = _again(self.layout, self.number, self.lines)
-        if self.record.chars + len(line) > MOST_CHARS or len(self.record.lines) >= MOST_LINES:
-            return False
-        if not self.own:
-            self.own, self.number_after = len(self.record.lines), number
-        self.record.add(line)
-        return True
-
-    @property
-    def lines(self) -> list[str]:
-        return [self.line] if self.record is None else self.record.lines
-
-    def cut(self) -> _Held:
-        """Without the lines that are not sure."""
-        return _Held(self.layout, self.number, "", _again(self.layout, self.number, self.lines[: self.own]))
+    def follow(self, lines: list[str]) -> None:
+        """Takes lines down that come after it."""
+        if lines:
+            self.is_exact = False
+            self.after += lines[: MOST_LINES - len(self.after)]
 
     def values(self, banned: Banned | None = None) -> Values | None:
-        """What all readings agree on, also those without the lines that are not sure, and of the last lines alone."""
+        """What all readings agree on; None: they do not.
+
+        Its last lines may be a record of their own, after rubbish. And it may end later than it seems, if a text of it
+        looks like the columns behind that text.
+        """
         values = _again(self.layout, self.number, self.lines, banned).values()
-        own = self.lines[: self.own or None]
-        others = [] if len(own) == len(self.lines) else [own]
-        others += [own[begin:] for begin in range(max(1, len(own) - MOST_SUFFIXES), len(own))]
-        for lines in others:
-            other = _again(self.layout, self.number, lines, banned)
-            if other.is_whole and other.values() != values:
+        for begin in range(max(1, len(self.lines) - MOST_SUFFIXES), len(self.lines)):
+            rest = _again(self.layout, self.number, self.lines[begin:], banned)
+            if rest.is_whole and rest.values() != values:
                 return None
+        if self.after:
+            longer = _again(self.layout, self.number, self.lines, banned)
+            longer.end_last_column()
+            compared = 0
+            for line in self.after:
+                longer.add(line)
+                if longer.is_whole:
+                    compared += 1
+                    if compared > MOST_SUFFIXES or longer.values() != values:
+                        return None
+                if longer.chars > MOST_CHARS:
+                    break
         return values
 
 

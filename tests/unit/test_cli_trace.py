@@ -110,7 +110,7 @@ def test_stats_warn_of_what_an_import_would_mend(tmp_path: Path, capsys: pytest.
     shown = capsys.readouterr().err
     assert "warning: end before start: 1 jobs, as 2: wrong clocks" in shown
     assert "warning: start before submit: 1 jobs, as 1: requeued after a node failure" in shown
-    assert "warning: duplicate ids: 1 jobs, as 4:" in shown
+    assert "warning: runs seen again: 1 jobs, as 4:" in shown
 
 
 def test_stats_have_nothing_to_warn_of_in_what_was_imported(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
