@@ -15,7 +15,8 @@ from typing import Any, get_type_hints
 
 from mirage.domain import ActingMode
 from mirage.errors import InputError
-from mirage.files import no_device
+from mirage.files import read_text
+from mirage.formats import parse_toml
 
 MOST = 10**9
 """No number is larger: as seconds, 31 years."""
@@ -202,7 +203,7 @@ def parse_config(text: str, name: str = "mirage.toml") -> Config:
 def read_tree(path: Path) -> Tree:
     """The checked values of a file. Raises InputError."""
     try:
-        text = no_device(path).read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't read the configuration: {error}") from error
     return parse_tree(text, str(path))
@@ -211,7 +212,7 @@ def read_tree(path: Path) -> Tree:
 def parse_tree(text: str, name: str) -> Tree:
     """The checked values of a TOML text. Raises InputError."""
     try:
-        tree = tomllib.loads(text)
+        tree = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(_syntax_error(name, str(error))) from error
     return check_tree(tree, _Source(name, text).error)

@@ -17,7 +17,8 @@ from typing import Any
 
 from mirage.config import Config, DaemonConfig, Tree, check_tree, made_of, read_tree
 from mirage.errors import InputError
-from mirage.files import no_device
+from mirage.files import read_text
+from mirage.formats import parse_toml
 
 PREFIX = "MIRAGE__"
 SITE_FILE = Path("/etc/mirage/mirage.toml")
@@ -70,7 +71,7 @@ def store_url(daemon: DaemonConfig, default: str) -> str:
     if daemon.store:
         raise InputError("daemon.store and daemon.store_file: give one of them (`--print-config` shows who says which)")
     try:
-        lines = no_device(Path(daemon.store_file)).read_text(encoding="utf-8").splitlines()
+        lines = read_text(Path(daemon.store_file)).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"daemon.store_file: {daemon.store_file} can't be read: {error}") from error
     if not lines or not lines[0].strip():
@@ -125,7 +126,7 @@ def _variable(name: str, text: str) -> Tree:
 
 def _toml_value(text: str) -> Any:
     try:
-        document = tomllib.loads(f"value = {text}")
+        document = parse_toml(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return None
     return document["value"] if len(document) == 1 else None

@@ -4,13 +4,113 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import select
+import stat
+import time
+import tomllib
+from io import BufferedReader, FileIO
 from pathlib import Path
+from typing import Any, BinaryIO
+
+MOST_BYTES = 16 << 20
+"""Of a file that people write: a configuration, a cluster."""
+MOST_PARTS = 64
+_NO_KEY = re.compile(r"[^\w.\s\"'-]+")
+WRITER_S, SILENCE_S = 2.0, 60.0
+"""How long a pipe may have no writer, and one with a writer may say nothing."""
 
 
-def no_device(path: Path) -> Path:
-    """The path. Raises OSError for a device (`/dev/zero` never ends) but `/dev/null`, a usual empty file; pipes
-    are read like files.
+def read_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") -> str:
+    """A text file in UTF-8, as `read_bytes`. Raises UnicodeDecodeError, too."""
+    return read_bytes(path, most_bytes).decode("utf-8", errors)
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """A file or a pipe, at most so many bytes; it neither hangs nor fills the memory.
+
+    Raises OSError, also for a device (`/dev/zero` never ends) but `/dev/null`, for a pipe that nobody writes to, and
+    for more than `most_bytes`.
     """
-    if str(path) != os.devnull and (path.is_char_device() or path.is_block_device()):
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        is_pipe = _checked(descriptor, path)
+        parts: list[bytes] = []
+        size = 0
+        while part := _part(descriptor, path, is_first=not parts, is_pipe=is_pipe):
+            parts.append(part)
+            size += len(part)
+            if size > most_bytes:
+                raise OSError(errno.EFBIG, f"more than {most_bytes >> 10:,} KiB, too large for what it is", str(path))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """A file of any size, or a pipe, to read from. Raises OSError as `read_bytes`; a writer's silence is waited out."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        is_pipe = _checked(descriptor, path)
+        first = _part(descriptor, path, is_first=True, is_pipe=True) if is_pipe else b""
+        os.set_blocking(descriptor, True)
+        return BufferedReader(_Ahead(descriptor, first))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+class _Ahead(FileIO):
+    """A file of which the first bytes are read already."""
+
+    def __init__(self, descriptor: int, first: bytes) -> None:
+        super().__init__(descriptor, "rb")
+        self._first = first
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._first:
+            return super().readinto(buffer) or 0
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), len(self._first))
+        view[:count], self._first = self._first[:count], self._first[count:]
+        return count
+
+
+def _checked(descriptor: int, path: Path) -> bool:
+    """Whether it is a pipe. Raises OSError for what is neither a file nor a pipe."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and str(path) != os.devnull:
         raise OSError(errno.ENODEV, "a device, not a file", str(path))
-    return path
+    return stat.S_ISFIFO(mode)
+
+
+def _part(descriptor: int, path: Path, *, is_first: bool, is_pipe: bool) -> bytes:
+    """The next bytes; none at the end."""
+    begin = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - begin
+        try:
+            part = os.read(descriptor, 1 << 16)
+            if part or not is_pipe or not is_first:
+                return part
+            if waited_s > WRITER_S:
+                raise OSError(errno.EPIPE, "a pipe that nobody writes to", str(path))
+            time.sleep(0.02)
+        except BlockingIOError:
+            if waited_s > SILENCE_S:
+                raise OSError(errno.ETIMEDOUT, "a pipe whose writer says nothing", str(path)) from None
+            select.select([descriptor], [], [], 1.0)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """As `tomllib.loads`, in bounded time and depth. Raises TOMLDecodeError, also for what is nested too deep."""
+    for line in text.split("\n"):
+        # tomllib takes time and memory with the square of a key's parts.
+        if line.count(".") > MOST_PARTS and any(run.count(".") > MOST_PARTS for run in _NO_KEY.split(line)):
+            raise tomllib.TOMLDecodeError(f"a key of more than {MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("brackets within brackets, too many") from None

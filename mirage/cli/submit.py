@@ -23,6 +23,7 @@ from mirage.chain.sbatch import real_sbatch
 from mirage.chain.script import ChainSettings, UserScript, link_command, parse_script
 from mirage.chain.submission import new_chain_id, submit_chain
 from mirage.errors import InputError, MirageError
+from mirage.files import read_bytes
 
 USAGE = """\
 usage: mirage-submit (--segments N | --total-time D) [options] [sbatch options] SCRIPT [arguments]
@@ -117,7 +118,7 @@ def _folder_of_sbatch() -> str:
 
 def _read_script(path: Path) -> UserScript:
     try:
-        script = parse_script(path.read_bytes())
+        script = parse_script(read_bytes(path))
         check_script(script)
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error

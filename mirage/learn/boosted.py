@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from mirage.errors import InputError
+from mirage.learn.arrays import read_arrays
 from mirage.learn.episode import Floats, Vectors
 
 Indices = NDArray[np.int32]
 DEEPEST = 64
 """Levels of a tree; more are none that Mirage grew."""
-_ROWS = 128
-"""Predicted at once, so that their nodes stay in the processor's cache."""
+MOST_TREES = 1_000_000
+_AT_ONCE = 1 << 18
+"""Rows times trees: so that what they need stays in the processor's cache, and is bounded."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Boosted:
 
     def predict(self, rows: Vectors) -> Floats:
         rows = np.ascontiguousarray(rows, dtype=np.float32)
-        parts = [self._margins(rows[begin : begin + _ROWS]) for begin in range(0, len(rows), _ROWS)]
+        step = max(1, _AT_ONCE // max(1, self.roots.size))
+        parts = [self._margins(rows[begin : begin + step]) for begin in range(0, len(rows), step)]
         margins = np.concatenate([np.empty((0, len(self.base)), dtype=np.float32), *parts])
         if self.logistic[0]:
             margins = 1 / (1 + np.exp(np.minimum(-margins, np.float32(88.7))))  # as xgboost, which avoids overflow
@@ -97,8 +99,8 @@ class Boosted:
     def load(cls, path: Path, features: int, outputs: int) -> Boosted:
         """Raises InputError if it is not a booster over so many features."""
         try:
-            boosted = cls(**load_file(path))
-        except (OSError, SafetensorError, TypeError, ValueError) as error:
+            boosted = cls(**read_arrays(path))
+        except TypeError as error:
             raise InputError(f"{path}: not the weights of boosted trees ({error}); train the model again.") from error
         if not boosted._fits(features, outputs):
             raise InputError(f"{path}: boosted trees of another shape than this version uses; train the model again.")
@@ -122,6 +124,7 @@ class Boosted:
             and (self.left[inner].astype(np.int64) + 1 < nodes).all()
             and np.isfinite(self.value).all()
             and np.isfinite(self.base).all()
+            and self.roots.size <= MOST_TREES
             and self._depth <= DEEPEST
         )
 
@@ -177,7 +180,9 @@ def _by_level(tree: Mapping[str, Sequence[Any]], begin: int) -> dict[str, list[A
             order += [tree["left_children"][node], tree["right_children"][node]]
     inner = [tree["left_children"][node] >= 0 for node in order]
     return {
-        "feature": [tree["split_indices"][node] if is_inner else 0 for node, is_inner in zip(order, inner, strict=True)],
+        "feature": [
+            tree["split_indices"][node] if is_inner else 0 for node, is_inner in zip(order, inner, strict=True)
+        ],
         "value": [tree["split_conditions"][node] for node in order],
         "left": left,
         "missing_left": [bool(tree["default_left"][node]) for node in order],

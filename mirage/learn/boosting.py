@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import xgboost
-
 from mirage.learn.boosted import Boosted, from_xgboost
 from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Floats, Vectors
@@ -60,6 +58,8 @@ def boost_quantiles(rows: Vectors, target: Floats, levels: Sequence[float], opti
 
 
 def _boost(rows: Vectors, targets: Floats | Flags, parameters: dict[str, object], rounds: int) -> Boosted:
+    import xgboost
+
     data = xgboost.QuantileDMatrix(rows, targets, max_bin=parameters["max_bin"], nthread=1)
     booster = xgboost.train(parameters, data, rounds)
     return from_xgboost(json.loads(booster.save_raw("json"))["learner"])

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mirage.errors import InputError, MirageError
+from mirage.files import read_bytes, read_text
+from mirage.formats import parse_toml
 
 SCHEMA = 2
 """Of the recipe and of what the weights are applied to; a change that makes old folders useless raises it."""
 RECIPE, CARD = "recipe.toml", "card.md"
-_WEIGHTS = re.compile(r"[a-z0-9][a-z0-9_-]*\.(safetensors|ubj|json|toml)")
-_BEGINS = {".safetensors": (8, b"{"), ".ubj": (0, b"{"), ".json": (0, b"{"), ".toml": (0, b"")}
+_WEIGHTS = re.compile(r"[a-z0-9][a-z0-9_-]*\.(safetensors|json|toml)")
+_BEGINS = {".safetensors": (8, b"{"), ".json": (0, b"{"), ".toml": (0, b"")}
 """Where what stands in a file of this kind: a pickle, or an archive of them, does not get past."""
+MOST_WEIGHTS_BYTES = 256 << 20
 _ABOUT = "# How this model was made (docs/learning.md). `mirage train` wrote it; a change makes it unreadable."
 _AGAIN = "Train the model again (`mirage train`), or get it anew"
 
@@ -106,7 +109,7 @@ def read_recipe(folder: Path) -> Recipe:
     try:
         if path.is_symlink():
             raise InputError(f"{path}: a symbolic link. {_AGAIN}.")
-        return _recipe(path.read_text(encoding="utf-8"), path)
+        return _recipe(read_text(path), path)
     except FileNotFoundError:
         raise InputError(f"{folder}: no {RECIPE} in it; give a folder that `mirage train` wrote.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -114,7 +117,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def _recipe(text: str, path: Path) -> Recipe:
-    record = tomllib.loads(text)
+    record = parse_toml(text)
     if record.pop("schema", None) != SCHEMA:
         raise InputError(f"{path}: schema: this version of Mirage reads {SCHEMA}. {_AGAIN}.")
     lines = text.split("\n", 2)
@@ -183,12 +186,15 @@ def _check_name(folder: Path, name: str) -> None:
     if not _WEIGHTS.fullmatch(name):
         raise InputError(
             f"{folder}: {name!r} is no name of a weight file (small letters, digits, - and _, "
-            f"then .safetensors, .ubj, .json or .toml; never pickle, which runs code as it is read). {_AGAIN}."
+            f"then .safetensors, .json or .toml; never pickle, which runs code as it is read). {_AGAIN}."
         )
 
 
 def _check_weights(path: Path, expected: str) -> None:
-    content = path.read_bytes()
+    try:
+        content = read_bytes(path, MOST_WEIGHTS_BYTES)
+    except OSError as error:
+        raise InputError(f"{path}: can't be read ({error.strerror}). {_AGAIN}.") from error
     if _sha256(content) != expected:
         raise InputError(f"{path}: truncated or changed since it was written (SHA-256 differs). {_AGAIN}.")
     place, mark = _BEGINS[path.suffix]

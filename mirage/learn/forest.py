@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from mirage.errors import InputError
+from mirage.learn.arrays import read_arrays
 from mirage.learn.checks import refuse_below, refuse_no_share
 from mirage.learn.episode import Floats, Vectors
 from mirage.learn.model import Flags
 
 Trees = NDArray[np.int32]
+DEEPEST = 1_000
+"""Levels of a tree; more are none that Mirage grew, and take for ever."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,9 @@ class Forest:
     def load(cls, path: Path, features: int, outputs: int) -> Forest:
         """Raises InputError if it is not a forest over so many features."""
         try:
-            arrays = load_file(path)
+            arrays = read_arrays(path)
             forest = cls(**arrays | {"value": arrays["value"].astype(np.float32)})
-        except (OSError, SafetensorError, TypeError, KeyError) as error:
+        except (TypeError, KeyError) as error:
             raise InputError(f"{path}: not the weights of a forest ({error}); train the model again.") from error
         if not forest._fits(features, outputs):
             raise InputError(f"{path}: a forest of another shape than this version uses; train the model again.")
@@ -100,7 +102,8 @@ class Forest:
             for array, most in indices
         )
         sizes = {len(self.threshold), len(self.left), len(self.right), len(self.leaf), nodes}
-        return inside and len(sizes) == 1 and len(self.depth) == 1 and self.value.shape == (leaves, outputs)
+        inside = inside and len(self.depth) == 1 and self.depth[0] <= DEEPEST and len(self.roots) > 0
+        return inside and len(sizes) == 1 and self.value.shape == (leaves, outputs)
 
 
 def grow(rows: Vectors, target: Floats, outputs: Floats | Flags, growth: Growth, seed: int) -> Forest:

@@ -58,6 +58,8 @@ class Shape:
         for name in ("experts", "patch", "width", "heads", "layers", "feedforward"):
             if not 1 <= getattr(self, name) <= _LARGEST:
                 raise InputError(f"{name} is {getattr(self, name)}; give at least 1 and at most {_LARGEST}")
+        if self.experts * self.layers > _LARGEST:
+            raise InputError(f"{self.experts} experts of {self.layers} layers are too many; give at most {_LARGEST}")
         if self.gate not in ("none", "dense", "top1"):
             raise InputError(f"gate is {self.gate!r}; say none, dense or top1")
         if HISTORY % self.patch:

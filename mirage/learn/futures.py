@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from mirage.errors import InputError
+from mirage.files import read_text
+from mirage.formats import parse_json
+from mirage.learn.arrays import read_arrays
 from mirage.learn.arrivals import Arrivals
 from mirage.learn.episode import Ints
 from mirage.learn.runtimes import CLASSES, Runtimes, fit_runtimes
@@ -94,12 +96,12 @@ def _arrivals(log: JobLog, users: list[str], partition: Ints, end_s: int) -> Arr
 def read(folder: Path) -> Futures:
     """What `Futures.write` wrote; `folder.check_folder` checks the folder first. Raises InputError."""
     try:
-        arrays, words = load_file(folder / ARRAYS), json.loads((folder / WORDS).read_text(encoding="utf-8"))
+        arrays, words = read_arrays(folder / ARRAYS), parse_json(read_text(folder / WORDS))
         arrivals = Arrivals(**{item.name: arrays[item.name] for item in fields(Arrivals)})
         users, partitions = dict(words["users"]), tuple(words["partitions"])
         runtimes = Runtimes(arrays["ratios"], arrays["first"], users, float(arrays["alike"][0]))
         futures = Futures(read_toml(folder / CLUSTER).cluster, runtimes, arrivals, partitions)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, SafetensorError, InvalidCluster) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, InvalidCluster) as error:
         raise InputError(f"{folder}: not what look-ahead learns from a trace ({error}); train it again.") from error
     if not _fits(futures):
         raise InputError(f"{folder}: the arrays of look-ahead do not fit each other; train it again.")

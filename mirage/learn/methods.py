@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -51,7 +52,8 @@ class Method:
         """
         options = self.default_options() if options is None else options
         trainer = getattr(_module(self, self.module), self.trainer)
-        model: Model = trainer(train, validation, options, fresh=fresh, progress=progress, seed=seed, **more)
+        with _packages_of(self):
+            model: Model = trainer(train, validation, options, fresh=fresh, progress=progress, seed=seed, **more)
         return model
 
     def read(self, folder: Path) -> Model:
@@ -129,8 +131,15 @@ def read_model(folder: Path, method: str | None = None) -> Trained:
 
 
 def _module(method: Method, name: str) -> Any:
-    try:
+    with _packages_of(method):
         return import_module(f"mirage.learn.{name}")
+
+
+@contextmanager
+def _packages_of(method: Method) -> Iterator[None]:
+    """Raises InputError with what to install, where a package is missing."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mirage"):
             raise

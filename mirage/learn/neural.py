@@ -19,6 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
+from mirage.files import read_text
+from mirage.formats import parse_json
 from mirage.learn.checks import refuse_memory
 from mirage.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.learn.foundation import Network, Shape
@@ -157,7 +159,7 @@ def read(folder: Path) -> Neural:
 
 def _read_header(path: Path) -> dict[str, Any]:
     try:
-        header = json.loads(path.read_text(encoding="utf-8"))
+        header = parse_json(read_text(path))
     except FileNotFoundError:
         raise InputError(f"{path} is missing; give a folder that `mirage train` wrote") from None
     except (OSError, ValueError) as error:

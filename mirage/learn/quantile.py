@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from mirage.errors import InputError
+from mirage.learn.arrays import read_arrays
 from mirage.learn.boosted import Boosted
 from mirage.learn.boosting import Boosting, boost_quantiles
 from mirage.learn.checks import refuse_below
@@ -166,10 +166,7 @@ def _in_order(logs: Floats) -> Floats:
 def read(folder: Path) -> Quantile:
     """Raises InputError."""
     path = folder / COVERAGE
-    try:
-        coverage = load_file(path).get("coverage", np.empty(0)).astype(np.float64)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: can't be read ({error}); train the model again.") from error
+    coverage = read_arrays(path).get("coverage", np.empty(0)).astype(np.float64)
     rising = coverage.shape == (len(LEVELS),) and bool((np.diff(coverage) >= 0).all())
     if not rising or not ((coverage >= 0) & (coverage <= 1)).all():
         raise InputError(f"{path}: not the calibration of {len(LEVELS)} levels; train the model again.")

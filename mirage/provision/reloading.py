@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mirage.config import PolicyConfig
 from mirage.errors import InputError, MirageError
+from mirage.files import read_bytes
 from mirage.learn.folder import RECIPE
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
 from mirage.provision.registry import make_policy
@@ -80,7 +81,7 @@ class Reloading:
 def version_of(folder: Path) -> str:
     """Of a model: its recipe has the checksums of all its weights, so that is hashed. Raises InputError."""
     try:
-        recipe = (folder / RECIPE).read_bytes()
+        recipe = read_bytes(folder / RECIPE)
     except OSError as error:
         raise InputError(f"policy.model {folder}: can't be read: {error.strerror}") from error
     return hashlib.sha256(recipe).hexdigest()[:12]

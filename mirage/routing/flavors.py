@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mirage.errors import InputError
-from mirage.files import no_device
+from mirage.files import read_text
+from mirage.formats import parse_toml
 
 HOUR_S = 3600
 
@@ -128,7 +129,7 @@ def load_partitions(path: Path | None) -> tuple[PartitionKind, ...]:
     if path is None:
         return paper_partitions()
     try:
-        return parse_partitions(no_device(path).read_text(encoding="utf-8"), str(path))
+        return parse_partitions(read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: can't be read ({error}); give a flavors.toml (docs/routing.md).") from error
 
@@ -136,7 +137,7 @@ def load_partitions(path: Path | None) -> tuple[PartitionKind, ...]:
 def parse_partitions(text: str, name: str) -> tuple[PartitionKind, ...]:
     """Raises InputError that names the partition and the key."""
     try:
-        tree = tomllib.loads(text)
+        tree = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{name}: not TOML: {error}") from error
     if not tree:

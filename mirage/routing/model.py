@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from mirage.errors import InputError
+from mirage.files import read_text
+from mirage.formats import parse_json
 from mirage.learn.folder import Recipe, check_folder, write_folder
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.flavors import Flavor, PartitionKind
@@ -55,7 +57,7 @@ def read_model(folder: Path) -> RoutingModel:
     except ImportError as error:
         raise InputError(f"{folder}: to read it, install safetensors (`pip install safetensors`).") from error
     try:
-        kinds = json.loads((folder / PARTITIONS).read_text(encoding="utf-8"))["partitions"]
+        kinds = parse_json(read_text(folder / PARTITIONS))["partitions"]
         tensors = load_file(folder / WEIGHTS)
         return RoutingModel(tuple(_agent(dict(kind), tensors) for kind in kinds))
     except (KeyError, TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from mirage.errors import InputError, MirageError
-from mirage.files import no_device
+from mirage.files import read_bytes
 
 LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_routing.lua")
 BEGIN = "-- >>> mirage routing: `mirage plugin install` wrote this, `mirage plugin remove` takes it out >>>"
@@ -140,7 +140,7 @@ def _without_block(text: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return no_device(path).read_bytes().decode("utf-8", errors="surrogateescape")
+        return read_bytes(path).decode("utf-8", errors="surrogateescape")
     except OSError as error:
         raise InputError(f"{path}: can't be read ({error.strerror}); give the site's job_submit.lua.") from error
 

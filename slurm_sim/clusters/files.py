@@ -9,7 +9,7 @@ from pathlib import Path
 from slurm_sim.clusters.notes import Loaded
 from slurm_sim.clusters.scontrol import SETTING, read_live
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.files import no_device
+from slurm_sim.files import read_text
 
 COMMANDS = {
     "config_text": "scontrol show config",
@@ -19,6 +19,8 @@ COMMANDS = {
     "assoc_text": "sacctmgr -P show assoc tree",
 }
 """Arguments of `read_live`, and what prints them."""
+MOST_LIVE_BYTES = 512 << 20
+"""Of one output: a kilobyte or two for each node."""
 NEEDED = tuple(COMMANDS)[:3]
 ACCOUNTING = tuple(COMMANDS)[3:]
 
@@ -65,7 +67,7 @@ def _by_kind(paths: Iterable[Path], kinds: tuple[str, ...]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return no_device(path).read_text(encoding="utf-8", errors="replace")
+        return read_text(path, MOST_LIVE_BYTES, "replace")
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; give a file that can be read") from None
 

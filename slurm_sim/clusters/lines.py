@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slurm_sim.clusters.notes import Entry
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.files import no_device
+from slurm_sim.files import read_text
 
 PAIR = re.compile(
     r"""\s*(?P<key>[A-Za-z0-9_.]+(?:\[\d+\])?)\s*=      # Key =
@@ -68,7 +68,7 @@ class _Reader:
 def _text(path: Path, advice: str) -> str:
     try:
         # Old comments may be in any encoding; what matters is ASCII.
-        return no_device(path).read_text(encoding="utf-8", errors="replace")
+        return read_text(path, errors="replace")
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; {advice}") from None
 

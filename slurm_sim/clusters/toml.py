@@ -30,7 +30,7 @@ from slurm_sim.config import (
     Reservation,
 )
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.files import no_device
+from slurm_sim.files import parse_toml, read_text
 from slurm_sim.ranges import MOST_NODES
 
 ALL = "ALL"
@@ -57,7 +57,7 @@ class _Wrong(ValueError):
 def read_toml(path: Path) -> Loaded:
     """The cluster; an unknown key is an error. Raises InvalidCluster with the key's path."""
     try:
-        data = tomllib.loads(no_device(path).read_text(encoding="utf-8"))
+        data = parse_toml(read_text(path))
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; give a file that exists") from None
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from slurm_sim.files import no_device
+from slurm_sim.files import open_bytes
 from slurm_sim.traces.errors import TraceError
 
 UNDECODABLE = "\ufffd"
@@ -36,7 +36,7 @@ def open_text(path: Path) -> TextIO:
 
     Raises TraceError for Parquet.
     """
-    file: Any = no_device(path).open("rb")  # the caller closes it
+    file: Any = open_bytes(path)  # the caller closes it
     begin = file.peek(4)
     if begin.startswith(PARQUET):
         file.close()
@@ -64,7 +64,7 @@ def read_csv(path: Path, types: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     `types`: Arrow's, of columns that may be there; those of others are guessed. Raises TraceError for the first line
     that is wrong, by `rules` as `refuse_bad_line`; OSError, EOFError.
     """
-    with no_device(path).open("rb") as probe:
+    with open_bytes(path) as probe:
         compression = "gzip" if probe.read(2) == GZIP else None
     # Types are given, so that a column that is whole in one block and empty in another stays one type.
     convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from slurm_sim.files import no_device
+from slurm_sim.files import parse_toml, read_text
 from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import replacing
@@ -140,14 +140,14 @@ def load_model(name_or_path: Path | str) -> WorkloadModel:
         names = ", ".join(shipped_models())
         raise TraceError(str(path), f"a .toml file of `mirage trace fit`, or one of {names}", found=str(name_or_path))
     try:
-        return _parsed(no_device(path).read_text(encoding="utf-8"), str(path))
+        return _parsed(read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(str(path), f"a readable TOML file ({getattr(error, 'strerror', None) or error})") from error
 
 
 def _parsed(text: str, file: str) -> WorkloadModel:
     try:
-        record = tomllib.loads(text)
+        record = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise TraceError(file, f"TOML ({error})") from error
     if record.pop("schema", None) != SCHEMA:

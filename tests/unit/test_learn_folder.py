@@ -213,7 +213,7 @@ REFUSALS = {
     "outside": (lambda f: edit(f, f'"{WEIGHTS}" =', '"../../secret.json" ='), "no name of a weight file"),
     "pickle": (lambda f: put(f, WEIGHTS, pickle.dumps({"a": [1] * 99})), "perhaps a pickle"),
     "pickle by name": (lambda f: put(f, "forest.pkl", pickle.dumps([])), "no name of a weight file"),
-    "other weights": (lambda f: put(f, WEIGHTS, bytes(8) + b"{}"), "not the weights of a forest"),
+    "other weights": (lambda f: put(f, WEIGHTS, bytes(8) + b"{}"), "not the weights of a model"),
 }
 
 
