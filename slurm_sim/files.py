@@ -75,6 +75,10 @@ class _Ahead(FileIO):
         view[:count], self._first = self._first[:count], self._first[count:]
         return count
 
+    def readall(self) -> bytes:
+        first, self._first = self._first, b""
+        return first + (super().readall() or b"")
+
 
 def _checked(descriptor: int, path: Path) -> bool:
     """Whether it is a pipe. Raises OSError for what is neither a file nor a pipe."""

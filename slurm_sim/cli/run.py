@@ -20,6 +20,7 @@ from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, error
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.prepare import Ready, prepare
 from slurm_sim.clusters.values import compress_hosts
+from slurm_sim.ranges import LAST_S
 from slurm_sim.results import check_format, write_results
 from slurm_sim.traces.errors import TraceError, refuse_overwriting
 
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     tell(notes)
     if args.until is not None and args.until < started_s:
         raise TraceError("--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until))
+    if args.until is not None and args.until > LAST_S:
+        raise TraceError("--until", f"a time up to {LAST_S}", found=str(args.until))
     tell(engine.without_core(args.reference), "warning")
     simulator = engine.make(ready, args.reference)
     with _progress() as progress:

@@ -59,7 +59,7 @@ def read_toml(path: Path) -> Loaded:
     try:
         data = parse_toml(read_text(path))
     except OSError as error:
-        raise InvalidCluster(f"{path}: {error.strerror}; give a file that exists") from None
+        raise InvalidCluster(f"{path}: {error.strerror}; give a cluster that can be read") from None
     except UnicodeDecodeError as error:
         raise InvalidCluster(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:

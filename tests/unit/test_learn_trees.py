@@ -1,5 +1,6 @@
 """The tree methods: their inputs, the forest's own inference, the law of the wait, and that they learn."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,8 @@ from sklearn.ensemble import RandomForestRegressor
 
 from mirage.domain import Penalties
 from mirage.errors import InputError
-from mirage.learn.boosting import Boosted, Boosting, boost_chances
+from mirage.learn.boosted import Boosted, from_xgboost
+from mirage.learn.boosting import Boosting, boost_chances
 from mirage.learn.episode import HISTORY, HOUR_S
 from mirage.learn.features import NAMES, features
 from mirage.learn.forest import Forest, Growth, from_sklearn, grow, refilled
@@ -138,16 +140,105 @@ def test_a_forest_that_would_fail_is_refused(tmp_path, broken):
         Forest.load(path, 6, 1)
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [{"objective": "binary:logistic"}, {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.5, 0.9]}],
+)
+def test_boosted_trees_equal_xgboosts(parameters, tmp_path):
+    import xgboost
+
+    rows, target = sample_rows(1500)
+    rows[RNG.random(rows.shape) < 0.1] = np.nan  # which way a missing value goes is learnt
+    targets = np.column_stack([target > 0, target > 1, target > 99]) if "quantile_alpha" not in parameters else target
+    data = xgboost.QuantileDMatrix(rows, targets)
+    booster = xgboost.train(parameters | {"max_depth": 6, "nthread": 1, "tree_method": "hist"}, data, 7)
+    from_xgboost(json.loads(booster.save_raw("json"))["learner"]).save(tmp_path / "boosted.safetensors")
+    ours = Boosted.load(tmp_path / "boosted.safetensors", 6, 3)
+    unseen = np.concatenate([rows, RNG.normal(size=(700, 6)).astype(np.float32), np.full((1, 6), np.nan, np.float32)])
+    assert ours.predict(unseen) == pytest.approx(booster.inplace_predict(unseen), rel=2e-6, abs=2e-7)
+    assert ours.predict(unseen[:0]).shape == (0, 3)
+    one_by_one = np.concatenate([ours.predict(unseen[at : at + 1]) for at in range(0, len(unseen), 97)])
+    assert np.array_equal(one_by_one, ours.predict(unseen)[::97])
+
+
+def test_boosted_trees_of_another_kind_are_refused():
+    learner = {"gradient_booster": {"model": {"trees": [], "tree_info": []}}, "objective": {"name": "rank:ndcg"}}
+    with pytest.raises(ValueError, match="rank:ndcg, 1 outputs: not a form that Mirage trains"):
+        from_xgboost(learner | {"learner_model_param": {"base_score": "0.5"}})
+
+
+TWO_LEVELS = Boosted(
+    base=np.zeros(1, np.float32),
+    roots=np.array([[0]], np.int32),
+    feature=np.array([0, 1, 0, 0, 0], np.int32),
+    value=np.array([0, 0, 5, 1, 2], np.float32),
+    left=np.array([1, 3, 2, 3, 4], np.int32),
+    missing_left=np.zeros(5, bool),
+    logistic=np.array([False]),
+)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"roots": np.array([[5]], np.int32)},
+        {"roots": np.array([[-1]], np.int32)},
+        {"roots": np.array([0], np.int32)},
+        {"roots": np.array([[0, 0]], np.int32)},
+        {"feature": np.array([6, 1, 0, 0, 0], np.int32)},
+        {"feature": np.array([-1, 1, 0, 0, 0], np.int32)},
+        {"left": np.array([1, 4, 2, 3, 4], np.int32)},  # its right child is none
+        {"left": np.array([1, 0, 2, 3, 4], np.int32)},  # a circle
+        {"left": np.array([1, 3, 2, 3, -4], np.int32)},
+        {"left": np.array([1, 2**31 - 1, 2, 3, 4], np.int32)},
+        {"left": np.array([1, 3, 2, 3, 4], np.int64)},
+        {"value": np.array([0, 0, np.nan, 1, 2], np.float32)},
+        {"value": np.zeros(4, np.float32)},
+        {"base": np.zeros(2, np.float32)},
+        {"base": np.array([np.inf], np.float32)},
+        {"logistic": np.zeros(0, bool)},
+        {"missing_left": np.zeros(5, np.float32)},
+    ],
+)
+def test_boosted_trees_that_would_fail_are_refused(tmp_path, broken):
+    path = tmp_path / "boosted.safetensors"
+    TWO_LEVELS.save(path)
+    rows = np.array([[-1, -1, 0, 0, 0, 0], [-1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]], np.float32)
+    assert Boosted.load(path, 6, 1).predict(rows)[:, 0].tolist() == [1, 2, 5]
+    replace(TWO_LEVELS, **broken).save(path)
+    with pytest.raises(InputError, match="another shape"):
+        Boosted.load(path, 6, 1)
+
+
+def test_a_tree_that_is_too_deep_is_refused(tmp_path):
+    """A chain of 200 nodes; each has a leaf beside it."""
+    count = 401
+    inner = np.arange(0, count - 1, 2)
+    left = np.arange(count, dtype=np.int32)
+    left[0] = 1
+    left[inner[1:]] = inner[1:] + 1
+    deep = replace(
+        TWO_LEVELS,
+        feature=np.zeros(count, np.int32),
+        value=np.zeros(count, np.float32),
+        left=left,
+        missing_left=np.zeros(count, bool),
+    )
+    deep.save(tmp_path / "boosted.safetensors")
+    with pytest.raises(InputError, match="another shape"):
+        Boosted.load(tmp_path / "boosted.safetensors", 6, 1)
+
+
 def test_weights_that_are_none_are_refused(tmp_path):
     for content in (b"", b"garbage", b"\x80\x04."):
-        for kind, name in ((Forest, "forest.safetensors"), (Boosted, "model.ubj")):
+        for kind, name in ((Forest, "forest.safetensors"), (Boosted, "boosted.safetensors")):
             (tmp_path / name).write_bytes(content)
             with pytest.raises(InputError, match="train the model again"):
                 kind.load(tmp_path / name, 6, 1)
     rows, target = sample_rows()
-    boost_chances(rows, target[:, None] > 0, Boosting(rounds=2), 0).save(tmp_path / "model.ubj")
+    boost_chances(rows, target[:, None] > 0, Boosting(rounds=2), 0).save(tmp_path / "boosted.safetensors")
     with pytest.raises(InputError, match="another shape"):
-        Boosted.load(tmp_path / "model.ubj", 6, 3)
+        Boosted.load(tmp_path / "boosted.safetensors", 6, 3)
 
 
 # ---- the law
