@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,79 @@ from slurm_sim.traces.table import COLUMNS
 
 SWF = ["job", "submit", "wait", "run", "procs_used", "cpu", "mem_used", "procs", "run_asked", "mem_asked", "status"]
 SWF += ["user", "group", "app", "queue", "partition", "before", "think"]
-SWF_STATE = {"0": "FAILED", "1": "COMPLETED", "2": "COMPLETED", "3": "COMPLETED", "4": "FAILED", "5": "CANCELLED"}
+STATUS, SUBMIT, RUN = SWF.index("status"), SWF.index("submit"), SWF.index("run")
+SWF_STATE = {"0": "FAILED", "1": "COMPLETED", "3": "COMPLETED", "4": "FAILED", "5": "CANCELLED", "-1": ""}
+PARTS = ("2", "3", "4")
+"""Statuses of one execution of a job that was swapped out in between: to be continued, the last one, one killed."""
 
 
 def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
     """The Standard Workload Format 2.2: 18 numbers a job, -1 unknown; times from the header's UnixStartTime.
 
     Processors become nodes by ``cpus_per_node``, rounded up; the memory asked for, KB a processor, that of the job. A
-    job without a wait has ``runtime_s`` only.
+    job without a wait has ``runtime_s`` only. Of a job that was swapped out the line that sums it up counts; where
+    there is none, its executions are put together. Source: Feitelson, The Standard Workload Format,
+    https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
+
+    Raises TraceError for the first line that is none of this format.
     """
     header: dict[str, str] = {}
-    rows = _swf_rows(path, header)
+    notes: dict[str, int] = {}
+    rows = _whole_jobs(_swf_rows(path, header), notes)
 
     def convert(batch: Batch) -> dict[str, Any]:
         return _swf_columns(batch, _swf_begin_s(header, str(path)), cpus_per_node)
 
-    return gather(rows, SWF, convert, str(path))
+    done = gather(rows, SWF, convert, str(path))
+    if "UnixStartTime" not in header:
+        notes["times from 1970 on: the header has no UnixStartTime"] = done.rows
+    cpus = _header_number(header, "MaxProcs") / max(1, _header_number(header, "MaxNodes"))
+    if cpus_per_node == 1 and cpus > 1:
+        notes[f"a processor taken for a node: the header has {cpus:g} a node (--cpus-per-node)"] = done.rows
+    return Imported(done.trace, done.rows, done.notes | notes)
+
+
+def _header_number(header: Mapping[str, str], name: str) -> int:
+    match = re.match(r"\d{1,9}", header.get(name, ""))
+    return int(match[0]) if match else 0
+
+
+def _whole_jobs(rows: Iterator[Row], notes: dict[str, int]) -> Iterator[Row]:
+    """One row a job. Lines of one job that was swapped out follow each other; only the first has a submit time."""
+    for _, group in groupby(rows, key=lambda row: row[1][0]):
+        lines = list(group)
+        parts = [line for line in lines if _status(line) in PARTS]
+        yield from (line for line in lines if _status(line) not in PARTS)
+        if parts and len(parts) == len(lines):
+            yield _put_together(lines)
+        if parts:
+            what = "lines of single executions of jobs that were swapped out; one line a job is kept"
+            notes[what] = notes.get(what, 0) + len(parts)
+
+
+def _put_together(lines: list[Row]) -> Row:
+    """A job of which there are only single executions: it ran as long as they did together."""
+    number, first = lines[0]
+    runs = [line[RUN] for _, line in lines]
+    try:
+        run = "-1" if "-1" in runs else f"{sum(map(float, runs)):g}"
+    except ValueError:
+        run = next(text for text in runs if not _is_number(text))  # is refused with its column
+    whole = list(first)
+    whole[RUN], whole[STATUS] = run, lines[-1][1][STATUS]
+    return number, whole
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _status(row: Row) -> str:
+    return row[1][STATUS].split(".")[0]
 
 
 def _swf_begin_s(header: Mapping[str, str], file: str) -> float:
@@ -52,7 +110,7 @@ def _swf_begin_s(header: Mapping[str, str], file: str) -> float:
 def _swf_rows(path: Path | str, header: dict[str, str]) -> Iterator[Row]:
     for number, [line] in opened(path):
         if line.lstrip().startswith(";"):
-            name, colon, value = line.lstrip("; ").partition(":")
+            name, colon, value = line.lstrip("; \t").partition(":")
             if colon:
                 header.setdefault(name.strip(), value.strip())
             continue
@@ -75,8 +133,13 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
     start = np.floor(submit + wait)
     before = column("before")
     chained = ~np.isnan(before) & (before > 0)
-    batch.note("jobs without a wait: only their run time is known", np.isnan(wait).sum())
-    batch.note("jobs whose run time is unknown", np.isnan(run).sum())
+    state = np.array([SWF_STATE.get(text.split(".")[0], "") for text in batch.columns["status"]], dtype=object)
+    batch.note("jobs whose status is unknown, or none of the format's", (state == "").sum())
+    # Its wait is the time in the queue until it was cancelled.
+    never_ran = (state == "CANCELLED") & ~(np.nan_to_num(run) > 0)
+    batch.note("jobs without a wait: only their run time is known", (np.isnan(wait) & ~never_ran).sum())
+    batch.note("jobs whose run time is unknown", (np.isnan(run) & ~never_ran).sum())
+    batch.note("jobs whose processors are unknown", (~(procs > 0)).sum())
     thinks = chained & (np.nan_to_num(column("think")) > 0)
     batch.note("think times after the job before, left out: there is only afterany", thinks.sum())
     ids = [text.split(".")[0] for text in batch.columns["job"]]
@@ -87,15 +150,15 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
         "user": np.where(np.isnan(column("user")), "", [f"u{text}" for text in batch.columns["user"]]),
         "partition": np.where(np.isnan(column("queue")), "", batch.columns["queue"]),
         "submit": np.floor(submit),
-        "start": start,
-        "end": start + np.floor(run),
+        "start": np.where(never_ran, np.nan, start),
+        "end": np.where(never_ran, start, start + np.floor(run)),
         "timelimit_s": np.floor(column("run_asked")),
         "nodes": np.ceil(np.nan_to_num(procs) / cpus_per_node),
         "gpus": 0.0,
         "cpus": procs,
-        "state": batch.mapped("status", lambda text: SWF_STATE.get(text.split(".")[0], "COMPLETED"), "a status"),
+        "state": state,
         "dependency": np.where(chained, [f"afterany:{text}" for text in batch.columns["before"]], ""),
-        "runtime_s": np.floor(run),
+        "runtime_s": np.where(never_ran, np.nan, np.floor(run)),
     }
     return result if np.isnan(memory).all() else result | {"mem_mib": memory}
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_sim.traces import TraceError
+from slurm_sim.traces.cleaning import clean
 from slurm_sim.traces.fields import memory_mib, time_limit_s, tres_gpus
 from slurm_sim.traces.imports import import_csv, import_mirage_log, import_swf
 from slurm_sim.traces.reading import Imported
@@ -197,6 +198,75 @@ def test_swf(tmp_path: Path) -> None:
         import_swf(file(tmp_path, text.replace("1000", "soon")))
     with pytest.raises(TraceError, match=r":3: line: found '17 fields', expected 18"):
         import_swf(file(tmp_path, text.replace(" 1 30", " 1")))
+
+
+def swf(folder: Path, *lines: str, header: str = "; UnixStartTime: 1000\n") -> Imported:
+    return import_swf(file(folder, header + "".join(f"{line}\n" for line in lines)))
+
+
+def figures(done: Imported) -> list[tuple[object, ...]]:
+    jobs = done.trace.jobs[["job_id", "submit", "start", "end", "state"]].astype({"start": "Int64", "end": "Int64"})
+    return list(jobs.fillna(-1).itertuples(index=False, name=None))
+
+
+def test_a_job_of_an_swf_that_was_swapped_out_is_one_job(tmp_path: Path) -> None:
+    """The line that sums it up comes first; the others have no submit time."""
+    rest = "4 -1 -1 4 120 -1 {} 3 1 -1 2 -1 -1 -1"
+    done = swf(
+        tmp_path,
+        "1 10 5 100 " + rest.format(1),
+        "1 10 5 60 " + rest.format(2),
+        "1 -1 50 40 " + rest.format(3),
+        "2 20 5 30 " + rest.format(2),
+        "2 -1 50 10.5 " + rest.format(2),
+        "2 -1 5 20 " + rest.format(4),
+        "3 30 5 7 " + rest.format(0),
+    )
+    assert figures(done) == [
+        ("1", 1010, 1015, 1115, "COMPLETED"),
+        ("2", 1020, 1025, 1085, "FAILED"),
+        ("3", 1030, 1035, 1042, "FAILED"),
+    ]
+    assert done.rows == 3
+    assert done.notes["lines of single executions of jobs that were swapped out; one line a job is kept"] == 5
+
+
+def test_what_an_swf_does_not_know(tmp_path: Path) -> None:
+    done = swf(
+        tmp_path,
+        "1 10 90 -1 -1 -1 -1 4 120 -1 5 3 1 -1 2 -1 -1 -1",  # cancelled in the queue, after 90 s
+        "2 20 30 0 0 -1 -1 4 -1 -1 5 -1 1 -1 -1 -1 -1 -1",
+        "3 30 -1 -1 -1 -1 -1 4 120 -1 5 3 1 -1 2 -1 -1 -1",
+        "4 40 5 50 4 -1 -1 -1 -1 -1 -1 3 1 -1 2 -1 -1 -1",
+        "5 50 5 50 4 -1 -1 -1 -1 -1 9 3 1 -1 2 -1 -1 -1",
+        "6 60 5 50 -1 -1 -1 -1 60 -1 1 3 1 -1 2 -1 -1 -1",
+        "7 70 5 50 8 -1 -1 4 60 -1 5 3 1 -1 2 -1 -1 -1",  # cancelled while it ran
+    )
+    assert figures(done) == [
+        ("1", 1010, -1, 1100, "CANCELLED"),
+        ("2", 1020, -1, 1050, "CANCELLED"),
+        ("3", 1030, -1, -1, "CANCELLED"),
+        ("4", 1040, 1045, 1095, ""),
+        ("5", 1050, 1055, 1105, ""),
+        ("6", 1060, 1065, 1115, "COMPLETED"),
+        ("7", 1070, 1075, 1125, "CANCELLED"),
+    ]
+    assert done.trace.jobs["nodes"].tolist() == [4, 4, 4, 4, 4, 0, 8]
+    assert np.isnan(done.trace.column("timelimit_s")[[1, 3, 4]]).all()
+    assert done.trace.text("user").tolist()[:2] == ["u3", ""]
+    assert done.notes["jobs whose status is unknown, or none of the format's"] == 2
+    assert done.notes["jobs whose processors are unknown"] == 1
+    cleaned = clean(done.trace)[0]
+    assert cleaned.column("cancel_after_s")[:2].tolist() == [90, 30]
+
+
+def test_an_swf_header_says_what_times_and_processors_are(tmp_path: Path) -> None:
+    line = "1 10 5 50 4 -1 -1 -1 -1 -1 1 3 1 -1 2 -1 -1 -1"
+    header = ";\tUnixStartTime: 5000\n; MaxNodes: 10 (of two kinds)\n;MaxProcs: 80\n; Note: a: b\n"
+    done = swf(tmp_path, line, header=header)
+    assert done.trace.jobs["submit"].tolist() == [5010]
+    assert done.notes == {"a processor taken for a node: the header has 8 a node (--cpus-per-node)": 1}
+    assert "times from 1970 on: the header has no UnixStartTime" in swf(tmp_path, line, header="").notes
 
 
 def test_any_csv(tmp_path: Path) -> None:
