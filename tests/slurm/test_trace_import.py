@@ -1,0 +1,64 @@
+"""What the real sacct prints of jobs whose texts hold delimiters and line ends, imported."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from slurm_sim.traces.sacct import import_sacct
+from tests.slurm.site import ALICE, BOB, Site, until
+
+pytestmark = pytest.mark.slurm
+
+TEXTS = ("a|b", "sweep lr0.5\n", "x\ny|z", "||", "a|ann|gpu", "12|b", "CANCELLED by 1|2024-01-01T00:00:00", 'q",\t')
+FORMATS = {
+    "names first": "JobID,JobName,User,Account,Partition,Comment,Submit,Start,End,Timelimit,NNodes,State,SubmitLine",
+    "names last": "JobID,User,Partition,Submit,Start,End,AllocTRES,NNodes,State,Comment,JobName,SubmitLine",
+    "all": "ALL",
+}
+OPTIONS = {"-P": ("-P",), "-p": ("-p",), "own delimiter": ("-P", "--delimiter=#7f#"), "tab": ("-P", "--delimiter=\t")}
+
+
+def seconds(text: str) -> int | None:
+    if not text[:1].isdecimal():
+        return None
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_path: Path) -> None:
+    ids: list[str] = []
+    for user, partition in ((ALICE, "gpu"), (BOB, "debug")):
+        for text in TEXTS:
+            words = ("-J", text, "--comment", text, "-p", partition, "-t", "2", "-o", "/dev/null")
+            told = site.run(user, "sbatch", "--parsable", *words, "--wrap", "echo one\necho two | cat").stdout
+            ids.append(told.strip())
+    which = ("-X", "-D", "-j", ",".join(ids))
+
+    def sacct(*words: str) -> str:
+        return site.run("root", "sacct", *which, *words).stdout
+
+    def is_over() -> bool:
+        states = sacct("-n", "-P", "-o", "State").split()
+        return len(states) == len(ids) and set(states) <= {"COMPLETED", "FAILED"}
+
+    until(is_over, 60, "all jobs to be over in accounting", 1)
+    truth = {
+        words[0]: (words[1], words[2], *map(seconds, words[3:]))
+        for words in (
+            line.split("|") for line in sacct("-n", "-P", "-o", "JobID,User,Partition,Submit,Start,End").split()
+        )
+    }
+    assert len(truth) == len(ids)
+    for name, columns in FORMATS.items():
+        for option, words in OPTIONS.items():
+            (tmp_path / "dump").write_text(sacct(*words, f"--format={columns}"))
+            done = import_sacct(tmp_path / "dump", "UTC")
+            jobs = done.trace.jobs
+            assert all(
+                (row.user, row.partition, row.submit, row.start, row.end) == truth[row.job_id]
+                for row in jobs.itertuples()
+            ), (name, option)
+            assert len(jobs) + done.left_out >= len(ids), (name, option)
+            assert len(jobs) >= len(ids) * (0.5 if name == "all" else 0.8), (name, option, done.notes)
