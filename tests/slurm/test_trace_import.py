@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ FORMATS = {
     "all": "ALL",
 }
 OPTIONS = {"-P": ("-P",), "-p": ("-p",), "own delimiter": ("-P", "--delimiter=#7f#"), "tab": ("-P", "--delimiter=\t")}
-
-
-def seconds(text: str) -> int | None:
-    if not text[:1].isdecimal():
-        return None
-    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
 def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_path: Path) -> None:
@@ -45,7 +38,7 @@ def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_p
 
     until(is_over, 60, "all jobs to be over in accounting", 1)
     truth = {
-        words[0]: (words[1], words[2], *map(seconds, words[3:]))
+        words[0]: (words[1], words[2], *map(int, words[3:]))  # the tests' users have SLURM_TIME_FORMAT=%s
         for words in (
             line.split("|") for line in sacct("-n", "-P", "-o", "JobID,User,Partition,Submit,Start,End").split()
         )
