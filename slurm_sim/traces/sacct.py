@@ -107,7 +107,7 @@ def _refuse_rubbish(file: str, left_out: LeftOut, taken: int) -> None:
     if left_out.first is not None and left_out.total > MOST_LEFT_OUT * (left_out.total + taken):
         number, wrong = left_out.first
         share = f"{left_out.total} of {left_out.total + taken} records can't be read"
-        expected = f"{wrong.expected} ({share}: not what `sacct -P` prints)"
+        expected = f"{wrong.expected} ({share}; give what `sacct -P` prints, without texts that users choose)"
         raise TraceError(file, expected, found=wrong.found, line=number, field=wrong.column)
 
 

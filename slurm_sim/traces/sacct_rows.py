@@ -320,14 +320,32 @@ class Rows:
         return values[layout.read.index("User")] in self.names["User"]
 
     def kept(self) -> Iterator[Found]:
-        """Records that had several readings, by the names that are known once all rows were read."""
-        banned = {name: self._banned(name) for name in NAMES}
+        """Records that were not sure while rows were read, by the names that are known now."""
+        doubtful = []
         for held in self._kept:
+            values = held.values()
+            if values is not None and self._users(held) == {values[held.layout.read.index("User")]}:
+                for name in set(NAMES) & set(held.layout.read):
+                    self.names[name].add(values[held.layout.read.index(name)])
+                yield held.layout, held.number, values
+            else:
+                doubtful.append(held)
+        banned = {name: self._banned(name) for name in NAMES}
+        for held in doubtful:
             values = held.values() or held.values(banned)
             if values is None or self._may_be_of_another(held, values):
                 self.left_out.add(held.number, SEVERAL)
             else:
                 yield held.layout, held.number, values
+
+    def _users(self, held: _Held) -> set[str]:
+        """Whose job it may be, if its account may be a text with delimiters, too."""
+        if "User" not in held.layout.read:
+            return set()
+        record = Record(held.layout, held.number, loose=frozenset({"Account"}))
+        for line in held.lines:
+            record.add(line)
+        return record.possible("User")
 
     def _banned(self, name: str) -> frozenset[str]:
         """Texts that are known, but of other columns only."""
@@ -335,12 +353,7 @@ class Rows:
 
     def _may_be_of_another(self, held: _Held, values: Values) -> bool:
         """Whether a user who is known would be this job's, were its account a text with delimiters."""
-        if self._is_settled(held.layout, values):
-            return False
-        record = Record(held.layout, held.number, loose=frozenset({"Account"}))
-        for line in held.lines:
-            record.add(line)
-        return bool(record.possible("User") & self.names["User"])
+        return not self._is_settled(held.layout, values) and bool(self._users(held) & self.names["User"])
 
 
 @dataclass

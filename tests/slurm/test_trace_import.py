@@ -23,7 +23,7 @@ OPTIONS = {"-P": ("-P",), "-p": ("-p",), "own delimiter": ("-P", "--delimiter=#7
 def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_path: Path) -> None:
     ids: list[str] = []
     for user, partition in ((ALICE, "gpu"), (BOB, "debug")):
-        for text in TEXTS:
+        for text in (*TEXTS, "plain", "plain"):  # by these the users and partitions are known
             words = ("-J", text, "--comment", text, "-p", partition, "-t", "2", "-o", "/dev/null")
             told = site.run(user, "sbatch", "--parsable", *words, "--wrap", "echo one\necho two | cat").stdout
             ids.append(told.strip())

@@ -137,7 +137,7 @@ def test_one_bad_record_costs_that_record(tmp_path: Path) -> None:
 def test_a_file_of_which_most_is_no_record_is_refused(tmp_path: Path) -> None:
     rubbish = [f"this is line {number}|of something else" for number in range(3)]
     bad = f"2|a|ann|gpu|{END.replace('02:00:00', 'soon')}"
-    with pytest.raises(TraceError, match=r"sacct\.txt:2: .*2 of 3 records can't be read: not what `sacct -P` prints"):
+    with pytest.raises(TraceError, match=r"sacct\.txt:2: .*2 of 3 records can't be read; give what `sacct -P` prints"):
         read(tmp_path, HEADER, *rubbish, f"1|a|ann|gpu|{END}", bad)
     with pytest.raises(TraceError, match=r"sacct\.txt:2: "):
         read(tmp_path, HEADER, *rubbish)
