@@ -402,7 +402,7 @@ def test_files_that_are_none_and_text_that_is_none(capsys: pytest.CaptureFixture
         assert message in capsys.readouterr().err
     Path("c.toml").symlink_to("/dev/zero")
     assert main(["run", "--jobs", "j.csv", "--cluster", "c.toml", "--out", "r.csv"]) == 2
-    assert "c.toml: a device, not a file; give a file that exists" in capsys.readouterr().err
+    assert "c.toml: a device, not a file; give a cluster that can be read" in capsys.readouterr().err
     assert main(["compare", "/dev/zero", "/dev/zero"]) == 2
     assert "/dev/zero: expected a readable table of results (a device" in capsys.readouterr().err
 
