@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
+from mirage.reasons import COMPETING, kind_of
+
 
 class JobState(str, Enum):
     """Slurm's job states (`squeue(1)`, JOB STATE CODES); UNKNOWN for a state of a release that we don't know."""
@@ -76,35 +78,6 @@ _OVER = frozenset(
     }
 )
 
-# Pending jobs with these reasons don't compete for nodes now, so they are no queue pressure (`squeue(1)`, JOB REASON
-# CODES). Per-user, per-association and per-account limits, holds, begin times, dependencies, array throttles.
-_NOT_QUEUEING = frozenset(
-    {
-        "BeginTime",
-        "Dependency",
-        "DependencyNeverSatisfied",
-        "JobArrayTaskLimit",
-        "JobHeldAdmin",
-        "JobHeldUser",
-        "JobHoldMaxRequeue",
-        "job requeued in held state",
-        "Licenses",
-        "MaxJobsPerAccount",
-        "PartitionConfig",
-        "PartitionDown",
-        "PartitionInactive",
-        "PartitionNodeLimit",
-        "PartitionTimeLimit",
-        "AccountNotAllowed",
-        "QOSNotAllowed",
-        "InvalidAccount",
-        "InvalidQOS",
-        "BadConstraints",
-    }
-)
-_LIMIT_PREFIXES = ("QOSMax", "QOSGrp", "QOSMin", "QOSUsage", "QOSJobLimit", "QOSResourceLimit", "QOSTimeLimit")
-_ASSOC_PREFIXES = ("Assoc", "MaxBillingPerAccount", "MaxCpuPerAccount", "MaxGRESPerAccount", "MaxMemoryPerLimit")
-
 
 _HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
 """The second is what 22.05 to 26.05 say after `scontrol requeuehold`."""
@@ -112,7 +85,7 @@ _HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
 
 def queues_for_nodes(reason: str) -> bool:
     """Whether a pending job with this reason competes for nodes, rather than being kept back by a rule."""
-    return reason not in _NOT_QUEUEING and not reason.startswith(_LIMIT_PREFIXES + _ASSOC_PREFIXES)
+    return kind_of(reason) in COMPETING
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +126,8 @@ class Job:
     """Which pays for it; empty where that is not known (accounting records, sites without accounts)."""
     array_task: str = ""
     """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
+    held: bool = False
+    """Its priority is 0, by which Slurm marks a held job whatever its reason says."""
 
     @property
     def is_pending(self) -> bool:
@@ -161,7 +136,7 @@ class Job:
     @property
     def is_queueing(self) -> bool:
         """Pending and competing for nodes."""
-        return self.is_pending and queues_for_nodes(self.reason)
+        return self.is_pending and not self.held and queues_for_nodes(self.reason)
 
     @property
     def is_held(self) -> bool:
@@ -181,6 +156,24 @@ class Job:
         if self.start_s is None or self.time_limit_s is None:
             return None
         return self.start_s + self.time_limit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """A field of a job that users control, with a value that Mirage can't use as Slurm prints it."""
+
+    job_id: int
+    user: str
+    field: str
+    """Slurm's name of it."""
+    text: str
+    """What Slurm prints there, cut to some 80 characters."""
+    is_set_apart: bool
+    """True: the job can't be read and is left out. False: the number is replaced by the largest that can be meant."""
+
+    def __str__(self) -> str:
+        what = "is left out" if self.is_set_apart else "is read with the largest number that can be meant"
+        return f"job {self.job_id} of {self.user} {what}: its {self.field} is {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +203,13 @@ class Snapshot:
     at_s: int
     jobs: tuple[Job, ...]
     nodes: tuple[Node, ...]
+    oddities: tuple[Oddity, ...] = ()
+    """Jobs that are left out, or that ask for more than can be meant."""
+
+    @cached_property
+    def present(self) -> frozenset[int]:
+        """The ids of all jobs in the queue, also of those that can't be read."""
+        return frozenset(self.by_id) | {oddity.job_id for oddity in self.oddities}
 
     @cached_property
     def by_id(self) -> Mapping[int, Job]:

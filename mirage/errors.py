@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mirage.domain import Job, Oddity
+
 
 class MirageError(Exception):
     """Mirage failed."""
@@ -29,6 +35,16 @@ class ClusterUnavailable(ClusterError):
 
 class ClusterNonsense(ClusterError):
     """A Slurm command printed something that is not its documented output. Nothing was done; retry later."""
+
+
+class Unreadable(ClusterNonsense):
+    """A job that was asked for is there, but can't be read. Nothing was done."""
+
+    def __init__(self, oddities: Sequence[Oddity], jobs: Mapping[int, Job]) -> None:
+        """``oddities``: of the jobs that can't be read; ``jobs``: those that can."""
+        super().__init__(f"{oddities[0]}. Nothing was done; its owner can change it or cancel the job.")
+        self.oddities = tuple(oddities)
+        self.jobs = dict(jobs)
 
 
 class Refused(ClusterError):

@@ -37,14 +37,18 @@ class Cluster(Protocol):
     (PySlurm for looking), `slurm/simulated.py` (slurm_sim).
 
     Every method raises ClusterUnavailable (retry later), ClusterNonsense (unreadable answer) or Refused (Slurm's own
-    words); none ever returns a partial answer.
+    words). No answer is cut short in silence: jobs with values that can't be read are in `Snapshot.oddities`, in
+    `Unreadable`, or, where records of a window are asked for, in the log.
     """
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`."""
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
-        """These jobs as slurmctld knows them now, ended ones (MinJobAge) too. One it does not know is left out."""
+        """These jobs as slurmctld knows them now, ended ones (MinJobAge) too. One it does not know is left out.
+
+        Raises Unreadable, which has the others, if one is there and can't be read.
+        """
 
     def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
         """Accounting records of all jobs (or these) that were pending or running at any time in [start_s, end_s].

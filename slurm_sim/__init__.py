@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from slurm_sim.config import ClusterConfig, Node, Params, Partition, make_nodes, whole_nodes
-from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
-from slurm_sim.jobs import JobRecord, JobSpec, Sample, State, array
 
 __all__ = [
     "ClusterConfig",
@@ -29,20 +26,38 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from slurm_sim.simulator import Simulator as Simulator
+    from slurm_sim.config import ClusterConfig, Node, Params, Partition, make_nodes, whole_nodes
+    from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
+    from slurm_sim.jobs import JobRecord, JobSpec, Sample, State, array
+    from slurm_sim.simulator import Simulator
+
+# Loaded as they are needed: who only reads node states (`mirage-submit` does) shall not wait for numpy.
+_HOMES = {
+    "slurm_sim.config": ("ClusterConfig", "Node", "Params", "Partition", "make_nodes", "whole_nodes"),
+    "slurm_sim.errors": ("InvalidCluster", "InvalidJob", "SimulationError", "UnknownJob"),
+    "slurm_sim.jobs": ("JobRecord", "JobSpec", "Sample", "State", "array"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """`Simulator`: by the C++ core, or, where it was not built, the reference: the same, but slowly."""
-    if name != "Simulator":
+    """The package's names. `Simulator`: by the C++ core, or, where it was not built, the reference, which is slow."""
+    if name in _HOME_OF:
+        found = getattr(import_module(_HOME_OF[name]), name)
+    elif name == "Simulator":
+        found = _simulator()
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def _simulator() -> object:
     try:
         from slurm_sim.simulator import Simulator
     except ImportError as error:
         from slurm_sim.reference import Simulator as Reference
 
         warnings.warn(f"slurm_sim runs in slow Python: its C++ core is missing ({error})", RuntimeWarning, stacklevel=2)
-        globals()[name] = Reference
-    else:
-        globals()[name] = Simulator
-    return globals()[name]
+        return Reference
+    return Simulator

@@ -19,7 +19,7 @@ from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, se
 from mirage.daemon.tick import DropLink, LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
 from mirage.daemon.unseen import Key, missing_since_s, read_answer
 from mirage.domain import Chain, Decision, Job, Link, Snapshot
-from mirage.errors import ClusterError, MirageError
+from mirage.errors import ClusterError, MirageError, Unreadable
 from mirage.ports import Clock, Cluster, Policy, Store
 
 log = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class Daemon:
 
     def _follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
         """What became of jobs that left the queue, and of their chains."""
-        seen, runaway = set(snapshot.by_id), set()
+        seen, runaway = set(snapshot.present), set[int]()
         for action in actions:
             if isinstance(action, LookUp):
                 found, runs_on = self._look_up(action.links)
@@ -187,10 +187,15 @@ class Daemon:
 
         Returns the ids of those that could be found, and of those that slurmctld has forgotten while accounting has
         them as living: it is behind, or a slurmctld that was killed took with it what it had not told slurmdbd yet.
+        A job that is there and can't be read counts as found: it is not gone.
         """
-        found = self._cluster.jobs([link.job_id for link in links])
-        told = set(found)
-        missing = [link for link in links if link.job_id not in found]
+        unreadable: set[int] = set()
+        try:
+            found = self._cluster.jobs([link.job_id for link in links])
+        except Unreadable as error:
+            found, unreadable = error.jobs, {oddity.job_id for oddity in error.oddities}
+        told = set(found) | unreadable
+        missing = [link for link in links if link.job_id not in told]
         if missing:
             found |= self._accounting(missing)
         with self._store.transaction():
@@ -200,7 +205,7 @@ class Daemon:
                     self._moved.note(link, after)
                     self._store.save_link(after)
         runaway = {job_id for job_id, job in found.items() if job_id not in told and not job.state.is_over}
-        return set(found) - runaway, runaway
+        return (set(found) | unreadable) - runaway, runaway
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
         since_s = min(link.submit_s for link in links)
@@ -229,7 +234,7 @@ class Daemon:
         chains of which it is not known yet whether there are more. ``alive``: the living links of each chain.
         """
         new = [action.link for action in actions if isinstance(action, SaveLink) and action.before is None]
-        in_sight = {None, *snapshot.by_id}
+        in_sight = {None, *snapshot.present}
         orphaned = {(link.user, link.chain_id) for link in new if link.predecessor_id not in in_sight}
         known: dict[Key, Sequence[Link]] = {}
         since_s = []

@@ -15,7 +15,7 @@ from mirage.daemon.metrics import Metrics
 from mirage.daemon.restraint import RATE_WINDOW_S, Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
 from mirage.domain import Action, Decision, Outcome
-from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError
+from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError, Unreadable
 from mirage.ports import Clock, Cluster, Store
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,11 @@ class Executor:
     def resume(self) -> None:
         """Finds out what became of releases that a crash, or a Slurm without answer, cut short."""
         for intent in self.store.open_intents():
-            outcome, detail = act.resume(intent, self.cluster, self.store, self.clock)
+            try:
+                outcome, detail = act.resume(intent, self.cluster, self.store, self.clock)
+            except Unreadable as error:  # of one user's job: the others' cycle goes on, and the intent stays open
+                log.warning("job %d: unfinished release: %s", intent.decision.successor_id, error)
+                continue
             log.info("job %d: unfinished release: %s (%s)", intent.decision.successor_id, outcome.value, detail)
             self._tell_outcome(intent.decision, outcome, detail)
 

@@ -254,7 +254,7 @@ def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Stor
     for link in known.values():
         if chain_of.get((link.user, link.job_id), link.chain_id) != link.chain_id:
             actions.append(DropLink(link))
-    vanished = tuple(link for link in known.values() if link.job_id not in snapshot.by_id)
+    vanished = tuple(link for link in known.values() if link.job_id not in snapshot.present)
     return [*actions, LookUp(vanished)] if vanished else actions
 
 

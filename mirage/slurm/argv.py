@@ -1,7 +1,7 @@
 """Command lines of Slurm's tools: pure functions that return argv lists, to be run by `slurm/runner.py`.
 
 Everything in them is explicit, because users and sites change defaults through the environment. The formats were tried
-on 22.05, 24.11 and 26.05; `-O Name:SUFFIX` (squeue(1)) prints a field unpadded and uncut, with SUFFIX after it.
+on 22.05, 24.11 and 26.05; `Name:SUFFIX` (squeue(1), sinfo(1)) prints a field unpadded and uncut, with SUFFIX after it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,14 @@ SACCT_FIELDS = (
     "AllocTRES",
     "ReqTRES",
     "NodeList",
-    "Comment",
 )
-SUBMITTED_FIELDS = (*SACCT_FIELDS[:-1], "SubmitLine")
-"""Most sites do not keep comments in accounting; what sbatch was called with is kept."""
+"""None that users can write a separator into: no Comment, no SubmitLine, no JobName."""
+LINE_FIELDS = (("JobIDRaw", 20), ("Submit", 20), ("SubmitLine", 2048))
+"""What sbatch was called with, and of which job; sacct pads or cuts each field to so many bytes.
+
+Users write this text, so no separator is safe: they see sacct's command line, and with it its delimiter, in /proc.
+With fixed widths no text can end its own field. Comments would say less: most sites do not keep them in accounting.
+"""
 HISTORY_FIELDS = (
     "JobID",
     "Submit",
@@ -82,43 +86,53 @@ def new_nonce() -> str:
     return f"|{os.urandom(8).hex()}|"
 
 
-def squeue(nonce: str, job_ids: Collection[int] | None = None) -> list[str]:
-    """The whole queue or, in any state, these jobs. Each field ends with the nonce.
+def squeue(job_ids: Collection[int] | None = None) -> list[str]:
+    """The whole queue or, in any state, these jobs. What is printed of each: `squeue_format`.
 
     ``-r``: one row an array task. ``--noconvert``: 2048 nodes, not 2K. Without ``-t`` squeue shows jobs that are
     pending or hold nodes.
     """
-    fields = ",".join(f"{name}:{nonce}" for name in SQUEUE_FIELDS)
     some = [] if job_ids is None else ["-t", "all", *(_jobs_option(job_ids) if len(job_ids) <= MAX_IDS else [])]
-    return ["squeue", "-h", "-a", "-r", "--noconvert", *some, "-O", fields]
+    return ["squeue", "-h", "-a", "-r", "--noconvert", *some]
+
+
+def squeue_format(nonce: str) -> dict[str, str]:
+    """The environment that has squeue print the fields of a job, each with the nonce after it.
+
+    Not by ``-O``: all users of the machine can read a command line in /proc while it runs, but not an environment.
+    """
+    return {"SQUEUE_FORMAT2": ",".join(f"{name}:{nonce}" for name in SQUEUE_FIELDS)}
 
 
 def sinfo() -> list[str]:
-    """All nodes, also of hidden partitions; a line for each node and partition."""
-    return ["sinfo", "-h", "-a", "-N", "-o", "%N|%R|%T"]
+    """All nodes, also of hidden partitions; a line for each node and partition. StateComplete: with all flags."""
+    return ["sinfo", "-h", "-a", "-N", "-O", "NodeList:|,PartitionName:|,StateComplete:|"]
 
 
-def sacct(nonce: str, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[list[str]]:
-    """One command, or several for many ids. Each field ends with the nonce.
+def sacct(start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[list[str]]:
+    """One command, or several for many ids. A record a line, `|` between fields.
 
     ``-D``: a requeued job has one record for each time that it was submitted, not only the last one.
     """
-    window = ["-S", _utc(start_s), "-E", _utc(end_s + 1)]  # sacct's own -E is exclusive
-    format_ = ["-o", ",".join(SACCT_FIELDS), f"--delimiter={nonce}"]
-    command = ["sacct", "-X", "-p", "-D", "-n", "-a", "--noconvert", *window, *format_]
+    command = ["sacct", "-X", "-P", "-D", "-n", "-a", "--noconvert", *_window(start_s, end_s)]
+    command += ["-o", ",".join(SACCT_FIELDS)]
     if job_ids is None:
         return [command]
     ids = sorted(set(job_ids))
     return [command + _jobs_option(ids[i : i + MAX_IDS]) for i in range(0, len(ids), MAX_IDS)]
 
 
-def submissions(nonce: str, start_s: int, end_s: int, users: Collection[str]) -> list[list[str]]:
-    """As `sacct`, of all jobs of these users; the last field is what they called sbatch with."""
-    window = ["-S", _utc(start_s), "-E", _utc(end_s + 1)]
-    format_ = ["-o", ",".join(SUBMITTED_FIELDS), f"--delimiter={nonce}"]
-    command = ["sacct", "-X", "-p", "-D", "-n", "--noconvert", *window, *format_]
-    names = sorted(set(users))
-    return [[*command, "-u", ",".join(names[i : i + MAX_USERS])] for i in range(0, len(names), MAX_USERS)]
+def submissions(start_s: int, end_s: int, users: Collection[str]) -> list[list[str]]:
+    """As `sacct`, of all jobs of these users."""
+    command = ["sacct", "-X", "-P", "-D", "-n", "--noconvert", *_window(start_s, end_s), "-o", ",".join(SACCT_FIELDS)]
+    return [[*command, *option] for option in _users_options(users)]
+
+
+def submit_lines(start_s: int, end_s: int, users: Collection[str]) -> list[list[str]]:
+    """What sbatch was called with for each of `submissions`: records of `LINE_FIELDS`."""
+    fields = ",".join(f"{name}%-{width}" for name, width in LINE_FIELDS)
+    command = ["sacct", "-X", "-D", "-n", *_window(start_s, end_s), "-o", fields]
+    return [[*command, *option] for option in _users_options(users)]
 
 
 def recorded_jobs(start_s: int, end_s: int) -> list[str]:
@@ -185,6 +199,15 @@ def may_be_repeated(argv: Sequence[str]) -> bool:
 
 def _jobs_option(job_ids: Collection[int]) -> list[str]:
     return ["-j", ",".join(map(str, sorted(set(job_ids))))]
+
+
+def _users_options(users: Collection[str]) -> list[list[str]]:
+    names = sorted(set(users))
+    return [["-u", ",".join(names[i : i + MAX_USERS])] for i in range(0, len(names), MAX_USERS)]
+
+
+def _window(start_s: int, end_s: int) -> list[str]:
+    return ["-S", _utc(start_s), "-E", _utc(end_s + 1)]  # sacct's own -E is exclusive
 
 
 def _utc(at_s: int) -> str:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from mirage.chain.tag import submitted_tag
 from mirage.domain import Job, NodeEvent, Settings, Snapshot
-from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
+from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, Unreadable
 from mirage.ports import Cluster
 from mirage.slurm import argv, failures, parsing
-from mirage.slurm.runner import Runner
+from mirage.slurm.oddities import OddityLog
+from mirage.slurm.runner import Result, Runner
 
 if TYPE_CHECKING:
     from mirage.config import ClusterConfig
@@ -28,6 +29,7 @@ class CommandCluster(Cluster):
     def __init__(self, runner: Runner | None = None, *, now_s: Callable[[], int] = _unix_now) -> None:
         self._runner = runner or Runner()
         self._now_s = now_s
+        self._oddities = OddityLog()
 
     @classmethod
     def from_config(cls, config: ClusterConfig) -> CommandCluster:
@@ -35,25 +37,34 @@ class CommandCluster(Cluster):
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`, repeated if Slurm gives no answer."""
-        at_s, nonce = self._now_s(), argv.new_nonce()
-        jobs = parsing.parse_squeue(self._read(argv.squeue(nonce)), nonce, at_s)
-        return Snapshot(at_s=at_s, jobs=jobs, nodes=parsing.parse_sinfo(self._read(argv.sinfo())))
+        at_s, nonce, command = self._now_s(), argv.new_nonce(), argv.squeue()
+        result = self._runner.run(command, argv.squeue_format(nonce))
+        listed = parsing.parse_squeue(_stdout(command, result), nonce, at_s)
+        self._oddities.report(listed.oddities)
+        nodes = parsing.parse_sinfo(self._read(argv.sinfo()))
+        return Snapshot(at_s=at_s, jobs=tuple(listed.jobs), nodes=nodes, oddities=tuple(listed.oddities))
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
-        """These jobs as slurmctld knows them now. The first task stands for the unsplit rest of a job array."""
+        """These jobs as slurmctld knows them now. The first task stands for the unsplit rest of a job array.
+
+        Raises Unreadable if one of them is there and can't be read.
+        """
         if not job_ids:
             return {}
-        nonce = argv.new_nonce()
-        command = argv.squeue(nonce, job_ids)
-        result = self._runner.run(command)
+        nonce, command = argv.new_nonce(), argv.squeue(job_ids)
+        result = self._runner.run(command, argv.squeue_format(nonce))
         if result.returncode and failures.is_unknown_job(result.stderr):
             return {}  # what squeue says of a single id that it does not know; of several it leaves it out
-        if result.returncode:
-            raise failures.read_failure(command, result.stderr)
+        listed = parsing.parse_squeue(_stdout(command, result), nonce, self._now_s())
         found: dict[int, Job] = {}
-        for job in parsing.parse_squeue(result.stdout, nonce, self._now_s()):
+        for job in listed.jobs:
             if job.job_id in job_ids:  # of an array's id squeue shows all tasks, also those with ids of their own
                 found.setdefault(job.job_id, job)
+        odd = [oddity for oddity in listed.oddities if oddity.job_id in job_ids]
+        self._oddities.report(odd)
+        lost = [oddity for oddity in odd if oddity.is_set_apart and oddity.job_id not in found]
+        if lost:
+            raise Unreadable(lost, found)
         return found
 
     def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
@@ -61,23 +72,21 @@ class CommandCluster(Cluster):
 
         As sacct(1) has it, a job is in the window from its eligible time on: one that a dependency, a hold or a begin
         time keeps back until after ``end_s`` is left out, unless it is asked for by id. A requeued job has a record a
-        submission, earlier ones with the state that ended them (REQUEUED, NODE_FAIL, PREEMPTED). Comments are empty
-        unless the site has AccountingStoreFlags=job_comment.
+        submission, earlier ones with the state that ended them (REQUEUED, NODE_FAIL, PREEMPTED). Comments are not
+        asked for. A record that can't be read for a value that its user chose is left out and logged.
         """
-        nonce = argv.new_nonce()
-        commands = argv.sacct(nonce, start_s, end_s, job_ids)
-        answers = [self._read_accounting(command) for command in commands]
-        return [job for answer in answers for job in parsing.parse_sacct(answer, nonce, self._now_s())]
+        return self._accounted(argv.sacct(start_s, end_s, job_ids))
 
     def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
         """As `accounting`. The tag is read from the command line by which the job was submitted."""
-        nonce = argv.new_nonce()
-        answers = [self._read_accounting(command) for command in argv.submissions(nonce, start_s, end_s, users)]
-        jobs = [job for answer in answers for job in parsing.parse_sacct(answer, nonce, self._now_s())]
-        return [replace(job, comment=submitted_tag(job.comment)) for job in jobs]
+        jobs = self._accounted(argv.submissions(start_s, end_s, users))
+        lines: dict[tuple[int, int], str] = {}
+        for command in argv.submit_lines(start_s, end_s, users) if jobs else ():
+            lines |= parsing.parse_submit_lines(self._read_accounting(command).stdout_bytes)
+        return [replace(job, comment=submitted_tag(lines.get((job.job_id, job.submit_s), ""))) for job in jobs]
 
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
-        return parsing.parse_node_events(self._read_accounting(argv.node_events(start_s, end_s)))
+        return parsing.parse_node_events(self._read_accounting(argv.node_events(start_s, end_s)).stdout)
 
     def settings(self) -> Settings:
         return parsing.parse_settings(self._read(argv.settings()))
@@ -120,11 +129,16 @@ class CommandCluster(Cluster):
             if result.returncode and (problem or not result.stderr):
                 raise failures.write_failure(command, problem)
 
+    def _accounted(self, commands: Sequence[Sequence[str]]) -> list[Job]:
+        found: list[Job] = []
+        for command in commands:
+            listed = parsing.parse_sacct(self._read_accounting(command).stdout, self._now_s())
+            self._oddities.report(listed.oddities)
+            found += listed.jobs
+        return found
+
     def _read(self, command: Sequence[str]) -> str:
-        result = self._runner.run(command)
-        if result.returncode:
-            raise failures.read_failure(command, result.stderr)
-        return result.stdout
+        return _stdout(command, self._runner.run(command))
 
     def _write(self, command: Sequence[str]) -> str:
         result = self._runner.run(command)
@@ -132,8 +146,17 @@ class CommandCluster(Cluster):
             raise failures.write_failure(command, result.stderr)
         return result.stdout
 
-    def _read_accounting(self, command: Sequence[str]) -> str:
+    def _read_accounting(self, command: Sequence[str]) -> Result:
         try:
-            return self._read(command)
+            result = self._runner.run(command)
+            _stdout(command, result)
         except (ClusterUnavailable, Refused) as error:
             raise AccountingUnavailable(f"{error} The queue can still be read.") from error
+        return result
+
+
+def _stdout(command: Sequence[str], result: Result) -> str:
+    """What a reading command printed. Raises ClusterUnavailable, Refused."""
+    if result.returncode:
+        raise failures.read_failure(command, result.stderr)
+    return result.stdout

@@ -1,24 +1,35 @@
 """What Slurm's commands print -> records. Pure. Anything else than their documented output is ClusterNonsense.
 
-Users write job comments, with newlines and separators if they like. So every field of a job ends with a nonce
-(`argv.new_nonce`) that nobody can foresee: a comment cannot end its own field, and cannot forge a row.
+Three kinds of text are told apart.
+
+The *frame* (which field is which) no user can forge: every field that squeue prints ends with a nonce that nobody can
+see (`argv.squeue_format`), sacct is asked for no free text but in fields of fixed width. So a broken frame is Slurm's
+own doing, an answer cut short or a foreign message, and the whole answer is refused.
+
+Fields that are *Slurm's own* (`_SLURMS`): the job's id, user, partition, state, submit time. If one is wrong, the
+answer is not what we take it for, and it is refused too.
+
+All other fields hold what *users* asked for, and slurmctld takes nearly anything, `--gres=gpu:1000000000000000000`. They
+cost one job at most: a number that is too large becomes the largest that can be meant, a job with a value that can't be
+read is left out. Both are reported (`Oddity`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, NoReturn, TypeVar
 
 import hostlist
 
 from mirage.chain.durations import parse_time_limit
-from mirage.domain import Job, JobState, Node, NodeEvent, Settings
+from mirage.domain import Job, JobState, Node, NodeEvent, Oddity, Settings
 from mirage.errors import ClusterNonsense
-from mirage.slurm.argv import SACCT_FIELDS, SQUEUE_FIELDS
+from mirage.slurm.argv import LINE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
 from mirage.slurm.failures import advice
+from slurm_sim.node_states import node_state
 
 Record = TypeVar("Record")
 
@@ -38,18 +49,23 @@ _STATES = {state.value: state for state in JobState} | _SAME_STATE
 _ENDED = frozenset(state for state in JobState if state.is_over) | {JobState.COMPLETING, JobState.REQUEUED}
 _NOT_STARTED = frozenset({JobState.PENDING, JobState.SPECIAL_EXIT, JobState.REVOKED})
 
-# sinfo(1), NODE STATE CODES: the only states in which nodes take jobs, and flags that keep them from it: not
-# responding, in a maintenance reservation, rebooting.
-_UP = frozenset({"allocated", "blocked", "completing", "idle", "mixed", "perfctrs", "planned", "reserved"})
-_IDLE = frozenset({"idle", "planned"})
-_FLAGS = "*~#!%$@^-+"
-_FLAGS_DOWN = frozenset("*$^")
-
-_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
+MAX_COUNT = 2**31 - 1
+"""The largest number of nodes, CPUs or GPUs that can be meant; also what the store's integers hold."""
+MAX_MEMORY_MIB = 2**50
+MAX_S = 2**53
+"""No time is later."""
 _MAX_ARRAY_TASKS = 4_000_001
 """The largest MaxArraySize (slurm.conf(5))."""
+_SPAN = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?::([1-9][0-9]{0,8}))?")
 _SHOWN = 80
 """Characters of an unreadable answer that an error quotes."""
+
+
+class Listed(NamedTuple):
+    """What an answer holds: the jobs that can be read, and what is odd about some."""
+
+    jobs: list[Job]
+    oddities: list[Oddity]
 
 
 def parse_output_files(text: str) -> tuple[str, ...]:
@@ -58,32 +74,67 @@ def parse_output_files(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found[key] for key in ("StdOut", "StdErr") if key in found))
 
 
-def parse_squeue(text: str, nonce: str, now_s: int) -> tuple[Job, ...]:
-    """The answer to `argv.squeue(nonce)`.
+def parse_squeue(text: str, nonce: str, now_s: int) -> Listed:
+    """The answer to `argv.squeue`, with the format that `argv.squeue_format` gives for the nonce.
 
     A task of an array that has not been split off yet shares its job id with its fellows; (job_id, array_task) is
-    unique. ``now_s``: a begin time after it has not come yet.
+    unique. ``now_s``: a begin time after it has not come yet. Raises ClusterNonsense.
     """
-    jobs = tuple(_records("squeue", text, nonce, len(SQUEUE_FIELDS), lambda fields: queued_job(fields, now_s)))
-    if len({(job.job_id, job.array_task) for job in jobs}) != len(jobs):
+    listed = Listed([], [])
+    for line, fields in _framed(text, nonce):
+        try:
+            _add(listed, [queued_job(fields, now_s)])
+        except ValueError as error:
+            listed.oddities.append(_set_apart("squeue", line, SQUEUE_FIELDS, fields, error))
+    if len({(job.job_id, job.array_task) for job in listed.jobs}) != len(listed.jobs):
         raise ClusterNonsense("squeue: a job is listed twice. Nothing was done; retry later.")
-    return jobs
+    return _checked("squeue", listed)
 
 
-def parse_sacct(text: str, nonce: str, now_s: int) -> list[Job]:
-    """The answer to one of `argv.sacct(nonce, ...)`. A record of several pending array tasks becomes one each.
+def parse_sacct(text: str, now_s: int) -> Listed:
+    """The answer to one of `argv.sacct` or `argv.submissions`. A record of several pending array tasks becomes one each.
 
     slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes yet.
+    Raises ClusterNonsense.
     """
-    records = _records("sacct", text, nonce, len(SACCT_FIELDS), lambda fields: _accounted_jobs(fields, now_s))
-    return [job for jobs in records for job in jobs]
+    listed = Listed([], [])
+    for line, fields in _lines("sacct", text, len(SACCT_FIELDS)):
+        try:
+            _add(listed, _accounted_jobs(fields, now_s))
+        except ValueError as error:
+            listed.oddities.append(_set_apart("sacct", line, SACCT_FIELDS, fields, error))
+    return _checked("sacct", listed)
+
+
+def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
+    """The answer to one of `argv.submit_lines`: what sbatch was called with, by job and submit time.
+
+    Bytes, since sacct counts them: each record has the same number. Raises ClusterNonsense.
+    """
+    ends = [0]
+    for _, width in LINE_FIELDS:
+        ends.append(ends[-1] + width + 1)  # a blank after each
+    length = ends[-1] + 1
+    found = {}
+    for number, start in enumerate(range(0, len(answer), length), start=1):
+        record = answer[start : start + length]
+        job_id, submit, line = (
+            record[first:last].decode(errors="replace").strip() for first, last in zip(ends, ends[1:], strict=False)
+        )
+        try:
+            if len(record) != length or not record.endswith(b"\n"):
+                raise ValueError(f"cut short: it has no {length} characters")
+            found[_number(job_id), _needed(_time(submit))] = line
+        except ValueError as error:
+            _nonsense("sacct", number, record.decode(errors="replace"), str(error))
+    return found
 
 
 def parse_sinfo(text: str) -> tuple[Node, ...]:
     """The answer to `argv.sinfo()`, one record a node. A cluster without nodes is nonsense."""
     partitions: dict[str, list[str]] = {}
     states: dict[str, str] = {}
-    for name, partition, state in _lines("sinfo", text, 3, _node_line):
+    for name, partition, state in _read("sinfo", text.replace("|\n", "\n"), 3, _node_line):
         partitions.setdefault(name, []).append(partition)
         states[name] = state
     if not states:
@@ -93,7 +144,7 @@ def parse_sinfo(text: str) -> tuple[Node, ...]:
 
 def parse_node_events(text: str) -> list[NodeEvent]:
     """The answer to `argv.node_events`."""
-    return list(_lines("sacctmgr", text, 3, lambda f: NodeEvent(_word(f[0]), _needed(_time(f[1])), _time(f[2]))))
+    return list(_read("sacctmgr", text, 3, lambda f: NodeEvent(_word(f[0]), _needed(_time(f[1])), _time(f[2]))))
 
 
 def parse_settings(text: str) -> Settings:
@@ -119,7 +170,10 @@ def parse_submitted(text: str) -> int:
 
 
 def queued_job(fields: Sequence[str], now_s: int) -> Job:
-    """A job whose fields are those of `argv.SQUEUE_FIELDS`, as squeue prints them. Raises ValueError."""
+    """A job whose fields are those of `argv.SQUEUE_FIELDS`, as squeue prints them. Raises ValueError.
+
+    Too large numbers are cut: `oddities_of` finds them.
+    """
     job_id, task, user, partition, account, state_word, nodes, submit, limit, *times, priority, status, tres = fields[
         :15
     ]
@@ -137,7 +191,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         partition=_word(partition),
         account="" if account == "(null)" else account,
         state=state,
-        nodes=_number(nodes),
+        nodes=_count(nodes),
         submit_s=_needed(_time(submit)),
         time_limit_s=_limit(limit),
         reason="" if reason == "None" else reason,
@@ -145,18 +199,19 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         start_s=start_s,
         end_s=end_s,
         dependency="" if dependency == "(null)" else dependency,
-        priority=_number(priority),
+        priority=_number(priority or "0"),
         **_counts(tres)._asdict(),
         exit_code=_exit_code(status),
         comment="" if comment == "(null)" else comment,
         node_names=held,
         array_task="" if task == "N/A" else task,
+        held=state in _NOT_STARTED and priority == "0",
     )
 
 
 def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
     raw_id, shown_id, user, partition, state_word, nodes, submit, limit, *times, priority, exit_code = fields[:13]
-    allocated, requested, node_list, comment = fields[13:]
+    allocated, requested, node_list = fields[13:]
     state = _state(state_word.split(" ", 1)[0])  # "CANCELLED by 1000"
     eligible_s, start_s, end_s = map(_time, times)
     nodes_held, counts = _node_names(node_list), _counts(allocated or requested)
@@ -168,7 +223,7 @@ def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
             user=user,
             partition=partition,
             state=state,
-            nodes=_number(nodes),
+            nodes=_count(nodes),
             submit_s=_needed(_time(submit)),
             time_limit_s=_limit(limit),
             eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
@@ -177,7 +232,6 @@ def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
             priority=_number(priority or "0"),
             **counts._asdict(),
             exit_code=_exit_code(exit_code),
-            comment=comment,
             node_names=nodes_held,
             array_task=task,
         )
@@ -192,15 +246,13 @@ def _eligible(at_s: int | None, start_s: int | None, until_s: int) -> int | None
 
 def _node_line(fields: list[str]) -> tuple[str, str, str]:
     name, partition, state = fields
-    if not re.fullmatch(r"[a-z_]+[^\w\s]*", state):
-        raise ValueError(f"{state!r} is no node state")
+    node_state(state)
     return _word(name), _word(partition), state
 
 
 def _node(name: str, partitions: tuple[str, ...], state: str) -> Node:
-    base = state.rstrip(_FLAGS)
-    up = base in _UP and not _FLAGS_DOWN & set(state)
-    return Node(name=name, partitions=partitions, up=up, idle=up and base in _IDLE, state=state)
+    known = node_state(state)
+    return Node(name=name, partitions=partitions, up=known.up, idle=known.idle, state=state)
 
 
 @lru_cache(maxsize=1 << 10)
@@ -229,10 +281,10 @@ def _counts(tres: str) -> _Counts:
     0 where Slurm does not count one: GPUs where AccountingStorageTRES lacks them, memory where jobs are not given any.
     """
     counts = dict(item.partition("=")[::2] for item in tres.split(","))
-    gpus = [_number(count) for name, count in counts.items() if name.startswith("gres/gpu:")]
+    gpus = [_count(count) for name, count in counts.items() if name.startswith("gres/gpu:")]
     return _Counts(
-        _number(counts["gres/gpu"]) if "gres/gpu" in counts else sum(gpus),
-        _number(counts.get("cpu", "0")),
+        _count(counts["gres/gpu"]) if "gres/gpu" in counts else min(sum(gpus), MAX_COUNT),
+        _count(counts.get("cpu", "0")),
         _mib(counts.get("mem", "0")),
     )
 
@@ -240,7 +292,9 @@ def _counts(tres: str) -> _Counts:
 def _mib(text: str) -> int:
     """Slurm prints memory with at most two decimals and a suffix; without one it means MiB."""
     number, suffix = (text[:-1], text[-1]) if text[-1:] in _MIB else (text, "M")
-    return math.ceil(float(number) * _MIB[suffix])
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number, re.ASCII):
+        raise ValueError(f"{text!r} is no amount of memory")
+    return math.ceil(min(float(number) * _MIB[suffix], MAX_MEMORY_MIB))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -283,8 +337,16 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    """A number that users choose. slurmctld keeps some in 64 bits."""
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{text!r} is no number")
+    return min(int(text), MAX_COUNT) if len(text) <= 20 else MAX_COUNT
+
+
 def _time(text: str) -> int | None:
-    return None if text in _NO_TIME else _number(text)
+    """A begin time may be thousands of years off."""
+    return None if text in _NO_TIME else min(_number(text), MAX_S)
 
 
 def _needed(at_s: int | None) -> int:
@@ -306,34 +368,129 @@ def _user(text: str) -> str:
     return text
 
 
-def _records(command: str, text: str, nonce: str, width: int, parse: Callable[[list[str]], Record]) -> Iterator[Record]:
-    """Rows whose fields all end with the nonce, and that end with a newline."""
-    pieces = text.split(nonce)
+_Checks = Mapping[str, Callable[[str], object]]
+
+_SLURMS: _Checks = {
+    "JobID": lambda text: _number(text.partition("_")[0].partition("+")[0]),
+    "JobIDRaw": _number,
+    "UserName": _user,
+    "Partition": _word,
+    "State": lambda text: _state(text.split(" ", 1)[0]),
+    "SubmitTime": lambda text: _needed(_time(text)),
+    "Submit": lambda text: _needed(_time(text)),
+}
+"""Fields that no user has a say in, or whose value slurmctld has made sure of."""
+_USERS: _Checks = {
+    "JobID": lambda text: array_tasks(text),
+    "NumNodes": _count,
+    "NNodes": _count,
+    "TimeLimit": _limit,
+    "TimelimitRaw": _limit,
+    "EligibleTime": _time,
+    "Eligible": _time,
+    "StartTime": _time,
+    "Start": _time,
+    "EndTime": _time,
+    "End": _time,
+    "PriorityLong": lambda text: _number(text or "0"),
+    "Priority": lambda text: _number(text or "0"),
+    "exit_code": _exit_code,
+    "ExitCode": _exit_code,
+    "tres-alloc": _counts,
+    "AllocTRES": _counts,
+    "ReqTRES": _counts,
+    "NodeList": _node_names,
+}
+"""Fields that hold what users ask for or bring about."""
+
+
+def _set_apart(command: str, line: int, names: Sequence[str], fields: Sequence[str], error: ValueError) -> Oddity:
+    """Which field of the record can't be read. Raises ClusterNonsense if it is one of Slurm's own."""
+    row = dict(zip(names, fields, strict=True))
+    is_late = command == "sacct"  # slurmdbd may not have the partition yet
+    for name in [name for name in names if name in _SLURMS]:
+        if is_late and name == "Partition":
+            continue
+        if problem := _problem(_SLURMS[name], row[name]):
+            _nonsense(command, line, "|".join(fields), problem)
+    bad = next((name for name in names if name in _USERS and _problem(_USERS[name], row[name])), None)
+    if bad is None:
+        _nonsense(command, line, "|".join(fields), str(error))
+    job_id, user = (row["JobID"], row["UserName"]) if command == "squeue" else (row["JobIDRaw"], row["User"])
+    return Oddity(job_id=_number(job_id), user=user, field=bad, text=_shown(row[bad]), is_set_apart=True)
+
+
+def _problem(check: Callable[[str], object], text: str) -> str:
+    try:
+        check(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _add(listed: Listed, jobs: Sequence[Job]) -> None:
+    listed.jobs.extend(jobs)
+    for job in jobs[:1]:
+        listed.oddities.extend(oddities_of(job))
+
+
+def oddities_of(job: Job) -> list[Oddity]:
+    """The numbers of the job that are as large as can be: it asks for that much or more."""
+    # One comparison each for a whole queue: this is on the way of every job in every cycle.
+    if job.nodes < MAX_COUNT and job.cpus < MAX_COUNT and job.gpus < MAX_COUNT and job.memory_mib < MAX_MEMORY_MIB:
+        return []
+    most = {"nodes": MAX_COUNT, "cpus": MAX_COUNT, "gpus": MAX_COUNT, "memory_mib": MAX_MEMORY_MIB}
+    return [
+        Oddity(job_id=job.job_id, user=job.user, field=name, text=f"{number} or more", is_set_apart=False)
+        for name, number in most.items()
+        if getattr(job, name) >= number
+    ]
+
+
+def _checked(command: str, listed: Listed) -> Listed:
+    """Raises ClusterNonsense where no job of several users can be read: then it is the format that is not ours."""
+    lost = [oddity for oddity in listed.oddities if oddity.is_set_apart]
+    if not listed.jobs and len({oddity.user for oddity in lost}) > 1:
+        raise ClusterNonsense(f"{command}: none of {len(lost)} jobs can be read; {lost[0]}. Is its release supported?")
+    return listed
+
+
+def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the line of each."""
+    width, pieces = len(SQUEUE_FIELDS), text.split(nonce)
     if text and (len(pieces) % width != 1 or pieces[-1] != "\n"):
         line = 1 if len(pieces) == 1 else text.count("\n") + 1
-        _nonsense(command, line, pieces[-1], "cut short, or something foreign in it")
+        _nonsense("squeue", line, pieces[-1], "cut short, or something foreign in it")
+    line = 1
     for start in range(0, len(pieces) - 1, width):
         fields = pieces[start : start + width]
-        try:
-            if start and not fields[0].startswith("\n"):
-                raise ValueError(f"expected a new line before {fields[0]!r}")
-            fields[0] = fields[0].removeprefix("\n")
-            yield parse(fields)
-        except ValueError as error:
-            line = nonce.join(pieces[: start + 1]).count("\n") + 1
-            _nonsense(command, line, "|".join(fields), str(error))
+        if start:
+            if not fields[0].startswith("\n"):
+                _nonsense("squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}")
+            fields[0] = fields[0][1:]
+            line += 1
+        yield line, fields
+        line += fields[-1].count("\n")
 
 
-def _lines(command: str, text: str, width: int, parse: Callable[[list[str]], Record]) -> Iterator[Record]:
+def _lines(command: str, text: str, width: int) -> Iterator[tuple[int, list[str]]]:
     """Lines of ``width`` fields, for output that users can't write into."""
+    if text and not text.endswith("\n"):
+        _nonsense(command, text.count("\n") + 1, text.rpartition("\n")[2], "cut short")
     for number, line in enumerate(filter(None, text.split("\n")), start=1):
         fields = line.split("|")
+        if len(fields) != width:
+            _nonsense(command, number, line, f"expected {width} fields, got {len(fields)}")
+        yield number, fields
+
+
+def _read(command: str, text: str, width: int, parse: Callable[[list[str]], Record]) -> Iterator[Record]:
+    """As `_lines`; every field is Slurm's own."""
+    for number, fields in _lines(command, text, width):
         try:
-            if len(fields) != width:
-                raise ValueError(f"expected {width} fields, got {len(fields)}")
             yield parse(fields)
         except ValueError as error:
-            _nonsense(command, number, line, str(error))
+            _nonsense(command, number, "|".join(fields), str(error))
 
 
 def _nonsense(command: str, line: int, text: str, problem: str) -> NoReturn:

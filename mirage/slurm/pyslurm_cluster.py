@@ -21,28 +21,8 @@ from mirage.domain import Job, Node, NodeEvent, Settings, Snapshot
 from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.ports import Cluster
 from mirage.slurm import failures, parsing
-
-_UP = frozenset({"IDLE", "ALLOCATED", "MIXED"})
-# Flags of nodes that take jobs. With any other one, also one that we don't know, a node does not.
-_UP_FLAGS = frozenset(
-    {
-        "BLOCKED",
-        "CLOUD",
-        "COMPLETING",
-        "DYNAMIC_FUTURE",
-        "DYNAMIC_NORM",
-        "PLANNED",
-        "POWERED_DOWN",
-        "POWERING_DOWN",
-        "POWERING_UP",
-        "POWER_DOWN",
-        "POWER_UP",
-        "REBOOT_REQUESTED",
-        "RESERVED",
-    }
-)
-_BUSY_FLAGS = frozenset({"BLOCKED", "COMPLETING", "RESERVED"})
-
+from mirage.slurm.oddities import OddityLog
+from slurm_sim.node_states import node_state
 
 class Module(Protocol):
     """What is used of the package `pyslurm`."""
@@ -66,13 +46,15 @@ class PyslurmCluster(Cluster):
         self._pyslurm = pyslurm
         self._commands = commands
         self._now_s = now_s
+        self._oddities = OddityLog()
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes: three requests to slurmctld (jobs; nodes and their partitions)."""
         at_s = self._now_s()
         try:
-            jobs = queued_jobs(self._pyslurm.Jobs.load().values(), at_s)
+            records = self._pyslurm.Jobs.load().values()
             nodes = tuple(map(node, self._pyslurm.Nodes.load().values()))
+            jobs = queued_jobs(records, at_s)
         except self._pyslurm.RPCError as error:
             hint = f" {failures.advice('pyslurm')}" if failures.is_transient(str(error)) else ""
             raise ClusterUnavailable(f"PySlurm: {error}.{hint}") from error
@@ -80,7 +62,9 @@ class PyslurmCluster(Cluster):
             return self._commands.snapshot()
         if not nodes:
             raise ClusterNonsense("PySlurm: no nodes, but every cluster has some. Nothing was done; retry later.")
-        return Snapshot(at_s=at_s, jobs=jobs, nodes=nodes)
+        oddities = tuple(oddity for job in jobs for oddity in parsing.oddities_of(job))
+        self._oddities.report(oddities)
+        return Snapshot(at_s=at_s, jobs=jobs, nodes=nodes, oddities=oddities)
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         return self._commands.jobs(job_ids)
@@ -132,7 +116,7 @@ def _rows(job: Any, users: dict[int, str]) -> Iterator[list[str]]:
             _time(job.eligible_time),
             _time(job.start_time),
             _time(job.end_time),
-            str(job.priority or 0),
+            "" if job.priority is None else str(job.priority),
             f"{job.exit_code}:{job.exit_code_signal}",
             ",".join(f"gres/{name}={gpu.count}" for name, gpu in job.gpus.items()),
             job.allocated_nodes or "",
@@ -165,8 +149,12 @@ def _dependency(kinds: dict[str, Any] | None) -> str:
 
 
 def node(record: Any) -> Node:
-    """A `pyslurm.Node`, whose state is like `IDLE+DRAIN`."""
-    base, *flags = record.state.split("+")
-    up = base in _UP and _UP_FLAGS.issuperset(flags)
-    idle = up and base == "IDLE" and not _BUSY_FLAGS.intersection(flags)
-    return Node(name=record.name, partitions=tuple(record.partitions), up=up, idle=idle, state=record.state.lower())
+    """A `pyslurm.Node`, whose state is like `IDLE+DRAIN`. Raises ValueError."""
+    known = node_state(record.state)
+    return Node(
+        name=record.name,
+        partitions=tuple(record.partitions),
+        up=known.up,
+        idle=known.idle,
+        state=record.state.lower(),
+    )

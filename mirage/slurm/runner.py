@@ -38,6 +38,12 @@ class Result:
     stdout: str
     stderr: str
     returncode: int
+    raw: bytes = b""
+    """Stdout as it was, where it is no UTF-8; in ``stdout`` such bytes are U+FFFD."""
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        return self.raw or self.stdout.encode()
 
 
 log = logging.getLogger(__name__)
@@ -79,13 +85,13 @@ class Runner:
         self._sleep = sleep
         self._execute = execute or run_bounded
 
-    def run(self, argv: Sequence[str]) -> Result:
-        """Runs a command to its end; its exit status is the caller's to judge.
+    def run(self, argv: Sequence[str], extra_env: Mapping[str, str] | None = None) -> Result:
+        """Runs a command to its end; its exit status is the caller's to judge. ``extra_env``: variables just for it.
 
         Raises ClusterUnavailable (not there, or too slow) and ClusterNonsense (endless output). A time-out is not
         retried: it shows an overloaded slurmctld, and the caller has waited long enough.
         """
-        result = self._once(argv)
+        result = self._once(argv, extra_env or {})
         if not command_lines.may_be_repeated(argv):
             return result
         for attempt in range(self._retries):
@@ -93,15 +99,16 @@ class Runner:
                 break
             jitter = random.uniform(0.5, 1.5)  # noqa: S311 - keeps many clients apart; no secret
             self._sleep(self._backoff_s * 2**attempt * jitter)
-            result = self._once(argv)
+            result = self._once(argv, extra_env or {})
         return result
 
-    def _once(self, argv: Sequence[str]) -> Result:
+    def _once(self, argv: Sequence[str], extra_env: Mapping[str, str]) -> Result:
         program = f"{self._bin_dir}/{argv[0]}" if self._bin_dir else argv[0]
         command = [*self._prefix, program, *argv[1:]]
+        env = {**environment(argv[0], self._env), **extra_env}
         begun = time.monotonic()
         try:
-            result = self._execute(command, environment(argv[0], self._env), self._timeout_s, self._max_output_bytes)
+            result = self._execute(command, env, self._timeout_s, self._max_output_bytes)
             log.debug("%.2f s, exit %d: %s", time.monotonic() - begun, result.returncode, shlex.join(command)[:LOGGED])
             return result
         except TimeoutError:
@@ -137,7 +144,7 @@ def run_bounded(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, m
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(argv, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True) as process:
         try:
-            stdout, stderr = _read(argv[0], process, deadline, max_bytes)
+            raw, stderr = _read(argv[0], process, deadline, max_bytes)
             process.wait(_left(deadline))
         except BaseException as error:
             # Not reaped yet, so the group is still ours. A hung command must not leave children behind.
@@ -145,10 +152,11 @@ def run_bounded(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, m
             if isinstance(error, subprocess.TimeoutExpired):
                 raise TimeoutError from None
             raise
-    return Result(stdout, stderr, process.returncode)
+    stdout = raw.decode(errors="replace")
+    return Result(stdout, stderr.decode(errors="replace"), process.returncode, raw if "\ufffd" in stdout else b"")
 
 
-def _read(command: str, process: subprocess.Popen[bytes], deadline: float, max_bytes: int) -> tuple[str, str]:
+def _read(command: str, process: subprocess.Popen[bytes], deadline: float, max_bytes: int) -> tuple[bytes, bytes]:
     assert process.stdout
     assert process.stderr
     chunks: dict[IO[bytes], list[bytes]] = {process.stdout: [], process.stderr: []}
@@ -165,7 +173,7 @@ def _read(command: str, process: subprocess.Popen[bytes], deadline: float, max_b
                 size += len(chunk)
             if size > max_bytes:
                 raise ClusterNonsense(f"{command}: more than {max_bytes >> 20} MiB of output, so it was ended.")
-    stdout, stderr = (b"".join(parts).decode(errors="replace") for parts in chunks.values())
+    stdout, stderr = (b"".join(parts) for parts in chunks.values())
     return stdout, stderr
 
 

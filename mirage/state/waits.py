@@ -5,12 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
-from mirage.domain import Job, JobState, Snapshot, WaitSample, queues_for_nodes
-
-# These keep a job from becoming eligible. An eligible job that still shows one was let go a moment ago.
-_BEFORE_ELIGIBLE = frozenset({"BeginTime", "Dependency", "JobHeldAdmin", "JobHeldUser"})
+from mirage.domain import Job, JobState, Snapshot, WaitSample
+from mirage.reasons import BEFORE_ELIGIBLE, COMPETING, kind_of
 
 
 class WaitBook:
@@ -75,9 +72,6 @@ def _ran(job: Job) -> bool:
 
 
 def _is_limited(job: Job, at_s: int) -> bool:
-    return job.eligible_s is not None and job.eligible_s <= at_s and job.is_pending and _limits(job.reason)
-
-
-@lru_cache(maxsize=1024)
-def _limits(reason: str) -> bool:
-    return reason not in _BEFORE_ELIGIBLE and not queues_for_nodes(reason)
+    """Whether a rule keeps an eligible job back. One that still shows what kept it from that was let go just now."""
+    is_eligible = job.eligible_s is not None and job.eligible_s <= at_s
+    return is_eligible and job.is_pending and kind_of(job.reason) not in COMPETING | BEFORE_ELIGIBLE

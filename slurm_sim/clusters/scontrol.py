@@ -12,6 +12,7 @@ from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.clusters.scheduler import of_cluster, set_entries
 from slurm_sim.clusters.values import compress_hosts, hosts
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.node_states import node_state
 
 CONFIG, NODES, PARTITIONS = "scontrol show config", "scontrol show node", "scontrol show partition"
 SETTING = re.compile(r"(?P<key>[A-Za-z0-9_]+(?:\[\d+\])?)\s*= ?(?P<value>.*)")
@@ -111,16 +112,19 @@ def _add_node(draft: Draft, shown: Entries) -> None:
 
 
 def _fate(draft: Draft, state: Entry) -> NodeFate:
-    """`scontrol(1)`, `sinfo(1)` (NODE STATE CODES): a base, ``+FLAG``s, and a sign such as * for: does not respond."""
-    base, *flags = re.findall(r"[A-Z_]+", state.value.upper())
-    if base == "FUTURE":
+    """What a node's present state means for the simulation (`slurm_sim.node_states`)."""
+    try:
+        known = node_state(state.value)
+    except ValueError as error:
+        raise InvalidCluster(f"{state.where}: State={state.value}: {error}") from None
+    if known.is_absent:
         return ABSENT
-    if base in ("DOWN", "UNKNOWN", "ERROR") or "NOT_RESPONDING" in flags or "*" in state.value:
-        return DOWN
-    if {base, *flags} & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "INVAL", "INVALID_REG"}:
-        return DRAIN
-    if re.search(r"[~#%!]|POWER", state.value):
+    if not known.up:
+        return DRAIN if known.is_drained or "MAINTENANCE" in known.flags else DOWN
+    if any("POWER" in flag for flag in known.flags):
         draft.notes.append(state.not_simulated("nodes are never powered down here, so none has to boot"))
+    if "RESERVED" in known.flags:
+        draft.notes.append(state.not_simulated("reservations are not in this output: the node is free for all jobs"))
     return UP
 
 

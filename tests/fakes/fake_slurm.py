@@ -155,7 +155,8 @@ def squeue(state: dict[str, Any], args: list[str], user: str) -> None:
     states = alive if _option(args, "-t") is None else alive | OVER
     if len(ids) == 1 and not any(job["id"] == ids[0] for job in state["jobs"]):
         _fail("slurm_load_jobs error: Invalid job id specified")
-    fields = [field.split(":", 1) for field in (_option(args, "-O") or "").split(",")]
+    assert not {"-o", "-O"} & set(args), "everybody can read a command line"
+    fields = [field.split(":", 1) for field in os.environ["SQUEUE_FORMAT2"].split(",")]
     for job in state["jobs"]:
         if job["state"] in states and (not ids or job["id"] in ids):
             print("".join(_squeue_field(job, name) + suffix for name, suffix in fields))
@@ -189,31 +190,41 @@ def _squeue_field(job: Job, name: str) -> str:
 
 
 def sinfo(state: dict[str, Any], args: list[str], user: str) -> None:
-    assert args == ["-h", "-a", "-N", "-o", "%N|%R|%T"], args
+    assert args == ["-h", "-a", "-N", "-O", "NodeList:|,PartitionName:|,StateComplete:|"], args
     held = {name for job in state["jobs"] for name in _held(job)}
     for name, node in state["nodes"].items():
         for partition in node["partitions"]:
-            print(f"{name}|{partition}|{'allocated' if name in held else node['state']}")
+            print(f"{name}|{partition}|{'allocated' if name in held else node['state']}|")
 
 
 def sacct(state: dict[str, Any], args: list[str], user: str) -> None:
-    if "-P" in args:  # what `mirage doctor` asks
-        assert {"-X", "-n", "-a"} <= set(args), args
+    if "-D" not in args:  # what `mirage doctor` asks
+        assert {"-X", "-P", "-n", "-a"} <= set(args), args
         print("7" if _utc(_option(args, "-E")) > state["now"] - 40 * 86400 else "", end="")
         return
     users = (_option(args, "-u") or "").split(",")
-    assert {"-X", "-p", "-D", "-n"} <= set(args), args
+    assert {"-X", "-n"} <= set(args), args
     assert ("-a" in args) is (users == [""]), args
     start, end = _utc(_option(args, "-S")), _utc(_option(args, "-E"))
     asked = _option(args, "-j")
     ids = [int(word) for word in (asked or "").split(",") if word]
-    delimiter, names = _option(args, "--delimiter"), (_option(args, "-o") or "").split(",")
+    names = (_option(args, "-o") or "").split(",")
     for job in state["jobs"]:
         if users != [""] and job["user"] not in users:
             continue
         eligible = job["eligible"] is not None and job["eligible"] < end
         if (asked and job["id"] in ids) or (not asked and eligible and (job["end"] is None or job["end"] >= start)):
-            print("".join(f"{_sacct_field(job, name)}{delimiter}" for name in names))
+            if "-P" in args:
+                print("|".join(_sacct_field(job, name) for name in names))
+            else:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(b"".join(_padded(job, *name.split("%-")) for name in names) + b"\n")
+
+
+def _padded(job: Job, name: str, width: str) -> bytes:
+    """In a field of so many bytes; sacct shows by a plus that it is cut."""
+    text, most = _sacct_field(job, name).encode(), int(width)
+    return (text if len(text) <= most else text[: most - 1] + b"+").ljust(most) + b" "
 
 
 def _sacct_field(job: Job, name: str) -> str:
@@ -235,7 +246,6 @@ def _sacct_field(job: Job, name: str) -> str:
         "AllocTRES": f"node={job['nodes']}" if ran else "",
         "ReqTRES": f"node={job['nodes']}",
         "NodeList": ",".join(job["on"]) or "None assigned",
-        "Comment": job["comment"],
         "SubmitLine": job["line"],
     }[name]
 

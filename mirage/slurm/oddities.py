@@ -1,0 +1,40 @@
+"""The log of jobs with values that can't be used: each once, and never so many lines that they hide the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from mirage.domain import Oddity
+
+log = logging.getLogger(__name__)
+
+MOST_LINES = 20
+"""Jobs named in the log of one answer of Slurm's; the rest of them is counted."""
+MOST_KNOWN = 100_000
+"""Fields of jobs that are remembered as logged."""
+
+
+class OddityLog:
+    """Remembers which field of which job has been logged."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], None] = {}
+        """In the order in which they were last seen."""
+
+    def report(self, oddities: Collection[Oddity]) -> None:
+        """Logs those that are new: which job, whose, which field."""
+        new: list[Oddity] = []
+        for oddity in oddities:
+            key = (oddity.job_id, oddity.field)
+            if key not in self._known:
+                new.append(oddity)
+            self._known.pop(key, None)
+            self._known[key] = None
+        while len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        for oddity in new[:MOST_LINES]:
+            log.warning("%s", oddity)
+        if rest := new[MOST_LINES:]:
+            users = sorted({oddity.user for oddity in rest})
+            log.warning("%d more such values in jobs of %s", len(rest), ", ".join(users[:MOST_LINES]))
