@@ -66,18 +66,18 @@ class Slurm:
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
-        self.sinfo = "".join(f"n{number}|gpu|allocated\n" for number in range(NODES))
+        self.sinfo = "".join(f"n{number}|gpu|allocated|\n" for number in range(NODES))
         self.squeue = ""
 
     def show(self, jobs: Sequence[Job]) -> None:
         self.squeue = "".join(_row(job) for job in jobs)
 
-    def execute(self, argv: Sequence[str], _env: Mapping[str, str], _timeout_s: float, _limit: int) -> Result:
+    def execute(self, argv: Sequence[str], env: Mapping[str, str], _timeout_s: float, _limit: int) -> Result:
         self.asked[argv[0]] += 1
         if argv == ["scontrol", "show", "config"]:
             return Result("SLURM_VERSION = 22.05.8\n", "", 0)
         if argv[0] == "squeue" and "-j" not in argv and "all" not in argv:
-            nonce = argv[-1].split(",")[0].removeprefix("JobID:")
+            nonce = env["SQUEUE_FORMAT2"].split(",")[0].removeprefix("JobID:")
             return Result(self.squeue.replace(MARK, nonce), "", 0)
         return Result(self.sinfo if argv[0] == "sinfo" else "", "", 0)
 
