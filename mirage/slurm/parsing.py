@@ -37,7 +37,8 @@ _NO_TIME = frozenset({"", "N/A", "NONE", "None", "Unknown"})
 # NOT_SET and Partition_Limit: the job's owner set none. INVALID: squeue's word for more than a year.
 _NO_LIMIT = frozenset({"", "INVALID", "NOT_SET", "Partition_Limit", "UNLIMITED"})
 _NO_NODES = frozenset({"", "(null)", "None assigned"})
-_MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3, "?": math.inf}
+"""``?`` is Slurm's sign for more than petabytes."""
 # States of newer releases, and flags that squeue shows in place of the state.
 _SAME_STATE = {
     "POWER_UP_NODE": JobState.CONFIGURING,
@@ -294,7 +295,8 @@ def _mib(text: str) -> int:
     number, suffix = (text[:-1], text[-1]) if text[-1:] in _MIB else (text, "M")
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number, re.ASCII):
         raise ValueError(f"{text!r} is no amount of memory")
-    return math.ceil(min(float(number) * _MIB[suffix], MAX_MEMORY_MIB))
+    mib = float(number) * _MIB[suffix]
+    return math.ceil(mib) if mib < MAX_MEMORY_MIB else MAX_MEMORY_MIB  # 0 of infinity is no number: it counts as all
 
 
 @lru_cache(maxsize=1 << 10)

@@ -603,6 +603,7 @@ TAKEN = {
     "--gres=gpu:99999999999T": {"tres-alloc": "cpu=1,node=1,gres/gpu=8568097191560740864"},
     "-N2147483646": {"NumNodes": "2147483646", "tres-alloc": "cpu=2147483646,mem=8589934584000M,node=2147483646"},
     "--mem-per-cpu=9000000000G": {"tres-alloc": "cpu=60000,mem=527343750000T,node=1,billing=60000"},
+    "--mem=4000000P": {"tres-alloc": "cpu=1,mem=4?,node=1,billing=1"},
     "--time=71582788-00": {"TimeLimit": "INVALID"},
     "--time=2147483646": {"TimeLimit": "UNLIMITED"},
     "--begin=now+99999999999": {"EligibleTime": "101795685747", "StartTime": "101795685747", "EndTime": "101795772147"},
