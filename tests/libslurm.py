@@ -1,4 +1,4 @@
-"""Slurm's own library, asked for its words: that of the machine, and of the releases that scripts/slurm-release keeps."""
+"""Slurm's own library, asked for its words: the machine's, and those that scripts/slurm-release keeps."""
 
 from __future__ import annotations
 

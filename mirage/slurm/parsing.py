@@ -9,9 +9,9 @@ own doing, an answer cut short or a foreign message, and the whole answer is ref
 Fields that are *Slurm's own* (`_SLURMS`): the job's id, user, partition, state, submit time. If one is wrong, the
 answer is not what we take it for, and it is refused too.
 
-All other fields hold what *users* asked for, and slurmctld takes nearly anything, `--gres=gpu:1000000000000000000`. They
-cost one job at most: a number that is too large becomes the largest that can be meant, a job with a value that can't be
-read is left out. Both are reported (`Oddity`).
+All other fields hold what *users* asked for, and slurmctld takes nearly anything, `--gres=gpu:1000000000000000000`.
+They cost one job at most: a number that is too large becomes the largest that can be meant, a job with a value that
+can't be read is left out. Both are reported (`Oddity`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple, NoReturn, TypeVar
 
 import hostlist
@@ -93,7 +94,7 @@ def parse_squeue(text: str, nonce: str, now_s: int) -> Listed:
 
 
 def parse_sacct(text: str, now_s: int) -> Listed:
-    """The answer to one of `argv.sacct` or `argv.submissions`. A record of several pending array tasks becomes one each.
+    """The answer to one of `argv.sacct` or `argv.submissions`. A record of several pending tasks becomes one each.
 
     slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes yet.
     Raises ClusterNonsense.
@@ -119,9 +120,7 @@ def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
     found = {}
     for number, start in enumerate(range(0, len(answer), length), start=1):
         record = answer[start : start + length]
-        job_id, submit, line = (
-            record[first:last].decode(errors="replace").strip() for first, last in zip(ends, ends[1:], strict=False)
-        )
+        job_id, submit, line = (record[first:last].decode(errors="replace").strip() for first, last in pairwise(ends))
         try:
             if len(record) != length or not record.endswith(b"\n"):
                 raise ValueError(f"cut short: it has no {length} characters")

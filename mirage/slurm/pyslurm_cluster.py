@@ -24,6 +24,7 @@ from mirage.slurm import failures, parsing
 from mirage.slurm.oddities import OddityLog
 from slurm_sim.node_states import node_state
 
+
 class Module(Protocol):
     """What is used of the package `pyslurm`."""
 

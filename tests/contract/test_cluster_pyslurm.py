@@ -79,7 +79,13 @@ RUNNING = {
     "end_time": NOW + 4000,
     "time_limit": 60,
 }
-PENDING = RUNNING | {"job_state": "PENDING", "nodes": None, "state_reason": "Resources", "start_time": NOW + 99, "priority": 1}
+PENDING = RUNNING | {
+    "job_state": "PENDING",
+    "nodes": None,
+    "state_reason": "Resources",
+    "start_time": NOW + 99,
+    "priority": 1,
+}
 
 
 def seen(**raw: object) -> tuple[Job, ...]:

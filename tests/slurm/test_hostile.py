@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.squeue_fuzz import Fuzz
+from benchmarks.squeue_spy import spying
 from mirage.domain import Node
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
@@ -18,38 +18,6 @@ from slurm_sim.node_states import node_state
 from tests.slurm.site import ALICE, BOB, Site, until
 
 pytestmark = pytest.mark.slurm
-
-SPY = r"""
-import os, re, subprocess, sys
-job, log, parent = sys.argv[1:]
-seen, stolen, last = set(), 0, ""
-while True:
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            line = open(f"/proc/{pid}/cmdline", "rb").read().decode(errors="replace")
-        except OSError:
-            continue
-        words = line.split("\0")
-        name = os.path.basename(words[0])
-        if name not in ("squeue", "sacct"):
-            continue
-        try:
-            if f"PPid:\t{parent}\n" not in open(f"/proc/{pid}/status").read():
-                continue  # of another test that runs beside
-            line += open(f"/proc/{pid}/environ", "rb").read().decode(errors="replace")
-        except OSError:
-            pass
-        mark = re.search(r"\|[0-9a-f]{16}\|", line)
-        if mark and mark[0] != last:
-            last, stolen = mark[0], stolen + 1
-            text = last.join(["x\n666", "N/A", "root", "gpu", "root", "PENDING"] + 20 * ["1"])
-            subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={text}"], capture_output=True)
-        if (pid, name) not in seen:
-            seen.add((pid, name))
-            with open(log, "w") as file:
-                print(len(seen), stolen, sorted({name for _, name in seen}), file=file)
-"""
-"""Reads all command lines and environments, takes the separator, and writes it into the comment of its own job."""
 
 
 @pytest.fixture
@@ -95,27 +63,16 @@ def test_no_value_that_a_user_can_choose_hides_a_job_of_another(site: Site, tmp_
 
 
 def test_a_user_who_watches_every_command_line_can_not_forge_a_row(site: Site, cluster: CommandCluster) -> None:
-    nap = site.script(ALICE, "nap.sh", "#!/bin/sh\nsleep 60\n")
-    job_id = int(site.run(ALICE, "sbatch", "--parsable", "--hold", "-o/dev/null", nap).stdout)
-    spy, log = site.script(ALICE, "spy.py", SPY), site.home(ALICE) / "spied"
-    log.unlink(missing_ok=True)
-    process = site.start(ALICE, "/usr/bin/python3", "-S", spy, str(job_id), str(log), str(os.getpid()), log=Path(os.devnull))
-    try:
-        until(lambda: cluster.snapshot() and log.exists(), 30, "the spy to watch", 0)
+    with spying(site, cluster) as spy:
         for _ in range(15):
             now_s = int(time.time())
             snapshot = cluster.snapshot()
-            assert (set(snapshot.by_id), snapshot.oddities) == ({job_id}, ())
-            assert set(cluster.jobs([job_id])) == {job_id}
+            assert (set(snapshot.by_id), snapshot.oddities) == ({spy.job_id}, ())
+            assert set(cluster.jobs([spy.job_id])) == {spy.job_id}
             assert 666 not in {job.job_id for job in cluster.accounting(now_s - 600, now_s)}
             cluster.submissions(now_s - 600, now_s, [ALICE])
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-    seen, stolen, names = log.read_text().split(" ", 2)
-    assert int(seen) > 10
-    assert "squeue" in names
-    assert int(stolen) == 0, "the separator can be read by anybody"
+    assert spy.seen > 3
+    assert spy.stolen == 0, "the separator can be read by anybody"
 
 
 def test_sinfo_and_scontrol_agree_on_every_state_that_can_be_set(site: Site, cluster: CommandCluster) -> None:

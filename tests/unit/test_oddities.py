@@ -75,8 +75,9 @@ def test_the_tag_of_a_submission_is_that_of_its_own_record() -> None:
     forged = lines_of((7, f"sbatch --comment={tag}")).decode()
     slurm = Script(
         records=sacct_rows({"JobIDRaw": "6"}, {"JobIDRaw": "7"}, {"JobIDRaw": "8"}),
-        lines=lines_of((6, f"sbatch --comment={tag} job.sh"), (7, "sbatch é job.sh"), (8, 40 * "é" + forged))
-        .replace("é".encode(), b"\xe9 "),
+        lines=lines_of((6, f"sbatch --comment={tag} job.sh"), (7, "sbatch é job.sh"), (8, 40 * "é" + forged)).replace(
+            "é".encode(), b"\xe9 "
+        ),
     )
     found = {job.job_id: job.comment for job in slurm.cluster().submissions(0, NOW, ["alice"])}
     assert found[6] == tag

@@ -567,7 +567,7 @@ def test_a_comment_comes_back_and_can_not_forge_a_row(comment):
 
 
 def lines_of(*jobs: tuple[int, str]) -> bytes:
-    """As sacct prints `argv.LINE_FIELDS`: each field in so many bytes, with a blank after it; what is cut ends in `+`."""
+    """As sacct prints `argv.LINE_FIELDS`: fields of fixed widths, a blank after each; what is cut ends in `+`."""
     rows = []
     for job_id, line in jobs:
         fields = zip([str(job_id).encode(), b"990000", line.encode()], argv.LINE_FIELDS, strict=True)
