@@ -47,12 +47,6 @@ class Metrics:
         )
         self._jobs = Gauge("mirage_jobs", "Jobs that squeue shows", ["state"], registry=self.registry)
         self._nodes = Gauge("mirage_nodes", "Nodes that sinfo shows", ["state"], registry=self.registry)
-        self._odd = Gauge(
-            "mirage_odd_jobs",
-            "Jobs with values that Mirage can't use: left out, or cut to the largest number that can be meant",
-            ["what"],
-            registry=self.registry,
-        )
         self._chains = Gauge("mirage_chains", "Chains that are active", registry=self.registry)
         self._decisions = Counter("mirage_decisions", "Decisions", ["policy", "action"], registry=self.registry)
         self._releases = Counter(
@@ -86,9 +80,10 @@ class Metrics:
         jobs = Count(job.state for job in snapshot.jobs)
         for state in (JobState.PENDING, JobState.RUNNING):
             self._jobs.labels(state.value.lower()).set(jobs[state])
-        for what, is_set_apart in (("left out", True), ("cut", False)):
+        # Jobs with values that can't be used: left out, or (and counted above too) with a number cut.
+        for state, is_set_apart in (("unreadable", True), ("out_of_range", False)):
             odd = {oddity.job_id for oddity in snapshot.oddities if oddity.is_set_apart is is_set_apart}
-            self._odd.labels(what).set(len(odd))
+            self._jobs.labels(state).set(len(odd))
         up = sum(node.up for node in snapshot.nodes)
         idle = sum(node.idle for node in snapshot.nodes)
         for name, nodes in (("up", up), ("idle", idle), ("down", len(snapshot.nodes) - up)):
