@@ -81,9 +81,9 @@ class Metrics:
         for state in (JobState.PENDING, JobState.RUNNING):
             self._jobs.labels(state.value.lower()).set(jobs[state])
         # Jobs with values that can't be used: left out, or (and counted above too) with a number cut.
-        for state, is_set_apart in (("unreadable", True), ("out_of_range", False)):
+        for what, is_set_apart in (("unreadable", True), ("out_of_range", False)):
             odd = {oddity.job_id for oddity in snapshot.oddities if oddity.is_set_apart is is_set_apart}
-            self._jobs.labels(state).set(len(odd))
+            self._jobs.labels(what).set(len(odd))
         up = sum(node.up for node in snapshot.nodes)
         idle = sum(node.idle for node in snapshot.nodes)
         for name, nodes in (("up", up), ("idle", idle), ("down", len(snapshot.nodes) - up)):

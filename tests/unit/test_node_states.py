@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from mirage.slurm.parsing import parse_sinfo
@@ -101,3 +104,10 @@ def test_what_a_state_means(state: str, up: bool, idle: bool) -> None:
 def test_what_is_no_state_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no node state"):
         node_state(text)
+
+
+def test_reading_node_states_does_not_load_numpy() -> None:
+    """mirage-submit reads Slurm's answers too, and its user waits for it."""
+    program = "import sys, mirage.slurm.commands; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
