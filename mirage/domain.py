@@ -126,8 +126,8 @@ class Job:
     """Which pays for it; empty where that is not known (accounting records, sites without accounts)."""
     array_task: str = ""
     """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
-    held: bool = False
-    """Its priority is 0, by which Slurm marks a held job whatever its reason says."""
+    has_zero_priority: bool = False
+    """Slurm shows it with priority 0: it is held, whatever its reason says."""
 
     @property
     def is_pending(self) -> bool:
@@ -136,7 +136,7 @@ class Job:
     @property
     def is_queueing(self) -> bool:
         """Pending and competing for nodes."""
-        return self.is_pending and not self.held and queues_for_nodes(self.reason)
+        return self.is_pending and not self.has_zero_priority and queues_for_nodes(self.reason)
 
     @property
     def is_held(self) -> bool:

@@ -205,7 +205,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         comment="" if comment == "(null)" else comment,
         node_names=held,
         array_task="" if task == "N/A" else task,
-        held=state in _NOT_STARTED and priority == "0",
+        has_zero_priority=state in _NOT_STARTED and priority == "0",
     )
 
 

@@ -661,7 +661,7 @@ def test_where_no_job_of_several_users_can_be_read_the_format_is_not_ours():
 @pytest.mark.parametrize("reason", ["launch failed requeued held", "Priority"])
 def test_a_job_of_priority_0_is_held_whatever_its_reason(reason):
     assert not queued(PriorityLong="0", Reason=reason).is_queueing
-    assert queued(PriorityLong="0", State="RUNNING", NodeList="n1", StartTime="1").held is False
+    assert queued(PriorityLong="0", State="RUNNING", NodeList="n1", StartTime="1").has_zero_priority is False
     assert queued(PriorityLong="1").is_queueing
 
 
