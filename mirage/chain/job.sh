@@ -268,9 +268,14 @@ m_forget_job() { # the environment as it was at submission: without what Slurm p
         [ "$m_name" = SLURM_CONF ] || unset "$m_name"
     done
     unset MIRAGE_CHAIN_ID MIRAGE_SEGMENT MIRAGE_SEGMENTS MIRAGE_PRED_JOBID
-    unset MIRAGE_CHAIN_DIR MIRAGE_DONE_FILE MIRAGE_READY_FILE
+    unset MIRAGE_CHAIN_DIR MIRAGE_DONE_FILE MIRAGE_READY_FILE MIRAGE_SCRIPT
     unset CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK ENVIRONMENT TMPDIR
     m_put_back
+}
+
+m_last_id() { # the id that sbatch printed (sbatch.py, submitted_ids): sites print a banner before it
+    sed -n -e 's/^Submitted batch job //' -e 's/ on cluster [^ ]*$//' -e 's/;[^ ]*$//' -e 's/[[:space:]]*$//' \
+        -e 's/^\([1-9][0-9]*\)$/\1/p' | tail -n 1
 }
 
 m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
@@ -280,8 +285,8 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_penalties"
     m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
-    m_answer=${m_answer%%;*}
-    case $m_answer in '' | *[!0-9]*) exit 1 ;; esac
+    m_answer=$(printf '%s\n' "$m_answer" | m_last_id)
+    [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
     echo "$m_answer"
 )
 
@@ -567,6 +572,7 @@ m_ignore_signals() { # meant for the user's script, not for what runs beside it
 m_start() { # ARGUMENTS...
     export MIRAGE_CHAIN_ID="$m_chain" MIRAGE_SEGMENT="$m_seg" MIRAGE_SEGMENTS="$m_segments" MIRAGE_PRED_JOBID="$m_pred"
     export MIRAGE_CHAIN_DIR="$m_dir" MIRAGE_DONE_FILE="$m_done_file" MIRAGE_READY_FILE="$m_dir/ready.$m_seg"
+    export MIRAGE_SCRIPT="$m_source"
     m_start_canary
     m_work=$(m_now)
     m_run "$m_dir/script" "$@" <&3 3<&- &
@@ -668,6 +674,12 @@ m_finish() { # HOW ARGUMENTS...
 # ---- The link -------------------------------------------------------------------------------------------------------
 
 m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
+    case ${1:+${2:+$1$2}} in
+        '' | *[!0-9]*)
+            m_say "this is the job script of chain $m_chain, not a script to submit: yours is $m_source"
+            exit 2
+            ;;
+    esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
     m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_cannot_wait=''
     shift 2

@@ -9,61 +9,43 @@ import re
 import shlex
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from mirage.chain.batch_script import UserScript
+from mirage.chain.command_line import OWN, OWN_WITH_VALUE, Request, parse_request
 from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
-from mirage.chain.sbatch import Option, is_option, take_options
-from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify, UserScript
+from mirage.chain.sbatch import Option, find_batch_script
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify
 from mirage.chain.tag import MAX_PENALTY, MAX_SEGMENTS
 from mirage.domain import Mode, Penalties
 from mirage.errors import InputError
 
-OWN_WITH_VALUE = frozenset(
-    {
-        "segments",
-        "total-time",
-        "mode",
-        "on-failure",
-        "penalty-interruption",
-        "penalty-overlap",
-        "handover-signal",
-        "handover-grace",
-        "max-overlap",
-        "min-runtime",
-        "max-short",
-        "health-command",
-        "health-count",
-        "done-file",
-        "notify",
-        "notify-after",
-    }
-)
-OWN_WITHOUT_VALUE = frozenset({"up-front", "dry-run", "json"})
-_IN_SCRIPTS = OWN_WITH_VALUE | {"up-front"}
+_IN_SCRIPTS = OWN_WITH_VALUE | {"up-front", "nested"}
 _LENGTH = {"segments", "total-time"}
 _REFUSED = {
     "array": "a job array can't be chained: start one chain for each task",
     "clusters": "a chain lives on one cluster: run mirage-submit there",
     "gid": "run mirage-submit as that user",
     "hold": "nobody but you could release a held link: leave it out, or use --begin",
-    "parsable": "use --json, which has the ids of the chain and of its jobs",
-    "test-only": "use --dry-run, which submits nothing",
     "uid": "run mirage-submit as that user",
     "wait": "it would wait for the first link alone: leave it out",
     "wrap": "a chain needs a script file: write the command into one, after a line #!/bin/sh",
 }
-# sbatch(1), INPUT ENVIRONMENT VARIABLES: they go before the #SBATCH lines and after the command line.
+_ONE_AT_A_TIME = re.compile(r"([\d,:-]+)%1", re.ASCII)
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+# sbatch(1), INPUT ENVIRONMENT VARIABLES: they count before the #SBATCH lines and after the command line.
 _FROM_ENVIRONMENT = {
     "SBATCH_ARRAY_INX": "array",
+    "SLURM_CLUSTERS": "clusters",
     "SBATCH_CLUSTERS": "clusters",
     "SBATCH_JOB_NAME": "job-name",
     "SBATCH_SIGNAL": "signal",
     "SBATCH_TIMELIMIT": "time",
-    "SBATCH_WAIT": "wait",
 }
+_FLAGS_FROM_ENVIRONMENT = {"SBATCH_WAIT": "wait"}
 # Slurm sets these for each job, so a further link, submitted from inside one, must get them as they were before.
 _REPLACED_IN_JOBS = re.compile(
     r"SLURM[A-Z]*_\w+|SBATCH_\w+|CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK"
@@ -72,42 +54,6 @@ _REPLACED_IN_JOBS = re.compile(
 )
 _DEFAULT_LEAD_S = 60
 _SIGNAL_OPTION = re.compile(r"(?:([RB]+):)?(\w+)(?:@(\d+))?", re.ASCII | re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The command line, taken apart."""
-
-    own: Mapping[str, str]
-    """Mirage's options; those without a value are there as an empty string."""
-    options: tuple[Option, ...]
-    """sbatch's."""
-    script: str
-    arguments: tuple[str, ...]
-
-
-def parse_request(words: Sequence[str]) -> Request:
-    """Takes the command line apart; options end at the script, as in sbatch. InputError: it can't be understood."""
-    own: dict[str, str] = {}
-    options: list[Option] = []
-    rest = list(words)
-    while rest and is_option(rest[0]):
-        name, has_value, value = rest[0].removeprefix("--").partition("=")
-        taken = 1
-        if not rest[0].startswith("--") or name not in OWN_WITH_VALUE | OWN_WITHOUT_VALUE:
-            found, taken = take_options(rest)
-            options += found
-        elif name in OWN_WITHOUT_VALUE:
-            own[name] = ""
-        elif has_value:
-            own[name] = value
-        elif len(rest) > 1:
-            own[name], taken = rest[1], 2
-        else:
-            raise InputError(f"--{name} needs a value")
-        rest = rest[taken:]
-    rest = rest[1:] if rest[:1] == ["--"] else rest
-    return Request(own, tuple(options), rest[0] if rest else "", tuple(rest[1:]))
 
 
 def with_directives(request: Request, script: bytes, name: str) -> Request:
@@ -146,7 +92,7 @@ def _directive(line: str) -> Mapping[str, str]:
 
 def check_request(request: Request, environ: Mapping[str, str]) -> None:
     """InputError: something of sbatch's that can't be chained, and what to do instead."""
-    _refuse((*request.options, *_environment_options(environ)), is_heterogeneous=request.script == ":")
+    _refuse((*request.options, *_environment_options(environ)), request.is_heterogeneous)
 
 
 def check_script(script: UserScript) -> None:
@@ -159,19 +105,47 @@ def _refuse(options: Sequence[Option], is_heterogeneous: bool) -> None:
         raise InputError("heterogeneous jobs can't be chained: start one chain for each component")
     for option in options:
         if option.name in _REFUSED:
-            raise InputError(f"{option.words[0]}: {_REFUSED[option.name]}")
+            reason = (_chained_array(option.value or "") if option.name == "array" else "") or _REFUSED[option.name]
+            raise InputError(f"{option.words[0]}: {reason}")
+
+
+def _chained_array(indexes: str) -> str:
+    """What to do about an array that runs one task at a time, as people chain jobs by hand; empty: it is another."""
+    if not (match := _ONE_AT_A_TIME.fullmatch(indexes)):
+        return ""
+    tasks = 0
+    for part in match[1].split(","):
+        if not (found := _RANGE.fullmatch(part)):
+            return ""
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        tasks += len(range(first, last + 1, step)) if step else 0
+    if not 1 <= tasks <= MAX_SEGMENTS:
+        return ""
+    return (
+        f"an array of one task at a time (%1) is a chain already: take it out and give --segments {tasks}"
+        " ($MIRAGE_SEGMENT counts the links from 1)"
+    )
 
 
 def settle(
-    request: Request, script: UserScript, environ: Mapping[str, str], cwd: str, slurm_bin: str, chain_id: str
+    request: Request,
+    script: UserScript,
+    source: Path,
+    *,
+    environ: Mapping[str, str],
+    cwd: str,
+    slurm_bin: str,
+    chain_id: str,
 ) -> ChainSettings:
     """What the chain will be. InputError: an option's value is wrong; the message says what was expected."""
     said = (*script.options, *_environment_options(environ), *request.options)  # the last one counts
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
-    name = () if _last(said, "job-name") else (_option("job-name", Path(request.script).name),)
+    has_name = _last(said, "job-name") is not None
+    name = () if has_name else (_option("job-name", Path(request.script).name),)
     return ChainSettings(
         chain_id=chain_id,
         folder=folder,
+        source=source,
         segments=_segments(request.own, _last(said, "time")),
         options=(*(option for option in request.options if option.name != "comment"), *name),
         arguments=request.arguments,
@@ -196,18 +170,23 @@ def find_script(request: Request, cwd: str, path: str) -> Path:
     """The user's script, looked for as sbatch does (sbatch(1), SCRIPT PATH RESOLUTION). InputError: there is none."""
     if not request.script:
         raise InputError("no batch script given (a chain needs a file; it can't be read from standard input)")
-    base = Path(cwd, _last(request.options, "chdir") or "")
-    places = [base] if "/" in request.script else [base, *(Path(entry) for entry in path.split(":") if entry)]
-    for place in places:
-        if (place / request.script).is_file():
-            return place / request.script
-    raise InputError(f"{request.script}: no such batch script{_hint(request.options)}")
+    found = find_batch_script(request.script, _last(request.options, "chdir") or "", cwd, path)
+    if not found:
+        raise InputError(f"{request.script}: no such batch script{_hint(request.options)}")
+    return Path(found)
 
 
-def stray_options(request: Request) -> list[str]:
-    """Words among the script's arguments that are options of ours: perhaps meant for us."""
-    own = OWN_WITH_VALUE | OWN_WITHOUT_VALUE
-    return [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in own]
+def notes(request: Request, script: UserScript) -> list[str]:
+    """What the user should know although nothing is wrong for sure."""
+    stray = [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in OWN]
+    found = [f"{word} stands after the script, so it goes to the script" for word in stray]
+    looks_for_itself = b"scontrol" in script.content and b"Command=" in script.content
+    if looks_for_itself and b"MIRAGE_SCRIPT" not in script.content:
+        found.append(
+            "the script seems to look for itself by scontrol's Command=, which in a chain is Mirage's own job"
+            " script: use $MIRAGE_SCRIPT"
+        )
+    return found
 
 
 def _hint(options: Sequence[Option]) -> str:
@@ -222,7 +201,20 @@ def _hint(options: Sequence[Option]) -> str:
 
 
 def _environment_options(environ: Mapping[str, str]) -> list[Option]:
-    return [Option(name, environ[key], (key,)) for key, name in _FROM_ENVIRONMENT.items() if environ.get(key)]
+    values = [Option(name, environ[key], (key,)) for key, name in _FROM_ENVIRONMENT.items() if key in environ]
+    flags = _FLAGS_FROM_ENVIRONMENT.items()
+    return values + [Option(name, None, (key,)) for key, name in flags if _is_set(environ.get(key))]
+
+
+def _is_set(value: str | None) -> bool:
+    """An option without a value is set by an empty variable, `yes`, or a number that is not zero."""
+    number = re.match(r"\s*[+-]?0*[1-9]", value or "", re.ASCII)
+    return value is not None and (value == "" or value.lower() == "yes" or number is not None)
+
+
+def ignores_pbs(request: Request, environ: Mapping[str, str]) -> bool:
+    """Whether sbatch is asked to leave #PBS and #BSUB lines alone."""
+    return request.has("ignore-pbs") or "SBATCH_IGNORE_PBS" in environ
 
 
 def _option(name: str, value: str) -> Option:

@@ -7,12 +7,13 @@ end at the first other word, long ones may be abbreviated, and an optional value
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage.errors import InputError
 
-_LONG_WITH_VALUE = """
+_WITH_VALUE = """
     account acctg-freq array batch bb bbf begin chdir cluster cluster-constraint clusters comment constraint container
     container-id container-type context core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
     delay-boot dependency distribution error exclude export export-file extra extra-node-info gid gpu-bind gpu-freq gpus
@@ -22,7 +23,7 @@ _LONG_WITH_VALUE = """
     partition power prefer priority profile qos reservation resources segment signal sockets-per-node switches
     tasks-per-node thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
 """
-_LONG_WITHOUT_VALUE = """
+_WITHOUT_VALUE = """
     consolidate-segments contiguous exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue oom-kill-step
     overcommit oversubscribe parsable propagate quiet reboot requeue resv-ports spread-job spread-segments stepmgr
     test-only usage use-min-nodes verbose version wait
@@ -33,11 +34,21 @@ _SHORT_NAMES = """
     o:output p:partition Q:quiet q:qos S:core-spec s:oversubscribe t:time V:version v:verbose W:wait w:nodelist
     x:exclude
 """
-LONG_WITH_VALUE = frozenset(_LONG_WITH_VALUE.split())
-LONG_WITHOUT_VALUE = frozenset(_LONG_WITHOUT_VALUE.split())
-_LONG = LONG_WITH_VALUE | LONG_WITHOUT_VALUE
+_LONG = dict.fromkeys(_WITH_VALUE.split(), True) | dict.fromkeys(_WITHOUT_VALUE.split(), False)
 _SHORT = dict(pair.split(":") for pair in _SHORT_NAMES.split())
 _SYNONYMS = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
+_HELP_TIMEOUT_S = 20
+_HELP_LINE = re.compile(r"^\s+(?:-\w,?\s+)?--([A-Za-z0-9][\w.-]*)(=?)", re.MULTILINE | re.ASCII)
+_ANSWER = re.compile(
+    r"^(?:Submitted batch job )?([1-9][0-9]{0,9})(?:;\S*| on cluster \S+)?\s*$", re.MULTILINE | re.ASCII
+)
+
+Ask = Callable[[], Mapping[str, bool]]
+"""Names the options of the installed sbatch, those of its SPANK plugins too, and says which take a value."""
+
+
+def ask_nobody() -> Mapping[str, bool]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +76,88 @@ def _is_wrapper(program: str) -> bool:
     return head.startswith(b"#!") and (b"mirage-sbatch" in head or b"mirage.cli.sbatch" in head)
 
 
+def ask_sbatch(path: str) -> Ask:
+    """Asks Slurm's sbatch on ``path`` by `sbatch --help`, which lists what its SPANK plugins add. At most once."""
+    answers: list[Mapping[str, bool]] = []
+
+    def ask() -> Mapping[str, bool]:
+        if not answers:
+            answers.append(parse_help(_help(real_sbatch(path))))
+        return answers[0]
+
+    return ask
+
+
+def _help(program: str) -> str:
+    import subprocess  # rarely needed
+
+    if not program:
+        return ""
+    try:
+        null = subprocess.DEVNULL
+        done = subprocess.run([program, "--help"], stdin=null, capture_output=True, timeout=_HELP_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return os.fsdecode(done.stdout)
+
+
+def parse_help(text: str) -> dict[str, bool]:
+    """The options that `sbatch --help` lists (sbatch(1), spank(7)): name -> whether its value may be the next word."""
+    return {match[1]: bool(match[2]) for match in _HELP_LINE.finditer(text)}
+
+
+def submitted_ids(stdout: str) -> list[int]:
+    """The job ids that sbatch's output may mean, the likeliest last; all but that one are usually of a banner.
+
+    `--parsable` prints `123` or `123;cluster`. Sites print to standard output too, most of them before that line.
+    """
+    return [int(digits) for digits in _ANSWER.findall(stdout)]
+
+
+def find_batch_script(word: str, chdir: str, cwd: str, path: str) -> str:
+    """The script that ``word`` means to sbatch (sbatch(1), SCRIPT PATH RESOLUTION); empty: there is none.
+
+    ``chdir``: the value of --chdir on the command line; empty: none. ``path``: as in $PATH.
+    """
+    base = os.path.join(cwd, chdir)  # noqa: PTH118 - to import pathlib takes longer than all of this
+    folders = [base] if "/" in word else [base, *(folder for folder in path.split(":") if folder)]
+    places = (os.path.join(folder, word) for folder in folders)  # noqa: PTH118
+    return next((place for place in places if os.path.isfile(place)), "")  # noqa: PTH113
+
+
 def is_option(word: str) -> bool:
     return word.startswith("-") and word not in {"-", "--"}
 
 
-def take_options(words: Sequence[str]) -> tuple[list[Option], int]:
+def take_options(words: Sequence[str], ask: Ask = ask_nobody) -> tuple[list[Option], int]:
     """The options of the first word, which must be one, and how many words they take.
 
-    InputError: a value is missing.
+    ``ask`` is called when the tables do not have a long option. InputError: a value is missing.
     """
-    return _take_long(words) if words[0].startswith("--") else _take_short(words)
+    return _take_long(words, ask) if words[0].startswith("--") else _take_short(words)
 
 
-def _take_long(words: Sequence[str]) -> tuple[list[Option], int]:
+def _take_long(words: Sequence[str], ask: Ask) -> tuple[list[Option], int]:
     written, has_value, value = words[0][2:].partition("=")
-    meant = _meant_by(written)
-    name = meant.copy().pop() if len(meant) == 1 else written
-    if has_value or not meant or not meant <= LONG_WITH_VALUE:
+    meant = _meant_by(written, _LONG)
+    if not meant and not has_value:
+        meant = _meant_by(written, ask())
+    name = next(iter(meant)) if len(meant) == 1 else written
+    if has_value or not meant or not all(meant.values()):
         return [Option(_SYNONYMS.get(name, name), value if has_value else None, (words[0],))], 1
     value = _next_word(words)
     return [Option(_SYNONYMS.get(name, name), value, (words[0], value))], 2
 
 
-def _meant_by(written: str) -> set[str]:
+def _meant_by(written: str, known: Mapping[str, bool]) -> dict[str, bool]:
     """The options that this may abbreviate. Which one, if there are several, is for the installed sbatch to say."""
-    return {written} if written in _LONG else {name for name in _LONG if name.startswith(written)}
+    exact = written in known
+    return {name: value for name, value in known.items() if name == written or (not exact and name.startswith(written))}
+
+
+def is_known(option: Option, ask: Ask) -> bool:
+    """Whether Mirage or the installed sbatch knows the option; else nobody can say which word is its value."""
+    return option.name in _LONG or option.name in ask()
 
 
 def _take_short(words: Sequence[str]) -> tuple[list[Option], int]:
@@ -97,10 +165,10 @@ def _take_short(words: Sequence[str]) -> tuple[list[Option], int]:
     letters = words[0][1:]
     for at, letter in enumerate(letters):
         name, attached = _SHORT.get(letter, letter), letters[at + 1 :]
-        if name in LONG_WITH_VALUE and not attached:
+        if _LONG.get(name) and not attached:
             value = _next_word(words)
             return [*options, Option(name, value, (f"-{letter}", value))], 2
-        if name in LONG_WITH_VALUE or letter == "k":
+        if _LONG.get(name) or letter == "k":
             return [*options, Option(name, attached or None, (f"-{letter}{attached}",))], 1
         options.append(Option(name, None, (f"-{letter}",)))
     return options, 1

@@ -12,32 +12,19 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from mirage.chain.batch_script import UserScript
 from mirage.chain.folder import DONE, JOB_SCRIPT
-from mirage.chain.sbatch import Option, is_option, take_options
+from mirage.chain.sbatch import Option
 from mirage.chain.tag import ChainTag, format_penalties, format_tag
 from mirage.domain import Mode, Penalties
-from mirage.errors import InputError
 
 HEALTH_INTERVAL_S = 5
 NOTIFY_LIMIT_S = 60
 """The user's --notify command may run for so long."""
 CONFIRM_AFTER_S = 60
 """A link that was queued so long ago is asked for once more: slurmctld may have been killed before it had saved it."""
-_DIRECTIVES = (b"#SBATCH", b"#PBS")
 _UNKNOWN_JOB = 0xFFFFFFFF
 _FORWARDED = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM")
-
-
-@dataclass(frozen=True, slots=True)
-class UserScript:
-    """The user's batch script."""
-
-    content: bytes
-    directives: tuple[bytes, ...]
-    """Its #SBATCH and #PBS lines, as they are."""
-    options: tuple[Option, ...]
-    """What the #SBATCH lines say."""
-    is_heterogeneous: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +80,8 @@ class ChainSettings:
 
     chain_id: str
     folder: Path
+    source: Path
+    """The user's script, where it lies."""
     segments: int
     options: tuple[Option, ...]
     """The user's sbatch options in their order; `--comment` is not among them."""
@@ -116,54 +105,6 @@ class ChainSettings:
     """Where sbatch was found, for jobs whose PATH lacks it."""
     environment: tuple[tuple[str, str], ...] = ()
     """Of the user's environment: what Slurm replaces inside a job."""
-
-
-def parse_script(content: bytes) -> UserScript:
-    """Reads the #SBATCH lines as sbatch does: up to the first line that is neither empty nor a comment.
-
-    InputError: sbatch would refuse this script (its own checks see only ours).
-    """
-    if not content.startswith(b"#!"):
-        raise InputError("this does not look like a batch script: its first line must be #! and an interpreter")
-    if b"\r\n" in content:
-        raise InputError(
-            "the batch script contains DOS line breaks (\\r\\n) instead of UNIX ones (\\n): run dos2unix on it"
-        )
-    lines = []
-    for line in content.split(b"\n"):
-        if line.strip() and not line.lstrip().startswith(b"#"):
-            break
-        lines.append(line)
-    directives = tuple(line for line in lines if line.startswith(_DIRECTIVES))
-    sentences = [_words(line[len(b"#SBATCH") :]) for line in directives if line.startswith(b"#SBATCH")]
-    return UserScript(
-        content,
-        directives,
-        tuple(option for words in sentences for option in _options(words)),
-        any(words[:1] in (["hetjob"], ["packjob"]) for words in sentences),
-    )
-
-
-def _words(line: bytes) -> list[str]:
-    text = os.fsdecode(line)
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:  # no closing quotation: sbatch says so
-        return text.split()
-
-
-def _options(words: list[str]) -> list[Option]:
-    found = []
-    while words:
-        taken = 1
-        if is_option(words[0]):
-            try:
-                options, taken = take_options(words)
-            except InputError:  # sbatch says so
-                break
-            found += options
-        words = words[taken:]
-    return found
 
 
 def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -> list[str]:
@@ -206,6 +147,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
     names = dict.fromkeys((*_FORWARDED, limit.name) if limit else _FORWARDED)
     return {
         "m_dir": settings.folder,
+        "m_source": settings.source,
         "m_bin": settings.slurm_bin,
         "m_submit_dir": settings.submit_dir,
         "m_chain": settings.chain_id,

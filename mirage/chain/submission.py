@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mirage.chain.batch_script import UserScript
 from mirage.chain.folder import (
     CANCELLED,
     CHAIN_RECORD,
@@ -19,13 +22,16 @@ from mirage.chain.folder import (
     make_chains_folder,
     mark_over,
 )
-from mirage.chain.script import ChainSettings, UserScript, build_job_script, link_command
-from mirage.errors import ClusterError, ClusterNonsense
+from mirage.chain.sbatch import real_sbatch, submitted_ids
+from mirage.chain.script import ChainSettings, build_job_script, link_command
+from mirage.errors import ClusterError, MirageError
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
 _SUBMIT_LIMIT = ("MaxSubmit", "job submit limit")
 # The connection was made and then nothing came: slurmctld may have taken the job (slurm_errno.c).
 _NO_ANSWER = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received", "Connection reset")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SQUEUE_TIMEOUT_S = 30
 _ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -34,11 +40,17 @@ class SubmissionFailed(ClusterError):
 
 
 class SubmissionUnclear(ClusterError):
-    """Slurm gave no answer in time, so it may have accepted the job or not."""
+    """Nobody can say whether Slurm accepted the job."""
 
 
 class SubmitLimit(SubmissionFailed):
     """The user may not have another job in the queue now."""
+
+
+class Interrupted(MirageError):
+    """interrupted; no chain was started"""
+
+    exit_code = 130
 
 
 def new_chain_id() -> str:
@@ -46,29 +58,74 @@ def new_chain_id() -> str:
     return "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in os.urandom(10))
 
 
-def submit_chain(
-    settings: ChainSettings, script: UserScript, source: Path, environ: Mapping[str, str] = os.environ
-) -> list[int]:
+class Interruptions:
+    """Ctrl-C, SIGTERM and SIGHUP, which must not come between sbatch and the note of the job's id.
+
+    The first only takes effect between two calls of sbatch. The second ends a call of sbatch, whose job may be queued.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sbatch: subprocess.Popen[bytes] | None = None
+
+    def check(self) -> None:
+        """Interrupted: a signal came."""
+        if self._count:
+            raise Interrupted
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals that are ignored, as under nohup, stay so."""
+        held = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+        before = {number: signal.signal(number, self._note) for number in held}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, _number: int, _frame: object) -> None:
+        self._count += 1
+        if self._sbatch is not None and self._count > 1:
+            self._sbatch.kill()
+        elif self._sbatch is not None:
+            with suppress(OSError):
+                os.write(2, b"mirage: interrupted; waiting for sbatch's answer (once more: don't wait for it)\n")
+
+    def run(self, program: str, command: Sequence[str]) -> tuple[int, str, str]:
+        """Runs sbatch: exit code (negative: ended by a signal), both outputs. sbatch does not get the signals."""
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            pipe = subprocess.PIPE
+            self._sbatch = subprocess.Popen(command, executable=program, stdout=pipe, stderr=pipe)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            stdout, stderr = self._sbatch.communicate()
+            return self._sbatch.returncode, os.fsdecode(stdout), os.fsdecode(stderr)
+        finally:
+            self._sbatch = None
+
+
+def submit_chain(settings: ChainSettings, script: UserScript, interruptions: Interruptions) -> list[int]:
     """Submits the first link and its successor (all links with `up_front`), and returns their job ids.
 
-    One id although there are more links: the second one must wait for the user's submit limit, link 1 queues it.
+    One id although there are more links: link 1 queues the second one. Standard error says why.
     InputError: the folder of chains is not safe. SubmissionFailed: sbatch said no; nothing is left.
-    SubmissionUnclear: no answer; the folder stays, for the job may be in the queue.
+    SubmissionUnclear: the folder stays, for the job may be in the queue. Interrupted: nothing is left.
     """
-    make_chains_folder(environ)
-    settings.folder.mkdir(mode=0o700)
+    make_chains_folder()
     jobs: list[int] = []
-    with _undone_on_error(settings.folder, jobs):
-        _fill_folder(settings, script, source)
-        jobs.append(_sbatch(link_command(settings, 1)))
-        _record_job(settings.folder, 1, jobs[0])
-        try:
-            for segment in range(2, _queued_at_first(settings) + 1):
-                _follow(settings, segment, jobs)
-        except SubmitLimit:
-            if settings.up_front:
-                raise
-    (settings.folder / SUBMITTING).unlink()
+    with _undone_on_error(settings, jobs):
+        settings.folder.mkdir(mode=0o700)
+        _fill_folder(settings, script)
+        for segment in range(1, _queued_at_first(settings) + 1):
+            interruptions.check()
+            if not _queue(settings, segment, jobs, interruptions):
+                break
+        interruptions.check()
+    with suppress(OSError):  # then link 1 waits a minute for it to go
+        (settings.folder / SUBMITTING).unlink()
     return jobs
 
 
@@ -79,8 +136,10 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
     SubmissionFailed: sbatch said no. SubmissionUnclear: no answer.
     """
     words = ["sh", str(folder / JOB_SCRIPT), "queue", str(segment), str(predecessor_id)]
+    interruptions = Interruptions()
     try:
-        job_id = _submitted(words)
+        with interruptions.deferred():
+            return _note_link(folder, segment, _read_answer(folder.name, segment, interruptions.run("sh", words)))
     except SubmissionUnclear as error:
         raise SubmissionUnclear(
             f"Slurm did not answer, so link {segment} may be queued or not: run the command again, it looks first"
@@ -89,6 +148,9 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
         failed = SubmissionFailed(f"link {segment} is not queued: sbatch refused it; its own message is above")
         failed.exit_code = error.exit_code
         raise failed from error
+
+
+def _note_link(folder: Path, segment: int, job_id: int) -> int:
     (folder / f"queued.{segment}").unlink(missing_ok=True)  # of a job that is gone
     if _record_job(folder, segment, job_id):
         return job_id
@@ -100,46 +162,71 @@ def _queued_at_first(settings: ChainSettings) -> int:
     return settings.segments if settings.up_front else min(2, settings.segments)
 
 
-def _follow(settings: ChainSettings, segment: int, jobs: list[int]) -> None:
-    job_id = _sbatch(link_command(settings, segment, str(jobs[-1])))
-    if _record_job(settings.folder, segment, job_id):
-        jobs.append(job_id)
-    else:  # it took so long that link 1 stopped waiting for us and queued it itself
+def _queue(settings: ChainSettings, segment: int, jobs: list[int], interruptions: Interruptions) -> bool:
+    """Queues a link and notes its id; False: it is left to link 1, and the user has been told so."""
+    is_for_link_1 = segment > 1 and not settings.up_front
+    try:
+        job_id = _submit(settings, segment, str(jobs[-1]) if jobs else "", interruptions)
+    except SubmitLimit:
+        if not is_for_link_1:
+            raise
+        _say(f"link {segment} is not queued yet, because of the limit above: job {jobs[0]} tries again while it runs")
+        return False
+    except SubmissionUnclear:
+        if not is_for_link_1:
+            raise
+        _say(f"whether link {segment} is queued is not known; job {jobs[0]} looks for it, and queues it if it is not")
+        return False
+    jobs.append(job_id)  # from here on an error cancels it
+    if not _record_job(settings.folder, segment, job_id):
+        # It took so long that link 1 stopped waiting for us and queued it itself.
         _scancel([job_id])
-        jobs.append(int((settings.folder / f"queued.{segment}").read_text()))
+        jobs[-1] = int((settings.folder / f"queued.{segment}").read_text())
+    return True
 
 
 @contextmanager
-def _undone_on_error(folder: Path, jobs: Sequence[int]) -> Iterator[None]:
-    """Whatever goes wrong, Ctrl-C included, neither jobs nor a folder stay behind."""
+def _undone_on_error(settings: ChainSettings, jobs: Sequence[int]) -> Iterator[None]:
+    """Whatever goes wrong: either there are neither jobs nor a folder, or there are both, and the error says so."""
     try:
         yield
     except SubmissionUnclear as error:
         # The job may be in the queue. Then it finds its folder, and goes on as the chain's first link should.
-        (folder / SUBMITTING).unlink(missing_ok=True)
-        raise SubmissionUnclear(
-            f"Slurm did not answer, so the job may be in the queue or not. When it answers again: `mirage status "
-            f"{folder.name}` tells, `mirage cancel {folder.name}` ends the chain"
-        ) from error
+        (settings.folder / SUBMITTING).unlink(missing_ok=True)
+        raise SubmissionUnclear(f"{error} {_where_to_look(settings)}") from error
     except OSError as error:
-        _undo(folder, jobs)
+        _undo(settings.folder, jobs)
         raise SubmissionFailed(f"{error.filename}: {error.strerror}; no chain was started") from error
     except BaseException:
-        _undo(folder, jobs)
+        _undo(settings.folder, jobs)
         raise
 
 
+def _where_to_look(settings: ChainSettings) -> str:
+    chain = settings.chain_id
+    return (
+        f"The chain's folder stays, {settings.folder}. `squeue --me -o '%A %j %k'` shows the job, if there is one, by "
+        f"chain={chain} in its comment; `mirage status {chain}` tells, `mirage cancel {chain}` ends the chain"
+    )
+
+
 def _undo(folder: Path, jobs: Sequence[int]) -> None:
+    """Cancels the jobs and removes the folder. SubmissionFailed: the jobs can't be cancelled, so the folder stays."""
     if jobs:
-        with suppress(OSError):  # the mark only spares a link that starts meanwhile its work
+        with suppress(OSError):  # the mark spares a link that starts meanwhile its work
             mark_over(folder, CANCELLED, "it was not submitted completely")
-    if not jobs or _scancel(jobs):
-        import shutil  # it takes longer than all of mirage-submit's other work
+    if jobs and not _scancel(jobs):
+        ids = " ".join(map(str, jobs))
+        raise SubmissionFailed(
+            f"the chain was not submitted completely, and scancel failed: job {ids} may still be queued. "
+            f"Run `scancel {ids}`, then remove {folder}"
+        )
+    import shutil  # it takes longer than all of mirage-submit's other work
 
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill_folder(settings: ChainSettings, script: UserScript, source: Path) -> None:
+def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
     _write(settings.folder / USER_SCRIPT, script.content, 0o700)
     _write(settings.folder / JOB_SCRIPT, build_job_script(settings, script), 0o600)
     record = {
@@ -147,7 +234,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript, source: Path) -> N
         "segments": settings.segments,
         "mode": settings.mode.value,
         "submitted": int(time.time()),
-        "script": source,
+        "script": settings.source,
         "submit_dir": settings.submit_dir,
         "done_file": settings.done_file or "",
         "up_front": int(settings.up_front),
@@ -175,37 +262,91 @@ def _record_job(folder: Path, segment: int, job_id: int) -> bool:
     return True
 
 
-def _sbatch(command: Sequence[str]) -> int:
-    """Runs sbatch; its messages go to the user as they are, once it has ended."""
-    try:
-        return _submitted(command)
-    except FileNotFoundError as error:
-        raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch") from error
+def _submit(settings: ChainSettings, segment: int, predecessor: str, interruptions: Interruptions) -> int:
+    """The job id of a link, for which sbatch is run. What sbatch prints as an error goes to the user as it is."""
+    command = link_command(settings, segment, predecessor)
+    program = real_sbatch(os.environ.get("PATH", os.defpath))
+    if not program:
+        raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch")
+    return _read_answer(settings.chain_id, segment, interruptions.run(program, command))
 
 
-def _submitted(command: Sequence[str]) -> int:
-    done = subprocess.run(command, capture_output=True)
-    message = os.fsdecode(done.stderr)
-    sys.stderr.write(message)
-    if done.returncode:
-        raise _failure(done.returncode, message)
-    answer = os.fsdecode(done.stdout).strip().partition(";")[0]
-    if not answer.isdecimal():
-        raise ClusterNonsense(f"sbatch --parsable printed {answer!r}, which is no job id")
-    return int(answer)
+def _read_answer(chain_id: str, segment: int, answer: tuple[int, str, str]) -> int:
+    """The job id of a link, by sbatch's exit code and both outputs, and by the queue where these don't say."""
+    exit_code, stdout, stderr = answer
+    _pass_on(stderr)
+    ids = submitted_ids(stdout)
+    if exit_code == 0 and len(set(ids)) == 1:
+        return ids[0]
+    is_silent = exit_code < 0 or any(words in stderr for words in _NO_ANSWER)
+    if job_id := _find_link(chain_id, segment, looks=3 if is_silent else 1):
+        if exit_code:
+            _say(f"sbatch ended with exit code {exit_code}, but job {job_id} is queued: it is link {segment}")
+        return job_id
+    if exit_code == 0 and ids:
+        return ids[-1]
+    if exit_code == 0:
+        raise SubmissionUnclear(f"sbatch --parsable printed no job id, but {stdout.strip()[-200:]!r}.")
+    if is_silent:
+        raise SubmissionUnclear("Slurm did not answer, so the job may be in the queue or not.")
+    raise _refusal(exit_code, stderr)
 
 
-def _failure(exit_code: int, message: str) -> ClusterError:
-    if any(words in message for words in _NO_ANSWER):
-        return SubmissionUnclear()
-    is_limit = any(words in message for words in _SUBMIT_LIMIT)
-    failure = SubmitLimit() if is_limit else SubmissionFailed()
+def _find_link(chain_id: str, segment: int, looks: int) -> int | None:
+    """The job of a link, by its tag in the queue; None: it is not there, or Slurm does not answer.
+
+    ``looks``: how often to look, a second apart, for a job that slurmctld may be about to take.
+    """
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SLURM_CLUSTERS"))}
+    command = ["squeue", "-h", "-a", "-t", "all", "-u", str(os.getuid()), "-o", "%A %k"]
+    for look in range(looks):
+        if look:
+            time.sleep(1)
+        try:
+            done = subprocess.run(command, env=environ, capture_output=True, timeout=_SQUEUE_TIMEOUT_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode:
+            return None
+        tag = rf"^(\d+) mirage/1 chain={chain_id} seg={segment}/"
+        if found := re.findall(tag, os.fsdecode(done.stdout), re.MULTILINE | re.ASCII):
+            return min(map(int, found))
+    return None
+
+
+def _refusal(exit_code: int, message: str) -> SubmissionFailed:
+    failure = SubmitLimit() if any(words in message for words in _SUBMIT_LIMIT) else SubmissionFailed()
     failure.exit_code = exit_code
     return failure
 
 
 def _scancel(jobs: Sequence[int]) -> bool:
-    done = subprocess.run(["scancel", *map(str, jobs)])
-    if done.returncode:
-        sys.stderr.write(f"mirage-submit: could not cancel job {' '.join(map(str, jobs))}: run scancel yourself\n")
-    return done.returncode == 0
+    try:
+        return subprocess.run(["scancel", *map(str, jobs)]).returncode == 0
+    except OSError:
+        return False
+
+
+def run_test_only(settings: ChainSettings, script: UserScript) -> int:
+    """Runs `sbatch --test-only` for the first link, and returns its exit code. Nothing is submitted or written.
+
+    The job script goes through standard input. SubmissionFailed: there is no sbatch.
+    """
+    program = real_sbatch(os.environ.get("PATH", os.defpath))
+    if not program:
+        raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch")
+    words = link_command(settings, 1)
+    command = [*words[: words.index(str(settings.folder / JOB_SCRIPT))], "--test-only"]
+    return subprocess.run(command, executable=program, input=build_job_script(settings, script)).returncode
+
+
+def _pass_on(text: str) -> None:
+    if sys.stderr is None:  # it was closed
+        return
+    with suppress(OSError):  # nobody reads it
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _say(text: str) -> None:
+    _pass_on(f"mirage: {text}\n")

@@ -7,14 +7,18 @@ working directory that this process got, byte for byte, and takes its place, so 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import NoReturn
 
+from mirage.chain.command_line import Request, parse_request
 from mirage.chain.directives import directives
-from mirage.chain.sbatch import is_option, real_sbatch, take_options
+from mirage.chain.sbatch import Ask, ask_sbatch, find_batch_script, is_known, real_sbatch
 from mirage.errors import InputError, MirageError
 
 USAGE = """\
@@ -27,23 +31,23 @@ A drop-in for sbatch. A script with #MIRAGE lines is started as a chain, as mira
   #MIRAGE --segments=5 --mode=train
 
 The job id of the first link is printed as sbatch prints it; what Mirage has to say goes to standard error.
+--dry-run prints what would be submitted. With --test-only sbatch tests the first link. Neither submits anything.
 
 Everything else is handed to Slurm's own sbatch, the first other sbatch on PATH, as it is: scripts without #MIRAGE
-lines, scripts on standard input, --wrap, job arrays, --help. To put it on everybody's PATH, make a link to it that is
+lines, scripts on standard input, --wrap, --help. To put it on everybody's PATH, make a link to it that is
 called sbatch, in a folder that comes before Slurm's.
 """
+_LONGEST = 4_000_000
+"""Bytes; sbatch takes no longer scripts by default (slurm.conf(5), max_script_size)."""
+_DESCRIPTOR = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d{1,4})", re.ASCII)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Returns only for chains and without a sbatch: 0, 1, 2 for wrong input, else sbatch's own code."""
+    """The command. Returns only for chains, dry runs and without a sbatch: 0, 1, 2 for wrong input, or sbatch's own."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if not _is_chain(words):
-        if program := real_sbatch(os.environ.get("PATH", os.defpath)):
-            _become(program, words)
-        print("mirage-sbatch: Slurm's own sbatch is not on PATH", file=sys.stderr)
-        return 127  # as a shell says it
+    path = os.environ.get("PATH", os.defpath)
     try:
-        return _start_chain(words)
+        return _run(words, path, ask_sbatch(path))
     except MirageError as error:
         print(f"mirage-sbatch: {error}", file=sys.stderr)
         return error.exit_code
@@ -52,35 +56,123 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _is_chain(words: Sequence[str]) -> bool:
-    """Whether there is a script whose #MIRAGE lines ask for a chain. Where that can't be told, sbatch shall tell."""
+def _run(words: Sequence[str], path: str, ask: Ask) -> int:
     try:
-        script = _script(words)
-        if script is None:
-            return False
-        with script.open("rb") as file:
-            return any(directives(file))
-    except (InputError, OSError, ValueError):
-        return False
+        request = parse_request(words, ask)
+    except InputError:  # sbatch says what is missing
+        return _become_sbatch(words, path)
+    if any(map(request.has, ("help", "usage", "version"))):
+        return _become_sbatch(words, path)
+    descriptor = None if request.has("wrap") else _descriptor(request.script)
+    content = _look(request, path, descriptor)
+    if content is not None and any(directives(BytesIO(content))):
+        if descriptor is None:
+            return _start_chain(request, ask)
+        _say("the #MIRAGE lines of a script on standard input or in a pipe are not followed: put it into a file")
+    if "dry-run" in request.own:
+        return _show_plain_job(request)
+    _say_what_is_not_followed(request, ask)
+    _say_that_it_is_the_chains_own(request, path, content)
+    return _become_sbatch(words, path)
 
 
-def _script(words: Sequence[str]) -> Path | None:
-    """The batch script, as sbatch finds it; None: there is none (standard input, --wrap, --help)."""
-    rest, chdir = list(words), ""
-    while rest and is_option(rest[0]):
-        options, taken = take_options(rest)
-        for option in options:
-            if option.name in {"wrap", "help", "usage", "version"}:
-                return None
-            if option.name == "chdir":
-                chdir = option.value or ""
-        rest = rest[taken:]
-    rest = rest[1:] if rest[:1] == ["--"] else rest
-    if not rest or rest[0] in {"-", ":"}:
+def _look(request: Request, path: str, descriptor: int | None) -> bytes | None:
+    """The script's content, or the first part of it; None: there is none, or sbatch shall say what is wrong."""
+    try:
+        if descriptor is not None:
+            return _peek(descriptor)
+        found = _script(request, path)
+        return None if found is None or request.has("wrap") else _head(found)
+    except (OSError, ValueError):
         return None
-    base = Path.cwd() / chdir
-    folders = [] if "/" in rest[0] else [Path(folder) for folder in os.environ.get("PATH", "").split(":") if folder]
-    return next((path for folder in (base, *folders) if (path := folder / rest[0]).is_file()), None)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LONGEST)
+
+
+def _script(request: Request, path: str) -> Path | None:
+    chdir = next((option.value for option in reversed(request.options) if option.name == "chdir"), None)
+    found = request.script and find_batch_script(request.script, chdir or "", str(Path.cwd()), path)
+    return Path(found) if found else None
+
+
+def _descriptor(script: str) -> int | None:
+    """The file descriptor that sbatch will read the script from; None: it has a name of its own."""
+    if not script:
+        return 0
+    match = _DESCRIPTOR.fullmatch(script)
+    return int(match[1] or 0) if match else None
+
+
+def _peek(descriptor: int) -> bytes:
+    """What is to be read there. sbatch finds it unread: a pipe's content is put into a file in memory in its place."""
+    if os.isatty(descriptor):
+        return b""  # it is still to be typed, to sbatch
+    try:
+        return os.pread(descriptor, _LONGEST, os.lseek(descriptor, 0, os.SEEK_CUR))
+    except OSError:  # a pipe or a socket
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read()
+    memory = os.memfd_create("script")
+    with open(memory, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(memory, 0, os.SEEK_SET)
+    os.dup2(memory, descriptor)
+    os.close(memory)
+    return content
+
+
+def _say_what_is_not_followed(request: Request, ask: Ask) -> None:
+    """An option that nobody knows may have a value, and then a later word is the script."""
+    unknown = next((option for option in request.options if option.value is None and not is_known(option, ask)), None)
+    if unknown is None:
+        return
+    for word in request.arguments:
+        try:
+            followed = Path(word).is_file() and any(directives(BytesIO(_head(Path(word)))))
+        except (OSError, ValueError):
+            continue
+        if followed:
+            _say(
+                f"the #MIRAGE lines of {word} are not followed, because {unknown.words[0]} is not known here: "
+                f"if {request.script!r} is its value, attach it with ="
+            )
+            return
+
+
+def _say_that_it_is_the_chains_own(request: Request, path: str, content: bytes | None) -> None:
+    if content is None or not os.environ.get("MIRAGE_CHAIN_ID"):
+        return
+    from mirage.chain.nesting import chain_around, is_own_script
+
+    if is_own_script(_script(request, path) or Path(request.script or "-"), content, os.environ):
+        _say(
+            f"note: this is the script of chain {chain_around()}, inside which this runs. The chain queues its next "
+            "link itself; this job runs beside it"
+        )
+
+
+def _show_plain_job(request: Request) -> int:
+    import shlex
+
+    script = [request.script] if request.script else []
+    words = [word for option in request.options for word in option.words]
+    print(shlex.join(["sbatch", *words, *script, *request.arguments]))
+    print("# There are no #MIRAGE lines to follow, so this is one plain job. Nothing was submitted or written.")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"mirage-sbatch: {text}", file=sys.stderr, flush=True)
+
+
+def _become_sbatch(words: Sequence[str], path: str) -> int:
+    if program := real_sbatch(path):
+        _become(program, words)
+    print("mirage-sbatch: Slurm's own sbatch is not on PATH", file=sys.stderr)
+    return 127  # as a shell says it
 
 
 def _become(program: str, words: Sequence[str]) -> NoReturn:
@@ -95,24 +187,23 @@ def _environment() -> dict[bytes, bytes]:
     return {key: value for key, separator, value in (entry.partition(b"=") for entry in entries) if key and separator}
 
 
-def _start_chain(words: Sequence[str]) -> int:
-    from dataclasses import replace
+def _start_chain(request: Request, ask: Ask) -> int:
+    from mirage.chain.submission import Interruptions, submit_chain
+    from mirage.cli.submit import dry_run, prepare
 
-    from mirage.chain.request import parse_request
-    from mirage.chain.submission import submit_chain
-    from mirage.cli.submit import prepare
-
-    request = parse_request(words)
-    is_parsable = any(option.name == "parsable" for option in request.options)
     options = tuple(option for option in request.options if option.name != "parsable")
-    settings, script, source = prepare(replace(request, options=options))
-    jobs = submit_chain(settings, script, source)
-    print(jobs[0] if is_parsable else f"Submitted batch job {jobs[0]}")
-    following = ", then each link queues the next" if len(jobs) < settings.segments else ""
-    print(
-        f"mirage: chain {settings.chain_id}: {settings.segments} links, jobs {' '.join(map(str, jobs))}{following}",
-        file=sys.stderr,
-    )
+    chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
+    if (exit_code := dry_run(chain)) is not None:
+        return exit_code
+    is_parsable = request.has("parsable") or any(option.name == "parsable" for option in chain.script.options)
+    interruptions = Interruptions()
+    with interruptions.deferred():
+        jobs = submit_chain(chain.settings, chain.script, interruptions)
+        print(jobs[0] if is_parsable else f"Submitted batch job {jobs[0]}", flush=True)
+        segments, chain_id = chain.settings.segments, chain.settings.chain_id
+        following = ", then each link queues the next" if len(jobs) < segments else ""
+        ids = " ".join(map(str, jobs))
+        print(f"mirage: chain {chain_id}: {segments} links, jobs {ids}{following}", file=sys.stderr)
     return 0
 
 

@@ -6,22 +6,25 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mirage import __version__
+from mirage.chain.batch_script import UserScript, parse_script
+from mirage.chain.command_line import Request, parse_request
+from mirage.chain.nesting import check_nesting
 from mirage.chain.request import (
-    Request,
     check_request,
     check_script,
     find_script,
-    parse_request,
+    ignores_pbs,
+    notes,
     settle,
-    stray_options,
     with_directives,
 )
-from mirage.chain.sbatch import real_sbatch
-from mirage.chain.script import ChainSettings, UserScript, link_command, parse_script
-from mirage.chain.submission import new_chain_id, submit_chain
+from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch
+from mirage.chain.script import ChainSettings, link_command
+from mirage.chain.submission import Interruptions, new_chain_id, run_test_only, submit_chain
 from mirage.errors import InputError, MirageError
 from mirage.files import read_bytes
 
@@ -57,12 +60,14 @@ who is told:
 what matters more (see `mirage explain`):
   --penalty-interruption X, --penalty-overlap X    cost of a second without, and with two, links running (1, 1)
 output:
+  --nested                  allows this inside another chain: each of its links starts one
   --dry-run                 print the sbatch commands and do nothing
+  --test-only               sbatch's: it says when the first link would start; nothing is submitted
   --json                    print ids as JSON
   -h, --help    -V, --version
 
-A link finds MIRAGE_CHAIN_ID, MIRAGE_SEGMENT, MIRAGE_SEGMENTS, MIRAGE_PRED_JOBID, MIRAGE_CHAIN_DIR, MIRAGE_DONE_FILE and
-MIRAGE_READY_FILE in its environment. The chain's files lie in ${MIRAGE_HOME:-~/.mirage}/chains.
+A link finds MIRAGE_CHAIN_ID, MIRAGE_SEGMENT, MIRAGE_SEGMENTS, MIRAGE_PRED_JOBID, MIRAGE_CHAIN_DIR, MIRAGE_SCRIPT,
+MIRAGE_DONE_FILE and MIRAGE_READY_FILE in its environment. The chain's files lie in ${MIRAGE_HOME:-~/.mirage}/chains.
 Exit codes: 0 submitted, 1 sbatch failed, 2 wrong usage or input.
 """
 
@@ -80,35 +85,75 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    request = parse_request(words)
-    asked = {option.name for option in request.options}
-    if "version" in asked:
+    ask = ask_sbatch(os.environ.get("PATH", os.defpath))
+    request = parse_request(words, ask)
+    if request.has("parsable"):
+        raise InputError("--parsable: use --json, which has the ids of the chain and of its jobs")
+    if request.has("version"):
         print(f"mirage-submit {__version__}")
-    elif asked & {"help", "usage"}:
+    elif request.has("help") or request.has("usage"):
         print(USAGE, end="")
     else:
-        _submit(request)
+        return _submit(request, ask)
     return 0
 
 
-def _submit(request: Request) -> None:
-    settings, script, source = prepare(request)
-    if "dry-run" in request.own:
-        _show_commands(settings, "json" in request.own)
-    else:
-        _show_chain(settings, submit_chain(settings, script, source), "json" in request.own)
+def _submit(request: Request, ask: Ask) -> int:
+    chain = prepare(request, ask, "mirage-submit")
+    if (exit_code := dry_run(chain)) is not None:
+        return exit_code
+    interruptions = Interruptions()
+    with interruptions.deferred():
+        jobs = submit_chain(chain.settings, chain.script, interruptions)
+        _show_chain(chain.settings, jobs, "json" in chain.request.own)
+    return 0
 
 
-def prepare(request: Request) -> tuple[ChainSettings, UserScript, Path]:
-    """The chain that is asked for, its script, and where that lies. Raises InputError."""
+@dataclass(frozen=True, slots=True)
+class PreparedChain:
+    """A chain that could be submitted."""
+
+    request: Request
+    """With what the script's #MIRAGE lines say."""
+    settings: ChainSettings
+    script: UserScript
+
+
+def prepare(request: Request, ask: Ask, program: str) -> PreparedChain:
+    """The chain that is asked for. ``program``: its name in notes to the user. Raises InputError."""
     check_request(request, os.environ)
-    for word in stray_options(request):
-        print(f"mirage-submit: note: {word} stands after the script, so it goes to the script", file=sys.stderr)
     cwd = str(Path.cwd())
     source = find_script(request, cwd, os.environ.get("PATH", os.defpath))
-    script = _read_script(source)
+    script = _read_script(source, ask, ignore_pbs=ignores_pbs(request, os.environ))
     request = with_directives(request, script.content, str(source))
-    return settle(request, script, os.environ, cwd, _folder_of_sbatch(), new_chain_id()), script, source
+    check_nesting(source, script.content, os.environ, is_allowed="nested" in request.own)
+    for note in notes(request, script):
+        print(f"{program}: note: {note}", file=sys.stderr)
+    settings = settle(
+        request,
+        script,
+        source,
+        environ=os.environ,
+        cwd=cwd,
+        slurm_bin=_folder_of_sbatch(),
+        chain_id=new_chain_id(),
+    )
+    return PreparedChain(request, settings, script)
+
+
+def dry_run(chain: PreparedChain) -> int | None:
+    """Does what --dry-run or sbatch's --test-only ask for; None: neither is there. Returns the exit code."""
+    if "dry-run" in chain.request.own:
+        _show_commands(chain.settings, "json" in chain.request.own)
+        return 0
+    if not any(option.name == "test-only" for option in (*chain.script.options, *chain.request.options)):
+        return None
+    exit_code = run_test_only(chain.settings, chain.script)
+    print(
+        f"mirage: --test-only: sbatch tested the first of {chain.settings.segments} links; nothing was submitted",
+        file=sys.stderr,
+    )
+    return exit_code
 
 
 def _folder_of_sbatch() -> str:
@@ -116,9 +161,9 @@ def _folder_of_sbatch() -> str:
     return str(Path(found).parent) if found else ""
 
 
-def _read_script(path: Path) -> UserScript:
+def _read_script(path: Path, ask: Ask, *, ignore_pbs: bool) -> UserScript:
     try:
-        script = parse_script(read_bytes(path))
+        script = parse_script(read_bytes(path), ask, ignore_pbs=ignore_pbs)
         check_script(script)
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
@@ -140,9 +185,6 @@ def _show_commands(settings: ChainSettings, as_json: bool) -> None:
 
 
 def _show_chain(settings: ChainSettings, jobs: Sequence[int], as_json: bool) -> None:
-    if settings.segments > len(jobs) == 1:
-        waiting = f"link 2 is not queued yet, because of the limit above: job {jobs[0]} tries again while it runs"
-        print(f"mirage-submit: {waiting}", file=sys.stderr)
     if as_json:
         links = [{"segment": segment, "job_id": job_id} for segment, job_id in enumerate(jobs, start=1)]
         chain = {"chain": settings.chain_id, "segments": settings.segments, "folder": str(settings.folder)}

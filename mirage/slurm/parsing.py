@@ -26,6 +26,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 import hostlist
 
 from mirage.chain.durations import parse_time_limit
+from mirage.chain.sbatch import submitted_ids
 from mirage.domain import Job, JobState, Node, NodeEvent, Oddity, Settings
 from mirage.errors import ClusterNonsense
 from mirage.slurm.argv import LINE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
@@ -162,11 +163,10 @@ def parse_settings(text: str) -> Settings:
 
 
 def parse_submitted(text: str) -> int:
-    """The job id that `sbatch --parsable` printed, `123` or `123;cluster`."""
-    match = re.search(r"^([0-9]{1,10})(;\S*)?$", text.strip().rpartition("\n")[2])
-    if not match:
+    """The job id that `sbatch --parsable` printed, `123` or `123;cluster`, behind a banner or before one."""
+    if not (ids := submitted_ids(text)):
         raise ClusterNonsense(f"sbatch: expected a job id; it printed {_shown(text)}. {advice('sbatch')}")
-    return int(match[1])
+    return ids[-1]
 
 
 def queued_job(fields: Sequence[str], now_s: int) -> Job:

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mirage.chain.batch_script import parse_script
+from mirage.chain.command_line import parse_request
 from mirage.chain.directives import directives
 from mirage.chain.durations import parse_duration, parse_time_limit
 from mirage.chain.folder import OVER_MARKERS, over_marker, queued_jobs, read_link, read_record
-from mirage.chain.request import parse_request, with_directives
-from mirage.chain.script import parse_script
+from mirage.chain.request import with_directives
 from mirage.chain.tag import parse_tag
 from mirage.config import parse_config
 from mirage.config_sources import load

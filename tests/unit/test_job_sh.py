@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from mirage.chain.batch_script import parse_script
 from mirage.chain.folder import over_marker, queued_jobs, read_link
 from mirage.chain.sbatch import Option
-from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, build_job_script, parse_script
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, build_job_script
 from mirage.domain import Mode, Penalties
 
 SHELLS = [words for words in (["dash"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(words[0])]
@@ -153,6 +154,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     settings = ChainSettings(
         chain_id=CHAIN,
         folder=folder,
+        source=tmp_path / "train.sh",
         segments=4,
         options=(Option("nodes", "2", ("-N", "2")),),
         mode=Mode.TRAIN,

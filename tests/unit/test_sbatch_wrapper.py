@@ -109,7 +109,7 @@ def assert_invisible(site: Site, words: list[bytes], stdin: bytes = b"") -> None
         [b"--site-plugin", b"value", b"plain.sh"],
         [b"missing.sh"],
         [b"."],
-        [b"-N1", b":", b"-N2", b"chain.sh"],
+        [b"-N1", b":", b"-N2", b"plain.sh"],
     ],
     ids=lambda words: b" ".join(words).decode("ascii", "replace"),
 )
@@ -118,7 +118,7 @@ def test_without_mirage_lines_sbatch_gets_what_was_given(site: Site, words: list
 
 
 def test_a_script_on_standard_input_is_not_touched(site: Site) -> None:
-    assert_invisible(site, [b"-N1"], stdin=b"#!/bin/sh\n#MIRAGE --segments=3\n\0\xff\n" * 20_000)
+    assert_invisible(site, [b"-N1"], stdin=b"#!/bin/sh\n#SBATCH -N1\n\0\xff\n" * 20_000)
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda word: word.replace(b"\0", b"")), max_size=6))
@@ -203,6 +203,7 @@ def test_parsable_prints_the_id_alone(site: Site) -> None:
     ("words", "line", "said"),
     [
         ([b"--array=1-3", b"bad.sh"], "--segments=3", b"a job array can't be chained"),
+        ([b"-N1", b":", b"-N2", b"bad.sh"], "--segments=3", b"heterogeneous jobs can't be chained"),
         ([b"bad.sh"], "--segmets=3", b"bad.sh:3: #MIRAGE: --segmets=3 has no meaning here; did you mean --segments?"),
         ([b"bad.sh"], "--segments=x", b"--segments: 'x' is not a whole number"),
         ([b"bad.sh"], "--segments", b"bad.sh:3: #MIRAGE: --segments needs a value"),

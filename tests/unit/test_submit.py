@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from mirage.chain.batch_script import parse_script
 from mirage.chain.durations import format_time_limit
 from mirage.chain.folder import chain_folder, make_chains_folder, mark_over, over_marker, queued_jobs, read_link
 from mirage.chain.sbatch import take_options
-from mirage.chain.script import parse_script
 from mirage.chain.tag import parse_tag
 from mirage.cli.submit import main
 from mirage.errors import InputError
@@ -335,7 +335,6 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         (["--segments=2", "-N1", ":", "-N2", "train.sbatch"], "heterogeneous jobs can't be chained"),
         (["--segments=2", "het.sh"], "heterogeneous jobs can't be chained"),
         (["--segments=2", "-W", "train.sbatch"], "would wait for the first link alone"),
-        (["--segments=2", "--test-only", "train.sbatch"], "use --dry-run"),
         (["--segments=2", "-Mother", "train.sbatch"], "run mirage-submit there"),
         (["--segments=2", "--parsable", "train.sbatch"], "use --json"),
         (["--segments=2", "--mode=both", "train.sbatch"], "--mode: 'both' is none of train, service"),
@@ -424,20 +423,6 @@ def test_a_misspelt_option_is_recognised(site: Site, capfd: pytest.CaptureFixtur
 
 
 LIMIT = "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: (job submit limit, ...)"
-
-
-@pytest.mark.parametrize("call", [1, 2])
-def test_without_an_answer_nothing_is_claimed_and_nothing_removed(
-    site: Site, capfd: pytest.CaptureFixture[str], call: int
-) -> None:
-    """Slurm may have accepted the job. Its folder stays, and the user is told how to find out."""
-    site.refuse(call, "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
-    assert main(["--segments=2", "train.sbatch"]) == 1
-    (folder,) = site.folders()
-    assert not (folder / "submitting").exists()
-    assert over_marker(folder) is None
-    assert f"mirage status {folder.name}" in capfd.readouterr().err
-    assert site.cancelled() == []
 
 
 def test_at_the_submit_limit_the_first_link_stays_and_queues_the_second(
