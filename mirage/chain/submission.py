@@ -95,9 +95,15 @@ class Interruptions:
     def run(self, program: str, command: Sequence[str]) -> tuple[int, str, str]:
         """Runs sbatch: exit code (negative: ended by a signal), both outputs. sbatch does not get the signals."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+        def ignore() -> None:  # in the child; a shell in front of sbatch would clear a mask alone
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
         try:
             pipe = subprocess.PIPE
-            self._sbatch = subprocess.Popen(command, executable=program, stdout=pipe, stderr=pipe)
+            self._sbatch = subprocess.Popen(command, executable=program, stdout=pipe, stderr=pipe, preexec_fn=ignore)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
@@ -115,7 +121,7 @@ def submit_chain(settings: ChainSettings, script: UserScript, interruptions: Int
     SubmissionUnclear: the folder stays, for the job may be in the queue. Interrupted: nothing is left.
     """
     make_chains_folder()
-    jobs: list[int] = []
+    jobs = _Jobs()
     with _undone_on_error(settings, jobs):
         settings.folder.mkdir(mode=0o700)
         _fill_folder(settings, script)
@@ -126,7 +132,14 @@ def submit_chain(settings: ChainSettings, script: UserScript, interruptions: Int
         interruptions.check()
     with suppress(OSError):  # then link 1 waits a minute for it to go
         (settings.folder / SUBMITTING).unlink()
-    return jobs
+    return list(jobs)
+
+
+class _Jobs(list[int]):
+    """The ids of the links that are queued."""
+
+    is_one_unclear = False
+    """Perhaps there is one more."""
 
 
 def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
@@ -162,7 +175,7 @@ def _queued_at_first(settings: ChainSettings) -> int:
     return settings.segments if settings.up_front else min(2, settings.segments)
 
 
-def _queue(settings: ChainSettings, segment: int, jobs: list[int], interruptions: Interruptions) -> bool:
+def _queue(settings: ChainSettings, segment: int, jobs: _Jobs, interruptions: Interruptions) -> bool:
     """Queues a link and notes its id; False: it is left to link 1, and the user has been told so."""
     is_for_link_1 = segment > 1 and not settings.up_front
     try:
@@ -173,6 +186,7 @@ def _queue(settings: ChainSettings, segment: int, jobs: list[int], interruptions
         _say(f"link {segment} is not queued yet, because of the limit above: job {jobs[0]} tries again while it runs")
         return False
     except SubmissionUnclear:
+        jobs.is_one_unclear = True
         if not is_for_link_1:
             raise
         _say(f"whether link {segment} is queued is not known; job {jobs[0]} looks for it, and queues it if it is not")
@@ -186,7 +200,7 @@ def _queue(settings: ChainSettings, segment: int, jobs: list[int], interruptions
 
 
 @contextmanager
-def _undone_on_error(settings: ChainSettings, jobs: Sequence[int]) -> Iterator[None]:
+def _undone_on_error(settings: ChainSettings, jobs: _Jobs) -> Iterator[None]:
     """Whatever goes wrong: either there are neither jobs nor a folder, or there are both, and the error says so."""
     try:
         yield
@@ -210,9 +224,9 @@ def _where_to_look(settings: ChainSettings) -> str:
     )
 
 
-def _undo(folder: Path, jobs: Sequence[int]) -> None:
-    """Cancels the jobs and removes the folder. SubmissionFailed: the jobs can't be cancelled, so the folder stays."""
-    if jobs:
+def _undo(folder: Path, jobs: _Jobs) -> None:
+    """Cancels the jobs and removes the folder. SubmissionFailed: one may still be queued, so the folder stays."""
+    if jobs or jobs.is_one_unclear:
         with suppress(OSError):  # the mark spares a link that starts meanwhile its work
             mark_over(folder, CANCELLED, "it was not submitted completely")
     if jobs and not _scancel(jobs):
@@ -220,6 +234,11 @@ def _undo(folder: Path, jobs: Sequence[int]) -> None:
         raise SubmissionFailed(
             f"the chain was not submitted completely, and scancel failed: job {ids} may still be queued. "
             f"Run `scancel {ids}`, then remove {folder}"
+        )
+    if jobs.is_one_unclear:
+        raise SubmissionFailed(
+            "the chain was cancelled while Slurm did not answer, so one more link may be queued; it leaves as it "
+            f"starts. `squeue --me -o '%A %k'` shows it by chain={folder.name}; then remove {folder}"
         )
     import shutil  # it takes longer than all of mirage-submit's other work
 

@@ -210,6 +210,7 @@ def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) ->
         f"MIRAGE_DONE_FILE={rig.folder}/done",
         "MIRAGE_PRED_JOBID=10",
         f"MIRAGE_READY_FILE={rig.folder}/ready.2",
+        f"MIRAGE_SCRIPT={rig.root}/train.sh",
         "MIRAGE_SEGMENT=2",
         "MIRAGE_SEGMENTS=4",
         "code=untouched",

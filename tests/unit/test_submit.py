@@ -24,10 +24,12 @@ from mirage.errors import InputError
 SBATCH = r"""#!/bin/sh
 printf '%s\037' "$@" >>"$FAKE/sbatch"; echo >>"$FAKE/sbatch"
 calls=$(wc -l <"$FAKE/sbatch" | tr -d ' ')
+[ ! -e "$FAKE/do.$calls" ] || . "$FAKE/do.$calls"
 [ ! -e "$FAKE/refuse.$calls" ] || { cat "$FAKE/refuse.$calls" >&2; exit "$(cat "$FAKE/exit" 2>/dev/null || echo 1)"; }
 echo "$((100 + calls));mycluster"
 """
-SCANCEL = '#!/bin/sh\necho "$*" >>"$FAKE/scancel"\n'
+SCANCEL = '#!/bin/sh\necho "$*" >>"$FAKE/scancel"\n[ ! -e "$FAKE/scancel.fails" ]\n'
+SQUEUE = '#!/bin/sh\n[ ! -e "$FAKE/down" ] && cat "$FAKE/queue" 2>/dev/null || [ ! -e "$FAKE/down" ]\n'
 SCRIPT = """#!/bin/bash
 #SBATCH --time=1:00:00   # an hour
 #SBATCH -p gpu
@@ -51,6 +53,10 @@ class Site:
     def refuse(self, call: int, message: str) -> None:
         (self.fake / f"refuse.{call}").write_text(f"{message}\n")
 
+    def in_call(self, call: int, shell: str) -> None:
+        """Shell code for the fake sbatch to run in this call, before it prints the id. `$PPID` is mirage-submit."""
+        (self.fake / f"do.{call}").write_text(shell)
+
     def sbatch_calls(self) -> list[list[str]]:
         path = self.fake / "sbatch"
         return [line.split("\037")[:-1] for line in path.read_text().splitlines()] if path.exists() else []
@@ -67,7 +73,7 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     for folder in ("bin", "fake", "home"):
         (tmp_path / folder).mkdir()
-    for name, body in (("sbatch", SBATCH), ("scancel", SCANCEL)):
+    for name, body in (("sbatch", SBATCH), ("scancel", SCANCEL), ("squeue", SQUEUE)):
         (tmp_path / "bin" / name).write_text(body)
         (tmp_path / "bin" / name).chmod(0o755)
     for name in [name for name in os.environ if name.startswith(("SLURM", "SBATCH", "MIRAGE"))]:
