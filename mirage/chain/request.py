@@ -122,7 +122,7 @@ def _chained_array(indexes: str) -> str:
     if not 1 <= tasks <= MAX_SEGMENTS:
         return ""
     return (
-        f"an array of one task at a time (%1) is a chain already: take it out and give --segments {tasks}"
+        f"an array of one task at a time (%1) is a chain already: take --array out and give --segments {tasks}"
         " ($MIRAGE_SEGMENT counts the links from 1)"
     )
 

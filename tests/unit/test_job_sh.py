@@ -299,6 +299,38 @@ def test_the_next_link_is_queued_as_the_user_asked(rig: Rig) -> None:
     assert queued_jobs(rig.folder) == {2: 91}
 
 
+@pytest.mark.parametrize("after", ["echo 91", "echo '91;cluster'", "echo 91; echo 'Have a nice day'"])
+def test_a_banner_on_sbatchs_stdout_does_not_hide_the_id(rig: Rig, after: str) -> None:
+    sbatch = rig.root / "bin" / "sbatch"
+    sbatch.write_text(f"#!/bin/sh\necho call >>$FAKE/sbatch.log; echo; echo '--> 3 checks ...OK'; {after}\n")
+    rig.script("sleep 1")
+    rig.run(1, 11)
+    assert queued_jobs(rig.folder) == {2: 91}
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_a_next_link_whose_id_cannot_be_read_is_found_by_its_tag(rig: Rig) -> None:
+    sbatch = rig.root / "bin" / "sbatch"
+    tag = TAG.format(2, 11)
+    sbatch.write_text(f"#!/bin/sh\necho call >>$FAKE/sbatch.log; echo '91 PENDING {tag}' >>$FAKE/queue; echo welcome\n")
+    rig.script("sleep 4")
+    rig.run(1, 11)
+    assert queued_jobs(rig.folder) == {2: 91}
+    assert len(rig.log("sbatch")) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["7"], ["train", "now"]])
+def test_submitted_as_if_it_were_the_users_script_it_leaves(rig: Rig, words: list[str]) -> None:
+    """`sbatch` on what scontrol's Command= says. There it has no link's number."""
+    rig.script("touch worked")
+    done = subprocess.run(
+        [*rig.shell, str(rig.folder / "job.sh"), *words], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert f"not a script to submit: yours is {rig.root}/train.sh" in done.stderr
+    assert sorted(path.name for path in rig.folder.iterdir()) == ["job.sh", "script"]
+
+
 def test_the_next_link_is_queued_once_however_often_this_one_is_requeued(rig: Rig) -> None:
     rig.script(":")
     rig.run(1, 11)

@@ -39,6 +39,8 @@ class Site:
         self.root = root
         self.real = root / "real" / "sbatch"
         self.wrapper = root / "wrap" / "sbatch"
+        self.more: dict[bytes, bytes] = {}
+        """More of the environment."""
         for file in (self.real, self.wrapper):
             file.parent.mkdir()
         self.real.write_text(SBATCH)
@@ -60,6 +62,7 @@ class Site:
             b"LANG": b"C",
             b"ODD\xff": b"\xfe value\n= x",
             b"EMPTY": b"",
+            **self.more,
         }
 
     def seen(self, program: Path, words: list[bytes], stdin: bytes = b"") -> tuple[int, bytes, bytes, bytes]:
@@ -239,6 +242,104 @@ def test_where_mirage_lines_stand(tmp_path: Path, head: bytes, expected: list[tu
     (tmp_path / "script").write_bytes(head)
     with (tmp_path / "script").open("rb") as file:
         assert list(directives(file)) == expected
+
+
+# --- Nothing is one plain job without a word
+
+
+@pytest.mark.parametrize("stdin", [b"#!/bin/sh\n#MIRAGE --segments=3\ntrue\n", b"#!/bin/sh\n#MIRAGE x\n" * 20_000])
+@pytest.mark.parametrize("words", [[b"-N1"], [b"-N1", b"/dev/stdin"], [b"/dev/fd/0"]], ids=str)
+def test_mirage_lines_on_standard_input_are_not_followed_and_that_is_said(
+    site: Site, words: list[bytes], stdin: bytes
+) -> None:
+    direct = site.seen(site.real, words, stdin)
+    code, out, err, seen = site.seen(site.wrapper, words, stdin)
+    assert (code, out, seen) == (direct[0], direct[1], direct[3])
+    assert seen.endswith(stdin)
+    assert b"#MIRAGE lines of a script on standard input or in a pipe are not followed" in err
+
+
+def test_a_script_in_a_file_on_standard_input_is_left_unread(site: Site) -> None:
+    (site.root / "in").write_text(PLAIN)
+    done = []
+    for program in (site.real, site.wrapper):
+        with (site.root / "in").open() as file:
+            subprocess.run([program], env=site.environ, cwd=site.root, stdin=file, check=False, timeout=60)
+        done.append(Path(f"{site.real}.seen").read_bytes())
+    assert done[0] == done[1]
+    assert done[0].endswith(PLAIN.encode())
+
+
+WITH_PLUGIN = r"""#!/bin/sh
+case $1 in --help) printf '      --container-image=IMAGE  [pyxis]\n      --container-remap  [pyxis]\n'; exit ;; esac
+"""
+
+
+def test_an_option_of_a_plugin_with_a_separate_value_hides_no_chain(site: Site) -> None:
+    site.real.write_text(WITH_PLUGIN + SUBMITTING.removeprefix("#!/bin/sh\n"))
+    words = [b"--container-remap", b"--container-im", b"docker://ubuntu:24.04", b"chain.sh"]
+    assert site.seen(site.wrapper, words)[:2] == (0, b"Submitted batch job 101\n")
+    first = Path(f"{site.real}.calls").read_text().splitlines()[0]
+    assert first.startswith("[--container-remap][--container-im][docker://ubuntu:24.04][--job-name=chain.sh]")
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_where_nobody_knows_an_option_it_is_said_that_lines_are_not_followed(site: Site, plain: bool) -> None:
+    site.real.write_text(SUBMITTING)
+    script = b"plain.sh" if plain else b"chain.sh"
+    _code, _out, err, _seen = site.seen(site.wrapper, [b"--unheard-of", b"docker://ubuntu:24.04", script])
+    said = b"the #MIRAGE lines of chain.sh are not followed, because --unheard-of is not known here" in err
+    assert said is not plain
+    assert Path(f"{site.real}.calls").read_text().endswith(f"[docker://ubuntu:24.04][{script.decode()}]\n")
+
+
+# --- Dry runs
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [b"--dry-run", b"chain.sh"],
+        [b"--dry", b"chain.sh"],
+        [b"--dry-run", b"plain.sh", b"a b"],
+        [b"--dry-r", b"-N2", b"plain.sh"],
+        [b"--dry-run", b"--wrap=hostname"],
+        [b"--dry-run"],
+        [b"--dry-run", b"--parsable", b"chain.sh"],
+    ],
+    ids=str,
+)
+def test_a_dry_run_never_submits(site: Site, words: list[bytes]) -> None:
+    site.real.write_text(SUBMITTING)
+    code, out, _err, _seen = site.seen(site.wrapper, words, b"#!/bin/sh\n")
+    assert code == 0
+    assert b"submitted or written" in out
+    assert out.startswith(b"sbatch")
+    assert not Path(f"{site.real}.calls").exists()
+    assert not (site.root / ".mirage").exists()
+
+
+@pytest.mark.parametrize("words", [[b"--test-only", b"chain.sh"], [b"--test", b"chain.sh"], [b"test.sh"]], ids=str)
+def test_test_only_is_sbatchs_own_for_the_first_link(site: Site, words: list[bytes]) -> None:
+    site.real.write_text(SUBMITTING)
+    (site.root / "test.sh").write_text(CHAIN.replace("--time=60", "--time=60 --test-only"))
+    code, _out, err, _seen = site.seen(site.wrapper, words)
+    (call,) = Path(f"{site.real}.calls").read_text().splitlines()
+    assert call.endswith("[--test-only]")
+    assert code == 0
+    assert b"nothing was submitted" in err
+    assert not (site.root / ".mirage").exists()
+
+
+def test_parsable_in_the_script_prints_the_id_alone(site: Site) -> None:
+    site.real.write_text(SUBMITTING)
+    (site.root / "chain.sh").write_text(CHAIN.replace("--time=60", "--time=60 --parsable"))
+    assert site.seen(site.wrapper, [b"chain.sh"])[:2] == (0, b"101\n")
+
+
+def test_mirages_options_may_stand_on_the_command_line(site: Site) -> None:
+    site.real.write_text(SUBMITTING)
+    assert b": 7 links" in site.seen(site.wrapper, [b"--segments", b"7", b"chain.sh"])[2]
 
 
 def test_a_script_is_found_as_sbatch_finds_it(site: Site) -> None:

@@ -59,7 +59,7 @@ def test_the_ids_that_sbatchs_answer_may_mean(text: str, ids: list[int]) -> None
         assert parse_submitted(text) == ids[-1]
 
 
-@pytest.mark.parametrize("after", ["", "exec >/dev/null", f"trap \"{BANNER.strip()}\" EXIT"])
+@pytest.mark.parametrize("after", ["", "exec >/dev/null", f'trap "{BANNER.strip()}" EXIT'])
 def test_a_banner_on_sbatchs_stdout_does_no_harm(site: Site, after: str) -> None:
     """`exec >/dev/null`: there is no id at all; the job is found by its tag."""
     ids = []
@@ -171,9 +171,7 @@ def test_the_second_signal_ends_sbatch_whose_job_is_then_looked_for(site: Site) 
     assert_nothing_is_left(site, "777")
 
 
-def test_a_second_signal_where_slurm_is_silent_leaves_the_folder(
-    site: Site, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_signal_where_slurm_is_silent_leaves_the_folder(site: Site, capfd: pytest.CaptureFixture[str]) -> None:
     (site.fake / "down").touch()
     site.in_call(1, "kill -INT $PPID; sleep 0.5; kill -INT $PPID; exec sleep 60\n")
     assert main(WORDS) == 1

@@ -335,7 +335,16 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
         (["--segments=2", "hidden.sh"], "hidden.sh: can't be read"),
         (["--segments=2", "--array=1-3", "train.sbatch"], "--array=1-3: a job array can't be chained"),
         (["--segments=2", "-a1-3", "train.sbatch"], "a job array can't be chained"),
-        (["--segments=2", "array.sh"], "a job array can't be chained"),
+        (["--segments=2", "array.sh"], "a job array can't be chained: start one chain for each task"),
+        (["--array=1-10%1", "train.sbatch"], "--array=1-10%1: an array of one task at a time (%1) is a chain already"),
+        (["--array=1-10%1", "train.sbatch"], "take --array out and give --segments 10"),
+        (["-a0-9:3,20%1", "train.sbatch"], "give --segments 5"),
+        (["--array=1-10%10", "train.sbatch"], "start one chain for each task"),
+        (["--array=1-0%1", "train.sbatch"], "start one chain for each task"),
+        (["--segments=2", "pbs-array.sh"], "#PBS -J 1-3: a job array can't be chained"),
+        (["--segments=2", "pbs-hold.sh"], "#PBS -h: nobody but you could release a held link"),
+        (["--segments=2", "bom.sh"], "bom.sh: this begins with a UTF-8 byte order mark"),
+        (["--segments=2", "nul.sh"], "nul.sh: the batch script contains a NUL character"),
         (["--segments=2", "--wrap=hostname"], "--wrap=hostname: a chain needs a script file"),
         (["--segments=2", "-H", "train.sbatch"], "-H: nobody but you could release a held link"),
         (["--segments=2", "-N1", ":", "-N2", "train.sbatch"], "heterogeneous jobs can't be chained"),
@@ -362,6 +371,10 @@ def test_wrong_input_is_told_in_one_sentence(
 ) -> None:
     site.write("binary", "\x7fELF")
     site.write("dos.sh", "#!/bin/sh\r\necho\r\n")
+    site.write("bom.sh", "\ufeff#!/bin/sh\n")
+    site.write("nul.sh", "#!/bin/sh\n\0\n")
+    site.write("pbs-array.sh", "#!/bin/sh\n#PBS -J 1-3\n")
+    site.write("pbs-hold.sh", "#!/bin/sh\n#PBS -h\n")
     site.write("array.sh", "#!/bin/sh\n#SBATCH --array 1-3\n")
     site.write("het.sh", "#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\n")
     if "hidden.sh" in words:
@@ -378,12 +391,33 @@ def test_wrong_input_is_told_in_one_sentence(
     assert not site.chains.exists()
 
 
-def test_an_array_by_environment_is_refused_too(
-    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("SBATCH_ARRAY_INX", "1-3", "SBATCH_ARRAY_INX: a job array"),
+        ("SBATCH_ARRAY_INX", "1-3%1", "give --segments 3"),
+        ("SBATCH_WAIT", "1", "SBATCH_WAIT: it would wait for the first link alone"),
+        ("SBATCH_WAIT", "", "SBATCH_WAIT: it would wait"),
+        ("SBATCH_WAIT", "Yes", "SBATCH_WAIT: it would wait"),
+        ("SBATCH_WAIT", "0", ""),
+        ("SBATCH_WAIT", "no", ""),
+        ("SBATCH_CLUSTERS", "other", "SBATCH_CLUSTERS: a chain lives on one cluster"),
+        ("SLURM_CLUSTERS", "other", "SLURM_CLUSTERS: a chain lives on one cluster"),
+        ("SBATCH_PARTITION", "gpu", ""),
+    ],
+)
+def test_what_the_environment_asks_for_is_refused_as_on_the_command_line(
+    site: Site,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+    message: str,
 ) -> None:
-    monkeypatch.setenv("SBATCH_ARRAY_INX", "1-3")
-    assert main(["--segments=2", "train.sbatch"]) == 2
-    assert "SBATCH_ARRAY_INX: a job array" in capsys.readouterr().err
+    monkeypatch.setenv(name, value)
+    assert main(["--segments=2", "train.sbatch"]) == (2 if message else 0)
+    assert message in capsys.readouterr().err
+    assert bool(site.sbatch_calls()) is not bool(message)
 
 
 def test_a_directive_with_a_broken_quotation_is_left_to_sbatch() -> None:
@@ -471,6 +505,44 @@ def test_a_dry_run_prints_the_exact_commands_and_does_nothing(site: Site, capsys
     assert note.startswith("# JOB1 stands for")
     assert site.sbatch_calls() == []
     assert not site.chains.exists()
+
+
+@pytest.mark.parametrize("word", ["--dry-run", "--dry", "--dry-r"])
+def test_an_abbreviated_dry_run_is_one(site: Site, word: str) -> None:
+    assert main(["--segments=3", word, "train.sbatch"]) == 0
+    assert site.sbatch_calls() == []
+    assert not site.chains.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--test-only", "train.sbatch"], ["--test", "-N2", "train.sbatch"], ["test.sh"]], ids=" ".join
+)
+def test_test_only_asks_sbatch_about_the_first_link_and_submits_nothing(
+    site: Site, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    site.write("test.sh", "#!/bin/sh\n#SBATCH -t5 --test-only\n")
+    site.in_call(1, 'cat >"$FAKE/stdin"; exit 7\n')
+    assert main(["--segments=3", *words]) == 7
+    (call,) = site.sbatch_calls()
+    assert call[-1] == "--test-only"
+    assert " seg=1/3 " in option(call, "comment")
+    assert not site.chains.exists()
+    assert "nothing was submitted" in capsys.readouterr().err
+    script = (site.fake / "stdin").read_text()
+    assert script.startswith("#!/bin/sh\n#SBATCH ")
+    assert "#SBATCH --time=5\n" not in script, "behind the first command"
+
+
+def test_a_script_that_looks_for_itself_is_pointed_to_the_variable(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    idiom = "#!/bin/sh\nhere=$(scontrol show job $SLURM_JOB_ID | awk -F= '/Command=/{print $2}')\n"
+    site.write("self.sh", idiom)
+    main(["--segments=2", "self.sh"])
+    assert "use $MIRAGE_SCRIPT" in capsys.readouterr().err
+    site.write("self.sh", f"{idiom}here=${{MIRAGE_SCRIPT:-$here}}\n")
+    main(["--segments=2", "self.sh"])
+    assert capsys.readouterr().err == ""
 
 
 def test_help_and_version_do_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
