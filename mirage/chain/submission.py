@@ -317,7 +317,7 @@ def _find_link(chain_id: str, segment: int, looks: int) -> int | None:
     ``looks``: how often to look, a second apart, for a job that slurmctld may be about to take.
     """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SLURM_CLUSTERS"))}
-    command = ["squeue", "-h", "-a", "-t", "all", "-u", str(os.getuid()), "-o", "%A %k"]
+    command = ["squeue", "-h", "-a", "-t", "all", "-u", str(os.getuid()), "-o", "%A %T %D/%N %k"]
     for look in range(looks):
         if look:
             time.sleep(1)
@@ -327,7 +327,8 @@ def _find_link(chain_id: str, segment: int, looks: int) -> int | None:
             return None
         if done.returncode:
             return None
-        tag = rf"^(\d+) mirage/1 chain={chain_id} seg={segment}/"
+        # Of a job that it refuses slurmctld keeps a record too: FAILED, and without nodes.
+        tag = rf"^(\d+) (?!(?:FAILED|CANCELLED) \d*/ )\w+ \S* mirage/1 chain={chain_id} seg={segment}/"
         if found := re.findall(tag, os.fsdecode(done.stdout), re.MULTILINE | re.ASCII):
             return min(map(int, found))
     return None

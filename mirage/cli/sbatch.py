@@ -199,7 +199,8 @@ def _start_chain(request: Request, ask: Ask) -> int:
     interruptions = Interruptions()
     with interruptions.deferred():
         jobs = submit_chain(chain.settings, chain.script, interruptions)
-        print(jobs[0] if is_parsable else f"Submitted batch job {jobs[0]}", flush=True)
+        if is_parsable or not request.has("quiet"):  # as sbatch
+            print(jobs[0] if is_parsable else f"Submitted batch job {jobs[0]}", flush=True)
         segments, chain_id = chain.settings.segments, chain.settings.chain_id
         following = ", then each link queues the next" if len(jobs) < segments else ""
         ids = " ".join(map(str, jobs))

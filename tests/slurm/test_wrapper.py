@@ -83,3 +83,34 @@ def test_the_cli_filter_refuses_who_forgot_mirage_submit_and_nobody_else(site: S
         done = submitted(*words)
         assert done.returncode == 0, done.stderr
         assert "lua" not in done.stderr
+
+
+SELF_SUBMITTING = """\
+#!/bin/bash
+#SBATCH --time=2 -o self-%j.log
+#MIRAGE --segments=2 --min-runtime=0 --max-short=0
+sbatch "$0"
+sbatch "$MIRAGE_SCRIPT"
+cp "$0" copy-$SLURM_JOB_ID.sh; sbatch copy-$SLURM_JOB_ID.sh
+sbatch -o /dev/null -J evaluation --wrap true
+source "$(dirname "$MIRAGE_SCRIPT")/helper.sh"
+"""
+
+
+def test_a_script_that_still_resubmits_itself_is_one_chain(site: Site, wrapped: str) -> None:
+    """Its other jobs go through, and it finds its own folder."""
+    script = site.script(ALICE, "self.sh", SELF_SUBMITTING)
+    site.script(ALICE, "helper.sh", "echo helper of link $MIRAGE_SEGMENT\n")
+    before = set(site.home(ALICE).glob("self-*.log"))
+    done = sbatch(site, wrapped, script)
+    assert done.returncode == 0, done.stderr
+    until(lambda: not site.run("root", "squeue", "-h", "-u", ALICE).stdout.strip(), 60, "the chain's end")
+    rows = site.run("root", "squeue", "-h", "-t", "all", "-u", ALICE, "-o", "%A|%j").stdout
+    first = int(done.stdout.removeprefix("Submitted batch job "))
+    names = [row.partition("|")[2] for row in rows.splitlines() if int(row.partition("|")[0]) >= first]
+    assert sorted(names) == ["evaluation", "evaluation", "self.sh", "self.sh"]
+    logs = [path.read_text() for path in sorted(set(site.home(ALICE).glob("self-*.log")) - before)]
+    assert len(logs) == 2
+    for segment, log in enumerate(logs, start=1):
+        assert log.count("remove this submission from the script") == 3
+        assert f"helper of link {segment}" in log

@@ -18,7 +18,7 @@ from tests.unit.test_submit import LIMIT, Site, site
 __all__ = ["site"]
 
 BANNER = "printf '%s\\n' ------- '   Welcome' '--> Verifying ...OK' ''\n"
-QUEUE_IT = """for word; do case $word in --comment=*) echo "777 ${word#--comment=}" >>"$FAKE/queue" ;; esac; done\n"""
+QUEUE_IT = """for word; do case $word in --comment=*) echo "777 PENDING 1/ ${word#--comment=}" >>"$FAKE/queue" ;; esac; done\n"""
 WORDS = ["--segments=3", "train.sbatch"]
 
 
@@ -117,6 +117,20 @@ def test_a_job_that_slurm_took_all_the_same_is_the_first_link(
     assert main(WORDS) == 0
     assert queued_jobs(the_folder(site)) == {1: 777, 2: 102}
     assert "but job 777 is queued: it is link 1" in capfd.readouterr().err
+
+
+def test_the_record_of_a_job_that_slurm_refused_is_no_queued_job(site: Site) -> None:
+    """slurmctld 22.05 keeps one where no node could ever serve the job."""
+    refused = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+    site.in_call(1, f"{QUEUE_IT.replace('PENDING', 'FAILED')}echo '{refused}' >&2; exit 1\n")
+    assert main(WORDS) == 1
+    assert_nothing_is_left(site)
+
+
+def test_a_link_that_is_over_already_was_queued(site: Site) -> None:
+    site.in_call(1, f"{QUEUE_IT.replace('PENDING 1/', 'COMPLETED 1/n1')}{KILLED}")
+    assert main(["--segments=1", "train.sbatch"]) == 0
+    assert queued_jobs(the_folder(site)) == {1: 777}
 
 
 @pytest.mark.parametrize(("end", "down"), [(TIMED_OUT, True), (KILLED, True), (KILLED, False)])
