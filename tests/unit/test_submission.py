@@ -18,7 +18,10 @@ from tests.unit.test_submit import LIMIT, Site, site
 __all__ = ["site"]
 
 BANNER = "printf '%s\\n' ------- '   Welcome' '--> Verifying ...OK' ''\n"
-QUEUE_IT = """for word; do case $word in --comment=*) echo "777 PENDING 1/ ${word#--comment=}" >>"$FAKE/queue" ;; esac; done\n"""
+QUEUE_IT = """for word; do
+    case $word in --comment=*) echo "777 PENDING 1/ ${word#--comment=}" >>"$FAKE/queue" ;; esac
+done
+"""
 WORDS = ["--segments=3", "train.sbatch"]
 
 
