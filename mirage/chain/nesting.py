@@ -24,11 +24,7 @@ def check_nesting(path: Path, content: bytes, environ: Mapping[str, str], *, is_
     """InputError: to start this script as a chain from here would multiply chains. ``is_allowed``: by `--nested`."""
     if not (chain := chain_around(environ)):
         return
-    if is_own_script(path, content, environ):
-        raise InputError(
-            f"{path} is the script of chain {chain}, inside which this runs: the chain queues its next link itself, "
-            "so remove this submission from the script"
-        )
+    refuse_own_script(path, content, environ)
     if not is_allowed:
         raise InputError(
             f"this runs inside chain {chain}, and each of its links would start {path} as one more chain: "
@@ -36,7 +32,16 @@ def check_nesting(path: Path, content: bytes, environ: Mapping[str, str], *, is_
         )
 
 
-def is_own_script(path: Path, content: bytes, environ: Mapping[str, str]) -> bool:
+def refuse_own_script(path: Path, content: bytes, environ: Mapping[str, str]) -> None:
+    """InputError: this is the script of the chain around, which would run once more beside it for each link."""
+    if _is_own_script(path, content, environ):
+        raise InputError(
+            f"{path} is the script of chain {chain_around(environ)}, inside which this runs: "
+            "the chain queues its next link itself, so remove this submission from the script"
+        )
+
+
+def _is_own_script(path: Path, content: bytes, environ: Mapping[str, str]) -> bool:
     """Whether this is the script of the chain around, or its job script: by any path or link, or a copy of it."""
     folder = _folder(environ)
     if folder is None:

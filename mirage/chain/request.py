@@ -180,6 +180,8 @@ def notes(request: Request, script: UserScript) -> list[str]:
     """What the user should know although nothing is wrong for sure."""
     stray = [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in OWN]
     found = [f"{word} stands after the script, so it goes to the script" for word in stray]
+    if _resubmits_itself(request, script):
+        found.append("the script seems to submit itself: take that line out, the chain queues its next link itself")
     looks_for_itself = b"scontrol" in script.content and b"Command=" in script.content
     if looks_for_itself and b"MIRAGE_SCRIPT" not in script.content:
         found.append(
@@ -187,6 +189,12 @@ def notes(request: Request, script: UserScript) -> list[str]:
             " script: use $MIRAGE_SCRIPT"
         )
     return found
+
+
+def _resubmits_itself(request: Request, script: UserScript) -> bool:
+    own_name = re.escape(os.fsencode(Path(request.script).name))
+    named = rb"(?:\$\{?0\b|\$\{?BASH_SOURCE|\bMIRAGE_SCRIPT\b|" + own_name + rb")"
+    return re.search(rb"^[^#\n]*\bsbatch\b[^#\n]*" + named, script.content, re.MULTILINE) is not None
 
 
 def _hint(options: Sequence[Option]) -> str:

@@ -34,7 +34,9 @@ _SHORT_NAMES = """
     o:output p:partition Q:quiet q:qos S:core-spec s:oversubscribe t:time V:version v:verbose W:wait w:nodelist
     x:exclude
 """
-_LONG = dict.fromkeys(_WITH_VALUE.split(), True) | dict.fromkeys(_WITHOUT_VALUE.split(), False)
+LONG_WITH_VALUE = frozenset(_WITH_VALUE.split())
+LONG_WITHOUT_VALUE = frozenset(_WITHOUT_VALUE.split())
+_LONG = dict.fromkeys(LONG_WITH_VALUE, True) | dict.fromkeys(LONG_WITHOUT_VALUE, False)
 _SHORT = dict(pair.split(":") for pair in _SHORT_NAMES.split())
 _SYNONYMS = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 _HELP_TIMEOUT_S = 20

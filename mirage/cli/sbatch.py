@@ -71,8 +71,8 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
         _say("the #MIRAGE lines of a script on standard input or in a pipe are not followed: put it into a file")
     if "dry-run" in request.own:
         return _show_plain_job(request)
+    _refuse_the_chains_own(request, path, content)
     _say_what_is_not_followed(request, ask)
-    _say_that_it_is_the_chains_own(request, path, content)
     return _become_sbatch(words, path)
 
 
@@ -142,16 +142,13 @@ def _say_what_is_not_followed(request: Request, ask: Ask) -> None:
             return
 
 
-def _say_that_it_is_the_chains_own(request: Request, path: str, content: bytes | None) -> None:
+def _refuse_the_chains_own(request: Request, path: str, content: bytes | None) -> None:
+    """InputError: the script of the chain around would run beside it, as one more writer from each link."""
     if content is None or not os.environ.get("MIRAGE_CHAIN_ID"):
         return
-    from mirage.chain.nesting import chain_around, is_own_script
+    from mirage.chain.nesting import refuse_own_script
 
-    if is_own_script(_script(request, path) or Path(request.script or "-"), content, os.environ):
-        _say(
-            f"note: this is the script of chain {chain_around()}, inside which this runs. The chain queues its next "
-            "link itself; this job runs beside it"
-        )
+    refuse_own_script(_script(request, path) or Path(request.script or "stdin"), content, os.environ)
 
 
 def _show_plain_job(request: Request) -> int:

@@ -130,9 +130,12 @@ def test_another_chain_needs_nested_on_the_command_line_or_in_the_script(wrapped
     assert wrapped.seen(wrapped.wrapper, [b"nested.sh"])[0] == 0
 
 
-def test_a_chain_without_mirage_lines_gets_a_word_about_its_plain_resubmission(wrapped: Wrapped) -> None:
-    assert "#MIRAGE" in PLAIN, "behind the first command"
+def test_a_script_without_mirage_lines_is_not_resubmitted_from_its_chain_either(wrapped: Wrapped) -> None:
+    """It would be a chain made by hand, beside ours and on the same checkpoint."""
     started(wrapped, "plain.sh")
-    code, out, err, _seen = wrapped.seen(wrapped.wrapper, [b"plain.sh"])
-    assert (code, out) == (0, b"101\n")
-    assert b"note: this is the script of chain abcdefgh" in err
+    assert b"#MIRAGE" not in PLAIN.encode().partition(b"date")[0]
+    for words, stdin in (([b"plain.sh"], b""), ([], PLAIN.encode())):
+        code, out, err, _seen = wrapped.seen(wrapped.wrapper, words, stdin)
+        assert (code, out) == (2, b"")
+        assert b"is the script of chain abcdefgh" in err
+    assert calls(wrapped) == []

@@ -545,6 +545,26 @@ def test_a_script_that_looks_for_itself_is_pointed_to_the_variable(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "is_noted"),
+    [
+        ('[ -e done ] || sbatch -d afterany:$SLURM_JOB_ID "$0"', True),
+        ("sbatch ${BASH_SOURCE[0]}", True),
+        ("  sbatch self.sh", True),
+        ("# sbatch self.sh", False),
+        ("sbatch evaluate.sh", False),
+        ('echo "$0"', False),
+        ("sbatch $01", False),
+    ],
+)
+def test_a_script_that_submits_itself_is_noted(
+    site: Site, capsys: pytest.CaptureFixture[str], line: str, is_noted: bool
+) -> None:
+    site.write("self.sh", f"#!/bin/sh\n{line}\n")
+    assert main(["--segments=2", "--dry-run", "self.sh"]) == 0
+    assert ("the script seems to submit itself: take that line out" in capsys.readouterr().err) is is_noted
+
+
 def test_help_and_version_do_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "--total-time D" in capsys.readouterr().out
