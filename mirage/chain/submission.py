@@ -68,10 +68,10 @@ class Interruptions:
         self._count = 0
         self._sbatch: subprocess.Popen[bytes] | None = None
 
-    def check(self) -> None:
+    def check(self, message: str | None = None) -> None:
         """Interrupted: a signal came."""
         if self._count:
-            raise Interrupted
+            raise Interrupted(message)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
@@ -152,7 +152,8 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
     interruptions = Interruptions()
     try:
         with interruptions.deferred():
-            return _note_link(folder, segment, _read_answer(folder.name, segment, interruptions.run("sh", words)))
+            answer = interruptions.run("sh", words)
+            job_id = _note_link(folder, segment, _read_answer(folder.name, segment, answer))
     except SubmissionUnclear as error:
         raise SubmissionUnclear(
             f"Slurm did not answer, so link {segment} may be queued or not: run the command again, it looks first"
@@ -161,6 +162,8 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
         failed = SubmissionFailed(f"link {segment} is not queued: sbatch refused it; its own message is above")
         failed.exit_code = error.exit_code
         raise failed from error
+    interruptions.check(f"interrupted; link {segment} is queued as job {job_id}")
+    return job_id
 
 
 def _note_link(folder: Path, segment: int, job_id: int) -> int:
