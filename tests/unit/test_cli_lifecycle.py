@@ -13,8 +13,10 @@ import time
 
 import pytest
 
-from mirage.chain.request import parse_request, settle
-from mirage.chain.script import build_job_script, parse_script
+from mirage.chain.batch_script import parse_script
+from mirage.chain.command_line import parse_request
+from mirage.chain.request import settle
+from mirage.chain.script import build_job_script
 from mirage.cli.main import main
 from mirage.errors import InputError
 from tests.fakes.fake_slurm import FakeSlurm
@@ -58,7 +60,15 @@ def started(shell, *options):
     first, second = shell.chain()
     words = ["--segments=3", *options, "--time=60", "work.sh"]
     environ = {"HOME": str(shell.folder)}
-    settings = settle(parse_request(words), parse_script(SCRIPT), environ, str(shell.folder), "", CHAIN)
+    settings = settle(
+        parse_request(words),
+        parse_script(SCRIPT),
+        shell.folder / "work.sh",
+        environ=environ,
+        cwd=str(shell.folder),
+        slurm_bin="",
+        chain_id=CHAIN,
+    )
     folder = settings.folder
     folder.mkdir(parents=True)
     text = build_job_script(settings, parse_script(SCRIPT)).replace(b"\n", b"\n# sleep 600\n# exit 0\n", 1)
@@ -296,4 +306,12 @@ def test_following_goes_on_until_the_chain_is_over(shell):
 def test_what_notify_needs_is_said(tmp_path, words, said):
     request = parse_request(["--segments=2", *words, "x.sh"])
     with pytest.raises(InputError, match=said):
-        settle(request, parse_script(SCRIPT), {"HOME": str(tmp_path)}, str(tmp_path), "", CHAIN)
+        settle(
+            request,
+            parse_script(SCRIPT),
+            tmp_path / "x.sh",
+            environ={"HOME": str(tmp_path)},
+            cwd=str(tmp_path),
+            slurm_bin="",
+            chain_id=CHAIN,
+        )

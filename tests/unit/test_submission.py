@@ -225,10 +225,10 @@ def full_disk_at(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for method in ("write_text", "write_bytes"):
         real = getattr(Path, method)
 
-        def write(path: Path, content: object, *more: object, real=real) -> int:
+        def write(path: Path, content: object, *more: object, real=real, **words: object) -> int:
             if name in path.name:
                 raise OSError(errno.ENOSPC, "No space left on device", str(path))
-            return int(real(path, content, *more))
+            return int(real(path, content, *more, **words))
 
         monkeypatch.setattr(Path, method, write)
 
