@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_sim.clusters.accounts import check_accounts
 from slurm_sim.clusters.notes import Entries, Entry, Loaded, Note
 from slurm_sim.clusters.parts import (
     NodeFate,
+    check_addresses,
+    check_partition,
     cpus_of_core,
-    default_time_notes,
     derived_notes,
     is_open,
     make_node,
     make_partition,
+    shut,
     without_second_default,
 )
 from slurm_sim.clusters.values import hosts, yes
@@ -53,16 +55,28 @@ class Draft:
     partitions: dict[str, Entries] = field(default_factory=dict)
     """By name; each has its ``partitionname``."""
 
+    gres_types: Collection[str] | None = None
+    """GresTypes; None: whatever a node has."""
+    tres: Collection[str] | None = None
+    """What may have weights, see `tres.tracked`; None: anything."""
+
+    def note(self, notes: Iterable[Note]) -> None:
+        """Each once, as a DEFAULT line is read for each node and partition after it."""
+        self.notes += [note for note in dict.fromkeys(notes) if note not in self.notes]
+
     def add_nodes(self, head: Entry, entries: Entries, fate: NodeFate) -> None:
         """The nodes of one line; `head` has their names."""
-        self.notes += [note for note in derived_notes(entries) if note not in self.notes]
+        self.note(derived_notes(entries, self.gres_types))
         if not (names := hosts(head)):
             raise head.error("a list of nodes such as n[1-16]")
+        check_addresses(len(names), entries)
         for name in names:
+            if name.lower() == ALL:
+                raise head.error("names of nodes: ALL stands for all of them")
             if (before := self.node_where.get(name)) is not None:
                 raise InvalidCluster(f"{head.where}: node {name} stands at {before} already; describe each node once")
             self.node_where[name] = head.where
-            self.nodes[name] = make_node(name, entries)
+            self.nodes[name] = make_node(name, entries, self.gres_types)
             if cpus_of_core(entries) > 1:
                 self.threads[name] = entries["threadspercore"]
             self.set_fate(name, fate)
@@ -74,7 +88,9 @@ class Draft:
             self.absent.add(name)
             self.nodes.pop(name, None)
             self.actions.pop(name, None)
-        elif action is not None and name in self.nodes:
+        elif action is None:
+            self.actions.pop(name, None)
+        elif name in self.nodes:
             self.actions[name] = action
 
     def add_partition(self, head: Entry, entries: Entries) -> None:
@@ -132,10 +148,12 @@ class Draft:
         default = None
         for name, entries in self.partitions.items():
             entries, notes = without_second_default(entries)
-            partition = make_partition(name, self._nodes_of(entries), entries)
-            self.notes += [*notes, *default_time_notes(entries)]
-            if is_open(entries.get("state")) and partition.nodes:
-                made.append(partition)
+            self.note([*notes, *check_partition(entries, self.tres)])
+            nodes = self._nodes_of(entries)
+            if (why := shut(entries)) is not None:
+                self.note([why])
+            elif is_open(entries.get("state")) and nodes:
+                made.append(make_partition(name, nodes, entries, self.tres))
                 default = name if "default" in entries and yes(entries["default"]) else default
         if not made:
             raise InvalidCluster(f"{self.source}: no partition that can run jobs; give PartitionName= with Nodes=")
@@ -156,14 +174,14 @@ class Draft:
         return present
 
     def _expand(self, entry: Entry, inside_set: bool) -> set[str]:
-        if entry.value.lower() == ALL:
+        if entry.value.lower() == ALL and not inside_set:
             return set(self.node_where)
         names: set[str] = set()
         for name in hosts(entry):
-            if name in self.node_where:
-                names.add(name)
-            elif name in self.node_sets and not inside_set:
+            if name in self.node_sets and not inside_set:
                 names |= self._members(self.node_sets[name])
+            elif name in self.node_where:
+                names.add(name)
             else:
                 raise entry.error(f"ALL, or names of NodeName lines{'' if inside_set else ' and NodeSets'}: not {name}")
         return names
@@ -171,8 +189,8 @@ class Draft:
     def _members(self, node_set: Mapping[str, Entry]) -> set[str]:
         """Of a NodeSet: its nodes, and those with its feature."""
         names = self._expand(node_set["nodes"], inside_set=True) if "nodes" in node_set else set()
-        if "features" in node_set:
-            names |= {node.name for node in self.nodes.values() if node_set["features"].value in node.features}
+        if "feature" in node_set:
+            names |= {node.name for node in self.nodes.values() if node_set["feature"].value in node.features}
         return names
 
     def _named_qos(self, partitions: tuple[Partition, ...]) -> tuple[Qos, ...]:

@@ -18,6 +18,10 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def _typed(bits: int | None, text: str) -> dict[str, int | None]:
+    return dict.fromkeys(text.split(), bits)
+
+
 _MEMORY = "jobs ask for their memory themselves here; give it in the job's memory_mib_per_node"
 _SCRIPT = "the time that it takes on the nodes is not simulated"
 _WHO = "who may use it is not checked; every user may"
@@ -31,7 +35,7 @@ GLOBAL_DIFFERENCES: Differences = {
     "defcpupergpu": ("0", "jobs ask for their CPUs themselves here; give them in the job's cpus_per_node"),
     "defmempergpu": ("0 unlimited", _MEMORY),
     "dependencyparameters": ("", "how dependencies that cannot be fulfilled are dealt with"),
-    "enforcepartlimits": ("all any", "jobs over a limit of their partition are refused, as with ALL"),
+    "enforcepartlimits": ("all any yes up true 1", "jobs over a limit of their partition are refused, as with ALL"),
     "epilog": ("", _SCRIPT),
     "epilogslurmctld": ("", _SCRIPT),
     "fairsharedampeningfactor": ("1", "the fair-share factor is not dampened"),
@@ -113,7 +117,7 @@ PARTITION_DIFFERENCES: Differences = {
     "suspendtimeout": ("", _POWER),
 }
 
-NODE_NO_EFFECT = names("nodeaddr nodehostname bcastaddr port reason cpubind")
+NODE_NO_EFFECT = names("nodeaddr nodehostname bcastaddr port reason cpubind tresweights")
 PARTITION_NO_EFFECT = names("hidden disablerootjobs cpubind")
 
 OPTION_NO_EFFECT = names("""
@@ -129,7 +133,8 @@ GLOBAL_NO_EFFECT = names("""
     accountingstoragepass accountingstorageport accountingstoragetres accountingstorageuser accountingstoreflags
     acctgatherenergytype acctgatherfilesystemtype acctgatherinterconnecttype acctgathernodefreq acctgatherprofiletype
     allowspecresourcesusage authaltparameters authalttypes authtype backupaddr backupcontroller batchstarttimeout
-    bcastexclude bcastparameters boot_time clifilterplugins communicationparameters controladdr controlmachine
+    bcastexclude bcastparameters boot_time clifilterplugins communicationparameters
+    cryptotype keepalivetime sbcastparameters acctgatherinfinibandtype burstbufferparameters  controladdr controlmachine
     corespecplugin cpufreqdef cpufreqgovernors credtype debugflags disablerootjobs eiotimeout
     epilogmsgtime extsensorsfreq extsensorstype firstjobid getenvtimeout gpufreqdef grestypes groupupdateforce
     groupupdatetime hash_val healthcheckinterval healthchecknodestate healthcheckprogram inactivelimit
@@ -150,14 +155,70 @@ GLOBAL_NO_EFFECT = names("""
     tmpfs treewidth unkillablestepprogram unkillablesteptimeout usepam vsizefactor waittime x11parameters
     """)
 
+NUMBERS: Mapping[str, int | None] = {
+    **_typed(
+        16,
+        """
+        accountingstorageport acctgathernodefreq batchstarttimeout completewait eiotimeout extsensorsfreq
+        fairsharedampeningfactor getenvtimeout groupupdateforce groupupdatetime healthcheckinterval inactivelimit
+        jobfileappend jobrequeue killonbadexit killwait maxtaskspernode messagetimeout overtimelimit
+        prologepilogtimeout propagateprioprocess resumerate resumetimeout resvoverrun returntoservice
+        schedulertimeslice slurmctldtimeout slurmschedloglevel slurmdtimeout suspendrate suspendtimeout tcptimeout
+        treewidth unkillablesteptimeout vsizefactor waittime
+        """,
+    ),
+    **_typed(
+        32,
+        """
+        epilogmsgtime firstjobid jobcompport maxarraysize maxdbdmsgs maxjobcount maxjobid maxnodecount maxstepcount
+        minjobage priorityweightage priorityweightassoc priorityweightfairshare priorityweightjobsize
+        priorityweightpartition priorityweightqos slurmdport
+        """,
+    ),
+    **_typed(64, "defcpupergpu defmempercpu defmempergpu defmempernode maxmempercpu maxmempernode"),
+    **_typed(None, "allowspecresourcesusage disablerootjobs priorityfavorsmall trackwckey usepam"),
+}
+"""Parameters of the whole cluster that slurmctld reads as numbers of so many bits; None: as YES or NO."""
+
+NODE_NUMBERS: Mapping[str, int | None] = {
+    **_typed(16, "boards corespeccount corespersocket cpus procs sockets socketsperboard threadspercore"),
+    **_typed(32, "tmpdisk weight"),
+    **_typed(64, "memspeclimit realmemory"),
+}
+PARTITION_NUMBERS: Mapping[str, int | None] = {
+    **_typed(16, "priority priorityjobfactor prioritytier resumetimeout suspendtimeout"),
+    **_typed(32, "gracetime maxcpuspernode maxnodes minnodes"),
+    **_typed(64, "defcpupergpu defmempercpu defmempergpu defmempernode maxmempercpu maxmempernode"),
+    **_typed(None, "default disablerootjobs exclusiveuser hidden lln reqresv rootonly"),
+}
+
 OBSOLETE = names(
     """
-    accountingstorageloc accountingstorejobcomment cachegroups checkpointtype cryptotype defaultstoragehost
+    accountingstorageloc accountingstorejobcomment cachegroups checkpointtype defaultstoragehost
     defaultstorageloc defaultstoragepass defaultstorageport defaultstoragetype defaultstorageuser fastschedule
-    jobcheckpointdir memlimitenforce sallocdefaultcommand schedulerport schedulerrootfilter
+    jobcheckpointdir jobdefaults memlimitenforce sallocdefaultcommand schedulerauth schedulerport schedulerrootfilter
     """
 )
 """Of older releases; 22.05 does not take them any more."""
+NEWER = names(
+    """
+    certgenparameters certgentype certmgrparameters certmgrtype clifilterparameters dataparserparameters epilogtimeout
+    hashplugin healthchecktimeout httpparsertype jobcomppassscript licenseparameters maxbatchrequeue metricsauthusers
+    metricsparameters metricstype namespacetype preemptparameters prologtimeout slurmctldhttpauthparameters
+    slurmdhttpauthparameters suspendexcstates tlsparameters tlstype urlparsertype
+    gresconf maxcpuspersocket restrictedcorespergpu exclusivetopo powerdownonidle topology
+    """
+)
+"""Of releases from 23.02 to 26.05, of the cluster, nodes and partitions; 22.05 does not take them yet."""
+CGROUP_CONF = names(
+    """
+    allowedramspace allowedswapspace cgroupautomount cgroupmountpoint constraincores constraindevices
+    constrainkmemspace constrainramspace constrainswapspace enablecontrollers ignoresystemd ignoresystemdonfailure
+    maxkmempercent maxrampercent maxswappercent memoryswappiness minkmemspace minramspace signalchildrenprocesses
+    systemdtimeout taskaffinity
+    """
+)
+"""Of cgroup.conf, where they belong."""
 
 
 def note_on(entry: Entry, differences: Differences, no_effect: frozenset[str]) -> Note:
@@ -175,4 +236,8 @@ def note_on(entry: Entry, differences: Differences, no_effect: frozenset[str]) -
         return entry.no_effect(
             "of an older release; Slurm 22.05 does not take it, nor does it influence scheduling here"
         )
+    if name in NEWER:
+        return entry.not_simulated("of a newer release; Slurm 22.05 does not take it, and nothing is known of it here")
+    if name in CGROUP_CONF:
+        return entry.no_effect("of cgroup.conf; in slurm.conf, Slurm does not take it")
     return entry.unknown()

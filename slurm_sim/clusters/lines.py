@@ -12,15 +12,17 @@ from slurm_sim.errors import InvalidCluster
 from slurm_sim.files import read_text
 
 PAIR = re.compile(
-    r"""\s*(?P<key>[A-Za-z0-9_.]+(?:\[\d+\])?)\s*=      # Key =
-    (?: \s*"(?P<quoted>[^"]*)"                          # a quoted value
-      | [ \t]*(?P<plain>[^\s"]\S*)                        # a value, also after blanks
-      | [ \t]*(?=$|\s) )                                # none
+    r"""\s*(?P<key>[A-Za-z0-9_.]+)\s*[-*+/]?=\s*       # Key =; slurmctld takes Key+= for the same here
+    (?: "(?P<quoted>[^"]*)" | (?P<plain>\S+) )(?=\s|$)  # a quoted value, or one without blanks, also after blanks
     """,
     re.VERBOSE,
 )
-INCLUDE = re.compile(r"\s*include\s+(?P<path>\S+)\s*", re.IGNORECASE)
-COMMENT = re.compile(r"(?<!\\)#.*")
+INCLUDE = re.compile(r"include\s+(?P<path>\S+)\s*", re.IGNORECASE)
+BEFORE_COMMENT = re.compile(r"(?:[^#\\]|\\.|\\$)*", re.DOTALL)
+CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\s*$")
+"""An odd number of backslashes at the end, also before blanks."""
+SEVERAL = frozenset({"nodename", "partitionname", "downnodes", "nodeset", "frontendname"})
+"""Parameters that others may follow on the same line."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class _Reader:
                 yield from self.lines(inner, f"{where} includes it", (*outer, path.resolve()))
             elif text.strip():
                 line = Line(where, pairs(text, where))
+                _check_alone(line)
                 self._remember(line)
                 yield line
 
@@ -73,19 +76,33 @@ def _text(path: Path, advice: str) -> str:
         raise InvalidCluster(f"{path}: {error.strerror}; {advice}") from None
 
 
+def _check_alone(line: Line) -> None:
+    """A parameter of the whole cluster has a line of its own; slurmctld takes no second one."""
+    if len(line.entries) > 1 and line.kind not in SEVERAL:
+        first, second = line.entries[:2]
+        raise InvalidCluster(
+            f"{line.where}: {second.key}={second.value} stands behind {first.key}; give it a line of its own"
+        )
+
+
 def _logical(text: str, path: Path) -> Iterator[tuple[str, str]]:
     """Each logical line with its place; a backslash at the end joins the next line, without a blank between."""
     begun, begun_at = "", 0
     for number, physical in enumerate(text.split("\n"), start=1):
-        stripped = COMMENT.sub("", physical).replace("\\#", "#").rstrip()
+        before = BEFORE_COMMENT.match(physical)
+        kept = before[0] if before else ""
         begun_at = begun_at or number
-        if stripped.endswith("\\"):
-            begun += stripped[:-1]
+        if (found := CONTINUED.search(kept)) is not None:
+            begun += kept[: found.end(1)]
             continue
-        yield f"{path}:{begun_at}", begun + stripped
+        yield f"{path}:{begun_at}", _without_escapes(begun + kept)
         begun, begun_at = "", 0
     if begun.strip():
-        yield f"{path}:{begun_at}", begun
+        yield f"{path}:{begun_at}", _without_escapes(begun)
+
+
+def _without_escapes(text: str) -> str:
+    return re.sub(r"\\(.?)", r"\1", text, flags=re.DOTALL)
 
 
 def pairs(text: str, where: str) -> tuple[Entry, ...]:
@@ -93,9 +110,9 @@ def pairs(text: str, where: str) -> tuple[Entry, ...]:
     entries = []
     position = 0
     while text[position:].strip():
-        if (found := PAIR.match(text, position)) is None or found.end() == position:
+        if (found := PAIR.match(text, position)) is None:
             raise InvalidCluster(f'{where}: found {text[position:].strip()!r}; give Key=value, or Key="two words"')
-        value = found["quoted"] if found["quoted"] is not None else found["plain"] or ""
+        value = found["quoted"] if found["quoted"] is not None else found["plain"]
         entries.append(Entry(found["key"], value, where))
         position = found.end()
     return tuple(entries)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from slurm_sim.clusters.known import (
     NODE_DIFFERENCES,
@@ -15,33 +16,59 @@ from slurm_sim.clusters.known import (
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
 from slurm_sim.clusters.tres import weights_of_tres
-from slurm_sim.clusters.values import count_or_none, integer, is_unset, limit_s, memory_mib, over_time_limit_s, words
-from slurm_sim.config import Node, NodeAction, Partition
-from slurm_sim.errors import InvalidCluster
-from slurm_sim.ranges import MOST, MOST_OF_PARTITION, MOST_WEIGHT
+from slurm_sim.clusters.values import (
+    expand_list,
+    is_unset,
+    leading_whole,
+    limit_s,
+    memory_mib,
+    unsigned,
+    words,
+    yes,
+)
+from slurm_sim.config import YEAR_S, Node, NodeAction, Partition
+from slurm_sim.ranges import MOST, MOST_WEIGHT
 
-NODE_USED = names("nodename cpus boards sockets corespersocket threadspercore realmemory gres weight features state")
+NODE_USED = names(
+    "nodename cpus procs boards sockets socketsperboard corespersocket threadspercore realmemory gres weight feature "
+    "features state"
+)
 PARTITION_USED = names(
     "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier priorityjobfactor priority "
-    "oversubscribe overtimelimit qos state tresbillingweights defmempercpu defmempernode"
+    "oversubscribe shared overtimelimit qos state tresbillingweights defmempercpu defmempernode"
 )
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE | re.ASCII)
-
-
-ALIASES = {"shared": "oversubscribe", "feature": "features", "procs": "cpus", "socketsperboard": "sockets"}
-"""Old and second names of attributes. One name each, so that a line's own value replaces the default."""
+BITS_16 = 2**16 - 1
+BITS_32 = 2**32 - 1
 
 
 def by_name(pairs: Iterable[Entry]) -> Entries:
-    """A line's attributes. What stands twice is an error."""
-    entries: Entries = {}
-    for entry in pairs:
-        name = ALIASES.get(entry.key.lower(), entry.key.lower())
-        if name in entries:
-            raise InvalidCluster(f"{entry.where}: {entry.key} is given twice on this line; give it once")
-        entries[name] = entry
-    return entries
+    """A line's attributes; of one that stands twice the last."""
+    return {entry.key.lower(): entry for entry in pairs}
+
+
+def repeated_notes(pairs: Sequence[Entry]) -> list[Note]:
+    """On what stands on a line again."""
+    last = by_name(pairs)
+    why = "given again on this line, and the last counts, as in slurmctld"
+    return [entry.note(NoteKind.IGNORED, why) for entry in pairs if last[entry.key.lower()] is not entry]
+
+
+def with_defaults(own: Entries, defaults: Entries) -> Entries:
+    """A line's attributes, and those of the DEFAULT lines above it that it does not set."""
+    if "feature" in own or "features" in own:
+        defaults = {name: entry for name, entry in defaults.items() if name not in ("feature", "features")}
+    return {**defaults, **own}
+
+
+def check_numbers(entries: Iterable[Entry], kinds: Mapping[str, int | None]) -> None:
+    """Raises InvalidCluster where slurmctld would not start: a value that is no number, or no YES or NO."""
+    for entry in entries:
+        name = entry.key.lower()
+        if name in kinds:
+            bits = kinds[name]
+            _ = yes(entry) if bits is None else unsigned(entry, bits)
 
 
 def node_notes(entries: Entries) -> list[Note]:
@@ -51,27 +78,33 @@ def node_notes(entries: Entries) -> list[Note]:
 
 
 def partition_notes(entries: Entries) -> list[Note]:
-    """On what of a partition's line is not used, or not as it stands."""
+    """On what of a partition's line is not used."""
     unused = [entry for name, entry in entries.items() if name not in PARTITION_USED]
-    notes = [note_on(entry, PARTITION_DIFFERENCES, PARTITION_NO_EFFECT) for entry in unused]
-    return [*notes, *_sharing_notes(entries), *_partition_state_notes(entries.get("state")), *_billing(entries)[1]]
+    return [note_on(entry, PARTITION_DIFFERENCES, PARTITION_NO_EFFECT) for entry in unused]
 
 
-def make_node(name: str, entries: Entries) -> Node:
-    """A node with these attributes; what is not given has Slurm's default."""
+def make_node(name: str, entries: Entries, gres_types: Collection[str] | None = None) -> Node:
+    """A node with these attributes; what is not given has Slurm's default.
+
+    `gres_types`: GresTypes, other generic resources are not there; None: all of the node's are.
+    """
+    features = _first(entries, "feature", "features")
     return Node(
         name,
         cpus=_cpus(entries)[0],
-        memory_mib=_integer(entries, "realmemory", 1, least=1),
-        gpus=_gpus(entries)[0],
-        weight=_integer(entries, "weight", 1, most=MOST_WEIGHT),
-        features=tuple(dict.fromkeys(words(entries["features"]))) if "features" in entries else (),
+        memory_mib=min(MOST, _number(entries, "realmemory", 64, 1)),
+        gpus=_gpus(entries, gres_types)[0],
+        weight=min(MOST_WEIGHT - 1, _number(entries, "weight", 32, 1)),
+        features=tuple(dict.fromkeys(words(features))) if features is not None else (),
     )
 
 
-def derived_notes(entries: Entries) -> list[Note]:
+def derived_notes(entries: Entries, gres_types: Collection[str] | None = None) -> list[Note]:
     """On attributes that are used, but not as they stand."""
-    return [*_cpus(entries)[1], *_gpus(entries)[1]]
+    notes = [*_cpus(entries)[1], *_gpus(entries, gres_types)[1], *_second_notes(entries, "feature", "features")]
+    if _number(entries, "realmemory", 64, 1) > MOST:
+        notes.append(entries["realmemory"].not_simulated(f"{MOST} MiB, the most that is simulated"))
+    return notes
 
 
 def cpus_of_core(entries: Entries) -> int:
@@ -79,53 +112,106 @@ def cpus_of_core(entries: Entries) -> int:
     return _cpus(entries)[2]
 
 
-def _integer(entries: Entries, name: str, default: int, least: int = 0, most: int = MOST) -> int:
-    return integer(entries[name], least, most) if name in entries else default
+def _first(entries: Entries, *keys: str) -> Entry | None:
+    return next((entries[key] for key in keys if key in entries), None)
 
 
-_COUNTED = ("threadspercore", "corespersocket", "sockets", "boards")
+def _second_notes(entries: Entries, first: str, second: str) -> list[Note]:
+    """Of two names for the same thing slurmctld takes the first."""
+    if first not in entries or second not in entries:
+        return []
+    return [entries[second].note(NoteKind.IGNORED, f"{entries[first].key} is given, too, and counts")]
+
+
+def _number(entries: Entries, name: str, bits: int, default: int) -> int:
+    return unsigned(entries[name], bits) if name in entries else default
+
+
+def _at_least_one(entries: Entries, name: str, notes: list[Note]) -> int:
+    number = _number(entries, name, 16, 1)
+    if number == 0:
+        notes.append(entries[name].note(NoteKind.IGNORED, "slurmctld takes 1"))
+    return number or 1
 
 
 def _cpus(entries: Entries) -> tuple[int, list[Note], int]:
     """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the threads.
 
-    And how many of them a core has.
+    And how many of them a core has. Sockets are all of a node's, whatever its Boards; without them they follow from
+    the CPUs. Numbers have 16 bits.
     """
-    given = entries.get("cpus")
-    sockets = _integer(entries, "boards", 1, 1) * _integer(entries, "sockets", 1, 1)
-    cores = sockets * _integer(entries, "corespersocket", 1, 1)
-    threads = cores * (threads_each := _integer(entries, "threadspercore", 1, 1))
-    if threads > MOST:
-        raise next(entries[name] for name in _COUNTED if name in entries).error(f"fewer: {threads:,} threads in all")
-    cpus = integer(given, 1) if given else threads
-    notes = []
-    if given is not None and "sockets" in entries and cpus not in (sockets, cores, threads):
-        why = f"neither the sockets ({sockets}), the cores ({cores}) nor the threads; slurmctld takes these, {threads}"
-        notes.append(given.note(NoteKind.IGNORED, why))
-        cpus = threads
-    return cpus, notes, threads_each if cpus > cores else 1
+    notes: list[Note] = []
+    names_of_cpus = [name for name in ("cpus", "procs") if name in entries]
+    boards, cores, each = (
+        _at_least_one(entries, name, notes) for name in ("boards", "corespersocket", "threadspercore")
+    )
+    cpus = _at_least_one(entries, names_of_cpus[0], notes) if names_of_cpus else 0
+    notes += _second_notes(entries, "cpus", "procs")
+    if "socketsperboard" in entries:
+        sockets = boards * _at_least_one(entries, "socketsperboard", notes) & BITS_16 or 1
+        notes += _second_notes(entries, "socketsperboard", "sockets")
+    elif "sockets" in entries:
+        sockets = _at_least_one(entries, "sockets", notes)
+    else:
+        sockets = cpus // (cores * each) if cpus and cpus % (cores * each) == 0 else boards
+    threads = sockets * cores * each
+    if names_of_cpus and cpus not in (sockets, sockets * cores, threads):
+        why = (
+            f"neither the sockets ({sockets}), the cores ({sockets * cores}) nor the threads; slurmctld takes these, "
+            f"{threads & BITS_16}"
+        )
+        notes.append(entries[names_of_cpus[0]].note(NoteKind.IGNORED, why))
+        cpus = 0
+    cpus = cpus or threads & BITS_16 or 1
+    return cpus, notes, each if cpus == threads else 1
 
 
-def _gpus(entries: Entries) -> tuple[int, list[Note]]:
+def _gpus(entries: Entries, gres_types: Collection[str] | None) -> tuple[int, list[Note]]:
     """`slurm.conf(5)`, Gres: ``gpu:a100:4(S:0-1),gpu:2``."""
-    if (entry := entries.get("gres")) is None:
+    if (entry := entries.get("gres")) is None or is_unset(entry.value):
         return 0, []
     gpus = 0
     notes = []
     for item in filter(None, re.sub(r"\([^)]*\)", "", entry.value).split(",")):
-        name, *kinds = item.strip().split(":")
-        count = COUNT.fullmatch(kinds.pop()) if kinds and COUNT.fullmatch(kinds[-1]) else None
-        if not name or not all(kinds):
-            raise entry.error("name[:type][:count], such as gpu:2 or gpu:a100:4")
-        if name.lower() != "gpu":
-            notes.append(entry.not_simulated(f"only GPUs are counted, not {name}"))
+        name, *kinds = item.split(":")
+        each = dataclasses.replace(entry, value=item)
+        if gres_types is not None and name not in gres_types:
+            notes.append(each.note(NoteKind.IGNORED, f"GresTypes does not name {name!r}, so slurmctld has none of it"))
             continue
-        gpus += int(count[1]) * UNITS[count[2].lower()] if count else 1
-        if gpus > MOST:
-            raise entry.error(f"at most {MOST} GPUs")
+        if name != "gpu":
+            notes.append(each.not_simulated(f"only GPUs are counted, not {name}"))
+            continue
+        count = COUNT.fullmatch(kinds.pop()) if kinds and COUNT.fullmatch(kinds[-1]) else None
+        # slurmctld counts so many of each type: gpu:a:b:2 are four.
+        kinds = [kind for kind in kinds if kind and kind != "no_consume"]
+        number = int(count[1]) * UNITS[count[2].lower()] if count else 1
+        gpus += number * max(1, len(kinds))
         if kinds:
             notes.append(entry.not_simulated("GPUs of different types are not told apart"))
-    return gpus, notes
+    if gpus > MOST:
+        notes.append(entry.not_simulated(f"{MOST} GPUs, the most that is simulated"))
+    return min(gpus, MOST), notes
+
+
+PORT = re.compile(r"0*[1-9]\d{0,4}", re.ASCII)
+
+
+def check_addresses(nodes: int, entries: Entries) -> None:
+    """Raises InvalidCluster where slurmctld would not start: addresses, names or ports that are not one for each node.
+
+    One alone serves for all.
+    """
+    for key in ("nodehostname", "nodeaddr", "bcastaddr", "port"):
+        if (entry := entries.get(key)) is None:
+            continue
+        try:
+            listed = expand_list(entry.value)
+        except ValueError as error:
+            raise entry.error(f"one, or one for each node ({error})") from None
+        if len(listed) not in (1, nodes):
+            raise entry.error(f"one, or {nodes}, one for each node")
+        if key == "port" and not all(PORT.fullmatch(port) and int(port) <= BITS_16 for port in listed):
+            raise entry.error(f"ports from 1 to {BITS_16}")
 
 
 NodeFate = tuple[NodeAction | None, bool]
@@ -137,21 +223,27 @@ ABSENT: NodeFate = (None, False)
 CONFIGURED: dict[str, NodeFate] = {
     "unknown": UP,
     "idle": UP,
-    "cloud": UP,
+    "allocated": UP,
+    "mixed": UP,
     "down": DOWN,
-    "drain": DRAIN,
-    "fail": DRAIN,
-    "failing": DRAIN,
     "future": ABSENT,
 }
 """State= of a NodeName or DownNodes line."""
+BEGINNINGS: dict[str, NodeFate] = {"drain": DRAIN, "fail": DRAIN, "cloud": UP}
+"""States of which slurmctld reads no more than this: DRAINED, FAILING, CLOUD."""
+
+
+def fate_of(state: str) -> NodeFate | None:
+    """What a State= means; None: slurmctld knows no such state."""
+    of_beginning = (fate for beginning, fate in BEGINNINGS.items() if state.lower().startswith(beginning))
+    return CONFIGURED.get(state.lower()) or next(of_beginning, None)
 
 
 def configured_fate(entry: Entry | None) -> NodeFate:
     """What State= of a NodeName line means."""
     if entry is None:
         return UP
-    if (fate := CONFIGURED.get(entry.value.lower())) is None:
+    if (fate := fate_of(entry.value)) is None:
         raise entry.error("UNKNOWN, DOWN, DRAIN, FAIL, FAILING, FUTURE or CLOUD")
     return fate
 
@@ -162,70 +254,153 @@ def state_notes(entry: Entry | None) -> list[Note]:
         return []
     if entry.value.lower() == "future":
         return [entry.not_simulated("these nodes are left out")]
-    if entry.value.lower() == "cloud":
+    if entry.value.lower() in ("allocated", "mixed"):
+        return [entry.not_simulated("these nodes are free at the start")]
+    if entry.value.lower().startswith("cloud"):
         return [entry.not_simulated("these nodes are up from the start")]
     return []
 
 
+PARTITION_STATES = ("down", "up", "drain", "inactive")
+
+
 def is_open(entry: Entry | None) -> bool:
-    """Whether a partition's state lets jobs start."""
-    if entry is not None and entry.value.lower() not in ("up", "down", "drain", "inactive"):
+    """Whether a partition's state lets jobs start; slurmctld reads no more of it than the beginning: DRAINED."""
+    if entry is None:
+        return True
+    state = next((word for word in PARTITION_STATES if entry.value.lower().startswith(word)), None)
+    if state is None:
         raise entry.error("UP, DOWN, DRAIN or INACTIVE")
-    return entry is None or entry.value.lower() in ("up", "drain")
+    return state in ("up", "drain")
 
 
 def _partition_state_notes(entry: Entry | None) -> list[Note]:
-    if entry is None or entry.value.lower() == "up":
+    if entry is None or entry.value.lower().startswith("up"):
         return []
     if is_open(entry):
         return [entry.not_simulated("new jobs are accepted all the same")]
     return [entry.not_simulated("the partition is left out")]
 
 
-def make_partition(name: str, nodes: Sequence[str], entries: Entries) -> Partition:
-    """A partition with these attributes; what is not given has Slurm's default."""
-    old_priority = _integer(entries, "priority", 1, most=MOST_OF_PARTITION)
-    min_nodes, max_nodes = max(1, _integer(entries, "minnodes", 0)), _optional(entries, "maxnodes", count_or_none)
-    if max_nodes is not None and min_nodes > max_nodes:
-        raise entries["maxnodes"].error(f"at least MinNodes, {min_nodes}, or no job can run here")
+def shut(entries: Entries) -> Note | None:
+    """Why no job can run in a partition with these limits; None: jobs can."""
+    why = "the partition is left out: no job can run here"
+    least, most = _number(entries, "minnodes", 32, 0), _number(entries, "maxnodes", 32, BITS_32)
+    if "maxtime" in entries and limit_s(entries["maxtime"]) == 0:
+        return entries["maxtime"].not_simulated(why)
+    if max(1, least) > most:
+        return entries["maxnodes"].not_simulated(f"{why}, as MinNodes is more")
+    return entries["minnodes"].not_simulated(why) if least > MOST else None
+
+
+def check_partition(entries: Entries, tres: Collection[str] | None) -> list[Note]:
+    """On what of a partition, with its defaults, slurmctld corrects. Raises InvalidCluster where it would not start.
+
+    `tres`: see `weights_of_tres`.
+    """
+    for key in ("maxtime", "defaulttime"):
+        if key in entries:
+            limit_s(entries[key])
+    is_open(entries.get("state"))
+    for key, known in PARTITION_WORDS.items():
+        if key in entries and not known.match(entries[key].value):
+            raise entries[key].error(WORDS_EXPECTED[key])
+    notes = [*_sharing_notes(entries), *_partition_state_notes(entries.get("state")), *_billing(entries, tres)[1]]
+    notes += default_time_notes(entries) + _over_time_notes(entries)
+    notes += _second_notes(entries, "oversubscribe", "shared")
+    notes += _second_notes(entries, "priority", "prioritytier") + _second_notes(
+        entries, "priority", "priorityjobfactor"
+    )
+    return notes
+
+
+PARTITION_WORDS = {
+    "preemptmode": re.compile(
+        r"(off|cancel|requeue|suspend|gang|within)(,(off|cancel|requeue|suspend|gang|within))*$", re.I
+    ),
+    "selecttypeparameters": re.compile(r"cr_(core|socket)", re.I),
+}
+WORDS_EXPECTED = {
+    "preemptmode": "OFF, CANCEL, REQUEUE, SUSPEND, GANG or WITHIN",
+    "selecttypeparameters": "CR_Core, CR_Core_Memory, CR_Socket or CR_Socket_Memory",
+}
+
+
+def make_partition(name: str, nodes: Sequence[str], entries: Entries, tres: Collection[str] | None = None) -> Partition:
+    """A partition with these attributes, not `shut`; what is not given has Slurm's default."""
+    priority = entries.get("priority")
+    most = _number(entries, "maxnodes", 32, MOST + 1)
+    default_s, most_s = (_optional(entries, key, limit_s) for key in ("defaulttime", "maxtime"))
     return Partition(
         name,
         tuple(nodes),
-        max_time_s=_optional(entries, "maxtime", limit_s),
-        default_time_s=None if default_time_notes(entries) else _optional(entries, "defaulttime", limit_s),
-        min_nodes=min_nodes,
-        max_nodes=max_nodes,
-        priority_tier=_integer(entries, "prioritytier", old_priority, most=MOST_OF_PARTITION),
-        priority_job_factor=_integer(entries, "priorityjobfactor", old_priority, most=MOST_OF_PARTITION),
-        over_time_limit_s=_optional(entries, "overtimelimit", over_time_limit_s),
+        max_time_s=most_s,
+        default_time_s=None if exceeds(entries) or default_s is None else max(60, default_s),
+        min_nodes=max(1, _number(entries, "minnodes", 32, 0)),
+        max_nodes=None if most > MOST else most,
+        priority_tier=_number(entries, "prioritytier", 16, 1) if priority is None else unsigned(priority, 16),
+        priority_job_factor=_number(entries, "priorityjobfactor", 16, 1)
+        if priority is None
+        else unsigned(priority, 16),
+        over_time_limit_s=_over_time_s(entries),
         default_memory_per_cpu_mib=_optional(entries, "defmempercpu", memory_mib),
         default_memory_per_node_mib=_optional(entries, "defmempernode", memory_mib),
         exclusive=_sharing(entries) == "exclusive",
         qos=entries["qos"].value if "qos" in entries and not is_unset(entries["qos"].value) else None,
-        **_billing(entries)[0],
+        **_billing(entries, tres)[0],
     )
 
 
-def _billing(entries: Entries) -> tuple[dict[str, float], list[Note]]:
+def _over_time_s(entries: Entries) -> int | None:
+    """A partition's OverTimeLimit, of which slurmctld reads what it begins with; negative: as not given."""
+    entry = entries.get("overtimelimit")
+    if entry is None or is_unset(entry.value):
+        return None
+    if entry.value.lower() in ("infinite", "unlimited"):
+        return YEAR_S
+    minutes = leading_whole(entry.value)
+    return None if minutes < 0 else YEAR_S if minutes >= BITS_16 else 60 * minutes
+
+
+def _over_time_notes(entries: Entries) -> list[Note]:
+    entry = entries.get("overtimelimit")
+    if entry is None or is_unset(entry.value) or re.fullmatch(r"\d+|infinite|unlimited", entry.value, re.I):
+        return []
+    seconds = _over_time_s(entries)
+    taken = "none, as if it were not given" if seconds is None else f"{seconds // 60} minutes"
+    return [entry.note(NoteKind.IGNORED, f"slurmctld takes {taken}")]
+
+
+def _billing(entries: Entries, tres: Collection[str] | None) -> tuple[dict[str, float], list[Note]]:
     entry = entries.get("tresbillingweights")
-    return ({}, []) if entry is None or is_unset(entry.value) else weights_of_tres(entry, "billing_weight_")
+    return ({}, []) if entry is None or is_unset(entry.value) else weights_of_tres(entry, "billing_weight_", tres)
 
 
 def without_second_default(entries: Entries) -> tuple[Entries, list[Note]]:
-    """Of DefMemPerCPU and DefMemPerNode slurmctld takes the former; of the whole configuration, or of a partition."""
-    second = entries.get("defmempernode")
-    if second is None or memory_mib(second) is None or "defmempercpu" not in entries:
+    """Of DefMemPerNode and DefMemPerCPU slurmctld takes the former, whatever it says; of the whole configuration, or of
+    a partition.
+    """
+    if "defmempernode" not in entries or "defmempercpu" not in entries:
         return entries, []
-    rest = {name: entry for name, entry in entries.items() if name != "defmempernode"}
-    return rest, [second.note(NoteKind.IGNORED, "DefMemPerCPU is given, too, and counts")]
+    rest = {name: entry for name, entry in entries.items() if name != "defmempercpu"}
+    return rest, [entries["defmempercpu"].note(NoteKind.IGNORED, "DefMemPerNode is given, too, and counts")]
+
+
+def exceeds(entries: Entries) -> bool:
+    """Whether DefaultTime is beyond MaxTime: slurmctld then takes MaxTime."""
+    if "defaulttime" not in entries or "maxtime" not in entries:
+        return False
+    default_s, most_s = limit_s(entries["defaulttime"]), limit_s(entries["maxtime"])
+    return most_s is not None and (default_s is None or default_s > most_s)
 
 
 def default_time_notes(entries: Entries) -> list[Note]:
-    """On a DefaultTime beyond MaxTime: slurmctld takes MaxTime."""
-    default_s, most_s = (_optional(entries, name, limit_s) for name in ("defaulttime", "maxtime"))
-    if default_s is None or most_s is None or default_s <= most_s:
-        return []
-    return [entries["defaulttime"].note(NoteKind.IGNORED, f"it exceeds MaxTime={entries['maxtime'].value}")]
+    """On a DefaultTime that is not taken as it stands."""
+    if exceeds(entries):
+        return [entries["defaulttime"].note(NoteKind.IGNORED, f"it exceeds MaxTime={entries['maxtime'].value}")]
+    if "defaulttime" in entries and limit_s(entries["defaulttime"]) == 0:
+        return [entries["defaulttime"].not_simulated("a job that names no limit gets a minute here")]
+    return []
 
 
 def _optional(entries: Entries, name: str, convert: Callable[[Entry], int | None]) -> int | None:
@@ -233,20 +408,24 @@ def _optional(entries: Entries, name: str, convert: Callable[[Entry], int | None
 
 
 def _sharing(entries: Entries) -> str:
-    entry = entries.get("oversubscribe")
+    """no, exclusive, yes or force."""
+    entry = _first(entries, "oversubscribe", "shared")
     if entry is None:
         return "no"
-    word, _, jobs = entry.value.lower().partition(":")
-    if word not in ("no", "exclusive", "yes", "force") or (jobs and not jobs.isdecimal()):
+    word, colon, jobs = entry.value.lower().partition(":")
+    if word not in ("no", "exclusive", "yes", "force") or (colon and word in ("no", "exclusive")):
         raise entry.error("NO, EXCLUSIVE, YES[:jobs] or FORCE[:jobs]")
-    return word
+    # slurmctld ignores a bad number of jobs, and takes NO.
+    return "no" if colon and leading_whole(jobs) < (1 if word == "force" else 2) else word
 
 
 def _sharing_notes(entries: Entries) -> list[Note]:
     """On OverSubscribe, of which only NO and EXCLUSIVE are simulated."""
-    entry = entries.get("oversubscribe")
-    if entry is None or _sharing(entries) in ("no", "exclusive"):
+    entry = _first(entries, "oversubscribe", "shared")
+    if entry is None or entry.value.lower() in ("no", "exclusive"):
         return []
+    if _sharing(entries) == "no":
+        return [entry.note(NoteKind.IGNORED, "slurmctld takes NO, for no such number of jobs")]
     if entry.value.lower() == "force:1":
         return [entry.no_effect("one job on a resource, as with NO")]
     return [entry.not_simulated("a resource is given to one job at a time, as with NO")]

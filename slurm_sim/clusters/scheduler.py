@@ -8,20 +8,33 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from slurm_sim.clusters.checks import SLURMDBD
 from slurm_sim.clusters.known import (
     GLOBAL_DIFFERENCES,
     GLOBAL_NO_EFFECT,
+    NUMBERS,
     OPTION_DIFFERENCES,
     OPTION_NO_EFFECT,
     note_on,
 )
 from slurm_sim.clusters.notes import Entries, Entry, Note, NoteKind
-from slurm_sim.clusters.parts import without_second_default
+from slurm_sim.clusters.parts import check_numbers, without_second_default
 from slurm_sim.clusters.tres import WEIGHTED, weights_of_tres
-from slurm_sim.clusters.values import duration_s, integer, is_unset, memory_mib, over_time_limit_s, words, yes
+from slurm_sim.clusters.values import (
+    duration_s,
+    integer,
+    is_unset,
+    leading_whole,
+    memory_mib,
+    over_time_limit_s,
+    unsigned,
+    words,
+    yes,
+)
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import LONGEST_S, MOST, MOST_WEIGHT
@@ -43,82 +56,132 @@ def _field(name: str, convert: Callable[[Entry], object]) -> Rule:
     return lambda entry: ({name: convert(entry)}, [])
 
 
-def _range(least: int, most: int, unit: int = 1) -> Callable[[Entry], int]:
-    return lambda entry: unit * integer(entry, least, most)
+@dataclass(frozen=True)
+class Option:
+    """An option of SchedulerParameters that is a number: outside its range slurmctld takes its default instead."""
+
+    field: str
+    least: int
+    most: int
+    unit: int = 1
+    none: bool = False
+    """Whether 0 stands for no limit."""
+
+    def change(self, number: int) -> Change:
+        """Of a number in the range."""
+        return {self.field: None if self.none and not number else number * self.unit}
+
+    @property
+    def default(self) -> str:
+        """In the option's unit, as slurmctld's log has it."""
+        default = getattr(SLURM_DEFAULTS, self.field)
+        return str(0 if default is None else default // self.unit)
 
 
-def _limit(entry: Entry) -> int | None:
-    """0: no limit."""
-    return integer(entry, 0, 1_000_000) or None
-
-
-def _bf_interval(entry: Entry) -> tuple[Change, list[Note]]:
-    if entry.value == "-1":
-        return {"backfill": False}, []
-    return {"bf_interval_s": integer(entry, 1, 10800)}, []
-
-
-def _sched_interval(entry: Entry) -> tuple[Change, list[Note]]:
-    if entry.value == "-1":
-        return {"main": False}, []
-    return {"sched_interval_s": integer(entry, 1, LONGEST_S)}, []
-
-
-def _sched_min_interval(entry: Entry) -> tuple[Change, list[Note]]:
-    """In microseconds; by default 2."""
-    seconds, rest_us = divmod(integer(entry, 0, MOST), 1_000_000)
-    told = entry.not_simulated(f"main passes come in whole seconds; here at least {seconds} s lie between them")
-    return {"sched_min_interval_s": seconds}, [told] if rest_us > 2 else []
-
-
-def _array_reservations(entry: Entry) -> tuple[Change, list[Note]]:
-    tasks = integer(entry, 0, 1000)
-    notes = [] if tasks else [entry.not_simulated("backfill reserves nodes for at least one task of an array")]
-    return {"bf_max_job_array_resv": max(1, tasks)}, notes
-
-
-OPTIONS: Mapping[str, Rule] = {
-    "batch_sched_delay": _field("batch_sched_delay_s", _range(0, LONGEST_S)),
-    "bf_busy_nodes": lambda _: ({"bf_busy_nodes": True}, []),
-    "bf_interval": _bf_interval,
-    "bf_job_part_count_reserve": _field("bf_job_part_count_reserve", _limit),
-    "bf_max_job_assoc": _field("bf_max_job_assoc", _limit),
-    "bf_max_job_array_resv": _array_reservations,
-    "bf_max_job_part": _field("bf_max_job_part", _limit),
-    "bf_max_job_start": _field("bf_max_job_start", _limit),
-    "bf_max_job_test": _field("bf_max_job_test", _range(1, 1_000_000)),
-    "bf_max_job_user": _field("bf_max_job_user", _limit),
-    "bf_max_job_user_part": _field("bf_max_job_user_part", _limit),
-    "bf_min_age_reserve": _field("bf_min_age_reserve_s", _range(0, 2_592_000)),
-    "bf_min_prio_reserve": _field("bf_min_prio_reserve", _range(0, MOST_WEIGHT)),
-    "bf_one_resv_per_job": lambda _: ({"bf_one_resv_per_job": True}, []),
-    "bf_node_space_size": _field("bf_node_space_size", _range(2, 2_000_000)),
-    "bf_resolution": _field("bf_resolution_s", _range(1, 3600)),
-    "bf_window": _field("bf_window_s", _range(1, 43200, MINUTE_S)),
-    "bf_window_linear": _field("bf_window_linear_s", _limit),
-    "default_queue_depth": _field("default_queue_depth", _range(1, 1_000_000)),
-    "defer": lambda _: ({"defer": True}, []),
-    "partition_job_depth": _field("partition_job_depth", _limit),
-    "sched_interval": _sched_interval,
-    "sched_max_job_start": _field("sched_max_job_start", _limit),
-    "sched_min_interval": _sched_min_interval,
+OPTIONS: Mapping[str, Option] = {
+    "batch_sched_delay": Option("batch_sched_delay_s", 0, LONGEST_S),
+    "bf_interval": Option("bf_interval_s", 1, 10800),
+    "bf_job_part_count_reserve": Option("bf_job_part_count_reserve", 0, 100_000, none=True),
+    "bf_max_job_assoc": Option("bf_max_job_assoc", 0, MOST, none=True),
+    "bf_max_job_array_resv": Option("bf_max_job_array_resv", 0, 1000),
+    "bf_max_job_part": Option("bf_max_job_part", 0, MOST, none=True),
+    "bf_max_job_start": Option("bf_max_job_start", 0, 10_000, none=True),
+    "bf_max_job_test": Option("bf_max_job_test", 1, 1_000_000),
+    "bf_max_job_user": Option("bf_max_job_user", 0, MOST, none=True),
+    "bf_max_job_user_part": Option("bf_max_job_user_part", 0, MOST, none=True),
+    "bf_min_age_reserve": Option("bf_min_age_reserve_s", 0, 2_592_000),
+    "bf_min_prio_reserve": Option("bf_min_prio_reserve", 1, MOST_WEIGHT),
+    "bf_node_space_size": Option("bf_node_space_size", 2, 2_000_000),
+    "bf_resolution": Option("bf_resolution_s", 1, 3600),
+    "bf_window": Option("bf_window_s", 1, 43200, MINUTE_S),
+    "bf_window_linear": Option("bf_window_linear_s", 1, MOST),
+    "default_queue_depth": Option("default_queue_depth", 0, MOST),
+    "partition_job_depth": Option("partition_job_depth", 0, MOST, none=True),
+    "sched_interval": Option("sched_interval_s", 0, LONGEST_S),
+    "sched_max_job_start": Option("sched_max_job_start", 0, MOST, none=True),
+    "sched_min_interval": Option("sched_min_interval_s", 0, MOST),
 }
-"""Options of SchedulerParameters that are simulated, with the ranges and units of the manual: bf_window is minutes."""
+"""With the ranges that slurmctld 22.05 checks, and the units of the manual: bf_window is minutes."""
+
+SWITCHES: Mapping[str, Change] = {
+    "bf_busy_nodes": {"bf_busy_nodes": True},
+    "bf_one_resv_per_job": {"bf_one_resv_per_job": True},
+    "defer": {"defer": True},
+}
+"""Options of SchedulerParameters that are simulated and have no value."""
+OFF: Mapping[str, Change] = {"bf_interval": {"backfill": False}, "sched_interval": {"main": False}}
+"""What -1 switches off."""
+SIMULATED = (*OPTIONS, *SWITCHES)
 
 
 def _options(entry: Entry) -> tuple[Change, list[Note]]:
+    """As slurmctld finds them in the text: each option's first mention counts, what is no number is 0, and what is out
+    of range is the default.
+    """
+    text = entry.value.lower()
     changes: Change = {}
+    notes: list[Note] = []
+    for name, switched in SWITCHES.items():
+        changes |= switched if name in text else {}
+    for name, option in OPTIONS.items():
+        if (at := text.find(f"{name}=")) >= 0:
+            given = entry.value[at + len(name) + 1 :].split(",")[0]
+            change, more = _numbered(Entry(name, given.strip(), entry.where), option)
+            changes |= change
+            notes += more
+    return changes, notes + _notes_on_options(entry, text)
+
+
+def _notes_on_options(entry: Entry, text: str) -> list[Note]:
+    """On those that slurmctld does not find, finds twice, or that are not simulated."""
     notes: list[Note] = []
     seen: set[str] = set()
     for option in _each_option(entry):
-        if option.key.lower() in seen:
+        name = option.key.lower()
+        if name in seen:
             notes.append(option.note(NoteKind.IGNORED, "given twice: the first one counts"))
-            continue
-        seen.add(option.key.lower())
-        change, more = _option(option)
-        changes |= change
-        notes += more
-    return changes, notes
+        elif name in OPTIONS and f"{name}=" not in text:
+            notes.append(
+                option.note(NoteKind.IGNORED, f"slurmctld looks for {name}=, and takes {OPTIONS[name].default}")
+            )
+        elif name not in SIMULATED:
+            notes += [note_on(option, OPTION_DIFFERENCES, OPTION_NO_EFFECT)]
+        seen.add(name)
+    return notes
+
+
+def _numbered(given: Entry, option: Option) -> tuple[Change, list[Note]]:
+    number = leading_whole(given.value, 64 if given.key == "bf_min_prio_reserve" else 32)
+    if number == -1 and given.key in OFF:
+        return dict(OFF[given.key]), []
+    if not option.least <= number <= option.most:
+        why = f"slurmctld takes its default, {option.default}, for what is not from {option.least} to {option.most}"
+        return {}, [given.note(NoteKind.IGNORED, why)]
+    notes = []
+    if not re.fullmatch(r"\d+", given.value, re.ASCII) or int(given.value) != number:
+        notes.append(given.note(NoteKind.IGNORED, f"slurmctld reads {number}"))
+    change, more = _simulated(given, option, number)
+    return change, notes + more
+
+
+def _simulated(given: Entry, option: Option, number: int) -> tuple[Change, list[Note]]:
+    """What of it is simulated."""
+    if given.key == "sched_min_interval":
+        # In microseconds; by default 2.
+        seconds, rest_us = divmod(number, 1_000_000)
+        told = given.not_simulated(f"main passes come in whole seconds; here at least {seconds} s lie between them")
+        return {option.field: seconds}, [told] if rest_us > 2 else []
+    if number == 0 and given.key in NOT_ZERO:
+        return {option.field: 1}, [given.not_simulated(NOT_ZERO[given.key])]
+    return option.change(number), []
+
+
+NOT_ZERO = {
+    "bf_max_job_array_resv": "backfill reserves nodes for at least one task of an array",
+    "default_queue_depth": "a main pass looks at one job at least",
+    "sched_interval": "main passes come each second at most",
+}
+"""Options that may be 0 in slurmctld, and what happens here instead."""
 
 
 def _each_option(entry: Entry) -> Iterator[Entry]:
@@ -128,34 +191,41 @@ def _each_option(entry: Entry) -> Iterator[Entry]:
 
 
 def _option(option: Entry) -> tuple[Change, list[Note]]:
-    if (rule := OPTIONS.get(option.key.lower())) is not None:
-        return rule(option)
-    return {}, [note_on(option, OPTION_DIFFERENCES, OPTION_NO_EFFECT)]
+    """One that was typed by hand: what slurmctld would not take as it stands is an error."""
+    name = option.key.lower()
+    if name in SWITCHES:
+        return dict(SWITCHES[name]), []
+    if name not in OPTIONS:
+        return {}, [note_on(option, OPTION_DIFFERENCES, OPTION_NO_EFFECT)]
+    if name in OFF and option.value == "-1":
+        return dict(OFF[name]), []
+    known = OPTIONS[name]
+    return _simulated(Entry(name, option.value, option.where), known, integer(option, known.least, known.most))
 
 
 def _scheduler_type(entry: Entry) -> tuple[Change, list[Note]]:
-    kind = entry.value.lower()
-    if kind not in ("sched/backfill", "sched/builtin"):
-        raise entry.error("sched/backfill or sched/builtin")
-    return {"backfill": kind == "sched/backfill"}, []
+    if entry.value not in ("sched/backfill", "sched/builtin"):
+        raise entry.error("sched/backfill or sched/builtin, in lower case")
+    return {"backfill": entry.value == "sched/backfill"}, []
 
 
 def _priority_type(entry: Entry) -> tuple[Change, list[Note]]:
-    kind = entry.value.lower()
-    if kind not in ("priority/basic", "priority/multifactor"):
-        raise entry.error("priority/basic or priority/multifactor")
-    return {"priority_multifactor": kind == "priority/multifactor"}, []
+    if entry.value not in ("priority/basic", "priority/multifactor"):
+        raise entry.error("priority/basic or priority/multifactor, in lower case")
+    return {"priority_multifactor": entry.value == "priority/multifactor"}, []
 
 
 def _select_type(entry: Entry) -> tuple[Change, list[Note]]:
-    kind = entry.value.lower()
-    if kind == "select/cons_res":
+    """select/cray_aries takes the place of select/linear, or of another one that SelectTypeParameters names."""
+    if entry.value == "select/cons_res":
         why = "simulated as select/cons_tres, which also hands out GPUs one by one"
         return {"select_type": SelectType.CONS_TRES}, [entry.not_simulated(why)]
+    if entry.value == "select/cray_aries":
+        return {"select_type": SelectType.LINEAR}, [entry.not_simulated("simulated as the plugin that it works upon")]
     try:
-        return {"select_type": SelectType(kind)}, []
+        return {"select_type": SelectType(entry.value)}, []
     except ValueError:
-        raise entry.error("select/linear, select/cons_tres or select/cons_res; no other is simulated") from None
+        raise entry.error("select/linear, select/cons_tres, select/cons_res or select/cray_aries") from None
 
 
 SELECT_DIFFERENCES = {
@@ -163,29 +233,53 @@ SELECT_DIFFERENCES = {
     "cr_socket_memory": ("", "CPUs are handed out one by one, not by socket; memory is counted"),
     "cr_lln": ("", "nodes are not chosen by their load"),
     "cr_one_task_per_core": ("", "jobs ask for CPUs here, not for tasks"),
-    "other_cons_res": ("", "only for Cray"),
-    "other_cons_tres": ("", "only for Cray"),
 }
-SELECT_USED = ("cr_cpu", "cr_core", "cr_memory", "cr_cpu_memory", "cr_core_memory", "none")
+SELECT_UNITS = ("cr_cpu", "cr_core", "cr_socket", "cr_cpu_memory", "cr_core_memory", "cr_socket_memory")
+"""What is handed out; at most one of these, or CR_Memory, may be given."""
+SELECT_USED = ("cr_cpu", "cr_core", "cr_memory", "cr_cpu_memory", "cr_core_memory", "other_cons_res", "other_cons_tres")
 SELECT_NO_EFFECT = frozenset(("cr_pack_nodes", "cr_core_default_dist_block"))
 
 
 def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
     """Whether memory counts, and the CPUs of a job's cores that it did not ask for."""
-    options = [Entry(entry.key, word, entry.where) for word in words(entry)]
-    names = [option.value.lower() for option in options]
+    options = [word for word in entry.value.split(",") if word]
+    names = [option.lower() for option in options]
+    known = {*SELECT_UNITS, *SELECT_USED, *SELECT_DIFFERENCES, *SELECT_NO_EFFECT}
+    if unknown := [option for option, name in zip(options, names, strict=True) if name not in known]:
+        raise entry.error(f"CR_CPU, CR_Core, CR_Socket or CR_Memory and the like, without blanks: not {unknown[0]!r}")
+    if len([name for name in names if name in SELECT_UNITS or name == "cr_memory"]) > 1:
+        raise entry.error("one of CR_CPU, CR_Core, CR_Socket, CR_Memory, or one with both, such as CR_Core_Memory")
+    if "cr_one_task_per_core" in names and {"cr_cpu", "cr_cpu_memory"} & set(names):
+        raise entry.error("CR_ONE_TASK_PER_CORE with CR_Core or CR_Core_Memory, not with CR_CPU")
     notes = [
         dataclasses.replace(
-            note_on(Entry(option.value, "", entry.where), SELECT_DIFFERENCES, SELECT_NO_EFFECT),
+            note_on(Entry(option, "", entry.where), SELECT_DIFFERENCES, SELECT_NO_EFFECT),
             parameter=entry.key,
-            value=option.value,
+            value=option,
         )
         for option, name in zip(options, names, strict=True)
         if name not in SELECT_USED
     ]
     by_cpu = any(name in ("cr_cpu", "cr_cpu_memory") for name in names)
     with_memory = any(name.endswith("_memory") for name in names)
+    if not names:  # as if it were not given
+        return {}, notes
     return {"memory_is_consumable": with_memory, "idle_threads_count": not by_cpu}, notes
+
+
+def _with_select(changes: Change, given: Entries) -> Change:
+    """SelectType and SelectTypeParameters together. Raises InvalidCluster where slurmctld would not start."""
+    kind, entry = given.get("selecttype"), given.get("selecttypeparameters")
+    names = [] if entry is None else [name for name in entry.value.lower().split(",") if name]
+    if kind is not None and kind.value == "select/cray_aries" and {"other_cons_res", "other_cons_tres"} & set(names):
+        changes = {**changes, "select_type": SelectType.CONS_TRES}
+    linear = changes.get("select_type", SelectType.LINEAR) is SelectType.LINEAR
+    units = set(names) & set(SELECT_UNITS)
+    if entry is not None and names and linear == bool(units):
+        wanted = "CR_Memory at most" if linear else "one of CR_CPU, CR_Core, CR_Socket and their forms with _Memory"
+        raise entry.error(f"{wanted}, with SelectType={kind.value if kind is not None else 'select/linear'}")
+    # `slurm.conf(5)`, SelectTypeParameters: by default CR_Core_Memory.
+    return {**changes, "memory_is_consumable": True} if not linear and not names else changes
 
 
 PRIORITY_FLAGS = {
@@ -208,37 +302,53 @@ PRIORITY_FLAGS_USED = {
 
 
 def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
-    flags = words(entry)
-    notes = [
-        dataclasses.replace(
-            note_on(Entry(flag, "", entry.where), PRIORITY_FLAGS, NO_DIFFERENCE),
-            parameter=entry.key,
-            value=flag,
-        )
-        for flag in flags
-        if flag.lower() not in PRIORITY_FLAGS_USED
-    ]
-    given = {field for flag in flags for field in PRIORITY_FLAGS_USED.get(flag.lower(), ())}
+    """slurmctld looks for the flags in the text, whatever stands between them."""
+    text = entry.value.lower()
+    notes = []
+    for flag in re.split(r"[\s,|]+", entry.value):
+        known = [name for name in (*PRIORITY_FLAGS_USED, *PRIORITY_FLAGS, *NO_DIFFERENCE) if name in flag.lower()]
+        if flag and not any(name in PRIORITY_FLAGS_USED for name in known):
+            shown = note_on(Entry(max(known, key=len, default=flag), "", entry.where), PRIORITY_FLAGS, NO_DIFFERENCE)
+            notes.append(dataclasses.replace(shown, parameter=entry.key, value=flag))
+    given = {field for name, fields in PRIORITY_FLAGS_USED.items() if name in text for field in fields}
     return {field: field in given for fields in PRIORITY_FLAGS_USED.values() for field in fields}, notes
 
 
 def _span_s(entry: Entry) -> int:
-    """In whole minutes, rounded up, as slurmctld keeps it."""
+    """In whole minutes, rounded up, as slurmctld keeps it; UNLIMITED: 31 years, the longest here."""
     seconds = duration_s(entry)
     if seconds is None:
-        raise entry.error("a time; there is no UNLIMITED here")
-    return -(-seconds // MINUTE_S) * MINUTE_S
+        return LONGEST_S
+    return min(LONGEST_S, -(-seconds // MINUTE_S) * MINUTE_S)
 
 
-def _positive_span_s(entry: Entry) -> int:
-    if (seconds := _span_s(entry)) == 0:
-        raise entry.error("at least 1 minute")
-    return seconds
+def _period_s(entry: Entry) -> int:
+    if duration_s(entry) in (None, 0):
+        raise entry.error("at least 1 minute, and not UNLIMITED")
+    return _span_s(entry)
 
 
-def _seconds(entry: Entry) -> int:
+def _age_s(entry: Entry) -> int:
+    """0: any job is as old as counts, from its first second on."""
+    return max(1, _span_s(entry))
+
+
+def _seconds(bits: int, least: int = 0) -> Callable[[Entry], int]:
     """`scontrol` writes "30 sec"."""
-    return integer(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")), 0, LONGEST_S)
+    return lambda entry: min(
+        LONGEST_S, max(least, unsigned(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")), bits))
+    )
+
+
+def _min_job_age(entry: Entry) -> tuple[Change, list[Note]]:
+    seconds = _seconds(32, least=2)(entry)
+    too_short = _seconds(32)(entry) < seconds
+    notes = [entry.note(NoteKind.IGNORED, f"slurmctld takes {seconds}, the least")] if too_short else []
+    return {"min_job_age_s": seconds}, notes
+
+
+def _weight(name: str) -> Rule:
+    return _field(name, lambda entry: unsigned(entry, 32))
 
 
 def _default_memory(name: str, other: str) -> Rule:
@@ -248,32 +358,36 @@ def _default_memory(name: str, other: str) -> Rule:
 
 def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
     """A requeued job waits until its credential has expired."""
-    lifetime = re.search(r"(?:^|,)cred_expire=(\d+)", entry.value, re.IGNORECASE | re.ASCII)
-    if lifetime is None:
+    _, found, lifetime = entry.value.partition("cred_expire=")
+    if not found:
         return {}, [entry.no_effect("it does not influence scheduling as simulated")]
-    seconds = integer(Entry("cred_expire", lifetime[1], f"{entry.where}: {entry.key}"), 0, LONGEST_S - 1)
+    seconds = leading_whole(lifetime)
+    if not 0 < seconds < LONGEST_S:
+        return {}, [
+            entry.note(NoteKind.IGNORED, f"slurmctld takes its default, {SLURM_DEFAULTS.requeue_delay_s - 1} s")
+        ]
     return {"requeue_delay_s": seconds + 1}, []
 
 
 GLOBALS: Mapping[str, Rule] = {
     "authinfo": _auth_info,
-    "prioritycalcperiod": _field("priority_calc_period_s", _positive_span_s),
+    "prioritycalcperiod": _field("priority_calc_period_s", _period_s),
     "prioritydecayhalflife": _field("priority_decay_half_life_s", _span_s),
     "priorityfavorsmall": _field("priority_favor_small", yes),
     "priorityflags": _priority_flags,
-    "prioritymaxage": _field("priority_max_age_s", _positive_span_s),
+    "prioritymaxage": _field("priority_max_age_s", _age_s),
     "priorityweighttres": lambda entry: weights_of_tres(entry, "priority_weight_"),
     "defmempercpu": _default_memory("default_memory_per_cpu_mib", "default_memory_per_node_mib"),
     "defmempernode": _default_memory("default_memory_per_node_mib", "default_memory_per_cpu_mib"),
     "overtimelimit": _field("over_time_limit_s", lambda entry: over_time_limit_s(entry) or 0),
-    "killwait": _field("kill_wait_s", _seconds),
-    "minjobage": _field("min_job_age_s", _seconds),
+    "killwait": _field("kill_wait_s", _seconds(16)),
+    "minjobage": _min_job_age,
     "prioritytype": _priority_type,
-    "priorityweightage": _field("priority_weight_age", _range(0, MOST_WEIGHT)),
-    "priorityweightfairshare": _field("priority_weight_fairshare", _range(0, MOST_WEIGHT)),
-    "priorityweightjobsize": _field("priority_weight_job_size", _range(0, MOST_WEIGHT)),
-    "priorityweightpartition": _field("priority_weight_partition", _range(0, MOST_WEIGHT)),
-    "priorityweightqos": _field("priority_weight_qos", _range(0, MOST_WEIGHT)),
+    "priorityweightage": _weight("priority_weight_age"),
+    "priorityweightfairshare": _weight("priority_weight_fairshare"),
+    "priorityweightjobsize": _weight("priority_weight_job_size"),
+    "priorityweightpartition": _weight("priority_weight_partition"),
+    "priorityweightqos": _weight("priority_weight_qos"),
     "schedulerparameters": _options,
     "schedulertype": _scheduler_type,
     "selecttype": _select_type,
@@ -290,24 +404,24 @@ def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
     changes: Change = {}
     entries, notes = without_second_default(entries)
     for name, entry in entries.items():
-        if (rule := GLOBALS.get(name)) is not None:
+        if name == "priorityweighttres" and not _is_multifactor(entries):
+            # Nor does slurmctld look at it.
+            notes.append(entry.note(NoteKind.IGNORED, BASIC))
+        elif (rule := GLOBALS.get(name)) is not None:
             change, more = rule(entry)
             # bf_interval=-1 also switches backfill off.
             changes |= change | {"backfill": changes.get("backfill", True) and change.get("backfill", True)}
             notes += more
         elif name not in ELSEWHERE:
             notes.append(note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT))
-    params = dataclasses.replace(SLURM_DEFAULTS, **_with_memory_default(changes, entries))
+    params = dataclasses.replace(SLURM_DEFAULTS, **_with_select(changes, entries))
     without, more = _without_slurmdbd(params, entries)
     in_vain = _basic_notes(params, entries) + _linear_notes(params, entries) + _memory_notes(params, entries)
     return without, notes + more + in_vain
 
 
-def _with_memory_default(changes: Change, given: Collection[str]) -> Change:
-    """`slurm.conf(5)`, SelectTypeParameters: select/cons_tres takes CR_Core_Memory by itself."""
-    if changes.get("select_type") is SelectType.CONS_TRES and "selecttypeparameters" not in given:
-        return {**changes, "memory_is_consumable": True}
-    return changes
+def _is_multifactor(entries: Entries) -> bool:
+    return "prioritytype" in entries and entries["prioritytype"].value == "priority/multifactor"
 
 
 def _memory_notes(params: Params, entries: Entries) -> list[Note]:
@@ -324,13 +438,13 @@ def _memory_notes(params: Params, entries: Entries) -> list[Note]:
 def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[Note]]:
     """Without slurmdbd a real slurmctld says: PriorityWeightAge can only be used with SlurmDBD, ignoring."""
     kind = entries.get("accountingstoragetype")
-    if kind is not None and kind.value.lower() == "accounting_storage/slurmdbd":
+    if kind is not None and kind.value == SLURMDBD:
         return params, []
     why = "slurmctld takes it only if AccountingStorageType is accounting_storage/slurmdbd"
     notes = [
         entries[name].note(NoteKind.IGNORED, why)
         for name in ("priorityweightage", "priorityweightfairshare")
-        if params.priority_multifactor and name in entries and integer(entries[name], 0, MOST_WEIGHT)
+        if params.priority_multifactor and name in entries and unsigned(entries[name], 32)
     ]
     return dataclasses.replace(params, priority_weight_age=0, priority_weight_fairshare=0), notes
 
@@ -342,7 +456,8 @@ def _basic_notes(params: Params, entries: Entries) -> list[Note]:
     """On priorities that are set beside priority/basic."""
     if params.priority_multifactor:
         return []
-    rules = {name: GLOBALS[name] for name in entries if name.startswith("priority") and name in GLOBALS}
+    looked_at = [name for name in entries if name.startswith("priority") and name != "priorityweighttres"]
+    rules = {name: GLOBALS[name] for name in looked_at if name in GLOBALS}
     return [
         entries[name].note(NoteKind.IGNORED, BASIC)
         for name, rule in rules.items()
@@ -401,7 +516,9 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
         entries[entry.key.lower()] = entry
     if {"defmempercpu", "defmempernode"} <= set(entries):
         raise InvalidCluster("parameters: DefMemPerCPU and DefMemPerNode are given; give one of them")
-    params = dataclasses.replace(base, **_with_memory_default(changes, entries))
+    if "selecttype" in entries or "selecttypeparameters" in entries:
+        changes = _with_select({"select_type": base.select_type, **changes}, entries)
+    params = dataclasses.replace(base, **changes)
     return params, (*notes, *_basic_notes(params, entries), *_linear_notes(params, entries))
 
 
@@ -429,14 +546,16 @@ def _typed(entry: Entry) -> tuple[Change, list[Note]]:
     name = entry.key.lower()
     if name in OWN_FIELDS:
         return {name: integer(entry, 0, LONGEST_S)}, []
-    if (rule := OPTIONS.get(name) or GLOBALS.get(name)) is not None:
+    if name in NUMBERS:
+        check_numbers([entry], NUMBERS)
+    if (rule := GLOBALS.get(name)) is not None:
         return rule(entry)
-    if name in OPTION_DIFFERENCES or name in OPTION_NO_EFFECT:
+    if name in SIMULATED or name in OPTION_DIFFERENCES or name in OPTION_NO_EFFECT:
         return _option(entry)
     if name in GLOBAL_DIFFERENCES or name in GLOBAL_NO_EFFECT:
         return {}, [note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT)]
-    like = difflib.get_close_matches(name, [*OPTIONS, *GLOBALS, *OWN_FIELDS], 1)
-    hint = f"did you mean {like[0]}?" if like else f"known: {', '.join(sorted((*OPTIONS, *GLOBALS, *OWN_FIELDS)))}"
+    like = difflib.get_close_matches(name, [*SIMULATED, *GLOBALS, *OWN_FIELDS], 1)
+    hint = f"did you mean {like[0]}?" if like else f"known: {', '.join(sorted((*SIMULATED, *GLOBALS, *OWN_FIELDS)))}"
     raise InvalidCluster(f"{entry.where}: {entry.key}: not a parameter of slurm.conf; {hint}")
 
 

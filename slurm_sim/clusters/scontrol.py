@@ -107,7 +107,7 @@ def _add_node(draft: Draft, shown: Entries) -> None:
         Entry(NODE_ATTRIBUTES[name], shown[name].value, shown[name].where) for name in shown if name in NODE_ATTRIBUTES
     ]
     entries = by_name(known)
-    draft.notes += node_notes(entries)
+    draft.note(node_notes(entries))
     draft.add_nodes(shown["nodename"], entries, _fate(draft, shown["state"]))
 
 
