@@ -83,6 +83,20 @@ _HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
 """The second is what 22.05 to 26.05 say after `scontrol requeuehold`."""
 
 
+SIGNAL_SLACK_S = 60
+"""sbatch(1), --signal: "the signal may be sent up to 60 seconds earlier than specified"."""
+
+
+def expected_limit_s(time_limit_s: int | None, lead_s: int) -> int | None:
+    """For how long a job is expected to run: its time limit, or until its own signal may come. None: no limit.
+
+    ``lead_s``: how long before the limit Slurm sends the signal (`sbatch --signal`); 0: it sends none.
+    """
+    if time_limit_s is None or not lead_s:
+        return time_limit_s
+    return max(0, time_limit_s - lead_s - SIGNAL_SLACK_S)
+
+
 def queues_for_nodes(reason: str) -> bool:
     """Whether a pending job with this reason competes for nodes, rather than being kept back by a rule."""
     return kind_of(reason) in COMPETING
@@ -128,6 +142,8 @@ class Job:
     """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
     has_zero_priority: bool = False
     """Slurm shows it with priority 0: it is held, whatever its reason says."""
+    lead_s: int = 0
+    """Of a link: how long before its time limit Slurm signals it to leave, as its chain's tag says; 0: it does not."""
 
     @property
     def is_pending(self) -> bool:
@@ -156,6 +172,17 @@ class Job:
         if self.start_s is None or self.time_limit_s is None:
             return None
         return self.start_s + self.time_limit_s
+
+    @property
+    def expected_limit_s(self) -> int | None:
+        """For how long it is expected to run (`expected_limit_s`); None: no limit."""
+        return expected_limit_s(self.time_limit_s, self.lead_s)
+
+    @property
+    def expected_end_s(self) -> int | None:
+        """When it is expected to end, at which policies aim; None if it is not running or has no limit."""
+        limit_s = self.expected_limit_s
+        return None if self.start_s is None or limit_s is None else self.start_s + limit_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +346,14 @@ class Link:
     exit_code: int = 0
     released_s: int | None = None
     """When Mirage let it into the queue; None: Slurm did, as its predecessor ended."""
+    lead_s: int = 0
+    """How long before its time limit Slurm signals it to leave; 0: it does not."""
+
+    @property
+    def expected_end_s(self) -> int | None:
+        """When it is or was expected to end, by its limit or its signal; None: not started, or no limit."""
+        limit_s = expected_limit_s(self.time_limit_s, self.lead_s)
+        return None if self.start_s is None or limit_s is None else self.start_s + limit_s
 
 
 class ActingMode(str, Enum):
@@ -353,7 +388,7 @@ class Decision:
     inputs_hash: str
     """SHA-256 of everything the policy was given."""
     remaining_s: int | None = None
-    """Until the predecessor's limit ends it; None: it has not started, or has no limit."""
+    """Until the predecessor's expected end, by its limit or its signal; None: it has not started, or has no limit."""
     wait_p10_s: float | None = None
     wait_p50_s: float | None = None
     wait_p90_s: float | None = None

@@ -177,8 +177,8 @@ class Observation:
 
     @property
     def remaining_s(self) -> int | None:
-        """Until the predecessor's time limit ends it; None: not running yet, or no limit."""
-        end = self.predecessor.limit_end_s
+        """Until the predecessor's expected end, by its limit or its signal; None: not running yet, or no limit."""
+        end = self.predecessor.expected_end_s
         if end is None or not self.predecessor.state.has_nodes:
             return None
         return max(0, end - self.now_s)

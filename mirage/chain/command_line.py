@@ -29,6 +29,7 @@ OWN_WITH_VALUE = frozenset(
         "done-file",
         "notify",
         "notify-after",
+        "then",
     }
 )
 OWN_WITHOUT_VALUE = frozenset({"up-front", "nested", "dry-run", "json"})
@@ -50,6 +51,8 @@ class Request:
     arguments: tuple[str, ...]
     is_heterogeneous: bool = False
     """There is a `:` between options, which separates the components of a heterogeneous job."""
+    then: tuple[str, ...] = ()
+    """Scripts that follow the chain: the values of `--then`, which may be given several times."""
 
     def has(self, name: str) -> bool:
         """Whether this option of sbatch is given."""
@@ -62,6 +65,7 @@ def parse_request(words: Sequence[str], ask: Ask = ask_nobody) -> Request:
     ``ask`` is called once an unknown option is met. InputError: a value is missing.
     """
     own: dict[str, str] = {}
+    then: list[str] = []
     options: list[Option] = []
     is_heterogeneous = False
     rest = list(words)
@@ -76,12 +80,15 @@ def parse_request(words: Sequence[str], ask: Ask = ask_nobody) -> Request:
             options += found
         elif name in OWN_WITHOUT_VALUE:
             own[name] = ""
-        elif has_value:
-            own[name] = value
-        elif len(rest) > 1:
-            own[name], taken = rest[1], 2
         else:
-            raise InputError(f"--{name} needs a value")
+            if not has_value:
+                if len(rest) < 2:
+                    raise InputError(f"--{name} needs a value")
+                value, taken = rest[1], 2
+            if name == "then":
+                then.append(value)
+            else:
+                own[name] = value
         rest = rest[taken:]
     rest = rest[1:] if rest[:1] == ["--"] else rest
     return Request(
@@ -90,4 +97,5 @@ def parse_request(words: Sequence[str], ask: Ask = ask_nobody) -> Request:
         script=rest[0] if rest else "",
         arguments=tuple(rest[1:]),
         is_heterogeneous=is_heterogeneous,
+        then=tuple(then),
     )

@@ -62,6 +62,37 @@ class LinkStart:
     """The files that it writes to: its standard output, and its standard error where that goes elsewhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class HandoverRecord:
+    """How a link was asked to end, as its successor wrote it. Times are Unix seconds of the successor's node."""
+
+    segment: int
+    """Of the link that was asked."""
+    job_id: int
+    """Of the successor."""
+    asked_s: int | None
+    """None: it could not be asked, or was to be left alone (`--handover-signal none`)."""
+    grace_s: int | None
+    cut_s: int | None
+    """When it was cancelled, since it had not ended in time; None: it was not."""
+    cut_by: str
+    """What was used up: `grace` or `max-overlap`; empty: nothing."""
+    gone_s: int | None
+    """When it had ended; None: it has not, or the successor ended first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThenRecord:
+    """A script of `--then`."""
+
+    script: str
+    """Where it lay at submission."""
+    job_id: int | None
+    """None: it is not queued."""
+    problem: str
+    """Why it could not be queued once the chain was done; empty: it was, or that is to come."""
+
+
 def chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the user's chains lie. The home directory must be on a file system that the compute nodes share."""
     home = environ.get("MIRAGE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".mirage")
@@ -175,6 +206,42 @@ def reopen(folder: Path) -> None:
         (folder / marker).unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         (folder / NOTIFIED).rmdir()
+
+
+def read_handover(folder: Path, segment: int) -> HandoverRecord | None:
+    """How this link was asked to end; None: it was not."""
+    record = read_record(folder / f"handover.{segment}")
+    if not record.get("job", "").isdecimal():
+        return None
+    asked, grace, cut, gone = (_seconds(record.get(key, "")) for key in ("asked", "grace", "cut", "gone"))
+    return HandoverRecord(segment, int(record["job"]), asked, grace, cut, record.get("by", ""), gone)
+
+
+def _seconds(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def then_script(folder: Path, number: int) -> Path:
+    """The copy of the ``number``-th script of `--then`, from 1."""
+    return folder / f"then.{number}.sh"
+
+
+def read_then(folder: Path) -> list[ThenRecord]:
+    """The scripts of `--then`, in their order."""
+    chain = read_record(folder / CHAIN_RECORD)
+    found: list[ThenRecord] = []
+    while script := chain.get(f"then.{len(found) + 1}"):
+        number = len(found) + 1
+        job_id = _seconds(_text(folder / f"then.{number}"))
+        found.append(ThenRecord(script, job_id, _text(folder / f"then.{number}.error")))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
 
 
 def queued_jobs(folder: Path) -> dict[int, int]:

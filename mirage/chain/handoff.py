@@ -19,7 +19,7 @@ class Handoff:
     overlap_s: int
     """Both ran for this long, on their own nodes."""
     cut_short_s: int
-    """So much of its time limit the predecessor gave up, since its successor was there already and asked it to end."""
+    """How long before its expected end the predecessor ended, since its successor was there and asked it to."""
 
     @property
     def node_hours_wasted(self) -> float:
@@ -47,6 +47,6 @@ def handoffs(links: Sequence[Link]) -> list[Handoff]:
 
 def _cut_short_s(predecessor: Link, successor: Link) -> int:
     started_before = successor.start_s is not None and successor.start_s <= (predecessor.end_s or 0)
-    if not started_before or predecessor.start_s is None or predecessor.time_limit_s is None:
+    if not started_before or predecessor.expected_end_s is None:
         return 0
-    return max(0, predecessor.start_s + predecessor.time_limit_s - (predecessor.end_s or 0))
+    return max(0, predecessor.expected_end_s - (predecessor.end_s or 0))

@@ -4,8 +4,9 @@
 #
 #   job.sh SEGMENT PREDECESSOR [the user's arguments]        PREDECESSOR: job id of the link before, 0 for the first
 #
-# Outside of a job, for mirage extend, pause and resume:
+# Outside of a job, for mirage extend, pause, resume, done and cancel:
 #   job.sh queue SEGMENT PREDECESSOR    queues this link, held while the chain is paused, and prints its job id
+#   job.sh follow-up                    the chain is over: queues --then if it is done, else takes it out of the queue
 #   job.sh ask JOB SEGMENT              asks this link to checkpoint and end, as its successor would
 #
 # What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
@@ -24,12 +25,17 @@
 #                 preemption), paused (mirage pause --now asked it to), told (a signal before its work began).
 #                 swept=1: every process of the job was told to
 #                 end, so some of them may still be at it. A link that was killed outright leaves none.
-#   handover.K    job id of the successor that asked link K to end; pause: mirage pause --now asked
+#   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
+#                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap).
+#                 job=pause: mirage pause --now asked
 #   ready.K       link K is ready to take over; a service creates it as $MIRAGE_READY_FILE
 #   writer.G/     the one-writer lock: whoever makes the directory with the highest G may write. owner: segment=, job=
 #   paused        no further link begins its work; queued ones are held. mirage resume renames it to resumed
 #   done, failed, cancelled    the chain is over; the first line says why
 #   notified/     somebody has run the user's --notify command for the chain's end
+#   then.N.sh     the N-th script of --then        then.N    its job id, once it is queued
+#   then.N.claim/ whoever makes this directory lets it follow the chain. job: who; settled: it does. then.N.error: why
+#                 that failed
 # ---------------------------------------------------------------------------------------------------------------------
 # shellcheck disable=SC2154,SC2034  # m_* that are not assigned, or not used, here belong to this chain's values, above.
 # shellcheck disable=SC2329  # several functions are called by name
@@ -63,7 +69,7 @@ m_list() { # this chain's links in the queue, "job state segment"; fails if Slur
     m_queue=$(m_slurm squeue -h -a -u "$(id -u)" -o '%A %T %k' 2>/dev/null) || return 1
     case "
 $m_queue" in *"
-$m_job "*) ;; *) return 1 ;; esac # this job is in every sound answer
+$m_job "*) ;; *) [ "$m_job" -eq 0 ] || return 1 ;; esac # this job is in every sound answer; 0: this is no job
     printf '%s\n' "$m_queue" | sed -n "s|^\([0-9]*\) \([A-Z_]*\) mirage/1 chain=$m_chain seg=\([0-9]*\)/.*|\1 \2 \3|p"
 }
 
@@ -171,6 +177,7 @@ m_tell_slurm() { # CODE: sets m_told, what this job exits with. Others have only
 
 m_leave_if_over() {
     if m_is_over; then
+        m_follow_up
         m_cancel_rest
         m_notify_end
         m_tell_slurm 0
@@ -282,7 +289,7 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || : # where it is not mounted, --chdir still says where to run
-    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_penalties"
+    m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_wishes"
     m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
     m_answer=$(printf '%s\n' "$m_answer" | m_last_id)
@@ -373,6 +380,86 @@ m_stop_queuing() {
     rm -f "$m_dir/.stop.$m_job"
 }
 
+# ---- What follows the chain -----------------------------------------------------------------------------------------
+
+m_running_links() { # "afterany:JOB:JOB": this job and all links that have nodes; nothing if none has
+    m_lines=$(m_list) || [ "$m_job" -ne 0 ] || return 1
+    m_ids=$(printf '%s\n' "$m_lines" | sed -n '/ PENDING /!s/^\([0-9]*\) .*/:\1/p' | grep -vx ":$m_job" | tr -d '\n')
+    [ "$m_job" -eq 0 ] || m_ids=":$m_job$m_ids"
+    [ -z "$m_ids" ] || echo "afterany$m_ids"
+}
+
+m_submit_then() ( # NUMBER: prints the job id
+    m_after=$(m_running_links) || exit 1
+    m_sbatch_program=$(m_slurm sh -c 'command -v sbatch') || m_sbatch_program=sbatch
+    m_forget_job
+    cd "$m_submit_dir" 2>/dev/null || :
+    m_answer=$(m_sbatch_then "$1" "${m_after:+--dependency=$m_after}" 2>"$m_dir/.sbatch.$m_job") || exit 1
+    m_answer=$(printf '%s\n' "$m_answer" | m_last_id)
+    [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
+    echo "$m_answer"
+)
+
+m_then_once() { # NUMBER: succeeds once it is in the queue, to start when no link of the chain runs any more
+    if [ -e "$m_dir/then.$1" ]; then # since the chain began, in case its jobs have no sbatch
+        m_after=$(m_running_links) || return 1
+        m_id=$(cat "$m_dir/then.$1")
+        m_slurm scontrol update "JobId=$m_id" "Dependency=$m_after" 2>"$m_dir/.sbatch.$m_job" && return
+        # It may have been let go already.
+        m_lines=$(m_slurm squeue -h -a -t all -u "$(id -u)" -o '%A %T' 2>/dev/null) || return 1
+        ! printf '%s\n' "$m_lines" | grep -qx "$m_id PENDING"
+        return
+    fi
+    # One whose submission got no answer may be there.
+    m_lines=$(m_slurm squeue -h -a -t all -u "$(id -u)" -o '%A %T %D/%N %k' 2>"$m_dir/.sbatch.$m_job") || return 1
+    # Of a job that it refuses slurmctld keeps a record too: FAILED, and without nodes.
+    m_id=$(printf '%s\n' "$m_lines" | sed -e '/^[0-9]* FAILED [0-9]*\/ /d' -e '/^[0-9]* CANCELLED [0-9]*\/ /d' |
+        sed -n "s|^\([0-9]*\) [A-Z_]* [^ ]* mirage-then/1 chain=$m_chain n=$1\( -- .*\)\{0,1\}\$|\1|p" | head -n 1)
+    [ -n "$m_id" ] || m_id=$(m_submit_then "$1") || return 1
+    m_write "then.$1" "$m_id"
+    m_say "the chain is done: job $m_id follows it"
+}
+
+m_let_follow() { # NUMBER: mkdir decides between links that find the chain over at the same time
+    m_claimed=$m_dir/then.$1.claim
+    if ! mkdir "$m_claimed" 2>/dev/null; then # `mirage done` takes it from a link that died in between
+        [ "$m_job" -eq 0 ] && [ ! -e "$m_claimed/settled" ] || return 0
+        m_id=$(cat "$m_claimed/job" 2>/dev/null)
+        if [ "${m_id:-0}" -gt 0 ]; then
+            m_over_in_slurm "$m_id" || return 0
+        else
+            [ -n "$(find "$m_claimed" -prune -mmin +30)" ] || return 0
+        fi
+    fi
+    echo "$m_job" >"$m_claimed/job"
+    for m_pause in 1 2 4 8 15 0; do
+        if m_then_once "$1"; then
+            rm -f "$m_dir/then.$1.error"
+            : >"$m_claimed/settled"
+            return 0
+        fi
+        sleep "$m_pause"
+    done
+    m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
+    m_write "then.$1.error" "${m_error:-Slurm does not answer}"
+    m_say "script $1 of --then does not follow the chain: $m_error. To try again: mirage done $m_chain"
+    rm -rf "$m_claimed"
+    return 1
+}
+
+m_follow_up() { # the chain is over: if it is done, --then follows; else what was queued for that goes
+    m_number=0 m_lost=0
+    while [ "$m_number" -lt "$m_then" ]; do
+        m_number=$((m_number + 1))
+        if [ -e "$m_dir/done" ]; then
+            m_let_follow "$m_number" || m_lost=1
+        elif [ -e "$m_dir/then.$m_number" ]; then
+            m_slurm scancel --state=PENDING "$(cat "$m_dir/then.$m_number")" 2>/dev/null
+        fi
+    done
+    return "$m_lost"
+}
+
 # ---- Taking over ----------------------------------------------------------------------------------------------------
 
 m_read_last_writer() {
@@ -419,9 +506,42 @@ job=$m_job" 2>/dev/null || {
 
 m_has_steps() { m_slurm squeue -h -a -s -j "$1" -o %i 2>/dev/null | grep -q "^$1\.[0-9]"; }
 
+m_begin_handover() { # SEGMENT: link SEGMENT reads its record to know that its end is no failure
+    [ -e "$m_dir/handover.$1" ] || m_write "handover.$1" "job=$m_job
+grace=$m_grace_now"
+}
+
+m_note() { # SEGMENT KEY VALUE: adds to the record of a handover; what stands there stays
+    [ -n "$(m_read "handover.$1" job)" ] && [ -z "$(m_read "handover.$1" "$2")" ] || return 0
+    m_write "handover.$1" "$(cat "$m_dir/handover.$1")
+$2=$3"
+}
+
+m_seconds_left() { # of this job's time limit; fails if Slurm does not say
+    m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -a -j "$m_job" -o %e 2>/dev/null)
+    case $m_limit in '' | *[!0-9]*) return 1 ;; esac
+    echo $((m_limit - $(m_now)))
+}
+
+# Without a --handover-grace it follows the checkpoints of this chain: twice the longest one, and twice what was not
+# enough. All of it is time that this link has less for its work, so it is at most a quarter of what is left to it.
+m_settle_grace() { # sets m_grace_now
+    m_grace_now=$m_grace
+    [ -z "$m_grace" ] && [ "$m_handover_signal" != none ] || return 0
+    m_grace_now=$m_least_grace
+    for m_entry in "$m_dir"/handover.*; do
+        m_from=$(m_read "${m_entry##*/}" asked) m_to=$(m_read "${m_entry##*/}" cut)
+        [ -n "$m_to" ] || m_to=$(m_read "${m_entry##*/}" gone)
+        [ -n "$m_from" ] && [ -n "$m_to" ] && [ $((2 * (m_to - m_from))) -gt "$m_grace_now" ] || continue
+        m_grace_now=$((2 * (m_to - m_from)))
+    done
+    [ "$m_grace_now" -gt "$m_least_grace" ] && m_left=$(m_seconds_left) || return 0
+    [ "$m_grace_now" -le $((m_left / 4)) ] || m_grace_now=$((m_left / 4))
+    [ "$m_grace_now" -ge "$m_least_grace" ] || m_grace_now=$m_least_grace
+}
+
 m_ask() { # JOB SEGMENT: to checkpoint and end
-    [ "$m_handover_signal" != none ] || return 0
-    [ -e "$m_dir/handover.$2" ] || m_write "handover.$2" "$m_job"
+    m_begin_handover "$2"
     m_signal=${m_handover_signal#B:}
     if [ "$m_signal" = "$m_handover_signal" ] && m_has_steps "$1"; then
         m_slurm scancel --signal="$m_signal" "$1" 2>/dev/null
@@ -430,16 +550,50 @@ m_ask() { # JOB SEGMENT: to checkpoint and end
     fi
 }
 
-m_end() { # JOB SEGMENT: however it takes that
-    [ -e "$m_dir/handover.$2" ] || m_write "handover.$2" "$m_job"
-    m_slurm scancel "$1" 2>/dev/null
+m_end() { # JOB SEGMENT: however it takes that. m_by: what is used up
+    m_begin_handover "$2"
+    m_before=$(cat "$m_dir/handover.$2")
+    [ -z "$m_by" ] || { m_note "$2" by "$m_by"; m_note "$2" cut "$(m_now)"; } # link SEGMENT tells of it too
+    if ! m_slurm scancel "$1" 2>/dev/null; then
+        m_write "handover.$2" "$m_before"
+        return 1
+    fi
+    [ -n "$m_by" ] || return 0
+    m_say "link $2 (job $1) is cancelled, $(m_had_time "$m_by" "$m_grace_now"): what it has not saved is lost." \
+        "To give it longer, submit the chain with $(m_remedy "$m_by" "$m_grace_now")"
+    [ "$m_by" != grace ] || [ -n "$m_grace" ] || m_say "the next handover of this chain gets up to twice as long"
+}
+
+m_had_time() { # BY GRACE
+    case $1 in
+        grace) echo "since it did not end within $2 s after it was asked to" ;;
+        *) echo "since two links ran together for $m_max_overlap s (--max-overlap)" ;;
+    esac
+}
+
+m_remedy() { # BY GRACE
+    case $1 in grace) echo "--handover-grace=$(($2 > 30 ? 2 * $2 : 60))s" ;; *) echo "a longer --max-overlap" ;; esac
+}
+
+m_say_if_cut() { # in the log of the link that is cancelled
+    m_by=$(m_read "handover.$m_seg" by) m_had=$(m_read "handover.$m_seg" grace)
+    [ -n "$m_by" ] || return 0
+    m_say "job $(m_read "handover.$m_seg" job) takes over and cancels this link, $(m_had_time "$m_by" "$m_had"):" \
+        "what it has not saved is lost. To give it longer, submit the chain with $(m_remedy "$m_by" "$m_had")"
 }
 
 m_overlap_is_used_up() { [ -n "$m_max_overlap" ] && [ "$(m_now)" -ge $((m_started + m_max_overlap)) ]; }
 
-m_may_end() { # the predecessor has had its time
-    m_overlap_is_used_up && return
-    if [ "$m_handover_signal" = none ]; then [ "$m_mode" = service ]; else [ "$(m_now)" -ge "$m_grace_ends" ]; fi
+m_may_end() { # the predecessor has had its time. Sets m_by: what of it is used up
+    m_by=max-overlap
+    ! m_overlap_is_used_up || return 0
+    if [ "$m_handover_signal" = none ]; then
+        m_by=
+        [ "$m_mode" = service ]
+    else
+        m_by=grace
+        [ "$(m_now)" -ge $((m_asked_at + m_grace_now)) ]
+    fi
 }
 
 m_is_told() { # before its work began, by Slurm or by its own successor, to end
@@ -452,15 +606,21 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
     ! m_gone "$1" "$2" || return 0
     m_say "link $2 (job $1) still runs; taking over from it"
     [ "$m_mode" = service ] || m_write "ready.$m_seg" "$m_job"
-    m_asked='' m_ended='' m_grace_ends=$(($(m_now) + m_grace))
+    m_settle_grace
+    m_asked='' m_ended='' m_asked_at=$(m_now)
+    [ "$m_handover_signal" != none ] || m_asked=1
     until m_gone "$1" "$2"; do
         m_leave_if_over
         m_leave_if_paused
         ! m_is_told || return 1
-        [ -n "$m_asked" ] || ! m_ask "$1" "$2" || m_asked=1
+        if [ -z "$m_asked" ] && m_ask "$1" "$2"; then
+            m_asked=1 m_asked_at=$(m_now) # Slurm may have been away for a while
+            m_note "$2" asked "$m_asked_at"
+        fi
         [ -n "$m_ended" ] || ! m_may_end || ! m_end "$1" "$2" || m_ended=1
         sleep 1
     done
+    m_note "$2" gone "$(m_now)"
 }
 
 m_take_over() {
@@ -535,6 +695,7 @@ m_on_signal() { # SIGNAL: only forks, so that m_wait does not miss anything
     fi
     m_pass_on "$1" "$m_canary" &
     [ "$1" != TERM ] || m_terms="$m_terms $!"
+    [ "$1" != TERM ] || m_say_if_cut & # now: the script may not heed it, and then all is killed after KillWait
     m_start_canary
 }
 
@@ -603,13 +764,11 @@ m_stop_helpers() {
 
 m_was_warned() { # it died of the user's own --signal, near its time limit
     [ "$m_limit_signal" -gt 0 ] && [ "$m_code" -eq $((128 + m_limit_signal)) ] || return 1
-    m_limit=$(m_slurm env SLURM_TIME_FORMAT=%s squeue -h -a -j "$m_job" -o %e 2>/dev/null)
-    case $m_limit in '' | *[!0-9]*) return 1 ;; esac
-    # sbatch(1): "the signal may be sent up to 60 seconds earlier than specified"
-    [ $((m_limit - $(m_now))) -le $((m_limit_lead + 60)) ]
+    m_left=$(m_seconds_left) || return 1
+    [ "$m_left" -le "$m_limit_lead" ] # with Slurm's slack
 }
 
-m_asked_by() { cat "$m_dir/handover.$m_seg" 2>/dev/null; } # who asked this link to end
+m_asked_by() { m_read "handover.$m_seg" job; } # who asked this link to end
 
 m_judge() { # sets m_how and m_swept
     ! m_is_swept || m_swept=1
@@ -657,7 +816,7 @@ m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
         m_say "link $m_next could not be queued, so the chain ends here: $(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)"
         m_mark failed "link $m_next could not be queued"
     fi
-    ! m_is_over || m_cancel_rest
+    ! m_is_over || { m_follow_up; m_cancel_rest; }
 }
 
 m_finish() { # HOW ARGUMENTS...
@@ -732,6 +891,13 @@ m_outside() { # queue SEGMENT PREDECESSOR, or ask JOB SEGMENT
 }
 
 case $1 in
+    follow-up)
+        m_job=0
+        m_follow_up
+        m_code=$?
+        rm -f "$m_dir/.sbatch.$m_job"
+        exit "$m_code"
+        ;;
     queue | ask) m_outside "$@" ;;
     *) m_main "$@" ;;
 esac

@@ -8,20 +8,21 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mirage.chain.batch_script import UserScript
+from mirage.chain.batch_script import UserScript, parse_script
 from mirage.chain.command_line import OWN, OWN_WITH_VALUE, Request, parse_request
 from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
 from mirage.chain.sbatch import Option, find_batch_script
-from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify
-from mirage.chain.tag import MAX_PENALTY, MAX_SEGMENTS
-from mirage.domain import Mode, Penalties
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify, Then
+from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS
+from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 from mirage.errors import InputError
+from mirage.files import read_bytes
 
 _IN_SCRIPTS = OWN_WITH_VALUE | {"up-front", "nested"}
 _LENGTH = {"segments", "total-time"}
@@ -36,6 +37,13 @@ _REFUSED = {
 }
 _ONE_AT_A_TIME = re.compile(r"([\d,:-]+)%1", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+_REFUSED_OF_THEN = {
+    "clusters": "what follows a chain runs on the chain's cluster: leave it out",
+    "dependency": "the chain sets it: leave it out",
+    "test-only": "it would never run: leave it out",
+    "wait": "it would wait for the chain's last link, and that for it: leave it out",
+    "wrap": "it has no meaning in a script: leave it out",
+}
 # sbatch(1), INPUT ENVIRONMENT VARIABLES: they count before the #SBATCH lines and after the command line.
 _FROM_ENVIRONMENT = {
     "SBATCH_ARRAY_INX": "array",
@@ -53,7 +61,7 @@ _REPLACED_IN_JOBS = re.compile(
     re.ASCII,
 )
 _DEFAULT_LEAD_S = 60
-_SIGNAL_OPTION = re.compile(r"(?:([RB]+):)?(\w+)(?:@(\d+))?", re.ASCII | re.IGNORECASE)
+_SIGNAL_OPTION = re.compile(r"(?:(R|B|RB|BR):)?(\w+)(?:@(\d*))?", re.ASCII | re.IGNORECASE)
 
 
 def with_directives(request: Request, script: bytes, name: str) -> Request:
@@ -62,17 +70,20 @@ def with_directives(request: Request, script: bytes, name: str) -> Request:
     InputError, with file and line: a line can't be understood. ``name``: the script's, in errors.
     """
     said: dict[str, str] = {}
+    then: tuple[str, ...] = ()
     for number, line in directives(io.BytesIO(script)):
         try:
-            said |= _directive(os.fsdecode(line))
+            found = _directive(os.fsdecode(line))
         except InputError as error:
             raise InputError(f"{name}:{number}: #MIRAGE: {error}") from error
+        said |= found.own
+        then += found.then
     if request.own.keys() & _LENGTH:  # --segments on the command line replaces --total-time in the script
         said = {key: value for key, value in said.items() if key not in _LENGTH}
-    return replace(request, own={**said, **request.own})
+    return replace(request, own={**said, **request.own}, then=request.then or then)
 
 
-def _directive(line: str) -> Mapping[str, str]:
+def _directive(line: str) -> Request:
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
@@ -87,7 +98,7 @@ def _directive(line: str) -> Mapping[str, str]:
     request = parse_request(words)
     if request.script:
         raise InputError(f"{request.script!r} is no option")
-    return request.own
+    return request
 
 
 def check_request(request: Request, environ: Mapping[str, str]) -> None:
@@ -138,7 +149,7 @@ def settle(
     chain_id: str,
 ) -> ChainSettings:
     """What the chain will be. InputError: an option's value is wrong; the message says what was expected."""
-    said = (*script.options, *_environment_options(environ), *request.options)  # the last one counts
+    said = _said(request, script, environ)
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
     has_name = _last(said, "job-name") is not None
     name = () if has_name else (_option("job-name", Path(request.script).name),)
@@ -163,7 +174,37 @@ def settle(
         work_dir=str(Path(cwd, _last(said, "chdir") or "")),
         slurm_bin=slurm_bin,
         environment=tuple((key, value) for key, value in environ.items() if _REPLACED_IN_JOBS.fullmatch(key)),
+        then=tuple(_then(text, cwd, environ) for text in request.then),
     )
+
+
+def _then(text: str, cwd: str, environ: Mapping[str, str]) -> Then:
+    """A script of `--then`. InputError: it can't follow the chain."""
+    path = Path(cwd, text)
+    try:
+        if not text or not path.is_file():
+            raise InputError("no such batch script")
+        script = parse_script(read_bytes(path))
+        _check_then(script)
+    except OSError as error:
+        raise InputError(f"--then: {path}: can't be read: {error.strerror}") from error
+    except InputError as error:
+        raise InputError(f"--then: {path if text else repr(text)}: {error}") from error
+    has_name = _last(script.options, "job-name") is not None or bool(environ.get("SBATCH_JOB_NAME"))
+    return Then(path, script.content, has_name, _last(script.options, "comment") or "")
+
+
+def _check_then(script: UserScript) -> None:
+    for option in script.options:
+        if option.name in _REFUSED_OF_THEN:
+            raise InputError(f"{option.words[0]}: {_REFUSED_OF_THEN[option.name]}")
+    if any(directives(io.BytesIO(script.content))):
+        raise InputError("it has #MIRAGE lines, but no chain can follow a chain: let a script follow that starts it")
+
+
+def _said(request: Request, script: UserScript, environ: Mapping[str, str]) -> tuple[Option, ...]:
+    """All of sbatch's options; of those with the same name the last one counts."""
+    return (*script.options, *_environment_options(environ), *request.options)
 
 
 def find_script(request: Request, cwd: str, path: str) -> Path:
@@ -176,7 +217,7 @@ def find_script(request: Request, cwd: str, path: str) -> Path:
     return Path(found)
 
 
-def notes(request: Request, script: UserScript) -> list[str]:
+def notes(request: Request, script: UserScript, environ: Mapping[str, str]) -> list[str]:
     """What the user should know although nothing is wrong for sure."""
     stray = [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in OWN]
     found = [f"{word} stands after the script, so it goes to the script" for word in stray]
@@ -188,7 +229,20 @@ def notes(request: Request, script: UserScript) -> list[str]:
             "the script seems to look for itself by scontrol's Command=, which in a chain is Mirage's own job"
             " script: use $MIRAGE_SCRIPT"
         )
-    return found
+    return [*found, *_early_signal(_said(request, script, environ))]
+
+
+def _early_signal(said: Sequence[Option]) -> Iterator[str]:
+    limit_signal, time_limit = _limit_signal(_last(said, "signal")), _last(said, "time")
+    try:
+        limit_s = parse_time_limit(time_limit) if time_limit else None
+    except ValueError:  # sbatch says so
+        return
+    if limit_signal is not None and limit_s is not None and limit_signal.lead_s + SIGNAL_SLACK_S >= limit_s:
+        yield (
+            f"--signal={_last(said, 'signal')} comes as soon as a link starts: Slurm sends it {limit_signal.lead_s} s "
+            f"before the time limit, or up to {SIGNAL_SLACK_S} s earlier, and --time is {limit_s} s"
+        )
 
 
 def _resubmits_itself(request: Request, script: UserScript) -> bool:
@@ -271,11 +325,13 @@ def _failure(own: Mapping[str, str]) -> Failure:
 
 
 def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Handover:
-    default = "TERM" if limit_signal is None else ("B:" if limit_signal.batch else "") + limit_signal.name
+    default = "TERM"
+    if limit_signal is not None and limit_signal.can_be_caught:
+        default = ("B:" if limit_signal.batch else "") + limit_signal.name
     overlap = own.get("max-overlap", "UNLIMITED").upper()
     return Handover(
         signal=_handover_signal(own["handover-signal"]) if "handover-signal" in own else default,
-        grace_s=_duration(own, "handover-grace", 300),
+        grace_s=_duration(own, "handover-grace", 0) if "handover-grace" in own else None,
         max_overlap_s=None if overlap == "UNLIMITED" else _duration(own, "max-overlap", 0),
         health_command=own.get("health-command", ""),
         health_count=_number(own, "health-count", 3, 1, 1000),
@@ -294,27 +350,28 @@ def _handover_signal(text: str) -> str:
     if text.lower() == "none":
         return "none"
     batch, name = ("B:", text[2:]) if text.upper().startswith("B:") else ("", text)
-    if (known := _signal_name(name)) is None:
+    known = LimitSignal(number, False, 0) if (number := _signal_number(name)) else None
+    if known is None or not known.can_be_caught:
         raise InputError(f"--handover-signal: {text!r} is no signal: expected TERM, B:USR1 (the batch shell) or none")
-    return batch + known
+    return batch + known.name
 
 
 def _limit_signal(text: str | None) -> LimitSignal | None:
     """Of sbatch's `--signal=[{R|B}:]SIG[@SECONDS]`; None: there is none, or sbatch will refuse it."""
-    if text is None or not (match := _SIGNAL_OPTION.fullmatch(text)) or not (name := _signal_name(match[2])):
+    if text is None or not (match := _SIGNAL_OPTION.fullmatch(text)) or not (number := _signal_number(match[2])):
         return None
-    return LimitSignal(name, "B" in (match[1] or "").upper(), int(match[3] or _DEFAULT_LEAD_S))
+    lead_s = _DEFAULT_LEAD_S if match[3] is None else int(match[3] or 0)
+    if lead_s > MAX_LEAD_S:
+        return None
+    return LimitSignal(number, "B" in (match[1] or "").upper(), lead_s)
 
 
-def _signal_name(text: str) -> str | None:
-    """`USR1` of "USR1", "SIGUSR1", "usr1" and "10"; None: no such signal, or one that can't be caught."""
-    try:
-        known = (
-            signal.Signals(int(text)) if text.isdecimal() else signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"]
-        )
-    except (KeyError, ValueError):
-        return None
-    return None if known in {signal.SIGKILL, signal.SIGSTOP} else known.name.removeprefix("SIG")
+def _signal_number(text: str) -> int | None:
+    """10 of "USR1", "SIGUSR1", "usr1" and "10"; None: no such signal."""
+    if text.isdecimal():
+        return int(text) if 0 < int(text) < signal.NSIG else None
+    known = signal.Signals.__members__.get(f"SIG{text.upper().removeprefix('SIG')}")
+    return known.value if known else None
 
 
 def _done_file(own: Mapping[str, str], cwd: str) -> Path | None:

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.chain.batch_script import UserScript
-from mirage.chain.folder import DONE, JOB_SCRIPT
+from mirage.chain.folder import DONE, JOB_SCRIPT, then_script
 from mirage.chain.sbatch import Option
-from mirage.chain.tag import ChainTag, format_penalties, format_tag
-from mirage.domain import Mode, Penalties
+from mirage.chain.tag import ChainTag, format_tag, format_wishes
+from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 
 HEALTH_INTERVAL_S = 5
 NOTIFY_LIMIT_S = 60
 """The user's --notify command may run for so long."""
+LEAST_GRACE_S = 300
 CONFIRM_AFTER_S = 60
 """A link that was queued so long ago is asked for once more: slurmctld may have been killed before it had saved it."""
 _UNKNOWN_JOB = 0xFFFFFFFF
@@ -46,8 +47,8 @@ class Handover:
 
     signal: str = "TERM"
     """Asks the predecessor to checkpoint and end: `[B:]NAME`, or `none`."""
-    grace_s: int = 300
-    """After so long it is cancelled."""
+    grace_s: int | None = None
+    """After so long it is cancelled; None: job.sh settles it by the chain's checkpoints, from LEAST_GRACE_S on."""
     max_overlap_s: int | None = None
     """Both run together at most this long; None: no limit."""
     health_command: str = ""
@@ -68,10 +69,36 @@ class Notify:
 class LimitSignal:
     """The user's own `--signal`: Slurm sends it so long before the time limit."""
 
-    name: str
+    number: int
     batch: bool
     """`B:`: to the batch shell alone."""
     lead_s: int
+    """0: Slurm never sends it."""
+
+    @property
+    def name(self) -> str:
+        """`USR1`; a signal without a name (some real-time ones) is called by its number."""
+        try:
+            return signal.Signals(self.number).name.removeprefix("SIG")
+        except ValueError:
+            return str(self.number)
+
+    @property
+    def can_be_caught(self) -> bool:
+        return self.number not in {signal.SIGKILL, signal.SIGSTOP}
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A script of `--then`: it follows the chain once that is done."""
+
+    source: Path
+    """Where it lay at submission."""
+    content: bytes
+    has_name: bool
+    """Its #SBATCH lines have a job name."""
+    comment: str = ""
+    """Its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +132,7 @@ class ChainSettings:
     """Where sbatch was found, for jobs whose PATH lacks it."""
     environment: tuple[tuple[str, str], ...] = ()
     """Of the user's environment: what Slurm replaces inside a job."""
+    then: tuple[Then, ...] = ()
 
 
 def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -> list[str]:
@@ -117,11 +145,21 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         _UNKNOWN_JOB if predecessor else None,
         settings.mode,
         settings.penalties,
+        settings.limit_signal.lead_s if settings.limit_signal else 0,
     )
     comment = format_tag(tag, settings.comment).replace(f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1)
     link = [f"--comment={comment}", *([f"--dependency=afterany:{predecessor}"] if predecessor else [])]
     words = [str(settings.folder / JOB_SCRIPT), str(segment), predecessor or "0", *settings.arguments]
     return head + link + words
+
+
+def then_command(settings: ChainSettings, number: int, dependency: str = "") -> list[str]:
+    """The sbatch command line of the ``number``-th script of `--then` (from 1); ``dependency``: what it waits for."""
+    then = settings.then[number - 1]
+    comment = f"mirage-then/1 chain={settings.chain_id} n={number}" + (f" -- {then.comment}" if then.comment else "")
+    name = [] if then.has_name else [f"--job-name={then.source.name}"]
+    after = [f"--dependency={dependency}"] if dependency else []
+    return ["sbatch", "--parsable", *name, f"--comment={comment}", *after, str(then_script(settings.folder, number))]
 
 
 def _option_words(settings: ChainSettings, is_first: bool) -> list[str]:
@@ -144,7 +182,7 @@ def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
 
 def _values(settings: ChainSettings) -> dict[str, object]:
     failure, handover, limit = settings.failure, settings.handover, settings.limit_signal
-    names = dict.fromkeys((*_FORWARDED, limit.name) if limit else _FORWARDED)
+    names = dict.fromkeys((*_FORWARDED, limit.name) if limit and limit.can_be_caught else _FORWARDED)
     return {
         "m_dir": settings.folder,
         "m_source": settings.source,
@@ -153,7 +191,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_chain": settings.chain_id,
         "m_segments": settings.segments,
         "m_mode": settings.mode.value,
-        "m_penalties": format_penalties(settings.penalties),
+        "m_wishes": format_wishes(settings.penalties, limit.lead_s if limit else 0),
         "m_comment": settings.comment,
         "m_up_front": int(settings.up_front),
         "m_on_failure": failure.action,
@@ -161,7 +199,8 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_min_runtime": failure.min_runtime_s,
         "m_max_short": failure.max_short,
         "m_handover_signal": handover.signal,
-        "m_grace": handover.grace_s,
+        "m_grace": "" if handover.grace_s is None else handover.grace_s,
+        "m_least_grace": LEAST_GRACE_S,
         "m_max_overlap": "" if handover.max_overlap_s is None else handover.max_overlap_s,
         "m_health_command": handover.health_command,
         "m_health_count": handover.health_count,
@@ -170,10 +209,11 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_notify_command": settings.notify.command,
         "m_notify_after": settings.notify.after_s,
         "m_notify_limit": NOTIFY_LIMIT_S,
+        "m_then": len(settings.then),
         "m_done_file": settings.done_file or settings.folder / DONE,
         "m_signals": " ".join(names),
-        "m_limit_signal": signal.Signals[f"SIG{limit.name}"].value if limit else 0,
-        "m_limit_lead": limit.lead_s if limit else 0,
+        "m_limit_signal": limit.number if limit and limit.lead_s else 0,
+        "m_limit_lead": limit.lead_s + SIGNAL_SLACK_S if limit else 0,
     }
 
 
@@ -182,4 +222,16 @@ def _functions(settings: ChainSettings) -> str:
     words = shlex.join(_option_words(settings, is_first=False))
     exports = "".join(f"    export {name}={shlex.quote(value)}\n" for name, value in settings.environment)
     arguments = f'm_with_arguments() {{ "$@" {shlex.join(settings.arguments)}; }}\n'
-    return f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\n{arguments}m_put_back() {{\n    :\n{exports}}}\n'
+    return (
+        f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\n{arguments}'
+        f"m_sbatch_then() {{ # NUMBER DEPENDENCY\n    case $1 in\n{_then_cases(settings)}    esac\n}}\n"
+        f"m_put_back() {{\n    :\n{exports}}}\n"
+    )
+
+
+def _then_cases(settings: ChainSettings) -> str:
+    cases = ""
+    for number in range(1, len(settings.then) + 1):
+        *options, script = then_command(settings, number)[1:]
+        cases += f'        {number}) "$m_sbatch_program" {shlex.join(options)} ${{2:+"$2"}} {shlex.quote(script)} ;;\n'
+    return cases

@@ -21,9 +21,11 @@ from mirage.chain.folder import (
     USER_SCRIPT,
     make_chains_folder,
     mark_over,
+    read_then,
+    then_script,
 )
 from mirage.chain.sbatch import real_sbatch, submitted_ids
-from mirage.chain.script import ChainSettings, build_job_script, link_command
+from mirage.chain.script import ChainSettings, build_job_script, link_command, then_command
 from mirage.errors import ClusterError, MirageError
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
@@ -129,10 +131,12 @@ def submit_chain(settings: ChainSettings, script: UserScript, interruptions: Int
             interruptions.check()
             if not _queue(settings, segment, jobs, interruptions):
                 break
+        if settings.up_front:  # jobs of this site may have no sbatch
+            _queue_then(settings, jobs, interruptions)
         interruptions.check()
     with suppress(OSError):  # then link 1 waits a minute for it to go
         (settings.folder / SUBMITTING).unlink()
-    return list(jobs)
+    return jobs[: settings.segments]
 
 
 class _Jobs(list[int]):
@@ -153,7 +157,9 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
     try:
         with interruptions.deferred():
             answer = interruptions.run("sh", words)
-            job_id = _note_link(folder, segment, _read_answer(folder.name, segment, answer))
+            job_id = _note_link(
+                folder, segment, _read_answer(_of_link(folder.name, segment), f"link {segment}", answer)
+            )
     except SubmissionUnclear as error:
         raise SubmissionUnclear(
             f"Slurm did not answer, so link {segment} may be queued or not: run the command again, it looks first"
@@ -200,6 +206,17 @@ def _queue(settings: ChainSettings, segment: int, jobs: _Jobs, interruptions: In
         _scancel([job_id])
         jobs[-1] = int((settings.folder / f"queued.{segment}").read_text())
     return True
+
+
+def _queue_then(settings: ChainSettings, jobs: _Jobs, interruptions: Interruptions) -> None:
+    """Until the chain is done, which its jobs find out, these wait for the last link to end well."""
+    last = jobs[-1]
+    for number in range(1, len(settings.then) + 1):
+        interruptions.check()
+        command = then_command(settings, number, f"afterok:{last}")
+        mark = rf"mirage-then/1 chain={settings.chain_id} n={number}(?: |$)"
+        jobs.append(_read_answer(mark, f"script {number} of --then", _run_sbatch(command, interruptions)))
+        (settings.folder / f"then.{number}").write_text(f"{jobs[-1]}\n")
 
 
 @contextmanager
@@ -260,7 +277,10 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
         "submit_dir": settings.submit_dir,
         "done_file": settings.done_file or "",
         "up_front": int(settings.up_front),
+        **{f"then.{number}": then.source for number, then in enumerate(settings.then, start=1)},
     }
+    for number, then in enumerate(settings.then, start=1):
+        _write(then_script(settings.folder, number), then.content, 0o600)
     lines = "".join(f"{key}={value}\n" for key, value in record.items())
     _write(settings.folder / CHAIN_RECORD, os.fsencode(lines), 0o600)
     _write(settings.folder / SUBMITTING, b"", 0o600)
@@ -286,24 +306,35 @@ def _record_job(folder: Path, segment: int, job_id: int) -> bool:
 
 def _submit(settings: ChainSettings, segment: int, predecessor: str, interruptions: Interruptions) -> int:
     """The job id of a link, for which sbatch is run. What sbatch prints as an error goes to the user as it is."""
-    command = link_command(settings, segment, predecessor)
+    answer = _run_sbatch(link_command(settings, segment, predecessor), interruptions)
+    return _read_answer(_of_link(settings.chain_id, segment), f"link {segment}", answer)
+
+
+def _run_sbatch(command: Sequence[str], interruptions: Interruptions) -> tuple[int, str, str]:
     program = real_sbatch(os.environ.get("PATH", os.defpath))
     if not program:
         raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch")
-    return _read_answer(settings.chain_id, segment, interruptions.run(program, command))
+    return interruptions.run(program, command)
 
 
-def _read_answer(chain_id: str, segment: int, answer: tuple[int, str, str]) -> int:
-    """The job id of a link, by sbatch's exit code and both outputs, and by the queue where these don't say."""
+def _of_link(chain_id: str, segment: int) -> str:
+    return f"mirage/1 chain={chain_id} seg={segment}/"
+
+
+def _read_answer(tag: str, what: str, answer: tuple[int, str, str]) -> int:
+    """A job id, by sbatch's exit code and both outputs, and by the queue where these don't say.
+
+    ``tag``: a pattern of what the job's comment begins with. ``what``: the job, in words.
+    """
     exit_code, stdout, stderr = answer
     _pass_on(stderr)
     ids = submitted_ids(stdout)
     if exit_code == 0 and len(set(ids)) == 1:
         return ids[0]
     is_silent = exit_code < 0 or any(words in stderr for words in _NO_ANSWER)
-    if job_id := _find_link(chain_id, segment, looks=3 if is_silent else 1):
+    if job_id := _find_job(tag, looks=3 if is_silent else 1):
         if exit_code:
-            _say(f"sbatch ended with exit code {exit_code}, but job {job_id} is queued: it is link {segment}")
+            _say(f"sbatch ended with exit code {exit_code}, but job {job_id} is queued: it is {what}")
         return job_id
     if exit_code == 0 and ids:
         return ids[-1]
@@ -314,8 +345,20 @@ def _read_answer(chain_id: str, segment: int, answer: tuple[int, str, str]) -> i
     raise _refusal(exit_code, stderr)
 
 
-def _find_link(chain_id: str, segment: int, looks: int) -> int | None:
-    """The job of a link, by its tag in the queue; None: it is not there, or Slurm does not answer.
+def let_follow(folder: Path) -> None:
+    """Queues the scripts of `--then` if the chain is marked as done; cancels those that were queued if it failed.
+
+    The chain's own job script does it, as its links would. SubmissionFailed: one is not queued; the reason is above.
+    """
+    if not read_then(folder):
+        return
+    done = subprocess.run(["sh", str(folder / JOB_SCRIPT), "follow-up"])
+    if done.returncode:
+        raise SubmissionFailed("not all of --then is queued: see above")
+
+
+def _find_job(tag: str, looks: int) -> int | None:
+    """A job by its tag in the queue; None: it is not there, or Slurm does not answer.
 
     ``looks``: how often to look, a second apart, for a job that slurmctld may be about to take.
     """
@@ -331,8 +374,8 @@ def _find_link(chain_id: str, segment: int, looks: int) -> int | None:
         if done.returncode:
             return None
         # Of a job that it refuses slurmctld keeps a record too: FAILED, and without nodes.
-        tag = rf"^(\d+) (?!(?:FAILED|CANCELLED) \d*/ )\w+ \S* mirage/1 chain={chain_id} seg={segment}/"
-        if found := re.findall(tag, os.fsdecode(done.stdout), re.MULTILINE | re.ASCII):
+        line = rf"^(\d+) (?!(?:FAILED|CANCELLED) \d*/ )\w+ \S* {tag}"
+        if found := re.findall(line, os.fsdecode(done.stdout), re.MULTILINE | re.ASCII):
             return min(map(int, found))
     return None
 

@@ -1,9 +1,11 @@
 """The tag by which Slurm knows a chain: the first words of the job's Comment.
 
-    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 -- the user's own comment
+    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 -- the user's own comment
 
 Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is also the owner's
-opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for interruption and overlap.
+opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for interruption and overlap. ``lead``: how
+many seconds before the time limit Slurm signals the job to leave (`sbatch --signal`), which squeue does not show; a
+chain without such a signal has none.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from mirage.domain import Mode, Penalties
 MAX_SEGMENTS = 9999
 MAX_PENALTY = 1e6
 MAX_JOB_ID = 0xFFFFFFFF
+MAX_LEAD_S = 65_535
+"""sbatch(1), --signal: sig_time is an integer between 0 and 65535."""
 
 _WORDS = (
     r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32}) seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
+    r"(?: lead=(?P<lead>[1-9]\d{0,4}))?"
 )
 _TAG = re.compile(rf"{_WORDS}(?: -- .*)?", re.ASCII | re.DOTALL)
 _LENGTH = re.compile(r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?= )", re.ASCII)
@@ -40,6 +45,8 @@ class ChainTag:
     """None: the first link."""
     mode: Mode
     penalties: Penalties
+    lead_s: int = 0
+    """0: Slurm sends no signal before the time limit."""
 
 
 def parse_tag(comment: str) -> ChainTag | None:
@@ -53,6 +60,7 @@ def parse_tag(comment: str) -> ChainTag | None:
         predecessor_id=int(match["pred"]) if match["pred"] else None,
         mode=Mode(match["mode"]),
         penalties=Penalties(float(match["interruption"]), float(match["overlap"])),
+        lead_s=int(match["lead"] or 0),
     )
     return tag if _is_sound(tag) else None
 
@@ -73,13 +81,14 @@ def format_tag(tag: ChainTag, comment: str = "") -> str:
     predecessor = f" pred={tag.predecessor_id}" if tag.predecessor_id else ""
     return (
         f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor} mode={tag.mode.value}"
-        f" {format_penalties(tag.penalties)}" + (f" -- {comment}" if comment else "")
+        f" {format_wishes(tag.penalties, tag.lead_s)}" + (f" -- {comment}" if comment else "")
     )
 
 
-def format_penalties(penalties: Penalties) -> str:
-    """The tag's last two words; six decimals are kept."""
-    return f"ei={_number(penalties.interruption)} eo={_number(penalties.overlap)}"
+def format_wishes(penalties: Penalties, lead_s: int) -> str:
+    """The tag's last words, the same for all links; of the penalties six decimals are kept."""
+    lead = f" lead={lead_s}" if lead_s else ""
+    return f"ei={_number(penalties.interruption)} eo={_number(penalties.overlap)}{lead}"
 
 
 def _number(value: float) -> str:
@@ -93,4 +102,5 @@ def _is_sound(tag: ChainTag) -> bool:
         and (tag.predecessor_id or 0) <= MAX_JOB_ID
         and max(tag.penalties.interruption, tag.penalties.overlap) <= MAX_PENALTY
         and tag.penalties.interruption + tag.penalties.overlap > 0
+        and tag.lead_s <= MAX_LEAD_S
     )

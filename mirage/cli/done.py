@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from mirage.chain.folder import DONE
+from mirage.chain.folder import DONE, chain_folder, read_then
 from mirage.cli.ending import end_chain
 from mirage.errors import InputError
 
@@ -21,4 +21,6 @@ def run(args: argparse.Namespace) -> int:
     ended = end_chain(chain, DONE, "said to be done by its owner", running_too=False)
     gone = f"; cancelled successor{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))}" if ended else ""
     print(f"chain {chain} is done{gone}")
+    for then in read_then(chain_folder(chain)):
+        print(f"{f'job {then.job_id}' if then.job_id else 'to be queued by its last link'} follows it: {then.script}")
     return 0

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from mirage.chain.folder import chain_folder, mark_over, over_marker
+from mirage.chain.submission import let_follow
 from mirage.chain.tag import parse_tag
 from mirage.cli.sources import me
 from mirage.config import ClusterConfig
@@ -20,7 +21,8 @@ ROUNDS = 3
 def end_chain(chain_id: str, marker: str, reason: str, *, running_too: bool) -> list[int]:
     """Marks the chain as over and ends its queued jobs (and running ones), successors first; their ids.
 
-    Raises InputError if the chain is not one's own, ClusterError if Slurm can't be asked.
+    What `--then` asked for is queued, or taken out of the queue. Raises InputError if the chain is not one's own,
+    ClusterError if Slurm can't be asked, SubmissionFailed if what should follow is not queued.
     """
     cluster = CommandCluster.from_config(ClusterConfig())
     folder = chain_folder(chain_id)
@@ -28,6 +30,7 @@ def end_chain(chain_id: str, marker: str, reason: str, *, running_too: bool) -> 
     if not folder.is_dir() and not jobs:
         raise InputError(f"chain {chain_id}: not one of yours. `mirage status` lists your chains.")
     _mark(folder, marker, reason)
+    let_follow(folder)  # before the links go that it may wait for
     ended: list[int] = []
     for attempt in range(ROUNDS):
         # The last link first: its predecessor's end would let it start.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 
 from mirage.chain.durations import format_duration, parse_duration
-from mirage.chain.folder import is_used_up, over_marker
+from mirage.chain.folder import is_used_up, over_marker, read_then
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
 from mirage.cli.steering import Steering, links
 from mirage.domain import Job
@@ -62,9 +63,21 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"chain {args.chain}: link {used} has started or is queued, so it can't have {segments} links")
     chain.set_segments(segments)
     queued = chain.go_on() if segments > used else {}
+    if over is not None:
+        for then in read_then(chain.folder):
+            print(f"mirage extend: note: {then.script} has followed the chain, and does not again", file=sys.stderr)
+    elif chain.is_up_front and queued:
+        _move_then(chain, queued[max(queued)])
     what = f"has {segments} links now, {before} before" if segments != before else f"has {segments} links already"
     print(f"chain {args.chain} {what}{_next(queued, jobs, segments > used)}")
     return 0
+
+
+def _move_then(chain: Steering, last_id: int) -> None:
+    """What was queued to follow the chain waits for its new last link. Raises ClusterError."""
+    for then in read_then(chain.folder):
+        if then.job_id and (job := chain.cluster.jobs([then.job_id]).get(then.job_id)) and job.is_pending:
+            chain.cluster.wait_for(then.job_id, last_id)
 
 
 def _links_for(total_time: tuple[bool, int], jobs: list[Job]) -> tuple[bool, int]:

@@ -13,8 +13,10 @@ from mirage.chain.folder import (
     is_paused,
     over_marker,
     queued_jobs,
+    read_handover,
     read_link,
     read_record,
+    read_then,
 )
 from mirage.domain import Chain, ChainState, JobState, Link, Mode
 from mirage.ports import Store
@@ -41,7 +43,36 @@ def add_chains(store: Store, user: str, chain_id: str | None, known: set[str]) -
                 store.save_link(link)
 
 
-def add_markers(reports: list[Json], user: str) -> None:
+def add_records(reports: list[Json], user: str) -> None:
+    """Puts in what the chains' own jobs wrote down: why a chain ended, how links were asked to end, what follows."""
+    for report in reports:
+        folder = chain_folder(report["chain"]) if report["user"] == user else None
+        asked = {path.name for path in folder.glob("handover.*")} if folder else set()
+        for link in report["links"]:
+            is_asked = f"handover.{link['segment']}" in asked
+            link["handover"] = _handover(folder, link["segment"]) if folder and is_asked else None
+        report["then"] = [
+            {"script": then.script, "job_id": then.job_id, "problem": then.problem or None}
+            for then in (read_then(folder) if folder else [])
+        ]
+    _add_markers(reports, user)
+
+
+def _handover(folder: Path, segment: int) -> Json | None:
+    record = read_handover(folder, segment)
+    if record is None:
+        return None
+    return {
+        "successor": record.job_id,
+        "asked": record.asked_s,
+        "grace_s": record.grace_s,
+        "cut_off": record.cut_s,
+        "cut_off_by": record.cut_by or None,
+        "gone": record.gone_s,
+    }
+
+
+def _add_markers(reports: list[Json], user: str) -> None:
     """Puts in why a chain's own jobs ended it: a done-file, the failure policy, a crash loop, `mirage cancel`.
 
     From outside these look alike: a link that ended and a successor that was cancelled.

@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from mirage.cli.sources import find_chains
-from mirage.cli.table import console, duration, links_table
+from mirage.cli.table import console, duration, links_table, remarks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,8 @@ def run(args: argparse.Namespace) -> int:
     for report in summaries:
         console.print(f"[bold]chain {report['chain']}[/] {report['state']} {escape(report['reason'])}")
         console.print(links_table(report))
+        for remark in remarks(report):
+            console.print(escape(remark))
         totals = report["totals"]
         console.print(
             f"{totals['handovers']} handovers: interrupted for {duration(totals['interruption_s'])} in all, overlapped "

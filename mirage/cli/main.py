@@ -23,6 +23,7 @@ VERBS = {
     "resume": "let a paused chain go on",
     "logs": "the output of all links of a chain, in order",
     "done": "say that a chain's work is done: its successors go, the running link may finish",
+    "wait": "until a chain is over; exit code 0 if it is done",
     "daemon": "the site's service, for all users' chains (needs Slurm's Operator rights)",
     "agent": "the same service as a plain user, for your own chains",
     "doctor": "what of Mirage will work on this site, and what will not",

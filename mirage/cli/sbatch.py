@@ -199,6 +199,12 @@ def _start_chain(request: Request, ask: Ask) -> int:
         if is_parsable or not request.has("quiet"):  # as sbatch
             print(jobs[0] if is_parsable else f"Submitted batch job {jobs[0]}", flush=True)
         segments, chain_id = chain.settings.segments, chain.settings.chain_id
+        if is_parsable:
+            print(
+                f"mirage: a job that depends on {jobs[0]} starts after link 1, not after the chain. To follow that: "
+                f'"#MIRAGE --then=SCRIPT" in {chain.settings.source.name}, or `mirage wait {chain_id}`',
+                file=sys.stderr,
+            )
         following = ", then each link queues the next" if len(jobs) < segments else ""
         ids = " ".join(map(str, jobs))
         print(f"mirage: chain {chain_id}: {segments} links, jobs {ids}{following}", file=sys.stderr)

@@ -8,7 +8,7 @@ import pwd
 from pathlib import Path
 from typing import Any
 
-from mirage.cli.folders import add_chains, add_markers
+from mirage.cli.folders import add_chains, add_records
 from mirage.config import ClusterConfig, DaemonConfig
 from mirage.config_sources import load, store_url, user_file
 from mirage.daemon.app import Daemon
@@ -66,7 +66,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     known = {report["chain"] for report in watched}
     own = [report for report in own if report["chain"] not in known]
     reports = sorted([*watched, *own], key=lambda report: report["created"], reverse=True)
-    add_markers(reports, me())
+    add_records(reports, me())
     if chain_id and not reports:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
     if any(report["state"] == ChainState.ACTIVE for report in own) and not _agent_runs():

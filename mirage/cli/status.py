@@ -8,7 +8,7 @@ import json
 from rich.markup import escape
 
 from mirage.cli.sources import find_chains
-from mirage.cli.table import console, links_table
+from mirage.cli.table import console, links_table, remarks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,9 @@ def run(args: argparse.Namespace) -> int:
     for report in reports:
         console.print(f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']}, {report['user']})")
         console.print(links_table(report))
-        console.print(escape(report["next"]) + "\n")
+        for remark in [*remarks(report), report["next"]]:
+            console.print(escape(remark))
+        console.print()
     if note:
         console.print(escape(note))
     return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from mirage import __version__
 from mirage.chain.batch_script import UserScript, parse_script
 from mirage.chain.command_line import Request, parse_request
+from mirage.chain.folder import read_then
 from mirage.chain.nesting import check_nesting
 from mirage.chain.request import (
     check_request,
@@ -23,7 +24,7 @@ from mirage.chain.request import (
     with_directives,
 )
 from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch
-from mirage.chain.script import ChainSettings, link_command
+from mirage.chain.script import ChainSettings, link_command, then_command
 from mirage.chain.submission import Interruptions, new_chain_id, run_test_only, submit_chain
 from mirage.errors import InputError, MirageError
 from mirage.files import read_bytes
@@ -44,7 +45,7 @@ how a link takes over if its predecessor still runs:
                             service: SCRIPT starts at once, and when it is healthy the predecessor is ended
   --handover-signal S       asks the predecessor to end: TERM, B:USR1 (to the batch shell), none (wait for its end);
                             default: that of --signal, else TERM
-  --handover-grace D        then it is cancelled after D (5min)
+  --handover-grace D        then it is cancelled after D; default: twice this chain's longest checkpoint, 5min at least
   --max-overlap D           both run together at most for D (UNLIMITED)
   --health-command CMD      service: exits 0 when the new link works; without it, SCRIPT creates $MIRAGE_READY_FILE
   --health-count N          so many times in a row (3)
@@ -57,6 +58,9 @@ who is told:
   --notify CMD              the shell runs CMD in a job of the chain, for at most a minute, with $MIRAGE_EVENT
                             (interrupted, failed, ended, cancelled), $MIRAGE_REASON and $MIRAGE_CHAIN_ID
   --notify-after D          interrupted: nothing ran for D or longer (10min)
+what follows:
+  --then SCRIPT             a batch script that is submitted once the chain is done, not if it fails or is cancelled;
+                            may be given several times
 what matters more (see `mirage explain`):
   --penalty-interruption X, --penalty-overlap X    cost of a second without, and with two, links running (1, 1)
 output:
@@ -88,7 +92,10 @@ def _run(words: list[str]) -> int:
     ask = ask_sbatch(os.environ.get("PATH", os.defpath))
     request = parse_request(words, ask)
     if request.has("parsable"):
-        raise InputError("--parsable: use --json, which has the ids of the chain and of its jobs")
+        raise InputError(
+            "--parsable: use --json, which has the ids of the chain and of its jobs. A job that depends on one of "
+            "these starts after that link, not after the chain: for that there is --then SCRIPT"
+        )
     if request.has("version"):
         print(f"mirage-submit {__version__}")
     elif request.has("help") or request.has("usage"):
@@ -127,7 +134,7 @@ def prepare(request: Request, ask: Ask, program: str) -> PreparedChain:
     script = _read_script(source, ask, ignore_pbs=ignores_pbs(request, os.environ))
     request = with_directives(request, script.content, str(source))
     check_nesting(source, script.content, os.environ, is_allowed="nested" in request.own)
-    for note in notes(request, script):
+    for note in notes(request, script, os.environ):
         print(f"{program}: note: {note}", file=sys.stderr)
     settings = settle(
         request,
@@ -175,11 +182,16 @@ def _read_script(path: Path, ask: Ask, *, ignore_pbs: bool) -> UserScript:
 def _show_commands(settings: ChainSettings, as_json: bool) -> None:
     last = settings.segments if settings.up_front else min(2, settings.segments)
     commands = [link_command(settings, k, f"JOB{k - 1}" if k > 1 else "") for k in range(1, last + 1)]
+    after = f"afterok:JOB{last}" if settings.up_front else f"afterany:JOB{settings.segments}"
+    then = [then_command(settings, number, after) for number in range(1, len(settings.then) + 1)]
     if as_json:
-        _print_json({"chain": settings.chain_id, "segments": settings.segments, "commands": commands})
+        document = {"chain": settings.chain_id, "segments": settings.segments, "commands": commands, "then": then}
+        _print_json(document)
         return
     for command in commands:
         print(shlex.join(command))
+    for command in then:
+        print(f"# {'now' if settings.up_front else 'once the chain is done'}: {shlex.join(command)}")
     if last > 1:
         print("# JOB1 stands for the job id of link 1, and so on. Nothing was submitted or written.")
 
@@ -188,7 +200,8 @@ def _show_chain(settings: ChainSettings, jobs: Sequence[int], as_json: bool) -> 
     if as_json:
         links = [{"segment": segment, "job_id": job_id} for segment, job_id in enumerate(jobs, start=1)]
         chain = {"chain": settings.chain_id, "segments": settings.segments, "folder": str(settings.folder)}
-        _print_json({**chain, "jobs": links})
+        then = [{"script": it.script, "job_id": it.job_id} for it in read_then(settings.folder)]
+        _print_json({**chain, "jobs": links, "then": then})
         return
     print(f"Submitted chain {settings.chain_id}: {settings.segments} links, jobs {' '.join(map(str, jobs))}", end="")
     print(", then each link queues the next" if len(jobs) < settings.segments else "")

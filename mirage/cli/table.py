@@ -54,6 +54,40 @@ def links_table(report: Json) -> Table:
     return table
 
 
+def remarks(report: Json) -> list[str]:
+    """What went wrong at handovers and what follows the chain, one sentence each."""
+    found = [_cut_off(link) for link in report["links"] if link["handover"] and link["handover"]["cut_off"]]
+    return [*found, *(_then(then, report) for then in report["then"])]
+
+
+def _cut_off(link: Json) -> str:
+    handover = link["handover"]
+    who = f"Link {link['segment']} (job {link['job_id']}) was cancelled by its successor"
+    lost = "what it had not saved by then is lost. To give it longer:"
+    if handover["cut_off_by"] == "grace":
+        grace_s = handover["grace_s"] or 0
+        return (
+            f"{who} {format_duration(grace_s)} after it was asked to end: {lost} mirage-submit --handover-grace "
+            f"{max(60, 2 * grace_s)}s"
+        )
+    return f"{who} once both had run together for as long as --max-overlap allows: {lost} a longer --max-overlap"
+
+
+def _then(then: Json, report: Json) -> str:
+    state, again = report["state"], f"mirage done {report['chain']}"
+    if then["problem"]:
+        return f"--then {then['script']} could not be queued: {then['problem']}. To try again: {again}"
+    if state == "active":
+        return f"Once the chain is done, {then['script']} follows" + (
+            f" (job {then['job_id']})." if then["job_id"] else "."
+        )
+    if then["job_id"] and state == "done":
+        return f"{then['script']} follows the chain as job {then['job_id']}."
+    if state == "done":
+        return f"--then {then['script']} is not queued yet. If that stays so: {again}"
+    return f"{then['script']} does not follow the chain, since it is {state}."
+
+
 def _let_in_by(link: Json) -> str:
     if link["released"]:
         return "Mirage"

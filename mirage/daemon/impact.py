@@ -205,7 +205,7 @@ def real_wait_s(handover: Json) -> int | None:
 
 
 def planned_end_s(handover: Json) -> int:
-    """When the predecessor would have ended without an early successor: at its limit if it was cut short."""
+    """When the predecessor would have ended without an early successor: at its expected end if it was cut short."""
     return int(handover["predecessor_ended"] + handover["cut_short_s"])
 
 

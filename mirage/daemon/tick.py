@@ -114,6 +114,7 @@ def tick(
     ``left_out``: user and id of chains that are not watched (`intake.py`).
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
     """
+    snapshot = with_leads(snapshot)
     seen = [
         (job, tag)
         for job, tag in tagged_jobs(snapshot)
@@ -177,6 +178,25 @@ def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
     for job in snapshot.jobs:
         if not job.array_task and (tag := parse_tag(job.comment)):
             yield job, tag
+
+
+def with_leads(snapshot: Snapshot) -> Snapshot:
+    """The snapshot whose links know their signal's lead, which squeue does not show.
+
+    All links of a chain have the same `--signal`. So a successor's tag also tells of its predecessor, whose own comment
+    a script may have replaced.
+    """
+    leads: dict[int, int] = {}
+    for job, tag in tagged_jobs(snapshot):
+        predecessor = snapshot.by_id.get(tag.predecessor_id or 0)
+        if tag.lead_s and predecessor is not None and predecessor.user == job.user:
+            leads.setdefault(predecessor.job_id, tag.lead_s)
+        if tag.lead_s:
+            leads[job.job_id] = tag.lead_s
+    if not leads:
+        return snapshot
+    jobs = (replace(job, lead_s=leads[job.job_id]) if job.job_id in leads else job for job in snapshot.jobs)
+    return replace(snapshot, jobs=tuple(jobs))
 
 
 def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> str | None:
@@ -282,6 +302,7 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
         job.end_s,
         job.exit_code,
         before.released_s if before else None,
+        tag.lead_s,
     )
 
 

@@ -21,6 +21,14 @@ def now_is_nearest(remaining_s: int, step_s: int, lead_s: float) -> bool:
     return remaining_s <= lead_s or remaining_s - lead_s < abs(later_s - lead_s)
 
 
+def end_is_away(observation: Observation) -> str:
+    """How far the end is that a policy aims at, and what ends the predecessor there, for its reason."""
+    left, lead_s = format_duration(observation.remaining_s or 0), observation.predecessor.lead_s
+    if not lead_s:
+        return f"its predecessor's limit is {left} away"
+    return f"its predecessor's signal, {format_duration(lead_s)} before its limit, may come in {left}"
+
+
 def not_yet(observation: Observation) -> Advice | None:
     """The advice where there is no end to aim at; None where there is one."""
     if observation.remaining_s is not None:
@@ -35,9 +43,7 @@ def aim(observation: Observation, lead_s: float, why: str) -> Advice:
     remaining_s = observation.remaining_s
     assert remaining_s is not None
     release = now_is_nearest(remaining_s, observation.step_s, lead_s)
-    left = format_duration(remaining_s)
-    reason = f"{why}; its predecessor's limit is {left} away"
-    return Advice(Action.RELEASE if release else Action.WAIT, reason)
+    return Advice(Action.RELEASE if release else Action.WAIT, f"{why}; {end_is_away(observation)}")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mirage.learn.folder import Recipe
 from mirage.learn.model import Assessment, Model, States
 from mirage.learn.ranges import outside
 from mirage.ports import Advice, Observation, Policy
-from mirage.provision.heuristics import not_yet
+from mirage.provision.heuristics import end_is_away, not_yet
 from mirage.state.encoder import Pair, Vectors
 from slurm_sim.errors import SimulationError
 
@@ -180,10 +180,9 @@ def states_of(observations: Sequence[Observation]) -> States:
 def _advice(
     name: str, observation: Observation, assessment: Assessment, index: int, release: bool, since: str = ""
 ) -> Advice:
-    left = format_duration(observation.remaining_s or 0)
     quantiles = (assessment.wait_p10_s, assessment.wait_p50_s, assessment.wait_p90_s)
     p10, p50, p90 = (_known(values[index]) for values in quantiles)
-    facts = [*_costs(assessment, index), *_waits(p10, p90), f"its predecessor's limit is {left} away"]
+    facts = [*_costs(assessment, index), *_waits(p10, p90), end_is_away(observation)]
     choice = f"{'now' if release else 'later'}{since and f' {since}'}"
     return Advice(
         Action.RELEASE if release else Action.WAIT,

@@ -31,7 +31,7 @@ from mirage.learn.folder import check_folder
 from mirage.learn.futures import NAME, Futures, read
 from mirage.learn.runtimes import Asked
 from mirage.ports import Advice, Observation, Policy
-from mirage.provision.heuristics import not_yet
+from mirage.provision.heuristics import end_is_away, not_yet
 from mirage.provision.learned import fall_back
 from mirage.slurm.lookahead import Known, simulator_from
 from slurm_sim import JobSpec, Simulator
@@ -55,7 +55,7 @@ class Starts(NamedTuple):
     starts_s: Ints
     """(futures, P)."""
     end_s: int
-    """The predecessor's limit."""
+    """When the predecessor is expected to end."""
     hurried: bool = False
     """Whether the time was up before the answer was clear."""
 
@@ -246,7 +246,7 @@ class _Shared:
         return simulation
 
     def _drawn(self, snapshot: Snapshot, generator: np.random.Generator) -> dict[int, int]:
-        """Run times by job id. Predecessors run to their limit, at which policies aim."""
+        """Run times by job id. Predecessors run to their expected end, at which policies aim."""
         jobs = [job for job in snapshot.jobs if job.time_limit_s and job.job_id not in self._predecessors]
         if not jobs:
             return {}
@@ -291,11 +291,10 @@ def _advice(observation: Observation, found: Starts) -> Advice:
     p10, p50, p90 = (float(wait_s) for wait_s in np.quantile(waits_s, [0.1, 0.5, 0.9], method="inverted_cdf"))
     count = len(found.starts_s)
     used = f"only {count} futures, for lack of time," if found.hurried else f"{count} futures"
-    left = format_duration(observation.remaining_s or 0)
     return Advice(
         Action.RELEASE if release else Action.WAIT,
         f"in {used} a release costs {format_duration(now_s)} now, {format_duration(later_s)} at the best later moment; "
-        f"its predecessor's limit is {left} away",
+        f"{end_is_away(observation)}",
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mirage.chain.durations import format_duration
 from mirage.domain import Action, Penalties
 from mirage.ports import Advice, Observation
-from mirage.provision.heuristics import not_yet
+from mirage.provision.heuristics import end_is_away, not_yet
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _advise(observation: Observation, waits_s: NDArray[np.float64]) -> Advice:
     return Advice(
         Action.RELEASE if release else Action.WAIT,
         f"{len(waits_s)} like jobs waited {format_duration(p10)} to {format_duration(p90)} (the {level:.0%} quantile "
-        f"is {format_duration(lead_s)}); its predecessor's limit is {format_duration(remaining_s)} away",
+        f"is {format_duration(lead_s)}); {end_is_away(observation)}",
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,

@@ -183,6 +183,11 @@ def job_details(job_id: int) -> list[str]:
     return ["scontrol", "show", "job", str(job_id)]
 
 
+def wait_for(job_id: int, awaited_id: int) -> list[str]:
+    """A pending job starts once that one has ended well, in place of what it waited for."""
+    return ["scontrol", "update", f"JobId={job_id}", f"Dependency=afterok:{awaited_id}"]
+
+
 def set_comment(job_id: int, comment: str) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"Comment={comment}"]
 

@@ -122,6 +122,10 @@ class CommandCluster(Cluster):
         """Replaces a job's whole comment."""
         self._each([argv.set_comment(job_id, comment)])
 
+    def wait_for(self, job_id: int, awaited_id: int) -> None:
+        """Lets a pending job wait for the good end of another, in place of what it waited for."""
+        self._write(argv.wait_for(job_id, awaited_id))
+
     def _each(self, commands: Sequence[Sequence[str]]) -> None:
         for command in commands:
             result = self._runner.run(command)

@@ -29,7 +29,7 @@ class Known:
     """What is known beyond the snapshot, by job id. Whatever is left out is assumed as said."""
 
     runtimes: Mapping[int, int] = field(default_factory=dict)
-    """Seconds from start to end, for running and for pending jobs; otherwise a job runs until its limit."""
+    """Seconds from start to end, for running and for pending jobs; otherwise a job runs until its expected end."""
     node_names: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Of running jobs, where the snapshot has none; otherwise any nodes of its partition in use."""
     begins_s: Mapping[int, int] = field(default_factory=dict)
@@ -139,7 +139,7 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
         known.specs.get(job.job_id) or _asked(job, cluster),
         nodes=job.nodes,
         time_limit_s=job.time_limit_s,
-        runtime_s=known.runtimes.get(job.job_id),
+        runtime_s=known.runtimes.get(job.job_id, job.expected_limit_s if job.lead_s else None),
         user=job.user,
         partition=_partition(job, (partition.name for partition in cluster.partitions)),
         submit_s=None,

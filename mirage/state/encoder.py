@@ -209,7 +209,7 @@ def _pair_facts(pair: Pair) -> tuple[int, ...]:
         start,
         _NEVER if predecessor.end_s is None else predecessor.end_s,
         predecessor.nodes,
-        capped_limit_s(predecessor.time_limit_s),
+        capped_limit_s(predecessor.expected_limit_s),  # in training it ends at its limit
         successor.nodes,
         capped_limit_s(successor.time_limit_s),
     )

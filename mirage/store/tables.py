@@ -93,6 +93,7 @@ links = Table(
     Column("end_s", BigInteger),
     Column("exit_code", Integer, nullable=False),
     Column("released_s", BigInteger),
+    Column("lead_s", Integer, nullable=False, server_default="0"),
     ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"]),
     **MARIADB,
 )

@@ -148,7 +148,7 @@ def verdict(decision: Decision) -> Verdict:
 def whole(links: Sequence[Link], now_s: int) -> Window:
     """A window with all of a chain in it, and some time ahead."""
     start_s = min((link.submit_s for link in links), default=now_s - 3600)
-    ends = [link.end_s or (link.start_s + (link.time_limit_s or 0)) for link in links if link.start_s]
+    ends = [link.end_s or link.expected_end_s or link.start_s for link in links if link.start_s]
     over = all(link.state.is_over for link in links)
     end_s = max([*ends, now_s] if not over else ends or [now_s])
     room_s = max(60, (end_s - start_s) // 50)

@@ -54,7 +54,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Bar:
-    """``kind``: run, rest (of a running link's limit), wait (in the queue), gap (interruption), both (overlap)."""
+    """``kind``: run, rest (until a running link's expected end), wait (in the queue), gap (interruption), both."""
 
     kind: str
     x: float
@@ -115,9 +115,9 @@ def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
             continue
         run = _bar("run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs")
         yield replace(run, label=str(link.segment))
-        if link.end_s is None and link.time_limit_s and link.start_s + link.time_limit_s > window.now_s:
-            title = f"link {link.segment} may run on"
-            yield _bar("rest", window.now_s, link.start_s + link.time_limit_s, window, title)
+        expected_s = link.expected_end_s
+        if link.end_s is None and expected_s is not None and expected_s > window.now_s:
+            yield _bar("rest", window.now_s, expected_s, window, f"link {link.segment} may run on")
 
 
 def _between(chain: Chain, links: Sequence[Link], window: Window) -> Iterator[Bar]:

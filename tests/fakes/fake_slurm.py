@@ -291,6 +291,11 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
         assert job, args
         job["comment"] = args[2].removeprefix("Comment=")
         return
+    if args[2].startswith("Dependency=afterok:"):
+        waiting = _job(state, int(args[1].removeprefix("JobId=")))
+        assert waiting, args
+        waiting["dependency"] = [int(args[2].rpartition(":")[2])]
+        return
     assert args[2:] == ["Dependency="], args
     job_id = int(args[1].removeprefix("JobId="))
     job = _job(state, job_id)

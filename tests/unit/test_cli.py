@@ -302,6 +302,92 @@ def test_done_cancels_the_successor_only(shell):
     assert first
 
 
+def test_a_checkpoint_that_was_cut_off_and_what_follows_are_told(shell):
+    first, _second = shell.chain()
+    folder = folder_of(shell)
+    with (folder / "chain").open("a") as record:
+        record.write("then.1=/home/a/post.sh\nthen.2=/home/a/late.sh\n")
+    (folder / "handover.1").write_text("job=12\ngrace=90\nasked=1000\nby=grace\ncut=1090\ngone=1100\n")
+    (folder / "then.2.error").write_text("QOSMaxSubmitJobPerUserLimit\n")
+    for verb in ("status", "history"):
+        text = shell.run(verb).stdout
+        assert f"Link 1 (job {first}) was cancelled by its successor 1 min 30 s after it was asked to end" in text
+        assert "--handover-grace 180s" in text
+        assert "Once the chain is done, /home/a/post.sh follows." in text
+        assert "late.sh could not be queued: QOSMaxSubmitJobPerUserLimit. To try again: mirage done abcdef12" in text
+        (report,) = json.loads(shell.run(verb, "--json").stdout)["chains"]
+        asked = {"successor": 12, "asked": 1000, "grace_s": 90, "cut_off": 1090, "cut_off_by": "grace", "gone": 1100}
+        assert [link["handover"] for link in report["links"]] == [asked, None]
+        assert report["then"][0] == {"script": "/home/a/post.sh", "job_id": None, "problem": None}
+
+
+def with_then(shell):
+    """The folder of `Shell.chain`, whose job script only says how it was called."""
+    folder = folder_of(shell)
+    with (folder / "chain").open("a") as record:
+        record.write("then.1=/home/a/post.sh\n")
+    calls = shell.folder / "follow-up.log"
+    (folder / "job.sh").write_text(f'echo "$1 $(ls {folder})" | tr "\\n" " " >>{calls}; echo 77 >{folder}/then.1\n')
+    return folder, calls
+
+
+def test_done_lets_follow_what_was_asked_for(shell):
+    shell.chain()
+    _folder, calls = with_then(shell)
+    assert "job 77 follows it: /home/a/post.sh" in shell.run("done", "abcdef12").stdout
+    assert calls.read_text().startswith("follow-up ")
+    assert " done " in calls.read_text(), "marked before"
+
+
+def test_cancel_takes_away_what_was_queued_for_later(shell):
+    shell.chain()
+    _folder, calls = with_then(shell)
+    assert shell.run("cancel", "abcdef12").returncode == 0
+    assert " cancelled " in calls.read_text()
+
+
+def test_done_says_what_it_could_not_queue(shell):
+    shell.chain()
+    folder, _calls = with_then(shell)
+    (folder / "job.sh").write_text("exit 1\n")
+    done = shell.run("done", "abcdef12")
+    assert done.returncode == 1
+    assert "not all of --then is queued" in done.stderr
+
+
+@pytest.mark.parametrize(("marker", "code"), [("done", 0), ("failed", 1), ("cancelled", 1)])
+def test_wait_ends_with_the_chain(shell, marker, code):
+    first, second = shell.chain()
+    folder = folder_of(shell, marker)
+    for segment, job_id in ((1, first), (2, second)):
+        (folder / f"queued.{segment}").write_text(f"{job_id}\n")
+    assert shell.run("wait", "abcdef12", "--timeout=1s").returncode == 124, "its link runs"
+    with shell.slurm.state() as state:
+        for job in state["jobs"]:
+            job |= {"state": "COMPLETED", "end": state["now"]} if job["id"] == first else {}
+    done = shell.run("wait", "abcdef12")
+    assert done.returncode == code
+    assert f"chain abcdef12 is {marker}" in done.stdout + done.stderr
+
+
+def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell):
+    first, second = shell.chain()
+    folder = folder_of(shell)
+    for segment, job_id in ((1, first), (2, second)):
+        (folder / f"queued.{segment}").write_text(f"{job_id}\n")
+    assert shell.run("wait", "abcdef12", "--timeout", "1s").returncode == 124
+    with shell.slurm.state() as state:
+        for job in state["jobs"]:
+            job |= {"state": "CANCELLED", "end": state["now"]}
+    done = shell.run("wait", "abcdef12")
+    assert (done.returncode, "none said that the work is done" in done.stderr) == (1, True)
+
+
+def test_wait_for_an_unknown_chain_is_wrong_input(shell):
+    done = shell.run("wait", "zzzzzzzz")
+    assert (done.returncode, "zzzzzzzz" in done.stderr) == (2, True)
+
+
 def test_a_second_agent_on_the_same_store_is_refused(shell):
     from mirage.store.lock import exclusive
 

@@ -181,6 +181,17 @@ def test_a_chain_queued_up_front_gets_its_jobs_at_once(shell):
     assert (folder / "queued.4").read_text() == "4\n"
 
 
+def test_what_follows_a_chain_that_was_queued_up_front_follows_its_new_last_link(shell):
+    folder, _first, second = started(shell, "--up-front")
+    post = shell.sbatch(f"--dependency=afterany:{second}")
+    with (folder / "chain").open("a") as record:
+        record.write("then.1=/home/a/post.sh\n")
+    (folder / "then.1").write_text(f"{post}\n")
+    done = shell.run("extend", CHAIN, "--segments", "4")
+    last = int((folder / "queued.4").read_text())
+    assert ["scontrol", "update", f"JobId={post}", f"Dependency=afterok:{last}"] in shell.slurm.calls(), done.stderr
+
+
 def test_a_chain_whose_links_have_all_run_is_continued(shell):
     folder, _first, second = started(shell)
     (folder / "start.3").write_text("job=77\nrestart=0\nstart=1\n")

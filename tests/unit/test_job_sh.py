@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from mirage.chain.batch_script import parse_script
-from mirage.chain.folder import over_marker, queued_jobs, read_link
+from mirage.chain.folder import over_marker, queued_jobs, read_handover, read_link, then_script
 from mirage.chain.sbatch import Option
-from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, build_job_script
+from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Then, build_job_script
 from mirage.domain import Mode, Penalties
 
 SHELLS = [words for words in (["dash"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(words[0])]
@@ -551,7 +551,7 @@ def test_what_slurm_ends_goes_on_whatever_its_exit_code(rig: Rig) -> None:
 
 @pytest.mark.parametrize(("left_s", "marker"), [(90, None), (900, "failed")])
 def test_dying_of_ones_own_limit_signal_near_the_limit_is_no_failure(rig: Rig, left_s: int, marker: str | None) -> None:
-    change(rig, limit_signal=LimitSignal("USR1", batch=True, lead_s=60))
+    change(rig, limit_signal=LimitSignal(signal.SIGUSR1, batch=True, lead_s=60))
     rig.script("kill -USR1 $$")
     (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
     code, _out, _err = rig.run(1, 11)
@@ -601,7 +601,13 @@ def test_the_successor_asks_waits_and_only_then_starts(rig: Rig) -> None:
     assert (record.exit_code, record.how) == (1, "handover")
     assert over_marker(rig.folder) is None, "being asked to end is no failure"
     assert [line for line in rig.log("scancel") if "--batch" in line] == ["--batch --signal=TERM 11"]
-    assert (rig.folder / "handover.1").read_text() == "12\n"
+    wait_until(lambda: (asked := read_handover(rig.folder, 1)) and asked.gone_s)
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert (asked.job_id, asked.grace_s, asked.cut_s, asked.cut_by) == (12, 300, None, "")
+    assert asked.asked_s is not None
+    assert asked.gone_s is not None
+    assert asked.asked_s <= asked.gone_s <= asked.asked_s + 60
 
 
 def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
@@ -617,9 +623,85 @@ def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
 def test_after_its_grace_the_predecessor_is_cancelled(rig: Rig) -> None:
     change(rig, handover=Handover("USR2", grace_s=2))
     rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
+    first = start_first(rig)
+    second = rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel")[:2] == ["--batch --signal=USR2 11", "11"]
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert (asked.grace_s, asked.cut_by, bool(asked.cut_s)) == (2, "grace", True)
+    said = first.communicate(timeout=20)[1]
+    assert "job 12 takes over and cancels this link, since it did not end within 2 s after it was asked to" in said
+    assert "--handover-grace=60s" in said
+    os.killpg(second.pid, signal.SIGKILL)
+    said = second.communicate(timeout=20)[1]
+    assert "link 1 (job 11) is cancelled, since it did not end within 2 s" in said
+    assert "--handover-grace=60s" in said
+    assert "twice as long" not in said, "the user's own grace always holds"
+
+
+def handover_record(rig: Rig, segment: int, took_s: int, *, cut: bool = False) -> None:
+    end = f"by=grace\ncut={1000 + took_s}\ngone={1030 + took_s}" if cut else f"gone={1000 + took_s}"
+    (rig.folder / f"handover.{segment}").write_text(f"job=5\ngrace=300\nasked=1000\n{end}\n")
+
+
+@pytest.mark.parametrize(
+    ("past", "grace_s", "left_s", "expected_s"),
+    [
+        ([], None, 99_999, 300),
+        ([(200, False), (500, False), (30, False)], None, 99_999, 1000),
+        ([(100, False)], None, 99_999, 300),
+        ([(300, True)], None, 99_999, 600),
+        ([(300, True), (600, True)], None, 99_999, 1200),
+        ([(5000, False)], None, 8000, 2000),  # of its own time a quarter
+        ([(5000, False)], None, 400, 300),
+        ([(5000, False)], 7, 99_999, 7),  # the user's
+    ],
+)
+def test_the_grace_follows_the_chains_own_checkpoints(
+    rig: Rig, past: list[tuple[int, bool]], grace_s: int | None, left_s: int, expected_s: int
+) -> None:
+    change(rig, handover=Handover("USR2", grace_s=grace_s))
+    rig.script(TRAINING.replace("trap", "trap '' USR2; trap"))
+    for segment, (took_s, cut) in enumerate(past, start=11):
+        handover_record(rig, segment, took_s, cut=cut)
+    (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
     start_first(rig)
     rig.start(2, 12, 11)
+    wait_until(lambda: (asked := read_handover(rig.folder, 1)) and asked.asked_s)
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert expected_s - 20 <= (asked.grace_s or 0) <= expected_s
+
+
+def test_a_handover_that_the_overlap_cuts_off_names_it(rig: Rig) -> None:
+    change(rig, handover=Handover("USR2", max_overlap_s=2))
+    rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
+    start_first(rig)
+    second = rig.start(2, 12, 11)
     wait_until(lambda: "2 starts" in trace(rig))
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert asked.cut_by == "max-overlap"
+    os.killpg(second.pid, signal.SIGKILL)
+    assert "since two links ran together for 2 s (--max-overlap)" in second.communicate(timeout=20)[1]
+
+
+def test_the_grace_begins_when_the_predecessor_could_be_asked(rig: Rig) -> None:
+    """Slurm was away meanwhile: it must not be cancelled in the same breath."""
+    change(rig, handover=Handover("USR2", grace_s=3))
+    rig.script(TRAINING.replace("trap", "trap '' USR2; trap"))
+    start_first(rig)
+    scancel = rig.root / "bin" / "scancel"
+    body = scancel.read_text()
+    scancel.write_text("#!/bin/sh\nexit 1\n")
+    rig.start(2, 12, 11)
+    time.sleep(4)
+    scancel.write_text(body)
+    wait_until(lambda: rig.log("scancel"))
+    asked_s = time.monotonic()
+    wait_until(lambda: len(rig.log("scancel")) > 1)
+    assert time.monotonic() - asked_s > 1.5
     assert rig.log("scancel")[:2] == ["--batch --signal=USR2 11", "11"]
 
 
@@ -826,3 +908,135 @@ def test_shellcheck_has_nothing_to_say(rig: Rig) -> None:
     words = [shellcheck, "-s", "sh", "-e", "SC2016,SC2034,SC2154,SC2329"]
     for path in (str(rig.folder / "job.sh"), str(files("mirage.chain") / "job.sh")):
         assert subprocess.run([*words, path], capture_output=True, text=True).stdout == ""
+
+
+def with_then(rig: Rig, body: str, count: int = 1, **changes: object) -> None:
+    then = tuple(Then(Path(f"/home/a/post{number}.sh"), b"#!/bin/sh\n", False) for number in range(1, count + 1))
+    change(rig, then=then, **changes)
+    rig.script(body)
+    for number in range(1, count + 1):
+        then_script(rig.folder, number).write_bytes(b"#!/bin/sh\n")
+
+
+def then_calls(rig: Rig) -> list[list[str]]:
+    """The calls of sbatch for scripts of --then."""
+    calls = (rig.fake / "sbatch.calls").read_text().split("\0") if (rig.fake / "sbatch.calls").exists() else []
+    return [words for call in calls if (words := call.splitlines()) and words[-1].endswith(".sh") and "then." in call]
+
+
+@pytest.fixture
+def keeping(rig: Rig) -> Rig:
+    """sbatch keeps the words of all its calls."""
+    sbatch = rig.root / "bin" / "sbatch"
+    keep = '#!/bin/sh\n{ printf "%s\\n" "$@"; printf "\\0"; } >>"$FAKE/sbatch.calls"\n'
+    sbatch.write_text(keep + sbatch.read_text())
+    return rig
+
+
+@every_shell
+def test_the_last_link_queues_what_follows_the_chain(keeping: Rig) -> None:
+    with_then(keeping, "echo ran >>trace", count=2, segments=2)
+    environ = {"SLURM_JOB_NAME": "x", "SBATCH_X": "y", "CUDA_VISIBLE_DEVICES": "3", "MIRAGE_CHAIN_ID": CHAIN}
+    keeping.queue(12, 2, 11)
+    assert keeping.run(1, 11)[0] == 0
+    assert then_calls(keeping) == [], "the chain goes on"
+    code, _, err = keeping.run(2, 12, 11, **environ)
+    assert code == 0
+    comment, after = f"--comment=mirage-then/1 chain={CHAIN} n=", "--dependency=afterany:12:11"
+    assert [call[:-1] for call in then_calls(keeping)] == [
+        ["--parsable", f"--job-name=post{n}.sh", f"{comment}{n}", after] for n in (1, 2)
+    ]
+    assert [call[-1] for call in then_calls(keeping)] == [str(then_script(keeping.folder, n)) for n in (1, 2)]
+    environment = (keeping.fake / "sbatch.env").read_text()
+    assert not [name for name in ("SLURM_JOB", "CUDA", "MIRAGE_CHAIN_ID") if f"\n{name}" in environment]
+    assert (keeping.folder / "then.1").read_text().strip() in err
+    assert (keeping.fake / "sbatch.pwd").read_text().strip() == str(keeping.root)
+
+
+def test_it_follows_once_also_when_several_links_find_the_chain_over(keeping: Rig) -> None:
+    with_then(keeping, "sleep 1; touch $MIRAGE_DONE_FILE; sleep 1", up_front=False)
+    keeping.queue(12, 2, 11)
+    first = keeping.start(1, 11)
+    wait_until(lambda: (keeping.folder / "start.1").exists())
+    (keeping.folder / "done").write_text("said to be done\n")
+    links = [keeping.start(2, 12, 11), keeping.start(3, 13, 12)]
+    for link in [*links, first]:
+        link.communicate(timeout=20)
+    assert len(then_calls(keeping)) == 1
+    (words,) = then_calls(keeping)
+    assert any(word.startswith("--dependency=afterany:1") and "11" in word for word in words), "link 1 ran on"
+
+
+@pytest.mark.parametrize("body", ["exit 3", "true"], ids=["failed", "goes on"])
+def test_nothing_follows_a_chain_that_is_not_done(keeping: Rig, body: str) -> None:
+    with_then(keeping, body)
+    keeping.queue(12, 2, 11)
+    keeping.run(1, 11)
+    assert then_calls(keeping) == []
+
+
+def test_nothing_follows_a_chain_that_was_cancelled(keeping: Rig) -> None:
+    with_then(keeping, "echo ran >>trace", up_front=True)
+    (keeping.folder / "then.1").write_text("77\n")
+    (keeping.folder / "cancelled").write_text("by its owner\n")
+    keeping.run(2, 12, 11)
+    assert then_calls(keeping) == []
+    assert "--state=PENDING 77" in keeping.log("scancel")
+
+
+def test_up_front_it_is_let_go_when_the_chain_is_done_early_and_before_the_links_that_it_waits_for(rig: Rig) -> None:
+    with_then(rig, "touch $MIRAGE_DONE_FILE", up_front=True)
+    (rig.folder / "then.1").write_text("77\n")
+    rig.queue(12, 2, 11)
+    rig.run(1, 11)
+    assert rig.log("scontrol") == ["update JobId=77 Dependency=afterany:11"]
+    assert rig.log("sbatch") == []
+    assert rig.log("scancel") == ["--state=PENDING 12"]
+
+
+def test_what_cannot_be_queued_is_said_and_mirage_done_tries_again(keeping: Rig) -> None:
+    with_then(keeping, "true", segments=1)
+    (keeping.root / "bin" / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.05\n")
+    (keeping.root / "bin" / "sleep").chmod(0o755)
+    (keeping.fake / "refuse").write_text("sbatch: error: QOSMaxSubmitJobPerUserLimit\n")
+    code, _, err = keeping.run(1, 11)
+    assert code == 0, "the chain is done all the same"
+    assert "QOSMaxSubmitJobPerUserLimit" in err
+    assert f"mirage done {CHAIN}" in err
+    assert "QOSMax" in (keeping.folder / "then.1.error").read_text()
+    (keeping.fake / "refuse").unlink()
+    (keeping.fake / "queue").write_text("")
+    words = [*keeping.shell, str(keeping.folder / "job.sh"), "follow-up"]
+    env = {"PATH": f"{keeping.root / 'bin'}:{os.environ['PATH']}", "FAKE": str(keeping.fake)}
+    for _ in range(2):
+        assert subprocess.run(words, env=env, timeout=20, check=False).returncode == 0
+    assert len(queued := [call for call in then_calls(keeping) if "--dependency" not in " ".join(call)]) == 1
+    assert queued[0][-1] == str(then_script(keeping.folder, 1))
+    assert not (keeping.folder / "then.1.error").exists()
+
+
+def test_one_whose_submission_got_no_answer_is_found_in_the_queue(keeping: Rig) -> None:
+    with_then(keeping, "true", segments=1)
+    (keeping.fake / "queue").write_text(
+        f"55 PENDING 1/ mirage-then/1 chain={CHAIN} n=12 -- x\n"
+        f"33 FAILED 1/ mirage-then/1 chain={CHAIN} n=1 -- x\n"
+        f"44 PENDING 1/ mirage-then/1 chain={CHAIN} n=1 -- x\n"
+    )
+    keeping.run(1, 11)
+    assert then_calls(keeping) == []
+    assert (keeping.folder / "then.1").read_text() == "44\n"
+
+
+@pytest.mark.parametrize(("state", "calls"), [("RUNNING", 0), ("FAILED", 1)])
+def test_mirage_done_queues_what_a_link_that_died_had_begun_to(keeping: Rig, state: str, calls: int) -> None:
+    with_then(keeping, "true", segments=1)
+    (keeping.folder / "done").write_text("all 1 links have run\n")
+    (keeping.folder / "then.1.claim").mkdir()
+    (keeping.folder / "then.1.claim" / "job").write_text("11\n")
+    (keeping.fake / "state.11").write_text(f"{state}\n")
+    (keeping.fake / "queue").write_text("")
+    words = [*keeping.shell, str(keeping.folder / "job.sh"), "follow-up"]
+    env = {"PATH": f"{keeping.root / 'bin'}:{os.environ['PATH']}", "FAKE": str(keeping.fake)}
+    for _ in range(2):
+        assert subprocess.run(words, env=env, timeout=20, check=False).returncode == 0
+    assert len(then_calls(keeping)) == calls

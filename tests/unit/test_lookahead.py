@@ -256,3 +256,10 @@ def test_a_state_before_its_timers_is_refused() -> None:
 def test_a_state_needs_ids() -> None:
     with pytest.raises(SimulationError, match="needs an id of its own"):
         Simulator.from_state(whole_nodes(2), 20, [RunningJob(JobSpec(1, 60), 5, ("n1",))], [PendingJob(JobSpec(1), 5)])
+
+
+def test_a_link_with_a_signal_runs_until_that() -> None:
+    running = live(1, JobState.RUNNING, start_s=0, eligible_s=0, lead_s=300)
+    sim = simulator_from(Snapshot(60, (running,), NODES), whole_nodes(SIZE))
+    sim.run_until(2 * 3600)
+    assert sim.job(1).end_s == 3600 - 300 - 60

@@ -13,9 +13,10 @@ from mirage.ports import Observation
 from mirage.provision.heuristics import Average, Reactive, Timer, now_is_nearest
 from mirage.provision.quantile import Quantile, penalty
 from mirage.provision.registry import POLICIES, make_policy
-from mirage.state.encoder import encode
+from mirage.state.encoder import Pair, encode, vector
 from mirage.state.history import History
 from mirage.state.likeness import Waits
+from mirage.state.variables import VARIABLES
 
 HOUR = 3600
 
@@ -174,3 +175,23 @@ def test_a_model_that_can_not_be_used_is_an_error_at_the_start(tmp_path):
     for name in ("quantile", "lookahead"):
         with pytest.raises(InputError, match=r"no recipe\.toml"):
             make_policy(PolicyConfig(name=name, model=str(tmp_path)))
+
+
+@pytest.mark.parametrize("policy", [Timer(HOUR), Average(100), Quantile(100, 1)])
+def test_policies_aim_at_the_predecessors_signal_and_say_so(policy):
+    predecessor = replace(job(), lead_s=300)
+    waits = [sample(HOUR)] * 9
+    assert releases(policy, HOUR + 360, waits, predecessor=predecessor)
+    assert not releases(policy, 2 * HOUR + 360, waits, predecessor=predecessor)
+    assert not releases(policy, HOUR + 360, waits, step_s=60)
+    reason = policy.decide(observe(HOUR + 360, waits, predecessor=predecessor)).reason
+    assert reason.endswith("its predecessor's signal, 5 min before its limit, may come in 1 h")
+
+
+def test_the_states_limit_is_the_expected_one():
+    """In training a predecessor runs to its limit; so a signal before it makes the limit shorter."""
+    pair = Pair(replace(job(), lead_s=300), job(2, JobState.PENDING, None))
+    row = vector(encode(Snapshot(HOUR, (), ()), "gpu"), pair)
+    names = [variable.name for variable in VARIABLES]
+    assert row[names.index("predecessor_limit_s")] == 48 * HOUR - 360
+    assert row[names.index("successor_limit_s")] == 48 * HOUR

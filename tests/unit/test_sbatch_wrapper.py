@@ -199,7 +199,10 @@ def test_a_script_with_mirage_lines_starts_a_chain_and_answers_as_sbatch_does(si
 
 def test_parsable_prints_the_id_alone(site: Site) -> None:
     site.real.write_text(SUBMITTING)
-    assert site.seen(site.wrapper, [b"--parsable", b"chain.sh"])[:2] == (0, b"101\n")
+    code, out, err = site.seen(site.wrapper, [b"--parsable", b"chain.sh"])[:3]
+    assert (code, out) == (0, b"101\n")
+    assert b"a job that depends on 101 starts after link 1, not after the chain" in err
+    assert b"#MIRAGE --then=SCRIPT" in err
 
 
 @pytest.mark.parametrize(

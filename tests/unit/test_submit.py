@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 
 from mirage.chain.batch_script import parse_script
-from mirage.chain.durations import format_time_limit
-from mirage.chain.folder import chain_folder, make_chains_folder, mark_over, over_marker, queued_jobs, read_link
+from mirage.chain.folder import (
+    chain_folder,
+    make_chains_folder,
+    mark_over,
+    over_marker,
+    queued_jobs,
+    read_link,
+    read_then,
+    then_script,
+)
 from mirage.chain.sbatch import take_options
 from mirage.chain.tag import parse_tag
 from mirage.cli.submit import main
@@ -247,7 +255,7 @@ def test_the_options_reach_the_job(site: Site) -> None:
         "m_health_count": "7",
         "m_done_file": f"{site.root}/fin",
         "m_limit_signal": "10",
-        "m_limit_lead": "90",
+        "m_limit_lead": "150",
     }
     assert {name: got[name] for name in expected} == expected
 
@@ -650,6 +658,136 @@ def test_it_imports_little() -> None:
     assert not modules & {"torch", "pandas", "numpy", "sqlalchemy", "rich", "argparse", "json", "shutil", "matplotlib"}
 
 
-def test_the_default_grace_is_five_minutes(site: Site) -> None:
+def test_the_default_grace_is_five_minutes_until_the_chain_knows_better(site: Site) -> None:
     main(["--segments=2", "train.sbatch"])
-    assert format_time_limit(int(values(site)["m_grace"])) == "00:05:00"
+    assert (values(site)["m_grace"], values(site)["m_least_grace"]) == ("''", "300")
+
+
+@pytest.mark.parametrize(
+    ("words", "lead_s"),
+    [
+        ([], 0),
+        (["--signal=B:USR1@300"], 300),
+        (["--signal", "USR1"], 60),  # sbatch(1): the default time will be 60 seconds
+        (["--signal=R:TERM@65535"], 65535),
+        (["--signal=rb:10@7"], 7),
+        (["--signal=KILL@90"], 90),  # it ends the steps, and can't be caught
+        (["--signal=50@90"], 90),  # a real-time signal without a name
+        (["--signal=USR1@0"], 0),
+        (["--signal=USR1@"], 0),
+        (["--signal=USR1@65536"], 0),  # sbatch refuses these
+        (["--signal=NOPE@9"], 0),
+        (["--signal=X:USR1@9"], 0),
+    ],
+)
+def test_the_signals_lead_stands_in_the_tag_of_all_links(site: Site, words: list[str], lead_s: int) -> None:
+    main(["--segments=3", *words, "train.sbatch"])
+    tags = [parse_tag(option(call, "comment")) for call in site.sbatch_calls()]
+    assert [tag.lead_s if tag else None for tag in tags] == [lead_s, lead_s]
+    assert (values(site)["m_limit_signal"] != "0") == (lead_s > 0), "Slurm never sends one without a lead"
+    assert values(site)["m_wishes"] == (f"'ei=1 eo=1 lead={lead_s}'" if lead_s else "'ei=1 eo=1'")
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_script(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.write("signal.sbatch", "#!/bin/sh\n#SBATCH --signal=USR1@111\n")
+    main(["--segments=1", "signal.sbatch"])
+    monkeypatch.setenv("SBATCH_SIGNAL", "USR1@222")
+    main(["--segments=1", "signal.sbatch"])
+    main(["--segments=1", "--signal=USR1@333", "signal.sbatch"])
+    assert [option(call, "comment").partition("lead=")[2] for call in site.sbatch_calls()] == ["111", "222", "333"]
+
+
+@pytest.mark.parametrize("words", [["-t60", "--signal=USR1@3600"], ["-t60", "--signal=USR1@3540"]])
+def test_a_signal_that_comes_at_once_is_noted(site: Site, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(["--segments=1", *words, "train.sbatch"]) == 0
+    assert "comes as soon as a link starts" in capsys.readouterr().err
+    main(["--segments=1", "-t60", "--signal=USR1@3539", "train.sbatch"])
+    assert "comes as soon" not in capsys.readouterr().err
+
+
+POST = "#!/bin/sh\n#SBATCH --comment=mine -p debug\ntrue\n"
+
+
+def test_then_is_kept_for_the_last_link_to_queue(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.write("post it.sh", POST)
+    site.write("more.sh", "#!/bin/sh\n#SBATCH -J own\n")
+    site.write("chain.sbatch", "#!/bin/sh\n#MIRAGE --segments=2 --then='post it.sh'\n#MIRAGE --then more.sh\n")
+    assert main(["--json", "chain.sbatch"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [then["script"] for then in told["then"]] == [str(site.root / "post it.sh"), str(site.root / "more.sh")]
+    assert len(site.sbatch_calls()) == 2
+    (folder,) = site.folders()
+    assert [then.script for then in read_then(folder)] == [then["script"] for then in told["then"]]
+    assert then_script(folder, 1).read_text() == POST
+    words = "--parsable '--job-name=post it.sh' '--comment=mirage-then/1 chain="
+    assert words in (folder / "job.sh").read_text()
+    assert " n=1 -- mine'" in (folder / "job.sh").read_text()
+    assert "--job-name=more.sh" not in (folder / "job.sh").read_text()
+
+
+def test_then_on_the_command_line_goes_before_that_in_the_script(site: Site) -> None:
+    site.write("post.sh", POST)
+    site.write("chain.sbatch", "#!/bin/sh\n#MIRAGE --segments=2 --then=nothing.sh\n")
+    assert main(["--then", "post.sh", "chain.sbatch"]) == 0
+    (folder,) = site.folders()
+    assert [Path(then.script).name for then in read_then(folder)] == ["post.sh"]
+
+
+def test_up_front_it_is_queued_behind_the_last_link(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.write("post.sh", POST)
+    assert main(["--json", "--up-front", "--segments=3", "--then=post.sh", "train.sbatch"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [job["job_id"] for job in told["jobs"]] == [101, 102, 103]
+    assert told["then"] == [{"script": str(site.root / "post.sh"), "job_id": 104}]
+    assert "--dependency=afterok:103" in site.sbatch_calls()[-1]
+    (folder,) = site.folders()
+    assert (folder / "then.1").read_text() == "104\n"
+
+
+def test_up_front_nothing_stays_if_it_is_refused(site: Site) -> None:
+    site.write("post.sh", POST)
+    site.refuse(3, "sbatch: error: invalid partition specified: debug")
+    assert main(["--up-front", "--segments=2", "--then=post.sh", "train.sbatch"]) == 1
+    assert site.folders() == []
+    assert site.cancelled() == ["101 102"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no such batch script"),
+        ("true\n", "does not look like a batch script"),
+        ("#!/bin/sh\r\ntrue\r\n", "DOS line breaks"),
+        ("#!/bin/sh\n#SBATCH -d afterok:1\n", "-d: the chain sets it"),
+        ("#!/bin/sh\n#SBATCH --wait\n", "--wait: it would wait"),
+        ("#!/bin/sh\n#SBATCH --test-only\n", "--test-only"),
+        ("#!/bin/sh\n#MIRAGE --segments=3\n", "has #MIRAGE lines"),
+    ],
+)
+def test_then_is_checked_before_anything_is_submitted(
+    site: Site, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    if content is not None:
+        site.write("post.sh", content)
+    assert main(["--segments=2", "--then=post.sh", "train.sbatch"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "--then: " in err
+    assert "post.sh" in err
+    assert (site.sbatch_calls(), site.folders()) == ([], [])
+
+
+def test_a_dry_run_shows_what_follows(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.write("post.sh", POST)
+    assert main(["--dry-run", "--segments=5", "--then=post.sh", "train.sbatch"]) == 0
+    out = capsys.readouterr().out
+    assert "# once the chain is done: sbatch --parsable --job-name=post.sh" in out
+    assert "--dependency=afterany:JOB5" in out
+    assert (site.sbatch_calls(), site.folders()) == ([], [])
+
+
+def test_parsable_names_what_follows_a_chain(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--parsable", "--segments=2", "train.sbatch"]) == 2
+    assert "--then SCRIPT" in capsys.readouterr().err

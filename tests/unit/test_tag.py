@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,13 @@ def test_the_tag_is_found_in_the_command_line_of_a_submission(line: str) -> None
 @pytest.mark.parametrize("line", ["", "sbatch job.sh", f"sbatch job.sh {SOUND}", f"sbatch --comment={SOUND}.5.5 x"])
 def test_other_command_lines_have_none(line: str) -> None:
     assert submitted_tag(line) == ""
+
+
+def test_the_lead_of_the_chains_signal_is_its_last_word() -> None:
+    tag = replace(TAG, lead_s=300)
+    assert format_tag(tag) == f"{SOUND} lead=300"
+    assert parse_tag(f"{SOUND} lead=300 -- mine") == tag
+    assert submitted_tag(f"sbatch --comment='{SOUND} lead=300 -- mine' job.sh") == f"{SOUND} lead=300"
 
 
 def test_the_first_link_has_no_predecessor() -> None:
@@ -74,6 +83,12 @@ def test_the_users_own_comment_follows_and_changes_nothing(comment: str) -> None
         SOUND.replace("ei=1 ", "ei=1000001 "),
         SOUND.replace("ei=1 ", "ei=1e3 "),
         SOUND.replace("ei=1 eo=0.5", "eo=0.5 ei=1"),
+        f"{SOUND} lead=0",
+        f"{SOUND} lead=-5",
+        f"{SOUND} lead=65536",
+        f"{SOUND} lead=99999999999999999999",
+        f"{SOUND} lead=300 lead=300",
+        f"{SOUND} lead=3e2",
     ],
 )
 def test_anything_malformed_is_no_tag(comment: str) -> None:
@@ -88,14 +103,23 @@ def test_anything_malformed_is_no_tag(comment: str) -> None:
     st.sampled_from(Mode),
     st.integers(0, 10**12),
     st.integers(1, 10**12),  # not both zero
+    st.integers(0, 65535),
     st.text(),
 )
 def test_what_is_written_can_be_read_back(
-    chain: str, segment: int, more: int, job_id: int, mode: Mode, micro_ei: int, micro_eo: int, comment: str
+    chain: str,
+    segment: int,
+    more: int,
+    job_id: int,
+    mode: Mode,
+    micro_ei: int,
+    micro_eo: int,
+    lead_s: int,
+    comment: str,
 ) -> None:
     penalties = Penalties(micro_ei / 10**6, micro_eo / 10**6)
     predecessor = None if segment == 1 else job_id
-    tag = ChainTag(chain, segment, min(9999, segment + more), predecessor, mode, penalties)
+    tag = ChainTag(chain, segment, min(9999, segment + more), predecessor, mode, penalties, lead_s)
     assert parse_tag(format_tag(tag, comment)) == tag
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from mirage.chain.tag import ChainTag, format_tag
-from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, Wait, awaited, obstacle, tick
+from mirage.daemon.tick import LookUp, Release, SaveChain, SaveLink, Wait, awaited, obstacle, tick, with_leads
 from mirage.domain import (
     Action,
     Chain,
@@ -319,3 +319,56 @@ def test_a_chain_has_as_many_links_as_its_last_link_says(store):
         ChainState.ACTIVE,
         store.active_chains()[0].created_s,
     )
+
+
+LEAD_S = 300
+
+
+def with_lead(job, lead_s=LEAD_S):
+    return replace(job, comment=f"{job.comment} lead={lead_s}")
+
+
+def observed(jobs, store):
+    policy = Always(Action.WAIT)
+    (wait,) = of(Wait, step(jobs, store, policy))
+    return wait.decision, policy.given[0]
+
+
+def test_all_aim_at_the_signal_where_the_chain_has_one(store):
+    """Slurm may send it up to 60 s before its time (sbatch(1))."""
+    plain, _ = observed([running(), waiting()], store)
+    decision, observation = observed([with_lead(running()), with_lead(waiting())], store)
+    assert decision.remaining_s == plain.remaining_s - LEAD_S - 60
+    assert observation.predecessor.expected_end_s == 8000 + 3600 - LEAD_S - 60
+    assert observation.predecessor.time_limit_s == 3600
+    assert observation.snapshot.by_id[10] == observation.predecessor
+    assert decision.inputs_hash != plain.inputs_hash
+
+
+def test_a_predecessor_whose_comment_was_replaced_still_leaves_at_the_chains_signal(store):
+    decision, _ = observed([running(comment="50 %"), with_lead(waiting())], store)
+    assert decision.remaining_s == 8000 + 3600 - LEAD_S - 60 - NOW
+
+
+def test_a_lead_beyond_the_limit_ends_the_job_at_its_start(store):
+    decision, observation = observed([with_lead(running(), 65535), with_lead(waiting(), 65535)], store)
+    assert decision.remaining_s == 0
+    assert observation.predecessor.expected_end_s == 8000
+    decision, _ = observed([with_lead(running(time_limit_s=None)), with_lead(waiting())], store)
+    assert decision.remaining_s is None
+
+
+def test_nobody_sets_the_lead_of_anothers_job(store):
+    (action,) = of(SaveLink, step([running(), with_lead(waiting(user="mallory"))], store))[:1]
+    assert action.link.lead_s == 0
+    seen = with_leads(Snapshot(NOW, (running(), with_lead(waiting(user="mallory"))), NODES))
+    assert seen.by_id[10].lead_s == 0
+
+
+def test_the_store_keeps_the_lead_of_a_link(store):
+    saved = of(SaveLink, step([with_lead(running()), with_lead(waiting())], store))
+    store.save_chain(Chain("chain1", "alice", 3))
+    for action in saved:
+        store.save_link(action.link)
+    assert [link.lead_s for link in store.links("alice", "chain1")] == [LEAD_S, LEAD_S]
+    assert store.links("alice", "chain1")[0].expected_end_s == 8000 + 3600 - LEAD_S - 60

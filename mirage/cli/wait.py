@@ -1,0 +1,92 @@
+"""`mirage wait CHAIN`: until the chain is over and none of its links runs any more."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mirage.chain.durations import parse_duration
+from mirage.chain.folder import DONE, chain_folder, over_marker, queued_jobs, read_link
+from mirage.config import ClusterConfig
+from mirage.domain import Job
+from mirage.errors import ClusterError, InputError
+from mirage.ports import Cluster
+from mirage.slurm.commands import CommandCluster
+
+LOOK_S = 5
+"""How often the chain's folder is looked at, which costs nothing,"""
+ASK_S = 60
+"""and Slurm is asked: a chain whose links were all cancelled by hand has nobody to say so in its folder."""
+TIMED_OUT = 124
+"""As timeout(1)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument("--timeout", type=_duration, metavar="D", help=f"give up after D, with exit code {TIMED_OUT}")
+    parser.epilog = (
+        "Exit codes: 0 the chain is done, 1 it failed, was cancelled or has no link left, 2 it is not known."
+    )
+
+
+def _duration(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run(args: argparse.Namespace) -> int:
+    folder = chain_folder(args.chain)
+    if not folder.is_dir():
+        raise InputError(f"chain {args.chain}: {folder} is not there. `mirage status` lists your chains.")
+    cluster = CommandCluster.from_config(ClusterConfig())
+    until_s = None if args.timeout is None else time.monotonic() + args.timeout
+    if not _wait(folder, cluster, until_s):
+        print(f"mirage wait: chain {args.chain} is not over yet", file=sys.stderr)
+        return TIMED_OUT
+    marker, reason = over_marker(folder) or ("over", "no link of it is left, and none said that the work is done")
+    print(f"chain {args.chain} is {marker}: {reason}", file=sys.stdout if marker == DONE else sys.stderr)
+    return 0 if marker == DONE else 1
+
+
+def _wait(folder: Path, cluster: Cluster, until_s: float | None, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """False: the time was up."""
+    ask_at_s, marked, complained = time.monotonic(), False, False
+    while True:
+        if not marked and over_marker(folder):
+            marked, ask_at_s = True, time.monotonic()
+        if time.monotonic() >= ask_at_s:
+            try:
+                if not _lives(folder, cluster, marked=marked):
+                    return True
+                complained = False
+            except ClusterError as error:
+                if not complained:
+                    print(f"mirage wait: trying on: {error}", file=sys.stderr)
+                complained = True
+            ask_at_s = time.monotonic() + (LOOK_S if marked else ASK_S)
+        if until_s is not None and time.monotonic() >= until_s:
+            return False
+        left_s = LOOK_S if until_s is None else max(0.0, min(LOOK_S, until_s - time.monotonic()))
+        sleep(left_s)
+
+
+def _lives(folder: Path, cluster: Cluster, *, marked: bool) -> bool:
+    """Whether a link may still do something: it runs, or, while the chain goes on, waits."""
+    jobs = queued_jobs(folder)
+    ended = [segment for segment in jobs if read_link(folder, segment)]
+    # The last to end may be about to end the chain, and queue what follows.
+    asked = [job_id for segment, job_id in jobs.items() if segment not in ended[:-1]]
+    if not asked:
+        return False
+    known = cluster.jobs(asked)
+    return any(_is_live(known.get(job_id), marked) for job_id in asked)
+
+
+def _is_live(job: Job | None, marked: bool) -> bool:
+    """A job that slurmctld does not know ended long ago (MinJobAge)."""
+    return job is not None and not job.state.is_over and not (marked and job.is_pending)
