@@ -50,6 +50,33 @@ m_write() { # FILE TEXT: puts a record in place, whole or not at all
     printf '%s\n' "$2" >"$m_fresh" && mv -f "$m_fresh" "$m_dir/$1"
 }
 
+# A disk that is full gets room again, and a file system that was away comes back: no reason to end a chain at once.
+m_cannot_write() { # ERROR: says so once, and leaves when that has lasted too long
+    m_why=${1##*: }
+    if [ ! -d "$m_dir" ]; then
+        m_why="it is not there"
+    elif [ "$(df -P "$m_dir" 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9]*% .*$/\1/p')" = 0 ]; then
+        m_why="its file system is full" # some shells only say that the write failed
+    fi
+    m_why="cannot write to the chain's folder $m_dir: $m_why"
+    if [ -z "$m_unwritten" ]; then
+        m_unwritten=$(m_now)
+        m_say "$m_why; trying again for $m_write_patience s"
+    fi
+    [ $(($(m_now) - m_unwritten)) -ge "$m_write_patience" ] || return 0
+    m_leave 1 "$m_why; make room, or set MIRAGE_HOME to a folder on a file system that all nodes share"
+}
+
+m_write_soon() { # FILE TEXT: as m_write, and again for some time. Fails if this link is told to end meanwhile
+    until m_error=$(m_write "$1" "$2" 2>&1); do
+        m_cannot_write "$m_error"
+        ! m_is_told || return 1
+        sleep 5
+    done
+    [ -z "$m_unwritten" ] || m_say "the chain's folder can be written again"
+    m_unwritten=
+}
+
 m_read() { # FILE KEY
     sed -n "s/^$2=//p" "$m_dir/$1" 2>/dev/null
 }
@@ -490,16 +517,18 @@ m_claim() {
         m_gone "$m_owner_job" "$m_owner_seg" || return 1
     fi
     m_mine=$((m_last + 1))
-    if ! mkdir "$m_dir/writer.$m_mine" 2>/dev/null; then
-        [ -d "$m_dir/writer.$m_mine" ] || m_leave 1 "cannot write to $m_dir: is the disk full?"
+    if ! m_error=$(mkdir "$m_dir/writer.$m_mine" 2>&1); then
+        [ -d "$m_dir/writer.$m_mine" ] || m_cannot_write "$m_error"
         return 1
     fi
     # Without its owner's name the lock would keep nobody away.
-    m_write "writer.$m_mine/owner" "segment=$m_seg
-job=$m_job" 2>/dev/null || {
+    m_error=$(m_write "writer.$m_mine/owner" "segment=$m_seg
+job=$m_job" 2>&1) || {
         rmdir "$m_dir/writer.$m_mine" 2>/dev/null
-        m_leave 1 "cannot write to $m_dir: is the disk full?"
+        m_cannot_write "$m_error"
+        return 1
     }
+    m_unwritten=
     m_read_last_writer
     [ "$m_last" -eq "$m_mine" ]
 }
@@ -781,14 +810,22 @@ m_judge() { # sets m_how and m_swept
 }
 
 m_record() { # HOW
-    m_write "link.$m_seg" "job=$m_job
+    m_end=$(m_now)
+    until m_error=$(m_write "link.$m_seg" "job=$m_job
 restart=$m_restart
 start=$m_started
-work=${m_work:-$(m_now)}
-end=$(m_now)
+work=${m_work:-$m_end}
+end=$m_end
 exit=$m_code
 how=$1
-swept=$m_swept"
+swept=$m_swept" 2>&1); do
+        # Slurm may end this job soon, and the next link can tell without the record, so it is tried for a shorter time.
+        if [ $(($(m_now) - m_end)) -ge "$m_record_patience" ]; then
+            m_say "how this link ended is not recorded: cannot write to $m_dir ($m_error)"
+            return
+        fi
+        sleep 5
+    done
 }
 
 m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
@@ -840,7 +877,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_cannot_wait=''
+    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_cannot_wait='' m_unwritten=''
     shift 2
     m_watch_signals
     m_read_length
@@ -850,11 +887,11 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
     m_leave_if_paused
     m_notify_start
     rm -f "$m_dir/link.$m_seg" "$m_dir/handover.$m_seg" "$m_dir/ready.$m_seg" # of this link before it was requeued
-    m_write "start.$m_seg" "job=$m_job
+    m_write_soon "start.$m_seg" "job=$m_job
 restart=$m_restart
 start=$m_started
 out=$(readlink "/proc/$$/fd/1")
-err=$(readlink "/proc/$$/fd/2")" || m_leave 1 "cannot write to $m_dir, which must be on a file system that all nodes share"
+err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "told to end before the work began"
     if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
     if [ "$m_up_front" -eq 0 ]; then m_queue_next "$@" & m_queuer=$!; fi
     exec 3<&0

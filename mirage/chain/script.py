@@ -24,6 +24,8 @@ NOTIFY_LIMIT_S = 60
 LEAST_GRACE_S = 300
 CONFIRM_AFTER_S = 60
 """A link that was queued so long ago is asked for once more: slurmctld may have been killed before it had saved it."""
+WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
+"""A link tries for so long to write into the chain's folder: as it starts, and how it ended."""
 _UNKNOWN_JOB = 0xFFFFFFFF
 _FORWARDED = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM")
 
@@ -206,6 +208,8 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_health_count": handover.health_count,
         "m_health_interval": HEALTH_INTERVAL_S,
         "m_confirm_after": CONFIRM_AFTER_S,
+        "m_write_patience": WRITE_PATIENCE_S,
+        "m_record_patience": RECORD_PATIENCE_S,
         "m_notify_command": settings.notify.command,
         "m_notify_after": settings.notify.after_s,
         "m_notify_limit": NOTIFY_LIMIT_S,

@@ -185,13 +185,44 @@ def change(rig: Rig, **changes: object) -> None:
 # ---- The user's script notices nothing
 
 
-def test_a_link_that_can_not_write_its_name_into_the_lock_does_not_work(rig: Rig) -> None:
+def test_a_link_that_can_not_write_its_name_into_the_lock_does_not_work(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.WRITE_PATIENCE_S", 1)
     rig.script("touch worked")
     (rig.folder / ".owner.101").mkdir()  # there the name is written first
     code, _, err = rig.run(1, 101)
     assert (code, (rig.root / "worked").exists()) == (1, False)
-    assert f"cannot write to {rig.folder}" in err
+    assert f"cannot write to the chain's folder {rig.folder}" in err
     assert not list(rig.folder.glob("writer.*")), "nobody holds the lock"
+
+
+@every_shell
+@pytest.mark.parametrize("record", [".start.1.101", ".owner.101"])
+def test_a_folder_that_can_be_written_again_is_waited_for(rig: Rig, record: str) -> None:
+    """A full disk, or a file system that comes back: a folder of the name under which a record is written first."""
+    rig.script("touch worked")
+    (rig.folder / record).mkdir()
+    link = rig.start(1, 101)
+    time.sleep(1.5)
+    assert link.poll() is None
+    (rig.folder / record).rmdir()
+    _, err = link.communicate(timeout=30)
+    assert link.returncode == 0, err
+    assert (rig.root / "worked").exists()
+    assert err.count("cannot write to the chain's folder") == 1
+    assert "trying again for 300 s" in err
+
+
+def test_a_link_whose_end_can_not_be_recorded_says_so_and_ends_as_it_did(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.RECORD_PATIENCE_S", 1)
+    rig.script("exit 3")
+    (rig.folder / ".link.1.101").mkdir()
+    code, _, err = rig.run(1, 101)
+    assert code == 3
+    assert "how this link ended is not recorded: cannot write to" in err
 
 
 @every_shell
