@@ -208,7 +208,7 @@ def test_files_that_are_none_are_refused(tmp_path, name):
     cluster, log = synthetic()
     train_lookahead(log, cluster, 0, 6 * DAY_S).write(tmp_path)
     (tmp_path / name).write_text('{"users": {"a/1": 99999}, "partitions": []}')
-    with pytest.raises(InputError, match="train (it|the model) again"):
+    with pytest.raises(InputError, match=r"train (it|the model) again"):
         read_futures(tmp_path)
 
 
