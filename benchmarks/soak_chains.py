@@ -83,6 +83,7 @@ class Plan:
             "fail": ("failed", self.at),
             "loop": ("failed", 3),
             "cancel": ("cancelled", 0),
+            "timeout": ("used-up", self.segments),
         }.get(self.kind, ("done", self.segments))
 
 

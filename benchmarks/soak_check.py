@@ -128,7 +128,7 @@ def _end(seen: Evidence, verdict: Verdict) -> None:
     ran = [record for record in seen.records if record.start_s]
     last = max(ran, key=lambda record: (record.segment, record.job_id), default=None)
     # The last link may be requeued after its time limit, so it makes no mark of its own.
-    unmarked = not seen.marker and last is not None and last.state == "TIMEOUT" and seen.expected_end == "done"
+    unmarked = not seen.marker and last is not None and last.state == "TIMEOUT" and seen.expected_end == "used-up"
     if seen.marker != seen.expected_end and not unmarked:
         verdict.untrue.append(f"the folder says {seen.marker or 'nothing'}, not {seen.expected_end}")
     if seen.stored == seen.expected_end:

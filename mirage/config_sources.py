@@ -22,6 +22,8 @@ from mirage.formats import parse_toml
 
 PREFIX = "MIRAGE__"
 SITE_FILE = Path("/etc/mirage/mirage.toml")
+BY_ITSELF = "worked out, since nothing is said"
+"""The origin of a default that depends on something else."""
 Key = tuple[str, ...]
 
 
@@ -86,8 +88,20 @@ def show(loaded: Loaded) -> str:
 
 def with_store(loaded: Loaded, url: str) -> Loaded:
     """The same with the store's URL settled."""
+    daemon = loaded.config.daemon
+    if daemon.store_file:
+        origin = f"first line of {daemon.store_file} ({loaded.origins['daemon', 'store_file']})"
+    else:
+        origin = loaded.origins.get(("daemon", "store"), BY_ITSELF)
+    return with_values(loaded, {("daemon", "store"): (url, origin)})
+
+
+def with_values(loaded: Loaded, values: Mapping[Key, tuple[Any, str]]) -> Loaded:
+    """The same with these values of tables' keys, and who says so."""
     config = loaded.config
-    return replace(loaded, config=replace(config, daemon=replace(config.daemon, store=url)))
+    for (table, key), (value, _origin) in values.items():
+        config = replace(config, **{table: replace(getattr(config, table), **{key: value})})
+    return Loaded(config, {**loaded.origins, **{path: origin for path, (_value, origin) in values.items()}})
 
 
 def hidden(url: str) -> str:

@@ -300,12 +300,19 @@ class ChainState(str, Enum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    USED_UP = "used-up"
+    """All its links have run and Slurm ended the last one, so the work may be unfinished."""
     UNKNOWN = "unknown"
     """Its jobs are gone, and there is no accounting that could say how they ended."""
 
     @property
     def is_over(self) -> bool:
         return self not in (ChainState.ACTIVE, ChainState.PAUSED)
+
+    @property
+    def is_bad(self) -> bool:
+        """It ended, and not as its owner wanted."""
+        return self in (ChainState.FAILED, ChainState.USED_UP, ChainState.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +352,13 @@ class Link:
     end_s: int | None = None
     exit_code: int = 0
     released_s: int | None = None
-    """When Mirage let it into the queue; None: Slurm did, as its predecessor ended."""
+    """When this service let it into the queue; None: it did not."""
     lead_s: int = 0
     """How long before its time limit Slurm signals it to leave; 0: it does not."""
+    reason: str = ""
+    """Slurm's reason while it is pending (`squeue(1)`, JOB REASON CODES); empty: none given, or not known."""
+    dependency: str = ""
+    """As Slurm prints it, while it is pending; empty: none, or not known."""
 
     @property
     def expected_end_s(self) -> int | None:

@@ -19,6 +19,13 @@ class MirageError(Exception):
         super().__init__(message or type(self).__doc__ or "Mirage failed.")
 
 
+def system_says(error: OSError, where: object = "") -> str:
+    """`FILE: what the system says`. ``where``: the file, if the error names none (a full disk names none)."""
+    name = error.filename if error.filename is not None else where
+    words = error.strerror or str(error) or type(error).__name__
+    return f"{name}: {words}" if name != "" else words
+
+
 class InputError(MirageError):
     """The input is wrong. Correct it; a retry does not help."""
 

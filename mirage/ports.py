@@ -85,10 +85,10 @@ class Clock(Protocol):
         """Unix seconds."""
 
 
-class Store(Protocol):
-    """What must outlive the daemon. Adapter: `store/repository.py`. Raises StoreError.
+class ChainStore(Protocol):
+    """The part of a Store that is needed to follow chains and to tell of them. Raises StoreError.
 
-    Writes outside `transaction()` are committed at once.
+    `store/memory.py` has just this, for commands that are to be fast.
     """
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -118,10 +118,20 @@ class Store(Protocol):
     def drop_link(self, link: Link) -> None:
         """Forgets a link, and its chain with the last one."""
 
-    def add_decision(self, decision: Decision) -> None: ...
-
     def decisions(self, successor_id: int, limit: int = 100) -> list[Decision]:
         """Newest first."""
+
+    def intents(self, successor_id: int) -> list[Intent]:
+        """Newest first."""
+
+
+class Store(ChainStore, Protocol):
+    """What must outlive the daemon. Adapter: `store/repository.py`. Raises StoreError.
+
+    Writes outside `transaction()` are committed at once.
+    """
+
+    def add_decision(self, decision: Decision) -> None: ...
 
     def gains(self, policy: str, since_s: int) -> dict[tuple[int, int], list[tuple[int, float]]]:
         """By predecessor and successor: when a decision of this policy gave a gain, and which. Oldest first."""
@@ -133,9 +143,6 @@ class Store(Protocol):
 
     def open_intents(self) -> list[Intent]:
         """Intents without an outcome: a crash cut them short."""
-
-    def intents(self, successor_id: int) -> list[Intent]:
-        """Newest first."""
 
     def newest_intents(self, limit: int) -> list[Intent]:
         """Of all jobs, newest first."""

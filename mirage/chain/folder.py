@@ -99,9 +99,14 @@ def chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(home).absolute() / "chains"
 
 
+def is_chain_id(text: str) -> bool:
+    """Whether a chain can be called so."""
+    return bool(_CHAIN_ID.fullmatch(text))
+
+
 def chain_folder(chain_id: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The chain's folder, whether it exists or not. InputError: that can't be a chain id."""
-    if not _CHAIN_ID.fullmatch(chain_id):
+    if not is_chain_id(chain_id):
         raise InputError(f"{chain_id!r} is no chain id: expected 6 to 32 of a-z and 0-9, as mirage-submit printed it")
     return chains_folder(environ) / chain_id
 

@@ -151,8 +151,8 @@ def settle(
     """What the chain will be. InputError: an option's value is wrong; the message says what was expected."""
     said = _said(request, script, environ)
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
-    has_name = _last(said, "job-name") is not None
-    name = () if has_name else (_option("job-name", Path(request.script).name),)
+    script_name, job_name = Path(request.script).name, _last(said, "job-name")
+    name = () if job_name is not None else (_option("job-name", script_name),)
     return ChainSettings(
         chain_id=chain_id,
         folder=folder,
@@ -169,6 +169,7 @@ def settle(
         limit_signal=limit_signal,
         done_file=_done_file(request.own, cwd),
         up_front="up-front" in request.own,
+        job_name=job_name or script_name,
         has_begin=_last(said, "begin") is not None,
         submit_dir=cwd,
         work_dir=str(Path(cwd, _last(said, "chdir") or "")),

@@ -126,6 +126,8 @@ class ChainSettings:
     limit_signal: LimitSignal | None = None
     done_file: Path | None = None
     up_front: bool = False
+    job_name: str = ""
+    """As Slurm shows the jobs."""
     has_begin: bool = False
     """The user asked for `--begin`, which is for the first link alone."""
     submit_dir: str = "/"

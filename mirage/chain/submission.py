@@ -26,7 +26,7 @@ from mirage.chain.folder import (
 )
 from mirage.chain.sbatch import real_sbatch, submitted_ids
 from mirage.chain.script import ChainSettings, build_job_script, link_command, then_command
-from mirage.errors import ClusterError, MirageError
+from mirage.errors import ClusterError, MirageError, system_says
 
 # What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
 _SUBMIT_LIMIT = ("MaxSubmit", "job submit limit")
@@ -230,7 +230,7 @@ def _undone_on_error(settings: ChainSettings, jobs: _Jobs) -> Iterator[None]:
         raise SubmissionUnclear(f"{error} {_where_to_look(settings)}") from error
     except OSError as error:
         _undo(settings.folder, jobs)
-        raise SubmissionFailed(f"{error.filename}: {error.strerror}; no chain was started") from error
+        raise SubmissionFailed(f"{system_says(error, settings.folder)}; no chain was started") from error
     except BaseException:
         _undo(settings.folder, jobs)
         raise
@@ -274,6 +274,7 @@ def _fill_folder(settings: ChainSettings, script: UserScript) -> None:
         "mode": settings.mode.value,
         "submitted": int(time.time()),
         "script": settings.source,
+        "name": " ".join(settings.job_name.split()),  # on one line, as each value of a record
         "submit_dir": settings.submit_dir,
         "done_file": settings.done_file or "",
         "up_front": int(settings.up_front),

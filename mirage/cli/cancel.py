@@ -1,24 +1,63 @@
-"""`mirage cancel CHAIN`."""
+"""`mirage cancel CHAIN...`, `mirage cancel --all`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 
-from mirage.chain.folder import CANCELLED, chain_folder, over_marker
-from mirage.cli.ending import end_chain
+from mirage.chain.folder import CANCELLED
+from mirage.cli.chain_names import resolve_chain
+from mirage.cli.ending import Ended, end_chains, jobs_of, queue
+from mirage.cli.folders import name_of
+from mirage.errors import InputError
+from mirage.slurm.commands import CommandCluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument(
+        "chain", nargs="*", metavar="CHAIN|JOB", help="a chain's id, the beginning of it, or a job id of it"
+    )
+    parser.add_argument("--all", action="store_true", help="all your chains that have a job in the queue; asks first")
+    parser.add_argument("--yes", action="store_true", help="with --all: do not ask")
 
 
 def run(args: argparse.Namespace) -> int:
-    over = over_marker(chain_folder(args.chain))
-    ended = end_chain(args.chain, CANCELLED, "cancelled by its owner", running_too=True)
-    what = f"ended job{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))}" if ended else "it had no job left"
-    print(
-        f"chain {args.chain} was over already ({over[0]}: {over[1]}); {what}"
-        if over
-        else f"chain {args.chain} is cancelled: {what}"
-    )
+    if args.all == bool(args.chain):
+        raise InputError("which chains? Give the id of each, as mirage-submit printed it, or --all.")
+    cluster = queue()
+    chains = _all(cluster, args.yes) if args.all else list(dict.fromkeys(map(resolve_chain, args.chain)))
+    if not chains:
+        return 0
+    for chain, ended in end_chains(cluster, chains, CANCELLED, "cancelled by its owner", running_too=True).items():
+        print(_words(chain, ended))
     return 0
+
+
+def _all(cluster: CommandCluster, sure: bool) -> Sequence[str]:
+    """One's chains that have a job in the queue; none if one is not sure."""
+    jobs = jobs_of(cluster)
+    chains = sorted(jobs)
+    if not chains:
+        print("No chain of yours has a job in the queue.")
+        return []
+    print(f"{len(chains)} chain{'s' if len(chains) > 1 else ''}:")
+    for chain in chains:
+        print(" ", *filter(None, (chain, name_of(chain))), "jobs", *(job.job_id for job in jobs[chain]))
+    if sure:
+        return chains
+    if not sys.stdin.isatty():
+        raise InputError("`cancel --all` asks first, and there is no terminal to ask at: add --yes")
+    print("Cancel them all? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        print("Nothing was cancelled.")
+        return []
+    return chains
+
+
+def _words(chain: str, ended: Ended) -> str:
+    what = f"ended job{'s' if len(ended.jobs) > 1 else ''} {', '.join(map(str, ended.jobs))}"
+    what = what if ended.jobs else "it had no job left"
+    if ended.over:
+        return f"chain {chain} was over already ({ended.over[0]}: {ended.over[1]}); {what}"
+    return f"chain {chain} is cancelled: {what}"

@@ -6,19 +6,25 @@ import argparse
 import os
 
 from mirage.chain.folder import DONE, chain_folder, read_then
-from mirage.cli.ending import end_chain
+from mirage.cli.chain_names import resolve_chain
+from mirage.cli.ending import end_chains, queue
 from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", nargs="?", help="chain id (inside a link's job: that job's chain)")
+    parser.add_argument(
+        "chain",
+        nargs="?",
+        metavar="CHAIN|JOB",
+        help="the chain's id, the beginning of it, or a job id of it (inside a link's job: that job's chain)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    chain = args.chain or os.environ.get("MIRAGE_CHAIN_ID")
+    chain = resolve_chain(args.chain) if args.chain else os.environ.get("MIRAGE_CHAIN_ID")
     if not chain:
         raise InputError("which chain? Give its id, as mirage-submit printed it, or run this inside a link's job.")
-    ended = end_chain(chain, DONE, "said to be done by its owner", running_too=False)
+    ended = end_chains(queue(), [chain], DONE, "said to be done by its owner", running_too=False)[chain].jobs
     gone = f"; cancelled successor{'s' if len(ended) > 1 else ''} {', '.join(map(str, ended))}" if ended else ""
     print(f"chain {chain} is done{gone}")
     for then in read_then(chain_folder(chain)):

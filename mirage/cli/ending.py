@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.chain.folder import chain_folder, mark_over, over_marker
@@ -18,31 +20,66 @@ ROUNDS = 3
 """How often the queue is looked at: a link that just started may be queueing its successor."""
 
 
-def end_chain(chain_id: str, marker: str, reason: str, *, running_too: bool) -> list[int]:
-    """Marks the chain as over and ends its queued jobs (and running ones), successors first; their ids.
+@dataclass(frozen=True)
+class Ended:
+    """``over``: how the chain was over before, (state, reason); ``jobs``: those that were ended."""
 
-    What `--then` asked for is queued, or taken out of the queue. Raises InputError if the chain is not one's own,
-    ClusterError if Slurm can't be asked, SubmissionFailed if what should follow is not queued.
+    over: tuple[str, str] | None
+    jobs: Sequence[int]
+
+
+def queue() -> CommandCluster:
+    """Slurm, as the user who runs this."""
+    return CommandCluster.from_config(ClusterConfig())
+
+
+def end_chains(
+    cluster: CommandCluster, chains: Sequence[str], marker: str, reason: str, *, running_too: bool
+) -> Mapping[str, Ended]:
+    """Marks the chains as over and ends their queued jobs (and running ones), successors first.
+
+    What `--then` asked for is queued, or taken out of the queue. Raises InputError if a chain is not one's own,
+    ClusterError if Slurm can't be asked or a folder not be written to, SubmissionFailed if what should follow is not
+    queued.
     """
-    cluster = CommandCluster.from_config(ClusterConfig())
-    folder = chain_folder(chain_id)
-    jobs = _jobs(cluster, chain_id)
-    if not folder.is_dir() and not jobs:
-        raise InputError(f"chain {chain_id}: not one of yours. `mirage status` lists your chains.")
-    _mark(folder, marker, reason)
-    let_follow(folder)  # before the links go that it may wait for
-    ended: list[int] = []
+    jobs = jobs_of(cluster, chains)
+    for chain in chains:
+        if not chain_folder(chain).is_dir() and not jobs[chain]:
+            raise InputError(f"chain {chain}: not one of yours. `mirage status` lists your chains.")
+    before = {chain: over_marker(chain_folder(chain)) for chain in chains}
+    for chain in chains:
+        _mark(chain_folder(chain), marker, reason)
+    for chain in chains:
+        let_follow(chain_folder(chain))  # before the links go that it may wait for
+    ended: dict[str, list[int]] = {chain: [] for chain in chains}
     for attempt in range(ROUNDS):
         # The last link first: its predecessor's end would let it start.
-        left = [job for job in reversed(jobs) if (running_too or job.is_pending) and not job.state.is_over]
+        left = [
+            (chain, job)
+            for chain in chains
+            for job in reversed(jobs[chain])
+            if (running_too or job.is_pending) and not job.state.is_over and job.job_id not in ended[chain]
+        ]
         if not left and attempt:
             break
-        for job in left:
+        for chain, job in left:
             cluster.cancel([job.job_id])
-            ended.append(job.job_id)
+            ended[chain].append(job.job_id)
         time.sleep(1)
-        jobs = [job for job in _jobs(cluster, chain_id) if job.job_id not in ended]
-    return ended
+        jobs = jobs_of(cluster, chains)
+    return {chain: Ended(before[chain], ended[chain]) for chain in chains}
+
+
+def jobs_of(cluster: CommandCluster, chains: Collection[str] | None = None) -> dict[str, list[Job]]:
+    """One's own jobs in the queue of these chains (None: of all that have some), by segment. Raises ClusterError."""
+    tagged = [(job, parse_tag(job.comment)) for job in cluster.queue_of(me()).jobs]
+    mine = sorted(((tag, job) for job, tag in tagged if tag), key=lambda each: (each[0].segment, each[1].job_id))
+    found: dict[str, list[Job]] = {chain: [] for chain in chains or ()}
+    for tag, job in mine:
+        chain = tag.chain_id
+        if chains is None or chain in chains:
+            found.setdefault(chain, []).append(job)
+    return found
 
 
 def _mark(folder: Path, marker: str, reason: str) -> None:
@@ -52,11 +89,3 @@ def _mark(folder: Path, marker: str, reason: str) -> None:
             mark_over(folder, marker, reason)
         except OSError as error:
             raise ClusterError(f"can't write to the chain's folder {folder}: {error}; nothing was done") from error
-
-
-def _jobs(cluster: CommandCluster, chain_id: str) -> list[Job]:
-    """One's own jobs of a chain that are not over, by segment."""
-    user = me()
-    tagged = [(job, parse_tag(job.comment)) for job in cluster.snapshot().jobs if job.user == user]
-    mine = [(tag.segment, job.job_id, job) for job, tag in tagged if tag and tag.chain_id == chain_id]
-    return [job for _segment, _id, job in sorted(mine, key=lambda entry: entry[:2])]

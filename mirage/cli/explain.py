@@ -1,4 +1,4 @@
-"""`mirage explain JOB`."""
+"""`mirage explain JOB|CHAIN`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ import json
 from rich.markup import escape
 
 from mirage.chain.tag import MAX_JOB_ID
-from mirage.cli.sources import find_explanation
+from mirage.cli.chain_names import resolve_chain
+from mirage.cli.sources import find_explanation, job_of
 from mirage.cli.table import console, when
+from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", type=_job_id, metavar="JOB", help="job id of a link")
+    parser.add_argument(
+        "job", metavar="JOB|CHAIN", help="job id of a link; of a chain (or the beginning of its id) the waiting link"
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 
 
-def _job_id(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= MAX_JOB_ID:
-        raise argparse.ArgumentTypeError(f"expected a job id, got {text!r}")
-    return int(text)
-
-
 def run(args: argparse.Namespace) -> int:
-    found = find_explanation(args.job)
+    found = find_explanation(_job(args.job))
     if args.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -33,3 +31,12 @@ def run(args: argparse.Namespace) -> int:
         outcome = release["outcome"] or "not finished"
         console.print(escape(f"{when(release['at'])}  release: {outcome}. {release['detail']}"))
     return 0
+
+
+def _job(text: str) -> int:
+    """Raises InputError: neither a job nor a chain."""
+    if not text.isdecimal():
+        return job_of(resolve_chain(text))
+    if not 0 < int(text) <= MAX_JOB_ID:
+        raise InputError(f"expected a job id (1 to {MAX_JOB_ID}) or a chain, got {text!r}")
+    return int(text)

@@ -9,13 +9,14 @@ import sys
 from mirage.chain.durations import format_duration, parse_duration
 from mirage.chain.folder import is_used_up, over_marker, read_then
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag
+from mirage.cli.chain_names import resolve_chain
 from mirage.cli.steering import Steering, links
 from mirage.domain import Job
 from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument(
         "--segments", type=_count, metavar="[+]N", help="the chain has N links in all; +N: N more than now"
@@ -46,6 +47,7 @@ def _time(text: str) -> tuple[bool, int]:
 
 
 def run(args: argparse.Namespace) -> int:
+    args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
     over = over_marker(chain.folder)
     if over is None or not is_used_up(over):

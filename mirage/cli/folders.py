@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mirage.chain.folder import (
     LinkRecord,
     chain_folder,
     chains_folder,
+    is_chain_id,
     is_paused,
     over_marker,
     queued_jobs,
@@ -18,21 +20,24 @@ from mirage.chain.folder import (
     read_record,
     read_then,
 )
+from mirage.daemon.settle import used_up
 from mirage.domain import Chain, ChainState, JobState, Link, Mode
-from mirage.ports import Store
+from mirage.ports import ChainStore
 
 Json = dict[str, Any]
 
 
-def add_chains(store: Store, user: str, chain_id: str | None, known: set[str]) -> None:
-    """Writes one's chains (or one of them) that are not ``known`` into ``store``, as far as their folders tell.
+def chain_ids(chain_id: str | None) -> list[str]:
+    """The chain, or all that have a folder here."""
+    return [chain_id] if chain_id else sorted(path.name for path in chains_folder().glob("*") if is_chain_id(path.name))
+
+
+def add_chains(store: ChainStore, user: str, chains: Iterable[str]) -> None:
+    """Writes these chains of one's own into ``store``, as far as their folders tell.
 
     A chain that its folder does not call over is active: Slurm is asked about its jobs after this.
     """
-    folders = [chain_folder(chain_id)] if chain_id else sorted(chains_folder().glob("*"))
-    for folder in folders:
-        if folder.name in known:
-            continue
+    for folder in map(chain_folder, chains):
         try:
             chain, links = _read(folder, user)
         except (OSError, ValueError, KeyError):
@@ -75,13 +80,14 @@ def _handover(folder: Path, segment: int) -> Json | None:
 def _add_markers(reports: list[Json], user: str) -> None:
     """Puts in why a chain's own jobs ended it: a done-file, the failure policy, a crash loop, `mirage cancel`.
 
-    From outside these look alike: a link that ended and a successor that was cancelled.
+    From outside these look alike: a link that ended and a successor that was cancelled; or, of the last link, an error
+    and the signal of its own `--signal`, sent as its time limit came near.
     """
     for report in reports:
         if report["user"] != user:
             continue
         folder = chain_folder(report["chain"])
-        marker = over_marker(folder)
+        marker = over_marker(folder) or _used_up(folder, report)
         if marker is None:
             _add_pause(report, folder)
             continue
@@ -98,6 +104,34 @@ def _add_pause(report: Json, folder: Path) -> None:
         report |= {"state": ChainState.PAUSED.value, "reason": "", "next": f"The chain is paused. {resume}"}
 
 
+def _used_up(folder: Path, report: Json) -> tuple[str, str] | None:
+    last = read_link(folder, report["segments"])
+    if report["state"] != ChainState.FAILED.value or last is None or last.how != "slurm":
+        return None
+    where = f"link {last.segment} of {report['segments']} (job {last.job_id})"
+    return ChainState.USED_UP.value, used_up(report["chain"], where, "the signal before its time limit")
+
+
+def add_names(reports: list[Json], user: str) -> None:
+    """Puts in the name of a chain's jobs and its script, as its folder has them; empty where there is none here."""
+    for report in reports:
+        record = _record(report["chain"]) if report["user"] == user else {}
+        report |= {"name": _name(record), "script": record.get("script", "")}
+
+
+def name_of(chain_id: str) -> str:
+    """What the jobs of a chain of one's own are called; empty where it has no folder here."""
+    return _name(_record(chain_id))
+
+
+def _record(chain_id: str) -> dict[str, str]:
+    return read_record(chain_folder(chain_id) / CHAIN_RECORD)
+
+
+def _name(record: dict[str, str]) -> str:
+    return record.get("name") or Path(record.get("script", "")).name
+
+
 def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
     record = read_record(folder / CHAIN_RECORD)
     submitted_s = int(record["submitted"])
@@ -110,22 +144,32 @@ def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
         state=ChainState(state),
         reason=reason,
         created_s=submitted_s,
-        updated_s=submitted_s,
+        updated_s=_over_s(folder, state) or submitted_s,
     )
     jobs = queued_jobs(folder)
     return chain, [_link(chain, segment, job_id, jobs.get(segment - 1), folder) for segment, job_id in jobs.items()]
 
 
+def _over_s(folder: Path, state: str) -> int | None:
+    """When the chain was marked as over."""
+    try:
+        return int((folder / state).stat().st_mtime)
+    except FileNotFoundError:
+        return None
+
+
 def _link(chain: Chain, segment: int, job_id: int, predecessor_id: int | None, folder: Path) -> Link:
     ended = read_link(folder, segment)
     start = read_record(folder / f"start.{segment}").get("start")
+    state = _state(chain, ended, start)
+    waits = state is JobState.PENDING and predecessor_id is not None
     return Link(
-        chain.chain_id,
-        chain.user,
-        segment,
-        job_id,
-        predecessor_id,
-        _state(chain, ended, start),
+        chain_id=chain.chain_id,
+        user=chain.user,
+        segment=segment,
+        job_id=job_id,
+        predecessor_id=predecessor_id,
+        state=state,
         partition="",
         nodes=0,
         time_limit_s=None,
@@ -133,6 +177,7 @@ def _link(chain: Chain, segment: int, job_id: int, predecessor_id: int | None, f
         start_s=int(start) if start else None,
         end_s=ended.end_s if ended else None,
         exit_code=ended.exit_code if ended else 0,
+        dependency=f"afterany:{predecessor_id}" if waits else "",  # as it was submitted
     )
 
 

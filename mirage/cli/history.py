@@ -8,24 +8,32 @@ from typing import Any
 
 from rich.markup import escape
 
+from mirage.cli.chain_names import resolve_chain
 from mirage.cli.sources import find_chains
-from mirage.cli.table import console, duration, links_table, remarks
+from mirage.cli.table import console, costs_table, duration, heading, remarks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", nargs="?", help="only this chain (default: all)")
+    parser.add_argument(
+        "chain",
+        nargs="?",
+        metavar="CHAIN|JOB",
+        help="only this chain: its id, the beginning of it, or a job id of it (default: all)",
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:
-    reports, _note = find_chains(args.chain)
+    reports, _note = find_chains(resolve_chain(args.chain) if args.chain else None)
     summaries = [report | {"totals": _totals(report)} for report in reports]
     if args.json:
         print(json.dumps({"chains": summaries}, indent=2))
         return 0
     for report in summaries:
-        console.print(f"[bold]chain {report['chain']}[/] {report['state']} {escape(report['reason'])}")
-        console.print(links_table(report))
+        console.print(heading(report))
+        if report["reason"]:
+            console.print(escape(report["reason"]))
+        console.print(costs_table(report))
         for remark in remarks(report):
             console.print(escape(remark))
         totals = report["totals"]

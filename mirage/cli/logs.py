@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirage.chain.folder import chain_folder, is_paused, over_marker, queued_jobs, read_starts
+from mirage.cli.chain_names import resolve_chain
 from mirage.config import ClusterConfig
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
@@ -24,7 +25,7 @@ _CHUNK = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on with what is written, until the chain is over"
     )
@@ -38,6 +39,7 @@ def _segment(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    args.chain = resolve_chain(args.chain)
     folder = chain_folder(args.chain)
     if not folder.is_dir():
         raise InputError(f"chain {args.chain}: not one of yours ({folder} is not there). `mirage status` lists them.")

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from mirage import __version__
-from mirage.daemon import logs
-from mirage.errors import MirageError
+from mirage.errors import MirageError, system_says
 
 VERBS = {
     "status": "your chains: links, states, what happens next",
@@ -57,12 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a file of the user's that is none, or is another user's
-        _complain(f"mirage {verb}: {error.filename or 'system'}: {error.strerror or error}")
+        _complain(f"mirage {verb}: {system_says(error)}")
         return 1
 
 
 def _complain(words: str) -> None:
     """Under systemd it is an error for the journal, so `journalctl -p err` shows why a service did not start."""
+    from mirage.daemon import logs  # with the module logging, which is not needed where all goes well
+
     print(logs.as_error(words, sys.stderr, os.environ), file=sys.stderr)
 
 

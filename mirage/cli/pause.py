@@ -7,6 +7,7 @@ import time
 
 from mirage.chain.folder import is_paused, mark_paused, read_starts
 from mirage.chain.tag import parse_tag
+from mirage.cli.chain_names import resolve_chain
 from mirage.cli.ending import ROUNDS
 from mirage.cli.steering import Steering
 from mirage.domain import Job, JobState, Mode
@@ -14,7 +15,7 @@ from mirage.errors import ClusterError, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
     parser.add_argument(
         "--now",
         action="store_true",
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
     chain.refuse_if_over("there is nothing to pause")
     if not chain.jobs():

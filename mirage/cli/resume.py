@@ -7,16 +7,18 @@ import itertools
 import time
 
 from mirage.chain.folder import is_paused, mark_resumed
+from mirage.cli.chain_names import resolve_chain
 from mirage.cli.ending import ROUNDS
 from mirage.cli.steering import LAST_LINK_S, Steering, links
 from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
 
 
 def run(args: argparse.Namespace) -> int:
+    args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
     chain.refuse_if_over("there is nothing to resume; more links: mirage extend; another chain: mirage-submit")
     jobs, was_paused = chain.jobs(), is_paused(chain.folder)

@@ -187,6 +187,7 @@ def _environment() -> dict[bytes, bytes]:
 def _start_chain(request: Request, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
     from mirage.cli.submit import dry_run, prepare
+    from mirage.cli.watched import tell_if_nobody_watches
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
@@ -208,6 +209,8 @@ def _start_chain(request: Request, ask: Ask) -> int:
         following = ", then each link queues the next" if len(jobs) < segments else ""
         ids = " ".join(map(str, jobs))
         print(f"mirage: chain {chain_id}: {segments} links, jobs {ids}{following}", file=sys.stderr)
+        if segments > 1:
+            tell_if_nobody_watches("mirage")
     return 0
 
 

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mirage.config import ActingConfig, Config
-from mirage.config_sources import Key, Loaded, load, show, store_url, with_store
+from mirage.chain.durations import parse_duration
+from mirage.config import MOST, ActingConfig, Config
+from mirage.config_sources import BY_ITSELF, Key, Loaded, load, show, store_url, with_store, with_values
 from mirage.daemon import anew, logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
@@ -36,6 +37,7 @@ from mirage.slurm.adapter import connect, probed_version
 from mirage.slurm.runner import Runner
 from mirage.store.alone import alone
 from mirage.store.journal import Journal
+from mirage.store.places import file_in, once_file
 from mirage.store.repository import SqlStore
 from mirage.store.sqlite import file_of
 from mirage.store.url import parse_url
@@ -47,7 +49,12 @@ SITE_DISABLE_FILE = "/etc/mirage/disabled"
 def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: ActingMode) -> None:
     """``usual``: where the configuration lies if nothing else is said."""
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"TOML (default: $MIRAGE_CONFIG, {usual})")
-    parser.add_argument("--poll", type=_seconds, metavar="SECONDS", help="seconds between two cycles (default 600)")
+    parser.add_argument(
+        "--poll",
+        type=_seconds,
+        metavar="D",
+        help="time between two cycles: 90s, 1m, 2h; a bare number is seconds, as poll_s (default 600)",
+    )
     parser.add_argument("--policy", choices=list(POLICIES), help="when a successor is let in (default: quantile)")
     parser.add_argument(
         "--mode",
@@ -61,9 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
 
 
 def _seconds(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
-    return int(text)
+    try:
+        seconds = int(text) if text.isdecimal() else parse_duration(text)
+    except ValueError:
+        seconds = 0
+    if not 1 <= seconds <= MOST:
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, or a duration as 90s, 1m, 10min, 2h; got {text!r}")
+    return seconds
 
 
 def named_file(args: argparse.Namespace) -> Path | None:
@@ -77,6 +88,7 @@ def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loa
         ("daemon", "poll_s"): args.poll,
         ("policy", "name"): args.policy,
         ("acting", "mode"): args.mode,
+        ("daemon", "log_level"): "debug" if args.verbose else None,
     }
     loaded = load(named_file(args), usual, os.environ, given)
     return with_store(loaded, store_url(loaded.config.daemon, default_store))
@@ -87,13 +99,33 @@ def run(
 ) -> int:
     """Shows the configuration, checks it, or serves, as the command line says. Raises MirageError."""
     if args.print_config:
-        print(show(loaded), end="")
+        print(show(_all_that_holds(loaded, acting, journal, socket)), end="")
         return 0
     if args.check:
         _check(loaded.config, socket)
         print("The configuration is good.")
         return 0
     return _serve(args, loaded.config, acting, journal, only_user=only_user, socket=socket)
+
+
+def _all_that_holds(loaded: Loaded, acting: Acting, journal: Journal, socket: str) -> Loaded:
+    """With each default that is worked out from something else."""
+    config, origins = loaded.config, loaded.origins
+    first, *others = map(str, acting.disable_files)
+    heeds = f"; {' and '.join(others)} too" if others else ""
+    worked_out: dict[Key, Any] = {
+        ("acting", "mode"): acting.mode.value,
+        ("acting", "disable_file"): first,
+        ("audit", "file"): str(journal.path),
+        ("routing", "valid_s"): _valid_s(config),
+    }
+    said = {key: (value, origins.get(key, BY_ITSELF)) for key, value in worked_out.items()}
+    said["acting", "disable_file"] = (first, said["acting", "disable_file"][1] + heeds)
+    if socket != config.daemon.socket:
+        said["daemon", "socket"] = (socket, "an agent has none")
+    if config.daemon.store_file:
+        said["daemon", "store_file"] = ("", "see store")
+    return with_values(loaded, said)
 
 
 def _check(config: Config, socket: str) -> None:
@@ -151,7 +183,7 @@ def _serve(
     args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
 ) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
-    logs.set_up("debug" if args.verbose else config.daemon.log_level)
+    logs.set_up(config.daemon.log_level)
     allow_files()
     learned = Reloading(config.policy) if config.policy.model else None
     policy = learned or make_policy(config.policy)
@@ -182,11 +214,15 @@ def _serve(
         )
         rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board)
         if args.once:
-            return 0 if rounds.run() else 1
+            done = rounds.run()
+            if done and (file := file_in(config.daemon.store)):
+                once_file(file).touch(0o600)
+            return 0 if done else 1
         door = stack.enter_context(_page(config, board, reading, socket)) if board else None
         if socket:
             notice = (lambda: watch.words) if watch else str
-            stack.enter_context(serving(Path(socket), Source(store, notice, door, intake)))
+            source = Source(store, notice, door, intake, lambda: daemon.seen_s)
+            stack.enter_context(serving(Path(socket), source))
         if metrics:
             stack.enter_context(exposed(metrics, config.daemon.metrics, config.daemon.hosts))
         logging.getLogger(__name__).info(
@@ -236,5 +272,8 @@ def _publisher(config: Config) -> Callable[[Snapshot], None] | None:
 
     routing, cluster = config.routing, config.cluster
     runner = Runner(bin_dir=cluster.bin_dir, timeout_s=cluster.timeout_s)
-    valid_s = routing.valid_s or 2 * config.daemon.poll_s + 60
-    return Publisher(Path(routing.model), Path(routing.run), runner, valid_s).publish
+    return Publisher(Path(routing.model), Path(routing.run), runner, _valid_s(config)).publish
+
+
+def _valid_s(config: Config) -> int:
+    return config.routing.valid_s or 2 * config.daemon.poll_s + 60

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
-from pathlib import Path
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mirage.cli.folders import add_chains, add_records
-from mirage.config import ClusterConfig, DaemonConfig
-from mirage.config_sources import load, store_url, user_file
-from mirage.daemon.app import Daemon
+from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
+from mirage.cli.watched import NOBODY, agent_runs, agent_store, socket_path
+from mirage.config import ClusterConfig
+from mirage.daemon.app import Follower
 from mirage.daemon.report import chain_reports, explain
-from mirage.daemon.restraint import Acting
-from mirage.daemon.scheduler import WallClock
 from mirage.daemon.socket import ask
-from mirage.domain import ActingMode, ChainState
+from mirage.daemon.standing import AGENT, DAEMON
+from mirage.domain import ActingMode, ChainState, JobState
 from mirage.errors import ClusterError, InputError, StoreError
-from mirage.provision.heuristics import Reactive
 from mirage.slurm.commands import CommandCluster
-from mirage.store.alone import is_held
-from mirage.store.repository import SqlStore
-from mirage.store.sqlite import file_of
-from mirage.store.url import parse_url
+from mirage.store.memory import MemoryStore
+from mirage.store.peek import read_chains
+from mirage.store.places import file_in
 
 Json = dict[str, Any]
 
-UNWATCHED = "No Mirage daemon or agent is watching: the chain goes on reactively, by Slurm's own dependency."
+FRESH_S = 15
+"""What the daemon saw longer ago is told with its time."""
+_WHO_ACTED = frozenset({DAEMON, AGENT})
+
+
+class WallClock:
+    """The Clock port on real time."""
+
+    def now_s(self) -> int:
+        return int(time.time())
 
 
 def me() -> str:
@@ -35,124 +42,165 @@ def me() -> str:
     return pwd.getpwuid(os.getuid()).pw_name
 
 
-def agent_folder() -> Path:
-    """The agent's state folder, after the XDG base directory specification."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "mirage"
+@dataclass
+class _Own:
+    """What one's own side knows: the agent's store, the chains' folders, and Slurm."""
 
+    store: MemoryStore
+    agent_runs: bool
+    notes: list[str]
 
-def default_agent_store() -> str:
-    """Where the agent's store is if its configuration does not say."""
-    return f"sqlite:///{agent_folder() / 'mirage.db'}"
-
-
-def agent_store() -> str:
-    """The store of one's agent, as its configuration says. Raises InputError."""
-    name = os.environ.get("MIRAGE_CONFIG")
-    loaded = load(Path(name) if name else None, user_file())
-    return store_url(loaded.config.daemon, default_agent_store())
+    def reports(self, chain_id: str | None) -> list[Json]:
+        return chain_reports(self.store, None, chain_id, AGENT, decides=self.agent_runs)
 
 
 def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     """Reports on one's chains, newest first, and a note where something is amiss. InputError: the chain is not known.
 
-    What the site's daemon says goes before what one's own machine can tell.
+    One chain has one report, whoever watches it: the service that acts speaks, and what the other did is put in.
     """
-    watched, notice = _from_daemon(chain_id)
-    store, note = _own_view(chain_id)
-    own = chain_reports(store, None, chain_id)
-    if _agent_runs():  # what acts on a chain tells of it, not what only looks on
-        agents = {report["chain"] for report in own if report["acting"] == ActingMode.ENFORCE.value}
-        watched = [r for r in watched if r.get("acting") == ActingMode.ENFORCE.value or r["chain"] not in agents]
-    known = {report["chain"] for report in watched}
-    own = [report for report in own if report["chain"] not in known]
-    reports = sorted([*watched, *own], key=lambda report: report["created"], reverse=True)
+    told = _from_daemon(chain_id)
+    watched: list[Json] = told["chains"] if told else []
+    own = _own_view(chain_id, watched if told else None)
+    reports = _joined(watched, own.reports(chain_id), own.agent_runs)
+    reports.sort(key=lambda report: report["created"], reverse=True)
     add_records(reports, me())
+    add_names(reports, me())
     if chain_id and not reports:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
-    if any(report["state"] == ChainState.ACTIVE for report in own) and not _agent_runs():
-        note = note or UNWATCHED
-    return reports, " ".join(filter(None, (note, notice)))
+    notes = own.notes
+    if not told and not own.agent_runs and any(report["state"] == ChainState.ACTIVE for report in reports):
+        notes = [*notes, NOBODY[0].upper() + NOBODY[1:]]
+    if told:
+        notes = [*notes, _age(told.get("seen"), reports), str(told.get("notice", ""))]
+    return reports, " ".join(filter(None, notes))
+
+
+def _age(seen_s: int | None, reports: Sequence[Json]) -> str:
+    """As of when the daemon speaks: it looks at the queue every ten minutes or so, and jobs may have moved since."""
+    speaks = any(report["watched_by"] == DAEMON and report["state"] == ChainState.ACTIVE for report in reports)
+    if not speaks or seen_s is None or time.time() - seen_s < FRESH_S:
+        return ""
+    return f"As the site's daemon saw the queue at {time.strftime('%H:%M:%S', time.localtime(seen_s))}."
 
 
 def find_explanation(job_id: int) -> Json:
     """Raises InputError if the job is in no chain of one's own."""
     try:
-        told = ask(_socket(), {"ask": "explain", "job": job_id})
-    except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own agent may have
-        return explain(_own_view(None, job_id)[0], None, job_id)
-    if told.get("acting") != ActingMode.ENFORCE.value and _agent_runs():
-        with contextlib.suppress(InputError):
-            own = explain(_own_view(None, job_id)[0], None, job_id)
-            return own if own["acting"] == ActingMode.ENFORCE.value else told
-    return told
+        told = ask(socket_path(), {"ask": "explain", "job": job_id})
+    except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own side may have
+        own = _own_view(None, None, job_id)
+        return explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
+    own = _own_view(told["chain"], [{"chain": told["chain"]}], job_id)
+    link = own.store.link_of_job(job_id)
+    if link is None or link.chain_id != told["chain"]:
+        return told
+    said = explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
+    return said if _speaks(said, told, own.agent_runs) else told
 
 
-def _socket() -> Path:
-    return Path(os.environ.get("MIRAGE_SOCKET") or DaemonConfig.socket)
+def job_of(chain_id: str) -> int:
+    """The job of a chain that `explain` is about: the one that waits, else the last. Raises InputError."""
+    (report,) = find_chains(chain_id)[0][:1]
+    jobs = [link["job_id"] for link in report["links"]]
+    if not jobs:
+        raise InputError(f"chain {chain_id}: no job of it is known")
+    waiting = (link["job_id"] for link in report["links"] if link["state"] == JobState.PENDING.value)
+    return int(next(waiting, jobs[-1]))
 
 
-def _from_daemon(chain_id: str | None) -> tuple[list[Json], str]:
-    """What it tells of chains, and what it wants everyone to know."""
-    try:
-        told = ask(_socket(), {"ask": "chains", "chain": chain_id})
-    except (OSError, ValueError, InputError):  # none listens here, or it can't answer now
-        return [], ""
-    return told["chains"], str(told.get("notice", ""))
-
-
-def _agent_runs() -> bool:
-    try:
-        return is_held(agent_store())
-    except StoreError:
+def _speaks(own: Json, told: Json, runs: bool) -> bool:
+    """Whether the agent speaks of a link rather than the daemon: it acted; or it acts, and the daemon does not."""
+    if told.get("let_in_by") == DAEMON:
         return False
+    acts = runs and own["acting"] == ActingMode.ENFORCE.value and told.get("acting") != ActingMode.ENFORCE.value
+    return acts or own.get("let_in_by") == AGENT
 
 
-def _agent_store() -> SqlStore | None:
-    url = parse_url(agent_store())
-    if url.get_backend_name() == "sqlite" and not ((path := file_of(url)) and path.exists()):
+def _joined(watched: Sequence[Json], own: Sequence[Json], runs: bool) -> list[Json]:
+    """One report a chain."""
+    mine = {(report["user"], report["chain"]): report for report in own}
+    joined = []
+    for report in watched:
+        other = mine.pop((report["user"], report["chain"]), None)
+        if other is None:
+            joined.append(report)
+            continue
+        base, second = (other, report) if _speaks(other, report, runs) else (report, other)
+        joined.append(_with_acts(base, second))
+    return [*joined, *mine.values()]
+
+
+def _with_acts(report: Json, other: Json) -> Json:
+    """The report, with what only the other service knows of its own releases."""
+    acts = {link["job_id"]: link for link in other["links"] if link["let_in_by"] in _WHO_ACTED}
+    links, waits = [], None
+    for link in report["links"]:
+        act = acts.get(link["job_id"]) if link["let_in_by"] not in _WHO_ACTED else None
+        if act and link["state"] == JobState.PENDING.value:
+            waits = act
+        links.append(link | {"let_in_by": act["let_in_by"], "released": act["released"]} if act else link)
+    return report | {"links": links} | ({"next": other["next"]} if waits else {})
+
+
+def _from_daemon(chain_id: str | None) -> Json | None:
+    """What it tells of chains, and what it wants everyone to know; None: none answers."""
+    try:
+        return ask(socket_path(), {"ask": "chains", "chain": chain_id})
+    except (OSError, ValueError, InputError):  # none listens here, or it can't answer now
         return None
-    return SqlStore.open(agent_store(), readonly=True)
 
 
-def _own_view(chain_id: str | None, job_id: int | None = None) -> tuple[SqlStore, str]:
-    """What agent, Slurm and the chains' own folders know together, in a store in memory; and a note.
+def _own_view(chain_id: str | None, watched: Sequence[Json] | None, job_id: int | None = None) -> _Own:
+    """What agent, folders and Slurm know together.
 
-    The agent's store may be old, if it does not run; so what Slurm shows now is put on top, by the daemon's own code.
+    ``watched``: the daemon's reports; None: there is no daemon. Slurm is asked only for chains that nobody watches, and
+    for what an agent watches. The agent's store may be old, if it does not run; so what Slurm shows now is put on top,
+    by the daemon's own code.
     """
-    store = SqlStore.open("sqlite://")
-    if agent := _agent_store():
-        _copy(agent, store, job_id)
-    add_chains(store, me(), chain_id, known={chain.chain_id for chain in store.chains()})
-    note = ""
+    own = _of_agent(job_id)
+    known = {report["chain"] for report in watched or ()} | {chain.chain_id for chain in own.store.chains()}
+    add_chains(own.store, me(), [each for each in chain_ids(chain_id) if each not in known])
+    alone = {chain.chain_id for chain in own.store.active_chains()} - {report["chain"] for report in watched or ()}
+    let_in = any(link.released_s is not None and not link.start_s for link in own.store.open_links())
+    if watched is None or own.agent_runs or alone or let_in:
+        _ask_slurm(own)
+    return own
+
+
+def _of_agent(job_id: int | None) -> _Own:
+    where = agent_store()
+    own = _Own(MemoryStore(), agent_runs(where), [])
+    try:
+        if file := file_in(where):
+            own.store = read_chains(file, job_id) if file.exists() else own.store
+        else:
+            own.store = _of_server(where, job_id)
+    except StoreError as error:
+        own.notes.append(str(error))
+    return own
+
+
+def _of_server(url: str, job_id: int | None) -> MemoryStore:
+    """As `peek.read_chains`, of an agent whose store is on a database server."""
+    from mirage.store.repository import SqlStore
+
+    store = MemoryStore()
+    with SqlStore.open(url, readonly=True) as source:
+        for chain in source.chains():
+            store.save_chain(chain)
+            for link in source.links(chain.user, chain.chain_id):
+                store.save_link(link)
+                if not link.state.is_over or link.job_id == job_id:
+                    intents = {intent.decision: intent for intent in source.intents(link.job_id)}
+                    for decision in reversed(source.decisions(link.job_id)):
+                        store.put(decision, intents.get(decision))
+    return store
+
+
+def _ask_slurm(own: _Own) -> None:
     cluster = CommandCluster.from_config(ClusterConfig())
     try:
-        observer = Acting(ActingMode.OBSERVE)
-        daemon = Daemon(
-            cluster, store, WallClock(), Reactive(), poll_s=DaemonConfig.poll_s, acting=observer, only_user=me()
-        )
-        daemon.observe_once()
+        Follower(cluster, own.store, WallClock(), me()).observe(cluster.queue_of(me()))
     except ClusterError as error:
-        note = f"Slurm can't be asked now, so this may be old: {error}"
-    return store, note
-
-
-def _copy(source: SqlStore, target: SqlStore, job_id: int | None) -> None:
-    """With the decisions on links that wait or run, and on this job: nothing shows the others'."""
-    with target.transaction():
-        for chain in source.chains():
-            target.save_chain(chain)
-            for link in source.links(chain.user, chain.chain_id):
-                target.save_link(link)
-                if not link.state.is_over or link.job_id == job_id:
-                    _copy_decisions(source, target, link.job_id)
-
-
-def _copy_decisions(source: SqlStore, target: SqlStore, job_id: int) -> None:
-    intents = {intent.decision: intent for intent in source.intents(job_id)}
-    for decision in reversed(source.decisions(job_id, limit=10)):
-        if intent := intents.get(decision):
-            copy = target.open_intent(decision, intent.created_s)
-            if intent.outcome:
-                target.close_intent(copy, intent.outcome, intent.detail, intent.finished_s or 0)
-        else:
-            target.add_decision(decision)
+        own.notes.append(f"Slurm can't be asked now, so this may be old: {error}")

@@ -4,34 +4,68 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 
 from rich.markup import escape
 
-from mirage.cli.sources import find_chains
-from mirage.cli.table import console, links_table, remarks
+from mirage.chain.durations import DAY_S
+from mirage.cli.chain_names import resolve_chain
+from mirage.cli.sources import Json, find_chains
+from mirage.cli.table import console, heading, remarks, states_table
+from mirage.daemon.report import BAD_DAYS
+from mirage.domain import ChainState
+
+MOST_LINKS = 6
+"""Of a chain that was not asked for, the last ones."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", nargs="?", help="only this chain (default: all that are not over)")
-    parser.add_argument("--all", action="store_true", help="chains that are over too")
+    parser.add_argument(
+        "chain",
+        nargs="?",
+        metavar="CHAIN|JOB",
+        help="only this chain: its id, the beginning of it, or a job id of it (default: all that are not over, and "
+        f"those that failed, used up their links, or were lost within {BAD_DAYS} days)",
+    )
+    parser.add_argument("--all", action="store_true", help="all chains that are over too")
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:
-    reports, note = find_chains(args.chain)
+    chain_id = resolve_chain(args.chain) if args.chain else None
+    reports, note = find_chains(chain_id)
     if not (args.all or args.chain):
-        reports = [report for report in reports if report["state"] in ("active", "paused")]
+        since_s = int(time.time()) - BAD_DAYS * DAY_S
+        reports = [report for report in reports if _is_shown(report, since_s)]
     if args.json:
         print(json.dumps({"chains": reports, "note": note}, indent=2))
         return 0
-    if not reports:
+    over = [report for report in reports if ChainState(report["state"]).is_over]
+    running = [report for report in reports if report not in over]
+    if not running and not chain_id:
         console.print("You have no running chain. Start one: mirage-submit --segments N SCRIPT")
-    for report in reports:
-        console.print(f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']}, {report['user']})")
-        console.print(links_table(report))
-        for remark in [*remarks(report), report["next"]]:
-            console.print(escape(remark))
-        console.print()
+    for report in running:
+        _show(report, bool(chain_id))
+    if over and not (args.all or chain_id):
+        console.print(f"[bold]Ended badly within {BAD_DAYS} days[/]")
+    for report in over:
+        _show(report, bool(chain_id))
     if note:
         console.print(escape(note))
     return 0
+
+
+def _is_shown(report: Json, since_s: int) -> bool:
+    """A chain that its owner cancelled, or whose work is done, is no news."""
+    state = ChainState(report["state"])
+    return not state.is_over or (state.is_bad and report["updated"] >= since_s)
+
+
+def _show(report: Json, asked: bool) -> None:
+    console.print(heading(report))
+    console.print(states_table(report, None if asked else MOST_LINKS))
+    if not asked and (more := len(report["links"]) - MOST_LINKS) > 0:
+        console.print(f"and {more} earlier links: mirage status {report['chain']}")
+    for remark in [*remarks(report), report["next"]]:
+        console.print(escape(remark))
+    console.print()

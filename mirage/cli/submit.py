@@ -26,6 +26,7 @@ from mirage.chain.request import (
 from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch
 from mirage.chain.script import ChainSettings, link_command, then_command
 from mirage.chain.submission import Interruptions, new_chain_id, run_test_only, submit_chain
+from mirage.cli.watched import tell_if_nobody_watches
 from mirage.errors import InputError, MirageError
 from mirage.files import read_bytes
 
@@ -113,6 +114,8 @@ def _submit(request: Request, ask: Ask) -> int:
     with interruptions.deferred():
         jobs = submit_chain(chain.settings, chain.script, interruptions)
         _show_chain(chain.settings, jobs, "json" in chain.request.own)
+        if chain.settings.segments > 1:
+            tell_if_nobody_watches("mirage-submit")
     return 0
 
 

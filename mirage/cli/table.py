@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import format_duration
@@ -33,25 +35,43 @@ def duration(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 
 
-def links_table(report: Json) -> Table:
-    """A chain's links, one a row."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("link", "job", "state", "nodes", "start", "end", "interrupted", "overlap", "cut short", "let in by"):
-        table.add_column(name, justify="right" if name in ("link", "job", "nodes") else "left")
-    for link in report["links"]:
-        table.add_row(
-            f"{link['segment']}/{report['segments']}",
-            str(link["job_id"]),
-            "handed over" if link["cut_short_s"] else link["state"],
-            str(link["nodes"] or "-"),
-            when(link["start"]),
-            when(link["end"]),
-            duration(link["interruption_s"]),
-            duration(link["overlap_s"]),
-            duration(link["cut_short_s"] or None),
-            _let_in_by(link),
-        )
+def heading(report: Json) -> str:
+    """Which chain it is and how it stands, as rich's markup."""
+    name, script = report["name"], report["script"]
+    shown = script.replace(str(Path.home()), "~", 1) if script.startswith(f"{Path.home()}/") else script
+    what = ", ".join(filter(None, ("" if name == Path(script).name else name, shown)))
+    known = f": {escape(what)}" if what else ""
+    return f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']}, {escape(report['user'])}){known}"
+
+
+def states_table(report: Json, most: int | None = None) -> Table:
+    """Where a chain's links (the last ``most`` of them) stand, one a row, within 80 columns."""
+    table = _table("link", "job", "state", "nodes", "start", "end", "let in by")
+    for link in report["links"][-most if most else 0 :]:
+        nodes, times = str(link["nodes"] or "-"), (when(link["start"]), when(link["end"]))
+        table.add_row(*_named(link, report), nodes, *times, link["let_in_by"] or "-")
     return table
+
+
+def costs_table(report: Json) -> Table:
+    """What a chain's handovers cost, one link a row, within 80 columns."""
+    table = _table("link", "job", "state", "interrupted", "overlap", "cut short", "let in by")
+    for link in report["links"]:
+        costs = (link["interruption_s"], link["overlap_s"], link["cut_short_s"] or None)
+        table.add_row(*_named(link, report), *map(duration, costs), link["let_in_by"] or "-")
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in ("link", "job", "nodes") else "left")
+    return table
+
+
+def _named(link: Json, report: Json) -> tuple[str, str, str]:
+    state = "handed over" if link["cut_short_s"] else link["state"]
+    return f"{link['segment']}/{report['segments']}", str(link["job_id"]), state
 
 
 def remarks(report: Json) -> list[str]:
@@ -86,9 +106,3 @@ def _then(then: Json, report: Json) -> str:
     if state == "done":
         return f"--then {then['script']} is not queued yet. If that stays so: {again}"
     return f"{then['script']} does not follow the chain, since it is {state}."
-
-
-def _let_in_by(link: Json) -> str:
-    if link["released"]:
-        return "Mirage"
-    return "Slurm" if link["eligible"] else "-"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mirage.chain.durations import parse_duration
 from mirage.chain.folder import DONE, chain_folder, over_marker, queued_jobs, read_link
+from mirage.cli.chain_names import resolve_chain
 from mirage.config import ClusterConfig
 from mirage.domain import Job
 from mirage.errors import ClusterError, InputError
@@ -25,7 +26,7 @@ TIMED_OUT = 124
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", help="chain id, as mirage-submit printed it")
+    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
     parser.add_argument("--timeout", type=_duration, metavar="D", help=f"give up after D, with exit code {TIMED_OUT}")
     parser.epilog = (
         "Exit codes: 0 the chain is done, 1 it failed, was cancelled or has no link left, 2 it is not known."
@@ -40,6 +41,7 @@ def _duration(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    args.chain = resolve_chain(args.chain)
     folder = chain_folder(args.chain)
     if not folder.is_dir():
         raise InputError(f"chain {args.chain}: {folder} is not there. `mirage status` lists your chains.")

@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from math import inf
+from typing import TYPE_CHECKING
 
-from mirage.daemon.audit import Audit
-from mirage.daemon.board import Board
-from mirage.daemon.execute import Executor
+from mirage.chain.handoff import Handoff
 from mirage.daemon.intake import Intake
-from mirage.daemon.memory import Memory
-from mirage.daemon.metrics import Metrics
 from mirage.daemon.moved import Moved
 from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, settled
-from mirage.daemon.tick import DropLink, LookUp, Release, SaveChain, SaveLink, TickAction, Wait, tick
+from mirage.daemon.tick import DropLink, LookUp, Release, SaveChain, SaveLink, TickAction, Wait, observed, tick
 from mirage.daemon.unseen import Key, missing_since_s, read_answer
 from mirage.domain import Chain, Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError, Unreadable
-from mirage.ports import Clock, Cluster, Policy, Store
+from mirage.ports import ChainStore, Clock, Cluster, Policy, Store
+
+if TYPE_CHECKING:  # numpy and the like: `mirage status` needs the Follower alone, and is to be fast
+    from mirage.daemon.audit import Audit
+    from mirage.daemon.board import Board
+    from mirage.daemon.execute import Executor
+    from mirage.daemon.memory import Memory
+    from mirage.daemon.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +69,24 @@ class Daemon:
         self._metrics = metrics
         self._board = board
         self._intake = intake or Intake(acting.chains_per_user_per_hour)
-        self._executor = Executor(cluster, store, clock, acting, audit, metrics)
-        self._moved = Moved()
-        self._memory = Memory(store)
+        self._acting = acting
+        self._follower = Follower(cluster, store, clock, only_user)
+        self.seen_s: int | None = None
+        """When the queue was looked at last; None: not yet."""
         self._warm_up_s: float = 0
         """When to fill the memory from accounting; never again once that is done."""
+
+    @cached_property
+    def _memory(self) -> Memory:
+        from mirage.daemon.memory import Memory
+
+        return Memory(self._store)
+
+    @cached_property
+    def _executor(self) -> Executor:
+        from mirage.daemon.execute import Executor
+
+        return Executor(self._cluster, self._store, self._clock, self._acting, self._audit, self._metrics)
 
     def run_cycle(self) -> bool:
         """One cycle. If anything fails, that is logged and False returned: the next cycle tries again."""
@@ -82,13 +100,6 @@ class Daemon:
             return False
         return True
 
-    def observe_once(self) -> None:
-        """Writes what Slurm shows now into the store; releases nothing. Raises ClusterError, StoreError."""
-        snapshot = self._cluster.snapshot()
-        actions = self._tick(snapshot)
-        self._save(actions)
-        self._follow(actions, snapshot)
-
     def _cycle(self) -> None:
         snapshot = self._cluster.snapshot()
         if snapshot.at_s >= self._warm_up_s:
@@ -99,12 +110,13 @@ class Daemon:
         self._tell(snapshot)
         self._executor.resume()
         actions = self._tick(snapshot)
-        self._save(actions)
+        self._follower.save(actions)
         decided = [action for action in actions if isinstance(action, Wait | Release)]
         self._show(snapshot, [action.decision for action in decided])
         try:
             self._executor.carry_out(decided, snapshot.at_s)
-            self._follow(actions, snapshot)
+            self._follower.follow(actions, snapshot)
+            self.seen_s = snapshot.at_s
         finally:
             self._tell_handovers()
 
@@ -136,17 +148,6 @@ class Daemon:
                 "start sooner than like jobs did, and the policies let it in too early rather than too late"
             )
 
-    def _follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
-        """What became of jobs that left the queue, and of their chains."""
-        seen, runaway = set(snapshot.present), set[int]()
-        for action in actions:
-            if isinstance(action, LookUp):
-                found, runs_on = self._look_up(action.links)
-                seen |= found
-                runaway |= runs_on
-        active, alive = self._store.active_chains(), self._open_links()
-        self._close_chains(active, alive, seen, runaway, self._fill_in(active, alive, actions, snapshot))
-
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
         left_out = self._intake.choose(snapshot, self._store, self._clock.now_s(), self._only_user)
         return tick(
@@ -162,15 +163,48 @@ class Daemon:
         )
 
     def _tell_handovers(self) -> None:
-        moved, self._moved = self._moved, Moved()
-        handovers = moved.handovers(self._store)
+        handovers = self._follower.handovers()
         if self._metrics:
             self._metrics.handed_over(handovers)
             self._metrics.follows(len(self._store.active_chains()))
         if self._audit:
             self._audit.handed_over(handovers, self._clock.now_s())
 
-    def _save(self, actions: Sequence[TickAction]) -> None:
+
+class Follower:
+    """Keeps the store's chains and links as Slurm shows them, of all users or of ``only_user``; releases nothing."""
+
+    def __init__(self, cluster: Cluster, store: ChainStore, clock: Clock, only_user: str | None = None) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._only_user = only_user
+        self._moved = Moved()
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Writes what Slurm shows now into the store. Raises ClusterError, StoreError."""
+        actions = observed(snapshot, self._store, self._clock, only_user=self._only_user)
+        self.save(actions)
+        self.follow(actions, snapshot)
+
+    def handovers(self) -> list[Handoff]:
+        """Those that became known since this was asked last."""
+        moved, self._moved = self._moved, Moved()
+        return moved.handovers(self._store)
+
+    def follow(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
+        """What became of jobs that left the queue, and of their chains."""
+        seen, runaway = set(snapshot.present), set[int]()
+        for action in actions:
+            if isinstance(action, LookUp):
+                found, runs_on = self._look_up(action.links)
+                seen |= found
+                runaway |= runs_on
+        active, alive = self._store.active_chains(), self._open_links()
+        self._close_chains(active, alive, seen, runaway, self._fill_in(active, alive, actions, snapshot))
+
+    def save(self, actions: Sequence[TickAction]) -> None:
+        """Writes chains and links down, all or none. Raises StoreError."""
         with self._store.transaction():
             for action in actions:
                 match action:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.domain import Link
-from mirage.ports import Store
+from mirage.ports import ChainStore
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Moved:
         if after.job_id in self.started | self.ended:
             self.chains.add((after.user, after.chain_id))
 
-    def handovers(self, store: Store) -> list[Handoff]:
+    def handovers(self, store: ChainStore) -> list[Handoff]:
         """Those whose second time, the successor's start or the predecessor's end, came to be known."""
         links: Mapping[tuple[str, str], Sequence[Link]] = {key: store.links(*key) for key in sorted(self.chains)}
         return [

@@ -8,21 +8,38 @@ from typing import Any
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.daemon.restraint import Code, restraint_in
+from mirage.daemon.standing import AGENT, DAEMON, OWNER, SLURM, kept_by, let_in_by, waits_for_predecessor
 from mirage.domain import ActingMode, Action, Chain, ChainState, Decision, Intent, JobState, Link, Outcome
 from mirage.errors import InputError
-from mirage.ports import Store
+from mirage.ports import ChainStore
 
 Json = dict[str, Any]
 
+BAD_DAYS = 3
+"""So long a chain that ended badly is shown without being asked for: a weekend must not hide it."""
+_WAITS = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT})
+_LET_IN = {DAEMON: "Mirage's daemon", AGENT: "its owner's Mirage agent", OWNER: "its owner or the owner's agent"}
 
-def chain_reports(store: Store, user: str | None, chain_id: str | None = None) -> list[Json]:
-    """Every chain of a user (None: of all users), newest first, with links and the last decision."""
+
+def chain_reports(
+    store: ChainStore,
+    user: str | None,
+    chain_id: str | None = None,
+    service: str = DAEMON,
+    *,
+    decides: bool = True,
+) -> list[Json]:
+    """Every chain of a user (None: of all users), newest first, with links and the last decision.
+
+    ``service``: whose store this is, the daemon's or an agent's. ``decides``: that service runs.
+    """
     chains = [chain for chain in store.chains(user) if chain_id in (None, chain.chain_id)]
-    return [_chain(chain, store) for chain in chains]
+    return [_chain(chain, store, service, decides) for chain in chains]
 
 
-def _chain(chain: Chain, store: Store) -> Json:
+def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json:
     links = store.links(chain.user, chain.chain_id)
+    by_job = {link.job_id: link for link in links}
     costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
     cut_short = {handoff.predecessor.job_id: handoff.cut_short_s for handoff in costs.values()}
     return {
@@ -38,14 +55,16 @@ def _chain(chain: Chain, store: Store) -> Json:
         "links": [
             _link(link)
             | {
+                "let_in_by": let_in_by(link, by_job.get(link.predecessor_id or 0), service),
                 "interruption_s": costs[link.job_id].interruption_s if link.job_id in costs else None,
                 "overlap_s": costs[link.job_id].overlap_s if link.job_id in costs else None,
                 "cut_short_s": cut_short.get(link.job_id, 0),
             }
             for link in links
         ],
-        "acting": next((acting_of(store.decisions(link.job_id, limit=1)) for link in _waiting(links)), None),
-        "next": what_next(chain, links, store),
+        "watched_by": service if decides else None,
+        "acting": _acting(links, store) if decides else None,
+        "next": what_next(chain, links, store, service, decides=decides),
     }
 
 
@@ -63,25 +82,35 @@ def _link(link: Link) -> Json:
         "end": link.end_s,
         "exit_code": link.exit_code,
         "released": link.released_s,
+        "reason": link.reason,
     }
 
 
-def what_next(chain: Chain, links: list[Link], store: Store) -> str:
-    """One sentence: what happens next, and what if Mirage stops."""
-    waiting = _waiting(links)
+def _acting(links: Sequence[Link], store: ChainStore) -> str | None:
+    return next((acting_of(store.decisions(link.job_id, limit=1)) for link in _waiting(links)), None)
+
+
+def what_next(
+    chain: Chain, links: Sequence[Link], store: ChainStore, service: str = DAEMON, *, decides: bool = True
+) -> str:
+    """One sentence or two: what happens next, and what if Mirage stops."""
     if chain.state.is_over:
         return chain.reason
-    if not waiting:
-        running = [link for link in links if link.state.has_nodes]
-        return f"Job {running[-1].job_id} (link {running[-1].segment}) runs; no link waits." if running else ""
-    return explanation(waiting[0], store, asked=False)
+    if waiting := _waiting(links):
+        return explanation(waiting[0], store, service, asked=False, decides=decides)
+    running = [link for link in links if link.state.has_nodes]
+    if not running:
+        return "No job of it is in the queue now; how it ended is not known yet."
+    last = running[-1]
+    rest = "no link waits" if last.segment < chain.segments else "it is the last one"
+    return f"Job {last.job_id} (link {last.segment}) runs; {rest}."
 
 
-def _waiting(links: list[Link]) -> list[Link]:
-    return [link for link in links if link.state is JobState.PENDING]
+def _waiting(links: Sequence[Link]) -> list[Link]:
+    return [link for link in links if link.state in _WAITS]
 
 
-def explain(store: Store, user: str | None, job_id: int) -> Json:
+def explain(store: ChainStore, user: str | None, job_id: int, service: str = DAEMON, *, decides: bool = True) -> Json:
     """Why Mirage does what it does with a job. Raises InputError for a job that is in no chain of the user."""
     link = store.link_of_job(job_id)
     if link is None or user not in (None, link.user):
@@ -92,51 +121,77 @@ def explain(store: Store, user: str | None, job_id: int) -> Json:
     return {
         "job_id": job_id,
         "chain": link.chain_id,
-        "acting": acting_of(store.decisions(job_id, limit=1)),
-        "explanation": explanation(link, store),
+        "acting": acting_of(store.decisions(job_id, limit=1)) if decides else None,
+        "let_in_by": let_in_by(link, _before(link, store), service),
+        "explanation": explanation(link, store, service, decides=decides),
         "decisions": [decision_json(decision) for decision in store.decisions(job_id, limit=10)],
         "releases": [_intent(intent) for intent in store.intents(job_id)],
     }
 
 
-def explanation(link: Link, store: Store, *, asked: bool = True) -> str:
-    """One plain sentence or two, with the standing fallback.
+def explanation(
+    link: Link, store: ChainStore, service: str = DAEMON, *, asked: bool = True, decides: bool = True
+) -> str:
+    """One plain sentence or two, with the standing fallback where it holds.
 
     ``asked``: somebody wants to know of this job. If not, a service that only observes keeps its opinion to itself.
+    ``decides``: the service runs, so its last decision counts.
     """
-    if link.state is not JobState.PENDING:
-        return _past(link, store)
-    who = f"Job {link.job_id} (link {link.segment})"
+    if link.state not in _WAITS:
+        return _past(link, store, service)
+    who, before, kept = f"Job {link.job_id} (link {link.segment})", _before(link, store), kept_by(link)
     chain = store.chain(link.user, link.chain_id)
     if chain and chain.state is ChainState.PAUSED:
         return f"{who} is held: its owner has paused the chain. It goes on with `mirage resume {link.chain_id}`."
-    last = next(iter(store.decisions(link.job_id, limit=1)), None)
-    if link.released_s is not None and (last is None or last.at_s <= link.released_s):
-        return f"{who} was let into the queue by Mirage and waits for nodes."
+    let_in = let_in_by(link, before, service)
+    if let_in in _LET_IN:
+        then = f", but {kept}" if kept else " and waits for nodes"
+        when = f" before job {link.predecessor_id} ended" if let_in == OWNER else ""
+        return f"{who} was let into the queue by {_LET_IN[let_in]}{when}{then}."
+    if kept:
+        return f"{who} is kept back: {kept}."
+    if link.eligible_s is None and not (link.reason or link.dependency):
+        return f"{who} is pending; Slurm gives no reason yet."
     if link.predecessor_id is None:
         return f"{who} is the chain's first and waits for nodes."
-    if link.eligible_s is not None:
-        before = store.link_of_job(link.predecessor_id)
-        by_whom = "Slurm let it in as" if before is None or before.state.is_over else "it was let into the queue before"
-        return f"{who} waits for nodes: {by_whom} job {link.predecessor_id} ended."
-    fallback = f"If Mirage stops, Slurm starts it after job {link.predecessor_id} ends."
+    if not waits_for_predecessor(link):
+        slurm = f": Slurm let it in as job {link.predecessor_id} ended" if let_in == SLURM else ""
+        return f"{who} waits for nodes{slurm}."
+    return _behind(who, link, before, store, asked=asked, decides=decides)
+
+
+def _behind(who: str, link: Link, before: Link | None, store: ChainStore, *, asked: bool, decides: bool) -> str:
+    """Of a link that Slurm lets in as its predecessor ends."""
+    after = f"Slurm starts it after job {link.predecessor_id} ends."
+    if before and before.state in _WAITS:
+        kept = kept_by(before)
+        after += (
+            f" Job {before.job_id} has not started: {kept}." if kept else f" Job {before.job_id} has not started yet."
+        )
+    if not decides:
+        return f"{who} waits for job {link.predecessor_id}. {after}"
     if refused := _refusal(link, store):
-        return f"{who} could not be let into the queue: Slurm refused ({refused}). {fallback}"
-    if last is None:
-        return f"{who} waits for job {link.predecessor_id}; Mirage has not decided anything yet. {fallback}"
-    return _decided(who, link, last, asked)
+        return f"{who} could not be let into the queue: Slurm refused ({refused}). If Mirage stops, {after}"
+    decisions = store.decisions(link.job_id, limit=1)
+    if not decisions:
+        nothing = "Mirage has not decided anything yet"
+        return f"{who} waits for job {link.predecessor_id}; {nothing}. If Mirage stops, {after}"
+    return _decided(who, link, decisions[0], after, asked)
 
 
-def _refusal(link: Link, store: Store) -> str | None:
+def _before(link: Link, store: ChainStore) -> Link | None:
+    return None if link.predecessor_id is None else store.link_of_job(link.predecessor_id)
+
+
+def _refusal(link: Link, store: ChainStore) -> str | None:
     """Slurm's words, if the last release that was tried was refused."""
     last = next(iter(store.intents(link.job_id)), None)
     return last.detail if last and last.outcome is Outcome.REFUSED else None
 
 
-def _decided(who: str, link: Link, decision: Decision, asked: bool) -> str:
+def _decided(who: str, link: Link, decision: Decision, after: str, asked: bool) -> str:
     restraint, reason = restraint_in(decision.reason)
     release = decision.action is Action.RELEASE
-    after = f"Slurm starts it after job {link.predecessor_id} ends."
     if restraint is None:
         verb = "is to enter the queue now" if release else "is held back for now"
         return f"{who} {verb}: {reason}. If Mirage stops, {after}"
@@ -158,15 +213,20 @@ def acting_of(decisions: Sequence[Decision]) -> str | None:
     return restraint.code.value if restraint else ActingMode.ENFORCE.value
 
 
-def _past(link: Link, store: Store) -> str:
+def _past(link: Link, store: ChainStore, service: str) -> str:
     who = f"Job {link.job_id} (link {link.segment})"
     if link.start_s is None:
-        return f"{who} never started ({link.state.value})."
+        return f"{who} never started ({link.state.value})." if link.state.is_over else f"{who} is {link.state.value}."
     if link.predecessor_id is None:
         return f"{who} is the chain's first: it started as soon as Slurm had nodes for it."
-    by_whom = (
-        "Mirage let it into the queue" if link.released_s else f"Slurm let it in as job {link.predecessor_id} ended"
-    )
+    let_in = let_in_by(link, _before(link, store), service)
+    if let_in in _LET_IN:
+        early = f" before job {link.predecessor_id} ended" if let_in == OWNER else ""
+        by_whom = f"it was let into the queue by {_LET_IN[let_in]}{early}"
+    elif let_in == SLURM:
+        by_whom = f"Slurm let it in as job {link.predecessor_id} ended"
+    else:
+        by_whom = "who let it into the queue is not known"
     since = link.released_s or link.eligible_s
     waited = f", {format_duration(link.start_s - since)} before it started" if since is not None else ""
     released = (d for d in store.decisions(link.job_id) if d.action is Action.RELEASE)

@@ -18,6 +18,8 @@ def settled(link: Link, job: Job) -> Link:
         start_s=job.start_s,
         end_s=job.end_s,
         exit_code=job.exit_code,
+        reason=job.reason if job.is_pending else "",
+        dependency=job.dependency if job.is_pending else "",
     )
 
 
@@ -79,10 +81,15 @@ def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainSta
     if last.state is JobState.CANCELLED:
         return ChainState.CANCELLED, f"{where} was cancelled"
     if last.state in (JobState.TIMEOUT, JobState.PREEMPTED) and last.segment >= chain.segments:
-        return ChainState.DONE, f"{where}, the last one, reached its end ({last.state.value})"
+        return ChainState.USED_UP, used_up(chain.chain_id, where, last.state.value)
     if last.state in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.NODE_FAIL) and queued_cancelled:
         return ChainState.CANCELLED, f"{where} ended with {last.state.value} and its successor was cancelled"
     return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
+
+
+def used_up(chain_id: str, where: str, how: str) -> str:
+    """Why a chain is `used-up`. ``how``: Slurm's state of the last link, which ``where`` names."""
+    return f"{where}, the last one, ended with {how}: the work may be unfinished (mirage extend {chain_id})"
 
 
 def _over(chain: Chain, state: ChainState, reason: str, now_s: int) -> Chain:

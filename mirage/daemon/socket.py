@@ -51,6 +51,8 @@ class Source:
     notice: Callable[[], str] = str
     door: Door | None = None
     intake: Intake = field(default_factory=lambda: Intake(None))
+    seen: Callable[[], int | None] = lambda: None
+    """When the queue was looked at last, in Unix seconds: answers are as old as that."""
 
 
 def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[s
             return {"url": source.door(user), "user": user}
         case {"ask": "chains", "chain": str() | None as chain_id}:
             words = " ".join(filter(None, (source.notice(), source.intake.words(user))))
-            return {"chains": chain_reports(source.store, user, chain_id), "notice": words}
+            return {"chains": chain_reports(source.store, user, chain_id), "notice": words, "seen": source.seen()}
         case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
             return source.intake.explain(user, job_id) or explain(source.store, user, job_id)
         case {"ask": "intake"}:

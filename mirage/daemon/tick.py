@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from mirage.chain.durations import DAY_S
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
-from mirage.ports import Advice, BatchPolicy, Clock, Observation, Policy, Store
+from mirage.ports import Advice, BatchPolicy, ChainStore, Clock, Observation, Policy, Store
 
 if TYPE_CHECKING:
     from mirage.state.history import History
@@ -115,13 +115,9 @@ def tick(
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
     """
     snapshot = with_leads(snapshot)
-    seen = [
-        (job, tag)
-        for job, tag in tagged_jobs(snapshot)
-        if only_user in (None, job.user) and (job.user, tag.chain_id) not in left_out
-    ]
+    seen = _seen(snapshot, only_user, left_out)
     now_s = clock.now_s()
-    actions = [*_chains(seen, store, now_s), *_links(seen, snapshot, store)]
+    actions = observed(snapshot, store, clock, only_user=only_user, left_out=left_out)
     pairs = list(_pairs(seen, snapshot))
     gains = store.gains(policy.name, now_s - DAY_S) if pairs else {}
     observations = [_observation(pair, snapshot, view, gains, now_s, step_s) for pair in pairs]
@@ -130,6 +126,29 @@ def tick(
         grounds = _grounds(advice, observation, baselines)
         actions.append(_decided(advice, observation, pair.tag, policy.name, digest, grounds))
     return actions
+
+
+def observed(
+    snapshot: Snapshot,
+    store: ChainStore,
+    clock: Clock,
+    *,
+    only_user: str | None = None,
+    left_out: Collection[tuple[str, str]] = (),
+) -> list[TickAction]:
+    """What is to be written down of the chains that `tick` is about, and looked up; nothing is decided."""
+    seen = _seen(snapshot, only_user, left_out)
+    return [*_chains(seen, store, clock.now_s()), *_links(seen, snapshot, store)]
+
+
+def _seen(
+    snapshot: Snapshot, only_user: str | None, left_out: Collection[tuple[str, str]]
+) -> list[tuple[Job, ChainTag]]:
+    return [
+        (job, tag)
+        for job, tag in tagged_jobs(snapshot)
+        if only_user in (None, job.user) and (job.user, tag.chain_id) not in left_out
+    ]
 
 
 class _Pair(NamedTuple):
@@ -227,7 +246,7 @@ def awaited(job: Job) -> int | None:
     return int(match[1]) if match else None
 
 
-def _chains(seen: Sequence[tuple[Job, ChainTag]], store: Store, now_s: int) -> list[TickAction]:
+def _chains(seen: Sequence[tuple[Job, ChainTag]], store: ChainStore, now_s: int) -> list[TickAction]:
     """Chains that are new, that their owner paused, resumed or extended, or alive though the store has them as over."""
     active = {(chain.user, chain.chain_id): chain for chain in store.active_chains()}
     jobs: dict[tuple[str, str], list[tuple[Job, ChainTag]]] = defaultdict(list)
@@ -262,7 +281,7 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
     )
 
 
-def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Store) -> list[TickAction]:
+def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: ChainStore) -> list[TickAction]:
     known = {(link.user, link.chain_id, link.job_id): link for link in store.open_links()}
     actions: list[TickAction] = []
     for job, tag in seen:
@@ -278,7 +297,7 @@ def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: Stor
     return [*actions, LookUp(vanished)] if vanished else actions
 
 
-def _closed_link(job: Job, tag: ChainTag, store: Store) -> Link | None:
+def _closed_link(job: Job, tag: ChainTag, store: ChainStore) -> Link | None:
     """The link of a chain that was taken to be over, if this is one of it."""
     link = store.link_of_job(job.job_id)
     return link if link and (link.user, link.chain_id) == (job.user, tag.chain_id) else None
@@ -287,22 +306,24 @@ def _closed_link(job: Job, tag: ChainTag, store: Store) -> Link | None:
 def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
     """The link as the queue shows it now."""
     return Link(
-        tag.chain_id,
-        job.user,
-        tag.segment,
-        job.job_id,
-        tag.predecessor_id,
-        job.state,
-        job.partition,
-        job.nodes,
-        job.time_limit_s,
-        job.submit_s,
-        job.eligible_s,
-        job.start_s,
-        job.end_s,
-        job.exit_code,
-        before.released_s if before else None,
-        tag.lead_s,
+        chain_id=tag.chain_id,
+        user=job.user,
+        segment=tag.segment,
+        job_id=job.job_id,
+        predecessor_id=tag.predecessor_id,
+        state=job.state,
+        partition=job.partition,
+        nodes=job.nodes,
+        time_limit_s=job.time_limit_s,
+        submit_s=job.submit_s,
+        eligible_s=job.eligible_s,
+        start_s=job.start_s,
+        end_s=job.end_s,
+        exit_code=job.exit_code,
+        released_s=before.released_s if before else None,
+        lead_s=tag.lead_s,
+        reason=job.reason if job.is_pending else "",
+        dependency=job.dependency if job.is_pending else "",
     )
 
 

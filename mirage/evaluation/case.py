@@ -10,11 +10,11 @@ import numpy as np
 
 from mirage.domain import Job, JobState, Penalties, WaitSample
 from mirage.errors import MirageError
-from mirage.learn.episode import HISTORY, STEP_S, Episode, Floats, Ints, Link
+from mirage.learn.episode import HISTORY, STEP_S, Episode, Ints, Link
 from mirage.ports import Observation
 from mirage.state.encoder import JobTable, Step
 from mirage.state.history import History
-from mirage.state.likeness import Waits
+from mirage.state.likeness import Alike, Waits
 from mirage.state.variables import NODES, QUEUED, RUNNING
 
 KEPT_S = 7 * 86_400
@@ -64,9 +64,9 @@ class SeenWaits(Waits):
         self._nodes = starts.nodes[part]
         self._limit_s = starts.limit_s[part]
         self.wait_s = starts.wait_s[part].astype(np.float64)
-        self._alike: dict[tuple[Link, int], Floats] = {}
+        self._alike: dict[tuple[Link, int], Alike] = {}
 
-    def like(self, job: Job, at_least: int) -> Floats:
+    def like(self, job: Job, at_least: int) -> Alike:
         """Kept: the same is asked for each ratio of penalties."""
         key = Link(job.nodes, job.time_limit_s or 0, 0), at_least
         if key not in self._alike:

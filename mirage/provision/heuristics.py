@@ -83,5 +83,6 @@ class Average:
         if not len(waits_s):
             return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
         mean_s = float(waits_s.mean())
-        why = f"the last {len(waits_s)} jobs to start waited {format_duration(mean_s)} on average"
+        where = observation.waits.partitions(len(waits_s))
+        why = f"the last {len(waits_s)} jobs to start in {where} waited {format_duration(mean_s)} on average"
         return aim(observation, mean_s, why)

@@ -181,7 +181,8 @@ def _advice(
     name: str, observation: Observation, assessment: Assessment, index: int, release: bool, since: str = ""
 ) -> Advice:
     quantiles = (assessment.wait_p10_s, assessment.wait_p50_s, assessment.wait_p90_s)
-    p10, p50, p90 = (_known(values[index]) for values in quantiles)
+    # Sorted, since a model may have them cross; NaN goes last, and with it none is known.
+    p10, p50, p90 = map(_known, np.sort([values[index] for values in quantiles]))
     facts = [*_costs(assessment, index), *_waits(p10, p90), end_is_away(observation)]
     choice = f"{'now' if release else 'later'}{since and f' {since}'}"
     return Advice(

@@ -27,10 +27,11 @@ class Quantile:
     def decide(self, observation: Observation) -> Advice:
         if advice := not_yet(observation):
             return advice
-        waits_s = observation.waits.like(observation.successor, self.at_least)[-self.last :]
+        alike = observation.waits.like(observation.successor, self.at_least)
+        waits_s = alike.wait_s[-self.last :]
         if not len(waits_s):
             return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
-        return _would_start_now(observation) or _advise(observation, waits_s)
+        return _would_start_now(observation) or _advise(observation, waits_s, alike.words)
 
 
 def _would_start_now(observation: Observation) -> Advice | None:
@@ -60,7 +61,7 @@ def penalty(waits_s: NDArray[np.float64], lead_s: float, penalties: Penalties) -
     return penalties.interruption * interruption_s + penalties.overlap * overlap_s
 
 
-def _advise(observation: Observation, waits_s: NDArray[np.float64]) -> Advice:
+def _advise(observation: Observation, waits_s: NDArray[np.float64], words: str) -> Advice:
     remaining_s, penalties = observation.remaining_s, observation.penalties
     assert remaining_s is not None
     level = penalties.interruption / (penalties.interruption + penalties.overlap)
@@ -72,8 +73,8 @@ def _advise(observation: Observation, waits_s: NDArray[np.float64]) -> Advice:
     interruption_s, overlap_s = expected_costs(waits_s, remaining_s)
     return Advice(
         Action.RELEASE if release else Action.WAIT,
-        f"{len(waits_s)} like jobs waited {format_duration(p10)} to {format_duration(p90)} (the {level:.0%} quantile "
-        f"is {format_duration(lead_s)}); {end_is_away(observation)}",
+        f"{len(waits_s)} {words} waited {format_duration(waits_s.min())} to {format_duration(waits_s.max())} "
+        f"(the {level:.0%} quantile is {format_duration(lead_s)}); {end_is_away(observation)}",
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,

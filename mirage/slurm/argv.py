@@ -86,14 +86,15 @@ def new_nonce() -> str:
     return f"|{os.urandom(8).hex()}|"
 
 
-def squeue(job_ids: Collection[int] | None = None) -> list[str]:
-    """The whole queue or, in any state, these jobs. What is printed of each: `squeue_format`.
+def squeue(job_ids: Collection[int] | None = None, user: str = "") -> list[str]:
+    """The whole queue (of a user) or, in any state, these jobs. What is printed of each: `squeue_format`.
 
     ``-r``: one row an array task. ``--noconvert``: 2048 nodes, not 2K. Without ``-t`` squeue shows jobs that are
     pending or hold nodes.
     """
     some = [] if job_ids is None else ["-t", "all", *(_jobs_option(job_ids) if len(job_ids) <= MAX_IDS else [])]
-    return ["squeue", "-h", "-a", "-r", "--noconvert", *some]
+    whose = ["-u", user] if user else []
+    return ["squeue", "-h", "-a", "-r", "--noconvert", *whose, *some]
 
 
 def squeue_format(nonce: str) -> dict[str, str]:

@@ -37,12 +37,20 @@ class CommandCluster(Cluster):
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`, repeated if Slurm gives no answer."""
-        at_s, nonce, command = self._now_s(), argv.new_nonce(), argv.squeue()
-        result = self._runner.run(command, argv.squeue_format(nonce))
-        listed = parsing.parse_squeue(_stdout(command, result), nonce, at_s)
+        queue = self._queue(argv.squeue())
+        return replace(queue, nodes=parsing.parse_sinfo(self._read(argv.sinfo())))
+
+    def queue_of(self, user: str) -> Snapshot:
+        """This user's jobs, and no nodes: on a large site far less to read than `snapshot`."""
+        return self._queue(argv.squeue(user=user))
+
+    def _queue(self, command: Sequence[str]) -> Snapshot:
+        at_s, nonce = self._now_s(), argv.new_nonce()
+        listed = parsing.parse_squeue(
+            _stdout(command, self._runner.run(command, argv.squeue_format(nonce))), nonce, at_s
+        )
         self._oddities.report(listed.oddities)
-        nodes = parsing.parse_sinfo(self._read(argv.sinfo()))
-        return Snapshot(at_s=at_s, jobs=tuple(listed.jobs), nodes=nodes, oddities=tuple(listed.oddities))
+        return Snapshot(at_s=at_s, jobs=tuple(listed.jobs), nodes=(), oddities=tuple(listed.oddities))
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         """These jobs as slurmctld knows them now. The first task stands for the unsplit rest of a job array.

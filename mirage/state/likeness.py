@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,18 @@ Mask = NDArray[np.bool_]
 
 NO_LIMIT = 0
 """How an UNLIMITED time limit stands in the columns: like nothing but itself."""
+
+
+MOST_NAMES = 3
+
+
+class Alike(NamedTuple):
+    """Jobs that are compared with one."""
+
+    wait_s: Floats
+    """Oldest start first."""
+    words: str
+    """What they have in common with it, for people: `like jobs`, `jobs of partition gpu, of any size,`."""
 
 
 class Waits(Sequence[WaitSample]):
@@ -41,25 +53,32 @@ class Waits(Sequence[WaitSample]):
     def __getitem__(self, index: int | slice) -> WaitSample | Sequence[WaitSample]:
         return self._samples[index]
 
-    def like(self, job: Job, at_least: int) -> Floats:
-        """The waits (seconds, oldest start first) of the jobs most like ``job``: as alike as leaves ``at_least``.
+    def like(self, job: Job, at_least: int) -> Alike:
+        """The waits of the jobs most like ``job``: as alike as leaves ``at_least``.
 
         Same partition, size and time limit within a factor of two; else same partition and size; else same
-        partition; else all.
+        partition; else all of the pool, and then the words say of which partitions.
         """
-        for alike in self._narrowing(job):
+        for alike, words in self._narrowing(job):
             if int(alike.sum()) >= at_least:
-                return self.wait_s[alike]
-        return self.wait_s
+                return Alike(self.wait_s[alike], words)
+        return Alike(self.wait_s, f"jobs of {self.partitions()}, as too few of {job.partition} have started,")
 
-    def _narrowing(self, job: Job) -> Iterator[Mask]:
+    def partitions(self, last: int | None = None) -> str:
+        """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug, gpu`."""
+        seen = set(self._partition[-last if last else 0 :].tolist())
+        names = sorted(name for name, code in self._codes.items() if code in seen)
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return f"partition{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMES])}{more}"
+
+    def _narrowing(self, job: Job) -> Iterator[tuple[Mask, str]]:
         """Masks from most to least alike."""
         codes = [self._codes[name] for name in job.partition.split(",") if name in self._codes]
         partition = np.isin(self._partition, codes)
         size = partition & _within_factor_2(self._nodes, job.nodes)
-        yield size & _within_factor_2(self._limit_s, job.time_limit_s or NO_LIMIT)
-        yield size
-        yield partition
+        yield size & _within_factor_2(self._limit_s, job.time_limit_s or NO_LIMIT), "like jobs"
+        yield size, "jobs of like size and any time limit"
+        yield partition, "jobs of the same partition and any size"
 
 
 def _within_factor_2(values: NDArray[np.int64], value: int) -> Mask:

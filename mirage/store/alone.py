@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from sqlalchemy import URL
 
 from mirage.store import lock
+from mirage.store.places import lock_file
 from mirage.store.server import ServerLock
 from mirage.store.sqlite import file_of
 from mirage.store.url import parse_url
@@ -43,8 +43,3 @@ def is_held(url: str | URL) -> bool:
             return server.is_held()
     path = file_of(parsed)
     return path is not None and lock.is_held(lock_file(path))
-
-
-def lock_file(path: Path) -> Path:
-    """`mirage.lock` of `mirage.db`."""
-    return path.with_suffix(".lock")

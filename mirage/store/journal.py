@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mirage.errors import AuditError
+from mirage.errors import AuditError, system_says
 from mirage.store.files import make_private_folder
 
 Json = dict[str, Any]
@@ -70,7 +70,7 @@ def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
                 if os.fstat(lines.fileno()).st_mtime >= since_s:
                     yield from map(_record, lines)
         except OSError as error:
-            raise AuditError(f"Audit log {error.filename or path}: can't be read: {error.strerror}.") from error
+            raise AuditError(f"Audit log {system_says(error, path)}; it can't be read.") from error
 
 
 def _opened(path: Path, stack: contextlib.ExitStack) -> Sequence[BinaryIO]:

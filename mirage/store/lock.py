@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +47,7 @@ def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.truncate(descriptor, 0)
-        os.write(descriptor, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        os.write(descriptor, f"pid {os.getpid()} on {os.uname().nodename}\n".encode())
     except BlockingIOError as error:
         holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip() or "pid not written yet"
         raise StoreError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, event
 
-from mirage.errors import StoreError
+from mirage.errors import StoreError, system_says
 from mirage.store.files import is_on_network, make_private_file, make_private_folder
 
 FOR_WRITING = {"sqlite_begin": "IMMEDIATE"}
@@ -53,9 +53,7 @@ def file_engine(path: Path, *, create: bool, readonly: bool, busy_timeout_s: flo
     except FileNotFoundError as error:
         raise StoreError(f"Store {path}: not there (yet). The daemon or agent creates it when it starts.") from error
     except OSError as error:
-        raise StoreError(
-            f"Store {path}: {error.strerror}: {error.filename}. Name another file, or permit it."
-        ) from error
+        raise StoreError(f"Store {path}: {system_says(error, path)}. Name another file, or permit it.") from error
     return _engine(lambda: _connect(f"{path.as_uri()}?mode=rw", busy_timeout_s, journal))
 
 

@@ -94,6 +94,8 @@ links = Table(
     Column("exit_code", Integer, nullable=False),
     Column("released_s", BigInteger),
     Column("lead_s", Integer, nullable=False, server_default="0"),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("dependency", Text, nullable=False, server_default=""),
     ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"]),
     **MARIADB,
 )

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mirage.chain.durations import DAY_S
 from mirage.chain.handoff import Handoff, handoffs
-from mirage.daemon.report import explanation, what_next
+from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
+from mirage.daemon.standing import DAEMON, let_in_by
 from mirage.domain import Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
@@ -65,6 +67,8 @@ class LinkRow:
     """From the link before."""
     verdicts: Sequence[Verdict]
     explanation: str
+    let_in_by: str | None
+    """`standing.let_in_by`."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +89,20 @@ class Waiting:
     chain: Chain
     link: Link
     verdict: Verdict | None
+    words: str
+    """What holds now, whatever was decided."""
 
 
 def chain_list(store: Store, user: str | None, window: Window, page: int, *, all_states: bool) -> List:
-    """Chains of a user (None: of all): active ones, then those that changed in the window. ``page``: from 1."""
+    """Chains of a user (None: of all): active ones, then those that changed in the window. ``page``: from 1.
+
+    Without ``all_states``: of those that are over only those that ended badly within `BAD_DAYS`.
+    """
     found = store.chains(user, window.start_s)
     if not all_states:
-        found = [chain for chain in found if not chain.state.is_over]
+        since_s = window.now_s - BAD_DAYS * DAY_S
+        lately = [chain for chain in found if chain.state.is_bad and chain.updated_s >= since_s]
+        found = [*(chain for chain in found if not chain.state.is_over), *lately]
     found.sort(key=lambda chain: chain.state.is_over)
     page, pages, shown = paged(found, page)
     links = [store.links(chain.user, chain.chain_id) for chain in shown]
@@ -111,6 +122,7 @@ def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]
 def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkRow]:
     """One chain's links, each with its newest decisions."""
     costs = {handoff.link.job_id: handoff for handoff in handoffs(links)}
+    by_job = {link.job_id: link for link in links}
     gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
     return [
         LinkRow(
@@ -120,6 +132,7 @@ def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkR
             costs.get(link.job_id),
             [verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
             explanation(link, store),
+            let_in_by(link, by_job.get(link.predecessor_id or 0), DAEMON),
         )
         for link in links
     ]
@@ -136,7 +149,8 @@ def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
     for link in store.links(chain.user, chain.chain_id):
         if link.state is JobState.PENDING:
             newest = store.decisions(link.job_id, limit=1)
-            yield Waiting(chain, link, verdict(newest[0]) if newest else None)
+            words = explanation(link, store, asked=False)
+            yield Waiting(chain, link, verdict(newest[0]) if newest else None, words)
 
 
 def verdict(decision: Decision) -> Verdict:

@@ -67,7 +67,7 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     assert site.job(job_of(site, front, 3))["Dependency"].startswith(f"afterany:{job_of(site, front, 2)}")
     assert site.job(job_of(site, front, 3))["MailUser"] == "front@example.org"
     assert "can't have 2 links" in mirage(site, "extend", front, "--segments", "2", code=2)
-    assert "not one of yours" in mirage(site, "extend", one, "--segments", "9", user=BOB, code=2)
+    assert "no chain of yours has this id" in mirage(site, "extend", one, "--segments", "9", user=BOB, code=2)
     second = until(lambda: job_of(site, one, 2), 30, "the link that the last one queued")
     assert site.job(second)["MailUser"] == "alice@example.org"
     assert site.job(second)["MailType"] == "END"
@@ -119,7 +119,7 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
 
         said = mirage(site, "pause", chain)
         assert f"held job {second}; job {first} runs on to its end" in said
-        assert "not one of yours" in mirage(site, "pause", chain, user=BOB, code=2)
+        assert "no chain of yours has this id" in mirage(site, "pause", chain, user=BOB, code=2)
         assert "has 2 links now" in mirage(site, "pause", "--now", last)
         service.wait_for(chain, "paused")
         assert "paused the chain" in mirage(site, "explain", str(second))

@@ -105,7 +105,7 @@ def test_the_successor_is_let_in_once_an_hour_before_the_end(world):
     assert started < world.sim.job(world.first).start_s + 2 * HOUR
     world.cycles(40)
     assert world.outcomes() == [Outcome.RELEASED]
-    assert world.chain.state is ChainState.DONE
+    assert world.chain.state is ChainState.USED_UP
 
 
 def test_every_decision_is_written_down_with_its_grounds(world):
@@ -121,7 +121,7 @@ def test_with_the_reactive_policy_slurm_carries_the_chain(world):
     world.cycles(40)
     assert world.outcomes() == []
     assert world.store.link_of_job(world.second).released_s is None
-    assert world.chain.state is ChainState.DONE
+    assert world.chain.state is ChainState.USED_UP
 
 
 def test_an_empty_queue_is_not_believed(world):
@@ -245,7 +245,7 @@ def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
     assert world.chain.state is ChainState.ACTIVE, "accounting may tell yet"
     monkeypatch.setattr(world.cluster, "accounting", without_the_first_end)
     world.cycles(1)
-    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.DONE, "link 2 of 2 (")
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.USED_UP, "link 2 of 2 (")
 
 
 def test_accrue_always_is_noticed(world, caplog, monkeypatch):

@@ -30,7 +30,7 @@ class Shell:
     slurm: FakeSlurm
 
     def run(
-        self, *words: str, timeout_s: float = 60, stdout: int = subprocess.PIPE
+        self, *words: str, timeout_s: float = 60, stdout: int = subprocess.PIPE, module: bool = True
     ) -> subprocess.CompletedProcess[str]:
         env = {
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
@@ -42,8 +42,9 @@ class Shell:
             "COLUMNS": "200",
         }
         return subprocess.run(
-            [sys.executable, "-m", "mirage.cli.main", *words],
+            [sys.executable, *(["-m", "mirage.cli.main"] if module else []), *words],
             env=env,
+            stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
@@ -87,12 +88,16 @@ def test_help_names_every_verb(shell):
     ("words", "said"),
     [
         (["nonsense"], "invalid choice"),
-        (["explain", "x"], "expected a job id"),
-        (["agent", "--poll", "0"], "expected a number of seconds above 0"),
+        (["explain", "x"], "no chain of yours has this id or begins so"),
+        (["agent", "--poll", "0"], "expected seconds above 0"),
+        (["agent", "--poll", "soon"], "expected seconds above 0"),
         (["agent", "--policy", "oracle"], "invalid choice"),
-        (["status", "abcdef99"], "not known"),
-        (["cancel", "abcdef99"], "not one of yours"),
-        (["cancel", "../x"], "no chain id"),
+        (["explain", "0"], "expected a job id"),
+        (["status", "abcdef99"], "no chain of yours has this id or begins so"),
+        (["cancel", "abcdef99"], "no chain of yours has this id or begins so"),
+        (["cancel"], "which chains?"),
+        (["cancel", "--all", "abcdef99"], "which chains?"),
+        (["cancel", "../x"], "is no chain"),
         (["done"], "which chain?"),
         (["explain", "99"], "no link of a chain of yours"),
     ],
@@ -189,6 +194,8 @@ def test_ones_own_agent_that_acts_tells_rather_than_a_daemon_that_only_observes(
         SqlStore.open(f"sqlite:///{shell.folder}/d/mirage.db") as store,
         serving(shell.folder / "no.sock", Source(store)),
     ):
+        assert told() == ("enforce", "enforce"), "an agent that ran lately, from cron, watches"
+        (shell.folder / "state" / "mirage" / "mirage.once").unlink()
         assert told() == ("observe", "observe")
         with (shell.folder / "state" / "mirage" / "mirage.lock").open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # as an agent that runs
@@ -223,8 +230,8 @@ def test_status_without_any_service_shows_what_slurm_knows(shell):
     text = shell.run("status").stdout
     assert "chain abcdef12 active" in text
     assert f"waits for job {first}" in text
-    assert f"If Mirage stops, Slurm starts it after job {first} ends" in text
-    assert "No Mirage daemon or agent is watching" in text
+    assert f"Slurm starts it after job {first} ends" in text
+    assert "No Mirage daemon answers on this machine, and no agent of yours is seen to run" in text
     assert shell.run("explain", str(second)).stdout.startswith(f"Job {second} (link 2)")
 
 
@@ -472,3 +479,194 @@ def test_check_says_whether_configuration_and_model_are_good(shell):
         bad = shell.run("daemon", "--config", str(config), "--check")
         assert bad.returncode == 2
         assert said in bad.stderr
+
+
+# --- what the commands of the client load, and what they show --------------------------------------------------------
+
+HEAVY = {"numpy", "pandas", "torch", "sqlalchemy", "alembic", "apscheduler", "prometheus_client", "matplotlib", "flask"}
+
+_LOADED = """
+import sys
+from mirage.cli.main import main
+code = main(sys.argv[1:])
+print("loaded:", *sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def loaded_by(shell, *words):
+    """The packages that a command has loaded when it ends."""
+    words = ("-c", _LOADED, *words)
+    done = shell.run(*words, module=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("words", [("status",), ("explain", "2"), ("history",), ("status", "abc", "--json")])
+def test_what_users_run_often_loads_nothing_heavy(shell, words):
+    """With neither a daemon nor an agent, with an agent's store, and with a daemon."""
+    shell.chain()
+    assert not loaded_by(shell, *words) & HEAVY
+    shell.run("agent", "--once", "--policy", "reactive")
+    assert not loaded_by(shell, *words) & HEAVY
+    with (
+        SqlStore.open(f"sqlite:///{shell.folder}/state/mirage/mirage.db") as store,
+        serving(shell.folder / "no.sock", Source(store)),
+    ):
+        assert not loaded_by(shell, *words) & HEAVY
+
+
+@pytest.mark.parametrize("words", [("cancel", "abcdef12"), ("done", "abcdef12"), ("cancel", "--all", "--yes")])
+def test_what_ends_chains_loads_nothing_heavy(shell, words):
+    shell.chain()
+    assert not loaded_by(shell, *words) & HEAVY
+
+
+def ended(shell, name, marker, age_s):
+    folder = shell.folder / ".mirage" / "chains" / name
+    folder.mkdir(parents=True)
+    at_s = NOW - age_s
+    (folder / "chain").write_text(
+        f"chain={name}\nsegments=2\nmode=train\nsubmitted={at_s - 100}\nscript=/home/me/{name}.sh\nname=night run\n"
+    )
+    (folder / "queued.1").write_text("7000\n")
+    (folder / marker).write_text(f"why {name}\n")
+    os.utime(folder / marker, (at_s, at_s))
+
+
+def test_status_shows_what_ended_badly_lately(shell):
+    day_s = 86_400
+    for name, marker, age_s in (
+        ("failed22", "failed", 2 * day_s),
+        ("failed44", "failed", 4 * day_s),
+        ("cancel22", "cancelled", day_s),
+        ("donedone", "done", day_s),
+    ):
+        ended(shell, name, marker, age_s)
+    text = shell.run("status").stdout
+    assert "You have no running chain" in text
+    assert "Ended badly within 3 days" in text
+    assert "chain failed22 failed" in text
+    assert "night run, /home/me/failed22.sh" in text
+    assert "why failed22" in text
+    assert not any(name in text for name in ("failed44", "cancel22", "donedone"))
+    assert "note" not in text
+    assert "No Mirage daemon" not in text, "there is nothing to watch"
+    every = shell.run("status", "--all").stdout
+    assert all(name in every for name in ("failed22", "failed44", "cancel22", "donedone"))
+    (report,) = json.loads(shell.run("status", "--json").stdout)["chains"]
+    assert (report["chain"], report["name"], report["script"]) == ("failed22", "night run", "/home/me/failed22.sh")
+
+
+def test_a_chain_whose_last_link_ran_into_its_limit_is_used_up(shell):
+    first, second = shell.chain()
+    with shell.slurm.state() as state:
+        for job in state["jobs"]:
+            job["comment"] = job["comment"].replace("/3 ", "/2 ")
+    shell.run("agent", "--once", "--policy", "reactive")
+    with shell.slurm.state() as state:
+        for job in state["jobs"]:
+            job |= {"state": "TIMEOUT", "start": state["now"], "end": state["now"] + 5, "dependency": []}
+            job["on"] = list(state["nodes"])[:1]
+    shell.run("agent", "--once", "--policy", "reactive")
+    text = shell.run("status").stdout
+    assert "chain abcdef12 used-up" in text
+    assert "the work may be unfinished (mirage extend abcdef12)" in text
+    assert first < second
+
+
+def test_the_signal_of_a_last_link_near_its_limit_is_no_failure(shell):
+    """Slurm calls it FAILED; the link's own record knows better."""
+    from mirage.cli.folders import add_records
+
+    folder = shell.folder / ".mirage" / "chains" / "abcdef12"
+    folder.mkdir(parents=True)
+    report = {
+        "chain": "abcdef12",
+        "user": ME,
+        "state": "failed",
+        "segments": 2,
+        "reason": "x",
+        "next": "x",
+        "links": [],
+    }
+    for how, state in (("slurm", "used-up"), ("exit", "failed")):
+        (folder / "link.2").write_text(f"job=5\nrestart=0\nstart=1\nwork=1\nend=2\nexit=138\nhow={how}\nswept=\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("MIRAGE_HOME", str(shell.folder / ".mirage"))
+            add_records([changed := dict(report)], ME)
+        assert changed["state"] == state
+
+
+def test_chains_are_known_by_the_beginning_of_their_id_and_by_their_jobs(shell):
+    first, second = shell.chain()
+    for words in (("status", "abc"), ("status", str(second)), ("history", "abcd"), ("history", str(first))):
+        done = shell.run(*words, "--json")
+        assert [chain["chain"] for chain in json.loads(done.stdout)["chains"]] == ["abcdef12"]
+    assert json.loads(shell.run("explain", "abc", "--json").stdout)["job_id"] == second
+    assert "chain abcdef12 is done" in shell.run("done", str(first)).stdout
+    assert "chain abcdef12" in shell.run("cancel", "ab", str(first)).stdout
+
+
+def test_status_says_as_of_when_the_daemon_speaks(shell):
+    shell.chain()
+    shell.run("agent", "--once", "--policy", "reactive")
+    (shell.folder / "state" / "mirage" / "mirage.once").unlink()
+    (shell.folder / "state" / "mirage" / "mirage.db").rename(shell.folder / "site.db")
+    with SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store:
+        for age_s in (600, 0):
+            seen_s = int(time.time()) - age_s
+            with serving(shell.folder / "no.sock", Source(store, seen=lambda at_s=seen_s: at_s)):
+                text = shell.run("status").stdout
+            at = time.strftime("%H:%M:%S", time.localtime(seen_s))
+            assert "chain abcdef12 active" in text
+            if age_s:
+                assert f"As the site's daemon saw the queue at {at}." in text
+
+
+def test_cancel_all_asks_and_needs_yes_without_a_terminal(shell):
+    first, second = shell.chain()
+    other = shell.sbatch("--nodes=1", "--comment=mirage/1 chain=otherone seg=1/3 mode=train ei=1 eo=1")
+    refused = shell.run("cancel", "--all")
+    assert (refused.returncode, "add --yes" in refused.stderr) == (2, True)
+    assert not [call for call in shell.slurm.calls() if call[0] == "scancel"]
+    done = shell.run("cancel", "--all", "--yes")
+    assert "2 chains:" in done.stdout
+    assert f"chain abcdef12 is cancelled: ended jobs {second}, {first}" in done.stdout
+    assert f"chain otherone is cancelled: ended job {other}" in done.stdout
+    assert "No chain of yours has a job in the queue" in shell.run("cancel", "--all", "--yes").stdout
+
+
+def test_status_fits_into_80_columns(shell):
+    shell.chain()
+    for verb in ("status", "history"):
+        text = shell.run(verb).stdout
+        table = [line for line in text.splitlines() if line.strip()[:2] in ("li", "1/", "2/")]
+        assert len(table) == 3
+        assert max(map(len, table)) <= 80
+
+
+def test_print_config_prints_what_holds_also_where_a_default_is_worked_out(shell):
+    said = shell.run("agent", "--print-config", "--poll", "1m", "--verbose").stdout
+    state = shell.folder / "state" / "mirage"
+    for line in (
+        "poll_s = 60    # the command line",
+        'log_level = "debug"    # the command line',
+        f'store = "sqlite:///{state}/mirage.db"    # worked out, since nothing is said',
+        'socket = ""    # an agent has none',
+        'mode = "enforce"    # worked out, since nothing is said',
+        f'file = "{state}/audit.jsonl"    # worked out, since nothing is said',
+        "valid_s = 180    # worked out, since nothing is said",
+    ):
+        assert line in said.splitlines()
+    assert f'disable_file = "/etc/mirage/disabled"    # worked out, since nothing is said; {state}/disabled too' in said
+    config = shell.folder / "mirage.toml"
+    config.write_text(f'[daemon]\nstore_file = "{shell.folder}/url"\n[acting]\nmode = "advise"\n')
+    (shell.folder / "url").write_text("postgresql://u:secret@host/db\n")
+    said = shell.run("daemon", "--config", str(config), "--print-config").stdout
+    assert f'store = "postgresql://u:***@host/db"    # first line of {shell.folder}/url ({config})' in said
+    assert f'mode = "advise"    # {config}' in said
+    assert 'socket = "/run/mirage/mirage.sock"' in said
+    again = shell.folder / "again.toml"
+    again.write_text(said)
+    assert shell.run("daemon", "--config", str(again), "--print-config").returncode == 0

@@ -227,7 +227,7 @@ def test_wrong_input_changes_nothing(shell, words, said):
 @pytest.mark.parametrize("verb", ["extend", "pause", "resume", "logs"])
 def test_a_chain_that_is_not_ones_own_is_refused(shell, verb):
     more = ["--segments=4"] if verb == "extend" else []
-    for chain, said in (("zzzzzz99", "not one of yours"), ("../x", "no chain id")):
+    for chain, said in (("zzzzzz99", "no chain of yours has this id"), ("../x", "is no chain")):
         done = shell.run(verb, chain, *more)
         assert (done.returncode, said in done.stderr) == (2, True), done
 

@@ -205,7 +205,7 @@ def test_who_asks_much_at_once_is_answered_in_turn(tmp_path: Path) -> None:
             asker.start()
         for asker in askers:
             asker.join(30)
-    assert json.dumps(found) == json.dumps([{"chains": [], "notice": ""}] * 24)
+    assert json.dumps(found) == json.dumps([{"chains": [], "notice": "", "seen": None}] * 24)
 
 
 # --- what this machine is called

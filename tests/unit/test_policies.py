@@ -1,3 +1,4 @@
+import re
 from dataclasses import fields, replace
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirage.chain.durations import parse_duration
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
 from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
 from mirage.errors import InputError
@@ -141,14 +143,58 @@ def test_like_jobs_widen_until_there_are_enough():
     waits = Waits([*alike, *other_limit, *other_size, *elsewhere])
     successor = job(2, JobState.PENDING, None)
     for at_least in (2, 3, 4, 5):
-        assert waits.like(successor, at_least).tolist() == list(range(1, at_least + 1))
-    assert waits.like(job(2, partition="debug,none"), 1).tolist() == [1, 2, 3, 4, 5][4:]
-    assert waits.like(job(2, limit_s=None), 1).tolist() == [1, 2, 3]
+        assert waits.like(successor, at_least).wait_s.tolist() == list(range(1, at_least + 1))
+    assert waits.like(job(2, partition="debug,none"), 1).wait_s.tolist() == [5]
+    assert waits.like(job(2, limit_s=None), 1).wait_s.tolist() == [1, 2, 3]
+
+
+def test_jobs_that_are_less_alike_are_not_called_like_jobs():
+    waits = Waits([sample(1), sample(3, limit_s=HOUR), sample(4, nodes=8), sample(5, partition="debug")])
+    words = [waits.like(job(2, JobState.PENDING, None), at_least).words for at_least in (1, 2, 3, 4)]
+    assert words == [
+        "like jobs",
+        "jobs of like size and any time limit",
+        "jobs of the same partition and any size",
+        "jobs of partitions debug, gpu, as too few of gpu have started,",
+    ]
+    assert (
+        Waits([sample(5, partition=name) for name in "abcde"])
+        .like(job(2), 1)
+        .words.startswith("jobs of partitions a, b, c and 2 more, as too few of gpu")
+    )
+
+
+def test_waits_of_other_partitions_are_told_as_such():
+    elsewhere = [sample(5 * HOUR, partition="debug")] * 3
+    assert "3 jobs of partition debug, as too few of gpu have started, waited 5 h" in (
+        Quantile(100, 1).decide(observe(2 * HOUR, elsewhere)).reason
+    )
+    assert "the last 3 jobs to start in partition debug waited 5 h on average" in (
+        Average(100).decide(observe(2 * HOUR, elsewhere)).reason
+    )
+    both = Average(2).decide(observe(2 * HOUR, [*elsewhere, sample(HOUR)])).reason
+    assert "in partitions debug, gpu waited 3 h" in both
+
+
+def seconds(words):
+    """`2 h 10 min` -> 7800."""
+    return sum(parse_duration(f"{number} {unit}") for number, unit in re.findall(r"(\d+) (\w+)", words))
+
+
+@pytest.mark.parametrize("ratio", [0.001, 0.1, 1, 9, 19, 1000])
+def test_the_range_that_is_told_has_the_quantile_in_it(ratio):
+    waits_s = [60 * minutes for minutes in (0, 1, 5, 20, 60, 120, 300, 600, 1200, 3000)]
+    observation = observe(100 * HOUR, [sample(wait_s) for wait_s in waits_s])
+    advice = Quantile(100, 1).decide(replace(observation, penalties=Penalties(ratio, 1)))
+    told = re.search(r"waited (.+) to (.+) \(the \d+% quantile is (.+)\);", advice.reason)
+    low, high, quantile = map(seconds, told.groups())
+    assert low <= quantile <= high
+    assert advice.wait_p10_s <= advice.wait_p50_s <= advice.wait_p90_s
 
 
 def test_no_limit_is_like_no_limit_only():
     waits = Waits([sample(1, limit_s=None), sample(2)])
-    assert waits.like(job(2, limit_s=None), 1).tolist() == [1]
+    assert waits.like(job(2, limit_s=None), 1).wait_s.tolist() == [1]
 
 
 def test_the_registry_makes_every_policy_under_its_own_name():

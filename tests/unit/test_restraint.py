@@ -44,7 +44,7 @@ def test_a_service_that_may_not_act_decides_and_slurm_carries_the_chain(tmp_path
     assert world.store.newest_intents(10) == []
     assert world.store.link_of_job(world.second).released_s is None
     assert world.sim.job(world.second).start_s >= world.sim.job(world.first).end_s
-    assert world.chain.state is ChainState.DONE
+    assert world.chain.state is ChainState.USED_UP
     decided = records(tmp_path, "decision")
     assert {record["action"] for record in decided} == {"wait", "release"}
     assert {(record["mode"], record["held_back"]) for record in decided} == {(mode.value, mode.value)}

@@ -28,7 +28,11 @@ S = JobState
         ([link(1, S.COMPLETED), link(2, S.RUNNING)], None, ""),
         ([link(1, S.COMPLETED), link(2, S.PENDING, start=False)], None, ""),
         ([link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.COMPLETED)], ChainState.DONE, "link 3 of 3"),
-        ([link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.TIMEOUT)], ChainState.DONE, "the last one"),
+        (
+            [link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.TIMEOUT)],
+            ChainState.USED_UP,
+            "the work may be unfinished (mirage extend abc123)",
+        ),
         ([link(1, S.COMPLETED), queued_cancelled(2)], ChainState.DONE, "ended early"),
         ([link(1, S.FAILED, exit_code=3), queued_cancelled(2)], ChainState.FAILED, "exit code 3"),
         ([link(1, S.FAILED), link(2, S.COMPLETED), link(3, S.COMPLETED)], ChainState.DONE, ""),

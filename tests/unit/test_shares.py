@@ -113,6 +113,8 @@ def test_a_job_that_was_let_in_and_waits_again_is_not_said_to_queue() -> None:
     assert "was let into the queue by Mirage" in explain(world.store, "alice", world.second)["explanation"]
     later = replace(world.store.decisions(world.second)[0], at_s=link.released_s + 5, action=Action.WAIT)
     world.store.add_decision(later)
+    again = replace(link, state=JobState.PENDING, start_s=None, end_s=None, eligible_s=None, reason="Dependency")
+    world.store.save_link(replace(again, dependency=f"afterany:{world.first}(unfulfilled)"))
     assert "held back" in explain(world.store, "alice", world.second)["explanation"]
 
 

@@ -14,8 +14,9 @@ from sqlalchemy import Engine, event, text
 
 from mirage.domain import Action, Chain, ChainState, Decision, JobState, Link, Mode, Outcome, Penalties
 from mirage.errors import InputError, StoreError
-from mirage.ports import Store
+from mirage.ports import ChainStore, Store
 from mirage.store import schema, sqlite
+from mirage.store.memory import MemoryStore
 from mirage.store.repository import SqlStore
 from tests.databases import SERVERS, fresh_database
 
@@ -40,6 +41,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+@pytest.fixture(params=["dictionaries", "memory", "file", *SERVERS])
+def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ChainStore]:
+    """Every store that chains can be followed in."""
+    if request.param == "dictionaries":
+        yield MemoryStore()
+        return
+    with fresh_database(request.param, tmp_path) as url, SqlStore.open(url) as opened:
+        yield opened
+
+
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     made = sqlite.memory_engine()
@@ -52,76 +63,117 @@ class Oops(Exception):
     pass
 
 
-def test_a_chain_comes_back_as_it_was_saved(store: Store) -> None:
+def test_a_chain_comes_back_as_it_was_saved(followed: ChainStore) -> None:
     full = Chain("c1", "alice", 5, Mode.SERVICE, Penalties(2.5, 0.1), ChainState.FAILED, "exit code 3", 10, 2**33)
-    store.save_chain(full)
-    assert store.chain("alice", "c1") == full
-    assert store.chain("bob", "c1") is None
+    followed.save_chain(full)
+    assert followed.chain("alice", "c1") == full
+    assert followed.chain("bob", "c1") is None
 
 
-def test_saving_a_chain_again_replaces_it_and_no_other(store: Store) -> None:
-    store.save_chain(a_chain())
-    store.save_chain(a_chain(user="bob"))
-    store.save_chain(a_chain(segments=9))
-    assert store.chain("alice", "c1") == a_chain(segments=9)
-    assert store.chain("bob", "c1") == a_chain(user="bob")
-    assert len(store.chains()) == 2
+def test_saving_a_chain_again_replaces_it_and_no_other(followed: ChainStore) -> None:
+    followed.save_chain(a_chain())
+    followed.save_chain(a_chain(user="bob"))
+    followed.save_chain(a_chain(segments=9))
+    assert followed.chain("alice", "c1") == a_chain(segments=9)
+    assert followed.chain("bob", "c1") == a_chain(user="bob")
+    assert len(followed.chains()) == 2
 
 
-def test_chains_are_newest_first_and_active_ones_oldest_first(store: Store) -> None:
+def test_chains_are_newest_first_and_active_ones_oldest_first(followed: ChainStore) -> None:
     for number, state in enumerate([ChainState.ACTIVE, ChainState.DONE, ChainState.ACTIVE, ChainState.CANCELLED]):
-        store.save_chain(a_chain(f"c{number}", ("alice", "bob")[number % 2], created_s=number, state=state))
-    assert [chain.chain_id for chain in store.chains()] == ["c3", "c2", "c1", "c0"]
-    assert [chain.chain_id for chain in store.chains("bob")] == ["c3", "c1"]
-    assert [chain.chain_id for chain in store.active_chains()] == ["c0", "c2"]
+        followed.save_chain(a_chain(f"c{number}", ("alice", "bob")[number % 2], created_s=number, state=state))
+    assert [chain.chain_id for chain in followed.chains()] == ["c3", "c2", "c1", "c0"]
+    assert [chain.chain_id for chain in followed.chains("bob")] == ["c3", "c1"]
+    assert [chain.chain_id for chain in followed.active_chains()] == ["c0", "c2"]
 
 
-def test_a_link_comes_back_as_it_was_saved(store: Store) -> None:
-    store.save_chain(a_chain())
-    full = Link("c1", "alice", 2, 2**26, 11, JobState.TIMEOUT, "gpu,long", 8, None, 1, 2, 3, 4, 137, 5)
-    store.save_link(full)
-    assert store.links("alice", "c1") == [full]
-    assert store.link_of_job(2**26) == full
-    assert store.link_of_job(1) is None
+def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
+    followed.save_chain(a_chain())
+    full = Link(
+        "c1",
+        "alice",
+        2,
+        2**26,
+        11,
+        JobState.TIMEOUT,
+        "gpu,long",
+        8,
+        None,
+        1,
+        2,
+        3,
+        4,
+        137,
+        5,
+        "Dependency",
+        "afterany:11",
+    )
+    followed.save_link(full)
+    assert followed.links("alice", "c1") == [full]
+    assert followed.link_of_job(2**26) == full
+    assert followed.link_of_job(1) is None
 
 
-def test_saving_a_link_again_replaces_it(store: Store) -> None:
-    store.save_chain(a_chain())
-    store.save_link(a_link())
-    store.save_link(a_link(state=JobState.RUNNING, start_s=7))
-    assert store.links("alice", "c1") == [a_link(state=JobState.RUNNING, start_s=7)]
+def test_saving_a_link_again_replaces_it(followed: ChainStore) -> None:
+    followed.save_chain(a_chain())
+    followed.save_link(a_link())
+    followed.save_link(a_link(state=JobState.RUNNING, start_s=7))
+    assert followed.links("alice", "c1") == [a_link(state=JobState.RUNNING, start_s=7)]
 
 
-def test_links_are_by_segment_and_retries_as_submitted(store: Store) -> None:
-    store.save_chain(a_chain())
+def test_links_are_by_segment_and_retries_as_submitted(followed: ChainStore) -> None:
+    followed.save_chain(a_chain())
     for job_id, segment, submit_s in [(14, 2, 300), (13, 3, 400), (12, 2, 200), (11, 1, 100)]:
-        store.save_link(a_link(job_id, segment=segment, submit_s=submit_s))
-    assert [link.job_id for link in store.links("alice", "c1")] == [11, 12, 14, 13]
+        followed.save_link(a_link(job_id, segment=segment, submit_s=submit_s))
+    assert [link.job_id for link in followed.links("alice", "c1")] == [11, 12, 14, 13]
 
 
-def test_open_links_are_those_of_active_chains_whose_job_is_not_over(store: Store) -> None:
-    store.save_chain(a_chain("on"))
-    store.save_chain(a_chain("off", state=ChainState.CANCELLED))
+def test_open_links_are_those_of_active_chains_whose_job_is_not_over(followed: ChainStore) -> None:
+    followed.save_chain(a_chain("on"))
+    followed.save_chain(a_chain("off", state=ChainState.CANCELLED))
     for job_id, state in enumerate(JobState):
-        store.save_link(a_link(job_id, "on", state=state))
-        store.save_link(a_link(100 + job_id, "off", state=state))
-    assert {link.state for link in store.open_links()} == {state for state in JobState if not state.is_over}
-    assert {link.chain_id for link in store.open_links()} == {"on"}
+        followed.save_link(a_link(job_id, "on", state=state))
+        followed.save_link(a_link(100 + job_id, "off", state=state))
+    assert {link.state for link in followed.open_links()} == {state for state in JobState if not state.is_over}
+    assert {link.chain_id for link in followed.open_links()} == {"on"}
 
 
-def test_a_job_id_that_slurm_used_twice_means_the_newer_link(store: Store) -> None:
+def test_a_job_id_that_slurm_used_twice_means_the_newer_link(followed: ChainStore) -> None:
     for chain_id, submit_s in [("old", 1), ("new", 2)]:
-        store.save_chain(a_chain(chain_id))
-        store.save_link(a_link(11, chain_id, submit_s=submit_s))
-    found = store.link_of_job(11)
+        followed.save_chain(a_chain(chain_id))
+        followed.save_link(a_link(11, chain_id, submit_s=submit_s))
+    found = followed.link_of_job(11)
     assert found is not None
     assert found.chain_id == "new"
 
 
-def test_a_link_without_its_chain_is_an_error_that_says_so(store: Store) -> None:
+def test_a_link_without_its_chain_is_an_error_that_says_so(followed: ChainStore) -> None:
     with pytest.raises(StoreError, match="A link needs its chain"):
-        store.save_link(a_link())
-    assert store.link_of_job(11) is None
+        followed.save_link(a_link())
+    assert followed.link_of_job(11) is None
+
+
+def test_chains_since_a_time_are_active_or_have_changed(followed: ChainStore) -> None:
+    for name, state, updated_s in [
+        ("on", ChainState.ACTIVE, 1),
+        ("old", ChainState.DONE, 9),
+        ("new", ChainState.DONE, 10),
+    ]:
+        followed.save_chain(a_chain(name, state=state, updated_s=updated_s))
+    assert {chain.chain_id for chain in followed.chains(since_s=10)} == {"on", "new"}
+
+
+def test_writes_stay_together_or_none_does(followed: ChainStore) -> None:
+    followed.save_chain(a_chain())
+    with pytest.raises(Oops), followed.transaction():
+        followed.save_chain(a_chain(segments=9))
+        followed.save_link(a_link())
+        raise Oops
+    assert followed.chains() == [a_chain()]
+    assert followed.links("alice", "c1") == []
+    with followed.transaction():
+        followed.save_link(a_link())
+    assert followed.links("alice", "c1") == [a_link()]
 
 
 def test_decisions_are_newest_first_and_limited(store: Store) -> None:

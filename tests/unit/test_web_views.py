@@ -131,6 +131,17 @@ def test_active_chains_come_first_and_old_ones_not_at_all(store: SqlStore) -> No
     assert {chain_id for chain_id in ids(store, "ada") if int(chain_id[1:]) % 2} == set()
 
 
+def test_chains_that_ended_badly_lately_are_shown_with_the_active_ones(store: SqlStore) -> None:
+    for name, state, days in (
+        ("bad", "failed", 2),
+        ("lost", "used-up", 1),
+        ("oldbad", "failed", 4),
+        ("off", "cancelled", 1),
+    ):
+        store.save_chain(Chain(name, "zoe", 2, state=ChainState(state), updated_s=NOW - days * 24 * H))
+    assert set(ids(store, "zoe", all_states=False, days=7)) == {"bad", "lost"}
+
+
 def test_a_list_is_read_page_by_page() -> None:
     assert paged([], 3) == (1, 1, [])
     assert paged(range(120), 3) == (3, 3, range(100, 120))
