@@ -46,9 +46,8 @@ class CommandCluster(Cluster):
 
     def _queue(self, command: Sequence[str]) -> Snapshot:
         at_s, nonce = self._now_s(), argv.new_nonce()
-        listed = parsing.parse_squeue(
-            _stdout(command, self._runner.run(command, argv.squeue_format(nonce))), nonce, at_s
-        )
+        result = self._runner.run(command, argv.squeue_format(nonce))
+        listed = parsing.parse_squeue(_stdout(command, result), nonce, at_s)
         self._oddities.report(listed.oddities)
         return Snapshot(at_s=at_s, jobs=tuple(listed.jobs), nodes=(), oddities=tuple(listed.oddities))
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from mirage.chain.sbatch import take_options
 from mirage.chain.tag import parse_tag
 from mirage.cli.submit import main
 from mirage.errors import InputError
+from mirage.store.lock import exclusive
 
 SBATCH = r"""#!/bin/sh
 printf '%s\037' "$@" >>"$FAKE/sbatch"; echo >>"$FAKE/sbatch"
@@ -551,7 +553,40 @@ def test_a_script_that_looks_for_itself_is_pointed_to_the_variable(
     assert "use $MIRAGE_SCRIPT" in capsys.readouterr().err
     site.write("self.sh", f"{idiom}here=${{MIRAGE_SCRIPT:-$here}}\n")
     main(["--segments=2", "self.sh"])
-    assert capsys.readouterr().err == ""
+    assert "MIRAGE_SCRIPT" not in capsys.readouterr().err
+
+
+def test_a_chain_that_nobody_watches_is_told_so_in_one_line(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MIRAGE_SOCKET", str(tmp_path / "m.sock"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def told(*words: str) -> bool:
+        assert main([*words, "train.sbatch"]) == 0
+        return "note: no Mirage daemon answers on this machine" in capsys.readouterr().err
+
+    assert told("--segments=2")
+    assert not told("--segments=1"), "there is no successor to let in"
+    assert not told("--segments=2", "--dry-run")
+    with exclusive(tmp_path / "state" / "mirage" / "mirage.lock"):
+        assert not told("--segments=2"), "an agent runs"
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(tmp_path / "m.sock"))
+        assert told("--segments=2"), "a socket that a daemon left behind"
+        daemon.listen()
+        assert not told("--segments=2")
+    once = tmp_path / "state" / "mirage" / "mirage.once"
+    once.touch()
+    assert not told("--segments=2"), "an agent ran from cron"
+    os.utime(once, (1, 1))
+    assert told("--segments=2")
+    store = tmp_path / "elsewhere" / "m.db"
+    (tmp_path / "config" / "mirage").mkdir(parents=True)
+    (tmp_path / "config" / "mirage" / "mirage.toml").write_text(f'[daemon]\nstore = "sqlite:///{store}"\n')
+    with exclusive(store.with_suffix(".lock")):
+        assert not told("--segments=2"), "an agent whose configuration puts its store elsewhere"
 
 
 @pytest.mark.parametrize(
