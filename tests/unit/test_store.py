@@ -90,24 +90,8 @@ def test_chains_are_newest_first_and_active_ones_oldest_first(followed: ChainSto
 def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
     followed.save_chain(a_chain())
     full = Link(
-        "c1",
-        "alice",
-        2,
-        2**26,
-        11,
-        JobState.TIMEOUT,
-        "gpu,long",
-        8,
-        None,
-        1,
-        2,
-        3,
-        4,
-        137,
-        5,
-        "Dependency",
-        "afterany:11",
-    )
+        "c1", "alice", 2, 2**26, 11, JobState.TIMEOUT, "gpu,long", 8, None, 1, 2, 3, 4, 137, 5, 300, "", "after:11"
+    )  # fmt: skip
     followed.save_link(full)
     assert followed.links("alice", "c1") == [full]
     assert followed.link_of_job(2**26) == full
