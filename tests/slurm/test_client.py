@@ -101,7 +101,10 @@ def test_daemon_and_agent_side_by_side_tell_one_truth(
     site: Site, service: Service, clean_home: None, tmp_path: Path
 ) -> None:
     """The agent lets the successor in while the daemon only observes; neither hides it or says it was another."""
-    script = site.script(ALICE, "night.sh", WORK)
+    # It takes some seconds to save, so that its successor is in the queue before it has ended.
+    script = site.script(
+        ALICE, "night.sh", WORK.replace("exec sleep 300", "trap 'sleep 4; exit' TERM\nsleep 300 & wait")
+    )
     service.configure(mode="observe", policy="reactive")
     with service.running():
         done = site.run(ALICE, "mirage-submit", "--segments=3", "--json", script)

@@ -31,6 +31,8 @@ def victim(site, service) -> Iterator[tuple[str, int, int]]:
     chain, (first, second) = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK))
     with service.running():
         until(lambda: service.query(f"select * from decisions where successor_id = {second}"), 30, "a decision")
+        runs = f"select 1 from links where job_id = {first} and state = 'RUNNING'"
+        until(lambda: service.query(runs), 30, "the daemon to see the first link run")
         yield chain, first, second
 
 
