@@ -52,12 +52,9 @@ SECOND_US = 1_000_000
 BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
-TICK_PHASE_US, TICK_DRIFT_US = 550_000, 8
-"""Where in the second slurmctld's background loop comes at first, and how much later each second. Priorities are
-recalculated where it came at first, and don't drift."""
-SAVE_S, SAVE_US, SAVE_SUBMITTED_US, SAVE_STARTED_US = 300, 44_500, 24_000, 8_000
-"""How often the loop saves slurmctld's state (PERIODIC_CHECKPOINT), how much later it comes from then on, and how much
-more if jobs were submitted, or started, since the save before; as seen in replays (benchmarks/simulator.md)."""
+TICK_PHASE_US = 550_000
+"""Where in the second slurmctld's background loop comes, which runs main passes and checks limits; seen in replays. The
+real loop moves by some 45 ms with each save of slurmctld's state; decision 0026 says why that is not followed."""
 
 PURGE_S = 60
 """How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
@@ -149,10 +146,6 @@ class Simulator(Forked):
         """Whether the last backfill pass left PLANNED nodes."""
         self._last_news_s = start_s - 1
         """When backfill last got something to look at."""
-        self._saves = self._saved_us = 0
-        """Of slurmctld's state, up to the last job that was submitted or started; how much later the loop came then."""
-        self._submitted = self._started = False
-        """Since the last save."""
         self._happening: Kind | None = None
         self._checked_s = start_s - 1
         """When a limit check last ended a job; the main pass that follows waits for all that it ends."""
@@ -217,10 +210,6 @@ class Simulator(Forked):
             main_wanted=self._main_wanted,
             review_wanted=self._review_wanted,
             planned=self._planned,
-            saves=self._saves,
-            saved_us=self._saved_us,
-            submitted=self._submitted,
-            started=self._started,
         )
 
     # ---- time
@@ -281,33 +270,11 @@ class Simulator(Forked):
         time_s, kind = due
         if kind is Kind.MAIN and time_s == self._checked_s:
             return time_s, Kind.LIMIT + 0.5
-        return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first(time_s) else kind
+        return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first() else kind
 
-    def _ticks_first(self, time_s: int) -> bool:
-        """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill in this second."""
-        return self._tick_us(time_s) < self._last_backfill_us % SECOND_US
-
-    def _tick_us(self, time_s: int) -> int:
-        """Where in this second the background loop comes."""
-        drift_us = TICK_DRIFT_US * (time_s - self.start_s)
-        return (TICK_PHASE_US + drift_us + self._saves_us(time_s)) % SECOND_US
-
-    def _saves_until(self, time_s: int) -> int:
-        """How often the loop has saved the state before this second, the last time in the second before it."""
-        return max(self._saves, (time_s - self.start_s - 1) // SAVE_S)
-
-    def _saves_us(self, time_s: int) -> int:
-        """How much later it comes for that."""
-        if not (more := self._saves_until(time_s) - self._saves):
-            return self._saved_us
-        changed_us = SAVE_SUBMITTED_US * self._submitted + SAVE_STARTED_US * self._started
-        return self._saved_us + more * SAVE_US + changed_us
-
-    def _settle_saves(self) -> None:
-        """Something changes now that the next save has to write."""
-        if (saves := self._saves_until(self.now_s)) > self._saves:
-            self._saved_us, self._saves = self._saves_us(self.now_s), saves
-            self._submitted = self._started = False
+    def _ticks_first(self) -> bool:
+        """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill within a second."""
+        return self._last_backfill_us % SECOND_US > TICK_PHASE_US
 
     def _due(self) -> Iterator[tuple[int, Kind]]:
         if self._events:
@@ -616,8 +583,6 @@ class Simulator(Forked):
     def _enter(self, job_id: int, spec: JobSpec) -> None:
         partition = self._cluster.waits_in(spec)[0]
         refused = self._cluster.limits.refused(spec.user, spec.account, spec.qos, partition)
-        self._settle_saves()
-        self._submitted = True
         job = self._cluster.add(job_id, spec, self.now_s)
         if spec.cancel_s is not None:
             self._push(max(spec.cancel_s, self.now_s), Kind.CANCEL, job_id)
@@ -639,8 +604,6 @@ class Simulator(Forked):
         self._ask_main()
 
     def _start(self, job: JobRecord, nodes: int, scheduler: str) -> None:
-        self._settle_saves()
-        self._started = True
         self._cluster.start(job, nodes, scheduler, self.now_s)
         if job.spec.runtime_s is not None and not self._future_forgotten:
             self._end_at(job.job_id, self.now_s + job.spec.runtime_s)
@@ -748,7 +711,7 @@ class Simulator(Forked):
             return
         news = self._cluster.note_reasons()
         self._review()
-        queue = self._cluster.queue(self._priorities_s(self._tick_us(self.now_s)))
+        queue = self._cluster.queue(self._priorities_s(TICK_PHASE_US))
         if main_pass(
             self._cluster, queue, self.params, full, self.now_s, lambda job, nodes: self._start(job, nodes, "main")
         ):
@@ -797,7 +760,7 @@ class Simulator(Forked):
 
     def _news_for_backfill(self) -> None:
         ticked = self._happening in (Kind.LIMIT, Kind.MAIN, Kind.PURGE)
-        after_its_look = ticked and not self._ticks_first(self.now_s)
+        after_its_look = ticked and not self._ticks_first()
         self._last_news_s = self.now_s
         if not self.params.backfill:
             return

@@ -103,12 +103,6 @@ class Timers:
     review_wanted: bool
     planned: bool
     """Whether nodes are PLANNED; the next backfill pass takes that back, which makes it run once more."""
-    saves: int
-    """Of slurmctld's state, up to the last job that was submitted or started; how much later its loop came then, and
-    which of the two there was since."""
-    saved_us: int
-    submitted: bool
-    started: bool
 
 
 Items = list[RunningJob | PendingJob]
@@ -173,8 +167,6 @@ def put_in(
     simulator._main_due_s, simulator._backfill_due_s = timers.main_due_s, timers.backfill_due_s
     simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted
     simulator._planned = timers.planned
-    simulator._saves, simulator._saved_us = timers.saves, timers.saved_us
-    simulator._submitted, simulator._started = timers.submitted, timers.started
     simulator._last_news_s = simulator.now_s
 
 

@@ -69,10 +69,7 @@ class Core:
     def run_until_start(self, job_id: int, latest_s: int) -> int | None: ...
     def timers(
         self,
-    ) -> tuple[
-        *tuple[int, int, int, int | None, bool],
-        *tuple[int, int | None, int | None, bool, bool, bool, int, int, bool, bool],
-    ]: ...
+    ) -> tuple[int, int, int, int | None, bool, int, int | None, int | None, bool, bool, bool]: ...
     def submit(
         self,
         spec: JobSpec,

@@ -480,9 +480,7 @@ struct Builder {
       Timers phases{time_of(timers, "last_main_s"), time_of(timers, "last_full_s"), time_of(timers, "last_pass_s"),
                     due("put_off_s"), nb::cast<bool>(timers.attr("put_off_full")), time_of(timers, "last_backfill_us"),
                     due("main_due_s"), due("backfill_due_s"), nb::cast<bool>(timers.attr("main_wanted")),
-                    nb::cast<bool>(timers.attr("review_wanted")), nb::cast<bool>(timers.attr("planned")),
-                    time_of(timers, "saves"), time_of(timers, "saved_us"), nb::cast<bool>(timers.attr("submitted")),
-                    nb::cast<bool>(timers.attr("started"))};
+                    nb::cast<bool>(timers.attr("review_wanted")), nb::cast<bool>(timers.attr("planned"))};
       core->put_in(now, placed, down, &phases);
     }
     return core;
@@ -716,7 +714,7 @@ NB_MODULE(_core, m) {
         auto due = [](Time at) { return at == kNever ? nb::none() : nb::object(nb::int_(at)); };
         return nb::make_tuple(t.last_main, t.last_full, t.last_pass, due(t.put_off), t.put_off_full, t.last_backfill_us,
                               due(t.main_due), due(t.backfill_due),
-                              t.main_wanted, t.review_wanted, t.planned, t.saves, t.saved_us, t.submitted, t.started);
+                              t.main_wanted, t.review_wanted, t.planned);
       }))
       .def("submit", alone([](Core& core, nb::object spec, nb::list forms, nb::object limit, int64_t memory, int qos,
                               nb::object dependencies) {

@@ -45,8 +45,6 @@ struct Timers {
   bool put_off_full;
   Time last_backfill_us, main_due, backfill_due;
   bool main_wanted, review_wanted, planned;
-  Time saves, saved_us;
-  bool submitted, started;
 };
 
 class Core {

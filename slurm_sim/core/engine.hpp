@@ -140,7 +140,7 @@ class Engine final : public Core {
   void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
   Timers timers() const override {
     return {last_main_, last_full_, last_pass_, put_off_, put_off_full_, last_backfill_us_, main_due_, backfill_due_,
-            main_wanted_, review_wanted_, planned_, saves_, saved_us_, submitted_, started_};
+            main_wanted_, review_wanted_, planned_};
   }
   int64_t submit(Submission& job) override;
   void check_new(Time submit, int64_t job_id) const override;
@@ -515,29 +515,8 @@ class Engine final : public Core {
   bool puts_off(bool& full);
   Time next_full();
   Time next_look(Time news) const;
-  // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill in this second.
-  bool ticks_first(Time time) const {
-    return tick_us(time) < last_backfill_us_ % kSecondUs;
-  }
-  // Where in this second it comes.
-  Time tick_us(Time time) const {
-    return (kTickPhaseUs + kTickDriftUs * (time - start_) + saves_us(time)) % kSecondUs;
-  }
-  // The saves of slurmctld's state before this second, the last in the one before.
-  Time saves_until(Time time) const { return std::max(saves_, (time - start_ - 1) / kSavePeriod); }
-  Time saves_us(Time time) const {
-    Time more = saves_until(time) - saves_;
-    return saved_us_ + (more ? more * kSaveUs + kSaveSubmittedUs * submitted_ + kSaveStartedUs * started_ : 0);
-  }
-  // Something changed that the next save will have to write.
-  void to_save(bool& what) {
-    if (Time until = saves_until(now_); until > saves_) {
-      saved_us_ = saves_us(now_);
-      saves_ = until;
-      submitted_ = started_ = false;
-    }
-    what = true;
-  }
+  // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill within a second.
+  bool ticks_first() const { return last_backfill_us_ % kSecondUs > kTickPhaseUs; }
   Time purge_of(Time ended) const;
   void purge_until(Time now);
   Time recalculation_noticed();
@@ -619,8 +598,6 @@ class Engine final : public Core {
   Time last_news_ = kNone;        // when backfill last got something to look at
   bool future_forgotten_ = false;  // jobs run until their limits, and keep their priorities
   Happening happening_ = Happening::kNothing;
-  Time saves_ = 0, saved_us_ = 0; // of its state, up to the last job that was submitted or started,
-  bool submitted_ = false, started_ = false;  // since the last save
   Time checked_ = kNone;          // when a limit check last ended a job; the main pass that follows waits for all that it ends
   bool main_quiet_ = false;       // main passes would start nothing and change no reason
   int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count

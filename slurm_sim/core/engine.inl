@@ -86,10 +86,6 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
     main_wanted_ = timers->main_wanted;
     review_wanted_ = timers->review_wanted;
     planned_ = timers->planned;
-    saves_ = timers->saves;
-    saved_us_ = timers->saved_us;
-    submitted_ = timers->submitted;
-    started_ = timers->started;
     last_news_ = now_;
   } else {
     changed();
@@ -165,7 +161,7 @@ typename Engine<W>::Due Engine<W>::due() {
   offer(main, main == checked_ ? Happening::kMainAfterCheck : Happening::kMain);
   Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
   look = std::min({look, backfill_due_, kLast});
-  offer(look, look < kLast && ticks_first(look) ? kBehind : Happening::kBackfill);
+  offer(look, look < kLast && ticks_first() ? kBehind : Happening::kBackfill);
   offer(looks && purge_due_ != kNever ? std::max(now_, purge_due_) : kNever, Happening::kPurge);
   Time time = first >> kBits;
   if (time == kLast) return {kNever, Happening::kNothing};
@@ -247,14 +243,14 @@ void Engine<W>::skip_passes_without_news(Time end) {
   for (Time full = next_full();;) {
     Time look = std::min(backfill_due_, recalculation_noticed());
     if (std::min(look, full) >= end) return;
-    if (look < full || (look == full && !ticks_first(full))) {
+    if (look < full || (look == full && !ticks_first())) {
       last_backfill_us_ = look * kSecondUs + last_backfill_us_ % kSecondUs + cycle_us();
       backfill_due_ = last_news_ >= last_backfill_us_ / kSecondUs ? next_look(look) : kNever;
     } else {
       last_full_ = last_main_ = full;
       if (main_passes_over_ != kNever) {
         last_news_ = full;
-        backfill_due_ = std::min(backfill_due_, next_look(full + !ticks_first(full)));
+        backfill_due_ = std::min(backfill_due_, next_look(full + !ticks_first()));
       }
       full += params().sched_interval;
     }

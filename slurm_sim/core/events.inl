@@ -86,7 +86,6 @@ void Engine<W>::admit(int32_t slot) {
 template <int W>
 void Engine<W>::enter(int32_t index) {
   int32_t slot = new_live(index);
-  to_save(submitted_);
   Reason refused = Reason::kNone;
   for (const SubmitLimit& limit : limit_set(lives_[slot]).submit)
     if (refused == Reason::kNone && use_of(limit.qos, limit.scope, lives_[slot].person).submitted >= limit.most)
@@ -292,7 +291,6 @@ void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   job.start = now_;
   job.scheduler = scheduler;
   job.started = ++starts_;
-  to_save(started_);
   put_ranges(job, nodes);
   take(nodes, request(job), 1);
   count_use(job, nodes, 1);

@@ -18,7 +18,7 @@ void Engine<W>::main_pass() {
   if (params().sched_min_interval && puts_off(full)) return;
   bool news = note_reasons();
   review_all();
-  order_queue(tick_us(now_));
+  order_queue(kTickPhaseUs);
   if (thorough) disturb();
   if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news = true;
   if (news) news_for_backfill();

@@ -16,11 +16,7 @@ constexpr Time kNone = INT64_MIN;                  // Python's None
 constexpr Time kNever = INT64_MAX;
 constexpr Time kYear = 365 * Time{86400};          // what Slurm plans for a job without a limit; OverTimeLimit=UNLIMITED
 constexpr Time kSecondUs = 1'000'000;
-constexpr Time kTickPhaseUs = 550'000;             // where in the first second the background loop comes; later priorities
-                                                   // are recalculated there, while the loop drifts:
-constexpr Time kTickDriftUs = 8;                   // how much later each second,
-constexpr Time kSavePeriod = 300;                  // and after each of these it saves its state,
-constexpr Time kSaveUs = 44'500, kSaveSubmittedUs = 24'000, kSaveStartedUs = 8'000;  // which takes so long
+constexpr Time kTickPhaseUs = 550'000;             // where in the second the background loop comes
 constexpr Time kBackfillPhaseUs = 400'000;         // where in the second backfill looks for news
 constexpr int64_t kMostPriority = 4294967295;       // of 32 bits, also UNLIMITED in minutes
 constexpr int64_t kTopPriority = 0xFFFF'0000;       // with priority/basic the first job gets one less

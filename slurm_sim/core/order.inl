@@ -244,7 +244,7 @@ void Engine<W>::news_for_backfill() {
   last_news_ = now_;
   if (!params().backfill) return;
   bool ticked = happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
-  bool after_its_look = ticked && !ticks_first(now_);
+  bool after_its_look = ticked && !ticks_first();
   backfill_due_ = std::min(backfill_due_, next_look(now_ + after_its_look));
 }
 

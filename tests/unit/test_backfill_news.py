@@ -105,20 +105,6 @@ def test_the_plan_is_one_of_the_timers(kind: type[Reference]) -> None:
     assert passes(twin, 2000) == [1020, 1050]
 
 
-def test_the_loop_comes_later_after_each_save_and_more_so_if_there_was_something_to_save() -> None:
-    """slurmctld saves its state each 300 s: 44.5 ms, 24 more if jobs were submitted, 8 if they were started."""
-    sim = Reference(whole_nodes(2, QUIET), [job(1, job_id=1), job(2, job_id=2)])
-    sim.step(290)
-    assert sim._tick_us(300) == 550_000 + 8 * 300
-    assert sim._tick_us(301) == 550_000 + 8 * 301 + 44_500 + 24_000 + 8_000
-    assert sim._tick_us(901) == 550_000 + 8 * 901 + 3 * 44_500 + 24_000 + 8_000
-    before = sim._tick_us(901)
-    sim.step(400)
-    sim.submit(job(2))
-    assert sim._tick_us(901) == before + 24_000
-    assert sim._tick_us(10_000) < 1_000_000
-
-
 @pytest.mark.parametrize(("min_job_age_s", "last"), [(300, [361]), (200, [301]), (15, [90]), (0, [])])
 def test_a_deleted_record_is_news(kind: type[Reference], min_job_age_s: int, last: list[int]) -> None:
     # The first job ends at 43. Its record goes at the first full minute at which it is old enough, or at the first
