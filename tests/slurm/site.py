@@ -70,6 +70,7 @@ class Site:
             env=self.environment(user),
             capture_output=True,
             text=True,
+            errors="replace",  # other tests leave jobs with any bytes in their comments
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
             check=False,
