@@ -15,8 +15,8 @@ from typing import Any, get_type_hints
 
 from mirage.domain import ActingMode
 from mirage.errors import InputError
-from mirage.files import read_text
-from mirage.formats import parse_toml
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_toml
 
 MOST = 10**9
 """No number is larger: as seconds, 31 years."""

@@ -17,8 +17,8 @@ from typing import Any
 
 from mirage.config import Config, DaemonConfig, Tree, check_tree, made_of, read_tree
 from mirage.errors import InputError
-from mirage.files import read_text
-from mirage.formats import parse_toml
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_toml
 
 PREFIX = "MIRAGE__"
 SITE_FILE = Path("/etc/mirage/mirage.toml")

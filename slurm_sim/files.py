@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import select
 import stat
 import time
-import tomllib
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 MOST_BYTES = 16 << 20
 """Of a file that people write: a configuration, a cluster."""
-MOST_PARTS = 64
-_NO_KEY = re.compile(r"[^\w.\s\"'-]+")
 WRITER_S, SILENCE_S = 2.0, 60.0
 """How long a pipe may have no writer, and one with a writer may say nothing."""
 
@@ -106,15 +102,3 @@ def _part(descriptor: int, path: Path, *, is_first: bool, is_pipe: bool) -> byte
             if waited_s > SILENCE_S:
                 raise OSError(errno.ETIMEDOUT, "a pipe whose writer says nothing", str(path)) from None
             select.select([descriptor], [], [], 1.0)
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """As `tomllib.loads`, in bounded time and depth. Raises TOMLDecodeError, also for what is nested too deep."""
-    for line in text.split("\n"):
-        # tomllib takes time and memory with the square of a key's parts.
-        if line.count(".") > MOST_PARTS and any(run.count(".") > MOST_PARTS for run in _NO_KEY.split(line)):
-            raise tomllib.TOMLDecodeError(f"a key of more than {MOST_PARTS} parts")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise tomllib.TOMLDecodeError("brackets within brackets, too many") from None

@@ -22,7 +22,7 @@ from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, N
 from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 from mirage.errors import InputError
-from mirage.files import read_bytes
+from slurm_sim.files import read_bytes
 
 _IN_SCRIPTS = OWN_WITH_VALUE | {"up-front", "nested"}
 _LENGTH = {"segments", "total-time"}

@@ -74,8 +74,7 @@ class Steering:
 
     def jobs(self) -> list[Job]:
         """The chain's jobs that are not over, by segment. Raises ClusterError."""
-        user = me()
-        tagged = [(parse_tag(job.comment), job) for job in self.cluster.snapshot().jobs if job.user == user]
+        tagged = [(parse_tag(job.comment), job) for job in self.cluster.queue_of(me()).jobs]
         mine = [(tag.segment, job.job_id, job) for tag, job in tagged if tag and tag.chain_id == self.chain_id]
         jobs = [job for _segment, _id, job in sorted(mine, key=lambda entry: entry[:2])]
         if not jobs:  # an answer without any may be unsound, and much hangs on it: ask for the last ones by their ids

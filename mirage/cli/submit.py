@@ -28,7 +28,7 @@ from mirage.chain.script import ChainSettings, link_command, then_command
 from mirage.chain.submission import Interruptions, new_chain_id, run_test_only, submit_chain
 from mirage.cli.watched import tell_if_nobody_watches
 from mirage.errors import InputError, MirageError
-from mirage.files import read_bytes
+from slurm_sim.files import read_bytes
 
 USAGE = """\
 usage: mirage-submit (--segments N | --total-time D) [options] [sbatch options] SCRIPT [arguments]

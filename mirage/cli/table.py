@@ -97,7 +97,7 @@ def _then(then: Json, report: Json) -> str:
     state, again = report["state"], f"mirage done {report['chain']}"
     if then["problem"]:
         return f"--then {then['script']} could not be queued: {then['problem']}. To try again: {again}"
-    if state == "active":
+    if state in ("active", "paused"):
         return f"Once the chain is done, {then['script']} follows" + (
             f" (job {then['job_id']})." if then["job_id"] else "."
         )

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mirage.errors import InputError, MirageError
-from mirage.files import read_bytes, read_text
-from mirage.formats import parse_toml
+from slurm_sim.files import read_bytes, read_text
+from slurm_sim.formats import parse_toml
 
 SCHEMA = 2
 """Of the recipe and of what the weights are applied to; a change that makes old folders useless raises it."""

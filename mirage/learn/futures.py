@@ -15,8 +15,6 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from mirage.errors import InputError
-from mirage.files import read_text
-from mirage.formats import parse_json
 from mirage.learn.arrays import read_arrays
 from mirage.learn.arrivals import Arrivals
 from mirage.learn.episode import Ints
@@ -25,6 +23,8 @@ from mirage.learn.times import iso
 from slurm_sim.clusters.toml import read_toml, write_toml
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_json
 
 if TYPE_CHECKING:
     from mirage.learn.joblog import JobLog

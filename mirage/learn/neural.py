@@ -19,8 +19,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
-from mirage.files import read_text
-from mirage.formats import parse_json
 from mirage.learn.checks import refuse_memory
 from mirage.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.learn.foundation import Network, Shape
@@ -29,6 +27,8 @@ from mirage.learn.points import questions
 from mirage.learn.scaling import Scaling, forecast_inputs
 from mirage.learn.training import Head, prefers_release, score
 from mirage.state.variables import VARIABLES
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_json
 
 SCHEMA = 1
 HEADER, WEIGHTS = "network.json", "network.safetensors"

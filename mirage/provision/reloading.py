@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mirage.config import PolicyConfig
 from mirage.errors import InputError, MirageError
-from mirage.files import read_bytes
 from mirage.learn.folder import RECIPE
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
 from mirage.provision.registry import make_policy
+from slurm_sim.files import read_bytes
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mirage.errors import InputError
-from mirage.files import read_text
-from mirage.formats import parse_toml
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_toml
 
 HOUR_S = 3600
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.files import read_text
-from mirage.formats import parse_json
 from mirage.learn.folder import Recipe, check_folder, write_folder
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.state import Variant
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_json
 
 METHOD = "routing"
 WEIGHTS, PARTITIONS = "agents.safetensors", "partitions.json"

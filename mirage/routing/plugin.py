@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from mirage.errors import InputError, MirageError
-from mirage.files import read_bytes
+from slurm_sim.files import read_bytes
 
 LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_routing.lua")
 BEGIN = "-- >>> mirage routing: `mirage plugin install` wrote this, `mirage plugin remove` takes it out >>>"

@@ -30,7 +30,8 @@ from slurm_sim.config import (
     Reservation,
 )
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.files import parse_toml, read_text
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_toml
 from slurm_sim.ranges import MOST_NODES
 
 ALL = "ALL"

@@ -9,7 +9,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from slurm_sim.files import parse_toml, read_text
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_toml
 from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import replacing

@@ -67,6 +67,6 @@ def test_a_file_that_can_not_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"# \xff\n")
     with pytest.raises(InputError, match="can't read the configuration"):
         load_config(tmp_path / "latin.toml")
-    with pytest.raises(InputError, match=r"/dev/zero: can't read the configuration: .*A device, not a file"):
+    with pytest.raises(InputError, match=r"/dev/zero: can't read the configuration: .*a device, not a file"):
         load_config(Path("/dev/zero"))
     assert load_config(Path(os.devnull)) == Config()

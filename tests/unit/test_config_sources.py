@@ -122,7 +122,7 @@ def test_a_stores_url_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
         store_url(DaemonConfig(store="sqlite:///a", store_file=str(secret)), "x")
     with pytest.raises(InputError, match="can't be read"):
         store_url(DaemonConfig(store_file=str(tmp_path / "none")), "x")
-    with pytest.raises(InputError, match="A device, not a file"):
+    with pytest.raises(InputError, match="a device, not a file"):
         store_url(DaemonConfig(store_file="/dev/zero"), "x")
     secret.write_text("\n")
     with pytest.raises(InputError, match="expected the store's URL"):

@@ -13,21 +13,19 @@ from time import monotonic
 
 import pytest
 
-import mirage.files
 import slurm_sim.files
 from mirage.config import read_tree
 from mirage.config_sources import load
 from mirage.errors import InputError
-from mirage.files import read_bytes
-from mirage.formats import parse_json, parse_toml
 from mirage.learn.folder import RECIPE, read_recipe
 from mirage.routing.flavors import load_partitions
 from mirage.shipped import shipped
 from slurm_sim.clusters import read_cluster
 from slurm_sim.clusters.files import read_live_files
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.files import open_bytes
+from slurm_sim.files import open_bytes, read_bytes
 from slurm_sim.files import read_bytes as read_bytes_of_sim
+from slurm_sim.formats import parse_json, parse_toml
 from slurm_sim.traces import TraceError
 from slurm_sim.traces.imports import import_csv, import_swf
 from slurm_sim.traces.sacct import import_sacct
@@ -62,7 +60,7 @@ def refused(read: Callable[[Path], object], path: Path) -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for files in (mirage.files, slurm_sim.files):
+    for files in (slurm_sim.files, slurm_sim.files):
         monkeypatch.setattr(files, "WRITER_S", 0.2)
 
 
