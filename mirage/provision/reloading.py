@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,11 @@ from slurm_sim.files import read_bytes
 log = logging.getLogger(__name__)
 
 
+def _place(config: PolicyConfig) -> Path:
+    """Where the model is now; `Path.resolve` raises RuntimeError for a loop of links."""
+    return Path(os.path.realpath(config.model))
+
+
 class Reloading:
     """Implements `mirage.ports.BatchPolicy`. Looks before each cycle's decisions whether the model is another one.
 
@@ -27,7 +33,7 @@ class Reloading:
     def __init__(self, config: PolicyConfig) -> None:
         """``config`` names a model. Raises InputError."""
         self._config = config
-        folder = Path(config.model).resolve()
+        folder = _place(config)
         self._version = version_of(folder)
         self._policy = self._read(folder)
         self._refused = self._version
@@ -52,7 +58,7 @@ class Reloading:
         return [self._policy.decide(observation) for observation in observations]
 
     def _refresh(self) -> None:
-        folder = Path(self._config.model).resolve()
+        folder = _place(self._config)
         try:
             version = version_of(folder)
         except InputError as error:

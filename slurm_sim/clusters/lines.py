@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,12 +51,13 @@ class _Reader:
         self.cluster_name = ""
 
     def lines(self, path: Path, advice: str, outer: tuple[Path, ...]) -> Iterator[Line]:
-        if path.resolve() in outer:
+        place = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for a loop of links
+        if place in outer:
             raise InvalidCluster(f"{outer[-1]}: includes {path}, which includes it: give each file once")
         for where, text in _logical(_text(path, advice), path):
             if (found := INCLUDE.fullmatch(text)) is not None:
                 inner = path.parent / found["path"].replace("%c", self.cluster_name.lower())
-                yield from self.lines(inner, f"{where} includes it", (*outer, path.resolve()))
+                yield from self.lines(inner, f"{where} includes it", (*outer, place))
             elif text.strip():
                 line = Line(where, pairs(text, where))
                 _check_alone(line)

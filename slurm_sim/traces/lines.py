@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -28,6 +28,8 @@ class Rule(NamedTuple):
 
 
 GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
+MOST_LINE = 16 << 20
+"""Characters. A file with a longer line is none of jobs, and would fill the memory."""
 ONE_LINE = "a value within its line; a quote is not closed?"
 
 
@@ -45,6 +47,16 @@ def open_text(path: Path) -> TextIO:
         raw, file = file, gzip.GzipFile(fileobj=file)
         file.myfileobj = raw  # what it closes with itself
     return io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+
+
+def bounded(lines: TextIO, path: Path | str) -> Iterator[str]:
+    """Line by line, each with its end. Raises TraceError for one of more than `MOST_LINE` characters."""
+    number = 0
+    while line := lines.readline(MOST_LINE):
+        number += 1
+        if len(line) == MOST_LINE:
+            raise TraceError(str(path), f"lines of less than {MOST_LINE:,} characters", line=number)
+        yield line
 
 
 def read_header(path: Path) -> list[str]:
@@ -90,7 +102,7 @@ def _spans_lines(column: Any) -> bool:
 def line_of(path: Path, wanted: int) -> int | None:
     """The line, from 1, of a CSV's row, from 0 (blank lines are no rows)."""
     with open_text(path) as lines:
-        reader = csv.reader(lines)
+        reader = csv.reader(bounded(lines, path))
         next(reader, None)
         row = -1
         for fields in reader:
@@ -106,11 +118,12 @@ def refuse_bad_line(path: Path, rules: Mapping[str, Rule]) -> None:
     `rules`: by the column's name; every line must have as many fields as the header, in UTF-8, and end where they do.
     """
     with open_text(path) as lines:
-        reader = csv.reader(lines, strict=True)
-        header = next(reader, [])
-        checks = [(index, name, rules[name]) for index, name in enumerate(header) if name in rules]
-        line = reader.line_num + 1
+        reader = csv.reader(bounded(lines, path), strict=True)
+        line = 1
         try:
+            header = next(reader, [])
+            checks = [(index, name, rules[name]) for index, name in enumerate(header) if name in rules]
+            line = reader.line_num + 1
             for row in reader:
                 if row:
                     _check_row(path, line, row, header, checks)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch
-from slurm_sim.traces.lines import UNDECODABLE, open_text
+from slurm_sim.traces.lines import UNDECODABLE, bounded, open_text
 from slurm_sim.traces.table import Trace, make_trace
 
 Row = tuple[int, list[str]]
@@ -40,7 +40,7 @@ def opened(path: Path | str) -> Iterator[Row]:
     path = Path(path)
     try:
         with open_text(path) as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(bounded(lines, path), 1):
                 if line.strip():
                     yield number, [line.rstrip("\r\n")]
     except (OSError, EOFError) as error:
@@ -52,7 +52,7 @@ def opened_csv(path: Path | str, delimiter: str = ",") -> Iterator[Row]:
     path, last = Path(path), 0
     try:
         with open_text(path) as lines:
-            reader = csv.reader(lines, delimiter=delimiter, strict=True)
+            reader = csv.reader(bounded(lines, path), delimiter=delimiter, strict=True)
             for row in reader:
                 last = reader.line_num
                 if row:

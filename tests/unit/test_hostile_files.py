@@ -26,6 +26,7 @@ from slurm_sim.errors import InvalidCluster
 from slurm_sim.files import open_bytes, read_bytes
 from slurm_sim.files import read_bytes as read_bytes_of_sim
 from slurm_sim.formats import parse_json, parse_toml
+from slurm_sim.results import read_results
 from slurm_sim.traces import TraceError
 from slurm_sim.traces.imports import import_csv, import_swf
 from slurm_sim.traces.sacct import import_sacct
@@ -77,6 +78,26 @@ def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> No
     file, read = READERS[name]
     (tmp_path / file).mkdir()
     refused(read, tmp_path / file)
+
+
+@pytest.mark.parametrize("name", list(READERS))
+def test_a_link_to_itself_is_refused(tmp_path: Path, name: str) -> None:
+    file, read = READERS[name]
+    (tmp_path / file).symlink_to(file)
+    refused(read, tmp_path / file)
+
+
+@pytest.mark.parametrize("name", [name for name, (file, _) in READERS.items() if file[0] == "s" and "conf" not in file])
+def test_one_line_without_an_end_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
+    file, read = READERS[name]
+    with (tmp_path / file).open("wb") as sparse:
+        sparse.truncate(3 << 30)
+    assert "lines of less than" in refused(read, tmp_path / file)
+
+
+def test_a_long_field_in_a_header_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("x" * 200_000 + "\na,b\n")
+    assert "field limit" in refused(read_results, tmp_path / "r.csv")
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "a model's recipe"])

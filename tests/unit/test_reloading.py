@@ -47,6 +47,9 @@ def test_one_that_can_not_be_read_leaves_the_old_one_at_work_and_is_told_once(
     shutil.rmtree(tmp_path / "m")
     for _ in range(3):
         policy.decide_all([])
+    (tmp_path / "m").symlink_to("m")
+    policy.decide_all([])
+    (tmp_path / "m").unlink()
     assert policy.model["version"] == version_of(FIRST)
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
     shutil.copytree(SECOND, tmp_path / "m")
