@@ -104,7 +104,7 @@ _ISO = (
     r"(?:19[7-9]|20\d|21\d)\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
     r"(?:[T ](?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
 )
-JOB_ID = r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,\-:%.]+\]?))?(?:\+\d{1,5})?(?:\.\w+)?"
+JOB_ID = r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,\-:%.]+\]?))?(?:\+\d{1,5})?(?:\.\w+(?:\+\d{1,5})?)?"
 _FORMS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset(IDS), JOB_ID, "a job id like 5, 5_3, 5_[2-7%1], 5+1 or 5.batch"),
     (_TIMES, rf"(?:{_NOTHING}|\d{{1,10}}|{_ISO})?", "a time like 2023-01-31T12:00:00, Unix seconds or Unknown"),
@@ -120,7 +120,7 @@ _FORMS: tuple[tuple[frozenset[str], str, str], ...] = (
     (_LISTS, r"(?:[^=,\s]+=[^=,\s]*(?:,[^=,\s]+=[^=,\s]*)*)?", "a list like cpu=4,mem=64G,gres/gpu=2"),
 )
 _PARTS = {
-    **dict.fromkeys(IDS, r"[\d_\[\]\-:%.+]+(?:\.\w+)?"),
+    **dict.fromkeys(IDS, r"[\d_\[\]\-:%.+]+(?:\.\w+(?:\+\d+)?)?"),
     **dict.fromkeys(_LISTS, r"(?:[^=,\s]+=[^=,\s]*)?"),
     **dict.fromkeys(("Partition", "NodeList", "Reservation", "Flags", "Dependency", "QOSREQ"), r"[^\n\r]*"),
 }
@@ -155,6 +155,12 @@ class Layout:
     @cached_property
     def glue(self) -> str:
         return CSV_GLUE if self.quoted else self.delimiter
+
+    @cached_property
+    def lacks(self) -> str:
+        """A column that an import needs and that the header does not have; empty: none."""
+        needed = next((name for name in NEEDED if name not in self.names), "")
+        return needed or ("" if set(NODES) & set(self.names) else NODES[0])
 
     @cached_property
     def width(self) -> int:
@@ -267,11 +273,11 @@ def parse_header(line: str) -> Layout | None:
 
 
 def is_header(line: str) -> bool:
-    """Whether a line within a file is a header: names that `sacct` has, those that an import needs among them."""
-    if "State" not in line or "Submit" not in line:
+    """Whether a line within a file is a header: a job's id and other names, most of which `sacct` has."""
+    if "JobID" not in line:
         return False
     layout = parse_header(line)
-    return layout is not None and set(NEEDED) <= set(layout.names) and set(layout.names) <= KNOWN
+    return layout is not None and len(layout.names) > 2 and 2 * len(KNOWN & set(layout.names)) > len(layout.names)
 
 
 def _of_usual_delimiter(line: str) -> Layout | None:

@@ -96,6 +96,8 @@ class Rows:
     names: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in NAMES})
     """Users, partitions and accounts of lines that have one reading; whoever takes the rows adds them."""
     _layouts: list[Layout] = field(default_factory=list)
+    _proven: set[Layout] = field(default_factory=set)
+    """Headers without what is needed that have had an exact record: they are no lines of a text."""
     _held: _Held | None = None
     """The last record: lines that begin none may still belong to it."""
     _begun: Record | None = None
@@ -200,17 +202,18 @@ class Rows:
     def _other(self, layout: Layout, number: int, line: str) -> Iterator[Found]:
         if is_header(line):
             yield from self._close()
-            self._take_header(number, line)
+            self._take_header(line)
         elif self._begun is not None:
             yield from self._go_on(self._begun, layout, number, line)
         else:
             yield from self._begin(layout, number, line)
 
-    def _take_header(self, number: int, line: str) -> None:
+    def _take_header(self, line: str) -> None:
         layout = parse_header(line)
         if layout is None:
             return
-        self._check_header(layout, number, line)
+        if bad_delimiter(layout):
+            return
         self._note(REPEATED)
         if layout in self._layouts:
             self._layouts.remove(layout)
@@ -234,7 +237,7 @@ class Rows:
             return
         record = Record(layout, number)
         record.add(line)
-        if record.is_whole:
+        if record.is_whole and (not layout.lacks or layout in self._proven):
             yield from self._close()
             self._held = _Held(layout, number, [line])
             return
@@ -286,6 +289,10 @@ class Rows:
 
     def _done(self, held: _Held) -> Iterator[Found]:
         layout = held.layout
+        if layout.lacks:
+            self._proven.add(layout)
+            self.left_out.add(held.number, Wrong("header", "", f"a column {layout.lacks} in the header above"))
+            return
         if self._is_of_two_headers(held):
             self.left_out.add(held.number, RIVALS)
             return
