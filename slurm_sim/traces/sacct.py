@@ -104,9 +104,10 @@ def _leave_out(batch: Batch, left_out: LeftOut) -> None:
 
 
 def _refuse_rubbish(file: str, left_out: LeftOut, taken: int) -> None:
-    if left_out.first is not None and left_out.total > MOST_LEFT_OUT * (left_out.total + taken):
+    bad = left_out.total - left_out.drawn_in
+    if left_out.first is not None and bad > MOST_LEFT_OUT * (bad + taken):
         number, wrong = left_out.first
-        share = f"{left_out.total} of {left_out.total + taken} records can't be read"
+        share = f"{bad} of {bad + taken} records can't be read"
         expected = f"{wrong.expected} ({share}; give what `sacct -P` prints, without texts that users choose)"
         raise TraceError(file, expected, found=wrong.found, line=number, field=wrong.column)
 

@@ -219,6 +219,11 @@ class Layout:
         """
         return text.count(self.glue) == self.width - 1 and self._pattern(text) is not None
 
+    def begins_with_id(self, text: str) -> bool:
+        """Whether a line begins as records do: with a job's id and a delimiter."""
+        first, glue, _rest = text.partition(self.glue)
+        return bool(glue) and self.names[0] in IDS and re.fullmatch(JOB_ID, first) is not None
+
     def split(self, text: str) -> list[str]:
         return text.split(self.glue)
 

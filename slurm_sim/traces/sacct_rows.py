@@ -61,6 +61,8 @@ class LeftOut:
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     examples: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
     first: tuple[int, Wrong] | None = None
+    drawn_in: int = 0
+    """Of them those that are only in doubt because of the one before."""
 
     def add(self, number: int, wrong: Wrong) -> None:
         key = (wrong.column, wrong.expected)
@@ -261,7 +263,7 @@ class Rows:
         held = self._held
         if held is not None:
             held.follow([line])
-            if held.layout.ends_freely:
+            if held.layout.ends_freely and not layout.begins_with_id(line):
                 return
         if number - self._rubbish_at > 1:  # lines in a row are one record's
             self.left_out.add(number, layout.wrong(line))
@@ -305,6 +307,13 @@ class Rows:
         elif len(self._kept) < MOST_KEPT:
             self._kept.append(held)
         else:
+            self._leave_out(held)
+
+    def _leave_out(self, held: _Held) -> None:
+        """Counts it, and each of its lines that would be a record alone: a bad one may have drawn a good one in."""
+        drawn_in = sum(map(held.layout.is_exact, held.lines[1:]))
+        self.left_out.drawn_in += drawn_in
+        for _ in range(1 + drawn_in):
             self.left_out.add(held.number, SEVERAL)
 
     def _is_of_two_headers(self, held: _Held) -> bool:
@@ -341,7 +350,7 @@ class Rows:
         for held in doubtful:
             values = held.values() or held.values(banned)
             if values is None or self._may_be_of_another(held, values):
-                self.left_out.add(held.number, SEVERAL)
+                self._leave_out(held)
             else:
                 yield held.layout, held.number, values
 

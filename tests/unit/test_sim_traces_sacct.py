@@ -199,6 +199,21 @@ def test_names_of_columns_in_a_text_cost_at_most_that_record(tmp_path: Path, del
     assert set(users(done).values()) == {("ann", "gpu")}
 
 
+@pytest.mark.parametrize("bad", ["2|bob|gp", f"2|bob|gpu|{END}".replace("2024", "20x4"), "2|bob|gpu|2024-03-09T10:0"])
+def test_a_bad_record_counts_though_it_may_be_the_end_of_a_text(tmp_path: Path, bad: str) -> None:
+    header = HEADER.replace("JobName|", "") + "|SubmitLine"
+    for more in ([], [f"3|bob|gpu|{END}|sbatch y"]):
+        done = read(tmp_path, header, f"1|ann|gpu|{END}|sbatch x", bad, *more)
+        assert users(done).get("1") == ("ann", "gpu")
+        assert left_out(done) == 1
+
+
+def test_a_good_record_that_a_cut_one_draws_in_counts_as_left_out(tmp_path: Path) -> None:
+    done = read(tmp_path, HEADER, f"1|a|ann|gpu|{END}", "2|x|an", *(f"{job}|y|bob|cpu|{END}" for job in (3, 4, 5)))
+    assert users(done) == {"1": ("ann", "gpu"), "4": ("bob", "cpu"), "5": ("bob", "cpu")}
+    assert left_out(done) == 2
+
+
 def test_steps_of_heterogeneous_jobs(tmp_path: Path) -> None:
     """sacct writes a step that ran on one part only as `7.0+1`."""
     lines = [f"{job}|a|ann|gpu|{END}" for job in ("7+0", "7+0.batch", "7.0+0", "7+1", "7.0+1")]
