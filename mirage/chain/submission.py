@@ -339,6 +339,8 @@ def _read_answer(tag: str, what: str, answer: tuple[int, str, str]) -> int:
         return job_id
     if exit_code == 0 and ids:
         return ids[-1]
+    if ids and not _queue_answers():
+        raise SubmissionUnclear(f"sbatch printed the job id {ids[-1]}, but ended with exit code {exit_code}.")
     if exit_code == 0:
         raise SubmissionUnclear(f"sbatch --parsable printed no job id, but {stdout.strip()[-200:]!r}.")
     if is_silent:
@@ -379,6 +381,14 @@ def _find_job(tag: str, looks: int) -> int | None:
         if found := re.findall(line, os.fsdecode(done.stdout), re.MULTILINE | re.ASCII):
             return min(map(int, found))
     return None
+
+
+def _queue_answers() -> bool:
+    """Whether squeue says anything, so that a job which it does not show is not there."""
+    try:
+        return subprocess.run(["squeue", "-h", "--me"], capture_output=True, timeout=_SQUEUE_TIMEOUT_S).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def _refusal(exit_code: int, message: str) -> SubmissionFailed:

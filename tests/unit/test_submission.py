@@ -122,6 +122,24 @@ def test_a_job_that_slurm_took_all_the_same_is_the_first_link(
     assert "but job 777 is queued: it is link 1" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("down", [False, True])
+def test_an_id_from_a_sbatch_that_failed_counts_where_squeue_does_not_answer(
+    site: Site, capfd: pytest.CaptureFixture[str], down: bool
+) -> None:
+    site.in_call(1, "echo 777; exit 3\n")
+    if down:
+        (site.fake / "down").touch()
+    assert main(WORDS) == (1 if down else 3)
+    if not down:
+        assert_nothing_is_left(site)
+        return
+    folder = the_folder(site)
+    assert over_marker(folder) is None
+    error = capfd.readouterr().err
+    assert "sbatch printed the job id 777, but ended with exit code 3" in error
+    assert f"mirage cancel {folder.name}" in error
+
+
 def test_the_record_of_a_job_that_slurm_refused_is_no_queued_job(site: Site) -> None:
     """slurmctld 22.05 keeps one where no node could ever serve the job."""
     refused = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
