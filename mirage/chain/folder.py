@@ -263,8 +263,9 @@ def queued_jobs(folder: Path) -> dict[int, int]:
 def over_marker(folder: Path) -> tuple[str, str] | None:
     """(`done`, `failed` or `cancelled`; the reason), or None while the chain goes on."""
     for marker in OVER_MARKERS:
+        path = folder / marker
         try:
-            return marker, (folder / marker).read_text(errors="replace").strip()
+            return marker, path.read_text(errors="replace").strip() or f"{path} exists"  # the user's `touch`
         except FileNotFoundError:
             continue
     return None

@@ -78,7 +78,7 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
 
 def _age(seen_s: int | None, reports: Sequence[Json]) -> str:
     """As of when the daemon speaks: it looks at the queue every ten minutes or so, and jobs may have moved since."""
-    speaks = any(report["watched_by"] == DAEMON and report["state"] == ChainState.ACTIVE for report in reports)
+    speaks = any(report["watched_by"] == DAEMON and not ChainState(report["state"]).is_over for report in reports)
     if not speaks or seen_s is None or time.time() - seen_s < FRESH_S:
         return ""
     return f"As the site's daemon saw the queue at {time.strftime('%H:%M:%S', time.localtime(seen_s))}."
@@ -91,12 +91,27 @@ def find_explanation(job_id: int) -> Json:
     except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own side may have
         own = _own_view(None, None, job_id)
         return explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
+    if over := _of_chain_over(told["chain"], job_id):
+        return told | {"explanation": over}
     own = _own_view(told["chain"], [{"chain": told["chain"]}], job_id)
     link = own.store.link_of_job(job_id)
     if link is None or link.chain_id != told["chain"]:
         return told
     said = explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
     return said if _speaks(said, told, own.agent_runs) else told
+
+
+def _of_chain_over(chain_id: str, job_id: int) -> str | None:
+    """What the chain's folder says of a link that never started; None: nothing, or the chain is not over.
+
+    The daemon may not have seen the queue since the chain ended, and takes such a link for a waiting one.
+    """
+    store = MemoryStore()
+    add_chains(store, me(), [chain_id])
+    link = store.link_of_job(job_id)
+    if link is None or not link.state.is_over or link.start_s is not None:
+        return None
+    return str(explain(store, None, job_id, decides=False)["explanation"])
 
 
 def job_of(chain_id: str) -> int:

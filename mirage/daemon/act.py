@@ -93,7 +93,8 @@ def _close(intent: Intent, outcome: Outcome, detail: str, store: Store, clock: C
         store.close_intent(intent, outcome, detail, clock.now_s())
         link = store.link_of_job(intent.decision.successor_id)
         if outcome is Outcome.RELEASED and link is not None:
-            store.save_link(replace(link, released_s=intent.created_s))
+            # Until the next cycle sees the queue, users read here that it no longer waits for its predecessor.
+            store.save_link(replace(link, released_s=intent.created_s, reason="", dependency=""))
     return outcome, detail
 
 

@@ -52,7 +52,7 @@ def kept_by(link: Link) -> str | None:
         return words
     # Right after a change Slurm gives no reason, or the one from before; the dependency is there at once.
     if (link.dependency or kind is Kind.DEPENDENCY) and not _is_on_predecessor(link):
-        before = f"not job {link.predecessor_id} alone" if link.predecessor_id else "not Mirage's"
+        before = f"not afterany:{link.predecessor_id} alone" if link.predecessor_id else "not Mirage's"
         return f"it waits for {link.dependency or 'its dependency'}, which is {before}, so Mirage leaves it alone"
     return None
 

@@ -230,7 +230,7 @@ def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> s
     if parse_tag(successor.comment) != tag:
         return "its owner changed or removed the chain's tag in its comment"
     if awaited(successor) != tag.predecessor_id:
-        return f"its dependency is {successor.dependency or 'gone'}, not job {tag.predecessor_id} alone"
+        return f"its dependency is {successor.dependency or 'gone'}, not afterany:{tag.predecessor_id} alone"
     if successor.reason != "Dependency":
         return f"something else keeps it back too ({successor.reason or 'no reason given'})"
     if predecessor is None or predecessor.state.is_over:

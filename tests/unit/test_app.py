@@ -11,6 +11,7 @@ from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon import act
 from mirage.daemon.app import Daemon
 from mirage.daemon.metrics import Metrics
+from mirage.daemon.report import explain
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Action, ChainState, Decision, JobState, Mode, Outcome, Penalties
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, StoreError
@@ -106,6 +107,15 @@ def test_the_successor_is_let_in_once_an_hour_before_the_end(world):
     world.cycles(40)
     assert world.outcomes() == [Outcome.RELEASED]
     assert world.chain.state is ChainState.USED_UP
+
+
+def test_a_release_is_told_from_its_own_cycle_on(world):
+    """The next look at the queue comes ten minutes later."""
+    world.cycles(6)
+    while not world.outcomes():
+        world.cycles(1)
+    text = explain(world.store, None, world.second)["explanation"]
+    assert text == f"Job {world.second} (link 2) was let into the queue by Mirage's daemon and waits for nodes."
 
 
 def test_every_decision_is_written_down_with_its_grounds(world):

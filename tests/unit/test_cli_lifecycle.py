@@ -15,10 +15,13 @@ import pytest
 
 from mirage.chain.batch_script import parse_script
 from mirage.chain.command_line import parse_request
+from mirage.chain.folder import over_marker
 from mirage.chain.request import settle
 from mirage.chain.script import build_job_script
 from mirage.cli.main import main
+from mirage.daemon.socket import Source, serving
 from mirage.errors import InputError
+from mirage.store.repository import SqlStore
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.unit import test_cli
 from tests.unit.test_cli import NOW
@@ -119,6 +122,40 @@ def test_a_pause_holds_the_successor_and_is_seen_by_all(shell):
     assert not (folder / "paused").exists()
     shell.slurm.advance(2)
     assert (report(shell)["state"], job(shell, second)["state"]) == ("active", "RUNNING")
+
+
+@pytest.mark.parametrize("words", [("pause",), ("resume",), ("extend", "--segments=9")])
+def test_only_ones_own_jobs_are_asked_for(shell, words):
+    """On a large site the whole queue is much to read, and what is odd in other users' jobs is nobody's business."""
+    started(shell)
+    assert shell.run(words[0], CHAIN, *words[1:]).returncode == 0
+    asked = [call for call in shell.slurm.calls() if call[0] in ("squeue", "sinfo")]
+    assert asked
+    of_some_jobs = ("--user", "-u", "--jobs", "-j", "--me")
+    assert [call for call in asked if not any(word.startswith(of_some_jobs) for word in call)] == []
+
+
+def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as_waiting(shell):
+    folder, _first, second = started(shell)
+    shell.run("agent", "--once", "--policy", "reactive")
+    (shell.folder / "state" / "mirage" / "mirage.once").unlink()
+    (shell.folder / "state" / "mirage" / "mirage.db").rename(shell.folder / "site.db")
+    with (
+        SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store,
+        serving(shell.folder / "no.sock", Source(store, seen=lambda: int(time.time()) - 600)),
+    ):
+        assert f"Job {second} (link 2) is held back for now" in shell.run("explain", CHAIN).stdout
+        shell.run("pause", CHAIN)
+        assert "As the site's daemon saw the queue at" in shell.run("status", CHAIN).stdout
+        shell.run("cancel", CHAIN)
+        assert f"Job {second} (link 2) never started" in shell.run("explain", str(second)).stdout
+    assert over_marker(folder) == ("cancelled", "cancelled by its owner")
+
+
+def test_a_done_file_that_is_empty_gives_a_reason(shell):
+    folder, _first, _second = started(shell)
+    (folder / "done").touch()
+    assert over_marker(folder) == ("done", f"{folder}/done exists")
 
 
 def test_a_paused_chain_without_a_job_is_queued_again(shell):

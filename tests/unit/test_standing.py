@@ -65,7 +65,7 @@ def test_what_keeps_a_link_back_is_told_and_no_fallback_that_does_not_hold(reaso
 def test_another_dependency_than_mirages_is_told(dependency):
     for reason in ("Dependency", "", "Priority"):  # the last two right after a change, until Slurm looks at the job
         text = said(replace(BEHIND, dependency=dependency, reason=reason))
-        assert f"it waits for {dependency}, which is not job 11 alone, so Mirage leaves it alone" in text
+        assert f"it waits for {dependency}, which is not afterany:11 alone, so Mirage leaves it alone" in text
         assert FALLBACK not in text
         assert "nodes" not in text
 
