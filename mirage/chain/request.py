@@ -239,7 +239,9 @@ def _early_signal(said: Sequence[Option]) -> Iterator[str]:
         limit_s = parse_time_limit(time_limit) if time_limit else None
     except ValueError:  # sbatch says so
         return
-    if limit_signal is not None and limit_s is not None and limit_signal.lead_s + SIGNAL_SLACK_S >= limit_s:
+    if limit_signal is None or limit_signal.lead_s == 0 or limit_s is None:
+        return
+    if limit_signal.lead_s + SIGNAL_SLACK_S >= limit_s:
         yield (
             f"--signal={_last(said, 'signal')} comes as soon as a link starts: Slurm sends it {limit_signal.lead_s} s "
             f"before the time limit, or up to {SIGNAL_SLACK_S} s earlier, and --time is {limit_s} s"

@@ -69,10 +69,10 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
         if descriptor is None:
             return _start_chain(request, ask)
         _say("the #MIRAGE lines of a script on standard input or in a pipe are not followed: put it into a file")
-    if "dry-run" in request.own:
-        return _show_plain_job(request)
     _refuse_the_chains_own(request, path, content)
     _say_what_is_not_followed(request, ask)
+    if "dry-run" in request.own:
+        return _show_plain_job(request)
     return _become_sbatch(words, path)
 
 
@@ -154,6 +154,9 @@ def _refuse_the_chains_own(request: Request, path: str, content: bytes | None) -
 def _show_plain_job(request: Request) -> int:
     import shlex
 
+    own = [*(name for name in request.own if name != "dry-run"), *(["then"] if request.then else [])]
+    if own:  # without --dry-run sbatch says that it does not know it
+        raise InputError(f"--{own[0]}: only a script with #MIRAGE lines is a chain here; else use mirage-submit")
     script = [request.script] if request.script else []
     words = [word for option in request.options for word in option.words]
     print(shlex.join(["sbatch", *words, *script, *request.arguments]))

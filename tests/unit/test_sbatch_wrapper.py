@@ -301,6 +301,20 @@ def test_where_nobody_knows_an_option_it_is_said_that_lines_are_not_followed(sit
 # --- Dry runs
 
 
+@pytest.mark.parametrize("option", [b"--segments=5", b"--then=x.sh", b"--json"])
+def test_a_dry_run_of_a_plain_job_drops_no_option(site: Site, option: bytes) -> None:
+    code, out, err, _seen = site.seen(site.wrapper, [b"--dry-run", option, b"plain.sh"])
+    assert (code, out) == (2, b"")
+    assert option.partition(b"=")[0] + b": only a script with #MIRAGE lines is a chain here" in err
+
+
+def test_a_dry_run_says_too_which_lines_are_not_followed(site: Site) -> None:
+    words = [b"--dry-run", b"--unheard-of", b"docker://ubuntu:24.04", b"chain.sh"]
+    _code, out, err, _seen = site.seen(site.wrapper, words)
+    assert b"#MIRAGE lines of chain.sh are not followed, because --unheard-of is not known here" in err
+    assert out.startswith(b"sbatch --unheard-of docker://ubuntu:24.04 chain.sh\n")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -739,6 +739,11 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_script
 def test_a_signal_that_comes_at_once_is_noted(site: Site, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert main(["--segments=1", *words, "train.sbatch"]) == 0
     assert "comes as soon as a link starts" in capsys.readouterr().err
+
+
+def test_a_signal_that_never_comes_is_not_said_to_come_at_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--segments=1", "-t1", "--signal=USR1@0", "train.sbatch"]) == 0
+    assert "--signal" not in capsys.readouterr().err
     main(["--segments=1", "-t60", "--signal=USR1@3539", "train.sbatch"])
     assert "comes as soon" not in capsys.readouterr().err
 
