@@ -5,9 +5,12 @@ The chain's folder goes first and Slurm's queue second, so a link that starts in
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +36,8 @@ from mirage.domain import Job, JobState, Mode
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
 
+STEERING_LOCK = ".steering"
+"""In the chain's folder: held while a command looks for the chain's jobs and queues what is missing."""
 LAST_LINK_S = 60
 """A link whose script has ended may stay in Slurm's queue for so long: an epilog, steps that save."""
 
@@ -110,8 +115,20 @@ class Steering:
         """Sees to it that some job carries the chain on; segment -> job id of the links queued here.
 
         A running link queues the next one itself. Where none runs or waits, or links can't run sbatch, this does.
+        Two at the same time take turns, so the second one finds the job of the first.
         Raises InputError if the chain is over for another reason than that its links had run, ClusterError.
         """
+        with self._turn():
+            return self._go_on()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with (self.folder / STEERING_LOCK).open("ab") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _go_on(self) -> dict[int, int]:
         jobs = self._jobs_of_an_open_chain()
         alive = [(tag.segment, job.job_id) for job in jobs if (tag := parse_tag(job.comment))]
         if alive and not self.is_up_front:

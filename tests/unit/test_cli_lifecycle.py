@@ -18,9 +18,11 @@ from mirage.chain.command_line import parse_request
 from mirage.chain.folder import over_marker
 from mirage.chain.request import settle
 from mirage.chain.script import build_job_script
+from mirage.cli import steering
 from mirage.cli.main import main
 from mirage.daemon.socket import Source, serving
 from mirage.errors import InputError
+from mirage.store.lock import is_held
 from mirage.store.repository import SqlStore
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.unit import test_cli
@@ -156,6 +158,16 @@ def test_a_done_file_that_is_empty_gives_a_reason(shell):
     folder, _first, _second = started(shell)
     (folder / "done").touch()
     assert over_marker(folder) == ("done", f"{folder}/done exists")
+
+
+def test_two_commands_at_the_same_time_queue_no_link_twice(shell, monkeypatch):
+    folder, _first, _second = started(shell)
+    end_all(shell, folder, "all 3 links have run")
+    held = []
+    monkeypatch.setattr(steering, "queue_link", lambda *_: held.append(is_held(folder / steering.STEERING_LOCK)) or 99)
+    assert shell.run("extend", CHAIN, "--segments=+1").returncode == 0
+    assert held == [True]
+    assert not is_held(folder / steering.STEERING_LOCK)
 
 
 def test_a_paused_chain_without_a_job_is_queued_again(shell):
