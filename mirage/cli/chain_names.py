@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from mirage.chain.folder import chains_folder, queued_jobs
 from mirage.cli.watched import agent_store, socket_path
 from mirage.errors import InputError, StoreError
-from mirage.store.places import file_in
 
 _NAME = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 MOST_SHOWN = 10
@@ -75,13 +74,10 @@ def _of_daemon() -> Known:
 
 
 def _of_agent() -> Known:
-    file = file_in(agent_store())
-    if file is None or not file.exists():
-        return {}
-    from mirage.store.peek import read_chains
+    from mirage.cli.sources import read_agent_store
 
     try:
-        store = read_chains(file)
+        store = read_agent_store(agent_store())
     except StoreError:
         return {}
     return {

@@ -187,13 +187,20 @@ def _of_agent(job_id: int | None) -> _Own:
     where = agent_store()
     own = _Own(MemoryStore(), agent_runs(where), [])
     try:
-        if file := file_in(where):
-            own.store = read_chains(file, job_id) if file.exists() else own.store
-        else:
-            own.store = _of_server(where, job_id)
+        own.store = read_agent_store(where, job_id)
     except StoreError as error:
         own.notes.append(str(error))
     return own
+
+
+def read_agent_store(url: str, job_id: int | None = None) -> MemoryStore:
+    """An agent's chains, with the decisions on living links and on this job; empty if it has no store yet.
+
+    Raises StoreError.
+    """
+    if file := file_in(url):
+        return read_chains(file, job_id) if file.exists() else MemoryStore()
+    return _of_server(url, job_id)
 
 
 def _of_server(url: str, job_id: int | None) -> MemoryStore:
