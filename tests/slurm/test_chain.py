@@ -130,7 +130,7 @@ def test_a_plain_users_agent_carries_a_chain_through_a_full_cluster(site, tmp_pa
             assert agent.wait(20) == 0
             print((tmp_path / "agent.log").read_text())
     assert "release: released" in (tmp_path / "agent.log").read_text()
-    assert "Mirage let it into the queue" in site.run(ALICE, "mirage", "explain", str(jobs[1])).stdout
+    assert "Mirage agent" in site.run(ALICE, "mirage", "explain", str(jobs[1])).stdout
     assert chain not in site.run(BOB, "mirage", "history").stdout
 
 
