@@ -50,6 +50,8 @@ class LinkRecord:
     how: str
     """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with `mirage pause --now`;
     `slurm`: time limit, scancel, preemption; `told`: by a signal before its work began."""
+    is_swept: bool = False
+    """Slurm told all of its processes to end. Not so if it died of its own `--signal`: Slurm then has its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def read_link(folder: Path, segment: int) -> LinkRecord | None:
     record = read_record(folder / f"link.{segment}")
     try:
         job_id, start_s, work_s, end_s, code = (int(record[key]) for key in ("job", "start", "work", "end", "exit"))
-        return LinkRecord(segment, job_id, start_s, work_s, end_s, code, record["how"])
+        return LinkRecord(segment, job_id, start_s, work_s, end_s, code, record["how"], record.get("swept") == "1")
     except (KeyError, ValueError):
         return None
 
@@ -264,9 +266,10 @@ def over_marker(folder: Path) -> tuple[str, str] | None:
     """(`done`, `failed` or `cancelled`; the reason), or None while the chain goes on."""
     for marker in OVER_MARKERS:
         try:
-            return marker, (folder / marker).read_text(errors="replace").strip()
+            reason = (folder / marker).read_text(errors="replace").strip()
         except FileNotFoundError:
             continue
+        return marker, reason or ("the work is done" if marker == DONE else "")  # its script touched the done-file
     return None
 
 
