@@ -50,6 +50,8 @@ class LinkRecord:
     how: str
     """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with `mirage pause --now`;
     `slurm`: time limit, scancel, preemption; `told`: by a signal before its work began."""
+    is_swept: bool = False
+    """Slurm told all of its processes to end. Not so if it died of its own `--signal`: Slurm then has its exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def read_link(folder: Path, segment: int) -> LinkRecord | None:
     record = read_record(folder / f"link.{segment}")
     try:
         job_id, start_s, work_s, end_s, code = (int(record[key]) for key in ("job", "start", "work", "end", "exit"))
-        return LinkRecord(segment, job_id, start_s, work_s, end_s, code, record["how"])
+        return LinkRecord(segment, job_id, start_s, work_s, end_s, code, record["how"], record.get("swept") == "1")
     except (KeyError, ValueError):
         return None
 

@@ -187,6 +187,6 @@ def _state(chain: Chain, ended: LinkRecord | None, start: str | None) -> JobStat
         return JobState.RUNNING if start else JobState.PENDING
     if ended is None:
         return JobState.UNKNOWN if start else JobState.CANCELLED
-    if ended.how == "exit":
+    if ended.how == "exit" or (ended.how == "slurm" and not ended.is_swept):
         return JobState.FAILED if ended.exit_code else JobState.COMPLETED
     return JobState.COMPLETED if ended.how == "handover" else JobState.CANCELLED

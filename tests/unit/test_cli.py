@@ -598,6 +598,23 @@ def test_the_signal_of_a_last_link_near_its_limit_is_no_failure(shell):
         assert changed["state"] == state
 
 
+@pytest.mark.parametrize(("swept", "link", "chain"), [("", "FAILED", "used-up"), ("1", "CANCELLED", "cancelled")])
+def test_a_link_that_died_of_its_own_signal_was_not_cancelled(shell, swept, link, chain):
+    """Nobody has seen this chain but its own jobs."""
+    folder = shell.folder / ".mirage" / "chains" / "abcdef12"
+    folder.mkdir(parents=True)
+    (folder / "chain").write_text(
+        f"chain=abcdef12\nsegments=1\nmode=train\nsubmitted={NOW - 100}\nscript=/home/me/a.sh\n"
+    )
+    (folder / "queued.1").write_text("7000\n")
+    (folder / "start.1").write_text(f"job=7000\nrestart=0\nstart={NOW - 90}\n")
+    (folder / "link.1").write_text(
+        f"job=7000\nrestart=0\nstart={NOW - 90}\nwork={NOW - 90}\nend={NOW - 30}\nexit=138\nhow=slurm\nswept={swept}\n"
+    )
+    (report,) = json.loads(shell.run("status", "--all", "--json").stdout)["chains"]
+    assert (report["state"], report["links"][0]["state"]) == (chain, link)
+
+
 def test_chains_are_known_by_the_beginning_of_their_id_and_by_their_jobs(shell):
     first, second = shell.chain()
     for words in (("status", "abc"), ("status", str(second)), ("history", "abcd"), ("history", str(first))):

@@ -685,6 +685,9 @@ def test_records_are_read_or_are_not_there(tmp_path: Path) -> None:
     assert over_marker(tmp_path) is None
     mark_over(tmp_path, "cancelled", "enough")
     assert over_marker(tmp_path) == ("cancelled", "enough")
+    (tmp_path / "cancelled").unlink()
+    (tmp_path / "done").touch()
+    assert over_marker(tmp_path) == ("done", f"{tmp_path}/done exists")
 
 
 def test_it_imports_little() -> None:
