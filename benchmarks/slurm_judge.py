@@ -214,8 +214,8 @@ def _log(folder: Path) -> str:
 
 def _why(folder: Path) -> str:
     lines = [line for line in _log(folder).splitlines() if "fatal" in line or "error:" in line]
-    told = [re.sub(r"^(\[[^]]*\]|slurmctld:) ", "", line) for line in lines]
-    return "; ".join(dict.fromkeys(told)) or "it ended without a word"
+    words = [re.sub(r"^(\[[^]]*\]|slurmctld:) ", "", line) for line in lines]
+    return "; ".join(dict.fromkeys(words)) or "it ended without a word"
 
 
 def _scontrol(environment: dict[str, str], what: str, *options: str) -> str:
