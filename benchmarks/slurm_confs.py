@@ -708,10 +708,10 @@ def _tell(verdicts: Sequence[Verdict], keep: Path | None) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
     for kind, of_kind in counts.items():
-        counts = ", ".join(
+        shown = ", ".join(
             f"{of_kind[name]} {name}" for name in ("files", "started", "refused", "of another release", "differ")
         )
-        print(f"{kind}: {counts}")
+        print(f"{kind}: {shown}")
 
 
 if __name__ == "__main__":

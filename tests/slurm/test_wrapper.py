@@ -109,7 +109,8 @@ def test_a_script_that_still_resubmits_itself_is_one_chain(site: Site, wrapped: 
     first = int(done.stdout.removeprefix("Submitted batch job "))
     names = [row.partition("|")[2] for row in rows.splitlines() if int(row.partition("|")[0]) >= first]
     assert sorted(names) == ["evaluation", "evaluation", "self.sh", "self.sh"]
-    logs = [path.read_text() for path in sorted(set(site.home(ALICE).glob("self-*.log")) - before)]
+    written = set(site.home(ALICE).glob("self-*.log")) - before
+    logs = [path.read_text() for path in sorted(written, key=lambda path: int(path.stem.removeprefix("self-")))]
     assert len(logs) == 2
     for segment, log in enumerate(logs, start=1):
         assert log.count("remove this submission from the script") == 3
