@@ -1,10 +1,13 @@
-"""What each part of the learning brings (the paper's ablations and ours), on the validation part, beside the whole.
+"""What each part of the learning brings (the paper's ablations and ours), on the validation part,
+beside the whole.
 
-    python -m benchmarks.ablations --trace T --cluster C --from 2022-11-02 --until 2023-02-01 --samples DIR [--seeds 1]
+    python -m benchmarks.ablations --trace T --cluster C --from 2022-11-02 --until 2023-02-01
+    --samples DIR [--seeds 1]
         [--only NAME ...]
 
-DIR is `mirage train --samples`'s: its episodes are used again, and those that are drawn otherwise are kept beside them.
-Each case is trained as `mirage train` does, and prints one line, which is also kept in benchmarks/ablations.json.
+DIR is `mirage train --samples`'s: its episodes are used again, and those that are drawn otherwise
+are kept beside them. Each case is trained as `mirage train` does, and prints one line, which is
+also kept in benchmarks/ablations.json.
 """
 
 from __future__ import annotations
@@ -22,15 +25,15 @@ from typing import Any
 import numpy as np
 
 from mirage.cli.past import background_of, instant
-from mirage.evaluation.resample import Blocks
-from mirage.learn.background import Background, WarmUp
-from mirage.learn.card import TASTES, choice
-from mirage.learn.course import Course, held_out
-from mirage.learn.episode import HOUR_S, Episode, Load
-from mirage.learn.foundation import MOE, Shape
-from mirage.learn.methods import METHODS
-from mirage.learn.model import Model
-from mirage.learn.samples import Samples, collect
+from mirage.provision.evaluation.resample import Blocks
+from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.card import TASTES, choice
+from mirage.provision.learn.course import Course, held_out
+from mirage.provision.learn.episode import HOUR_S, Episode, Load
+from mirage.provision.learn.foundation import MOE, Shape
+from mirage.provision.learn.methods import METHODS
+from mirage.provision.learn.model import Model
+from mirage.provision.learn.samples import Samples, collect
 
 RESULT = Path("benchmarks/ablations.json")
 Parts = tuple[Sequence[Episode], Sequence[Episode]]
@@ -68,7 +71,9 @@ def alone(kind: str) -> dict[str, Any]:
 PAPER: dict[str, Any] = {"warm_up": WarmUp.PAPER}
 CASES = {
     "transformer": Case("transformer"),
-    "transformer, without the forecast": Case("transformer", with_options(shape=Shape(forecast_input=False))),
+    "transformer, without the forecast": Case(
+        "transformer", with_options(shape=Shape(forecast_input=False))
+    ),
     "transformer, wrong moment": Case("transformer", with_options(moment="start")),
     "transformer, 7 probes": Case("transformer", with_options(probes=7)),
     "transformer, hindsight labels": Case("transformer", with_options(wait="hindsight")),
@@ -100,12 +105,22 @@ def trained(case: Case, course: Course, samples: Samples, online: Samples | None
     learnt_from, stop_by = case.parts(held_out(samples, course.seed))
     options = case.change(method.default_options())
     fresh = None if online is None else online.apart_from(stop_by)
-    return method.train(learnt_from if method.stops_early else samples, stop_by, options, fresh=fresh, seed=course.seed)
+    return method.train(
+        learnt_from if method.stops_early else samples,
+        stop_by,
+        options,
+        fresh=fresh,
+        seed=course.seed,
+    )
 
 
 def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
-    """Per taste and load: mean penalties in hours at e_I + e_O = 1, the regret, and its 95 % interval."""
-    ordered = sorted((episode for episode in episodes if len(episode)), key=lambda episode: episode.begin_s)
+    """Per taste and load: mean penalties in hours at e_I + e_O = 1, the regret, and its 95 %
+    interval.
+    """
+    ordered = sorted(
+        (episode for episode in episodes if len(episode)), key=lambda episode: episode.begin_s
+    )
     begin_s = np.array([episode.begin_s for episode in ordered])
     waits_h = np.array([episode.reactive_wait_s / HOUR_S for episode in ordered])
     blocks = Blocks.of(begin_s, waits_h, 2000, 1)
@@ -114,7 +129,10 @@ def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]
         costs = [episode.costs_s(penalties) / total for episode in ordered]
         chosen = [choice(model, episode, penalties) for episode in ordered]
         mine = np.array([cost[at] for cost, at in zip(costs, chosen, strict=True)])
-        best, never = np.array([cost.min() for cost in costs]), np.array([cost[-1] for cost in costs])
+        best, never = (
+            np.array([cost.min() for cost in costs]),
+            np.array([cost[-1] for cost in costs]),
+        )
         for load in (Load.HEAVY, Load.MEDIUM):
             mask = np.array([episode.load is load for episode in ordered])
             if not mask.any():
@@ -135,15 +153,23 @@ def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]
 def samples_of(
     case: Case, background: Background, course: Course, folder: Path
 ) -> tuple[Samples, Samples | None, Samples]:
-    """(to learn from, to learn online from, to be judged by); the last always with the queue of the trace."""
+    """(to learn from, to learn online from, to be judged by); the last always with the queue of the
+    trace.
+    """
     there, workers = folder, os.cpu_count() or 1
     if case.course:
         there = folder / "-".join(f"{name}-{_word(value)}" for name, value in case.course.items())
     learnt = collect(background, course.training(background), there / "train", workers)
     real = replace(course, warm_up=WarmUp.TRACE)
     heads = case.method.endswith(("-dqn", "-pg"))
-    online = collect(background, course.online(background), there / "online", workers) if heads else None
-    return learnt, online, collect(background, real.validation(background), folder / "judged", workers)
+    online = (
+        collect(background, course.online(background), there / "online", workers) if heads else None
+    )
+    return (
+        learnt,
+        online,
+        collect(background, real.validation(background), folder / "judged", workers),
+    )
 
 
 def _word(value: Any) -> str:
@@ -158,14 +184,18 @@ def record(row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--cluster", required=True, type=Path)
     parser.add_argument("--from", dest="begin", required=True, type=instant)
     parser.add_argument("--until", required=True, type=instant)
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--judged", type=int, default=120)
-    parser.add_argument("--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[1])
+    parser.add_argument(
+        "--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[1]
+    )
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
     args = parser.parse_args()
     background, _ = background_of(args)
@@ -173,7 +203,14 @@ def main() -> None:
         for name in args.only:
             case = CASES[name]
             # Episodes are those of seed 1 in all: the seed is that of the training alone.
-            course = Course.of(background, args.begin, args.until, None, validation_episodes=args.judged, **case.course)
+            course = Course.of(
+                background,
+                args.begin,
+                args.until,
+                None,
+                validation_episodes=args.judged,
+                **case.course,
+            )
             samples, online, validation = samples_of(case, background, course, args.samples)
             began = time.monotonic()
             model = trained(case, replace(course, seed=seed), samples, online)

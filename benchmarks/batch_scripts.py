@@ -1,12 +1,14 @@
-"""The job that sbatch makes of a batch script beside link 1 of the chain that mirage-submit makes of it.
+"""The job that sbatch makes of a batch script beside link 1 of the chain that mirage-submit makes
+of it.
 
-    scripts/slurm-up --dir D && .venv/bin/python -m benchmarks.batch_scripts D [--count 300] [--seed 1]
+    scripts/slurm-up --dir D && .venv/bin/python -m benchmarks.batch_scripts D [--count 300] [--seed
+    1]
 
-The scripts are made up, in the forms that public ones have: options long, short, bundled and abbreviated, in the
-script, in the environment and on the command line; quotations, comments, tabs, blank lines, other interpreters, #PBS
-and #BSUB lines.
-The real sbatch is the judge: both refuse, or `scontrol show job` has the same in every field but those in DIFFERENT.
-Nothing runs: the nodes are drained meanwhile.
+The scripts are made up, in the forms that public ones have: options long, short, bundled and
+abbreviated, in the script, in the environment and on the command line; quotations, comments, tabs,
+blank lines, other interpreters, #PBS and #BSUB lines. The real sbatch is the judge: both refuse, or
+`scontrol show job` has the same in every field but those in DIFFERENT. Nothing runs: the nodes are
+drained meanwhile.
 """
 
 from __future__ import annotations
@@ -25,12 +27,24 @@ from pathlib import Path
 
 from tests.slurm.site import ALICE, Site
 
-DIFFERENT = ("JobId", "Comment", "Command", "SubmitTime", "EligibleTime", "AccrueTime", "LastSchedEval")
+DIFFERENT = (
+    "JobId",
+    "Comment",
+    "Command",
+    "SubmitTime",
+    "EligibleTime",
+    "AccrueTime",
+    "LastSchedEval",
+)
 """Fields that differ between any two jobs, or that Mirage changes as docs/chains.md says."""
 BY_CHANCE = ("AllocNode:Sid", "Reason", "Scheduler")
 """Which pass of the scheduler has looked at the job last."""
 _OPTIONS = (
-    ("time", "t", ("5", "10:00", "2:00:00", "1-0", "1-12:30", "0:30", "1-0:0:5", "UNLIMITED", "soon", "0")),
+    (
+        "time",
+        "t",
+        ("5", "10:00", "2:00:00", "1-0", "1-12:30", "0:30", "1-0:0:5", "UNLIMITED", "soon", "0"),
+    ),
     ("nodes", "N", ("1", "2", "1-3", "2-2", "0", "9")),
     ("ntasks", "n", ("1", "4", "8", "x")),
     ("cpus-per-task", "c", ("1", "2", "4")),
@@ -98,7 +112,15 @@ _FOREIGN = (
         "#PBS -v A=1,B=2",
         "#PBS -h",
     ),
-    *("#PBS -A nobodys", "#PBS -l mem=1gb", "#PBS -W umask=022", "#PBS -t 1-3", "#PBS -p 100", "#PBS -r y", "#PBS -k"),
+    *(
+        "#PBS -A nobodys",
+        "#PBS -l mem=1gb",
+        "#PBS -W umask=022",
+        "#PBS -t 1-3",
+        "#PBS -p 100",
+        "#PBS -r y",
+        "#PBS -k",
+    ),
     *(
         "#BSUB -W 30",
         "#BSUB -W 2:00",
@@ -165,7 +187,12 @@ _ENVIRONMENT = (
         ("SBATCH_NO_REQUEUE", ""),
         ("SBATCH_IGNORE_PBS", "1"),
     ),
-    *(("SBATCH_EXCLUSIVE", ""), ("SBATCH_WAIT", "0"), ("SBATCH_MEM_PER_NODE", "700"), ("SBATCH_GRES", "gpu:1")),
+    *(
+        ("SBATCH_EXCLUSIVE", ""),
+        ("SBATCH_WAIT", "0"),
+        ("SBATCH_MEM_PER_NODE", "700"),
+        ("SBATCH_GRES", "gpu:1"),
+    ),
 )
 _BODY = 'echo "$0"\n#SBATCH -N3\nsrun hostname\n'
 
@@ -186,7 +213,9 @@ class Case:
 
 def make_case(rng: random.Random, number: int) -> Case:
     """A script in the forms that public ones have, and how it is submitted."""
-    name = rng.choice((f"job{number}.sh", f"job {number}.sbatch", f"./job{number}", f"sub/job{number}.slurm"))
+    name = rng.choice(
+        (f"job{number}.sh", f"job {number}.sbatch", f"./job{number}", f"sub/job{number}.slurm")
+    )
     lines = [f"#!{rng.choice(_INTERPRETERS)}", "#MIRAGE --segments=1"]
     for _ in range(rng.choice((1, 2, 3, 5, 8))):
         lines += rng.choices(_COMMENTS, k=rng.choice((0, 0, 1, 2)))
@@ -196,7 +225,14 @@ def make_case(rng: random.Random, number: int) -> Case:
     if rng.random() < 0.1:
         lines.append(
             rng.choice(
-                ("#SBATCH hetjob", "#SLURM -t9", "#SBATCH stray", "#SBATCH : -N2", '#SBATCH -J "open', "#SBATCH --")
+                (
+                    "#SBATCH hetjob",
+                    "#SLURM -t9",
+                    "#SBATCH stray",
+                    "#SBATCH : -N2",
+                    '#SBATCH -J "open',
+                    "#SBATCH --",
+                )
             )
         )
     text = "\n".join(lines) + "\n" + _BODY
@@ -204,9 +240,13 @@ def make_case(rng: random.Random, number: int) -> Case:
         text += rng.choice(("#PBS -N late\n", "#PBS -l walltime=33\n"))
     content = text.encode()
     if rng.random() < 0.1:
-        content = rng.choice((content.rstrip(b"\n"), content + b"# pad\n" * 50_000, b"\xef\xbb\xbf" + content))
+        content = rng.choice(
+            (content.rstrip(b"\n"), content + b"# pad\n" * 50_000, b"\xef\xbb\xbf" + content)
+        )
     if rng.random() < 0.03:
-        content = rng.choice((content.replace(b"\n", b"\r\n"), content.removeprefix(b"#!"), b"", content + b"\0"))
+        content = rng.choice(
+            (content.replace(b"\n", b"\r\n"), content.removeprefix(b"#!"), b"", content + b"\0")
+        )
     words = [word for _ in range(rng.choice((0, 0, 1, 2))) for word in _option(rng)]
     program = rng.choice(("mirage-submit", "mirage-sbatch"))
     if program == "mirage-submit":  # it refuses this one and names --json
@@ -215,7 +255,9 @@ def make_case(rng: random.Random, number: int) -> Case:
         name=name,
         content=content,
         words=tuple(words),
-        arguments=tuple(rng.choices(("a", "b c", "--time=3", "", "*", "-N2"), k=rng.choice((0, 0, 1, 2)))),
+        arguments=tuple(
+            rng.choices(("a", "b c", "--time=3", "", "*", "-N2"), k=rng.choice((0, 0, 1, 2)))
+        ),
         environ=tuple(rng.choices(_ENVIRONMENT, k=1)) if rng.random() < 0.15 else (),
         program=program,
     )
@@ -241,12 +283,18 @@ def _option(rng: random.Random) -> list[str]:
 def _directive(rng: random.Random) -> str:
     words = [word for _ in range(rng.choice((1, 1, 1, 2, 3))) for word in _option(rng)]
     gap = rng.choice((" ", " ", "\t", "  "))
-    line = "#SBATCH" + rng.choice((" ", " ", "\t", "   ")) + gap.join(_quoted(rng, word) for word in words)
+    line = (
+        "#SBATCH"
+        + rng.choice((" ", " ", "\t", "   "))
+        + gap.join(_quoted(rng, word) for word in words)
+    )
     return line + rng.choice(("", "", "", "  # why", " #x", "   ", "\t"))
 
 
 def _quoted(rng: random.Random, word: str) -> str:
-    """In one of the ways that sbatch's own reader takes; now and then as it stands, which changes its meaning."""
+    """In one of the ways that sbatch's own reader takes; now and then as it stands, which changes
+    its meaning.
+    """
     if rng.random() < 0.1 or re.fullmatch(r"[\w=.:/%,@+\[\]*-]+", word):
         return word
     if '"' in word:
@@ -269,11 +317,15 @@ class Judge:
         for folder in (self.folder, self.folder / "sub", self.folder / "sub" / "sub"):
             folder.mkdir(exist_ok=True, mode=0o755)
             subprocess.run(["chown", f"{ALICE}:", str(folder)], check=True)
-        self._site.run("root", "scontrol", "update", "NodeName=ALL", "State=DRAIN", "Reason=benchmark")
+        self._site.run(
+            "root", "scontrol", "update", "NodeName=ALL", "State=DRAIN", "Reason=benchmark"
+        )
         try:
             yield self
         finally:
-            self._site.run("root", "scontrol", "update", "NodeName=ALL", "State=RESUME", check=False)
+            self._site.run(
+                "root", "scontrol", "update", "NodeName=ALL", "State=RESUME", check=False
+            )
 
     def differences(self, case: Case) -> list[str]:
         """What is not as it should be; empty: nothing."""
@@ -295,18 +347,30 @@ class Judge:
             self._site.run("root", "scancel", *(job["JobId"] for job in jobs), check=False)
 
     def _submit(self, argv: Sequence[str], case: Case) -> tuple[list[dict[str, str]], str]:
-        """The job as scontrol shows it (more than one: an array, a heterogeneous job), and standard error."""
+        """The job as scontrol shows it (more than one: an array, a heterogeneous job), and standard
+        error.
+        """
         env = self._site.environment(ALICE) | dict(case.environ)
         words = ["env", "-C", str(self.folder), *self._site.argv(ALICE, argv)[3:]]
         done = subprocess.run(
-            words, env=env, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+            words,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         error = done.stderr.strip()
-        found = re.search(r"(?:batch job|links?, jobs) (\d+)|^(\d+)(?:;|$)", done.stdout, re.MULTILINE)
+        found = re.search(
+            r"(?:batch job|links?, jobs) (\d+)|^(\d+)(?:;|$)", done.stdout, re.MULTILINE
+        )
         if done.returncode:
             return [], error
         queued = self._site.run("root", "squeue", "-h", "-u", ALICE, "-o", "%A").stdout.split()
-        job_id = (found[1] or found[2]) if found else max(queued, key=int, default="0")  # --quiet says nothing
+        job_id = (
+            (found[1] or found[2]) if found else max(queued, key=int, default="0")
+        )  # --quiet says nothing
         shown = self._site.run("root", "scontrol", "show", "job", "-o", job_id).stdout
         return [_fields(line) for line in shown.splitlines() if line.strip()], error
 
@@ -315,7 +379,10 @@ def _fields(line: str) -> dict[str, str]:
     """The fields of `scontrol show job -o`, with the job's own id taken out of their values."""
     fields = dict(re.findall(r"(\S+?)=(.*?)(?= [A-Z][\w/:]*=|$)", line.strip()))
     job_id = fields.get("JobId", "")
-    return {name: value.replace(job_id, "ID") if name.startswith("Std") else value for name, value in fields.items()}
+    return {
+        name: value.replace(job_id, "ID") if name.startswith("Std") else value
+        for name, value in fields.items()
+    }
 
 
 def _compare(
@@ -331,16 +398,22 @@ def _compare(
     if not plain or not chained:
         if bool(plain) == bool(chained):
             return []
-        special = plain and (len(plain) > 1 or "ArrayTaskId" in plain[0] or plain[0].get("Reason") == "JobHeldUser")
+        special = plain and (
+            len(plain) > 1 or "ArrayTaskId" in plain[0] or plain[0].get("Reason") == "JobHeldUser"
+        )
         if special and refused_here:
             return []  # docs/chains.md: not possible in a chain, and refused
         return [
-            f"only {'sbatch' if plain else 'the chain'} takes it; sbatch: {plain_error!r}; the chain: {chain_error!r}"
+            f"only {'sbatch' if plain else 'the chain'} takes it; sbatch: {plain_error!r}; the"
+            f" chain: {chain_error!r}"
         ]
     one, other = plain[0], chained[0]
-    # Without a limit of its own, a job in several partitions shows that of the partition that slurmctld tried last.
+    # Without a limit of its own, a job in several partitions shows that of the partition that
+    # slurmctld tried last.
     shown_by_turns = ("TimeLimit",) if "," in one.get("Partition", "") else ()
-    names = [name for name in {**one, **other} if name not in (*DIFFERENT, *BY_CHANCE, *shown_by_turns)]
+    names = [
+        name for name in {**one, **other} if name not in (*DIFFERENT, *BY_CHANCE, *shown_by_turns)
+    ]
     found = [
         f"{name}: {one.get(name)!r}, in a chain {other.get(name)!r}"
         for name in names
@@ -364,7 +437,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="how many scripts are made")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="this one alone, and show it")
-    parser.add_argument("--installed", action="store_true", help="Mirage is installed there already")
+    parser.add_argument(
+        "--installed", action="store_true", help="Mirage is installed there already"
+    )
     args = parser.parse_args()
     site = Site(args.folder)
     if not args.installed:
@@ -381,8 +456,8 @@ def main() -> int:
             if differences:
                 wrong += 1
                 print(
-                    f"{number}: {case.program} {case.words} {case.name} {case.arguments} {case.environ}\n    "
-                    + "\n    ".join(differences)
+                    f"{number}: {case.program} {case.words} {case.name} {case.arguments}"
+                    f" {case.environ}\n    " + "\n    ".join(differences)
                 )
             submitted += 1
     print(

@@ -1,9 +1,11 @@
-"""CPU and wall time of what users call, beside Slurm's own commands, in one run, in turn, median of the rounds.
+"""CPU and wall time of what users call, beside Slurm's own commands, in one run, in turn, median of
+the rounds.
 
     scripts/slurm-up && .venv/bin/python -m benchmarks.client_cost [--rounds 15] [--jobs 1000]
 
-CPU time is that of the command and all that it runs (squeue, sbatch), user and system. `env` is how all of them are
-started as a user; it is not taken off. ``--jobs``: so many jobs of another user wait meanwhile. A chain has two links.
+CPU time is that of the command and all that it runs (squeue, sbatch), user and system. `env` is how
+all of them are started as a user; it is not taken off. ``--jobs``: so many jobs of another user
+wait meanwhile. A chain has two links.
 """
 
 from __future__ import annotations
@@ -64,13 +66,24 @@ def main() -> None:
     if not os.environ.get("MIRAGE_SLURM_INSTALLED"):
         site.install()
     site.cancel_all()
-    plain = site.script(ALICE, "plain.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n")
-    chain = site.script(ALICE, "chain.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\n#MIRAGE --segments=2\nsleep 1\n")
-    filler = site.script(CAROL, "filler.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n")
+    plain = site.script(
+        ALICE, "plain.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n"
+    )
+    chain = site.script(
+        ALICE,
+        "chain.sh",
+        "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\n#MIRAGE --segments=2\nsleep 1\n",
+    )
+    filler = site.script(
+        CAROL, "filler.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n"
+    )
     for left in range(args.jobs, 0, -1000):  # slurmctld splits no array whose tasks do not start
         site.run(CAROL, "sbatch", LATER, f"--array=1-{min(left, 1000)}", filler)
     _chain, jobs = site.submit_chain(ALICE, "--segments=3", LATER, plain)
-    asks = {"mirage status": ("mirage", "status"), "mirage explain": ("mirage", "explain", str(jobs[1]))}
+    asks = {
+        "mirage status": ("mirage", "status"),
+        "mirage explain": ("mirage", "explain", str(jobs[1])),
+    }
     calls = {
         "env": ("true",),
         "squeue": ("squeue",),
@@ -86,7 +99,10 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         config = folder / "mirage.toml"
-        config.write_text(f'[daemon]\npoll_s = 600\nstore = "sqlite:///{folder}/d/m.db"\nsocket = "{site.socket}"\n')
+        config.write_text(
+            f'[daemon]\npoll_s = 600\nstore = "sqlite:///{folder}/d/m.db"\nsocket ='
+            f' "{site.socket}"\n'
+        )
         for path in (folder / "d", site.socket.parent):
             path.mkdir(exist_ok=True)
             subprocess.run(["chown", f"{OPERATOR}:", str(path)], check=True)
@@ -95,7 +111,12 @@ def main() -> None:
             show(site, args.rounds, "one's agent runs", asks)
         (folder / "log").write_text("")
         with service(site, OPERATOR, folder, "daemon", "--config", str(config)):
-            show(site, args.rounds, "the site's daemon runs", {**asks, "mirage-submit": calls["mirage-submit"]})
+            show(
+                site,
+                args.rounds,
+                "the site's daemon runs",
+                {**asks, "mirage-submit": calls["mirage-submit"]},
+            )
     site.cancel_all()
 
 
@@ -104,9 +125,15 @@ def show(site: Site, rounds: int, title: str, calls: dict[str, tuple[str, ...]])
     for _ in range(rounds):
         for name, words in calls.items():
             found[name].append(measured(site, words))
-    print(f"{title}: median of {rounds}, ms ({os.getloadavg()[0]:.0f} processes wanted the {os.cpu_count()} cores)")
+    print(
+        f"{title}: median of {rounds}, ms ({os.getloadavg()[0]:.0f} processes wanted the"
+        f" {os.cpu_count()} cores)"
+    )
     for name, times in found.items():
-        print(f"  {name:28} CPU {median(cpu for cpu, _ in times):5.0f}   wall {median(wall for _, wall in times):5.0f}")
+        print(
+            f"  {name:28} CPU {median(cpu for cpu, _ in times):5.0f}   wall"
+            f" {median(wall for _, wall in times):5.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What a decision of each trained method costs: one pair alone, and 500 pairs of a cycle in one pass. One core.
+"""What a decision of each trained method costs: one pair alone, and 500 pairs of a cycle in one
+pass. One core.
 
-    OMP_NUM_THREADS=1 .venv/bin/python -m benchmarks.decision_cost --samples DIR [--models DIR] [--repeat 200]
+    OMP_NUM_THREADS=1 .venv/bin/python -m benchmarks.decision_cost --samples DIR [--models DIR]
+    [--repeat 200]
 
-DIR: of `mirage train --samples`; the states are those of its episodes to judge by. State matrices and forecasts are
-ready: what they cost in service is in tick_cost.py and docs/learning.md. `lookahead` decides by simulating the live
-cluster and is not here.
+DIR: of `mirage train --samples`; the states are those of its episodes to judge by. State matrices
+and forecasts are ready: what they cost in service is in tick_cost.py and docs/learning.md.
+`lookahead` decides by simulating the live cluster and is not here.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from statistics import median, quantiles
 
 import numpy as np
 
-from mirage.learn.methods import METHODS, read_model
-from mirage.learn.model import States
-from mirage.learn.samples import Samples
-from mirage.provision.learned import chosen
+from mirage.provision.learn.methods import METHODS, read_model
+from mirage.provision.learn.model import States
+from mirage.provision.learn.samples import Samples
+from mirage.provision.policies.learned import chosen
 
 PAIRS = 500
 
@@ -51,7 +53,9 @@ def milliseconds(call: Callable[[], object], repeat: int) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--models", type=Path, default=Path("models/ls6-a100"))
     parser.add_argument("--repeat", type=int, default=200)
@@ -59,12 +63,19 @@ def main() -> None:
     states = some_states(Samples.load(args.samples / "judged"), PAIRS)
     one = [chosen(states, [row]) for row in range(PAIRS)]
     print(f"{'method':<18} one pair, ms: median, 99 %   {PAIRS} pairs in one pass, ms")
-    for folder in sorted(path.parent for path in args.models.glob("*/recipe.toml") if path.parent.name in METHODS):
+    for folder in sorted(
+        path.parent for path in args.models.glob("*/recipe.toml") if path.parent.name in METHODS
+    ):
         model = read_model(folder).model
         turn = iter(one * (args.repeat // PAIRS + 1))
-        alone = milliseconds(lambda model=model, turn=turn: model.assess(next(turn)), args.repeat - 1)
+        alone = milliseconds(
+            lambda model=model, turn=turn: model.assess(next(turn)), args.repeat - 1
+        )
         together = milliseconds(lambda model=model: model.assess(states), max(3, args.repeat // 40))
-        print(f"{folder.name:<18} {median(alone):10.1f} {quantiles(alone, n=100)[98]:8.1f} {median(together):14.0f}")
+        print(
+            f"{folder.name:<18} {median(alone):10.1f} {quantiles(alone, n=100)[98]:8.1f}"
+            f" {median(together):14.0f}"
+        )
 
 
 if __name__ == "__main__":

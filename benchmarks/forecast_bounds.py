@@ -1,12 +1,14 @@
-"""What knowing run times would bring: forecasts of the successor's wait beside the real wait, under heavy load.
+"""What knowing run times would bring: forecasts of the successor's wait beside the real wait, under
+heavy load.
 
-    .venv/bin/python -m benchmarks.forecast_bounds --trace T --cluster C --from 2022-11-02 --until 2023-02-01
+    .venv/bin/python -m benchmarks.forecast_bounds --trace T --cluster C --from 2022-11-02 --until
+    2023-02-01
         --samples DIR --futures models/ls6-a100/lookahead
 
-DIR: of `mirage train --samples`, of the same parts with --judged 120. At five points of each heavy episode to judge by
-the present queue runs on without arrivals: with all limits, with run times foretold by user and limit (medians or means
-of 32 draws, seed 1, from a `lookahead` model), and with the true ones. Printed: the rank correlation with the real wait
-and the median error in hours.
+DIR: of `mirage train --samples`, of the same parts with --judged 120. At five points of each heavy
+episode to judge by the present queue runs on without arrivals: with all limits, with run times
+foretold by user and limit (medians or means of 32 draws, seed 1, from a `lookahead` model), and
+with the true ones. Printed: the rank correlation with the real wait and the median error in hours.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from mirage.cli.past import background_of, instant
-from mirage.learn import futures
-from mirage.learn.background import Background, people_of
-from mirage.learn.course import Course
-from mirage.learn.episode import HOUR_S, Episode, Load
-from mirage.learn.forecast import LONGEST_S
-from mirage.learn.plans import Plan
-from mirage.learn.runtimes import Asked, Runtimes
-from mirage.learn.sampler import submit_pair
-from mirage.learn.samples import Samples
+from mirage.provision.learn import futures
+from mirage.provision.learn.background import Background, people_of
+from mirage.provision.learn.course import Course
+from mirage.provision.learn.episode import HOUR_S, Episode, Load
+from mirage.provision.learn.forecast import LONGEST_S
+from mirage.provision.learn.plans import Plan
+from mirage.provision.learn.runtimes import Asked, Runtimes
+from mirage.provision.learn.sampler import submit_pair
+from mirage.provision.learn.samples import Samples
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
 
@@ -43,13 +45,19 @@ def wait_s(simulation: Any, successor: int) -> int:
     return LONGEST_S if start_s is None else int(start_s - now_s)
 
 
-def foretold(background: Background, simulation: Any, pair: tuple[int, int], law: Runtimes, rng: Any) -> list[int]:
+def foretold(
+    background: Background, simulation: Any, pair: tuple[int, int], law: Runtimes, rng: Any
+) -> list[int]:
     """Waits with limits, medians and means."""
     snapshot = SimulatedCluster(simulation).snapshot()
     jobs = [job for job in snapshot.jobs if job.time_limit_s and job.job_id not in pair]
     limits_s = np.array([job.time_limit_s for job in jobs], dtype=np.int64)
-    elapsed_s = np.array([snapshot.at_s - (job.start_s or snapshot.at_s) for job in jobs], dtype=np.int64)
-    asked = Asked([job.user for job in jobs], np.array([job.nodes for job in jobs]), limits_s, elapsed_s)
+    elapsed_s = np.array(
+        [snapshot.at_s - (job.start_s or snapshot.at_s) for job in jobs], dtype=np.int64
+    )
+    asked = Asked(
+        [job.user for job in jobs], np.array([job.nodes for job in jobs]), limits_s, elapsed_s
+    )
     drawn = law.drawn(asked, rng, DRAWS)
     drawn = np.where(drawn < 0, limits_s, drawn)
     found = []
@@ -59,12 +67,16 @@ def foretold(background: Background, simulation: Any, pair: tuple[int, int], law
     return found
 
 
-def rows(background: Background, plan: Plan, episode: Episode, law: Runtimes, rng: Any) -> Iterator[list[int]]:
+def rows(
+    background: Background, plan: Plan, episode: Episode, law: Runtimes, rng: Any
+) -> Iterator[list[int]]:
     at_s = plan.begin_s - plan.lead_s
     logged = background.log.between(at_s + 1, background.log.last_s)
     for point in np.linspace(0, len(episode) - 1, POINTS).astype(int).tolist():
         now_s = int(episode.decision_s[point])
-        simulation = background.begun(at_s, plan.warm_up, logged.between(0, now_s), people_of(logged)).simulation
+        simulation = background.begun(
+            at_s, plan.warm_up, logged.between(0, now_s), people_of(logged)
+        ).simulation
         simulation.run_until(plan.begin_s)
         pair = submit_pair(simulation, plan)
         simulation.run_until(now_s)
@@ -73,7 +85,9 @@ def rows(background: Background, plan: Plan, episode: Episode, law: Runtimes, rn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trace", required=True, type=Path)
     parser.add_argument("--cluster", required=True, type=Path)
     parser.add_argument("--from", dest="begin", required=True, type=instant)
@@ -83,19 +97,30 @@ def main() -> None:
     args = parser.parse_args()
     background, _ = background_of(args)
     course = Course.of(background, args.begin, args.until, None, validation_episodes=120)
-    drawing, law, rng = course.validation(background), futures.read(args.futures).runtimes, np.random.default_rng(1)
+    drawing, law, rng = (
+        course.validation(background),
+        futures.read(args.futures).runtimes,
+        np.random.default_rng(1),
+    )
     background = background.until(drawing.end_s)
     heavy = {
-        it.begin_s: it for it in Samples.load(args.samples / "judged") if it.load is Load.HEAVY and len(it) > POINTS
+        it.begin_s: it
+        for it in Samples.load(args.samples / "judged")
+        if it.load is Load.HEAVY and len(it) > POINTS
     }
     plans = [plan for plan in map(drawing.plan, range(drawing.count)) if plan.begin_s in heavy]
     found = [row for plan in plans for row in rows(background, plan, heavy[plan.begin_s], law, rng)]
     hours = np.array(found) / HOUR_S
     print(f"{len(hours)} points, mean wait {hours[:, 0].mean():.1f} h")
-    for column, name in enumerate(("all to their limits", "foretold, medians", "foretold, means", "true run times"), 1):
+    for column, name in enumerate(
+        ("all to their limits", "foretold, medians", "foretold, means", "true run times"), 1
+    ):
         correlation = spearmanr(hours[:, 0], hours[:, column]).statistic
         error_h = np.median(np.abs(hours[:, column] - hours[:, 0]))
-        print(f"{name:<20} rank correlation {correlation:.2f}, median error {error_h:.1f} h", flush=True)
+        print(
+            f"{name:<20} rank correlation {correlation:.2f}, median error {error_h:.1f} h",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The tables of learning.md, from a folder of `mirage evaluate`: `python -m benchmarks.learning_tables FOLDER`."""
+"""The tables of learning.md, from a folder of `mirage evaluate`: `python -m
+benchmarks.learning_tables FOLDER`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 PENALTIES = ("1:1", "4:1")
-HEADER = ["method", "1:1 interruption h", "overlap h", "under 10 min", "regret", "4:1 interruption h", "overlap h"]
+HEADER = [
+    "method",
+    "1:1 interruption h",
+    "overlap h",
+    "under 10 min",
+    "regret",
+    "4:1 interruption h",
+    "overlap h",
+]
 HEADER += ["under 10 min", "regret"]
 
 
@@ -16,7 +26,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     results = json.loads((parser.parse_args().folder / "results.json").read_text())
-    rows = {(each["nodes"], each["load"], each["penalties"], each["method"]): each for each in results["summary"]}
+    rows = {
+        (each["nodes"], each["load"], each["penalties"], each["method"]): each
+        for each in results["summary"]
+    }
     for situation in results["situations"]:
         nodes, load = situation["nodes"], situation["load"]
         print(f"**{load.capitalize()}, {_count(nodes, 'node')}**: {_about(situation)}.\n")
@@ -29,13 +42,20 @@ def main() -> None:
 
 def _about(situation: dict[str, Any]) -> str:
     spells = _count(situation["spells"], "spell") if situation["spells"] else "no spells"
-    return f"{situation['episodes']} episodes in {spells}, {_count(situation['blocks'], 'independent block')}"
+    return (
+        f"{situation['episodes']} episodes in {spells},"
+        f" {_count(situation['blocks'], 'independent block')}"
+    )
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     regret = row["regret"]["value"] if row["regret"] else None
     hours = [_hours(row[name]) for name in ("interruption_h", "overlap_h")]
-    return [*hours, f"{row['under_10_min']['value']:.0%}", "-" if regret is None else f"{regret:.0%}"]
+    return [
+        *hours,
+        f"{row['under_10_min']['value']:.0%}",
+        "-" if regret is None else f"{regret:.0%}",
+    ]
 
 
 def _hours(figure: dict[str, float | None]) -> str:

@@ -1,13 +1,15 @@
-"""What the routing plugin costs in a real slurmctld: blocks of submissions in turn with it and without.
+"""What the routing plugin costs in a real slurmctld: blocks of submissions in turn with it and
+without.
 
     scripts/slurm-up --dir /var/tmp/cost --port-base 18810
     .venv/bin/python -m benchmarks.plugin_overhead /var/tmp/cost [--rounds 20] [--block 50]
 
-One slurmctld, since two of them differ by more than the plugin costs. Without: no job_submit plugin at all; `scontrol
-reconfigure` takes it in and out. With: agents of the size that `mirage route train` makes. A round is a block with it
-and two without, in an order that turns; the two tell what chance alone makes. The queue is emptied before each block.
-Then a clock around the plugin, inside slurmctld: of its own thread (Lua has none, and its `os.clock` counts all of
-slurmctld's threads), so a C compiler is needed. Writes a JSON.
+One slurmctld, since two of them differ by more than the plugin costs. Without: no job_submit plugin
+at all; `scontrol reconfigure` takes it in and out. With: agents of the size that `mirage route
+train` makes. A round is a block with it and two without, in an order that turns; the two tell what
+chance alone makes. The queue is emptied before each block. Then a clock around the plugin, inside
+slurmctld: of its own thread (Lua has none, and its `os.clock` counts all of slurmctld's threads),
+so a C compiler is needed. Writes a JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ from mirage.routing.table import AGENTS, STATE, agents_text, state_text, write
 from tests.slurm.site import ALICE, ROOT, Site
 
 HIDDEN = (16, 8)
-SIZES = [Flavor(name, gpus, 2 * gpus, 2000 * gpus, 86400) for name, gpus in (("s", 1), ("m", 1), ("l", 2))]
+SIZES = [
+    Flavor(name, gpus, 2 * gpus, 2000 * gpus, 86400)
+    for name, gpus in (("s", 1), ("m", 1), ("l", 2))
+]
 KINDS = [PartitionKind(name, 2, 2, 4, 4000, 0.0, 0.0, tuple(SIZES)) for name in ("left", "right")]
 CLOCK = """
 local thread_clock = package.loadlib("{library}", "thread_clock")
@@ -54,7 +59,10 @@ end
 def an_agent(kind: PartitionKind, random: np.random.Generator) -> Agent:
     sizes = [width(kind, Variant.COUNTS), *HIDDEN, actions_of(kind, Variant.COUNTS).count]
     layers = [
-        Layer(tuple(map(tuple, random.normal(size=(a, b)).tolist())), tuple(random.normal(size=b).tolist()))
+        Layer(
+            tuple(map(tuple, random.normal(size=(a, b)).tolist())),
+            tuple(random.normal(size=b).tolist()),
+        )
         for a, b in pairwise(sizes)
     ]
     return Agent(kind, Variant.COUNTS, tuple(layers))
@@ -69,14 +77,27 @@ def publish(run: Path) -> None:
 
 
 def configure(site: Site) -> None:
-    words = [str(ROOT / "scripts/slurm-up"), "--dir", str(site.folder), "--set", "JobSubmitPlugins=lua"]
-    words += ["--set", "PartitionName=left Nodes=n[1-2]", "--set", "PartitionName=right Nodes=n[3-4]"]
+    words = [
+        str(ROOT / "scripts/slurm-up"),
+        "--dir",
+        str(site.folder),
+        "--set",
+        "JobSubmitPlugins=lua",
+    ]
+    words += [
+        "--set",
+        "PartitionName=left Nodes=n[1-2]",
+        "--set",
+        "PartitionName=right Nodes=n[3-4]",
+    ]
     subprocess.run(words, check=True, capture_output=True)
 
 
 def switch(site: Site, is_on: bool) -> None:
     conf = site.folder / "etc" / "slurm.conf"
-    conf.write_text(re.sub("(?m)^#?(JobSubmitPlugins=)", r"\1" if is_on else r"#\1", conf.read_text()))
+    conf.write_text(
+        re.sub("(?m)^#?(JobSubmitPlugins=)", r"\1" if is_on else r"#\1", conf.read_text())
+    )
     site.run("root", "scontrol", "reconfigure")
     told = site.run("root", "scontrol", "show", "config").stdout
     assert bool(re.search("(?m)^JobSubmitPlugins += lua", told)) is is_on
@@ -88,7 +109,9 @@ def drain(site: Site) -> None:
 
 def a_script(site: Site) -> str:
     """A job for one GPU. Nothing starts: the nodes are drained."""
-    return site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH --gres=gpu:1 -t5 -o /dev/null\nexec sleep 1\n")
+    return site.script(
+        ALICE, "work.sh", "#!/bin/sh\n#SBATCH --gres=gpu:1 -t5 -o /dev/null\nexec sleep 1\n"
+    )
 
 
 SUBMISSIONS = """
@@ -153,9 +176,16 @@ int thread_clock(void *lua) {
 
 
 def timed_inside(site: Site, count: int) -> tuple[list[float], list[float]]:
-    """Microseconds that each call took inside slurmctld: of its thread's CPU, and by the wall clock."""
+    """Microseconds that each call took inside slurmctld: of its thread's CPU, and by the wall
+    clock.
+    """
     library = site.folder / "thread_clock.so"
-    subprocess.run(["cc", "-xc", "-", "-O2", "-shared", "-fPIC", "-o", library], input=CLOCK_C, text=True, check=True)
+    subprocess.run(
+        ["cc", "-xc", "-", "-O2", "-shared", "-fPIC", "-o", library],
+        input=CLOCK_C,
+        text=True,
+        check=True,
+    )
     script = site.folder / "etc" / "job_submit.lua"
     text = script.read_text().replace(
         "    if good then\n", "    if good then\n" + CLOCK.replace("{library}", str(library)), 1

@@ -1,12 +1,14 @@
-"""Interruption and overlap of chains on a real slurmctld whose nodes are kept full: reactive, daemon, agent.
+"""Interruption and overlap of chains on a real slurmctld whose nodes are kept full: reactive,
+daemon, agent.
 
     scripts/slurm-up && .venv/bin/python -m benchmarks.real_chain [--links 4] [--limit 2]
 
-Two phases, each with a control at its side: Alice's chain under Mirage (first the site's daemon, then her own agent)
-and Bob's chain of plain sbatch lines with `--dependency=afterany`, both of one-node links that run to their limit,
-while Carol keeps all nodes full and jobs waiting. The handover ends a predecessor whose successor is there, so an early
-start shows as a predecessor cut short of its limit rather than as overlap. Starts and ends are slurmdbd's. Prints a
-table and writes JSON.
+Two phases, each with a control at its side: Alice's chain under Mirage (first the site's daemon,
+then her own agent) and Bob's chain of plain sbatch lines with `--dependency=afterany`, both of
+one-node links that run to their limit, while Carol keeps all nodes full and jobs waiting. The
+handover ends a predecessor whose successor is there, so an early start shows as a predecessor cut
+short of its limit rather than as overlap. Starts and ends are slurmdbd's. Prints a table and writes
+JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def main() -> None:
     site.cancel_all()
     results = [run_phase(site, who, args) for who in ("daemon", "agent")]
     args.out.write_text(
-        json.dumps({"options": vars(args) | {"out": str(args.out)}, "phases": results}, indent=1) + "\n"
+        json.dumps({"options": vars(args) | {"out": str(args.out)}, "phases": results}, indent=1)
+        + "\n"
     )
     report(results, args.limit * 60)
 
@@ -53,9 +56,16 @@ def run_phase(site: Site, who: str, args: argparse.Namespace) -> dict[str, objec
         server = start_server(site, who, args)
         try:
             time.sleep(150)  # so that waits are known, as on any site where the service runs
-            chain, _ = site.submit_chain(ALICE, f"--segments={args.links}", site.script(ALICE, "work.sh", work))
+            chain, _ = site.submit_chain(
+                ALICE, f"--segments={args.links}", site.script(ALICE, "work.sh", work)
+            )
             hand = by_hand(site, site.script(BOB, "work.sh", work), args.links)
-            until(lambda: is_over(site, chain, hand, args.links), args.links * (args.limit * 60 + 400), "the chains", 3)
+            until(
+                lambda: is_over(site, chain, hand, args.links),
+                args.links * (args.limit * 60 + 400),
+                "the chains",
+                3,
+            )
         finally:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait(30)
@@ -68,14 +78,21 @@ def start_server(site: Site, who: str, args: argparse.Namespace) -> subprocess.P
     subprocess.run(["rm", "-rf", str(folder), str(site.home(ALICE) / ".local")], check=True)
     folder.mkdir()
     (folder / "mirage.toml").write_text(
-        f'[acting]\nmode = "enforce"\n[daemon]\nstore = "sqlite:///{folder}/mirage.db"\nsocket = "{site.socket}"\n'
+        f'[acting]\nmode = "enforce"\n[daemon]\nstore = "sqlite:///{folder}/mirage.db"\nsocket ='
+        f' "{site.socket}"\n'
     )
     subprocess.run(["chown", "-R", f"{OPERATOR}:", str(folder)], check=True)
     words = [f"--poll={args.poll}", f"--policy={args.policy}"]
     if who == "agent":
         return site.start(ALICE, "mirage", "agent", *words, log=folder / "agent.log")
     return site.start(
-        OPERATOR, "mirage", "daemon", "--config", str(folder / "mirage.toml"), *words, log=folder / "daemon.log"
+        OPERATOR,
+        "mirage",
+        "daemon",
+        "--config",
+        str(folder / "mirage.toml"),
+        *words,
+        log=folder / "daemon.log",
     )
 
 
@@ -109,7 +126,9 @@ def handovers(site: Site, jobs: dict[int, int]) -> list[dict[str, int]]:
 
 def slurm_times(site: Site, job: int) -> tuple[int, int]:
     """(start, end) by slurmdbd."""
-    row = site.run("root", "sacct", "-XPnD", "-j", str(job), "-o", "Start,End", "-S", "now-2hours").stdout.split()[-1]
+    row = site.run(
+        "root", "sacct", "-XPnD", "-j", str(job), "-o", "Start,End", "-S", "now-2hours"
+    ).stdout.split()[-1]
     start, end = row.split("|")
     return int(start), int(end)
 
@@ -118,10 +137,14 @@ def report(results: list[dict[str, object]], limit_s: int) -> None:
     for phase in results:
         for name, rows in phase.items():
             assert isinstance(rows, list)
-            costs = [(r["interruption_s"], r["overlap_s"], max(0, limit_s - r["ran_s"])) for r in rows]
+            costs = [
+                (r["interruption_s"], r["overlap_s"], max(0, limit_s - r["ran_s"])) for r in rows
+            ]
             each = ", ".join("/".join(map(str, cost)) for cost in costs)
             means = "/".join(f"{fmean(column):.1f}" for column in zip(*costs, strict=True))
-            print(f"{name:>9}: interruption/overlap/cut short, s by handover: {each}; means {means}")
+            print(
+                f"{name:>9}: interruption/overlap/cut short, s by handover: {each}; means {means}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""The daemon against a real slurmctld with a long queue and many chains: CPU time, memory, calls, slurmctld's own CPU.
+"""The daemon against a real slurmctld with a long queue and many chains: CPU time, memory, calls,
+slurmctld's own CPU.
 
-    scripts/slurm-up --dir D --set MaxJobCount=60000 --set MaxArraySize=30000
-    MIRAGE_SLURM_DIR=D .venv/bin/python -m benchmarks.real_load [--queued 20000] [--chains 2000] [--cycles 5]
+    scripts/slurm-up --dir D --set MaxJobCount=60000 --set MaxArraySize=30000 MIRAGE_SLURM_DIR=D
+    .venv/bin/python -m benchmarks.real_load [--queued 20000] [--chains 2000] [--cycles 5]
 
-One job array of another user is the queue; each chain is a running or waiting link and its successor, submitted with
-Mirage's tag by plain sbatch. The daemon only observes, as root. All jobs are ended afterwards.
+One job array of another user is the queue; each chain is a running or waiting link and its
+successor, submitted with Mirage's tag by plain sbatch. The daemon only observes, as root. All jobs
+are ended afterwards.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from mirage.daemon.audit import Audit
 from mirage.daemon.restraint import Acting
 from mirage.daemon.scheduler import WallClock
 from mirage.domain import ActingMode
-from mirage.provision.heuristics import Reactive, Timer
-from mirage.provision.registry import make_policy
+from mirage.provision.policies.heuristics import Reactive, Timer
+from mirage.provision.policies.registry import make_policy
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Result, Runner, run_bounded
 from mirage.store.journal import Journal
@@ -50,14 +52,19 @@ class Calls:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
 
-    def execute(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float, limit: int) -> Result:
+    def execute(
+        self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float, limit: int
+    ) -> Result:
         self.asked[Path(argv[0]).name] += 1
         return run_bounded(argv, env, timeout_s, limit)
 
 
 def fill(site: Site, queued: int, chains: int) -> None:
     """Nodes full, then the queue, then the chains."""
-    scripts = {user: site.script(user, "load.sh", "#!/bin/sh\nexec sleep 3600\n") for user in (ALICE, BOB, CAROL)}
+    scripts = {
+        user: site.script(user, "load.sh", "#!/bin/sh\nexec sleep 3600\n")
+        for user in (ALICE, BOB, CAROL)
+    }
     for _ in range(16):
         site.run(CAROL, "sbatch", "-o/dev/null", "-n1", "-t60", scripts[CAROL])
     site.run(ALICE, "sh", "-c", FILL.format(chains=chains, script=scripts[ALICE]), timeout_s=900)
@@ -77,7 +84,9 @@ def slurmctld_cpu_s(site: Site) -> float:
 
 def cpu_s() -> tuple[float, float]:
     """Our own, and that of the commands that ended."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
 
 
@@ -101,22 +110,32 @@ def main() -> None:
             make_policy(PolicyConfig()),
             poll_s=600,
             acting=acting,
-            audit=Audit(Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode),
+            audit=Audit(
+                Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode
+            ),
             baselines=(Reactive(), Timer(10_800)),
         )
         for _ in range(args.cycles):
             calls.asked.clear()
-            (own_s, commands_s), controller_s, wall_s = cpu_s(), slurmctld_cpu_s(site), time.monotonic()
+            (own_s, commands_s), controller_s, wall_s = (
+                cpu_s(),
+                slurmctld_cpu_s(site),
+                time.monotonic(),
+            )
             assert daemon.run_cycle()
             after = cpu_s()
             spent = (after[0] - own_s, after[1] - commands_s, slurmctld_cpu_s(site) - controller_s)
             rows.append((*spent, time.monotonic() - wall_s, dict(calls.asked)))
         chains = len(store.active_chains())
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{queue_length(site)} jobs in the queue, {chains} chains; peak memory {peak_mib:.0f} MiB")
+    print(
+        f"{queue_length(site)} jobs in the queue, {chains} chains; peak memory {peak_mib:.0f} MiB"
+    )
     print(f"first cycle: {rows[0][0]:.2f} CPU s, commands {rows[0][4]}")
     names = ("daemon CPU s", "commands CPU s", "slurmctld CPU s", "wall s")
-    figures = ", ".join(f"{name} {median(row[index] for row in rows[1:]):.2f}" for index, name in enumerate(names))
+    figures = ", ".join(
+        f"{name} {median(row[index] for row in rows[1:]):.2f}" for index, name in enumerate(names)
+    )
     site.cancel_all()
     print(f"then medians of a cycle: {figures}; commands {[row[4] for row in rows[1:]]}")
 

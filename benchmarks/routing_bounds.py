@@ -1,13 +1,17 @@
-"""What can be reached at all in the paper's episodes: all 81 sequences of four flavours, each weighed alike.
+"""What can be reached at all in the paper's episodes: all 81 sequences of four flavours, each
+weighed alike.
 
     python -m benchmarks.routing_bounds
 
-Utilization (equation 4) and hours when the full job starts, the paper's terminal state, and hours until all is done:
+Utilization (equation 4) and hours when the full job starts, the paper's terminal state, and hours
+until all is done:
 - naive: the rule that gives the paper's 0.62 (`mirage.routing.rules.naive`; 20 draws a sequence);
-- no job is put aside: the least time in which two servers can run the four jobs, all known beforehand, waits allowed;
-- jobs may be put aside: of all subsets the one that uses the servers best; the others run after the full job.
-The last two are bounds for every agent: the first of them for one that never lets a job wait beside a free server, as
-section 5.2 rewards it.
+- no job is put aside: the least time in which two servers can run the four jobs, all known
+  beforehand, waits allowed;
+- jobs may be put aside: of all subsets the one that uses the servers best; the others run after the
+  full job.
+The last two are bounds for every agent: the first of them for one that never lets a job wait beside
+a free server, as section 5.2 rewards it.
 """
 
 from __future__ import annotations
@@ -31,10 +35,14 @@ DRAWS = 20
 
 
 def earliest(placed: Sequence[tuple[int, int, int]], flavor: int) -> int:
-    """When a server with these jobs (start, end, GPUs) has room for one more, for as long as that takes."""
+    """When a server with these jobs (start, end, GPUs) has room for one more, for as long as that
+    takes.
+    """
     for at in sorted({0, *(end for _, end, _ in placed)}):
         moments = [at, *(start for start, _, _ in placed if at < start < at + HOURS[flavor])]
-        used = [sum(gpus for start, end, gpus in placed if start <= moment < end) for moment in moments]
+        used = [
+            sum(gpus for start, end, gpus in placed if start <= moment < end) for moment in moments
+        ]
         if max(used) + GPUS[flavor] <= KIND.gpus:
             return at
     raise AssertionError("an empty server has room")
@@ -72,7 +80,10 @@ def used(flavors: Sequence[int], aside: Sequence[int] = ()) -> Row:
 def best_with_some_aside(flavors: Sequence[int]) -> Row:
     splits = [chosen for count in range(1, 5) for chosen in combinations(range(4), count)]
     return max(
-        used([flavors[each] for each in chosen], [flavors[each] for each in range(4) if each not in chosen])
+        used(
+            [flavors[each] for each in chosen],
+            [flavors[each] for each in range(4) if each not in chosen],
+        )
         for chosen in splits
     )
 
@@ -93,7 +104,10 @@ def main() -> None:
         found.setdefault("best, jobs may be put aside", []).append(best_with_some_aside(flavors))
     for name, each in found.items():
         utilization, hours, all_h = np.mean(each, axis=0)
-        print(f"{name:28} utilization {utilization:.3f}, full job after {hours:.0f} h, all done after {all_h:.0f} h")
+        print(
+            f"{name:28} utilization {utilization:.3f}, full job after {hours:.0f} h, all done after"
+            f" {all_h:.0f} h"
+        )
 
 
 if __name__ == "__main__":

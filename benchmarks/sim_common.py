@@ -1,4 +1,6 @@
-"""What the benchmarks of the simulator share: the simulator, workloads, CPU time, the machine, result files."""
+"""What the benchmarks of the simulator share: the simulator, workloads, CPU time, the machine,
+result files.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ FIGURES = HERE / "figures"
 Ints = NDArray[np.int64]
 
 YARDSTICK_PARAMS = Params(
-    priority_multifactor=False, bf_window_s=86400, bf_interval_s=30, bf_max_job_test=500, bf_cycle_us=0
+    priority_multifactor=False,
+    bf_window_s=86400,
+    bf_interval_s=30,
+    bf_max_job_test=500,
+    bf_cycle_us=0,
 )
 """The rules of shared/yardstick/bound.cpp, as far as Slurm's parameters say them."""
 
@@ -62,10 +68,18 @@ class Workload:
 
     def write_swf(self, path: Path) -> None:
         """In the Standard Workload Format, as the yardstick and other simulators read it."""
-        lines = [f"; MaxJobs: {len(self)}\n; MaxNodes: {self.cluster_nodes}\n; MaxProcs: {self.cluster_nodes}\n"]
+        lines = [
+            f"; MaxJobs: {len(self)}\n; MaxNodes: {self.cluster_nodes}\n; MaxProcs:"
+            f" {self.cluster_nodes}\n"
+        ]
         lines.append("; UnixStartTime: 0\n")
-        for number, (submit_s, nodes, limit_s, runtime_s) in enumerate(zip(*self.columns, strict=True), 1):
-            lines.append(f"{number} {submit_s} -1 {runtime_s} {nodes} -1 -1 {nodes} {limit_s} -1 1 1 1 -1 1 -1 -1 -1\n")
+        for number, (submit_s, nodes, limit_s, runtime_s) in enumerate(
+            zip(*self.columns, strict=True), 1
+        ):
+            lines.append(
+                f"{number} {submit_s} -1 {runtime_s} {nodes} -1 -1 {nodes} {limit_s} -1 1 1 1 -1 1"
+                " -1 -1 -1\n"
+            )
         path.write_text("".join(lines))
 
 
@@ -101,7 +115,9 @@ def whole_node_cluster(nodes: int, params: Params = YARDSTICK_PARAMS) -> Cluster
     return whole_nodes(nodes, params)
 
 
-def cpu_seconds(prepare: Callable[[], Any], run: Callable[[Any], object], repeat: int) -> list[float]:
+def cpu_seconds(
+    prepare: Callable[[], Any], run: Callable[[Any], object], repeat: int
+) -> list[float]:
     """CPU seconds of `run` alone, on fresh input each time."""
     found = []
     for _ in range(repeat):
@@ -114,17 +130,26 @@ def cpu_seconds(prepare: Callable[[], Any], run: Callable[[Any], object], repeat
 
 def spread(seconds: list[float]) -> dict[str, Any]:
     """For JSON: the median, and each."""
-    return {"median": median(seconds), "least": min(seconds), "most": max(seconds), "repeats": len(seconds)}
+    return {
+        "median": median(seconds),
+        "least": min(seconds),
+        "most": max(seconds),
+        "repeats": len(seconds),
+    }
 
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        model = next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         model = platform.processor()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
+    )
     return {
         "cpu": model,
         "cores": os.cpu_count(),
@@ -145,5 +170,9 @@ def write_json(path: Path, result: object) -> None:
 
 def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Markdown."""
-    lines = [list(header), ["---"] * len(list(header)), *([str(cell) for cell in row] for row in rows)]
+    lines = [
+        list(header),
+        ["---"] * len(list(header)),
+        *([str(cell) for cell in row] for row in rows),
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

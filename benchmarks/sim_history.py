@@ -1,12 +1,14 @@
-"""Logged histories replayed in whole: simulated waits against the logged ones, of jobs whose wait is contention.
+"""Logged histories replayed in whole: simulated waits against the logged ones, of jobs whose wait
+is contention.
 
-    .venv/bin/python -m benchmarks.sim_history [--trace ls6|pegasus] [--only base] [--days] [--out FILE.json]
+    .venv/bin/python -m benchmarks.sim_history [--trace ls6|pegasus] [--only base] [--days] [--out
+    FILE.json]
 
-Jobs as cleaned by slurm_sim.traces.cleaning; dependency chains, the limit of running jobs per user, array throttles
-and the node count over time as inferred from the log itself by slurm_sim.traces.inference. What a log doesn't tell
-(priority weights, backfill's parameters) is assumed, see `CLUSTERS`, and not fitted to the result. Which jobs are
-compared is decided from the log alone, see `contended`. Then the same with one thing left out at a time.
-Nothing is random.
+Jobs as cleaned by slurm_sim.traces.cleaning; dependency chains, the limit of running jobs per user,
+array throttles and the node count over time as inferred from the log itself by
+slurm_sim.traces.inference. What a log doesn't tell (priority weights, backfill's parameters) is
+assumed, see `CLUSTERS`, and not fitted to the result. Which jobs are compared is decided from the
+log alone, see `contended`. Then the same with one thing left out at a time. Nothing is random.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ WIDE = 0.1
 LOOKS = 40
 """Instants of each wait at which that is looked at."""
 CLOSE = 0.1
-"""`infer_nodes`'s price for a step, so low that the node count follows the busy nodes of hours in which jobs wait."""
+"""`infer_nodes`'s price for a step, so low that the node count follows the busy nodes of hours in
+which jobs wait.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,16 +91,21 @@ CLUSTERS = {
     "ls6": Assumed(
         "ls6_a100_dev",
         MIRAGE_PARAMS,
-        "Weights, half-life, queue depth, window, resolution, jobs tested: the files slurm_config.json and "
-        "backfill_config.json that TACC's authors published with Mirage and its log. Its bf_interval of 10 counts "
-        "the prototype's minutes, so Slurm's 30 s. No account in the log: each user is one, with one share. "
-        "Partition and QOS weights play no part with one of each.",
+        "Weights, half-life, queue depth, window, resolution, jobs tested: the files"
+        " slurm_config.json and backfill_config.json that TACC's authors published with Mirage and"
+        " its log. Its bf_interval of 10 counts the prototype's minutes, so Slurm's 30 s. No"
+        " account in the log: each user is one, with one share. Partition and QOS weights play no"
+        " part with one of each.",
         -6 * HOUR,
         {
             "no fairshare": replace(MIRAGE_PARAMS, priority_weight_fairshare=0),
             "first come, first served": replace(MIRAGE_PARAMS, priority_multifactor=False),
             "backfill as Slurm has it by default": replace(
-                MIRAGE_PARAMS, bf_window_s=DAY_S, bf_resolution_s=60, bf_max_job_test=500, default_queue_depth=100
+                MIRAGE_PARAMS,
+                bf_window_s=DAY_S,
+                bf_resolution_s=60,
+                bf_max_job_test=500,
+                default_queue_depth=100,
             ),
             "no backfill": replace(MIRAGE_PARAMS, backfill=False),
         },
@@ -104,9 +113,10 @@ CLUSTERS = {
     "pegasus": Assumed(
         "pegasus_dev",
         PEGASUS_PARAMS,
-        "Nothing is published: Slurm's defaults, with bf_window as long as the longest limit (14 days), as "
-        "slurm.conf(5) advises. No users in the log: no fairshare, no limits per user. Age and size weigh as in "
-        "slurm_sim's default (10000, 1000). The three partitions share all nodes and have one PriorityTier.",
+        "Nothing is published: Slurm's defaults, with bf_window as long as the longest limit (14"
+        " days), as slurm.conf(5) advises. No users in the log: no fairshare, no limits per user."
+        " Age and size weigh as in slurm_sim's default (10000, 1000). The three partitions share"
+        " all nodes and have one PriorityTier.",
         -5 * HOUR,
         {
             "first come, first served": replace(PEGASUS_PARAMS, priority_multifactor=False),
@@ -130,9 +140,13 @@ class Variant:
     close_steps: bool = False
     """Whether the node count follows the log hour by hour (`CLOSE`) while jobs wait."""
     held: bool = False
-    """Whether jobs that wait beside idle nodes, by the log, compete only from when these were idle no longer."""
+    """Whether jobs that wait beside idle nodes, by the log, compete only from when these were idle
+    no longer.
+    """
     cancelled_run: bool = False
-    """Whether jobs that were cancelled in the queue, but start here, hold nodes until the logged cancellation."""
+    """Whether jobs that were cancelled in the queue, but start here, hold nodes until the logged
+    cancellation.
+    """
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,9 @@ class History:
 
     @cached_property
     def warm_s(self) -> int:
-        """The first end in the log: what ended before is not in it, so waits before can't be simulated."""
+        """The first end in the log: what ended before is not in it, so waits before can't be
+        simulated.
+        """
         return int(self.trace.column("end")[self.trace.ran].min())
 
     @cached_property
@@ -159,14 +175,18 @@ class History:
 
     @cached_property
     def held_until(self) -> Floats:
-        """When a job's nodes and `SPARE` more were last idle while it waited: for the class *idle*; NaN for others."""
+        """When a job's nodes and `SPARE` more were last idle while it waited: for the class *idle*;
+        NaN for others.
+        """
         until = np.full(len(self.trace), np.nan)
         for at, idle in self.looks():
             until = np.where(idle, at, until)
         return np.where(contended(self)["idle"], until, np.nan)
 
     def looks(self) -> Iterator[tuple[Floats, Mask]]:
-        """`LOOKS` instants of each job's wait, and whether its nodes and `SPARE` more are idle then, by the log."""
+        """`LOOKS` instants of each job's wait, and whether its nodes and `SPARE` more are idle
+        then, by the log.
+        """
         trace, curve, busy = self.trace, node_curve(self.inferred.nodes), busy_nodes(self.trace)
         for share in (np.arange(LOOKS) + 0.5) / LOOKS:
             at = trace.column("submit") + share * np.nan_to_num(trace.wait_s)
@@ -180,8 +200,9 @@ class History:
 
 
 def series(trace: Trace, known: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Predecessors in bursts (jobs of one user and shape, each submitted within `BURST_S` of the one before) of which
-    no two ever ran at once, and of which at least one is a `known` link: a chain whose links had to queue as well.
+    """Predecessors in bursts (jobs of one user and shape, each submitted within `BURST_S` of the
+    one before) of which no two ever ran at once, and of which at least one is a `known` link: a
+    chain whose links had to queue as well.
     """
     shape = pd.DataFrame({name: trace.column(name) for name in ("nodes", "timelimit_s", "submit")})
     shape["user"] = trace.text("user")
@@ -194,7 +215,12 @@ def series(trace: Trace, known: NDArray[np.int64]) -> NDArray[np.int64]:
         for _, rows in jobs.groupby(burst):
             in_order = rows.sort_values("start")
             apart = (in_order["start"].to_numpy()[1:] >= in_order["end"].to_numpy()[:-1]).all()
-            if len(rows) >= SERIES and apart and rows["linked"].any() and (in_order.index == rows.index).all():
+            if (
+                len(rows) >= SERIES
+                and apart
+                and rows["linked"].any()
+                and (in_order.index == rows.index).all()
+            ):
                 found[rows.index[1:]] = rows.index[:-1]
     return found
 
@@ -229,12 +255,13 @@ def most_nodes(inferred: Inferred) -> int:
 
 
 def contended(history: History) -> dict[str, Mask]:
-    """Each job's class, by the log: *compared*, or why its logged wait says nothing about contention.
+    """Each job's class, by the log: *compared*, or why its logged wait says nothing about
+    contention.
 
-    cancelled: never ran, its wait is cut off. before: submitted before the log's first end. chain: it waits for its
-    (inferred) predecessor. limit: for most of
-    its wait its user runs as many jobs as the (inferred) limit allows. idle: for most of its wait its nodes and
-    `SPARE` more are idle, as far as the inferred node count goes. The last three only for waits over `QUEUED_S`.
+    cancelled: never ran, its wait is cut off. before: submitted before the log's first end. chain:
+    it waits for its (inferred) predecessor. limit: for most of its wait its user runs as many jobs
+    as the (inferred) limit allows. idle: for most of its wait its nodes and `SPARE` more are idle,
+    as far as the inferred node count goes. The last three only for waits over `QUEUED_S`.
     """
     trace, inferred = history.trace, history.inferred
     queued = np.nan_to_num(trace.wait_s) > QUEUED_S
@@ -254,7 +281,9 @@ def contended(history: History) -> dict[str, Mask]:
     ):
         found[name] = rest & mask
         rest &= ~mask
-    found["compared"] = known & ~(found["chain"] | found["throttle"] | found["limit"] | found["idle"])
+    found["compared"] = known & ~(
+        found["chain"] | found["throttle"] | found["limit"] | found["idle"]
+    )
     return found
 
 
@@ -276,24 +305,36 @@ def cluster_of(history: History, variant: Variant) -> ClusterConfig:
 
 
 def specs_of(history: History, variant: Variant) -> list[JobSpec]:
-    """Run times as logged. Jobs cancelled in the queue are cancelled at the logged time; those that start before hold
-    nodes for no time, as in the log (or, `variant.cancelled_run`, until then).
+    """Run times as logged. Jobs cancelled in the queue are cancelled at the logged time; those that
+    start before hold nodes for no time, as in the log (or, `variant.cancelled_run`, until then).
 
-    Jobs that run when the log begins are submitted when they started, those that wait begin to compete then.
+    Jobs that run when the log begins are submitted when they started, those that wait begin to
+    compete then.
     """
     trace, warm_s = history.trace, history.warm_s - history.base_s
     ids = numbered(trace)
-    arrays = ARRAYS + trace.jobs["job_id"].str.extract(r"^(\d+)_\d+$")[0].astype(float).fillna(-1 - ARRAYS).to_numpy()
+    arrays = (
+        ARRAYS
+        + trace.jobs["job_id"]
+        .str.extract(r"^(\d+)_\d+$")[0]
+        .astype(float)
+        .fillna(-1 - ARRAYS)
+        .to_numpy()
+    )
     groups, predecessor = history.inferred.group, history.predecessor.tolist()
     submit = trace.column("submit")
     runs_before = (submit < history.warm_s) & (trace.column("start") < history.warm_s)
-    submit_s = np.where(runs_before, trace.column("start"), submit).astype(np.int64) - history.base_s
+    submit_s = (
+        np.where(runs_before, trace.column("start"), submit).astype(np.int64) - history.base_s
+    )
     waits = ((submit < history.warm_s) & ~runs_before).tolist()
     cancel_s = (trace.column("end") - history.base_s).astype(np.int64).tolist()
     run_s, limit_s = trace.run_s.tolist(), trace.column("timelimit_s").tolist()
     nodes, ran = trace.column("nodes").astype(np.int64).tolist(), trace.ran.tolist()
     user, partition = trace.text("user").tolist(), trace.text("partition").tolist()
-    held_s = (history.held_until - history.base_s).tolist() if variant.held else [np.nan] * len(trace)
+    held_s = (
+        (history.held_until - history.base_s).tolist() if variant.held else [np.nan] * len(trace)
+    )
     specs = []
     for row, job_id in enumerate(ids.tolist()):
         more: dict[str, Any] = {"begin_s": warm_s} if waits[row] else {}
@@ -338,7 +379,9 @@ def simulate(history: History, variant: Variant) -> Floats:
 
 
 def follow_node_count(sim: Simulator, steps: Sequence[tuple[int, int]]) -> None:
-    """Drains and resumes nodes as time passes: idle ones are drained first, then those that end first fall free."""
+    """Drains and resumes nodes as time passes: idle ones are drained first, then those that end
+    first fall free.
+    """
     for number, (at_s, nodes) in enumerate(steps):
         sim.run_until(max(0, at_s) if number else 0)  # the first holds from the beginning
         up = [name for name in sim.node_names if sim.is_up(name)]
@@ -370,7 +413,9 @@ def figures(logged_s: Floats, simulated_s: Floats) -> dict[str, Any]:
     }
     for hours in (2, 12):
         shares = {"log": logged, "simulated": simulated}
-        result[f"over_{hours}_h"] = {name: float((wait > hours * HOUR).mean()) for name, wait in shares.items()}
+        result[f"over_{hours}_h"] = {
+            name: float((wait > hours * HOUR).mean()) for name, wait in shares.items()
+        }
     return result
 
 
@@ -383,29 +428,47 @@ def _correlation(how: Any, one: Floats, other: Floats) -> float | None:
 def periods(times: Floats, form: str, zone_s: int) -> NDArray[np.object_]:
     """Month or day of each time."""
     days = np.floor((times + zone_s) / DAY_S)
-    names = {day: datetime.fromtimestamp(day * DAY_S, UTC).strftime(form) for day in np.unique(days)}
+    names = {
+        day: datetime.fromtimestamp(day * DAY_S, UTC).strftime(form) for day in np.unique(days)
+    }
     return np.array([names[day] for day in days], dtype=object)
 
 
 def by_period(history: History, chosen: Mask, simulated_s: Floats, form: str) -> dict[str, Any]:
     names = periods(history.trace.column("submit"), form, history.assumed.time_zone_s)
     return {
-        name: figures(history.trace.wait_s[chosen & (names == name)], simulated_s[chosen & (names == name)])
+        name: figures(
+            history.trace.wait_s[chosen & (names == name)], simulated_s[chosen & (names == name)]
+        )
         for name in sorted(set(names[chosen].tolist()))
     }
 
 
-def worst_days(history: History, chosen: Mask, simulated_s: Floats, count: int = 12) -> list[list[object]]:
-    """Days of submission that add most to the sum of |simulated - logged|: jobs, users, mean waits in hours."""
+def worst_days(
+    history: History, chosen: Mask, simulated_s: Floats, count: int = 12
+) -> list[list[object]]:
+    """Days of submission that add most to the sum of |simulated - logged|: jobs, users, mean waits
+    in hours.
+    """
     names = periods(history.trace.column("submit"), "%Y-%m-%d", history.assumed.time_zone_s)
     error = np.abs(np.nan_to_num(simulated_s) - history.trace.wait_s) / HOUR
     rows: list[list[object]] = []
     for name in set(names[chosen].tolist()):
         rows_of = chosen & (names == name)
         users = len(set(history.trace.text("user")[rows_of].tolist()))
-        logged, simulated = (each[rows_of].mean() / HOUR for each in (history.trace.wait_s, np.nan_to_num(simulated_s)))
+        logged, simulated = (
+            each[rows_of].mean() / HOUR
+            for each in (history.trace.wait_s, np.nan_to_num(simulated_s))
+        )
         rows.append(
-            [name, int(rows_of.sum()), users, round(logged, 2), round(simulated, 2), round(error[rows_of].sum())]
+            [
+                name,
+                int(rows_of.sum()),
+                users,
+                round(logged, 2),
+                round(simulated, 2),
+                round(error[rows_of].sum()),
+            ]
         )
     return sorted(rows, key=lambda row: -float(str(row[-1])))[:count]
 
@@ -422,9 +485,15 @@ def variants(assumed: Assumed, inferred: Inferred) -> list[Variant]:
     found.append(replace(base, name="all nodes always up", node_steps=False))
     found.append(replace(base, name="node count hour by hour", close_steps=True))
     found.append(replace(base, name="held while its nodes are idle", held=True))
-    found.append(replace(base, name="jobs cancelled in the queue run until then", cancelled_run=True))
-    found.append(replace(base, name="these three together", close_steps=True, held=True, cancelled_run=True))
-    return found + [replace(base, name=name, params=params) for name, params in assumed.ablations.items()]
+    found.append(
+        replace(base, name="jobs cancelled in the queue run until then", cancelled_run=True)
+    )
+    found.append(
+        replace(base, name="these three together", close_steps=True, held=True, cancelled_run=True)
+    )
+    return found + [
+        replace(base, name=name, params=params) for name, params in assumed.ablations.items()
+    ]
 
 
 def replay(name: str, only: str | None, days: bool) -> dict[str, Any]:
@@ -479,7 +548,9 @@ def _cells(found: dict[str, Any]) -> list[object]:
     if "mean_h" not in found:
         return [found["jobs"]]
     shares = [
-        f"{100 * found[over][which]:.1f} %" for over in ("over_2_h", "over_12_h") for which in ("log", "simulated")
+        f"{100 * found[over][which]:.1f} %"
+        for over in ("over_2_h", "over_12_h")
+        for which in ("log", "simulated")
     ]
     means = [f"{found['mean_h'][which]:.2f}" for which in ("log", "simulated")]
     return [
@@ -491,7 +562,10 @@ def _cells(found: dict[str, Any]) -> list[object]:
 
 
 def report_base(found: dict[str, Any], days: bool) -> str:
-    text = "\n" + table(("month", *HEADER[2:]), ([month, *_cells(each)] for month, each in found["by_month"].items()))
+    text = "\n" + table(
+        ("month", *HEADER[2:]),
+        ([month, *_cells(each)] for month, each in found["by_month"].items()),
+    )
     if days:
         header = ("day", "jobs", "users", "mean wait h: log", "simulated", "sum of differences h")
         text += "\n\n" + table(header, found["worst_days"])
@@ -499,7 +573,9 @@ def report_base(found: dict[str, Any], days: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trace", choices=CLUSTERS, help="default: all")
     parser.add_argument("--only", help="one variant")
     parser.add_argument("--days", action="store_true", help="also the days that are most off")
@@ -509,7 +585,9 @@ def main() -> None:
     names = [options.trace] if options.trace else list(CLUSTERS)
     result = {name: replay(name, options.only, options.days) for name in names}
     if options.out or (options.trace is None and options.only is None):
-        write_json(HERE / (options.out or "sim_history.json"), {"histories": result, "machine": machine()})
+        write_json(
+            HERE / (options.out or "sim_history.json"), {"histories": result, "machine": machine()}
+        )
 
 
 if __name__ == "__main__":

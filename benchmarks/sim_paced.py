@@ -1,9 +1,9 @@
 """The reference with slurmctld's threads where they really were within each second.
 
-Which of two things of one second comes first decides starts: a job ends, the background loop looks, backfill looks,
-priorities are recalculated. After hours a simulation can't tell it, as slurmctld's loop comes some 50 ms later after
-each save of its state. A replay's passes.csv.gz can. So where a paced simulation agrees and another does not, no rule
-is missing.
+Which of two things of one second comes first decides starts: a job ends, the background loop looks,
+backfill looks, priorities are recalculated. After hours a simulation can't tell it, as slurmctld's
+loop comes some 50 ms later after each save of its state. A replay's passes.csv.gz can. So where a
+paced simulation agrees and another does not, no rule is missing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from slurm_sim.jobs import JobSpec
 from slurm_sim.reference import SECOND_US, Kind, Simulator
 
 COMES_US = {Kind.END: 51_000, Kind.SUBMIT: 20_000, Kind.CANCEL: 20_000, Kind.NODE: 20_000}
-"""Where in a second: fastclock's simjob.c ends 0.05 s into it, and slurmctld knows of it 1 ms later; replay.py stops
-the clock at a second's begin, and slurmctld has read what it was sent within 20 ms."""
+"""Where in a second: fastclock's simjob.c ends 0.05 s into it, and slurmctld knows of it 1 ms
+later; replay.py stops the clock at a second's begin, and slurmctld has read what it was sent within
+20 ms.
+"""
 AFTER_THE_LOOP = len(Kind)
 """Added to the kind of what comes in a second in which the loop is earlier, and misses it."""
 
@@ -32,14 +34,18 @@ class Moments(NamedTuple):
 
 
 def _us(moments: Sequence[float], time_s: int) -> int:
-    """Where in its second the first of these from this time on is, or the last of all; microseconds."""
+    """Where in its second the first of these from this time on is, or the last of all;
+    microseconds.
+    """
     return int(moments[min(bisect_left(moments, time_s), len(moments) - 1)] % 1 * SECOND_US)
 
 
 class Paced(Simulator):
     """A simulation in which each thread looks when it really looked."""
 
-    def __init__(self, moments: Moments, config: ClusterConfig, jobs: Iterable[JobSpec] = ()) -> None:
+    def __init__(
+        self, moments: Moments, config: ClusterConfig, jobs: Iterable[JobSpec] = ()
+    ) -> None:
         self._moments = moments
         fractions = sorted(moment % 1 for moment in moments.recalculated)
         if fractions:
@@ -48,7 +54,9 @@ class Paced(Simulator):
 
     def _order(self, due: tuple[int, Kind]) -> tuple[int, float]:
         time_s, place = super()._order(due)
-        after_all = place == len(Kind) and self._last_backfill_us % SECOND_US > max(COMES_US.values())
+        after_all = place == len(Kind) and self._last_backfill_us % SECOND_US > max(
+            COMES_US.values()
+        )
         return time_s, place + AFTER_THE_LOOP if after_all else place
 
     def _tick_us(self, time_s: int) -> int:

@@ -1,15 +1,18 @@
-"""hpcsim's FIFO with its EASY backfilling on an SWF file, run by sim_speed.py in an environment of hpcsim's own.
+"""hpcsim's FIFO with its EASY backfilling on an SWF file, run by sim_speed.py in an environment of
+hpcsim's own.
 
     python sim_peer_hpcsim.py FILE.swf NODES
 
-Prints jobs, CPU seconds and mean wait as JSON. A node is one GPU here, of which a job takes all the memory, or several
-jobs would share it; without a model (`arch`) a job does one iteration a second on each. hpcsim reads a job's limit from
-`requested_runtime`, which no class of its jobs has. Its samples of power and use, one a simulated minute, are off.
+Prints jobs, CPU seconds and mean wait as JSON. A node is one GPU here, of which a job takes all the
+memory, or several jobs would share it; without a model (`arch`) a job does one iteration a second
+on each. hpcsim reads a job's limit from `requested_runtime`, which no class of its jobs has. Its
+samples of power and use, one a simulated minute, are off.
 
-It does less than backfilling. Its FIFO starts whatever fits and reserves nothing for the first job, so that nothing is
-left to backfill; and all that a pass starts is looked up before any of it is placed, so that of jobs which fit only
-the first gets its nodes and the others wait for the next submission or end: two jobs of one node, submitted together
-to two free nodes, run one after the other.
+It does less than backfilling. Its FIFO starts whatever fits and reserves nothing for the first job,
+so that nothing is left to backfill; and all that a pass starts is looked up before any of it is
+placed, so that of jobs which fit only the first gets its nodes and the others wait for the next
+submission or end: two jobs of one node, submitted together to two free nodes, run one after the
+other.
 """
 
 import json
@@ -34,7 +37,9 @@ NEVER_S = 1e10
 
 def main() -> None:
     """Reading the jobs is outside the time."""
-    cluster = Cluster(ClusterConfig("nodes", [NodeSpec(int(sys.argv[2]), gpu_type=GPU, gpus_per_node=1)]))
+    cluster = Cluster(
+        ClusterConfig("nodes", [NodeSpec(int(sys.argv[2]), gpu_type=GPU, gpus_per_node=1)])
+    )
     jobs = []
     with open(sys.argv[1]) as file:  # noqa: PTH123
         for line in file:
@@ -58,7 +63,11 @@ def main() -> None:
     engine.run()
     seconds = time.process_time() - begin
     waits_s = [job.start_time - job.submit_time for job in jobs]
-    print(json.dumps({"jobs": len(jobs), "cpu_s": seconds, "mean_wait_s": sum(waits_s) / len(waits_s)}))
+    print(
+        json.dumps(
+            {"jobs": len(jobs), "cpu_s": seconds, "mean_wait_s": sum(waits_s) / len(waits_s)}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""The cases of sim_replays: chosen ones, windows of the traces, and random ones; their clusters, jobs and events.
+"""The cases of sim_replays: chosen ones, windows of the traces, and random ones; their clusters,
+jobs and events.
 
-Nothing runs here. What a case needs of slurm.conf, sacctmgr and sbatch is text that sim_replays gives to them.
+Nothing runs here. What a case needs of slurm.conf, sacctmgr and sbatch is text that sim_replays
+gives to them.
 """
 
 from __future__ import annotations
@@ -24,17 +26,24 @@ BEGIN_S = 1893456120
 INSTANCE = 3
 """Of replay.py: the number in the cluster's name and in its ports."""
 OF_REPLAY = {
-    "nodes": "NodeName=n[1-{a.nodes}] NodeHostname=localhost Port=[{p0+1}-{p0+a.nodes}] CPUs=1 RealMemory=1000 State=",
+    "nodes": (
+        "NodeName=n[1-{a.nodes}] NodeHostname=localhost Port=[{p0+1}-{p0+a.nodes}] CPUs=1"
+        " RealMemory=1000 State="
+    ),
     "node": "CPUs=1 RealMemory=1000",
     "priority": "PriorityType=priority/multifactor",
-    "partitions": "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP",
+    "partitions": (
+        "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP"
+    ),
 }
 """What replay.py writes into its slurm.conf, where a replay may want something else."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Of a trace: jobs that ran or waited at the begin, submitted at once, then the submissions of some hours."""
+    """Of a trace: jobs that ran or waited at the begin, submitted at once, then the submissions of
+    some hours.
+    """
 
     trace: str
     begin: str
@@ -91,12 +100,16 @@ COMMANDS = {
 
 
 def command(event: Event) -> list[str]:
-    """The command line of an event. Only running jobs are requeued: slurmctld would take those just ended, too."""
+    """The command line of an event. Only running jobs are requeued: slurmctld would take those just
+    ended, too.
+    """
     value = ""
     if event.action == "reserve":
         times, _, user = event.value.partition(":")
         begin, end = (_timestamp(int(part)) for part in times.split("-"))
-        value = f"StartTime={begin} EndTime={end} " + (f"Users={user}" if user else "Users=root Flags=MAINT")
+        value = f"StartTime={begin} EndTime={end} " + (
+            f"Users={user}" if user else "Users=root Flags=MAINT"
+        )
     text = COMMANDS[event.action].format(**event._asdict() | {"value": value})
     return ["sh", "-c", text] if "|" in text else text.split()
 
@@ -113,8 +126,14 @@ def _prio(text: str) -> tuple[str, str]:
     return "--prio", text
 
 
-FAST = "PartitionName=fast Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityTier=5 State=UP"
-SIDE = "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityJobFactor=9 State=UP"
+FAST = (
+    "PartitionName=fast Nodes=n[1-6] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityTier=5"
+    " State=UP"
+)
+SIDE = (
+    "PartitionName=side Nodes=n[5-12] MaxTime=INFINITE OverSubscribe=EXCLUSIVE PriorityJobFactor=9"
+    " State=UP"
+)
 TWO_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}"),)
 THREE_PARTITIONS = (("partitions", f"{OF_REPLAY['partitions']}\n{FAST}\n{SIDE}"),)
 SHARED_NODES = ("partitions", "PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
@@ -132,25 +151,37 @@ MIXED_NODES = (
     ("n[6-11]", 6, 11, "CPUs=16 RealMemory=64000 Gres=gpu:2"),
     ("n[12-16]", 12, 16, "CPUs=24 RealMemory=96000"),
 )
-SIZES = tuple((names, first, last, has.partition(" Gres")[0]) for names, first, last, has in MIXED_NODES)
+SIZES = tuple(
+    (names, first, last, has.partition(" Gres")[0]) for names, first, last, has in MIXED_NODES
+)
 MIXED_PARTITIONS = (
     "PartitionName=gpu Nodes=n[1-11] Default=YES MaxTime=INFINITE State=UP\n"
     "PartitionName=cpu Nodes=n[6-16] MaxTime=INFINITE PriorityJobFactor=5 State=UP"
 )
 GPU_NODES = tuple(
     (names, first, last, f"{has} Feature={feature}")
-    for (names, first, last, has), feature in zip(MIXED_NODES, ("big", "big,new", "new"), strict=True)
+    for (names, first, last, has), feature in zip(
+        MIXED_NODES, ("big", "big,new", "new"), strict=True
+    )
 )
-GPU_PARTITIONS = f"{MIXED_PARTITIONS}\nPartitionName=short Nodes=n[1-8] MaxTime=120 PriorityTier=5 State=UP"
+GPU_PARTITIONS = (
+    f"{MIXED_PARTITIONS}\nPartitionName=short Nodes=n[1-8] MaxTime=120 PriorityTier=5 State=UP"
+)
 LONG = _sched("bf_window=2880,bf_continue")
-BY_AGE = _prio("PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5")
+BY_AGE = _prio(
+    "PriorityWeightAge=10000;PriorityMaxAge=7-0;PriorityWeightJobSize=1000;PriorityCalcPeriod=5"
+)
 CASES = {
     "small_first": Case(
         "steady",
         16,
-        _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=5000;PriorityFavorSmall=YES"),
+        _prio(
+            "PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=5000;PriorityFavorSmall=YES"
+        ),
     ),
-    "few_tested": Case("steady", 16, _sched("bf_interval=60,bf_max_job_test=20,bf_resolution=300,bf_window=720")),
+    "few_tested": Case(
+        "steady", 16, _sched("bf_interval=60,bf_max_job_test=20,bf_resolution=300,bf_window=720")
+    ),
     "no_weights": Case("steady", 16, _prio("PriorityWeightAge=0")),
     "builtin": Case("steady", 16, ("--schedtype", "sched/builtin")),
     "by_partition": Case("steady", 16, _sched("bf_max_job_part=15,bf_max_job_start=1,bf_continue")),
@@ -163,7 +194,9 @@ CASES = {
         ),
     ),
     "defaults": Case("bursts", 16, _sched("")),
-    "main_alone": Case("bursts", 16, _sched("default_queue_depth=2,sched_interval=300,bf_interval=600")),
+    "main_alone": Case(
+        "bursts", 16, _sched("default_queue_depth=2,sched_interval=300,bf_interval=600")
+    ),
     "cons_tres": Case(
         "bursts",
         16,
@@ -174,7 +207,9 @@ CASES = {
     "timers": Case(
         "wider",
         24,
-        _sched("sched_interval=30,batch_sched_delay=10,bf_interval=15,bf_continue,default_queue_depth=5"),
+        _sched(
+            "sched_interval=30,batch_sched_delay=10,bf_interval=15,bf_continue,default_queue_depth=5"
+        ),
     ),
     "by_age": Case("steady", 16, _sched("bf_window=2880,bf_min_age_reserve=1800")),
     "by_priority": Case(
@@ -185,9 +220,13 @@ CASES = {
             *_prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000"),
         ),
     ),
-    "few_reserved": Case("wider", 24, _sched("bf_window=2880,bf_job_part_count_reserve=2,bf_max_job_user_part=40")),
+    "few_reserved": Case(
+        "wider", 24, _sched("bf_window=2880,bf_job_part_count_reserve=2,bf_max_job_user_part=40")
+    ),
     "backfill_alone": Case("bursts", 16, _sched("sched_interval=-1")),
-    "main_apart": Case("bursts", 16, _sched("sched_min_interval=20000000,batch_sched_delay=5,bf_interval=120")),
+    "main_apart": Case(
+        "bursts", 16, _sched("sched_min_interval=20000000,batch_sched_delay=5,bf_interval=120")
+    ),
     "high_throughput": Case(  # as slurm.schedmd.com/high_throughput.html has it
         "bursts",
         24,
@@ -197,13 +236,19 @@ CASES = {
         ),
     ),
     "main_few": Case(
-        "bursts", 16, _sched("partition_job_depth=3,sched_max_job_start=1,defer,bf_interval=120,sched_interval=45")
+        "bursts",
+        16,
+        _sched(
+            "partition_job_depth=3,sched_max_job_start=1,defer,bf_interval=120,sched_interval=45"
+        ),
     ),
     "dependencies": Case("dependencies", 16, conf=TWO_PARTITIONS),
     "partitions": Case(
         "partitions",
         16,
-        _prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=500;PriorityWeightPartition=300"),
+        _prio(
+            "PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=500;PriorityWeightPartition=300"
+        ),
         THREE_PARTITIONS,
     ),
     "shared_gpus": Case(
@@ -222,15 +267,23 @@ CASES = {
     ),
     "ls6_december": Case(Window("ls6_a100_dev", "2022-12-15T12:00", 30), 64, (*LONG, *BY_AGE)),
     "ls6_january": Case(Window("ls6_a100_dev", "2023-01-20T06:00", 30), 76, (*LONG, *BY_AGE)),
-    "ls6_early_february": Case(Window("ls6_a100_dev", "2023-02-07T06:00", 30), 76, (*LONG, *BY_AGE)),
-    "ls6_mid_february": Case(Window("ls6_a100_dev", "2023-02-13T12:00", 30), 76, (*_sched(""), *BY_AGE)),
+    "ls6_early_february": Case(
+        Window("ls6_a100_dev", "2023-02-07T06:00", 30), 76, (*LONG, *BY_AGE)
+    ),
+    "ls6_mid_february": Case(
+        Window("ls6_a100_dev", "2023-02-13T12:00", 30), 76, (*_sched(""), *BY_AGE)
+    ),
     "kth_october": Case(Window("kth_sp2", "1996-10-22T12:00", 24), 100, (*LONG, *BY_AGE)),
     "kth_february": Case(
         Window("kth_sp2", "1997-02-11T06:00", 24),
         100,
         (
-            *_sched("bf_window=2880,bf_continue,bf_max_job_test=1000,default_queue_depth=1000,bf_resolution=300"),
-            *_prio("PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000;PriorityFavorSmall=YES"),
+            *_sched(
+                "bf_window=2880,bf_continue,bf_max_job_test=1000,default_queue_depth=1000,bf_resolution=300"
+            ),
+            *_prio(
+                "PriorityWeightAge=1000;PriorityMaxAge=1-0;PriorityWeightJobSize=1000;PriorityFavorSmall=YES"
+            ),
         ),
     ),
 }
@@ -272,8 +325,19 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
                 row["partition"] = "side"
             elif row["partition"] == "gpu" and int(str(row["nodes"])) <= 4 and dice.random() < 0.4:
                 row["constraint"] = dice.choice(["big", "new", "big&new", "big|new"])
-        if kind in ("partitions", "several", "several_once", "several_limits", "priorities", "sizes"):
-            fitting = [name for name, most in (("gpu", 16), ("fast", 6), ("side", 8)) if int(str(row["nodes"])) <= most]
+        if kind in (
+            "partitions",
+            "several",
+            "several_once",
+            "several_limits",
+            "priorities",
+            "sizes",
+        ):
+            fitting = [
+                name
+                for name, most in (("gpu", 16), ("fast", 6), ("side", 8))
+                if int(str(row["nodes"])) <= most
+            ]
             row["partition"] = dice.choice(fitting)
             if kind in ("several", "several_once", "several_limits"):
                 row["partition"] = ",".join(dice.sample(fitting, dice.randint(1, len(fitting))))
@@ -282,15 +346,23 @@ def _jobs(seed: int, count: int, gap_s: float, kind: str) -> list[Row]:
             if dice.random() < 0.15:
                 row["runtime_s"] = 60 * limit_min + dice.randint(1, 2400)
         if kind == "shared":
-            row |= {"nodes": dice.choices([1, 2, 4], [80, 15, 5])[0], "cpus": dice.choice([1, 2, 4, 4, 8, 16])}
-            row |= {"mem_mib": dice.choice([2000, 4000, 8000, 16000, 32000]), "gpus": dice.choices([0, 1, 2, 4])[0]}
+            row |= {
+                "nodes": dice.choices([1, 2, 4], [80, 15, 5])[0],
+                "cpus": dice.choice([1, 2, 4, 4, 8, 16]),
+            }
+            row |= {
+                "mem_mib": dice.choice([2000, 4000, 8000, 16000, 32000]),
+                "gpus": dice.choices([0, 1, 2, 4])[0],
+            }
             row["exclusive"] = int(dice.random() < 0.1)
         rows.append(row)
     return rows
 
 
 def _of_window(window: Window, nodes: int) -> list[Row]:
-    """Without jobs wider than the cluster, cancelled ones, and those that wait over 20 days (most likely held)."""
+    """Without jobs wider than the cluster, cancelled ones, and those that wait over 20 days (most
+    likely held).
+    """
     begin_s = int(datetime.fromisoformat(window.begin).replace(tzinfo=UTC).timestamp())
     running, pending, later = list[Row](), list[Row](), list[Row]()
     with gzip.open(SHARED / "traces" / f"{window.trace}.csv.gz", "rt") as file:
@@ -312,8 +384,16 @@ def _of_window(window: Window, nodes: int) -> list[Row]:
                 pending.append(row)
             elif start_s <= begin_s < end_s:
                 left_s = max(60, limit_s - (begin_s - start_s))
-                running.append(row | {"timelimit_min": left_s // 60, "runtime_s": min(end_s - begin_s, left_s + 60)})
-    return [{"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)]
+                running.append(
+                    row
+                    | {
+                        "timelimit_min": left_s // 60,
+                        "runtime_s": min(end_s - begin_s, left_s + 60),
+                    }
+                )
+    return [
+        {"job_id": number} | row for number, row in enumerate((*running, *pending, *later), start=1)
+    ]
 
 
 SHARED_GPUS = (("node", "CPUs=16 RealMemory=64000 Gres=gpu:4"), SHARED_NODES)
@@ -334,18 +414,24 @@ KINDS = {
     "accounts": (),  # the same of accounts and users with all below them
     "events": (),  # nodes that fail, reservations, held and cancelled jobs
     "requeues": (),  # nodes that fail, requeued jobs
-    "site": THREE_PARTITIONS,  # events, dependencies, begin times, nodes of three kinds with features and weights
+    # events, dependencies, begin times, nodes of three kinds with features and weights
+    "site": THREE_PARTITIONS,
     # Nodes that jobs share:
     "cores": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),  # by CPUs
     "shared": (("node", "CPUs=16 RealMemory=64000"), SHARED_NODES),  # and memory
     "gpus": SHARED_GPUS,  # and GPUs
     "gpu_arrays": SHARED_GPUS,
-    "some_exclusive": (SHARED_GPUS[0], ("partitions", SHARED_AND_WHOLE)),  # one of two partitions gives whole nodes
+    "some_exclusive": (
+        SHARED_GPUS[0],
+        ("partitions", SHARED_AND_WHOLE),
+    ),  # one of two partitions gives whole nodes
     "memory": SHARED_GPUS,  # some jobs name no memory,
     "default_memory": (("node", TWO_THREADS),),  # for which there is a default
     "quotas": SHARED_GPUS,  # limits of nodes, CPUs and GPUs of users, accounts and QOS
     "threads": (("node", TWO_THREADS), SHARED_NODES),
-    "mixed": (("partitions", MIXED_PARTITIONS),),  # nodes of three kinds with random weights, one without GPUs
+    "mixed": (
+        ("partitions", MIXED_PARTITIONS),
+    ),  # nodes of three kinds with random weights, one without GPUs
     "gpu_site": (("partitions", GPU_PARTITIONS),),  # the same with what `site` has
 }
 """Random cases, and what each has in its slurm.conf."""
@@ -400,7 +486,9 @@ DRAWN: dict[str, tuple[object, ...]] = {
     "sched_max_job_start": (1, 3),
     "defer": ("",),
 }
-"""SchedulerParameters of random cases, and values that are not the default. Each is given in a sixth of them."""
+"""SchedulerParameters of random cases, and values that are not the default. Each is given in a
+sixth of them.
+"""
 
 
 FLAGS = ("SMALL_RELATIVE_TO_TIME", "NO_NORMAL_PART", "NO_NORMAL_TRES", "ACCRUE_ALWAYS")
@@ -428,10 +516,16 @@ def _with_qos(dice: random.Random, nodes: int) -> tuple[str, ...]:
         commands += [f"modify qos {name} set {' '.join(given)}"] if given else []
     may = f"qos=normal,{','.join(QOS)}"
     for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):
-        commands.append(f"add account {account} cluster={CLUSTER} parent={parent} fairshare={dice.randint(1, 5)} {may}")
+        commands.append(
+            f"add account {account} cluster={CLUSTER} parent={parent}"
+            f" fairshare={dice.randint(1, 5)} {may}"
+        )
     for user, account in USERS:
         most = f"maxjobs={dice.randint(1, 5)}" if dice.random() < 0.4 else ""
-        commands.append(f"add user {user} cluster={CLUSTER} account={account} fairshare={dice.randint(1, 5)} {most}")
+        commands.append(
+            f"add user {user} cluster={CLUSTER} account={account} fairshare={dice.randint(1, 5)}"
+            f" {most}"
+        )
     return tuple(commands)
 
 
@@ -449,7 +543,9 @@ def _accounts(dice: random.Random, nodes: int) -> tuple[str, ...]:
 
     for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):
         share = f"fairshare={dice.randint(1, 5)}"
-        commands.append(f"add account {account} cluster={CLUSTER} parent={parent} {share} {limits()}")
+        commands.append(
+            f"add account {account} cluster={CLUSTER} parent={parent} {share} {limits()}"
+        )
     for user, account in USERS:
         share = f"fairshare={dice.randint(1, 5)}"
         commands.append(f"add user {user} cluster={CLUSTER} account={account} {share} {limits()}")
@@ -457,17 +553,25 @@ def _accounts(dice: random.Random, nodes: int) -> tuple[str, ...]:
 
 
 def _quotas(dice: random.Random, nodes: int) -> tuple[str, ...]:
-    """Accounts, users and QOS, with random limits of what may be in use on shared nodes; each leaves half of it."""
+    """Accounts, users and QOS, with random limits of what may be in use on shared nodes; each
+    leaves half of it.
+    """
     commands = [f"delete qos {','.join(QOS)}", "delete account a,b,c", f"delete cluster {CLUSTER}"]
     commands += [f"add cluster {CLUSTER}", *(f"add qos {name}" for name in QOS)]
 
     def most() -> str:
         in_all = {"cpu": 16 * nodes, "node": nodes, "gres/gpu": 4 * nodes}
         chosen = dice.sample(list(in_all), dice.randint(1, 2))
-        return ",".join(f"{name}={dice.randint(in_all[name] // 2, in_all[name])}" for name in chosen)
+        return ",".join(
+            f"{name}={dice.randint(in_all[name] // 2, in_all[name])}" for name in chosen
+        )
 
     for name in QOS:
-        given = [f"{limit}={most()}" for limit in ("GrpTRES", "MaxTRESPU", "MaxTRESPA") if dice.random() < 0.6]
+        given = [
+            f"{limit}={most()}"
+            for limit in ("GrpTRES", "MaxTRESPU", "MaxTRESPA")
+            if dice.random() < 0.6
+        ]
         commands += [f"modify qos {name} set {' '.join(given)}"] if given else []
     may = f"qos=normal,{','.join(QOS)}"
     for account, parent in (("a", "root"), ("b", "root"), ("c", "b")):
@@ -480,7 +584,9 @@ def _quotas(dice: random.Random, nodes: int) -> tuple[str, ...]:
 
 
 def _events(dice: random.Random, rows: Sequence[Row], nodes: int) -> tuple[Event, ...]:
-    """Nodes that are drained or fail and come back, reservations, jobs that are held and released or cancelled."""
+    """Nodes that are drained or fail and come back, reservations, jobs that are held and released
+    or cancelled.
+    """
     return tuple(sorted([*_of_nodes(dice, rows, nodes), *_of_jobs(dice, rows)]))
 
 
@@ -519,13 +625,20 @@ def _of_jobs(dice: random.Random, rows: Sequence[Row]) -> list[Event]:
         if dice.random() < 0.5:
             found.append(Event(begin_s + dice.choice([1, 30, 600, 3600]), "cancel", job_id))
         else:
-            begin_s += dice.choice([300, 1800, 3600, 9000])  # sooner scontrol waits for slurmdbd, and the clock for it
+            begin_s += dice.choice(
+                [300, 1800, 3600, 9000]
+            )  # sooner scontrol waits for slurmdbd, and the clock for it
             found.append(Event(begin_s, "hold", job_id))
             found.append(Event(begin_s + dice.randint(60, 9000), "release", job_id))
     return found
 
 
-LIMITED = {"limits": _with_qos, "several_limits": _with_qos, "accounts": _accounts, "quotas": _quotas}
+LIMITED = {
+    "limits": _with_qos,
+    "several_limits": _with_qos,
+    "accounts": _accounts,
+    "quotas": _quotas,
+}
 """Kinds with limits, and what sacctmgr is told."""
 
 
@@ -547,7 +660,9 @@ def drawn(kind: str, seed: int) -> Case:
         chosen.pop("bf_max_job_user_part", None)
     if kind == "several_once":
         chosen["bf_one_resv_per_job"] = ""
-    parameters = ",".join(f"{name}={value}" if value != "" else name for name, value in chosen.items())
+    parameters = ",".join(
+        f"{name}={value}" if value != "" else name for name, value in chosen.items()
+    )
     weights = {
         "PriorityWeightAge": dice.choice([0, 100, 1000, 10000, 100000]),
         "PriorityMaxAge": dice.choice(["0-2", "1-0", "7-0"]),
@@ -555,12 +670,19 @@ def drawn(kind: str, seed: int) -> Case:
         "PriorityFavorSmall": dice.choice(["NO", "NO", "YES"]),
         "PriorityCalcPeriod": dice.choice([1, 2, 5, 10]),
     }
-    options = [*_sched(parameters), *_prio(";".join(f"{name}={value}" for name, value in weights.items()))]
+    options = [
+        *_sched(parameters),
+        *_prio(";".join(f"{name}={value}" for name, value in weights.items())),
+    ]
     if kind in ("partitions", "several", "several_once", "several_limits", "priorities", "sizes"):
         options[-1] += ";PriorityWeightPartition=300"
     if kind == "priorities":
         flags = [flag for flag in FLAGS if dice.random() < 0.4]
-        tres = [f"{name}={dice.choice([40, 300, 2500.5])}" for name in ("CPU", "Node") if dice.random() < 0.7]
+        tres = [
+            f"{name}={dice.choice([40, 300, 2500.5])}"
+            for name in ("CPU", "Node")
+            if dice.random() < 0.7
+        ]
         options[-1] += f";PriorityFlags={','.join(flags)}" if flags else ""
         options[-1] += f";PriorityWeightTRES={','.join(tres)}" if tres else ""
     if kind == "sizes":
@@ -597,14 +719,19 @@ def drawn(kind: str, seed: int) -> Case:
         own = f"{FAST} OverTimeLimit={dice.choice([0, 3, 15, 'UNLIMITED'])}"
         case = replace(case, conf=(("partitions", f"{OF_REPLAY['partitions']}\n{own}\n{SIDE}"),))
     if kind == "default_memory":
-        of_all, own = (dice.choice(["DefMemPerCPU=1700", "DefMemPerCPU=3300", "DefMemPerNode=9500"]) for _ in range(2))
+        of_all, own = (
+            dice.choice(["DefMemPerCPU=1700", "DefMemPerCPU=3300", "DefMemPerNode=9500"])
+            for _ in range(2)
+        )
         extra.append(of_all)
         line = f"{SHARED_NODES[1]} {own if dice.random() < 0.5 else ''}"
         case = replace(case, conf=(*case.conf, ("partitions", line)))
     if kind in UNEQUAL:
         case = replace(case, conf=(*case.conf, ("nodes", _nodes(dice, UNEQUAL[kind]))))
     if kind in ("events", "site", "gpu_site", "requeues"):
-        extra.append("ReturnToService=0")  # with replay.py's 2 a failed node is back when its slurmd next reports
+        extra.append(
+            "ReturnToService=0"
+        )  # with replay.py's 2 a failed node is back when its slurmd next reports
         of_kind = _requeues if kind == "requeues" else _events
         case = replace(case, events=of_kind(dice, workload(case.workload, nodes), nodes))
     if kind == "basic":
@@ -619,7 +746,12 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
     dice = random.Random(f"jobs {case.seed}")
     shared = case.kind in SHARING
     whole = not shared and case.kind not in OF_SIXTEEN
-    rows = _jobs(case.seed, 200, 1, dice.choice(["steady", "bursts"]) if whole else "shared" if shared else case.kind)
+    rows = _jobs(
+        case.seed,
+        200,
+        1,
+        dice.choice(["steady", "bursts"]) if whole else "shared" if shared else case.kind,
+    )
     for row in rows:
         if whole:
             row["nodes"] = min(nodes, max(1, round(int(str(row["nodes"])) * nodes / 16)))
@@ -631,7 +763,9 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
             row["partition"] = "whole"
         if case.kind == "unlimited" and dice.random() < 0.15:
             row["timelimit_min"] = 0
-        if case.kind in ("memory", "default_memory") and dice.random() < (0.3 if case.kind == "memory" else 0.6):
+        if case.kind in ("memory", "default_memory") and dice.random() < (
+            0.3 if case.kind == "memory" else 0.6
+        ):
             row["mem_mib"] = 0
         if case.kind in ("threads", "default_memory"):
             row["cpus"] = dice.choice([1, 1, 2, 3, 4, 5, 7, 8, 12, 15])
@@ -654,11 +788,15 @@ def _drawn_jobs(case: Drawn, nodes: int) -> list[Row]:
         _into_arrays(dice, rows)
     share = [_share(row) if shared else 1.0 for row in rows]
     asked = sum(
-        part * int(str(row["nodes"])) * int(str(row["runtime_s"])) for part, row in zip(share, rows, strict=True)
+        part * int(str(row["nodes"])) * int(str(row["runtime_s"]))
+        for part, row in zip(share, rows, strict=True)
     )
     stretch = asked / (nodes * dice.uniform(0.9, 1.6)) / max(1, int(str(rows[-1]["submit_s"])))
     for row in rows:
-        before_s, row["submit_s"] = int(str(row["submit_s"])), int(int(str(row["submit_s"])) * stretch)
+        before_s, row["submit_s"] = (
+            int(str(row["submit_s"])),
+            int(int(str(row["submit_s"])) * stretch),
+        )
         if row.get("begin_s"):
             row["begin_s"] = int(str(row["submit_s"])) + int(str(row["begin_s"])) - before_s
     return rows
@@ -668,7 +806,11 @@ def _as_on_a_site(dice: random.Random, row: Row) -> None:
     """Dependencies, begin times, features, and a partition of a higher tier for short jobs."""
     number = int(str(row["job_id"]))
     row |= {"dependency": "", "begin_s": "", "constraint": ""}
-    if int(str(row["timelimit_min"])) <= 120 and int(str(row["cpus"])) <= 16 and dice.random() < 0.4:
+    if (
+        int(str(row["timelimit_min"])) <= 120
+        and int(str(row["cpus"])) <= 16
+        and dice.random() < 0.4
+    ):
         row["partition"] = "short"
     if number > 3 and dice.random() < 0.25:
         other = dice.randint(max(1, number - 25), number - 1)
@@ -695,7 +837,9 @@ def _into_arrays(dice: random.Random, rows: Sequence[Row]) -> None:
         for row in rows[at : at + tasks]:
             alike = ("submit_s", "nodes", "timelimit_min", "cpus", "mem_mib", "gpus", "exclusive")
             row |= {name: first[name] for name in alike if name in first}
-            row["runtime_s"] = min(int(str(row["runtime_s"])), 60 * int(str(row["timelimit_min"])) + 1)
+            row["runtime_s"] = min(
+                int(str(row["runtime_s"])), 60 * int(str(row["timelimit_min"])) + 1
+            )
             row["array_job_id"] = first["job_id"] if tasks > 1 else ""
             row["array_throttle"] = throttle
         at += tasks
@@ -722,22 +866,45 @@ def workload(name: str | Window | Path | Drawn, nodes: int) -> list[Row]:
 
 
 def again(folder: Path) -> Case:
-    """The jobs of a replay, under its scheduler. Raises SystemExit for one on shared nodes or with partitions."""
-    lines = [line.strip().partition("=") for line in (folder / "slurm.conf").read_text().splitlines()]
+    """The jobs of a replay, under its scheduler. Raises SystemExit for one on shared nodes or with
+    partitions.
+    """
+    lines = [
+        line.strip().partition("=") for line in (folder / "slurm.conf").read_text().splitlines()
+    ]
     conf = {name: value for name, _, value in lines}
-    if conf["SelectType"] != "select/linear" or sum(name == "PartitionName" for name, _, _ in lines) > 1:
-        sys.exit(f"{folder}: not on whole nodes of one partition; add it to CASES with what its jobs ask for")
+    if (
+        conf["SelectType"] != "select/linear"
+        or sum(name == "PartitionName" for name, _, _ in lines) > 1
+    ):
+        sys.exit(
+            f"{folder}: not on whole nodes of one partition; add it to CASES with what its jobs"
+            " ask for"
+        )
     with (folder / "actual_ext.csv").open() as file:
-        nodes = max(int(number) for row in csv.DictReader(file) for number in re.findall(r"\d+", row["nodelist"]))
+        nodes = max(
+            int(number)
+            for row in csv.DictReader(file)
+            for number in re.findall(r"\d+", row["nodelist"])
+        )
     weights = ";".join(
-        f"{name}={value}" for name, value in conf.items() if name.startswith("Priority") and name != "PriorityType"
+        f"{name}={value}"
+        for name, value in conf.items()
+        if name.startswith("Priority") and name != "PriorityType"
     )
-    options = ("--schedtype", conf["SchedulerType"], *_sched(conf.get("SchedulerParameters", "")), *_prio(weights))
+    options = (
+        "--schedtype",
+        conf["SchedulerType"],
+        *_sched(conf.get("SchedulerParameters", "")),
+        *_prio(weights),
+    )
     return Case(folder / "jobs.csv", nodes, options)
 
 
 def options_of(row: Row) -> list[str]:
-    """What replay.py does not tell sbatch. Ids are slurmctld's: it counts from 1, too, in the same order."""
+    """What replay.py does not tell sbatch. Ids are slurmctld's: it counts from 1, too, in the same
+    order.
+    """
     given = {
         "partition": "--partition={}",
         "dependency": "--dependency={}",

@@ -1,16 +1,17 @@
-"""More replays on a real, accelerated slurmctld, for sim_truth: other parameters, dependencies, GPUs, other days.
+"""More replays on a real, accelerated slurmctld, for sim_truth: other parameters, dependencies,
+GPUs, other days.
 
-    .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...]
-    .venv/bin/python -m benchmarks.sim_truth --gold DIR
-    .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8 [--seed 1] [--kind limits]
-    .venv/bin/python -m benchmarks.sim_replays --out DIR --again ../shared/gold/w0227 [--times 2]
-    .venv/bin/python -m benchmarks.sim_truth --gold ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
+    .venv/bin/python -m benchmarks.sim_replays --out DIR [--only NAME ...] .venv/bin/python -m
+    benchmarks.sim_truth --gold DIR .venv/bin/python -m benchmarks.sim_replays --out DIR --random 8
+    [--seed 1] [--kind limits] .venv/bin/python -m benchmarks.sim_replays --out DIR --again
+    ../shared/gold/w0227 [--times 2] .venv/bin/python -m benchmarks.sim_truth --gold
+    ../shared/gold/w0227 --beside DIR/w0227_1 DIR/w0227_2
 
-As root, with apt's slurm-wlm, slurmdbd, mariadb-server and libslurm-dev. Copies ../shared/fastclock (its README says
-how the clock works) to DIR/.fastclock and builds it there; a database and slurmdbd run on loopback meanwhile. Two to
-six minutes each. Workloads have fixed seeds or are windows of ../shared/traces; slurmctld makes something else of them
-each time, as its passes take time: how much else, `--again` shows, with the jobs and the scheduler of a replay made
-before.
+As root, with apt's slurm-wlm, slurmdbd, mariadb-server and libslurm-dev. Copies ../shared/fastclock
+(its README says how the clock works) to DIR/.fastclock and builds it there; a database and slurmdbd
+run on loopback meanwhile. Two to six minutes each. Workloads have fixed seeds or are windows of
+../shared/traces; slurmctld makes something else of them each time, as its passes take time: how
+much else, `--again` shows, with the jobs and the scheduler of a replay made before.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ WAITING_AGENT = (
   for(;;){ double s=sc_now(); if(s>=T-1e-7){ rc=ETIMEDOUT;""",
     ),
 )
-"""Of preload.c: while main's thread waits for sched_min_interval it is not busy, and the clock goes on."""
+"""Of preload.c: while main's thread waits for sched_min_interval it is not busy, and the clock goes
+on.
+"""
 
 
 def tools(out: Path) -> Path:
@@ -126,7 +129,10 @@ def _gres(out: Path, conf: str) -> str:
         if not file.exists():
             os.mknod(file, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
     nodes = re.findall(r"^NodeName=(\S+) .*Gres=gpu:(\d)", conf, re.M)
-    return "".join(f"NodeName={names} Name=gpu File={out}/.dev/gpu[0-{int(gpus) - 1}]\n" for names, gpus in nodes)
+    return "".join(
+        f"NodeName={names} Name=gpu File={out}/.dev/gpu[0-{int(gpus) - 1}]\n"
+        for names, gpus in nodes
+    )
 
 
 def _write(path: Path, rows: Sequence[Row]) -> None:
@@ -147,7 +153,9 @@ def _changed(text: str, changes: Iterable[tuple[str, str]], file: Path) -> str:
 
 def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
     """replay.py for this case."""
-    text = _changed(text, [(OF_REPLAY[part], wanted) for part, wanted in case.conf], place / "replay.py")
+    text = _changed(
+        text, [(OF_REPLAY[part], wanted) for part, wanted in case.conf], place / "replay.py"
+    )
     if "Gres=" in text:
         nodes = text.replace("{a.nodes}", str(case.nodes))
         gres = f"open(f'{{RUN}}/gres.conf', 'w').write({_gres(out, nodes)!r})\n"
@@ -156,12 +164,19 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
         calls = [f"sacctmgr -i {arguments}" for arguments in case.accounting]
         calls += [f"sacctmgr -P show {what} >{out}/{name}/{file}" for what, file in SHOWN.items()]
         tell = (
-            f"for c in {calls!r}: subprocess.run(c, shell=True, env=os.environ | {{'SLURM_CONF': RUN+'/slurm.conf'}})"
+            f"for c in {calls!r}: subprocess.run(c, shell=True, env=os.environ | {{'SLURM_CONF':"
+            " RUN+'/slurm.conf'})"
         )
-        changes = [("L=ctypes.CDLL", f"{tell}\nL=ctypes.CDLL"), ("procs=[]", "os.chmod(CLK, 0o666)\nprocs=[]")]
+        changes = [
+            ("L=ctypes.CDLL", f"{tell}\nL=ctypes.CDLL"),
+            ("procs=[]", "os.chmod(CLK, 0o666)\nprocs=[]"),
+        ]
         text = _changed(text, changes, place / "replay.py")  # the clock runs from its making on
-    row_of = "str(int(d['Name'][1:]) + int(d.get('ArrayTaskId', 0)))"  # a task's row comes so long after its array's
-    stamp = "datetime.fromisoformat(s if s[0].isdigit() else '1970-01-01')"  # Unknown: never eligible
+    # a task's row comes so long after its array's
+    row_of = "str(int(d['Name'][1:]) + int(d.get('ArrayTaskId', 0)))"
+    stamp = (  # Unknown: never eligible
+        "datetime.fromisoformat(s if s[0].isdigit() else '1970-01-01')"
+    )
     changes = [("rec[d['Name'][1:]]=d", f"rec[{row_of}]=d"), ("datetime.fromisoformat(s)", stamp)]
     kind = case.workload.kind if isinstance(case.workload, Drawn) else None
     if kind == "requeues":  # a requeued job has a line for each run
@@ -173,7 +188,9 @@ def _driver(text: str, name: str, case: Case, out: Path, place: Path) -> str:
 
 def _given(rows: Sequence[Row], case: Case, place: Path) -> dict[str, dict[str, object]]:
     """For the wrapper of sbatch, by name of the job."""
-    given: dict[str, dict[str, object]] = {f"J{row['job_id']}": {"before": options_of(row)} for row in rows}
+    given: dict[str, dict[str, object]] = {
+        f"J{row['job_id']}": {"before": options_of(row)} for row in rows
+    }
     for row in rows:
         if row.get("requeue"):
             given[f"J{row['job_id']}"]["after"] = ["--requeue"]
@@ -186,7 +203,9 @@ def _given(rows: Sequence[Row], case: Case, place: Path) -> dict[str, dict[str, 
             script = TASK.format(runtimes=runtimes, simjob=place / "simjob")
             array = [f"--array=0-{len(members) - 1}{throttle}", "--wrap", script]
             given[f"J{first}"] = {"before": options_of(members[0]), "after": array}
-    return given | {f"J{FIRST_EVENT + at}": {"event": command(event)} for at, event in enumerate(case.events)}
+    return given | {
+        f"J{FIRST_EVENT + at}": {"event": command(event)} for at, event in enumerate(case.events)
+    }
 
 
 def replay(name: str, case: Case, out: Path, place: Path) -> bool:
@@ -195,7 +214,10 @@ def replay(name: str, case: Case, out: Path, place: Path) -> bool:
     jobs, options, driver = out / f"{name}.csv", out / f"{name}.json", place / f"replay_{name}.py"
     (out / name).mkdir(exist_ok=True)  # sacctmgr shows into it
     nothing: Row = dict.fromkeys(rows[0], 1)
-    told = [nothing | {"job_id": FIRST_EVENT + at, "submit_s": event.time_s} for at, event in enumerate(case.events)]
+    told = [
+        nothing | {"job_id": FIRST_EVENT + at, "submit_s": event.time_s}
+        for at, event in enumerate(case.events)
+    ]
     _write(jobs, [*rows, *told])
     options.write_text(json.dumps(_given(rows, case, place)))
     driver.write_text(_driver((place / "replay.py").read_text(), name, case, out, place))
@@ -205,11 +227,28 @@ def replay(name: str, case: Case, out: Path, place: Path) -> bool:
     wrapper.write_text(WRAPPER.format(python=sys.executable, options=str(options), sbatch=sbatch))
     wrapper.chmod(0o755)
     path = f"{wrapper.parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "FASTCLOCK_DBD_PORT": str(DBD_PORT), "FASTCLOCK_RUN": str(out / ".run")}
-    call = [sys.executable, str(driver), "--jobs", str(jobs), "--out", str(out / name), "--nodes", str(case.nodes)]
+    environment = os.environ | {
+        "PATH": path,
+        "FASTCLOCK_DBD_PORT": str(DBD_PORT),
+        "FASTCLOCK_RUN": str(out / ".run"),
+    }
+    call = [
+        sys.executable,
+        str(driver),
+        "--jobs",
+        str(jobs),
+        "--out",
+        str(out / name),
+        "--nodes",
+        str(case.nodes),
+    ]
     with (out / f"{name}.log").open("w") as log:
         done = subprocess.run(
-            [*call, "--k", str(INSTANCE), *case.options], env=environment, stdout=log, stderr=log, check=False
+            [*call, "--k", str(INSTANCE), *case.options],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            check=False,
         )
     passes = out / name / "passes.csv"
     if done.returncode or not passes.exists():
@@ -226,14 +265,21 @@ def replay(name: str, case: Case, out: Path, place: Path) -> bool:
 
 def wait_for_slurmdbd() -> None:
     for _ in range(60):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", DBD_PORT), timeout=1):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", DBD_PORT), timeout=1),
+        ):
             return
         time.sleep(0.5)
-    sys.exit(f"slurmdbd does not answer on port {DBD_PORT}; see slurmdbd.log in .database of the folder")
+    sys.exit(
+        f"slurmdbd does not answer on port {DBD_PORT}; see slurmdbd.log in .database of the folder"
+    )
 
 
 def make_gpus_known(out: Path) -> None:
-    """slurmdbd takes limits of GPUs once it has heard of them, from a slurmctld: this one runs for a moment."""
+    """slurmdbd takes limits of GPUs once it has heard of them, from a slurmctld: this one runs for
+    a moment.
+    """
     place = out / ".known"
     place.mkdir(exist_ok=True)
     conf = KNOWN.format(place=place, dbd=DBD_PORT, port=DBD_PORT + 1)
@@ -241,11 +287,15 @@ def make_gpus_known(out: Path) -> None:
     (place / "slurm.conf").write_text(conf)
     environment = os.environ | {"SLURM_CONF": str(place / "slurm.conf")}
     with (place / "log").open("w") as log:
-        daemon = subprocess.Popen(["slurmctld", "-D", "-c"], env=environment, stdout=log, stderr=log)
+        daemon = subprocess.Popen(
+            ["slurmctld", "-D", "-c"], env=environment, stdout=log, stderr=log
+        )
     try:
         for _ in range(60):
             call = ["sacctmgr", "-nP", "show", "tres", "format=type,name"]
-            shown = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
+            shown = subprocess.run(
+                call, env=environment, capture_output=True, text=True, check=False
+            )
             if "gres|gpu" in shown.stdout.split():
                 return
             time.sleep(0.5)
@@ -256,13 +306,27 @@ def make_gpus_known(out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the replays, which sim_truth takes")
-    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
-    parser.add_argument("--random", type=int, metavar="N", help="so many random ones, instead of these")
-    parser.add_argument("--kind", choices=list(KINDS), default="whole", help="of the random ones (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first (%(default)s); the others have the next")
-    parser.add_argument("--again", type=Path, metavar="FOLDER", help="a replay to make again, instead of these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for the replays, which sim_truth takes"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all"
+    )
+    parser.add_argument(
+        "--random", type=int, metavar="N", help="so many random ones, instead of these"
+    )
+    parser.add_argument(
+        "--kind", choices=list(KINDS), default="whole", help="of the random ones (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the first (%(default)s); the others have the next"
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="FOLDER", help="a replay to make again, instead of these"
+    )
     parser.add_argument("--times", type=int, default=2, help="how often (%(default)s)")
     options = parser.parse_args()
     cases = {name: CASES[name] for name in options.only}

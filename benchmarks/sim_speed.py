@@ -1,11 +1,14 @@
-"""Speed of the simulator beside the yardstick (a minimal C++ program) and peers: CPU seconds on one core.
+"""Speed of the simulator beside the yardstick (a minimal C++ program) and peers: CPU seconds on one
+core.
 
-    .venv/bin/python -m benchmarks.sim_speed [--repeat 5] [--only NAME ...] [--no-peers] [--out FILE.json]
+    .venv/bin/python -m benchmarks.sim_speed [--repeat 5] [--only NAME ...] [--no-peers] [--out
+    FILE.json]
 
-Compiles ../shared/yardstick/bound.cpp by its own line, installs each peer into a temporary environment, and runs all on
-the same jobs. Parts: speed, fork, vector, threads, memory, growth; without --only all of them. Results replace those
-of the same parts in benchmarks/sim_speed.json and figures/sim_growth.png. Reading and checking of jobs is outside the
-times, unless said. Random choices have seed 1.
+Compiles ../shared/yardstick/bound.cpp by its own line, installs each peer into a temporary
+environment, and runs all on the same jobs. Parts: speed, fork, vector, threads, memory, growth;
+without --only all of them. Results replace those of the same parts in benchmarks/sim_speed.json and
+figures/sim_growth.png. Reading and checking of jobs is outside the times, unless said. Random
+choices have seed 1.
 """
 
 from __future__ import annotations
@@ -45,7 +48,16 @@ from benchmarks.sim_common import (
     whole_node_cluster,
     write_json,
 )
-from slurm_sim.config import DAY_S, Association, ClusterConfig, Params, Partition, Qos, SelectType, make_nodes
+from slurm_sim.config import (
+    DAY_S,
+    Association,
+    ClusterConfig,
+    Params,
+    Partition,
+    Qos,
+    SelectType,
+    make_nodes,
+)
 from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.reference import Simulator as Reference
 from slurm_sim.simulator import Simulator
@@ -60,7 +72,9 @@ ABSENT = {
     " Autodesk, and a package of 2007 that Python 3 cannot build",
     "evalys": "it evaluates schedules and makes none",
 }
-"""Peers that PyPI does not offer in a form that runs; looked up on 2026-11-26, Batsim's on 2026-11-21."""
+"""Peers that PyPI does not offer in a form that runs; looked up on 2026-11-26, Batsim's on
+2026-11-21.
+"""
 HOUR_S = 3600
 PEER_S = 180
 
@@ -78,24 +92,33 @@ def jobs_of(workload: Workload) -> JobTable:
 
 
 LOOKED_AT = range(500, 2001, 250)
-"""Jobs that the yardstick looks at in a pass. Slurm, and we, count a job only if enough nodes are unreserved at some
-time, and so look at more than bf_max_job_test (500): the one whose mean wait is next to ours does as much as we do."""
+"""Jobs that the yardstick looks at in a pass. Slurm, and we, count a job only if enough nodes are
+unreserved at some time, and so look at more than bf_max_job_test (500): the one whose mean wait is
+next to ours does as much as we do.
+"""
 
 
 def _with(text: str, *changes: tuple[str, str]) -> str:
     """bound.cpp with something before each of these places."""
     for place, before in changes:
         if place not in text:
-            sys.exit(f"{SHARED}/yardstick/bound.cpp has no {place!r}; this script needs another one")
+            sys.exit(
+                f"{SHARED}/yardstick/bound.cpp has no {place!r}; this script needs another one"
+            )
         text = text.replace(place, before + place, 1)
     return text
 
 
 FOR_ANY_PROCESSOR = (
-    ("struct Cons4:", '#pragma GCC push_options\n#pragma GCC target("avx512f,avx512vl,avx512bw")\n'),
+    (
+        "struct Cons4:",
+        '#pragma GCC push_options\n#pragma GCC target("avx512f,avx512vl,avx512bw")\n',
+    ),
     ("// ---------------- ConsBM", "#pragma GCC pop_options\n"),
 )
-"""One variant, which is not run here, has AVX-512 instructions: elsewhere g++ would refuse the whole file."""
+"""One variant, which is not run here, has AVX-512 instructions: elsewhere g++ would refuse the
+whole file.
+"""
 MORE_VARIANTS = (
     'bench("bitmap256 same"',
     f"for(int K:{{{','.join(map(str, LOOKED_AT[1:]))}}})"
@@ -115,7 +138,10 @@ def yardstick(folder: Path) -> Callable[[Path, int], dict[str, Bound]]:
     """Compiled; gives what its variants need for an SWF file."""
     given = _with((SHARED / "yardstick" / "bound.cpp").read_text(), *FOR_ANY_PROCESSOR)
     programs = []
-    for name, text in (("more", _with(given, MORE_VARIANTS)), ("bound", given)):  # the latter's figures count
+    for name, text in (
+        ("more", _with(given, MORE_VARIANTS)),
+        ("bound", given),
+    ):  # the latter's figures count
         source, program = folder / f"{name}.cpp", folder / name
         source.write_text(text)
         flags = ["-O3", "-march=native", "-std=c++20", "-w"]
@@ -129,7 +155,9 @@ def yardstick(folder: Path) -> Callable[[Path, int], dict[str, Bound]]:
                 [program, str(swf), "fin", str(repeat)], check=True, capture_output=True, text=True
             ).stdout
             form = r"^(.{22}) +[0-9.]+ ms +([0-9]+) jobs/s .* avgwait ([0-9]+)"
-            found |= {m[1].strip(): Bound(float(m[2]), float(m[3])) for m in re.finditer(form, text, re.M)}
+            found |= {
+                m[1].strip(): Bound(float(m[2]), float(m[3])) for m in re.finditer(form, text, re.M)
+            }
         return found
 
     return run
@@ -140,13 +168,19 @@ def peer(folder: Path, distribution: str) -> Callable[[Path, int], dict[str, Any
     place = folder / distribution
     venv.create(place, with_pip=True)
     python = place / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", distribution], check=True, capture_output=True)
-    script = shutil.copy(HERE / PEERS[distribution], folder)  # AccaSim leaves its results beside the script
+    subprocess.run(
+        [str(python), "-m", "pip", "install", "-q", distribution], check=True, capture_output=True
+    )
+    script = shutil.copy(
+        HERE / PEERS[distribution], folder
+    )  # AccaSim leaves its results beside the script
 
     def run(swf: Path, nodes: int) -> dict[str, Any]:
         command = [str(python), str(script), str(swf), str(nodes)]
         try:
-            done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PEER_S)
+            done = subprocess.run(
+                command, check=True, capture_output=True, text=True, timeout=PEER_S
+            )
         except subprocess.TimeoutExpired:
             return {"failed": f"over {PEER_S} s"}
         except subprocess.CalledProcessError as error:
@@ -160,9 +194,10 @@ def peer(folder: Path, distribution: str) -> Callable[[Path, int], dict[str, Any
 def all_rules(workload: Workload, users: int = 60) -> tuple[ClusterConfig, JobTable]:
     """The same jobs with everything on: fairshare, two overlapping partitions, shared GPUs, limits.
 
-    Nodes have 48 CPUs, 3 GPUs, 256 GiB. Jobs of one node ask for 1, 2 or 3 GPUs with that share of CPUs and memory,
-    wider ones for whole nodes; a fifth goes to a partition of half the nodes with a higher tier. 60 users in 6
-    accounts, of whom some submit much more than others; at most 40 jobs run per user, 300 per QOS.
+    Nodes have 48 CPUs, 3 GPUs, 256 GiB. Jobs of one node ask for 1, 2 or 3 GPUs with that share of
+    CPUs and memory, wider ones for whole nodes; a fifth goes to a partition of half the nodes with
+    a higher tier. 60 users in 6 accounts, of whom some submit much more than others; at most 40
+    jobs run per user, 300 per QOS.
     """
     rng = np.random.default_rng(1)
     count = len(workload)
@@ -181,9 +216,15 @@ def all_rules(workload: Workload, users: int = 60) -> tuple[ClusterConfig, JobTa
     half = max(1, workload.cluster_nodes // 2)
     cluster = ClusterConfig(
         nodes,
-        (Partition("gpu", names), Partition("short", names[:half], priority_tier=2, priority_job_factor=10)),
+        (
+            Partition("gpu", names),
+            Partition("short", names[:half], priority_tier=2, priority_job_factor=10),
+        ),
         params,
-        qos=(Qos("normal", max_jobs_per_user=40), Qos("high", priority=10, max_jobs_per_user=20, grp_jobs=300)),
+        qos=(
+            Qos("normal", max_jobs_per_user=40),
+            Qos("high", priority=10, max_jobs_per_user=20, grp_jobs=300),
+        ),
         associations=tuple(Association(f"a{number}", shares=1 + number) for number in range(6)),
     )
     short = (rng.random(count) < 0.2) & (workload.nodes <= half)
@@ -200,7 +241,9 @@ def all_rules(workload: Workload, users: int = 60) -> tuple[ClusterConfig, JobTa
     return cluster, jobs
 
 
-def timed(cluster: ClusterConfig, jobs: JobTable, repeat: int, simulator: Any = Simulator) -> dict[str, Any]:
+def timed(
+    cluster: ClusterConfig, jobs: JobTable, repeat: int, simulator: Any = Simulator
+) -> dict[str, Any]:
     """CPU seconds of a whole run, and what came out, to be compared with the yardstick's."""
     kept: list[Any] = []
 
@@ -229,20 +272,28 @@ def speed(repeat: int, peers: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         bound = yardstick(folder)
-        others = {distribution: peer(folder, distribution) for distribution in (PEERS if peers else ())}
+        others = {
+            distribution: peer(folder, distribution) for distribution in (PEERS if peers else ())
+        }
         for name, workload in workloads().items():
             swf = folder / "jobs.swf"
             workload.write_swf(swf)
             entry: dict[str, Any] = {"jobs": len(workload), "nodes": workload.cluster_nodes}
-            entry["ours"] = timed(whole_node_cluster(workload.cluster_nodes), jobs_of(workload), repeat)
+            entry["ours"] = timed(
+                whole_node_cluster(workload.cluster_nodes), jobs_of(workload), repeat
+            )
             found = bound(swf, repeat)
             entry["yardstick"] = {variant: each.jobs_per_s for variant, each in found.items()}
             entry["all_rules"] = timed(*all_rules(workload), repeat)
             fastest = found[_counts(LOOKED_AT[0])].jobs_per_s
-            entry["ratio"] = {which: entry[which]["jobs_per_s"] / fastest for which in ("ours", "all_rules")}
+            entry["ratio"] = {
+                which: entry[which]["jobs_per_s"] / fastest for which in ("ours", "all_rules")
+            }
             like_ours = min(
                 LOOKED_AT,
-                key=lambda looked_at: abs(found[_counts(looked_at)].mean_wait_s - entry["ours"]["mean_wait_s"]),
+                key=lambda looked_at: abs(
+                    found[_counts(looked_at)].mean_wait_s - entry["ours"]["mean_wait_s"]
+                ),
             )
             same = found[_counts(like_ours)]
             entry["as_much_work"] = {
@@ -250,11 +301,16 @@ def speed(repeat: int, peers: bool) -> dict[str, Any]:
                 "mean_wait_s": same.mean_wait_s,
                 "ratio": entry["ours"]["jobs_per_s"] / same.jobs_per_s,
             }
-            entry |= {distribution: run(swf, workload.cluster_nodes) for distribution, run in others.items()}
+            entry |= {
+                distribution: run(swf, workload.cluster_nodes)
+                for distribution, run in others.items()
+            }
             result[name] = entry
             print(speed_row(name, entry), flush=True)
     few = ls6().first(2000)
-    result["reference (Python), first 2000 of LS6"] = timed(whole_node_cluster(76), jobs_of(few), 1, Reference)
+    result["reference (Python), first 2000 of LS6"] = timed(
+        whole_node_cluster(76), jobs_of(few), 1, Reference
+    )
     return result | {"peers_not_on_pypi": ABSENT}
 
 
@@ -283,7 +339,10 @@ def speed_row(name: str, entry: dict[str, Any]) -> str:
         f"{entry['as_much_work']['ratio']:.2f} ({entry['as_much_work']['looked_at']})",
         f"{entry['all_rules']['jobs_per_s']:,.0f}",
         f"{entry['ratio']['all_rules']:.2f}",
-        *(f"{other['jobs_per_s']:,.0f}" if "jobs_per_s" in other else other["failed"] for other in others),
+        *(
+            f"{other['jobs_per_s']:,.0f}" if "jobs_per_s" in other else other["failed"]
+            for other in others
+        ),
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -292,13 +351,22 @@ def speed_row(name: str, entry: dict[str, Any]) -> str:
 
 
 def warm_states(workload: Workload, count: int, known_only: bool) -> Iterator[Simulator]:
-    """The cluster at times spread over the workload; `known_only`: without the jobs that come later."""
+    """The cluster at times spread over the workload; `known_only`: without the jobs that come
+    later.
+    """
     first_s, last_s = int(workload.submit_s[0]), int(workload.submit_s[-1])
     cluster = whole_node_cluster(workload.cluster_nodes)
     sim = Simulator(cluster, jobs_of(workload))
-    for at_s in np.linspace(first_s + (last_s - first_s) // 2, last_s - 2 * DAY_S, count).astype(int).tolist():
+    for at_s in (
+        np.linspace(first_s + (last_s - first_s) // 2, last_s - 2 * DAY_S, count)
+        .astype(int)
+        .tolist()
+    ):
         if known_only:
-            sim = Simulator(cluster, jobs_of(workload.first(int(np.searchsorted(workload.submit_s, at_s, "right")))))
+            sim = Simulator(
+                cluster,
+                jobs_of(workload.first(int(np.searchsorted(workload.submit_s, at_s, "right")))),
+            )
         sim.run_until(at_s)
         yield sim
 
@@ -324,7 +392,8 @@ def per_call(call: Callable[[], object], repeats: int) -> float:
 def fork() -> dict[str, Any]:
     result: dict[str, Any] = {}
     closest = min(
-        (sim.fork() for sim in warm_states(ls6(), 200, known_only=False)), key=lambda sim: abs(_jobs_in(sim) - 100)
+        (sim.fork() for sim in warm_states(ls6(), 200, known_only=False)),
+        key=lambda sim: abs(_jobs_in(sim) - 100),
     )
     result["jobs_in_state"] = _jobs_in(closest)
     result["fork_python_us"] = per_call(closest.fork, 20_000)
@@ -340,7 +409,11 @@ def fork() -> dict[str, Any]:
 
             costs.append(per_call(day, 100))
             forks.append(_jobs_in(sim))
-        result[f"fork_and_day_{name}_us"] = {"mean": float(np.mean(costs)), "median": median(costs), "most": max(costs)}
+        result[f"fork_and_day_{name}_us"] = {
+            "mean": float(np.mean(costs)),
+            "median": median(costs),
+            "most": max(costs),
+        }
         result[f"jobs_in_states_{name}"] = {"mean": float(np.mean(forks)), "most": max(forks)}
     return result
 
@@ -353,7 +426,9 @@ def _jobs_in(sim: Any) -> int:
 
 
 def vector(lanes: int = 64, steps: int = 2000) -> dict[str, Any]:
-    """SubmitVectorEnv on the warm LS6 cluster: one row of 40 variables, steps of 600 s, random actions."""
+    """SubmitVectorEnv on the warm LS6 cluster: one row of 40 variables, steps of 600 s, random
+    actions.
+    """
     try:
         from slurm_sim.envs.episode import Task
         from slurm_sim.envs.starts import equal_pair, starts
@@ -361,7 +436,9 @@ def vector(lanes: int = 64, steps: int = 2000) -> dict[str, Any]:
     except ImportError as error:
         return {"failed": str(error)}
     workload, task = ls6(), Task(history=1)
-    begins_s = np.linspace(int(workload.submit_s[-1]) // 2, int(workload.submit_s[-1]) - 8 * DAY_S, 32).astype(int)
+    begins_s = np.linspace(
+        int(workload.submit_s[-1]) // 2, int(workload.submit_s[-1]) - 8 * DAY_S, 32
+    ).astype(int)
     simulation = Simulator(whole_node_cluster(workload.cluster_nodes), jobs_of(workload))
     warm = starts(simulation, equal_pair(1, 2 * DAY_S), begins_s.tolist(), task)
     env = SubmitVectorEnv(lanes, warm, task)
@@ -392,10 +469,12 @@ def vector(lanes: int = 64, steps: int = 2000) -> dict[str, Any]:
 
 
 def threads(runs: int = 60) -> dict[str, Any]:
-    """Whole runs of LS6, in one thread and shared between two; of seven of each, taken in turn, the shortest.
+    """Whole runs of LS6, in one thread and shared between two; of seven of each, taken in turn, the
+    shortest.
 
-    `times_on_idle_cores` is from CPU seconds: what two threads would reach if only other programs, and no waiting for
-    each other, held them back; `cores_got_with_two` says how much of the machine they got.
+    `times_on_idle_cores` is from CPU seconds: what two threads would reach if only other programs,
+    and no waiting for each other, held them back; `cores_got_with_two` says how much of the machine
+    they got.
     """
     workload = ls6()
     made = Simulator(whole_node_cluster(workload.cluster_nodes), jobs_of(workload))
@@ -446,7 +525,9 @@ print(json.dumps({"jobs": len(jobs), "imports_mib": before, "with_jobs_as_column
 
 
 def many(count: int) -> Workload:
-    """The LS6 jobs one history after the other, until there are so many; each history 20 days longer than the log."""
+    """The LS6 jobs one history after the other, until there are so many; each history 20 days
+    longer than the log.
+    """
     one = ls6()
     span_s = int(one.submit_s[-1]) + 20 * DAY_S
     times = -(-count // len(one))
@@ -457,7 +538,9 @@ def many(count: int) -> Workload:
 def memory(count: int = 1_000_000) -> dict[str, Any]:
     """Of a process of its own that makes and runs so many jobs."""
     command = [sys.executable, "-c", MEMORY_CHILD, str(count)]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    return dict(
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    )
 
 
 # --- growth
@@ -491,7 +574,9 @@ def steady(nodes: int, queue: int, hours: int, params: Params) -> Workload:
 
 def cost(nodes: int, queue: int, params: Params, hours: int = 6) -> dict[str, float]:
     """Of the hours after the first two; the least of three."""
-    warm = Simulator(whole_node_cluster(nodes, params), jobs_of(steady(nodes, queue, hours, params)))
+    warm = Simulator(
+        whole_node_cluster(nodes, params), jobs_of(steady(nodes, queue, hours, params))
+    )
     warm.run_until(2 * HOUR_S)
     waiting, done = len(warm.pending()), _started(warm)
 
@@ -543,9 +628,14 @@ def draw_growth(found: dict[str, Any], path: Path) -> None:
             if name.startswith(along):
                 across = [point["queue_mean" if along == "queue" else "nodes"] for point in points]
                 axes.plot(
-                    across, [point["us_per_start"] for point in points], marker="o", label=name.partition(", ")[2]
+                    across,
+                    [point["us_per_start"] for point in points],
+                    marker="o",
+                    label=name.partition(", ")[2],
                 )
-        axes.set(xscale="log", yscale="log", xlabel=label, ylabel="CPU microseconds per job started")
+        axes.set(
+            xscale="log", yscale="log", xlabel=label, ylabel="CPU microseconds per job started"
+        )
         axes.grid(alpha=0.3, which="both")
         axes.legend(fontsize="small")
     path.parent.mkdir(exist_ok=True)
@@ -562,7 +652,9 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=("speed", *PARTS))
     parser.add_argument("--no-peers", action="store_true")

@@ -1,17 +1,20 @@
 """The simulator against replays on a real slurmctld: starts, waits, completion, makespan.
 
-    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--beside FOLDER ...] [--paced] [--reference] [--out FILE]
+    .venv/bin/python -m benchmarks.sim_truth [--gold DIR] [--beside FOLDER ...] [--paced]
+    [--reference] [--out FILE]
 
-Each folder of DIR (default ../shared/gold; its README says what is in one) is simulated through its own slurm.conf,
-with run times as really measured and the timers counted from slurmctld's start, as notes.md tells it. Two columns:
-*default*, the parameters as read; and *measured*, with the backfill pass's mean duration in that very replay; with
---paced also *paced*: with the moments within a second at which slurmctld's threads really looked (sim_paced.py; minutes
-where queues are long, as it is the reference). Beside them pairs of real replays of one workload: what two real
-slurmctlds differ by. Nothing is random.
+Each folder of DIR (default ../shared/gold; its README says what is in one) is simulated through its
+own slurm.conf, with run times as really measured and the timers counted from slurmctld's start, as
+notes.md tells it. Two columns: *default*, the parameters as read; and *measured*, with the backfill
+pass's mean duration in that very replay; with --paced also *paced*: with the moments within a
+second at which slurmctld's threads really looked (sim_paced.py; minutes where queues are long, as
+it is the reference). Beside them pairs of real replays of one workload: what two real slurmctlds
+differ by. Nothing is random.
 
-Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib, gpus (each per
-node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id, array_throttle, nice, cancel_s.
-qos.txt and assoc.txt are what sacctmgr shows, events.csv what was told to slurmctld meanwhile (sim_replay_cases.py).
+Per-job columns that jobs.csv or actual_ext.csv may have besides those of the README: cpus, mem_mib,
+gpus (each per node), exclusive, user, account, partition, qos, dependency, begin_s, array_job_id,
+array_throttle, nice, cancel_s. qos.txt and assoc.txt are what sacctmgr shows, events.csv what was
+told to slurmctld meanwhile (sim_replay_cases.py).
 """
 
 from __future__ import annotations
@@ -67,7 +70,10 @@ class Replay:
         text = (self.folder / "notes.md").read_text() if (self.folder / "notes.md").exists() else ""
         found = re.search(r"t=0 is ([0-9.]+) s after slurmctld", text)
         if not found:
-            print(f"{self.folder.name}: notes.md doesn't say when slurmctld started; 120 s assumed", file=sys.stderr)
+            print(
+                f"{self.folder.name}: notes.md doesn't say when slurmctld started; 120 s assumed",
+                file=sys.stderr,
+            )
         return round(float(found[1])) if found else 120
 
     @cached_property
@@ -87,13 +93,19 @@ class Replay:
 
     @cached_property
     def specs(self) -> list[JobSpec]:
-        cancelled = {event.target: event.time_s for event in self.events if event.action == "cancel"}
+        cancelled = {
+            event.target: event.time_s for event in self.events if event.action == "cancel"
+        }
         specs = [_spec(row, self.offset_s) for row in self.rows]
-        return [replace(spec, cancel_s=cancelled.get(str(spec.job_id), spec.cancel_s)) for spec in specs]
+        return [
+            replace(spec, cancel_s=cancelled.get(str(spec.job_id), spec.cancel_s)) for spec in specs
+        ]
 
     @cached_property
     def cluster(self) -> ClusterConfig:
-        shown = [self.folder / name for name in ("qos.txt", "assoc.txt") if (self.folder / name).exists()]
+        shown = [
+            self.folder / name for name in ("qos.txt", "assoc.txt") if (self.folder / name).exists()
+        ]
         loaded = read_cluster(self.folder / "slurm.conf", shown)
         for note in loaded.notes:
             if note.kind is not NoteKind.NO_EFFECT:
@@ -103,7 +115,9 @@ class Replay:
         return replace(
             loaded.cluster,
             reservations=tuple(_reservation(event, self.offset_s) for event in reserved),
-            node_changes=tuple(NodeChange(it.time_s, it.target, NODE_ACTIONS[it.action]) for it in changes),
+            node_changes=tuple(
+                NodeChange(it.time_s, it.target, NODE_ACTIONS[it.action]) for it in changes
+            ),
         )
 
     @cached_property
@@ -121,12 +135,15 @@ class Replay:
             return []
         with gzip.open(file, "rt") as text:
             return [
-                (row["kind"], float(row["t_s"]) + self.offset_s, int(row["queue_len"])) for row in csv.DictReader(text)
+                (row["kind"], float(row["t_s"]) + self.offset_s, int(row["queue_len"]))
+                for row in csv.DictReader(text)
             ]
 
     @property
     def _backfill_passes(self) -> Iterator[tuple[float, int]]:
-        """Begins, and lengths of the queue. A pass ends with a row without a queue; searches in it have rows, too."""
+        """Begins, and lengths of the queue. A pass ends with a row without a queue; searches in it
+        have rows, too.
+        """
         within = False
         for kind, time_s, queued in self.passes:
             if kind == "B":
@@ -137,13 +154,16 @@ class Replay:
     @property
     def moments(self) -> Moments:
         main, recalculated = (
-            [time_s for kind, time_s, _ in self.passes if kind == each and time_s > 0] for each in "MD"
+            [time_s for kind, time_s, _ in self.passes if kind == each and time_s > 0]
+            for each in "MD"
         )
         return Moments(main, [time_s for time_s, _ in self._backfill_passes], recalculated)
 
     @cached_property
     def cycle_us(self) -> int | None:
-        """What a real backfill pass took, on average: by how much the next one came later than bf_interval."""
+        """What a real backfill pass took, on average: by how much the next one came later than
+        bf_interval.
+        """
         times = [time_s for time_s, queued in self._backfill_passes if queued]
         interval_s = self.cluster.params.bf_interval_s
         late = [after - before - interval_s for before, after in itertools.pairwise(times)]
@@ -161,7 +181,9 @@ _RUNTIMES = {"NODE_FAIL": "runtime_req_s", "CANCELLED": "runtime_req_s"}
 
 
 def _spec(row: dict[str, str], offset_s: int) -> JobSpec:
-    given: dict[str, Any] = {name: int(row[column]) for column, name in WHOLE.items() if row.get(column)}
+    given: dict[str, Any] = {
+        name: int(row[column]) for column, name in WHOLE.items() if row.get(column)
+    }
     given |= {name: row[name] for name in TEXT if row.get(name)}
     given |= {name: int(float(row[name])) + offset_s for name in TIMES if row.get(name)}
     return JobSpec(
@@ -180,15 +202,19 @@ def _reservation(event: Event, offset_s: int) -> Reservation:
     times, _, user = event.value.partition(":")
     begin_s, end_s = (int(part) + offset_s for part in times.split("-"))
     nodes = tuple(hosts(Entry("Nodes", event.target, "events.csv")))
-    return Reservation(f"r{event.time_s}-{event.target}", begin_s, end_s, nodes, (user,) if user else ())
+    return Reservation(
+        f"r{event.time_s}-{event.target}", begin_s, end_s, nodes, (user,) if user else ()
+    )
 
 
 def _tell(sim: Any, event: Event) -> None:
-    """Does what slurmctld was told; both refuse to hold or release a job that is not pending, or to requeue one
-    that is, or may not be (--no-requeue).
+    """Does what slurmctld was told; both refuse to hold or release a job that is not pending, or to
+    requeue one that is, or may not be (--no-requeue).
     """
     with contextlib.suppress(SimulationError):
-        {"hold": sim.hold, "release": sim.release, "requeue": sim.requeue}[event.action](int(event.target))
+        {"hold": sim.hold, "release": sim.release, "requeue": sim.requeue}[event.action](
+            int(event.target)
+        )
 
 
 @dataclass(frozen=True)
@@ -220,7 +246,8 @@ def simulate(replay: Replay, simulator: Any, bf_cycle_us: int | None) -> Outcome
     sim.run()
     found = {record.job_id: record for record in sim.finished()}
     times = [
-        (found[s.job_id].start_s, found[s.job_id].end_s) if s.job_id in found else (None, None) for s in replay.specs
+        (found[s.job_id].start_s, found[s.job_id].end_s) if s.job_id in found else (None, None)
+        for s in replay.specs
     ]
     start_s, end_s = np.array(times, dtype=np.float64).T
     return Outcome(real(replay).submit_s, start_s, end_s)
@@ -232,25 +259,34 @@ def completion_s(outcome: Outcome) -> Floats:
 
 
 def compare(truth: Outcome, found: Outcome) -> dict[str, float]:
-    """Of `found` against `truth`, both with the same jobs in the same order: shares of jobs, and relative differences.
+    """Of `found` against `truth`, both with the same jobs in the same order: shares of jobs, and
+    relative differences.
 
-    Jobs that never really started are left out.
-    completion: geometric mean of the ratios of completion times, less 1 (jobs of seconds weigh as much as those of
-    days); mean_completion: of the mean completion times.
+    Jobs that never really started are left out. completion: geometric mean of the ratios of
+    completion times, less 1 (jobs of seconds weigh as much as those of days); mean_completion: of
+    the mean completion times.
     """
     started = ~np.isnan(truth.start_s)
     truth, found = truth.only(started), found.only(started)
     difference_s = np.abs((found.start_s - found.submit_s) - (truth.start_s - truth.submit_s))
     result = {
-        "makespan": relative_difference(*(makespan_s(each.submit_s, each.end_s) for each in (truth, found))),
-        "mean_wait": relative_difference(*(float(np.nanmean(each.start_s - each.submit_s)) for each in (truth, found))),
+        "makespan": relative_difference(
+            *(makespan_s(each.submit_s, each.end_s) for each in (truth, found))
+        ),
+        "mean_wait": relative_difference(
+            *(float(np.nanmean(each.start_s - each.submit_s)) for each in (truth, found))
+        ),
         "completion": geometric_mean_ratio(completion_s(truth), completion_s(found)) - 1,
-        "mean_completion": relative_difference(*(float(np.nanmean(completion_s(each))) for each in (truth, found))),
+        "mean_completion": relative_difference(
+            *(float(np.nanmean(completion_s(each))) for each in (truth, found))
+        ),
         "mean_absolute_s": float(np.nanmean(difference_s)),
         "greatest_s": float(np.nanmax(difference_s)),
         "never_started": int(np.isnan(found.start_s).sum()),
     }
-    return result | {f"within_{limit}_s": float((difference_s <= limit).mean()) for limit in WITHIN_S}
+    return result | {
+        f"within_{limit}_s": float((difference_s <= limit).mean()) for limit in WITHIN_S
+    }
 
 
 def reaches_goals(found: dict[str, float]) -> bool:
@@ -262,11 +298,21 @@ def reaches_goals(found: dict[str, float]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gold", type=Path, default=SHARED / "gold", help="folder of replays, or one replay")
-    parser.add_argument("--reference", action="store_true", help="the rules in Python instead of the core")
-    parser.add_argument("--paced", action="store_true", help="also with the real moments within each second")
-    parser.add_argument("--out", type=Path, help="default: benchmarks/sim_truth.json, for the default replays only")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--gold", type=Path, default=SHARED / "gold", help="folder of replays, or one replay"
+    )
+    parser.add_argument(
+        "--reference", action="store_true", help="the rules in Python instead of the core"
+    )
+    parser.add_argument(
+        "--paced", action="store_true", help="also with the real moments within each second"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="default: benchmarks/sim_truth.json, for the default replays only"
+    )
     parser.add_argument(
         "--beside",
         type=Path,
@@ -280,25 +326,42 @@ def main() -> None:
         from slurm_sim.reference import Simulator
     else:
         from slurm_sim.simulator import Simulator  # type: ignore[assignment]
-    folders = [options.gold] if (options.gold / "slurm.conf").exists() else sorted(options.gold.iterdir())
-    replays = {folder.name: Replay(folder) for folder in folders if (folder / "actual_ext.csv").exists()}
+    folders = (
+        [options.gold] if (options.gold / "slurm.conf").exists() else sorted(options.gold.iterdir())
+    )
+    replays = {
+        folder.name: Replay(folder) for folder in folders if (folder / "actual_ext.csv").exists()
+    }
     if not replays:
         parser.error(f"{options.gold}: no folder with slurm.conf and actual_ext.csv")
     if options.beside and len(replays) > 1:
-        parser.error(f"--beside: {options.gold} has several replays; give the one of the same jobs with --gold")
+        parser.error(
+            f"--beside: {options.gold} has several replays; give the one of the same jobs with"
+            " --gold"
+        )
     results: dict[str, Any] = {"replays": {}, "real_pairs": {}}
     for name, replay in replays.items():
         cycle_us = replay.cycle_us
-        entry: dict[str, Any] = {"jobs": len(replay.rows), "select": replay.cluster.params.select_type.value}
-        entry |= {"measured_bf_cycle_us": cycle_us, "default": compare(real(replay), simulate(replay, Simulator, None))}
+        entry: dict[str, Any] = {
+            "jobs": len(replay.rows),
+            "select": replay.cluster.params.select_type.value,
+        }
+        entry |= {
+            "measured_bf_cycle_us": cycle_us,
+            "default": compare(real(replay), simulate(replay, Simulator, None)),
+        }
         if cycle_us is not None:
             entry["measured"] = compare(real(replay), simulate(replay, Simulator, cycle_us))
         if options.paced and replay.passes:
-            entry["paced"] = compare(real(replay), simulate(replay, partial(Paced, replay.moments), None))
+            entry["paced"] = compare(
+                real(replay), simulate(replay, partial(Paced, replay.moments), None)
+            )
         results["replays"][name] = entry
     for one, other in PAIRS:
         if one in replays and other in replays:
-            results["real_pairs"][f"{one}, {other}"] = compare(real(replays[one]), real(replays[other]))
+            results["real_pairs"][f"{one}, {other}"] = compare(
+                real(replays[one]), real(replays[other])
+            )
     # By the whole path: sim_replays writes those of one case under one name, in two folders.
     twins = [(str(options.gold), replay) for replay in replays.values() if options.beside]
     twins += [(str(folder), Replay(folder)) for folder in options.beside]
@@ -329,7 +392,9 @@ def report(results: dict[str, Any]) -> str:
     for name, entry in results["replays"].items():
         for kind in ("default", "measured", "paced"):
             if kind in entry:
-                label = kind if kind != "measured" else f"{entry['measured_bf_cycle_us'] / 1000:.1f} ms"
+                label = (
+                    kind if kind != "measured" else f"{entry['measured_bf_cycle_us'] / 1000:.1f} ms"
+                )
                 rows.append([name, entry["jobs"], label, *_cells(entry[kind])])
     for name, found in results["real_pairs"].items():
         rows.append([name, "", "real twice", *_cells(found)])

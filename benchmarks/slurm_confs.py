@@ -1,11 +1,14 @@
-"""Configurations as public sites have them, drawn at random, with a real slurmctld as the judge of how we read them.
+"""Configurations as public sites have them, drawn at random, with a real slurmctld as the judge of
+how we read them.
 
-    .venv/bin/python -m benchmarks.slurm_confs [--kind nodes] [--count 20] [--seed 1] [--keep DIR] [FILE ...]
+    .venv/bin/python -m benchmarks.slurm_confs [--kind nodes] [--count 20] [--seed 1] [--keep DIR]
+    [FILE ...]
 
-Needs root and slurmctld 22.05 (`benchmarks.slurm_judge`). Of each kind so many files are drawn. slurmctld is started
-on each, and what scontrol shows is compared with what `slurm-sim cluster --slurm-conf` makes of the file. A file that
-slurmctld refuses must be refused here, too. With FILEs, these are judged instead (with what they include beside them),
-as if they named this machine and no slurmdbd. Plugins and other files that they name must be here.
+Needs root and slurmctld 22.05 (`benchmarks.slurm_judge`). Of each kind so many files are drawn.
+slurmctld is started on each, and what scontrol shows is compared with what `slurm-sim cluster
+--slurm-conf` makes of the file. A file that slurmctld refuses must be refused here, too. With
+FILEs, these are judged instead (with what they include beside them), as if they named this machine
+and no slurmdbd. Plugins and other files that they name must be here.
 """
 
 from __future__ import annotations
@@ -67,15 +70,41 @@ def _number(draw: Draw) -> str:
 
 
 def _time(draw: Draw) -> str:
-    good = ("30", "90:30", "1:00:30", "2-0", "1-12", "7-00:00:00", "24:00:00", "UNLIMITED", "INFINITE", "60", "4-12:30")
-    odd = ("-1", "0", "0:30", "1-", "365-0", "9999-00:00:00", "60000-0", "99999-0", "infinite", "2147483648")
+    good = (
+        "30",
+        "90:30",
+        "1:00:30",
+        "2-0",
+        "1-12",
+        "7-00:00:00",
+        "24:00:00",
+        "UNLIMITED",
+        "INFINITE",
+        "60",
+        "4-12:30",
+    )
+    odd = (
+        "-1",
+        "0",
+        "0:30",
+        "1-",
+        "365-0",
+        "9999-00:00:00",
+        "60000-0",
+        "99999-0",
+        "infinite",
+        "2147483648",
+    )
     bad = ("-2", "1d", "2h", "NONE", "1:2:3:4", "30:", "+30", "1-2-3", '""', "90000-0", "35791394")
     return draw.choice(draw.choices((good, odd, bad), (88, 9, 3))[0])
 
 
 def _yes(draw: Draw) -> str:
     return draw.choice(
-        draw.choices((("YES", "NO", "yes", "no"), ("1", "0", "TRUE", "false", "up"), ("on", "y")), (80, 18, 2))[0]
+        draw.choices(
+            (("YES", "NO", "yes", "no"), ("1", "0", "TRUE", "false", "up"), ("on", "y")),
+            (80, 18, 2),
+        )[0]
     )
 
 
@@ -109,18 +138,33 @@ def _node_names(draw: Draw) -> Lines:
 
 def _layout(draw: Draw) -> Lines:
     """CPUs and what they are made of, that mostly agree."""
-    sockets, cores, threads = draw.choice((1, 2, 4)), draw.choice((1, 8, 16, 32)), draw.choice((1, 1, 2))
+    sockets, cores, threads = (
+        draw.choice((1, 2, 4)),
+        draw.choice((1, 8, 16, 32)),
+        draw.choice((1, 1, 2)),
+    )
     counts = {
         "Sockets": sockets,
         "CoresPerSocket": cores,
         "ThreadsPerCore": threads,
-        "CPUs": draw.choice((sockets * cores * threads, sockets * cores * threads, sockets * cores, sockets, cores, 5)),
+        "CPUs": draw.choice(
+            (
+                sockets * cores * threads,
+                sockets * cores * threads,
+                sockets * cores,
+                sockets,
+                cores,
+                5,
+            )
+        ),
         "Procs": draw.choice((sockets * cores, 7)),
         "Boards": draw.choice((1, 1, 2)),
         "SocketsPerBoard": draw.choice((1, 2)),
     }
     shares = {"Procs": 0.15, "Boards": 0.15, "SocketsPerBoard": 0.1, "CPUs": 0.7}
-    kept = [f"{key}={value}" for key, value in counts.items() if draw.random() < shares.get(key, 0.6)]
+    kept = [
+        f"{key}={value}" for key, value in counts.items() if draw.random() < shares.get(key, 0.6)
+    ]
     if draw.random() < 0.3:
         kept.append(f"{draw.choice(list(counts))}={_number(draw)}")
     return kept
@@ -140,7 +184,10 @@ def _node_line(draw: Draw, names: str) -> str:
     )
     attributes = [*_layout(draw), *_some(draw, choices, 0.3)]
     draw.shuffle(attributes)
-    pairs = [f"{_case_of(draw, key)}={value}" for key, _, value in (each.partition("=") for each in attributes)]
+    pairs = [
+        f"{_case_of(draw, key)}={value}"
+        for key, _, value in (each.partition("=") for each in attributes)
+    ]
     return _joined(f"{_case_of(draw, 'NodeName')}={names}", *pairs)
 
 
@@ -161,7 +208,17 @@ def nodes(draw: Draw) -> Lines:
     if draw.random() < 0.04:
         lines.append(_node_line(draw, draw.choice((listed[0], "ALL", "n[3-1]", "n[1-2]-ib", '""'))))
     if draw.random() < 0.4:
-        state = draw.choice(("", "", " State=DRAIN", " State=FAIL", " State=UNKNOWN", " State=broken", " State=FUTURE"))
+        state = draw.choice(
+            (
+                "",
+                "",
+                " State=DRAIN",
+                " State=FAIL",
+                " State=UNKNOWN",
+                " State=broken",
+                " State=FUTURE",
+            )
+        )
         where = draw.choice((*listed, "n2", "n[1-9]", "gone1", "ALL"))
         lines.insert(draw.randrange(len(lines) + 1), f'DownNodes={where}{state} Reason="a fan"')
     return [*lines, LEAST]
@@ -212,12 +269,21 @@ def _partition_line(draw: Draw, name: str, members: Sequence[str]) -> str:
 def _sharing(draw: Draw) -> str:
     usual = ("NO", "EXCLUSIVE", "YES", "FORCE", "FORCE:1", "YES:4", "exclusive", "Force:2")
     return draw.choice(
-        draw.choices((usual, ("YES:1", "FORCE:0", "FORCE:x", "YES:2x"), ("NO:2", "x", "USER")), (85, 12, 3))[0]
+        draw.choices(
+            (usual, ("YES:1", "FORCE:0", "FORCE:x", "YES:2x"), ("NO:2", "x", "USER")), (85, 12, 3)
+        )[0]
     )
 
 
 def _weights(draw: Draw) -> str:
-    usual = ('"CPU=1.0,Mem=0.25G"', "cpu=1", '"CPU=2K,Node=3"', "billing=2", '"CPU=1e1,,Mem=1M"', '"Energy=4"')
+    usual = (
+        '"CPU=1.0,Mem=0.25G"',
+        "cpu=1",
+        '"CPU=2K,Node=3"',
+        "billing=2",
+        '"CPU=1e1,,Mem=1M"',
+        '"Energy=4"',
+    )
     odd = ("CPU=-1", "Mem=1K", "cpu=inf", "CPU=0x10", "cpu=5KB", '""', "cpu=.5")
     bad = ("CPU", "CPU=x", "foo=1", "gres/gpu=2", '"CPU=1, Mem=2"', "CPU=1=2")
     return draw.choice(draw.choices((usual, odd, bad), (85, 12, 3))[0])
@@ -225,7 +291,10 @@ def _weights(draw: Draw) -> str:
 
 def partitions(draw: Draw) -> Lines:
     """PartitionName lines, their defaults and NodeSets."""
-    lines = ["NodeName=n[1-8] CPUs=8 RealMemory=16000 Feature=a100,ib", "NodeName=m[1-4] CPUs=4 Weight=5 Feature=cpu"]
+    lines = [
+        "NodeName=n[1-8] CPUs=8 RealMemory=16000 Feature=a100,ib",
+        "NodeName=m[1-4] CPUs=4 Weight=5 Feature=cpu",
+    ]
     sets = {
         "quick": "Nodes=n[1-2]",
         "ib": "Feature=ib",
@@ -242,7 +311,9 @@ def partitions(draw: Draw) -> Lines:
     members = ["ALL", "ALL", "n[1-4]", "n1,m[1-2]", '"n1 m2"', "m[1-4],n8", "all", *chosen]
     if draw.random() < 0.06:
         members.append(draw.choice(("n9", "ALL,n1", "gone", "N1")))
-    names = draw.sample(("batch", "debug", "gpu", "long", "ALL", "p_1.a", "interactive"), draw.randrange(1, 5))
+    names = draw.sample(
+        ("batch", "debug", "gpu", "long", "ALL", "p_1.a", "interactive"), draw.randrange(1, 5)
+    )
     for name in names:
         if draw.random() < 0.3:
             lines.append(_partition_line(draw, "DEFAULT", members))
@@ -293,27 +364,66 @@ FLAGS = (
 
 def _option_value(draw: Draw) -> str:
     good = ("10", "30", "50", "60", "100", "500", "1000")
-    odd = ("0", "-1", "-5", "x", "", "30s", "0x10", "99999999", "10801", "+40", "1000001", "4294967296")
+    odd = (
+        "0",
+        "-1",
+        "-5",
+        "x",
+        "",
+        "30s",
+        "0x10",
+        "99999999",
+        "10801",
+        "+40",
+        "1000001",
+        "4294967296",
+    )
     return draw.choice(draw.choices((good, odd), (75, 25))[0])
 
 
 def scheduler(draw: Draw) -> Lines:
     """SchedulerParameters with options that are unknown, malformed, given twice or out of range."""
-    options = [f"{name}={_option_value(draw)}" for name in draw.sample(NUMBERED, draw.randrange(1, 9))]
+    options = [
+        f"{name}={_option_value(draw)}" for name in draw.sample(NUMBERED, draw.randrange(1, 9))
+    ]
     options += draw.sample(FLAGS, draw.randrange(0, 4))
     if draw.random() < 0.2:
         options.append(draw.choice(options))
     if draw.random() < 0.1:
         options.append(
-            draw.choice(("bf_interval", "xbf_window=7", "", "bf_resolution =30", "defer_batch", "max_job_bf=3"))
+            draw.choice(
+                (
+                    "bf_interval",
+                    "xbf_window=7",
+                    "",
+                    "bf_resolution =30",
+                    "defer_batch",
+                    "max_job_bf=3",
+                )
+            )
         )
     draw.shuffle(options)
     text = draw.choice((",", ",", ", ")).join(options)
     quote = '"' if " " in text or draw.random() < 0.3 else ""
-    lines = [f"SchedulerParameters={quote}{text}{quote}" if text.strip() else "SchedulerType=sched/backfill"]
-    lines += _some(draw, ("SchedulerType=sched/backfill", "SchedulerType=sched/builtin", "SchedulerTimeSlice=30"), 0.2)
+    lines = [
+        (
+            f"SchedulerParameters={quote}{text}{quote}"
+            if text.strip()
+            else "SchedulerType=sched/backfill"
+        )
+    ]
     lines += _some(
-        draw, ("SelectType=select/cons_tres", "SchedulerType=backfill" if draw.random() < 0.1 else "KillWait=30"), 0.5
+        draw,
+        ("SchedulerType=sched/backfill", "SchedulerType=sched/builtin", "SchedulerTimeSlice=30"),
+        0.2,
+    )
+    lines += _some(
+        draw,
+        (
+            "SelectType=select/cons_tres",
+            "SchedulerType=backfill" if draw.random() < 0.1 else "KillWait=30",
+        ),
+        0.5,
     )
     return [*lines, "NodeName=n[1-4] CPUs=8", LEAST]
 
@@ -354,15 +464,37 @@ def priority(draw: Draw) -> Lines:
         f"FairShareDampeningFactor={_number(draw)}",
     )
     repeated = [f"PriorityMaxAge={_time(draw)}"] if draw.random() < 0.2 else []
-    return [f"PriorityType=priority/{kind}", *_some(draw, choices, 0.45), *repeated, "NodeName=n[1-4] CPUs=8", LEAST]
+    return [
+        f"PriorityType=priority/{kind}",
+        *_some(draw, choices, 0.45),
+        *repeated,
+        "NodeName=n[1-4] CPUs=8",
+        LEAST,
+    ]
 
 
 def selection(draw: Draw) -> Lines:
     """SelectType and its parameters, GresTypes and Gres."""
-    kind = draw.choices(("cons_tres", "cons_res", "linear", "", "cray_aries", "CONS_TRES"), (50, 15, 12, 13, 8, 2))[0]
-    units = ("CR_Core", "CR_Core_Memory", "CR_CPU", "CR_CPU_Memory", "CR_Socket", "CR_Socket_Memory", "cr_core_memory")
+    kind = draw.choices(
+        ("cons_tres", "cons_res", "linear", "", "cray_aries", "CONS_TRES"), (50, 15, 12, 13, 8, 2)
+    )[0]
+    units = (
+        "CR_Core",
+        "CR_Core_Memory",
+        "CR_CPU",
+        "CR_CPU_Memory",
+        "CR_Socket",
+        "CR_Socket_Memory",
+        "cr_core_memory",
+    )
     linear = ("CR_Memory", "CR_LLN", "CR_ONE_TASK_PER_CORE", "OTHER_CONS_TRES")
-    more = ("CR_LLN", "CR_Pack_Nodes", "CR_CORE_DEFAULT_DIST_BLOCK", "CR_ONE_TASK_PER_CORE", "OTHER_CONS_TRES")
+    more = (
+        "CR_LLN",
+        "CR_Pack_Nodes",
+        "CR_CORE_DEFAULT_DIST_BLOCK",
+        "CR_ONE_TASK_PER_CORE",
+        "OTHER_CONS_TRES",
+    )
     if kind.lower().startswith("cons") or draw.random() < 0.1:
         given = [draw.choice(units), *_some(draw, more, 0.2)]
     else:
@@ -372,7 +504,9 @@ def selection(draw: Draw) -> Lines:
     lines = [f"SelectType=select/{kind}"] if kind else []
     if given and draw.random() < 0.85:
         lines.append(f"SelectTypeParameters={','.join(given)}")
-    types = draw.choice(("gpu", "gpu", "gpu,nic", "gpu,mps", "gpu,shard", "nic", "GPU", "", "gpu,gpu", '""'))
+    types = draw.choice(
+        ("gpu", "gpu", "gpu,nic", "gpu,mps", "gpu,shard", "nic", "GPU", "", "gpu,gpu", '""')
+    )
     lines += [f"GresTypes={types}"] if types else []
     gres = (
         "gpu:2",
@@ -400,14 +534,22 @@ def selection(draw: Draw) -> Lines:
     )
     for number in range(1, draw.randrange(2, 5)):
         attributes = _some(
-            draw, ("Sockets=2 CoresPerSocket=4 ThreadsPerCore=2", f"Gres={draw.choice(gres)}", "RealMemory=9000"), 0.6
+            draw,
+            (
+                "Sockets=2 CoresPerSocket=4 ThreadsPerCore=2",
+                f"Gres={draw.choice(gres)}",
+                "RealMemory=9000",
+            ),
+            0.6,
         )
         lines.append(_joined(f"NodeName=n{number}", *attributes))
     return [*lines, LEAST]
 
 
 def limits(draw: Draw) -> Lines:
-    """Default and greatest memory, other limits, preemption, and numbers of parameters without effect here."""
+    """Default and greatest memory, other limits, preemption, and numbers of parameters without
+    effect here.
+    """
     choices = (
         f"DefMemPerCPU={_number(draw)}",
         f"DefMemPerNode={_number(draw)}",
@@ -432,22 +574,32 @@ def limits(draw: Draw) -> Lines:
         f"ResumeTimeout={_number(draw)}",
         f"SuspendRate={_number(draw)}",
         f"SuspendTime={draw.choice(('300', '-1', 'INFINITE', 'NONE', 'x'))}",
-        f"AccountingStorageEnforce={_mostly(draw, ('limits', 'associations,qos', 'all', '1'), 'some')}",
-        f"AuthInfo={draw.choice(('cred_expire=10', 'socket=/x,cred_expire=30', 'cred_expire=x', 'socket=/x'))}",
+        (
+            f"AccountingStorageEnforce={_mostly(draw, ('limits', 'associations,qos', 'all', '1'), 'some')}"
+        ),
+        (
+            f"AuthInfo={draw.choice(('cred_expire=10', 'socket=/x,cred_expire=30', 'cred_expire=x', 'socket=/x'))}"
+        ),
         f"HealthCheckInterval={_number(draw)}",
         f"UnkillableStepTimeout={_number(draw)}",
         f"TCPTimeout={_number(draw)}",
     )
-    mode = draw.choice(("OFF", "CANCEL", "REQUEUE", "SUSPEND,GANG", "GANG", "SUSPEND", "requeue", "WITHIN"))
+    mode = draw.choice(
+        ("OFF", "CANCEL", "REQUEUE", "SUSPEND,GANG", "GANG", "SUSPEND", "requeue", "WITHIN")
+    )
     kind = draw.choice(("preempt/none", "preempt/qos", "preempt/partition_prio"))
     preemption = [f"PreemptMode={mode}", f"PreemptType={kind}"] if draw.random() < 0.3 else []
     select = draw.choice((["SelectType=select/cons_tres"], []))
-    own = draw.choice(("", f" DefMemPerCPU={_number(draw)}", f" DefMemPerNode={_number(draw)} DefMemPerCPU=5"))
+    own = draw.choice(
+        ("", f" DefMemPerCPU={_number(draw)}", f" DefMemPerNode={_number(draw)} DefMemPerCPU=5")
+    )
     return [*select, *_some(draw, choices, 0.2), *preemption, "NodeName=n[1-4] CPUs=8", LEAST + own]
 
 
 def forms(draw: Draw) -> Lines:
-    """How lines are written: continuation, comments, quotes, blanks, case, repeated and unknown keys."""
+    """How lines are written: continuation, comments, quotes, blanks, case, repeated and unknown
+    keys.
+    """
     settings = [
         f"KillWait={draw.randrange(99)}",
         "MinJobAge=400",
@@ -460,7 +612,9 @@ def forms(draw: Draw) -> Lines:
         "NodeName=n[1-4] CPUs=8 RealMemory=9000 Weight=3",
         'NodeName=m1 Feature="a,b" Reason="old, slow" Weight=9',
         "PartitionName=batch Nodes=ALL Default=YES MaxTime=1-0",
-        *_some(draw, ("PartitionName=debug Nodes=n[1-2] MaxTime=30", "NodeSet=all Nodes=n1,m1"), 0.5),
+        *_some(
+            draw, ("PartitionName=debug Nodes=n[1-2] MaxTime=30", "NodeSet=all Nodes=n1,m1"), 0.5
+        ),
     ]
     lines = [_written(draw, line) for line in lines]
     extra = (
@@ -498,13 +652,20 @@ def _written(draw: Draw, line: str) -> str:
     if " " in line and draw.random() < 0.3:
         at = line.index(" ") + 1
         line = f"{line[:at]}\\\n{line[at:]}"
-    return draw.choice(("", "", " ", "\t")) + line + draw.choice(("", "", "  ", " # why", "\t#x", "\r"))
+    return (
+        draw.choice(("", "", " ", "\t"))
+        + line
+        + draw.choice(("", "", "  ", " # why", "\t#x", "\r"))
+    )
 
 
 def includes(draw: Draw) -> dict[str, str]:
     """The files of any other kind, spread over included ones."""
     kind = draw.choice([each for name, each in KINDS.items() if name != "includes"])
-    lines = ["ClusterName=Site", *(line for line in kind(draw) if not line.lower().strip().startswith("clustername"))]
+    lines = [
+        "ClusterName=Site",
+        *(line for line in kind(draw) if not line.lower().strip().startswith("clustername")),
+    ]
     texts = "\n".join(lines).replace("\\\n", "\\\r").split("\n")
     files: dict[str, str] = {}
     main: Lines = []
@@ -614,22 +775,35 @@ def sites(draw: Draw) -> Lines:
         "PartitionName=cloud Nodes=dyn MaxTime=4:00:00 SuspendTime=600 ResumeTimeout=900",
     ]
     campus = [
-        "NodeName=DEFAULT State=UNKNOWN RealMemory=190000 Sockets=2 CoresPerSocket=20 ThreadsPerCore=1",
+        (
+            "NodeName=DEFAULT State=UNKNOWN RealMemory=190000 Sockets=2 CoresPerSocket=20"
+            " ThreadsPerCore=1"
+        ),
         "NodeName=cn[001-016] Weight=10 Feature=skylake,ib",
         "NodeName=gpu[01-04] Gres=gpu:v100:4 Weight=100 Feature=skylake,v100 CPUs=40",
         "NodeName=bigmem[1-2] RealMemory=1500000 Weight=50 ThreadsPerCore=2",
         "NodeName=login1 State=DOWN Reason=login",
         "PartitionName=DEFAULT State=UP MaxTime=3-0 DefaultTime=1:00:00",
         "PartitionName=normal Nodes=cn[001-016] Default=YES OverSubscribe=NO",
-        "PartitionName=gpu Nodes=gpu[01-04] AllowQos=gpu,admin PriorityTier=10 QOS=gpu "
-        "TRESBillingWeights=CPU=1.0,Mem=0.25G",
+        (
+            "PartitionName=gpu Nodes=gpu[01-04] AllowQos=gpu,admin PriorityTier=10 QOS=gpu "
+            "TRESBillingWeights=CPU=1.0,Mem=0.25G"
+        ),
         "PartitionName=debug Nodes=cn[001-002] MaxTime=30 PriorityTier=50 MaxNodes=2 LLN=YES",
-        "PartitionName=scavenge Nodes=ALL PriorityTier=0 PreemptMode=REQUEUE OverSubscribe=FORCE:1 GraceTime=60",
+        (
+            "PartitionName=scavenge Nodes=ALL PriorityTier=0 PreemptMode=REQUEUE"
+            " OverSubscribe=FORCE:1 GraceTime=60"
+        ),
     ]
     deepops = [
-        "NodeName=dgx[01-04] Gres=gpu:8 CPUs=256 Sockets=2 CoresPerSocket=64 ThreadsPerCore=2 Procs=128 "
-        "RealMemory=1000000 State=UNKNOWN",
-        "PartitionName=batch Nodes=ALL Default=YES DefMemPerCPU=0 State=UP OverSubscribe=NO MaxTime=INFINITE",
+        (
+            "NodeName=dgx[01-04] Gres=gpu:8 CPUs=256 Sockets=2 CoresPerSocket=64 ThreadsPerCore=2"
+            " Procs=128 RealMemory=1000000 State=UNKNOWN"
+        ),
+        (
+            "PartitionName=batch Nodes=ALL Default=YES DefMemPerCPU=0 State=UP OverSubscribe=NO"
+            " MaxTime=INFINITE"
+        ),
     ]
     return [*head, *draw.choice((cloud, campus, deepops))]
 
@@ -655,14 +829,20 @@ def drawn(kind: str, seed: int, number: int) -> Case:
     return Case(f"{kind}-{seed}-{number}", files)
 
 
-ELSEWHERE = re.compile(r"(?im)^(?=\s*(?:SlurmctldHost|ControlMachine|ControlAddr|BackupController|BackupAddr)\s*=)")
+ELSEWHERE = re.compile(
+    r"(?im)^(?=\s*(?:SlurmctldHost|ControlMachine|ControlAddr|BackupController|BackupAddr)\s*=)"
+)
 WITHOUT_SLURMDBD = "AccountingStorageType=accounting_storage/none\nAccountingStorageTRES=cpu\n"
 
 
 def _given(files: Sequence[Path]) -> Iterator[Case]:
     """With this machine as the controller and without slurmdbd, for both readings."""
     for path in files:
-        texts = {each.name: each.read_text(errors="replace") for each in path.parent.glob("*.conf") if each.is_file()}
+        texts = {
+            each.name: each.read_text(errors="replace")
+            for each in path.parent.glob("*.conf")
+            if each.is_file()
+        }
         texts["slurm.conf"] = path.read_text(errors="replace")
         here = {name: ELSEWHERE.sub("# ", text) for name, text in texts.items()}
         here["slurm.conf"] += f"\n{WITHOUT_SLURMDBD}"
@@ -671,19 +851,29 @@ def _given(files: Sequence[Path]) -> Iterator[Case]:
 
 def main() -> int:
     """The exit status: 1 if some reading differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kind", choices=KINDS, action="append", help="only this one; may be given again")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kind", choices=KINDS, action="append", help="only this one; may be given again"
+    )
     parser.add_argument("--count", type=int, default=20, help="files of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4, help="so many slurmctld at a time")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the files that are read differently here")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="judge these, not drawn ones")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="write the files that are read differently here"
+    )
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="judge these, not drawn ones"
+    )
     args = parser.parse_args()
     if reason := why_not():
         print(f"slurm_confs: {reason}", file=sys.stderr)
         return 2
     kinds = args.kind or list(KINDS)
-    cases = list(_given(args.files)) or [drawn(kind, args.seed, n) for kind in kinds for n in range(args.count)]
+    cases = list(_given(args.files)) or [
+        drawn(kind, args.seed, n) for kind in kinds for n in range(args.count)
+    ]
     with ThreadPoolExecutor(args.at_once) as at_once:
         verdicts = list(at_once.map(judge, cases))
     _tell(verdicts, args.keep)
@@ -694,7 +884,8 @@ def _tell(verdicts: Sequence[Verdict], keep: Path | None) -> None:
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         of_kind = counts.setdefault(
-            verdict.case.name if "/" in verdict.case.name else verdict.case.name.split("-")[0], Counter()
+            verdict.case.name if "/" in verdict.case.name else verdict.case.name.split("-")[0],
+            Counter(),
         )
         of_kind["files"] += 1
         of_kind["started" if verdict.ran else "refused"] += 1
@@ -709,7 +900,8 @@ def _tell(verdicts: Sequence[Verdict], keep: Path | None) -> None:
                 path.write_text(text)
     for kind, of_kind in counts.items():
         shown = ", ".join(
-            f"{of_kind[name]} {name}" for name in ("files", "started", "refused", "of another release", "differ")
+            f"{of_kind[name]} {name}"
+            for name in ("files", "started", "refused", "of another release", "differ")
         )
         print(f"{kind}: {shown}")
 

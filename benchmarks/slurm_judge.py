@@ -1,7 +1,9 @@
-"""Starts a real slurmctld on a slurm.conf, and compares what it makes of the file with what `slurm_sim` makes of it.
+"""Starts a real slurmctld on a slurm.conf, and compares what it makes of the file with what
+`slurm_sim` makes of it.
 
-Needs root (a mount namespace for /etc/hosts, so that any node's name has an address) and slurmctld 22.05. No slurmd,
-no munge: the file is included in one that sets ports, paths and auth/none after it.
+Needs root (a mount namespace for /etc/hosts, so that any node's name has an address) and slurmctld
+22.05. No slurmd, no munge: the file is included in one that sets ports, paths and auth/none after
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ RELEASE = "22.05."
 START_S = 60
 """Longest wait for slurmctld; it takes about one second."""
 PASS_S = 4
-"""A main pass comes batch_sched_delay after a submission, by default 3 s; with a longer one it is not waited for."""
+"""A main pass comes batch_sched_delay after a submission, by default 3 s; with a longer one it is
+not waited for.
+"""
 OWN = """
 SlurmctldPort={port}
 SlurmUser=root
@@ -52,7 +56,9 @@ PrivateData=cloud
 MessageTimeout=10
 TCPTimeout=2
 """
-OPTION = re.compile(r"(?:Invalid|ignoring)(?: SchedulerParameters:?)? ([a-z_]+)(?: value of|:) -?\d+")
+OPTION = re.compile(
+    r"(?:Invalid|ignoring)(?: SchedulerParameters:?)? ([a-z_]+)(?: value of|:) -?\d+"
+)
 QUEUE = re.compile(
     r"SchedulerParameters=default_queue_depth=(\d+),.*partition_job_depth=(\d+),sched_max_job_start=(\d+)"
 )
@@ -85,7 +91,9 @@ class Verdict:
     ran: bool
     differences: tuple[str, ...]
     excused: bool = False
-    """slurmctld refuses a parameter that it does not know, or no more; we read on, with a note on it."""
+    """slurmctld refuses a parameter that it does not know, or no more; we read on, with a note on
+    it.
+    """
 
 
 def why_not() -> str:
@@ -109,7 +117,9 @@ def judge(case: Case, port: int | None = None) -> Verdict:
             ours: Loaded | str = read_slurm_conf(conf)
         except InvalidCluster as error:
             ours = str(error)
-        shown = ask_slurmctld(folder, conf, "schedulerparameters" in case.files["slurm.conf"].lower())
+        shown = ask_slurmctld(
+            folder, conf, "schedulerparameters" in case.files["slurm.conf"].lower()
+        )
         excused = isinstance(ours, Loaded) and _other_release(ours, shown.refusal)
         found = () if excused else tuple(_compare(ours, shown, str(folder)))
         return Verdict(case, not shown.refusal, found, excused)
@@ -125,7 +135,9 @@ def _folder(case: Case, port: int) -> Iterator[Path]:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
         names = {node for text in case.files.values() for node in _node_names(text)}
-        hosts = Path("/etc/hosts").read_text() + "".join(f"127.0.0.1 {node}\n" for node in sorted(names))
+        hosts = Path("/etc/hosts").read_text() + "".join(
+            f"127.0.0.1 {node}\n" for node in sorted(names)
+        )
         (folder / "hosts").write_text(hosts)
         head = (
             ""
@@ -133,7 +145,9 @@ def _folder(case: Case, port: int) -> Iterator[Path]:
             else "SlurmctldHost=localhost(127.0.0.1)\n"
         )
         named = "" if _sets(case, "ClusterName") else "ClusterName=judged\n"
-        (folder / "judged.conf").write_text(f"{named}include slurm.conf\n{head}{OWN.format(port=port, folder=folder)}")
+        (folder / "judged.conf").write_text(
+            f"{named}include slurm.conf\n{head}{OWN.format(port=port, folder=folder)}"
+        )
         yield folder
 
 
@@ -160,25 +174,38 @@ def _free_port() -> int:
 def ask_slurmctld(folder: Path, conf: Path, with_job: bool = False) -> Shown:
     """Starts one, asks it with scontrol, and ends it.
 
-    `with_job`: a job is submitted, too: only a main pass looks at its own options, and says in the log what it takes.
+    `with_job`: a job is submitted, too: only a main pass looks at its own options, and says in the
+    log what it takes.
     """
     command = f"mount --bind {folder}/hosts /etc/hosts && exec {SLURMCTLD} -D -c -f {conf}"
-    environment = {**{k: v for k, v in os.environ.items() if not k.startswith("SLURM")}, "SLURM_CONF": str(conf)}
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("SLURM")},
+        "SLURM_CONF": str(conf),
+    }
     with (folder / "out").open("wb") as out:
         daemon = subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", command], stdout=out, stderr=out, env=environment, start_new_session=True
+            ["unshare", "-m", "sh", "-c", command],
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,
         )
     try:
         if not _up(daemon, folder):
             return Shown(refusal=_why(folder), log=_log(folder))
         try:
-            texts = [_scontrol(environment, *words) for words in (("config",), ("node", "-o"), ("partition", "-o"))]
+            texts = [
+                _scontrol(environment, *words)
+                for words in (("config",), ("node", "-o"), ("partition", "-o"))
+            ]
             if with_job:
                 _submit(environment, folder)
         except subprocess.SubprocessError:
             if daemon.poll() is None:
                 raise
-            return Shown(refusal=_why(folder), log=_log(folder))  # some of its threads end it a moment later
+            return Shown(
+                refusal=_why(folder), log=_log(folder)
+            )  # some of its threads end it a moment later
         return Shown("", *texts, log=_log(folder))
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -188,7 +215,9 @@ def ask_slurmctld(folder: Path, conf: Path, with_job: bool = False) -> Shown:
 
 def _submit(environment: dict[str, str], folder: Path) -> None:
     job = ["/usr/bin/sbatch", "--chdir=/tmp", "--output=/dev/null", "--wrap=true"]
-    if subprocess.run(job, capture_output=True, env=environment, timeout=30, check=False).returncode:
+    if subprocess.run(
+        job, capture_output=True, env=environment, timeout=30, check=False
+    ).returncode:
         return  # no partition takes it
     deadline = time.monotonic() + PASS_S
     while time.monotonic() < deadline and QUEUE.search(_log(folder)) is None:
@@ -209,7 +238,11 @@ def _up(daemon: subprocess.Popen[bytes], folder: Path) -> bool:
 
 
 def _log(folder: Path) -> str:
-    return "".join(path.read_text(errors="replace") for name in ("out", "log") if (path := folder / name).exists())
+    return "".join(
+        path.read_text(errors="replace")
+        for name in ("out", "log")
+        if (path := folder / name).exists()
+    )
 
 
 def _why(folder: Path) -> str:
@@ -220,7 +253,9 @@ def _why(folder: Path) -> str:
 
 def _scontrol(environment: dict[str, str], what: str, *options: str) -> str:
     command = ["/usr/bin/scontrol", "-a", *options, "show", what]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=30).stdout
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment, timeout=30
+    ).stdout
 
 
 # ---- comparing
@@ -239,7 +274,10 @@ def _compare(ours: Loaded | str, shown: Shown, folder: str) -> Iterator[str]:
         theirs = str(error)
     if isinstance(ours, str) or isinstance(theirs, str):
         if isinstance(ours, Loaded) or isinstance(theirs, Loaded) or not _both_empty(ours, theirs):
-            yield f"slurmctld runs with it; file: {_short(ours, folder)}; live: {_short(theirs, folder)}"
+            yield (
+                f"slurmctld runs with it; file: {_short(ours, folder)}; live:"
+                f" {_short(theirs, folder)}"
+            )
         return
     yield from _differences(ours.cluster, theirs.cluster)
     yield from _options(ours, shown.log)
@@ -249,20 +287,29 @@ REMOVED = re.compile(r"unrecognized key: (\w+)|(\w+)(?: option)? has been remove
 
 
 def _other_release(ours: Loaded, refusal: str) -> bool:
-    """Whether slurmctld refuses nothing but parameters of other releases, and each of them has a note."""
+    """Whether slurmctld refuses nothing but parameters of other releases, and each of them has a
+    note.
+    """
     named = {(a or b).lower() for a, b in REMOVED.findall(refusal)}
-    rest = [line for line in refusal.split("; ") if not REMOVED.search(line) and not CONSEQUENCE.search(line)]
+    rest = [
+        line
+        for line in refusal.split("; ")
+        if not REMOVED.search(line) and not CONSEQUENCE.search(line)
+    ]
     return bool(named) and not rest and named <= {note.parameter.lower() for note in ours.notes}
 
 
 CONSEQUENCE = re.compile(
-    r'Parse error in file|specified more than once|"Include" failed|Unable to process configuration file|'
+    r'Parse error in file|specified more than once|"Include" failed|Unable to process configuration'
+    r" file|"
     r"[Pp][Mm][Ii]x|MPI: "
 )
 
 
 def _both_empty(ours: str, theirs: str) -> bool:
-    """slurmctld runs without any node or partition for jobs; neither reading makes a cluster of that."""
+    """slurmctld runs without any node or partition for jobs; neither reading makes a cluster of
+    that.
+    """
     theirs = theirs.replace("found 'No nodes in the system'", "no nodes that could be used")
     return any(word in ours and word in theirs for word in ("no nodes that", "no partition that"))
 
@@ -285,11 +332,17 @@ def _differences(ours: ClusterConfig, theirs: ClusterConfig) -> Iterator[str]:
     if set(ours.node_changes) != set(theirs.node_changes):
         yield f"node states: file {ours.node_changes}, live {theirs.node_changes}"
     mine, live = dataclasses.asdict(ours.params), dataclasses.asdict(theirs.params)
-    if theirs.params.no_normal_part and theirs.params.no_normal_qos and theirs.params.no_normal_tres:
+    if (
+        theirs.params.no_normal_part
+        and theirs.params.no_normal_qos
+        and theirs.params.no_normal_tres
+    ):
         # scontrol 22.05 shows NO_NORMAL_ALL for any of these flags.
         mine = {name: value for name, value in mine.items() if not name.startswith("no_normal_")}
     if not ours.params.priority_multifactor:  # scontrol then shows none of these
-        mine = {name: value for name, value in mine.items() if not why_ignored(ours.params, name, value)}
+        mine = {
+            name: value for name, value in mine.items() if not why_ignored(ours.params, name, value)
+        }
     yield from _fields("scheduler", mine, live)
     if ours.name != theirs.name:
         yield f"cluster: file {ours.name}, live {theirs.name}"
@@ -297,7 +350,9 @@ def _differences(ours: ClusterConfig, theirs: ClusterConfig) -> Iterator[str]:
 
 def _in_order(item: object) -> dict[str, object]:
     values = dataclasses.asdict(item)  # type: ignore[call-overload]
-    return {name: tuple(sorted(value)) if name == "nodes" else value for name, value in values.items()}
+    return {
+        name: tuple(sorted(value)) if name == "nodes" else value for name, value in values.items()
+    }
 
 
 def _fields(what: str, mine: dict[str, object], live: dict[str, object]) -> Iterator[str]:
@@ -307,7 +362,9 @@ def _fields(what: str, mine: dict[str, object], live: dict[str, object]) -> Iter
 
 
 def _options(ours: Loaded, log: str) -> Iterator[str]:
-    """What slurmctld says in its log of SchedulerParameters: scontrol shows only the text that was given."""
+    """What slurmctld says in its log of SchedulerParameters: scontrol shows only the text that was
+    given.
+    """
     refused = {name.lower() for name in OPTION.findall(log)}
     noted = {note.parameter.lower() for note in ours.notes if "takes its default" in note.why}
     for name in sorted((refused & set(OPTIONS)) - noted):
@@ -315,6 +372,13 @@ def _options(ours: Loaded, log: str) -> Iterator[str]:
     params = ours.cluster.params
     if (found := QUEUE.search(log)) is not None:
         depth, of_partition, start = (int(number) for number in found.groups())
-        mine = (params.default_queue_depth, params.partition_job_depth or 0, params.sched_max_job_start or 0)
+        mine = (
+            params.default_queue_depth,
+            params.partition_job_depth or 0,
+            params.sched_max_job_start or 0,
+        )
         if mine != (max(1, depth), of_partition, start):
-            yield f"default_queue_depth, partition_job_depth, sched_max_job_start: file {mine}, live {found[0]}"
+            yield (
+                f"default_queue_depth, partition_job_depth, sched_max_job_start: file {mine}, live"
+                f" {found[0]}"
+            )

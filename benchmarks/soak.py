@@ -17,7 +17,15 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.soak_chains import HOUR_S, SCRIPT, Plan, plans
-from benchmarks.soak_check import Evidence, Verdict, accepted_jobs, judge, parse_journal, parse_sacct, runaway
+from benchmarks.soak_check import (
+    Evidence,
+    Verdict,
+    accepted_jobs,
+    judge,
+    parse_journal,
+    parse_sacct,
+    runaway,
+)
 from benchmarks.soak_faults import KINDS, Fault, begin, faults
 from benchmarks.soak_world import LEAD_S, POLL_S, Clock, FastSite, World
 from tests.slurm.site import ALICE, BOB, CAROL, OPERATOR
@@ -74,7 +82,9 @@ class Soak:
         self._at(self.world.clock.elapsed_s() + AGAIN_S, act)
 
     def _do(self, act: Callable[[], None]) -> None:
-        """What fails on a busy machine (a daemon of Slurm that is not up within half a minute) is tried again."""
+        """What fails on a busy machine (a daemon of Slurm that is not up within half a minute) is
+        tried again.
+        """
         try:
             act()
         except (AssertionError, subprocess.TimeoutExpired) as error:
@@ -98,7 +108,14 @@ class Soak:
             return
         site = self.world.site
         script = site.home(plan.user) / "soak.sh"
-        done = site.run(plan.user, "mirage-submit", "--json", *plan.words(str(script)), check=False, timeout_s=300)
+        done = site.run(
+            plan.user,
+            "mirage-submit",
+            "--json",
+            *plan.words(str(script)),
+            check=False,
+            timeout_s=300,
+        )
         if done.returncode:
             self._tell(f"{plan.name}: mirage-submit: {done.stderr.strip()[-200:]}")
             self._again(lambda: self._submit(plan))
@@ -118,7 +135,9 @@ class Soak:
         elif not jobs.stdout:
             chain.expected_end, chain.expected_links = "done", plan.segments  # it was over before
         elif plan.kind == "cancel":
-            if site.run(plan.user, "mirage", "cancel", chain.chain_id, check=False, timeout_s=120).returncode:
+            if site.run(
+                plan.user, "mirage", "cancel", chain.chain_id, check=False, timeout_s=120
+            ).returncode:
                 self._again(lambda: self._act(chain))
             else:
                 self._tell(f"{plan.name}: cancelled")
@@ -128,8 +147,15 @@ class Soak:
     def _cancel_a_link(self, chain: Chain, told: str) -> None:
         """By hand, and not the last one."""
         rows = [line.split() for line in told.splitlines()]
-        running = [row[0] for row in rows if row[1] == "RUNNING" and f"seg={chain.plan.segments}/" not in " ".join(row)]
-        if not running or self.world.site.run(chain.plan.user, "scancel", running[0], check=False).returncode:
+        running = [
+            row[0]
+            for row in rows
+            if row[1] == "RUNNING" and f"seg={chain.plan.segments}/" not in " ".join(row)
+        ]
+        if (
+            not running
+            or self.world.site.run(chain.plan.user, "scancel", running[0], check=False).returncode
+        ):
             self._again(lambda: self._act(chain))
         else:
             self._tell(f"{chain.plan.name}: job {running[0]} cancelled by hand")
@@ -155,7 +181,15 @@ def evidence(soak: Soak, began_s: int) -> tuple[list[Evidence], dict[str, int]]:
     """Of every chain; and what slurmctld and slurmdbd say of jobs as a whole."""
     world = soak.world
     period = ["-S", _stamp(began_s), "-E", _stamp(world.clock.now_s() + HOUR_S)]
-    words = ["-a", "-n", "-X", "-P", "-D", *period, "--format=JobIDRaw,State,Start,End,JobName,SubmitLine"]
+    words = [
+        "-a",
+        "-n",
+        "-X",
+        "-P",
+        "-D",
+        *period,
+        "--format=JobIDRaw,State,Start,End,JobName,SubmitLine",
+    ]
     told = world.site.run("root", "sacct", *words)
     records = parse_sacct(told.stdout)
     log = (world.site.folder / "log" / "slurmctld.log").read_text(errors="replace").splitlines()
@@ -165,7 +199,10 @@ def evidence(soak: Soak, began_s: int) -> tuple[list[Evidence], dict[str, int]]:
     kept: dict[str, dict[int, str]] = defaultdict(dict)
     for chain_id, job_id, state in world.query("select chain_id, job_id, state from links"):
         kept[str(chain_id)][int(str(job_id))] = str(state)
-    queued = [line.split() for line in world.site.run("root", "squeue", "-h", "-o", "%A %j").stdout.splitlines()]
+    queued = [
+        line.split()
+        for line in world.site.run("root", "squeue", "-h", "-o", "%A %j").stdout.splitlines()
+    ]
     found = []
     for chain in soak.chains.values():
         home = world.site.home(chain.plan.user)
@@ -198,17 +235,23 @@ def _stamp(at_s: int) -> str:
     return datetime.fromtimestamp(at_s).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def report(soak: Soak, judged: list[tuple[Evidence, Verdict]], jobs: dict[str, int]) -> dict[str, object]:
+def report(
+    soak: Soak, judged: list[tuple[Evidence, Verdict]], jobs: dict[str, int]
+) -> dict[str, object]:
     """Prints the tables; returns what the JSON has."""
     print(f"\n{'fault':22} {'times':>5} {'lasted, simulated min':>22}")
     for kind in KINDS:
         mine = [record for record in soak.faults if record["kind"] == kind]
-        lasted = sum(int(str(r["ended_s"])) - int(str(r["began_s"])) for r in mine if "ended_s" in r)
+        lasted = sum(
+            int(str(r["ended_s"])) - int(str(r["began_s"])) for r in mine if "ended_s" in r
+        )
         print(f"{kind:22} {len(mine):5} {lasted / 60:22.0f}")
     verdicts = [verdict for _, verdict in judged]
     totals = {
         "chains": len(judged),
-        "links_that_worked": sum(len({e[1] for e in seen.journal if e[0] == "begin"}) for seen, _ in judged),
+        "links_that_worked": sum(
+            len({e[1] for e in seen.journal if e[0] == "begin"}) for seen, _ in judged
+        ),
         "lost": sum(len(verdict.lost) for verdict in verdicts),
         "twice": sum(len(verdict.twice) for verdict in verdicts),
         "untrue": sum(len(verdict.untrue) for verdict in verdicts),
@@ -216,14 +259,23 @@ def report(soak: Soak, judged: list[tuple[Evidence, Verdict]], jobs: dict[str, i
         "daemon_restarts": soak.restarts,
         **jobs,
     }
-    print("\n" + "\n".join(f"{name.replace('_', ' '):22} {number}" for name, number in totals.items()))
-    kinds = Counter((seen.plan.kind, seen.expected_end, verdict.is_good) for seen, verdict in judged)
+    print(
+        "\n" + "\n".join(f"{name.replace('_', ' '):22} {number}" for name, number in totals.items())
+    )
+    kinds = Counter(
+        (seen.plan.kind, seen.expected_end, verdict.is_good) for seen, verdict in judged
+    )
     for (kind, end, good), number in sorted(kinds.items()):
-        print(f"{kind:10} {end:10} {'as it should be' if good else 'NOT as it should be':20} {number}")
+        print(
+            f"{kind:10} {end:10} {'as it should be' if good else 'NOT as it should be':20} {number}"
+        )
     for seen, verdict in judged:
         for text in (*verdict.lost, *verdict.twice, *verdict.untrue):
             print(f"{seen.plan.name} ({seen.plan.kind}, {seen.plan.user}): {text}")
-    details = [{"name": s.plan.name, "kind": s.plan.kind, "stored": s.stored, **asdict(v)} for s, v in judged]
+    details = [
+        {"name": s.plan.name, "kind": s.plan.kind, "stored": s.stored, **asdict(v)}
+        for s, v in judged
+    ]
     return {"totals": totals, "faults": soak.faults, "chains": details}
 
 
@@ -250,7 +302,11 @@ def main() -> int:
         site.script(user, "soak.sh", SCRIPT)
     try:
         world.up()
-        soak = Soak(world, plans(args.chains, args.hours, args.seed), faults(args.faults, args.hours, args.seed))
+        soak = Soak(
+            world,
+            plans(args.chains, args.hours, args.seed),
+            faults(args.faults, args.hours, args.seed),
+        )
         soak.run(args.hours)
         time.sleep(3 * POLL_S / args.speed)  # the daemon's last cycles
         simulated_h = clock.elapsed_s() / HOUR_S
@@ -260,8 +316,10 @@ def main() -> int:
     judged = [(chain, judge(chain)) for chain in seen]
     content = report(soak, judged, jobs)
     content |= {
-        "command": f"scripts/soak --hours {args.hours:g} --chains {args.chains} --faults {args.faults} "
-        f"--seed {args.seed} --speed {args.speed:g}",
+        "command": (
+            f"scripts/soak --hours {args.hours:g} --chains {args.chains} --faults {args.faults} "
+            f"--seed {args.seed} --speed {args.speed:g}"
+        ),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": args.seed,
         "simulated_hours": round(simulated_h, 2),

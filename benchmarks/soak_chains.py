@@ -73,7 +73,12 @@ class Plan:
             "loop": ["--signal=B:USR1@300", "--min-runtime=10min"],
             "service": ["--mode=service"],
         }.get(self.kind, ["--signal=B:USR1@300"])
-        options = [f"--segments={self.segments}", f"--time={self.limit_min}", f"--job-name={self.name}", *more]
+        options = [
+            f"--segments={self.segments}",
+            f"--time={self.limit_min}",
+            f"--job-name={self.name}",
+            *more,
+        ]
         return [*options, script, self.name, self.kind, str(self.run_s), str(self.at)]
 
     def expected(self) -> tuple[str, int]:
@@ -93,7 +98,10 @@ def plans(count: int, hours: float, seed: int) -> list[Plan]:
     kinds = [kind for kind, number in KINDS.items() for _ in range(number)]
     rng.shuffle(kinds)
     submits = sorted(rng.randrange(int(hours * HOUR_S * 0.5)) for _ in range(count))
-    return [_plan(number, kinds[number % len(kinds)], submit_s, rng) for number, submit_s in enumerate(submits)]
+    return [
+        _plan(number, kinds[number % len(kinds)], submit_s, rng)
+        for number, submit_s in enumerate(submits)
+    ]
 
 
 def _plan(number: int, kind: str, submit_s: int, rng: random.Random) -> Plan:

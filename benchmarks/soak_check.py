@@ -1,4 +1,5 @@
-"""What became of the soak's chains, by witnesses that are not Mirage: slurmdbd, slurmctld's log, the jobs' journals.
+"""What became of the soak's chains, by witnesses that are not Mirage: slurmdbd, slurmctld's log,
+the jobs' journals.
 
 Mirage's own words (the markers in chains' folders, the daemon's store) are what is judged.
 """
@@ -15,7 +16,9 @@ from benchmarks.soak_chains import Plan
 KNOWN_UNSEEN = "the chain's whole life lay between two cycles, so the daemon has never seen it"
 ALIVE = ("PENDING", "RUNNING")
 UNSEEN_S = 3600
-"""A life that is longer must have been seen: 600 s between two cycles, and half an hour that a fault may last."""
+"""A life that is longer must have been seen: 600 s between two cycles, and half an hour that a
+fault may last.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,9 @@ def parse_sacct(text: str) -> list[Record]:
     found = []
     for line in text.splitlines():
         job_id, state, start, end, name, submitted = line.split("|", 5)
-        if name.startswith("soak") and (link := re.search(r"/job\.sh (\d+) (\d+) ", submitted + " ")):
+        if name.startswith("soak") and (
+            link := re.search(r"/job\.sh (\d+) (\d+) ", submitted + " ")
+        ):
             times = [int(word) if word.isdecimal() and int(word) else None for word in (start, end)]
             found.append(Record(int(job_id), name, int(link[1]), state.split()[0], *times))
     return found
@@ -77,7 +82,11 @@ def parse_sacct(text: str) -> list[Record]:
 
 def parse_journal(text: str) -> list[tuple[str, int, int, int]]:
     lines = (line.split() for line in text.splitlines())
-    return [(words[0], int(words[1]), int(words[2]), int(words[3])) for words in lines if len(words) == 4]
+    return [
+        (words[0], int(words[1]), int(words[2]), int(words[3]))
+        for words in lines
+        if len(words) == 4
+    ]
 
 
 def accepted_jobs(slurmctld_log: Iterable[str]) -> set[int]:
@@ -100,7 +109,11 @@ def judge(seen: Evidence) -> Verdict:
     for segment, jobs in begun.items():
         if len(jobs) > 1:
             verdict.twice.append(f"link {segment} worked in jobs {sorted(jobs)}")
-    verdict.twice += [f"two writers: link {segment}" for what, segment, _, _ in seen.journal if what == "TWO-WRITERS"]
+    verdict.twice += [
+        f"two writers: link {segment}"
+        for what, segment, _, _ in seen.journal
+        if what == "TWO-WRITERS"
+    ]
     _end(seen, verdict)
     if seen.stored:
         _table(seen, verdict)
@@ -118,7 +131,9 @@ def _lost(seen: Evidence, begun: Mapping[int, set[int]], verdict: Verdict) -> No
     missing = [segment for segment in range(1, seen.expected_links + 1) if segment not in begun]
     if missing:
         verdict.lost.append(f"links {missing} never worked")
-    if extra := [segment for segment in begun if seen.expected_links and segment > seen.expected_links]:
+    if extra := [
+        segment for segment in begun if seen.expected_links and segment > seen.expected_links
+    ]:
         verdict.untrue.append(f"links {extra} worked after the chain's end")
     if seen.queued:
         verdict.untrue.append(f"jobs {sorted(seen.queued)} are left over")
@@ -128,28 +143,47 @@ def _end(seen: Evidence, verdict: Verdict) -> None:
     ran = [record for record in seen.records if record.start_s]
     last = max(ran, key=lambda record: (record.segment, record.job_id), default=None)
     # The last link may be requeued after its time limit, so it makes no mark of its own.
-    unmarked = not seen.marker and last is not None and last.state == "TIMEOUT" and seen.expected_end == "used-up"
+    unmarked = (
+        not seen.marker
+        and last is not None
+        and last.state == "TIMEOUT"
+        and seen.expected_end == "used-up"
+    )
     if seen.marker != seen.expected_end and not unmarked:
-        verdict.untrue.append(f"the folder says {seen.marker or 'nothing'}, not {seen.expected_end}")
+        verdict.untrue.append(
+            f"the folder says {seen.marker or 'nothing'}, not {seen.expected_end}"
+        )
     if seen.stored == seen.expected_end:
         return
     if not seen.stored and _life_s(seen) < UNSEEN_S:
         verdict.known.append(KNOWN_UNSEEN)
     else:
-        verdict.untrue.append(f"the daemon's store says {seen.stored or 'nothing'}, not {seen.expected_end}")
+        verdict.untrue.append(
+            f"the daemon's store says {seen.stored or 'nothing'}, not {seen.expected_end}"
+        )
 
 
 def runaway(records: Iterable[Record], queued: Collection[int]) -> list[int]:
-    """Jobs that slurmdbd has as living, and slurmctld has not: one that is killed forgets what it had not told yet."""
-    return [record.job_id for record in records if record.state in ALIVE and record.job_id not in queued]
+    """Jobs that slurmdbd has as living, and slurmctld has not: one that is killed forgets what it
+    had not told yet.
+    """
+    return [
+        record.job_id for record in records if record.state in ALIVE and record.job_id not in queued
+    ]
 
 
 def _table(seen: Evidence, verdict: Verdict) -> None:
     """The daemon's store has each job that ran, and its end."""
-    ended = {record.job_id: record.state for record in seen.records if record.start_s and record.state not in ALIVE}
+    ended = {
+        record.job_id: record.state
+        for record in seen.records
+        if record.start_s and record.state not in ALIVE
+    }
     if missing := sorted(ended.keys() - seen.kept.keys()):
         verdict.untrue.append(f"the daemon's store lacks jobs {missing}")
-    if wrong := [job for job in sorted(ended.keys() & seen.kept.keys()) if seen.kept[job] != ended[job]]:
+    if wrong := [
+        job for job in sorted(ended.keys() & seen.kept.keys()) if seen.kept[job] != ended[job]
+    ]:
         told = ", ".join(f"job {job} is {seen.kept[job]}, not {ended[job]}" for job in wrong)
         verdict.untrue.append(f"in the daemon's store {told}")
 

@@ -46,7 +46,11 @@ def faults(each: int, hours: float, seed: int) -> list[Fault]:
     for kind in KINDS:
         for _ in range(each):
             at_s = rng.randrange(900, int(hours * 3600) - QUIET_S)
-            amount_s = rng.choice([-1, 1]) * rng.randint(60, 600) if kind == "clock jump" else rng.randint(*lasts[kind])
+            amount_s = (
+                rng.choice([-1, 1]) * rng.randint(60, 600)
+                if kind == "clock jump"
+                else rng.randint(*lasts[kind])
+            )
             found.append(Fault(kind, at_s, amount_s))
     return sorted(found, key=lambda fault: fault.at_s)
 
@@ -58,14 +62,26 @@ def begin(world: World, fault: Fault) -> Callable[[], None] | None:
         case "daemon killed":
             return world.held("daemon", world.kill_daemon, world.start_daemon)
         case "slurmctld restarted":
-            return world.held("slurmctld", partial(slurm, "stop", "slurmctld"), partial(slurm, "start", "slurmctld"))
+            return world.held(
+                "slurmctld",
+                partial(slurm, "stop", "slurmctld"),
+                partial(slurm, "start", "slurmctld"),
+            )
         case "slurmctld killed":
-            return world.held("slurmctld", partial(slurm, "kill", "slurmctld"), partial(slurm, "start", "slurmctld"))
+            return world.held(
+                "slurmctld",
+                partial(slurm, "kill", "slurmctld"),
+                partial(slurm, "start", "slurmctld"),
+            )
         case "slurmdbd away":
-            return world.held("slurmdbd", partial(slurm, "stop", "slurmdbd"), partial(slurm, "start", "slurmdbd"))
+            return world.held(
+                "slurmdbd", partial(slurm, "stop", "slurmdbd"), partial(slurm, "start", "slurmdbd")
+            )
         case "disk full":
             return world.held("disk", world.fill_disk, world.free_disk)
         case "PostgreSQL restarted":
-            return world.held("postgresql", partial(world.databases, "stop"), partial(world.databases, "up"))
+            return world.held(
+                "postgresql", partial(world.databases, "stop"), partial(world.databases, "up")
+            )
     world.clock.jump(fault.amount_s)
     return None

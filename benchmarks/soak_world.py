@@ -1,4 +1,6 @@
-"""Where the soak happens: a real Slurm, PostgreSQL, a small disk and the site's daemon, all on one fast clock."""
+"""Where the soak happens: a real Slurm, PostgreSQL, a small disk and the site's daemon, all on one
+fast clock.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ class FastSite(Site):
     clock: str = ""
 
     def environment(self, user: str) -> dict[str, str]:
-        # Half a second and less: job.sh gives other processes time to do something, which no clock shortens.
+        # Half a second and less: job.sh gives other processes time to do something, which no clock
+        # shortens.
         fast = {"LD_PRELOAD": self.library, "SOAK_CLOCK": self.clock, "SOAK_REAL_BELOW": "0.5"}
         return super().environment(user) | fast
 
@@ -82,8 +85,12 @@ class World:
         """The daemon's state: a small file system."""
         return self.folder / "disk"
 
-    def held(self, name: str, down: Callable[[], None], up: Callable[[], None]) -> Callable[[], None]:
-        """Two faults may take the same thing away: only the first one does, and the last one gives it back."""
+    def held(
+        self, name: str, down: Callable[[], None], up: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Two faults may take the same thing away: only the first one does, and the last one gives
+        it back.
+        """
         if not self._held[name]:
             down()
         self._held[name] += 1
@@ -104,7 +111,9 @@ class World:
     def start_daemon(self) -> None:
         self._started = time.monotonic()
         config = str(self.folder / "mirage.toml")
-        self.daemon = self.site.start(OPERATOR, "mirage", "daemon", "--config", config, log=self.folder / "daemon.log")
+        self.daemon = self.site.start(
+            OPERATOR, "mirage", "daemon", "--config", config, log=self.folder / "daemon.log"
+        )
 
     def kill_daemon(self) -> None:
         assert self.daemon
@@ -113,7 +122,9 @@ class World:
         self.daemon.wait(30)
 
     def restart_dead_daemon(self) -> bool:
-        """As systemd would (Restart=always): it may have ended because its store was away at its start."""
+        """As systemd would (Restart=always): it may have ended because its store was away at its
+        start.
+        """
         if self._held["daemon"] or self.daemon is None or self.daemon.poll() is None:
             return False
         if time.monotonic() < self._started + RESTART_REAL_S:
@@ -132,7 +143,9 @@ class World:
     # ---- what it needs
 
     def databases(self, verb: str) -> None:
-        where = ["--dir", str(self.databases_dir)] + (["--port-base", str(self.port_base)] if verb == "up" else [])
+        where = ["--dir", str(self.databases_dir)] + (
+            ["--port-base", str(self.port_base)] if verb == "up" else []
+        )
         checked([str(ROOT / "scripts/databases"), verb, *where, "postgresql"])
 
     def store_url(self, database: str) -> str:
@@ -165,7 +178,11 @@ class World:
         self._configure()
         checked(["chown", "-R", f"{OPERATOR}:", str(self.folder)])
         self.start_daemon()
-        until(lambda: " started: " in (self.folder / "daemon.log").read_text(), 60, "the daemon to start")
+        until(
+            lambda: " started: " in (self.folder / "daemon.log").read_text(),
+            60,
+            "the daemon to start",
+        )
 
     def _quicken(self) -> None:
         """Ends Slurm's daemons and starts them on the fast clock."""
@@ -175,16 +192,21 @@ class World:
             self.site.slurm("stop", name)
         for name in ("slurmdbd", "slurmctld", "slurmd"):
             self.site.slurm("start", name)
-        until(lambda: "idle" in self.site.run("root", "sinfo", "-h", "-o", "%T", check=False).stdout, 60, "idle nodes")
+        until(
+            lambda: "idle" in self.site.run("root", "sinfo", "-h", "-o", "%T", check=False).stdout,
+            60,
+            "idle nodes",
+        )
 
     def _configure(self) -> None:
         (self.folder / "url").write_text(self.store_url("mirage_soak") + "\n")
         (self.folder / "url").chmod(0o600)
         (self.folder / "mirage.toml").write_text(
-            f'[daemon]\npoll_s = {POLL_S}\nstore_file = "{self.folder}/url"\nsocket = "{self.site.socket}"\n'
-            f'[acting]\nmode = "enforce"\ndisable_file = "{self.folder}/disabled"\nmax_age_s = 900\n'
-            f'[audit]\nfile = "{self.disk}/audit.jsonl"\nmax_mib = 1\nkeep = 2\n'
-            f'[policy]\nname = "timer"\n[policy.timer]\nlead_s = {LEAD_S}\n'
+            f'[daemon]\npoll_s = {POLL_S}\nstore_file = "{self.folder}/url"\nsocket ='
+            f' "{self.site.socket}"\n[acting]\nmode = "enforce"\ndisable_file ='
+            f' "{self.folder}/disabled"\nmax_age_s = 900\n[audit]\nfile ='
+            f' "{self.disk}/audit.jsonl"\nmax_mib = 1\nkeep = 2\n[policy]\nname ='
+            f' "timer"\n[policy.timer]\nlead_s = {LEAD_S}\n'
         )
 
     def down(self) -> None:
@@ -196,4 +218,6 @@ class World:
 def checked(words: list[str]) -> None:
     """Runs a command; AssertionError with what it printed if it fails."""
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    )

@@ -1,10 +1,13 @@
-"""A plain user submits jobs with hostile values on a real slurmctld; everybody else's jobs must still be read.
+"""A plain user submits jobs with hostile values on a real slurmctld; everybody else's jobs must
+still be read.
 
-    scripts/slurm-up --dir DIR && .venv/bin/python -m benchmarks.squeue_fuzz DIR [--jobs 400] [--seed 1] [--out FILE]
+    scripts/slurm-up --dir DIR && .venv/bin/python -m benchmarks.squeue_fuzz DIR [--jobs 400]
+    [--seed 1] [--out FILE]
 
-Needs root. mirage-alice submits held and waiting jobs in batches, and changes some of them by `scontrol update`. After
-each batch all four readings of the queue and of accounting must go through, and so must a cycle of the daemon;
-mirage-bob's jobs must be read as before. Prints what slurmctld took, and what of it was odd.
+Needs root. mirage-alice submits held and waiting jobs in batches, and changes some of them by
+`scontrol update`. After each batch all four readings of the queue and of accounting must go
+through, and so must a cycle of the daemon; mirage-bob's jobs must be read as before. Prints what
+slurmctld took, and what of it was odd.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from mirage.daemon.app import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Job, Mode, Penalties
 from mirage.errors import MirageError, Unreadable
-from mirage.provision.heuristics import Timer
+from mirage.provision.policies.heuristics import Timer
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from mirage.store.repository import SqlStore
@@ -56,7 +59,20 @@ TEXTS = (
 )
 RAW = (b"\xff\xfe\xc3", b"caf\xe9", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"a\xf0\x9f")
 """No UTF-8."""
-COUNTS = (0, 1, 999, 10**5, 2**31 - 2, 2**31, 2**32 - 3, 2**32, 10**18, 2**63 - 1, 2**64 - 1, 10**30)
+COUNTS = (
+    0,
+    1,
+    999,
+    10**5,
+    2**31 - 2,
+    2**31,
+    2**32 - 3,
+    2**32,
+    10**18,
+    2**63 - 1,
+    2**64 - 1,
+    10**30,
+)
 NODE_LISTS = (
     "n1",
     "n[1-2]",
@@ -148,7 +164,9 @@ def options(draw: random.Random, known: Sequence[int]) -> list[str | bytes]:
         lambda: f"--licenses={draw.choice(['a:1', 'a@b:9', 'a:99999999999999999999', 'a|b', ','])}",
         lambda: f"--nodelist={draw.choice(NODE_LISTS)}",
         lambda: f"--exclude={draw.choice(NODE_LISTS)}",
-        lambda: f"--partition={draw.choice(['gpu,debug', 'debug,gpu', 'gpu,gpu', 'gpu,', ',', 'no|where'])}",
+        lambda: (
+            f"--partition={draw.choice(['gpu,debug', 'debug,gpu', 'gpu,gpu', 'gpu,', ',', 'no|where'])}"
+        ),
         lambda: f"--qos={draw.choice(['normal', 'no|ne', ''])}",
         lambda: f"--account={draw.choice(['research', 'no|ne', 'a b'])}",
         lambda: f"--nice={draw.choice([-5, 0, 10**4, 2**31 - 3, 2**31, 10**12])}",
@@ -202,7 +220,9 @@ class Fuzz:
 
     def sbatch(self, user: str, *words: str | bytes) -> int | None:
         script = self.script.replace(ALICE, user)
-        done = self.site.run(user, "sbatch", "--parsable", "-o/dev/null", *words, script, check=False)  # type: ignore[arg-type]
+        done = self.site.run(
+            user, "sbatch", "--parsable", "-o/dev/null", *words, script, check=False
+        )  # type: ignore[arg-type]
         last = done.stdout.strip().rpartition("\n")[2]
         return int(last) if done.returncode == 0 and last.isdigit() else None
 
@@ -223,7 +243,11 @@ class Fuzz:
     def seen(self) -> dict[tuple[int, str], Job]:
         """Bob's jobs, without what changes by itself."""
         jobs = self.cluster.snapshot().jobs
-        return {(job.job_id, job.array_task): replace(job, priority=0) for job in jobs if job.user == BOB}
+        return {
+            (job.job_id, job.array_task): replace(job, priority=0)
+            for job in jobs
+            if job.user == BOB
+        }
 
     def submit(self, count: int) -> None:
         for _ in range(count):
@@ -235,7 +259,12 @@ class Fuzz:
         for _ in range(count // 3):
             if not self.taken:
                 break
-            words = ["scontrol", "update", f"JobId={self.draw.choice(self.taken)}", changes(self.draw)]
+            words = [
+                "scontrol",
+                "update",
+                f"JobId={self.draw.choice(self.taken)}",
+                changes(self.draw),
+            ]
             done = self.site.run(ALICE, *words, check=False)  # type: ignore[arg-type]
             self.counts["change refused" if done.returncode else "changed"] += 1
 
@@ -250,7 +279,10 @@ class Fuzz:
             self.counts["unreadable, named"] += 1
             yield "jobs of all", error.jobs
         yield "accounting", self.cluster.accounting(self.since_s, until_s)
-        yield "accounting by id", self.cluster.accounting(self.since_s, until_s, [*self.innocent, *self.taken])
+        yield (
+            "accounting by id",
+            self.cluster.accounting(self.since_s, until_s, [*self.innocent, *self.taken]),
+        )
         yield "submissions", self.cluster.submissions(self.since_s, until_s, [ALICE, BOB])
 
     def check(self, daemon: Daemon, before: dict[tuple[int, str], Job]) -> None:

@@ -1,9 +1,10 @@
-"""A plain user watches all command lines for the separator of squeue's fields, and forges rows with it.
+"""A plain user watches all command lines for the separator of squeue's fields, and forges rows with
+it.
 
     scripts/slurm-up --dir DIR && .venv/bin/python -m benchmarks.squeue_spy DIR [--cycles 40]
 
-Needs root. slurmctld is stopped for 0.4 s in each cycle, as if it were busy: that gives the user time. Prints how many
-cycles failed or had a forged row.
+Needs root. slurmctld is stopped for 0.4 s in each cycle, as if it were busy: that gives the user
+time. Prints how many cycles failed or had a forged row.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ while True:
                 print(len(seen), stolen, file=file)
             os.replace(log + ".new", log)
 """
-"""Reads all command lines and environments, takes the separator, and writes it into the comment of its own job."""
+"""Reads all command lines and environments, takes the separator, and writes it into the comment of
+its own job.
+"""
 
 
 @dataclass

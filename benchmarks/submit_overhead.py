@@ -20,7 +20,9 @@ def main() -> None:
     args = parser.parse_args()
     site = the_site()
     site.install()
-    script = site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n")
+    script = site.script(
+        ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexec sleep 1\n"
+    )
     dependent = ["--begin=now+1hour"]  # never starts: only the submission is timed
 
     def timed(*words: str) -> float:
@@ -35,8 +37,14 @@ def main() -> None:
     site.cancel_all()
     once = median(b - a for a, b in zip(plain, chain, strict=True))
     twice = median(b - 2 * a for a, b in zip(plain, chain, strict=True))
-    print(f"sbatch: median {median(plain):.0f} ms; mirage-submit, two links: median {median(chain):.0f} ms")
-    print(f"more than one sbatch: median {once:.0f} ms; more than two: median {twice:.0f} ms ({args.pairs} pairs)")
+    print(
+        f"sbatch: median {median(plain):.0f} ms; mirage-submit, two links: median"
+        f" {median(chain):.0f} ms"
+    )
+    print(
+        f"more than one sbatch: median {once:.0f} ms; more than two: median {twice:.0f} ms"
+        f" ({args.pairs} pairs)"
+    )
 
 
 if __name__ == "__main__":

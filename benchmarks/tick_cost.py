@@ -2,8 +2,8 @@
 
     .venv/bin/python -m benchmarks.tick_cost [--queued 10000] [--chains 500] [--cycles 7]
 
-Slurm's commands are replaced by answers of that size, as text: so parsing, encoding, deciding and the store are
-measured, and Slurm is not. Seed 1.
+Slurm's commands are replaced by answers of that size, as text: so parsing, encoding, deciding and
+the store are measured, and Slurm is not. Seed 1.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Job, JobState, Mode, Penalties
-from mirage.provision.heuristics import Reactive, Timer
-from mirage.provision.registry import make_policy
+from mirage.provision.policies.heuristics import Reactive, Timer
+from mirage.provision.policies.registry import make_policy
 from mirage.slurm.argv import SQUEUE_FIELDS
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Result, Runner
@@ -49,15 +49,43 @@ def queue(queued: int, chains: int, now_s: int) -> list[Job]:
         nodes = rng.choice([1, 1, 1, 2, 4, 8])
         user = f"user{job_id % 200}"
         submit_s = now_s - age_s
-        jobs.append(Job(job_id, user, "gpu", JobState.PENDING, nodes, submit_s, limit_s, "Priority", submit_s))
+        jobs.append(
+            Job(
+                job_id,
+                user,
+                "gpu",
+                JobState.PENDING,
+                nodes,
+                submit_s,
+                limit_s,
+                "Priority",
+                submit_s,
+            )
+        )
     for number in range(chains):
-        first, user, start_s = queued + 2 * number + 1, f"user{number}", now_s - rng.randrange(40 * HOUR)
+        first, user, start_s = (
+            queued + 2 * number + 1,
+            f"user{number}",
+            now_s - rng.randrange(40 * HOUR),
+        )
         tag = ChainTag(f"chain{number:05d}", 1, 9, None, Mode.TRAIN, Penalties())
-        running = Job(first, user, "gpu", JobState.RUNNING, 1, start_s - HOUR, 48 * HOUR, "None", start_s - HOUR)
+        running = Job(
+            first,
+            user,
+            "gpu",
+            JobState.RUNNING,
+            1,
+            start_s - HOUR,
+            48 * HOUR,
+            "None",
+            start_s - HOUR,
+        )
         jobs.append(replace(running, start_s=start_s, comment=format_tag(tag)))
         tag = ChainTag(f"chain{number:05d}", 2, 9, first, Mode.TRAIN, Penalties())
         waiting = Job(first + 1, user, "gpu", JobState.PENDING, 1, start_s, 48 * HOUR, "Dependency")
-        jobs.append(replace(waiting, dependency=f"afterany:{first}(unfulfilled)", comment=format_tag(tag)))
+        jobs.append(
+            replace(waiting, dependency=f"afterany:{first}(unfulfilled)", comment=format_tag(tag))
+        )
     return jobs
 
 
@@ -72,7 +100,9 @@ class Slurm:
     def show(self, jobs: Sequence[Job]) -> None:
         self.squeue = "".join(_row(job) for job in jobs)
 
-    def execute(self, argv: Sequence[str], env: Mapping[str, str], _timeout_s: float, _limit: int) -> Result:
+    def execute(
+        self, argv: Sequence[str], env: Mapping[str, str], _timeout_s: float, _limit: int
+    ) -> Result:
         self.asked[argv[0]] += 1
         if argv == ["scontrol", "show", "config"]:
             return Result("SLURM_VERSION = 22.05.8\n", "", 0)
@@ -151,10 +181,11 @@ def main() -> None:
         size_mib = sum(file.stat().st_size for file in Path(folder).iterdir()) / 2**20
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{args.queued} queued jobs, {args.chains} chains, policy {args.policy}: first cycle {times[0]:.2f} CPU s, "
-        f"then median {median(times[1:]):.2f} (at most {slowest_s:.2f}) CPU s; "
-        f"peak memory {peak_mib:.0f} MiB; database and audit log {size_mib:.1f} MiB after "
-        f"{args.cycles} cycles; {decided} decisions on each chain; commands run: {dict(slurm.asked)}"
+        f"{args.queued} queued jobs, {args.chains} chains, policy {args.policy}: first cycle"
+        f" {times[0]:.2f} CPU s, then median {median(times[1:]):.2f} (at most {slowest_s:.2f}) CPU"
+        f" s; peak memory {peak_mib:.0f} MiB; database and audit log {size_mib:.1f} MiB after"
+        f" {args.cycles} cycles; {decided} decisions on each chain; commands run:"
+        f" {dict(slurm.asked)}"
     )
 
 

@@ -1,6 +1,8 @@
-"""What `mirage trace import --sacct` costs: a clean dump, and one whose names have delimiters and line ends in them.
+"""What `mirage trace import --sacct` costs: a clean dump, and one whose names have delimiters and
+line ends in them.
 
-`python -m benchmarks.trace_import [--rows 300000] [--dirty 0.01] [--seed 1]`: CPU seconds and peak memory.
+`python -m benchmarks.trace_import [--rows 300000] [--dirty 0.01] [--seed 1]`: CPU seconds and peak
+memory.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def write(path: Path, rows: int, dirty: float, seed: int) -> None:
             nodes, run = pick.choice((1, 1, 1, 2, 4)), pick.randrange(60, 86_400)
             begin = at + pick.randrange(3600)
             submit, start, end = (
-                time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(each)) for each in (at, begin, begin + run)
+                time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(each))
+                for each in (at, begin, begin + run)
             )
             name = pick.choice(NAMES) if pick.random() < dirty else f"job{number % 997}"
             tres = f"billing={nodes * 64},cpu={nodes * 64},gres/gpu={nodes * 4},mem={nodes * 256}G,node={nodes}"
@@ -44,7 +47,9 @@ def write(path: Path, rows: int, dirty: float, seed: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
-    parser.add_argument("--dirty", type=float, default=0.01, help="share of names with delimiters or line ends")
+    parser.add_argument(
+        "--dirty", type=float, default=0.01, help="share of names with delimiters or line ends"
+    )
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +60,10 @@ def main() -> None:
             done = import_sacct(path, "America/Chicago")
             spent = time.process_time() - begin
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-            print(f"{dirty:.0%} of names dirty: {done.rows} of {args.rows} records, {spent:.1f} CPU s, peak {peak} MiB")
+            print(
+                f"{dirty:.0%} of names dirty: {done.rows} of {args.rows} records, {spent:.1f} CPU"
+                f" s, peak {peak} MiB"
+            )
             for note in (text for text in done.notes if "left out" in text):
                 print(f"  {note}: {done.notes[note]}")
 

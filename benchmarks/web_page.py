@@ -1,9 +1,10 @@
-"""How long the web page takes with many chains, and what a flood of visits costs the daemon's cycle.
+"""How long the web page takes with many chains, and what a flood of visits costs the daemon's
+cycle.
 
     .venv/bin/python -m benchmarks.web_page [--queued 20000] [--chains 2000] [--cycles 5]
 
-Slurm's commands are replaced by answers of that size (`tick_cost`). The daemon and its page run in this process, as
-they do in service; visitors are processes of their own. Seed 1.
+Slurm's commands are replaced by answers of that size (`tick_cost`). The daemon and its page run in
+this process, as they do in service; visitors are processes of their own. Seed 1.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from mirage.daemon.board import Board
 from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode
-from mirage.provision.heuristics import Reactive, Timer
-from mirage.provision.registry import make_policy
+from mirage.provision.policies.heuristics import Reactive, Timer
+from mirage.provision.policies.registry import make_policy
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from mirage.store.journal import Journal
@@ -54,15 +55,25 @@ def main() -> None:
         rounds = Rounds(store, board, Path(folder), args.queued, args.chains)
         rounds.run(2)
         reading = stack.enter_context(closing(Reading(Path(folder) / "audit.jsonl", 10_800)))
-        door = stack.enter_context(opened(DaemonConfig(web="127.0.0.1:0", store=url), board, reading))
-        print(f"{args.queued} queued jobs, {args.chains} chains; each page {VISITS} times, one visit after the other:")
+        door = stack.enter_context(
+            opened(DaemonConfig(web="127.0.0.1:0", store=url), board, reading)
+        )
+        print(
+            f"{args.queued} queued jobs, {args.chains} chains; each page {VISITS} times, one visit"
+            " after the other:"
+        )
         for user in ("user7", None):
             for name, times in latencies(door(user)).items():
                 middle, worst = 1e3 * median(times), 1e3 * max(times)
-                print(f"  {user or 'root':6} {name:10} median {middle:4.0f} ms, worst {worst:4.0f} ms")
+                print(
+                    f"  {user or 'root':6} {name:10} median {middle:4.0f} ms, worst {worst:4.0f} ms"
+                )
         alone = rounds.run(args.cycles)
         stop = multiprocessing.Event()
-        visitors = [multiprocessing.Process(target=flood, args=(door(None), stop), daemon=True) for _ in range(FLOOD)]
+        visitors = [
+            multiprocessing.Process(target=flood, args=(door(None), stop), daemon=True)
+            for _ in range(FLOOD)
+        ]
         for visitor in visitors:
             visitor.start()
         flooded = rounds.run(args.cycles)
@@ -70,15 +81,17 @@ def main() -> None:
         for visitor in visitors:
             visitor.join()
     print(
-        f"a cycle, median of {args.cycles}: {median(alone):.1f} s, and {median(flooded):.1f} s while {FLOOD} visitors "
-        "reload root's list of chains without a pause"
+        f"a cycle, median of {args.cycles}: {median(alone):.1f} s, and {median(flooded):.1f} s"
+        f" while {FLOOD} visitors reload root's list of chains without a pause"
     )
 
 
 class Rounds:
     """A daemon on Slurm's made-up answers."""
 
-    def __init__(self, store: SqlStore, board: Board, folder: Path, queued: int, chains: int) -> None:
+    def __init__(
+        self, store: SqlStore, board: Board, folder: Path, queued: int, chains: int
+    ) -> None:
         self._clock, self._slurm, self._size = StepClock(), Slurm(), (queued, chains)
         self._clock.time_s = int(time.time())
         acting = board.acting
@@ -112,7 +125,12 @@ def latencies(link: str) -> dict[str, list[float]]:
     with browser.open(link) as answer:
         own = answer.url
     found: dict[str, list[float]] = {}
-    for name, path in (("chains", ""), ("decisions", "decisions"), ("queue", "queue"), ("site", "site")):
+    for name, path in (
+        ("chains", ""),
+        ("decisions", "decisions"),
+        ("queue", "queue"),
+        ("site", "site"),
+    ):
         for _ in range(VISITS):
             time.sleep(PAUSE_S)  # so that the allowance lasts
             begun = time.perf_counter()

@@ -1,6 +1,8 @@
-"""The configuration file (TOML). Every error names the file, the line, the key, and what was expected.
+"""The configuration file (TOML). Every error names the file, the line, the key, and what was
+expected.
 
-The dataclasses below are the schema: a field is a key, its default is the default, its type is checked.
+The dataclasses below are the schema: a field is a key, its default is the default, its type is
+checked.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class ClusterConfig:
     """How Slurm is reached."""
 
     adapter: str = field(default="auto", metadata={"choices": ("auto", "commands", "pyslurm")})
-    """`commands`, `pyslurm`, or `auto`: PySlurm where it is the running Slurm's (docs/service.md)."""
+    """`commands`, `pyslurm`, or `auto`: PySlurm where it is the running Slurm's (docs/service.md).
+    """
     bin_dir: str = ""
     """Folder of Slurm's commands; empty: found on PATH."""
     timeout_s: int = _positive(30)
@@ -46,24 +49,34 @@ class DaemonConfig:
     poll_s: int = _positive(600)
     """Seconds between two cycles. The paper's interval is 600."""
     store: str = field(default="", metadata={"secret": True, "pattern": STORE_URL})
-    """URL of the database (docs/store.md); empty: in the state folder (/var/lib/mirage, ~/.local/state/mirage)."""
+    """URL of the database (docs/store.md); empty: in the state folder (/var/lib/mirage,
+    ~/.local/state/mirage).
+    """
     store_file: str = ""
-    """File whose first line is that URL, in place of `store`: for a password that this file must not have."""
+    """File whose first line is that URL, in place of `store`: for a password that this file must
+    not have.
+    """
     socket: str = "/run/mirage/mirage.sock"
     """Where users' `mirage status` asks the daemon; empty: nowhere."""
     metrics: str = ""
     """HOST:PORT where Prometheus scrapes `/metrics`; empty: nowhere."""
     web: str = ""
-    """HOST:PORT of this machine where the web page is (docs/web.md; needs the extra `web`); empty: nowhere."""
+    """HOST:PORT of this machine where the web page is (docs/web.md; needs the extra `web`); empty:
+    nowhere.
+    """
     hosts: tuple[str, ...] = ()
     """Further names by which browsers and Prometheus call this machine, as behind a proxy."""
-    log_level: str = field(default="info", metadata={"choices": ("debug", "info", "warning", "error")})
+    log_level: str = field(
+        default="info", metadata={"choices": ("debug", "info", "warning", "error")}
+    )
     """What is less grave is not logged."""
 
 
 @dataclass(frozen=True)
 class RetentionConfig:
-    """What is older goes, a little in each cycle. The history that policies need is kept by itself: two days."""
+    """What is older goes, a little in each cycle. The history that policies need is kept by itself:
+    two days.
+    """
 
     decisions_days: int = _positive(90)
     """Decisions and releases."""
@@ -82,11 +95,15 @@ class ActingConfig:
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     disable_file: str = ""
-    """While it exists nothing is acted on; empty: /etc/mirage/disabled. Agents also heed one in their state folder."""
+    """While it exists nothing is acted on; empty: /etc/mirage/disabled. Agents also heed one in
+    their state folder.
+    """
     releases_per_minute: int = _positive(30)
     """At most; no user takes what another one waits for."""
     chains_per_user_per_hour: int = _positive(60)
-    """New chains that are taken under watch; further ones are left to Slurm's own dependency until the hour is over."""
+    """New chains that are taken under watch; further ones are left to Slurm's own dependency until
+    the hour is over.
+    """
     max_age_s: int = _positive(300)
     """Nothing is acted on that was seen longer ago."""
 
@@ -150,12 +167,16 @@ TRAINED = (
     "quantile",
     "lookahead",
 )
-"""These need `model`; `quantile` is both: with a model its quantiles are conditional on the cluster's state."""
+"""These need `model`; `quantile` is both: with a model its quantiles are conditional on the
+cluster's state.
+"""
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    name: str = field(default="quantile", metadata={"choices": tuple(dict.fromkeys((*UNTRAINED, *TRAINED)))})
+    name: str = field(
+        default="quantile", metadata={"choices": tuple(dict.fromkeys((*UNTRAINED, *TRAINED)))}
+    )
     model: str = ""
     """Folder of a trained model, `models/<cluster>/<method>`; empty: none."""
     timer: TimerConfig = TimerConfig()
@@ -168,7 +189,9 @@ class PolicyConfig:
 @dataclass(frozen=True)
 class RoutingConfig:
     model: str = ""
-    """Folder of trained agents (`mirage route train`), published with each cycle; empty: nothing is published."""
+    """Folder of trained agents (`mirage route train`), published with each cycle; empty: nothing is
+    published.
+    """
     run: str = "/run/mirage"
     """Folder that the job_submit plugin reads."""
     valid_s: int = field(default=0, metadata={"min": 0})
@@ -219,7 +242,9 @@ def parse_tree(text: str, name: str) -> Tree:
 
 
 def check_tree(tree: Tree, fail: Callable[[tuple[str, ...], str], InputError]) -> Tree:
-    """The tree, if its keys and values are what `Config` has. ``fail``: makes the error of a key. Raises InputError."""
+    """The tree, if its keys and values are what `Config` has. ``fail``: makes the error of a key.
+    Raises InputError.
+    """
     return _checked(Config, tree, (), fail)
 
 
@@ -283,7 +308,12 @@ def _checked(kind: type, tree: Tree, path: tuple[str, ...], fail: _Fail) -> Tree
 
 def _made(kind: type, tree: Tree) -> Any:
     types = get_type_hints(kind)
-    return kind(**{key: _made(types[key], value) if is_dataclass(types[key]) else value for key, value in tree.items()})
+    return kind(
+        **{
+            key: _made(types[key], value) if is_dataclass(types[key]) else value
+            for key, value in tree.items()
+        }
+    )
 
 
 def _unknown(key: str, known: list[str]) -> str:
@@ -292,7 +322,9 @@ def _unknown(key: str, known: list[str]) -> str:
     return f"unknown key; {hint}"
 
 
-def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ...], fail: _Fail) -> Any:
+def _check(
+    kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ...], fail: _Fail
+) -> Any:
     got = type(value).__name__ if "secret" in rules else _show(value)
     if kind == tuple[str, ...]:
         if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
@@ -305,13 +337,20 @@ def _check(kind: type, rules: Mapping[str, Any], value: Any, here: tuple[str, ..
     if isinstance(value, int) and value > MOST:
         raise fail(here, f"expected at most {MOST}, got {value}")
     if "choices" in rules and value not in rules["choices"]:
-        raise fail(here, f"expected one of {', '.join(filter(None, rules['choices']))}, got {value!r}")
+        raise fail(
+            here, f"expected one of {', '.join(filter(None, rules['choices']))}, got {value!r}"
+        )
     if "pattern" in rules and value and not re.match(rules["pattern"], str(value)):
         raise fail(here, "expected sqlite:///FILE, postgresql://... or mariadb://...")
     return value
 
 
-_WORDS: dict[type, str] = {int: "a whole number", str: "a string", float: "a number", bool: "true or false"}
+_WORDS: dict[type, str] = {
+    int: "a whole number",
+    str: "a string",
+    float: "a number",
+    bool: "true or false",
+}
 
 
 def _show(value: Any) -> str:

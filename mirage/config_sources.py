@@ -1,7 +1,9 @@
-"""Where the configuration comes from: files, then the environment, then the command line; the last one wins.
+"""Where the configuration comes from: files, then the environment, then the command line; the last
+one wins.
 
-Files: `mirage.toml` and, in the folder `conf.d` beside it, `*.toml` in the order of their names. Environment: a key in
-capitals behind `MIRAGE`, its parts joined by two underscores: `MIRAGE__DAEMON__POLL_S=300`.
+Files: `mirage.toml` and, in the folder `conf.d` beside it, `*.toml` in the order of their names.
+Environment: a key in capitals behind `MIRAGE`, its parts joined by two underscores:
+`MIRAGE__DAEMON__POLL_S=300`.
 """
 
 from __future__ import annotations
@@ -37,15 +39,21 @@ class Loaded:
 
 def user_file(environ: Mapping[str, str] = os.environ) -> Path:
     """An agent's configuration, after the XDG base directory specification."""
-    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "mirage" / "mirage.toml"
+    return (
+        Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "mirage" / "mirage.toml"
+    )
 
 
 def is_there(path: Path) -> bool:
-    """Raises InputError where this user may not look: a configuration that is left out unseen is worse than none."""
+    """Raises InputError where this user may not look: a configuration that is left out unseen is
+    worse than none.
+    """
     try:
         return path.exists()
     except PermissionError as error:
-        raise InputError(f"{path}: can't be read: permission denied; name another one with --config") from error
+        raise InputError(
+            f"{path}: can't be read: permission denied; name another one with --config"
+        ) from error
 
 
 def load(
@@ -54,11 +62,16 @@ def load(
     environ: Mapping[str, str] = os.environ,
     given: Mapping[Key, Any] | None = None,
 ) -> Loaded:
-    """``file``: must be there; None: ``usual``, if it is. ``given``: on the command line; None says nothing.
+    """``file``: must be there; None: ``usual``, if it is. ``given``: on the command line; None says
+    nothing.
 
     Raises InputError with file and line, or the variable's name.
     """
-    flags = [(key, value, "the command line") for key, value in (given or {}).items() if value is not None]
+    flags = [
+        (key, value, "the command line")
+        for key, value in (given or {}).items()
+        if value is not None
+    ]
     layers = [*_of_files(file, usual), *_of_environment(environ), *flags]
     tree: Tree = {}
     for key, value, _origin in layers:
@@ -71,13 +84,20 @@ def store_url(daemon: DaemonConfig, default: str) -> str:
     if not daemon.store_file:
         return daemon.store or default
     if daemon.store:
-        raise InputError("daemon.store and daemon.store_file: give one of them (`--print-config` shows who says which)")
+        raise InputError(
+            "daemon.store and daemon.store_file: give one of them (`--print-config` shows who says"
+            " which)"
+        )
     try:
         lines = read_text(Path(daemon.store_file)).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"daemon.store_file: {daemon.store_file} can't be read: {error}") from error
+        raise InputError(
+            f"daemon.store_file: {daemon.store_file} can't be read: {error}"
+        ) from error
     if not lines or not lines[0].strip():
-        raise InputError(f"daemon.store_file: {daemon.store_file}: expected the store's URL in the first line")
+        raise InputError(
+            f"daemon.store_file: {daemon.store_file}: expected the store's URL in the first line"
+        )
     return lines[0].strip()
 
 
@@ -101,7 +121,9 @@ def with_values(loaded: Loaded, values: Mapping[Key, tuple[Any, str]]) -> Loaded
     config = loaded.config
     for (table, key), (value, _origin) in values.items():
         config = replace(config, **{table: replace(getattr(config, table), **{key: value})})
-    return Loaded(config, {**loaded.origins, **{path: origin for path, (_value, origin) in values.items()}})
+    return Loaded(
+        config, {**loaded.origins, **{path: origin for path, (_value, origin) in values.items()}}
+    )
 
 
 def hidden(url: str) -> str:
@@ -120,7 +142,9 @@ def _of_files(file: Path | None, usual: Path) -> Iterator[tuple[Key, Any, str]]:
 def _of_environment(environ: Mapping[str, str]) -> Iterator[tuple[Key, Any, str]]:
     for name in sorted(environ):
         if name.startswith(PREFIX):
-            yield from ((key, value, name) for key, value in _leaves(_variable(name, environ[name])))
+            yield from (
+                (key, value, name) for key, value in _leaves(_variable(name, environ[name]))
+            )
 
 
 def _variable(name: str, text: str) -> Tree:
@@ -172,7 +196,9 @@ def _lines(part: Any, path: Key, origins: Mapping[Key, str]) -> Iterator[str]:
         yield f"\n[{'.'.join(path)}]"
     for field in plain:
         value = getattr(part, field.name)
-        text = json.dumps(hidden(value) if "secret" in field.metadata else value, ensure_ascii=False)
+        text = json.dumps(
+            hidden(value) if "secret" in field.metadata else value, ensure_ascii=False
+        )
         origin = origins.get((*path, field.name))
         yield f"{field.name} = {text}" + (f"    # {origin}" if origin else "")
     for field in fields(part):

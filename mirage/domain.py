@@ -1,7 +1,7 @@
 """The records that every part of Mirage speaks in.
 
-All are frozen. Units are in the names: ``*_s`` are integer seconds (points in time are Unix seconds, UTC),
-sizes are nodes. Slurm's words are used for Slurm's things.
+All are frozen. Units are in the names: ``*_s`` are integer seconds (points in time are Unix
+seconds, UTC), sizes are nodes. Slurm's words are used for Slurm's things.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from mirage.reasons import COMPETING, kind_of
 
 
 class JobState(str, Enum):
-    """Slurm's job states (`squeue(1)`, JOB STATE CODES); UNKNOWN for a state of a release that we don't know."""
+    """Slurm's job states (`squeue(1)`, JOB STATE CODES); UNKNOWN for a state of a release that we
+    don't know.
+    """
 
     BOOT_FAIL = "BOOT_FAIL"
     CANCELLED = "CANCELLED"
@@ -88,9 +90,11 @@ SIGNAL_SLACK_S = 60
 
 
 def expected_limit_s(time_limit_s: int | None, lead_s: int) -> int | None:
-    """For how long a job is expected to run: its time limit, or until its own signal may come. None: no limit.
+    """For how long a job is expected to run: its time limit, or until its own signal may come.
+    None: no limit.
 
-    ``lead_s``: how long before the limit Slurm sends the signal (`sbatch --signal`); 0: it sends none.
+    ``lead_s``: how long before the limit Slurm sends the signal (`sbatch --signal`); 0: it sends
+    none.
     """
     if time_limit_s is None or not lead_s:
         return time_limit_s
@@ -98,7 +102,9 @@ def expected_limit_s(time_limit_s: int | None, lead_s: int) -> int | None:
 
 
 def queues_for_nodes(reason: str) -> bool:
-    """Whether a pending job with this reason competes for nodes, rather than being kept back by a rule."""
+    """Whether a pending job with this reason competes for nodes, rather than being kept back by a
+    rule.
+    """
     return kind_of(reason) in COMPETING
 
 
@@ -137,13 +143,19 @@ class Job:
     node_names: tuple[str, ...] = ()
     """Which nodes it has; from accounting, also those it had. Empty where that is not known."""
     account: str = ""
-    """Which pays for it; empty where that is not known (accounting records, sites without accounts)."""
+    """Which pays for it; empty where that is not known (accounting records, sites without
+    accounts).
+    """
     array_task: str = ""
-    """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the array's job id."""
+    """Index in its job array; empty: no array. Tasks that Slurm has not split off yet all have the
+    array's job id.
+    """
     has_zero_priority: bool = False
     """Slurm shows it with priority 0: it is held, whatever its reason says."""
     lead_s: int = 0
-    """Of a link: how long before its time limit Slurm signals it to leave, as its chain's tag says; 0: it does not."""
+    """Of a link: how long before its time limit Slurm signals it to leave, as its chain's tag says;
+    0: it does not.
+    """
 
     @property
     def is_pending(self) -> bool:
@@ -156,7 +168,9 @@ class Job:
 
     @property
     def is_held(self) -> bool:
-        """Pending, and its owner or an operator holds it for the owner: `scontrol release` is the owner's to run."""
+        """Pending, and its owner or an operator holds it for the owner: `scontrol release` is the
+        owner's to run.
+        """
         return self.is_pending and self.reason in _HELD_BY_OWNER
 
     @property
@@ -180,7 +194,9 @@ class Job:
 
     @property
     def expected_end_s(self) -> int | None:
-        """When it is expected to end, at which policies aim; None if it is not running or has no limit."""
+        """When it is expected to end, at which policies aim; None if it is not running or has no
+        limit.
+        """
         limit_s = self.expected_limit_s
         return None if self.start_s is None or limit_s is None else self.start_s + limit_s
 
@@ -196,16 +212,24 @@ class Oddity:
     text: str
     """What Slurm prints there, cut to some 80 characters."""
     is_set_apart: bool
-    """True: the job can't be read and is left out. False: the number is replaced by the largest that can be meant."""
+    """True: the job can't be read and is left out. False: the number is replaced by the largest
+    that can be meant.
+    """
 
     def __str__(self) -> str:
-        what = "is left out" if self.is_set_apart else "is read with the largest number that can be meant"
+        what = (
+            "is left out"
+            if self.is_set_apart
+            else "is read with the largest number that can be meant"
+        )
         return f"job {self.job_id} of {self.user} {what}: its {self.field} is {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up and empty."""
+    """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up
+    and empty.
+    """
 
     name: str
     partitions: tuple[str, ...]
@@ -216,7 +240,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class NodeEvent:
-    """A time during which a node was down or drained (`sacctmgr show event`). ``end_s`` None: still."""
+    """A time during which a node was down or drained (`sacctmgr show event`). ``end_s`` None:
+    still.
+    """
 
     node: str
     start_s: int
@@ -225,7 +251,9 @@ class NodeEvent:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The cluster at one instant: every job in the queue and every node, read together once a cycle."""
+    """The cluster at one instant: every job in the queue and every node, read together once a
+    cycle.
+    """
 
     at_s: int
     jobs: tuple[Job, ...]
@@ -244,7 +272,9 @@ class Snapshot:
 
     @cached_property
     def pools(self) -> Mapping[str, str]:
-        """Partition -> pool. Partitions that share a node compete: they are one pool, named after its first member."""
+        """Partition -> pool. Partitions that share a node compete: they are one pool, named after
+        its first member.
+        """
         pool: dict[str, str] = {}
         for node in self.nodes:
             for partition in node.partitions:
@@ -279,7 +309,9 @@ class Settings:
 
 
 class Mode(str, Enum):
-    """How the successor takes over: `train` (checkpoint, end, resume) or `service` (healthy, then stop the old one)."""
+    """How the successor takes over: `train` (checkpoint, end, resume) or `service` (healthy, then
+    stop the old one).
+    """
 
     TRAIN = "train"
     SERVICE = "service"
@@ -287,7 +319,9 @@ class Mode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """The user's coefficients of the paper's reward (section 4.5): cost of a second of interruption, of overlap."""
+    """The user's coefficients of the paper's reward (section 4.5): cost of a second of
+    interruption, of overlap.
+    """
 
     interruption: float = 1.0
     overlap: float = 1.0
@@ -356,13 +390,17 @@ class Link:
     lead_s: int = 0
     """How long before its time limit Slurm signals it to leave; 0: it does not."""
     reason: str = ""
-    """Slurm's reason while it is pending (`squeue(1)`, JOB REASON CODES); empty: none given, or not known."""
+    """Slurm's reason while it is pending (`squeue(1)`, JOB REASON CODES); empty: none given, or not
+    known.
+    """
     dependency: str = ""
     """As Slurm prints it, while it is pending; empty: none, or not known."""
 
     @property
     def expected_end_s(self) -> int | None:
-        """When it is or was expected to end, by its limit or its signal; None: not started, or no limit."""
+        """When it is or was expected to end, by its limit or its signal; None: not started, or no
+        limit.
+        """
         limit_s = expected_limit_s(self.time_limit_s, self.lead_s)
         return None if self.start_s is None or limit_s is None else self.start_s + limit_s
 
@@ -399,7 +437,9 @@ class Decision:
     inputs_hash: str
     """SHA-256 of everything the policy was given."""
     remaining_s: int | None = None
-    """Until the predecessor's expected end, by its limit or its signal; None: it has not started, or has no limit."""
+    """Until the predecessor's expected end, by its limit or its signal; None: it has not started,
+    or has no limit.
+    """
     wait_p10_s: float | None = None
     wait_p50_s: float | None = None
     wait_p90_s: float | None = None
@@ -407,8 +447,9 @@ class Decision:
     """Of releasing now."""
     expected_overlap_s: float | None = None
     gain: float | None = None
-    """Of releasing now over waiting, as the policy's model says at this moment alone, in its own unit; for models that
-    decide by the mean of several."""
+    """Of releasing now over waiting, as the policy's model says at this moment alone, in its own
+    unit; for models that decide by the mean of several.
+    """
 
 
 class Outcome(str, Enum):
@@ -426,7 +467,9 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """Written before Mirage acts, closed with an outcome after. One without an outcome was cut short by a crash."""
+    """Written before Mirage acts, closed with an outcome after. One without an outcome was cut
+    short by a crash.
+    """
 
     intent_id: int
     decision: Decision

@@ -1,4 +1,6 @@
-"""Errors. The class's docstring is its default message; each says what, where and what to do, and whether to retry."""
+"""Errors. The class's docstring is its default message; each says what, where and what to do, and
+whether to retry.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class MirageError(Exception):
 
 
 def system_says(error: OSError, where: object = "") -> str:
-    """`FILE: what the system says`. ``where``: the file, if the error names none (a full disk names none)."""
+    """`FILE: what the system says`. ``where``: the file, if the error names none (a full disk names
+    none).
+    """
     name = error.filename if error.filename is not None else where
     words = error.strerror or str(error) or type(error).__name__
     return f"{name}: {words}" if name != "" else words
@@ -37,11 +41,15 @@ class ClusterError(MirageError):
 
 
 class ClusterUnavailable(ClusterError):
-    """Slurm does not answer (slurmctld down, restarting, or too slow). Nothing was done; retry later."""
+    """Slurm does not answer (slurmctld down, restarting, or too slow). Nothing was done; retry
+    later.
+    """
 
 
 class ClusterNonsense(ClusterError):
-    """A Slurm command printed something that is not its documented output. Nothing was done; retry later."""
+    """A Slurm command printed something that is not its documented output. Nothing was done; retry
+    later.
+    """
 
 
 class Unreadable(ClusterNonsense):
@@ -49,7 +57,9 @@ class Unreadable(ClusterNonsense):
 
     def __init__(self, oddities: Sequence[Oddity], jobs: Mapping[int, Job]) -> None:
         """``oddities``: of the jobs that can't be read; ``jobs``: those that can."""
-        super().__init__(f"{oddities[0]}. Nothing was done; its owner can change it or cancel the job.")
+        super().__init__(
+            f"{oddities[0]}. Nothing was done; its owner can change it or cancel the job."
+        )
         self.oddities = tuple(oddities)
         self.jobs = dict(jobs)
 
@@ -63,7 +73,9 @@ class AccountingUnavailable(ClusterError):
 
 
 class AuditError(MirageError):
-    """The audit log can't be written. Nothing is acted on that is not written down first; retried each cycle."""
+    """The audit log can't be written. Nothing is acted on that is not written down first; retried
+    each cycle.
+    """
 
 
 class StoreError(MirageError):

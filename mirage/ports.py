@@ -1,7 +1,8 @@
 """The four things that Mirage's core needs from outside. Read this file first.
 
-`daemon/tick.py` decides with them, `daemon/app.py` puts the real ones together. Each port has a fake that ships with
-the library and passes the same contract tests as the real one (`tests/contract`).
+`daemon/tick.py` decides with them, `daemon/app.py` puts the real ones together. Each port has a
+fake that ships with the library and passes the same contract tests as the real one
+(`tests/contract`).
 """
 
 from __future__ import annotations
@@ -36,30 +37,37 @@ class Cluster(Protocol):
     """A Slurm cluster. Adapters: `slurm/commands.py` (the commands), `slurm/pyslurm_cluster.py`
     (PySlurm for looking), `slurm/simulated.py` (slurm_sim).
 
-    Every method raises ClusterUnavailable (retry later), ClusterNonsense (unreadable answer) or Refused (Slurm's own
-    words). No answer is cut short in silence: jobs with values that can't be read are in `Snapshot.oddities`, in
-    `Unreadable`, or, where records of a window are asked for, in the log.
+    Every method raises ClusterUnavailable (retry later), ClusterNonsense (unreadable answer) or
+    Refused (Slurm's own words). No answer is cut short in silence: jobs with values that can't be
+    read are in `Snapshot.oddities`, in `Unreadable`, or, where records of a window are asked for,
+    in the log.
     """
 
     def snapshot(self) -> Snapshot:
         """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`."""
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
-        """These jobs as slurmctld knows them now, ended ones (MinJobAge) too. One it does not know is left out.
+        """These jobs as slurmctld knows them now, ended ones (MinJobAge) too. One it does not know
+        is left out.
 
         Raises Unreadable, which has the others, if one is there and can't be read.
         """
 
-    def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
-        """Accounting records of all jobs (or these) that were pending or running at any time in [start_s, end_s].
+    def accounting(
+        self, start_s: int, end_s: int, job_ids: Collection[int] | None = None
+    ) -> list[Job]:
+        """Accounting records of all jobs (or these) that were pending or running at any time in
+        [start_s, end_s].
 
         Raises AccountingUnavailable where the site has none or slurmdbd is down.
         """
 
     def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
-        """Accounting records of these users' jobs, as `accounting`. ``comment``: Mirage's tag, if submitted with one.
+        """Accounting records of these users' jobs, as `accounting`. ``comment``: Mirage's tag, if
+        submitted with one.
 
-        The owner may have changed the comment since; so it says what a job was, and gives no right to act on it.
+        The owner may have changed the comment since; so it says what a job was, and gives no right
+        to act on it.
         """
 
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
@@ -69,10 +77,14 @@ class Cluster(Protocol):
         """The configuration that matters to Mirage."""
 
     def submit(self, args: Sequence[str], script: str) -> int:
-        """Submits a batch script with these sbatch options, as the calling user; returns the job id."""
+        """Submits a batch script with these sbatch options, as the calling user; returns the job
+        id.
+        """
 
     def release(self, job_id: int) -> None:
-        """Drops all dependencies of a pending job, so that it competes from now. Idempotent. Refused: not allowed."""
+        """Drops all dependencies of a pending job, so that it competes from now. Idempotent.
+        Refused: not allowed.
+        """
 
     def cancel(self, job_ids: Collection[int]) -> None:
         """Ends these jobs. Jobs that are over already are no error."""
@@ -97,7 +109,9 @@ class ChainStore(Protocol):
     def active_chains(self) -> list[Chain]: ...
 
     def chains(self, user: str | None = None, since_s: int | None = None) -> list[Chain]:
-        """All chains (of a user), newest first; with ``since_s`` those that are active, or changed since then."""
+        """All chains (of a user), newest first; with ``since_s`` those that are active, or changed
+        since then.
+        """
 
     def chain(self, user: str, chain_id: str) -> Chain | None: ...
 
@@ -134,7 +148,9 @@ class Store(ChainStore, Protocol):
     def add_decision(self, decision: Decision) -> None: ...
 
     def gains(self, policy: str, since_s: int) -> dict[tuple[int, int], list[tuple[int, float]]]:
-        """By predecessor and successor: when a decision of this policy gave a gain, and which. Oldest first."""
+        """By predecessor and successor: when a decision of this policy gave a gain, and which.
+        Oldest first.
+        """
 
     def open_intent(self, decision: Decision, now_s: int) -> Intent:
         """Writes decision and intent together, durably: when this returns, a crash can't lose it."""
@@ -156,7 +172,9 @@ class Store(ChainStore, Protocol):
     def drop_steps(self, before_s: int) -> None: ...
 
     def prune(self, decisions_before_s: int, chains_before_s: int, limit: int = ...) -> int:
-        """Forgets old decisions, and old chains that are over: at most ``limit`` of each. Returns how many went."""
+        """Forgets old decisions, and old chains that are over: at most ``limit`` of each. Returns
+        how many went.
+        """
 
 
 @dataclass(frozen=True)
@@ -178,13 +196,18 @@ class Observation:
     snapshot: Snapshot | None = None
     """The whole cluster now, for who looks ahead from it."""
     forecast_s: int | None = None
-    """The successor's wait as the present queue tells it, where it is known without a snapshot, as in an evaluation."""
+    """The successor's wait as the present queue tells it, where it is known without a snapshot, as
+    in an evaluation.
+    """
     gains: Sequence[tuple[int, float]] = ()
-    """What the same policy said of this pair within the last day: when, and the gain. Oldest first."""
+    """What the same policy said of this pair within the last day: when, and the gain. Oldest first.
+    """
 
     @property
     def remaining_s(self) -> int | None:
-        """Until the predecessor's expected end, by its limit or its signal; None: not running yet, or no limit."""
+        """Until the predecessor's expected end, by its limit or its signal; None: not running yet,
+        or no limit.
+        """
         end = self.predecessor.expected_end_s
         if end is None or not self.predecessor.state.has_nodes:
             return None
@@ -204,11 +227,14 @@ class Advice:
     expected_interruption_s: float | None = None
     expected_overlap_s: float | None = None
     penalty_now_s: float | None = None
-    """Expected, in the user's penalties times seconds (paper, equation 8, negated): of a release now,"""
+    """Expected, in the user's penalties times seconds (paper, equation 8, negated): of a release
+    now,
+    """
     penalty_later_s: float | None = None
     """and of waiting for a later moment, as far as the policy compares the two."""
     gain: float | None = None
-    """Of releasing now, at this moment alone, for the observations to come (`Observation.gains`)."""
+    """Of releasing now, at this moment alone, for the observations to come (`Observation.gains`).
+    """
 
 
 class Policy(Protocol):
@@ -222,7 +248,9 @@ class Policy(Protocol):
 
 @runtime_checkable
 class BatchPolicy(Policy, Protocol):
-    """A policy to which many pairs at once are cheaper than one by one: all of a cycle are decided in one call."""
+    """A policy to which many pairs at once are cheaper than one by one: all of a cycle are decided
+    in one call.
+    """
 
     def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
         """An answer to each, in order; the same as `decide` gives."""

@@ -1,8 +1,9 @@
 """Why a pending job waits: every reason that Slurm has, and what it means for "queues for nodes".
 
-Names are those that libslurm of 22.05, 24.11 and 26.05 has (`job_state_reason_string`); meanings are those of Slurm's
-page job_reason_codes.html and of squeue(1), JOB REASON CODES. In place of a name squeue may print a sentence of
-slurmctld, `launch failed requeued held`: `kind_of` reads those too.
+Names are those that libslurm of 22.05, 24.11 and 26.05 has (`job_state_reason_string`); meanings
+are those of Slurm's page job_reason_codes.html and of squeue(1), JOB REASON CODES. In place of a
+name squeue may print a sentence of slurmctld, `launch failed requeued held`: `kind_of` reads those
+too.
 """
 
 from __future__ import annotations
@@ -45,35 +46,27 @@ def _names(text: str) -> frozenset[str]:
 
 
 _NAMES: dict[Kind, frozenset[str]] = {
-    # The reasons of the second line tell how the last run of a requeued job ended: it competes again.
-    Kind.NODES: _names(
-        """
+    # The reasons of the second line tell how the last run of a requeued job ended: it competes
+    # again.
+    Kind.NODES: _names("""
         None Priority Resources ReqNodeNotAvail Cleaning FedJobLock Prolog SchedDefer MaxPoweredUpNodes
         InactiveLimit JobLaunchFailure NonZeroExitCode OutOfMemory RaisedSignal SystemFailure TimeLimit
-        """
-    ),
-    Kind.HELD: _names(
-        """
+        """),
+    Kind.HELD: _names("""
         JobHeldAdmin JobHeldUser JobHoldMaxRequeue BurstBufferOperation ReservationDeleted ReservationInvalid
-        """
-    ),
+        """),
     Kind.DEPENDENCY: _names("Dependency DependencyNeverSatisfied"),
     Kind.BEGIN: _names("BeginTime Reservation"),
     Kind.THROTTLE: _names("JobArrayTaskLimit"),
-    Kind.RESOURCE: _names(
-        """
+    Kind.RESOURCE: _names("""
         Licenses BurstBufferResources BurstBufferStageIn MpiPortsBusy NvidiaImexChannels PowerNotAvail PowerReserved
-        """
-    ),
-    Kind.CANNOT_RUN: _names(
-        """
+        """),
+    Kind.CANNOT_RUN: _names("""
         AccountNotAllowed BadConstraints BlockFreeAction BlockMaxError Constraints DeadLine FrontEndDown InvalidAccount
         InvalidQOS MaxMemPerLimit NodeDown PartitionConfig PartitionDown PartitionInactive PartitionNodeLimit
         PartitionTimeLimit QOSNotAllowed
-        """
-    ),
-    Kind.LIMIT: _names(
-        """
+        """),
+    Kind.LIMIT: _names("""
         AccountingPolicy AssociationJobLimit AssociationResourceLimit AssociationTimeLimit
         AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocGrpBilling AssocGrpBillingMinutes
         AssocGrpBillingRunMinutes AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit AssocGrpCpuLimit AssocGrpEnergy
@@ -113,8 +106,7 @@ _NAMES: dict[Kind, frozenset[str]] = {
         MaxBBRunMinsPerUser MaxBillingRunMinsPerUser MaxCpuRunMinsPerUser MaxEnergyRunMinsPerUser
         MaxGRESRunMinsPerUser MaxLicenseRunMinsPerUser MaxMemoryRunMinsPerUser MaxNodeRunMinsPerUser
         MaxUnknownRunMinsPerUser
-        """
-    ),
+        """),
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 """Each name of Slurm's and what it means."""
@@ -122,8 +114,7 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 RELEASES = ("22.05", "24.11", "26.05")
 """The releases whose lists these are."""
 _NEW = {
-    "24.11": _names(
-        """
+    "24.11": _names("""
         Constraints MaxPoweredUpNodes MpiPortsBusy RaisedSignal ReservationInvalid
         MaxBBRunMinsPerAccount MaxBillingRunMinsPerAccount MaxCpuRunMinsPerAccount MaxEnergyRunMinsPerAccount
         MaxGRESRunMinsPerAccount MaxLicenseRunMinsPerAccount MaxMemoryRunMinsPerAccount MaxNodeRunMinsPerAccount
@@ -131,8 +122,7 @@ _NEW = {
         MaxBBRunMinsPerUser MaxBillingRunMinsPerUser MaxCpuRunMinsPerUser MaxEnergyRunMinsPerUser
         MaxGRESRunMinsPerUser MaxLicenseRunMinsPerUser MaxMemoryRunMinsPerUser MaxNodeRunMinsPerUser
         MaxUnknownRunMinsPerUser
-        """
-    ),
+        """),
     "26.05": _names("NvidiaImexChannels"),
 }
 _GONE = {
@@ -140,7 +130,8 @@ _GONE = {
     "26.05": _names("FrontEndDown"),
 }
 
-# Sentences that squeue prints in place of a name, by how they begin. scontrol prints `_` for each blank.
+# Sentences that squeue prints in place of a name, by how they begin. scontrol prints `_` for each
+# blank.
 _SENTENCES = (
     ("launch failed requeued held", Kind.HELD),
     ("job requeued in held state", Kind.HELD),
@@ -196,4 +187,8 @@ _logged: set[str] = set()
 def _log_unknown(reason: str, kind: Kind) -> None:
     if reason not in _logged and len(_logged) < 100:
         _logged.add(reason)
-        log.warning("Slurm's reason %s is not known here; by its name it is taken for: %s", reason, kind.value)
+        log.warning(
+            "Slurm's reason %s is not known here; by its name it is taken for: %s",
+            reason,
+            kind.value,
+        )

@@ -7,7 +7,10 @@ from pathlib import Path
 
 from mirage.errors import InputError
 
-PLACES = (Path(__file__).resolve().parents[1] / "models", Path(sys.prefix) / "share" / "mirage" / "models")
+PLACES = (
+    Path(__file__).resolve().parents[1] / "models",
+    Path(sys.prefix) / "share" / "mirage" / "models",
+)
 """In a checkout, and where an installation puts its data."""
 
 
@@ -17,4 +20,7 @@ def shipped(cluster: str) -> Path:
         if (place / cluster / "cluster.toml").is_file():
             return place / cluster
     looked = " or ".join(map(str, PLACES))
-    raise InputError(f"no models for {cluster!r} in {looked}: this installation is incomplete; install Mirage again.")
+    raise InputError(
+        f"no models for {cluster!r} in {looked}: this installation is incomplete; install Mirage"
+        " again."
+    )

@@ -31,9 +31,17 @@ if TYPE_CHECKING:
     from slurm_sim.jobs import JobRecord, JobSpec, Sample, State, array
     from slurm_sim.simulator import Simulator
 
-# Loaded as they are needed: who only reads node states (`mirage-submit` does) shall not wait for numpy.
+# Loaded as they are needed: who only reads node states (`mirage-submit` does) shall not wait for
+# numpy.
 _HOMES = {
-    "slurm_sim.config": ("ClusterConfig", "Node", "Params", "Partition", "make_nodes", "whole_nodes"),
+    "slurm_sim.config": (
+        "ClusterConfig",
+        "Node",
+        "Params",
+        "Partition",
+        "make_nodes",
+        "whole_nodes",
+    ),
     "slurm_sim.errors": ("InvalidCluster", "InvalidJob", "SimulationError", "UnknownJob"),
     "slurm_sim.jobs": ("JobRecord", "JobSpec", "Sample", "State", "array"),
 }
@@ -41,7 +49,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """The package's names. `Simulator`: by the C++ core, or, where it was not built, the reference, which is slow."""
+    """The package's names. `Simulator`: by the C++ core, or, where it was not built, the reference,
+    which is slow.
+    """
     if name in _HOME_OF:
         found = getattr(import_module(_HOME_OF[name]), name)
     elif name == "Simulator":
@@ -58,6 +68,10 @@ def _simulator() -> object:
     except ImportError as error:
         from slurm_sim.reference import Simulator as Reference
 
-        warnings.warn(f"slurm_sim runs in slow Python: its C++ core is missing ({error})", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"slurm_sim runs in slow Python: its C++ core is missing ({error})",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return Reference
     return Simulator

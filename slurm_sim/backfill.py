@@ -1,4 +1,6 @@
-"""Where and when a job could start: the planning half of Slurm's backfill scheduler (sched/backfill)."""
+"""Where and when a job could start: the planning half of Slurm's backfill scheduler
+(sched/backfill).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Wish(NamedTuple):
     """What a job needs to be placed."""
 
     usable: int
-    """Nodes that it may have, as far as slurmctld sees before it looks at GPUs: those that backfill plans with."""
+    """Nodes that it may have, as far as slurmctld sees before it looks at GPUs: those that backfill
+    plans with.
+    """
     able: int
     """Those of them on which it can run."""
     needed: int
@@ -54,20 +58,28 @@ class Opening(NamedTuple):
 
 
 class Pick(Protocol):
-    """Picks so many of these nodes, given what is free on them, for a job that starts now or later (nodes.Picker)."""
+    """Picks so many of these nodes, given what is free on them, for a job that starts now or later
+    (nodes.Picker).
+    """
 
-    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int: ...
+    def __call__(
+        self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0
+    ) -> int: ...
     def attempt(self, nodes: int, preferred: int) -> None: ...
     def tested(self, nodes: int, request: Request) -> None: ...
 
 
 GROUP_S = 30
-"""select/cons_tres lets running jobs end in groups: those that end within this time of a barrier, then within twice as
-long, and so on, or with bf_window_linear so much longer each time (its `_will_run_test`)."""
+"""select/cons_tres lets running jobs end in groups: those that end within this time of a barrier,
+then within twice as long, and so on, or with bf_window_linear so much longer each time (its
+`_will_run_test`).
+"""
 
 
 class Outlook:
-    """What the running jobs leave as they end, each at its limit: one by one, or in groups with select/cons_tres."""
+    """What the running jobs leave as they end, each at its limit: one by one, or in groups with
+    select/cons_tres.
+    """
 
     def __init__(self, now_s: int, pool: Pool, running: Iterable[Held], params: Params) -> None:
         self.now_s = now_s
@@ -78,7 +90,9 @@ class Outlook:
 
     @property
     def ends_with_now(self) -> bool:
-        """Whether a test of a job that may only start now does not look further (`_will_run_test`, TEST_NOW_ONLY)."""
+        """Whether a test of a job that may only start now does not look further (`_will_run_test`,
+        TEST_NOW_ONLY).
+        """
         return self._params.select_type is SelectType.CONS_TRES
 
     def _chain(self, request: Request) -> list[int]:
@@ -107,7 +121,9 @@ class Outlook:
         return self._chain(request)[-1]
 
     def busy(self, found: Opening) -> int:
-        """Nodes with a job now, where it matters: if running jobs have to end first (bf_busy_nodes)."""
+        """Nodes with a job now, where it matters: if running jobs have to end first
+        (bf_busy_nodes).
+        """
         if not self._params.bf_busy_nodes or found.start_s == self.now_s:
             return 0
         return reduce(or_, (held.nodes for held in self._held), 0)
@@ -133,7 +149,8 @@ class Outlook:
         return Opening(start_s, chain[ended] & able, self._pool_after(ended))
 
     def _end_of_group(self, nodes: int, enough: int) -> tuple[int, int]:
-        """How many jobs have ended with the group of the job with which it is enough, and when the last of them does.
+        """How many jobs have ended with the group of the job with which it is enough, and when the
+        last of them does.
 
         Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
         """
@@ -166,10 +183,12 @@ class Outlook:
 
 
 class Plan:
-    """The nodes that backfill's own reservations leave over, as steps in time; jobs that ran before are not in it.
+    """The nodes that backfill's own reservations leave over, as steps in time; jobs that ran before
+    are not in it.
 
-    The steps are slurmctld's, record for record (`_add_reservation`): it merges one pair of equal neighbours at most,
-    and which steps there are decides when a job is tried again. Times are rounded down to `resolution_s`.
+    The steps are slurmctld's, record for record (`_add_reservation`): it merges one pair of equal
+    neighbours at most, and which steps there are decides when a job is tried again. Times are
+    rounded down to `resolution_s`.
     """
 
     def __init__(self, now_s: int, window_s: int, resolution_s: int, nodes: int) -> None:
@@ -180,16 +199,26 @@ class Plan:
         self._end_s = self._floor(now_s + window_s)
         self._nodes = [nodes]
         self.records = 1
-        """Steps ever made, merged ones too: what bf_node_space_size limits (slurmctld's table is not reused)."""
+        """Steps ever made, merged ones too: what bf_node_space_size limits (slurmctld's table is
+        not reused).
+        """
         self.tested = 0
-        """Jobs for which there were enough unreserved nodes at some time: what bf_max_job_test counts."""
+        """Jobs for which there were enough unreserved nodes at some time: what bf_max_job_test
+        counts.
+        """
         self.moved = False
-        """Whether a try at a later time found an earlier one: then slurmctld sets the job's expected start to the time
-        of the try, which it counts as a change of the job (`_attempt_backfill`: last_job_update)."""
+        """Whether a try at a later time found an earlier one: then slurmctld sets the job's
+        expected start to the time of the try, which it counts as a change of the job
+        (`_attempt_backfill`: last_job_update).
+        """
         self.last_test = 0
-        """Nodes that the last successful test of the last job picked, though it may get others, or none."""
+        """Nodes that the last successful test of the last job picked, though it may get others, or
+        none.
+        """
         self.planned = 0
-        """Nodes that jobs are expected to start on: those without a job become PLANNED (`_handle_planned`)."""
+        """Nodes that jobs are expected to start on: those without a job become PLANNED
+        (`_handle_planned`).
+        """
 
     def _floor(self, time_s: int) -> int:
         return time_s - time_s % self._resolution_s
@@ -205,15 +234,20 @@ class Plan:
         return index
 
     def _unreserved(self, nodes: int, start_s: int, end_s: int) -> tuple[int, int | None]:
-        """Those of the nodes that are unreserved all the time, and when to look again if they are not good enough.
+        """Those of the nodes that are unreserved all the time, and when to look again if they are
+        not good enough.
 
-        A reservation that begins exactly at the end is in the way. Looking again is worth it at the first step that
-        brings a node which was reserved before; the step after the end counts too.
+        A reservation that begins exactly at the end is in the way. Looking again is worth it at the
+        first step that brings a node which was reserved before; the step after the end counts too.
         """
         left, later_s = nodes, None
         for index in range(self._first_after(start_s), len(self._begins)):
             step = left & self._nodes[index]
-            if later_s is None and index + 1 < len(self._begins) and nodes & self._nodes[index + 1] & ~step:
+            if (
+                later_s is None
+                and index + 1 < len(self._begins)
+                and nodes & self._nodes[index + 1] & ~step
+            ):
                 later_s = self._begins[index + 1]
             if self._begins[index] > end_s:
                 break
@@ -226,7 +260,9 @@ class Plan:
         return any(place.nodes & ~free for free in self._nodes[first:last])
 
     def _candidates(self, wish: Wish, calendar: Calendar, start_s: int) -> tuple[int, int | None]:
-        """Nodes for a start at this time that neither kind of reservation holds, and when to look again."""
+        """Nodes for a start at this time that neither kind of reservation holds, and when to look
+        again.
+        """
         taken = calendar.taken(wish.reservation, start_s, start_s + wish.limit_s) & wish.usable
         nodes, later_s = self._unreserved(wish.usable & ~taken, start_s, start_s + wish.limit_s)
         if taken:
@@ -236,9 +272,17 @@ class Plan:
         return nodes, later_s
 
     def earliest(
-        self, outlook: Outlook, calendar: Calendar, wish: Wish, pick: Pick, *, only_now: bool = False
+        self,
+        outlook: Outlook,
+        calendar: Calendar,
+        wish: Wish,
+        pick: Pick,
+        *,
+        only_now: bool = False,
     ) -> Placement | None:
-        """The first place for a job; None: there is none, or none now. It may lie beyond the window."""
+        """The first place for a job; None: there is none, or none now. It may lie beyond the
+        window.
+        """
         later_s: int | None = outlook.now_s
         tested, self.last_test = self.tested + 1, 0
         while later_s is not None:
@@ -251,7 +295,10 @@ class Plan:
             self.tested = tested
             found = outlook.first(wish, nodes)
             fits = outlook.free(wish.request) if only_now else outlook.fits_at_last(wish.request)
-            pick.tested(nodes & wish.able & (fits if only_now or found is None else found.nodes), wish.request)
+            pick.tested(
+                nodes & wish.able & (fits if only_now or found is None else found.nodes),
+                wish.request,
+            )
             if found is None:
                 continue
             place_s = max(found.start_s, start_s)
@@ -262,20 +309,28 @@ class Plan:
             if only_now and not starts and outlook.ends_with_now:
                 continue
             busy = outlook.busy(found)
-            self.last_test = pick(found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy)
+            self.last_test = pick(
+                found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy
+            )
             if only_now and not starts:
                 continue
             self.moved |= found.start_s < start_s
             if not starts and later_s is not None and place_s > later_s:
                 continue
             place = Placement(place_s, self.last_test)
-            if starts or self.is_beyond(place_s) or not self._overlaps(place, place_s + wish.limit_s):
+            if (
+                starts
+                or self.is_beyond(place_s)
+                or not self._overlaps(place, place_s + wish.limit_s)
+            ):
                 return place
             later_s = place_s
         return None
 
     def is_beyond(self, start_s: int) -> bool:
-        """Whether a start at this time gets no reservation (bf_window), so that longer jobs may pass it."""
+        """Whether a start at this time gets no reservation (bf_window), so that longer jobs may
+        pass it.
+        """
         return start_s > self._last_start_s
 
     def reserve(self, start_s: int, end_s: int, nodes: int) -> None:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from slurm_sim.backfill import Held, Wish
-from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeOutage, Params, Partition, SelectType
+from slurm_sim.config import (
+    YEAR_S,
+    ClusterConfig,
+    NodeAction,
+    NodeOutage,
+    Params,
+    Partition,
+    SelectType,
+)
 from slurm_sim.dependency import Dependency, Verdict, parse_dependency
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.fairshare import FairShare
@@ -37,14 +45,18 @@ class Turn(NamedTuple):
 
 
 class Cluster:
-    """What slurmctld keeps in memory. Sets of nodes are bits of an int, the first node the lowest bit."""
+    """What slurmctld keeps in memory. Sets of nodes are bits of an int, the first node the lowest
+    bit.
+    """
 
     def __init__(self, config: ClusterConfig, start_s: int) -> None:
         check_kind("config", config, ClusterConfig, InvalidCluster)
         self.node_names = tuple(node.name for node in config.nodes)
         self.partitions = {partition.name: partition for partition in config.partitions}
         self._index = {name: index for index, name in enumerate(self.node_names)}
-        self.masks = {partition.name: self._mask(partition.nodes) for partition in config.partitions}
+        self.masks = {
+            partition.name: self._mask(partition.nodes) for partition in config.partitions
+        }
         self.up = (1 << len(self.node_names)) - 1
         """Nodes that take jobs: neither down nor drained."""
         self.pool, self._empty = Pool(config.nodes), Pool(config.nodes)
@@ -82,7 +94,9 @@ class Cluster:
     # ---- input
 
     def check(self, spec: JobSpec) -> None:
-        """Raises InvalidJob for one that could never run here as asked: of several partitions, in none."""
+        """Raises InvalidJob for one that could never run here as asked: of several partitions, in
+        none.
+        """
         check_kind("job", spec, JobSpec, InvalidJob)
         qos = self.limits.qos_of(spec.qos)
         if spec.reservation is not None:
@@ -96,25 +110,39 @@ class Cluster:
     def _check_size(self, spec: JobSpec, partition: Partition) -> None:
         most = len(partition.nodes) if partition.max_nodes is None else partition.max_nodes
         if spec.nodes > len(partition.nodes):
-            raise InvalidJob(f"{spec.nodes} nodes asked for; partition {partition.name!r} has {len(partition.nodes)}")
+            raise InvalidJob(
+                f"{spec.nodes} nodes asked for; partition {partition.name!r} has"
+                f" {len(partition.nodes)}"
+            )
         if not partition.min_nodes <= spec.nodes <= most:
             raise InvalidJob(
-                f"{spec.nodes} nodes asked for; partition {partition.name!r} allows {partition.min_nodes} to {most}"
+                f"{spec.nodes} nodes asked for; partition {partition.name!r} allows"
+                f" {partition.min_nodes} to {most}"
             )
         able = self._suitable(spec, partition).bit_count()
         if able < spec.nodes:
-            by_default = " by default" if self.memory_mib(spec) and not spec.memory_mib_per_node else ""
+            by_default = (
+                " by default" if self.memory_mib(spec) and not spec.memory_mib_per_node else ""
+            )
             raise InvalidJob(
-                f"{spec.nodes} nodes asked for; {able} of partition {partition.name!r} have "
-                f"{spec.cpus_per_node} CPUs, {self.memory_mib(spec)} MiB{by_default}, {spec.gpus_per_node} GPUs"
+                f"{spec.nodes} nodes asked for; {able} of partition {partition.name!r} have"
+                f" {spec.cpus_per_node} CPUs, {self.memory_mib(spec)} MiB{by_default},"
+                f" {spec.gpus_per_node} GPUs"
                 + (f", {spec.constraint}" if spec.constraint else "")
                 + (f" in reservation {spec.reservation!r}" if spec.reservation else "")
             )
 
     def _check_time(self, spec: JobSpec, partition: Partition) -> None:
         limit_s = self._limit_s(spec, self.partition_of(spec))
-        if partition.max_time_s is not None and limit_s is not None and limit_s > partition.max_time_s:
-            raise InvalidJob(f"limit of {limit_s} s; partition {partition.name!r} allows {partition.max_time_s} s")
+        if (
+            partition.max_time_s is not None
+            and limit_s is not None
+            and limit_s > partition.max_time_s
+        ):
+            raise InvalidJob(
+                f"limit of {limit_s} s; partition {partition.name!r} allows"
+                f" {partition.max_time_s} s"
+            )
 
     def partition_of(self, spec: JobSpec) -> Partition:
         """The first one asked for, or of all."""
@@ -126,11 +154,16 @@ class Cluster:
             raise InvalidJob(f"{len(names)} partitions asked for; give at most {MOST_CHOICES}")
         for name in names:
             if name not in self.partitions:
-                raise InvalidJob(f"partition {name!r} does not exist; this cluster has {', '.join(self.partitions)}")
+                raise InvalidJob(
+                    f"partition {name!r} does not exist; this cluster has"
+                    f" {', '.join(self.partitions)}"
+                )
         return [self.partitions[name] for name in dict.fromkeys(names)]
 
     def choices(self, spec: JobSpec) -> tuple[str, ...]:
-        """Partitions in which it may run, of those that it asks for. Raises InvalidJob if there is none."""
+        """Partitions in which it may run, of those that it asks for. Raises InvalidJob if there is
+        none.
+        """
         refused = list[InvalidJob]()
         fitting = list[str]()
         for partition in self._asked(spec):
@@ -145,7 +178,9 @@ class Cluster:
         return tuple(fitting)
 
     def waits_in(self, spec: JobSpec) -> tuple[str, ...]:
-        """The same; of a live cluster's queue, which may have jobs for which there are too few nodes, all."""
+        """The same; of a live cluster's queue, which may have jobs for which there are too few
+        nodes, all.
+        """
         try:
             return self.choices(spec)
         except InvalidJob:
@@ -158,12 +193,16 @@ class Cluster:
     def find(self, job_id: int) -> JobRecord:
         job_id = known_id(job_id)
         if job_id not in self.jobs:
-            raise UnknownJob(f"job {job_id} has not been submitted yet; look at pending(), running(), finished()")
+            raise UnknownJob(
+                f"job {job_id} has not been submitted yet; look at pending(), running(), finished()"
+            )
         return self.jobs[job_id]
 
     def bit(self, node: str) -> int:
         if not isinstance(node, str) or node not in self._index:
-            raise SimulationError(f"node {node!r} does not exist; this cluster has {', '.join(self.node_names)}")
+            raise SimulationError(
+                f"node {node!r} does not exist; this cluster has {', '.join(self.node_names)}"
+            )
         return 1 << self._index[node]
 
     def _mask(self, names: tuple[str, ...]) -> int:
@@ -172,7 +211,9 @@ class Cluster:
     # ---- what a job needs
 
     def request(self, spec: JobSpec, partition: Partition) -> Request:
-        """What it takes on each node: all of it with select/linear, or if it or its partition is exclusive."""
+        """What it takes on each node: all of it with select/linear, or if it or its partition is
+        exclusive.
+        """
         if self.is_linear:
             return Request(0, 0, 0, whole=True)
         memory_mib = (self.memory_mib(spec) or None) if self._params.memory_is_consumable else 0
@@ -192,13 +233,20 @@ class Cluster:
             return spec.memory_mib_per_node
         default = self._default_memory(spec)
         if default.default_memory_per_cpu_mib is not None:
-            return default.default_memory_per_cpu_mib * self._params.counted_cpus(spec.cpus_per_node)
+            return default.default_memory_per_cpu_mib * self._params.counted_cpus(
+                spec.cpus_per_node
+            )
         return default.default_memory_per_node_mib or 0
 
     def _default_memory(self, spec: JobSpec) -> Partition | Params:
-        """Whose default it gets that names no memory: that of the first partition it asks for, if it has one."""
+        """Whose default it gets that names no memory: that of the first partition it asks for, if
+        it has one.
+        """
         own = self.partition_of(spec)
-        has_own = own.default_memory_per_cpu_mib is not None or own.default_memory_per_node_mib is not None
+        has_own = (
+            own.default_memory_per_cpu_mib is not None
+            or own.default_memory_per_node_mib is not None
+        )
         return own if has_own else self._params
 
     def _suitable(self, spec: JobSpec, partition: Partition) -> int:
@@ -206,7 +254,11 @@ class Cluster:
         request = self.request(spec, partition)
         key = (partition.name, request, spec.constraint, spec.reservation)
         if key not in self._suitable_for:
-            able = self.masks[partition.name] & self.pool.capable(request) & self._featured(spec.constraint)
+            able = (
+                self.masks[partition.name]
+                & self.pool.capable(request)
+                & self._featured(spec.constraint)
+            )
             reserved = self.calendar.nodes(spec.reservation)
             self._suitable_for[key] = able if reserved is None else able & reserved
         return self._suitable_for[key]
@@ -216,7 +268,10 @@ class Cluster:
         if not constraint:
             return every
         if not re.fullmatch(r"[\w.-]+(&[\w.-]+)*|[\w.-]+(\|[\w.-]+)*", constraint, re.ASCII):
-            raise InvalidJob(f"constraint {constraint!r} is not a&b&... or a|b|...; no brackets, counts or mixtures")
+            raise InvalidJob(
+                f"constraint {constraint!r} is not a&b&... or a|b|...; no brackets, counts or"
+                " mixtures"
+            )
         any_of = "|" in constraint
         wanted = set(re.split(r"[&|]", constraint))
         return sum(
@@ -228,13 +283,26 @@ class Cluster:
     def wish(self, job: JobRecord) -> Wish:
         """What the schedulers look for, on nodes that take jobs."""
         partition = self.partitions[job.partition]
-        usable, able = self.up & self.listed(job.spec, partition), self.up & self._suitable(job.spec, partition)
+        usable, able = (
+            self.up & self.listed(job.spec, partition),
+            self.up & self._suitable(job.spec, partition),
+        )
         request = self.request(job.spec, partition)
         preferred = self.limits.preferred(job.user, job.spec.account, job.spec.qos, job.partition)
-        return Wish(usable, able, job.nodes, request, job.time_limit_s or YEAR_S, job.spec.reservation, preferred)
+        return Wish(
+            usable,
+            able,
+            job.nodes,
+            request,
+            job.time_limit_s or YEAR_S,
+            job.spec.reservation,
+            preferred,
+        )
 
     def listed(self, spec: JobSpec, partition: Partition) -> int:
-        """Nodes on which slurmctld tries to start such a job; it looks at GPUs later (`_build_node_list`)."""
+        """Nodes on which slurmctld tries to start such a job; it looks at GPUs later
+        (`_build_node_list`).
+        """
         return self._suitable(replace(spec, gpus_per_node=0), partition)
 
     def tested_at_submission(self, job: JobRecord) -> None:
@@ -247,33 +315,45 @@ class Cluster:
         starts = open_to_it.bit_count() >= wish.needed
         self.pick.tested(open_to_it if starts else wish.able, wish.request)
         if self.is_linear:
-            picked = self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True) if starts else 0
+            picked = (
+                self.pick(open_to_it, wish.needed, self._empty, wish.request, starts=True)
+                if starts
+                else 0
+            )
             self.note_test(job, picked or self.possible(job))
 
     def note_test(self, job: JobRecord, nodes: int) -> None:
         """A test of a job has picked these nodes (none, or too few: it failed).
 
-        With select/cons_tres, a test of whether it could ever run tells slurmctld nothing (SELECT_MODE_TEST_ONLY).
+        With select/cons_tres, a test of whether it could ever run tells slurmctld nothing
+        (SELECT_MODE_TEST_ONLY).
         """
         if nodes.bit_count() == job.nodes:
             self.priorities.tested[job.job_id] = self._use(job, nodes).cpus
 
     def possible(self, job: JobRecord) -> int:
-        """Nodes that slurmctld sees for a job that can't start now: as if no other job ran (SELECT_MODE_TEST_ONLY)."""
+        """Nodes that slurmctld sees for a job that can't start now: as if no other job ran
+        (SELECT_MODE_TEST_ONLY).
+        """
         wish = self.wish(job)
         nodes = wish.able
         if nodes.bit_count() < wish.needed:
             nodes = self._suitable(job.spec, self.partitions[job.partition])
-        if nodes.bit_count() <= wish.needed:  # a live cluster's queue may have jobs for which there are too few
+        if (
+            nodes.bit_count() <= wish.needed
+        ):  # a live cluster's queue may have jobs for which there are too few
             return nodes
         starts = not self.is_linear  # which forgets weights here
         return self.pick(nodes, wish.needed, self._empty, wish.request, starts=starts)
 
-    def limit_reached(self, job: JobRecord, nodes: int, *, starts: bool, planned: bool = False) -> str:
+    def limit_reached(
+        self, job: JobRecord, nodes: int, *, starts: bool, planned: bool = False
+    ) -> str:
         """The reason for which a limit keeps it from these nodes; empty: none does.
 
-        Whole nodes count with all their CPUs and GPUs, but if backfill plans them, with the GPUs asked for. Nodes that
-        a limit counts already do not count again if the job `starts` (`_get_unique_job_node_cnt`).
+        Whole nodes count with all their CPUs and GPUs, but if backfill plans them, with the GPUs
+        asked for. Nodes that a limit counts already do not count again if the job `starts`
+        (`_get_unique_job_node_cnt`).
         """
         use = self._use(job, nodes)
         if planned:
@@ -289,10 +369,14 @@ class Cluster:
     def _use(self, job: JobRecord, nodes: int) -> Use:
         request = self.request(job.spec, self.partitions[job.partition])
         counted = request._replace(cpus=self._params.counted_cpus(job.spec.cpus_per_node))
-        return Use(nodes.bit_count(), self.pool.cpus(nodes, counted), self.pool.gpus(nodes, request), nodes)
+        return Use(
+            nodes.bit_count(), self.pool.cpus(nodes, counted), self.pool.gpus(nodes, request), nodes
+        )
 
     def throttled(self, job: JobRecord) -> bool:
-        """Whether so many of its array's tasks run that this one has to wait; backfill plans more than may run."""
+        """Whether so many of its array's tasks run that this one has to wait; backfill plans more
+        than may run.
+        """
         array, throttle = job.spec.array_job_id, job.spec.array_throttle
         return array is not None and throttle is not None and self._tasks_running[array] >= throttle
 
@@ -333,12 +417,16 @@ class Cluster:
             job.accrues_s = job.eligible_s if job.accrues_s is None else job.accrues_s
             self.competing[job.job_id] = self.waiting.pop(job.job_id)
             self._queue_of_s = None
-        job.priority = self._recalculated(job, self._calculated(now_s - 1))  # which comes later in its second
+        job.priority = self._recalculated(
+            job, self._calculated(now_s - 1)
+        )  # which comes later in its second
 
     def _kept_back_by(self, job: JobRecord, now_s: int) -> str:
         if job.held:
             return "JobHeldUser"
-        job.dependencies, verdict = job.dependencies.review(lambda dependency: self._verdict(dependency, now_s))
+        job.dependencies, verdict = job.dependencies.review(
+            lambda dependency: self._verdict(dependency, now_s)
+        )
         if verdict is not Verdict.MET:
             return str(verdict.value)
         return "BeginTime" if job.begin_s is not None and job.begin_s > now_s else ""
@@ -347,15 +435,21 @@ class Cluster:
         jobs = self.arrays.get(dependency.job_id) or [self.jobs[dependency.job_id]]
         started = all(_has_started(job, now_s - dependency.delay_s) for job in jobs)
         over = all(job.state.is_over for job in jobs)
-        return dependency.verdict(started=started, over=over, ok=all(job.state is State.COMPLETED for job in jobs))
+        return dependency.verdict(
+            started=started, over=over, ok=all(job.state is State.COMPLETED for job in jobs)
+        )
 
     def note_reasons(self) -> bool:
-        """As a pass begins: whether a pending job has a reason that is none of a pass's own, and was not noted before.
+        """As a pass begins: whether a pending job has a reason that is none of a pass's own, and
+        was not noted before.
 
-        slurmctld notes it to tell slurmdbd (`build_job_queue`: state_reason_prev_db), and counts it as a change.
+        slurmctld notes it to tell slurmdbd (`build_job_queue`: state_reason_prev_db), and counts it
+        as a change.
         """
         pending = self.waiting | self.competing
-        reasons = {job_id: job.reason for job_id, job in pending.items() if job.reason not in PASSES_OWN}
+        reasons = {
+            job_id: job.reason for job_id, job in pending.items() if job.reason not in PASSES_OWN
+        }
         news = any(self._noted.get(job_id) != reason for job_id, reason in reasons.items())
         self._noted |= reasons
         return news
@@ -377,7 +471,8 @@ class Cluster:
             self._queue_of_s = None
 
     def queue(self, seen_s: int) -> list[Turn]:
-        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as seen by this time.
+        """The competing jobs in order; priorities are refreshed each PriorityCalcPeriod, as seen by
+        this time.
 
         A job in several partitions has a turn in each.
         """
@@ -387,13 +482,17 @@ class Cluster:
             self._queue_of_s = calculated_s
             for job in (*self.competing.values(), *self.waiting.values()):
                 job.priority = self._recalculated(job, calculated_s)
-            turns = [turn for job in self.competing.values() for turn in self._turns(job, calculated_s)]
+            turns = [
+                turn for job in self.competing.values() for turn in self._turns(job, calculated_s)
+            ]
             self._queue = sorted(turns, key=self._rank)
         return self._queue
 
     def _recalculated(self, job: JobRecord, calculated_s: int) -> int:
         in_several = job.job_id in self._choices
-        return (self.priorities.of if in_several else self.priorities.recalculated)(job, calculated_s)
+        return (self.priorities.of if in_several else self.priorities.recalculated)(
+            job, calculated_s
+        )
 
     def _turns(self, job: JobRecord, calculated_s: int) -> Iterator[Turn]:
         choices = self._choices.get(job.job_id)
@@ -412,7 +511,9 @@ class Cluster:
                 job.partition, job.priority = partition, priority
 
     def keep_priorities(self) -> None:
-        """From now on the priority of whoever has one stays as it is; in several partitions it is that of the first."""
+        """From now on the priority of whoever has one stays as it is; in several partitions it is
+        that of the first.
+        """
         self.priorities.kept = True
         if self._choices:
             self.reorder()
@@ -445,8 +546,12 @@ class Cluster:
         start_s = now_s if job.start_s is None else job.start_s
         limit_s = job.time_limit_s or YEAR_S
         end_s, over_s = start_s + limit_s + job.suspended_s, self.over_time_limit_s(job)
-        overdue_s = now_s + limit_s if over_s == YEAR_S else end_s + self._params.kill_wait_s + over_s
-        return Held(end_s, job.allocated, self.request(job.spec, self.partitions[job.partition]), overdue_s)
+        overdue_s = (
+            now_s + limit_s if over_s == YEAR_S else end_s + self._params.kill_wait_s + over_s
+        )
+        return Held(
+            end_s, job.allocated, self.request(job.spec, self.partitions[job.partition]), overdue_s
+        )
 
     def over_time_limit_s(self, job: JobRecord) -> int:
         """How long after its limit it is killed."""
@@ -482,7 +587,9 @@ class Cluster:
         self.limits.count(job.user, job.spec.account, job.spec.qos, job.partition, use, sign)
         if sign > 0:
             factor = self.limits.qos_of(job.spec.qos).usage_factor
-            self.fairshare.start(job.job_id, job.spec.account, job.user, self._billing(job, use), factor, now_s)
+            self.fairshare.start(
+                job.job_id, job.spec.account, job.user, self._billing(job, use), factor, now_s
+            )
         else:
             self.fairshare.stop(job.job_id, now_s)
 
@@ -516,7 +623,9 @@ class Cluster:
         request = self.request(job.spec, self.partitions[job.partition])
         if job.allocated & ~(self.pool.hosts(request) & self.up):
             names = ", ".join(job.node_names)
-            raise SimulationError(f"job {job.job_id} can't be resumed: other jobs, or nobody, can use {names} now")
+            raise SimulationError(
+                f"job {job.job_id} can't be resumed: other jobs, or nobody, can use {names} now"
+            )
         self.running[job.job_id] = self.suspended.pop(job.job_id)
         job.state, job.suspended_s = State.RUNNING, job.suspended_s + suspended_s
         self._take(job, now_s)
@@ -543,7 +652,9 @@ class Cluster:
         taken = self.calendar.taken(wish.reservation, now_s, job.limit_end_s or now_s + YEAR_S)
         free = self.pool.hosts(wish.request) & wish.able & ~taken & ~job.allocated
         if free.bit_count() < count:
-            raise SimulationError(f"job {job.job_id} can't get {count} more nodes: {free.bit_count()} are free for it")
+            raise SimulationError(
+                f"job {job.job_id} can't get {count} more nodes: {free.bit_count()} are free for it"
+            )
         self.pick.attempt(free, wish.preferred)
         return self.pick(free, count, self.pool, wish.request, starts=True)
 
@@ -557,7 +668,11 @@ class Cluster:
         """Puts it back into the queue; returns the record of the run that ended so."""
         run = replace(job, state=state, end_s=now_s)
         self.cut_short.append(run)
-        job.state, job.submit_s, job.begin_s = State.PENDING, now_s, now_s + self._params.requeue_delay_s
+        job.state, job.submit_s, job.begin_s = (
+            State.PENDING,
+            now_s,
+            now_s + self._params.requeue_delay_s,
+        )
         job.eligible_s = job.accrues_s = job.start_s = None
         job.allocated, job.node_names, job.scheduler, job.suspended_s = 0, (), "", 0
         job.restarts += 1
@@ -592,7 +707,9 @@ class Cluster:
     # ---- energy
 
     def energy_j(self, now_s: int) -> float:
-        """Joules since the start: busy nodes draw `busy_w`, idle ones that take jobs `idle_w`, others nothing."""
+        """Joules since the start: busy nodes draw `busy_w`, idle ones that take jobs `idle_w`,
+        others nothing.
+        """
         self._account_energy(now_s)
         return self._energy_j
 

@@ -1,6 +1,8 @@
-"""What a simulated cluster is made of. Times and durations are integer seconds, memory is MiB, power is watts.
+"""What a simulated cluster is made of. Times and durations are integer seconds, memory is MiB,
+power is watts.
 
-Slurm's names are kept (`slurm.conf(5)`), with the unit added: ``bf_window_s`` is SchedulerParameters' ``bf_window``.
+Slurm's names are kept (`slurm.conf(5)`), with the unit added: ``bf_window_s`` is
+SchedulerParameters' ``bf_window``.
 """
 
 from __future__ import annotations
@@ -11,11 +13,22 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
 from slurm_sim.errors import InvalidCluster
-from slurm_sim.ranges import LAST_S, LONGEST_S, MOST, MOST_NODES, MOST_OF_PARTITION, MOST_WEIGHT, amount, whole
+from slurm_sim.ranges import (
+    LAST_S,
+    LONGEST_S,
+    MOST,
+    MOST_NODES,
+    MOST_OF_PARTITION,
+    MOST_WEIGHT,
+    amount,
+    whole,
+)
 
 DAY_S = 86400
 YEAR_S = 365 * DAY_S
-"""What Slurm plans for a job without a limit, and how long one may exceed its limit with OverTimeLimit=UNLIMITED."""
+"""What Slurm plans for a job without a limit, and how long one may exceed its limit with
+OverTimeLimit=UNLIMITED.
+"""
 ROOT = "root"
 """The account above all others."""
 
@@ -28,19 +41,43 @@ def _ranges(least: int, most: int, names: str) -> Ranges:
 
 
 _OF_PARAMS = {
-    **_ranges(1, LONGEST_S, "sched_interval_s bf_interval_s bf_window_s bf_resolution_s bf_window_linear_s"),
+    **_ranges(
+        1,
+        LONGEST_S,
+        "sched_interval_s bf_interval_s bf_window_s bf_resolution_s bf_window_linear_s",
+    ),
     **_ranges(1, LONGEST_S, "priority_max_age_s priority_calc_period_s"),
-    **_ranges(0, LONGEST_S, "batch_sched_delay_s limit_check_s kill_wait_s requeue_delay_s min_job_age_s"),
-    **_ranges(0, LONGEST_S, "bf_min_age_reserve_s priority_decay_half_life_s bf_cycle_us sched_min_interval_s"),
-    **_ranges(1, MOST, "default_queue_depth partition_job_depth sched_max_job_start bf_node_space_size"),
-    **_ranges(1, MOST, "bf_max_job_test bf_max_job_user bf_max_job_part bf_max_job_user_part bf_max_job_assoc"),
-    **_ranges(1, MOST, "threads_per_core bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"),
-    **_ranges(0, MOST_WEIGHT, "priority_weight_age priority_weight_job_size priority_weight_partition"),
+    **_ranges(
+        0, LONGEST_S, "batch_sched_delay_s limit_check_s kill_wait_s requeue_delay_s min_job_age_s"
+    ),
+    **_ranges(
+        0,
+        LONGEST_S,
+        "bf_min_age_reserve_s priority_decay_half_life_s bf_cycle_us sched_min_interval_s",
+    ),
+    **_ranges(
+        1, MOST, "default_queue_depth partition_job_depth sched_max_job_start bf_node_space_size"
+    ),
+    **_ranges(
+        1,
+        MOST,
+        "bf_max_job_test bf_max_job_user bf_max_job_part bf_max_job_user_part bf_max_job_assoc",
+    ),
+    **_ranges(
+        1, MOST, "threads_per_core bf_max_job_start bf_max_job_array_resv bf_job_part_count_reserve"
+    ),
+    **_ranges(
+        0, MOST_WEIGHT, "priority_weight_age priority_weight_job_size priority_weight_partition"
+    ),
     **_ranges(0, MOST_WEIGHT, "priority_weight_qos priority_weight_fairshare bf_min_prio_reserve"),
     **_ranges(0, YEAR_S, "over_time_limit_s"),
     **_ranges(1, MOST, "default_memory_per_cpu_mib default_memory_per_node_mib"),
 }
-_OF_NODE = {**_ranges(1, MOST, "cpus"), **_ranges(0, MOST, "memory_mib gpus"), **_ranges(0, MOST_WEIGHT, "weight")}
+_OF_NODE = {
+    **_ranges(1, MOST, "cpus"),
+    **_ranges(0, MOST, "memory_mib gpus"),
+    **_ranges(0, MOST_WEIGHT, "weight"),
+}
 _OF_PARTITION = {
     **_ranges(1, LONGEST_S, "max_time_s default_time_s"),
     **_ranges(0, YEAR_S, "over_time_limit_s"),
@@ -50,19 +87,28 @@ _OF_PARTITION = {
 }
 _OF_QOS = {
     **_ranges(0, MOST_WEIGHT, "priority"),
-    **_ranges(0, MOST, "max_jobs_per_user max_submit_jobs_per_user max_nodes_per_user max_cpus_per_user"),
+    **_ranges(
+        0, MOST, "max_jobs_per_user max_submit_jobs_per_user max_nodes_per_user max_cpus_per_user"
+    ),
     **_ranges(0, MOST, "max_gpus_per_user grp_jobs grp_nodes grp_cpus grp_gpus"),
     **_ranges(0, MOST, "max_jobs_per_account max_submit_jobs_per_account max_nodes_per_account"),
     **_ranges(0, MOST, "max_cpus_per_account max_gpus_per_account"),
     **_ranges(1, LONGEST_S, "max_wall_s"),
 }
-_BILLING = ("billing_weight_cpus", "billing_weight_memory", "billing_weight_nodes", "billing_weight_gpus")
+_BILLING = (
+    "billing_weight_cpus",
+    "billing_weight_memory",
+    "billing_weight_nodes",
+    "billing_weight_gpus",
+)
 _OF_ASSOCIATION = _ranges(0, MOST, "shares max_jobs grp_jobs grp_nodes grp_cpus grp_gpus")
 _TIMES = _ranges(-LAST_S, LAST_S, "start_s end_s time_s")
 
 
 def _check(where: str, item: object, ranges: Ranges) -> None:
-    """Raises InvalidCluster. None is right where it is the default; numbers of numpy become Python's."""
+    """Raises InvalidCluster. None is right where it is the default; numbers of numpy become
+    Python's.
+    """
     for known in fields(item):  # type: ignore[arg-type]
         value = getattr(item, known.name)
         if isinstance(known.default, bool) and not isinstance(value, bool):
@@ -70,16 +116,25 @@ def _check(where: str, item: object, ranges: Ranges) -> None:
         if known.name not in ranges or (value is None and known.default is None):
             continue
         least, most = ranges[known.name]
-        object.__setattr__(item, known.name, whole(f"{where}.{known.name}", value, least, most, InvalidCluster))
+        object.__setattr__(
+            item, known.name, whole(f"{where}.{known.name}", value, least, most, InvalidCluster)
+        )
 
 
 def _check_amounts(where: str, item: object, names: Iterable[str], most: int) -> None:
     """Of fields that may have a fraction. Raises InvalidCluster."""
     for name in names:
-        object.__setattr__(item, name, amount(f"{where}.{name}", getattr(item, name), most, InvalidCluster))
+        object.__setattr__(
+            item, name, amount(f"{where}.{name}", getattr(item, name), most, InvalidCluster)
+        )
 
 
-WEIGHTS_OF_TRES = ("priority_weight_cpus", "priority_weight_memory", "priority_weight_nodes", "priority_weight_gpus")
+WEIGHTS_OF_TRES = (
+    "priority_weight_cpus",
+    "priority_weight_memory",
+    "priority_weight_nodes",
+    "priority_weight_gpus",
+)
 """PriorityWeightTRES, in the order in which slurmctld adds them up."""
 
 
@@ -89,7 +144,9 @@ class SelectType(str, Enum):
     LINEAR = "select/linear"
     """Whole nodes."""
     CONS_TRES = "select/cons_tres"
-    """CPUs, GPUs and, if `Params.memory_is_consumable`, memory; whole nodes to jobs and partitions that say so."""
+    """CPUs, GPUs and, if `Params.memory_is_consumable`, memory; whole nodes to jobs and partitions
+    that say so.
+    """
 
 
 class NodeAction(str, Enum):
@@ -111,14 +168,18 @@ class Params:
     memory_is_consumable: bool = False
     """SelectTypeParameters=CR_*_Memory. Ignored by select/linear."""
     default_memory_per_cpu_mib: int | None = None
-    """DefMemPerCPU, DefMemPerNode (one of them): what a job gets that names no memory; None: all of its nodes'."""
+    """DefMemPerCPU, DefMemPerNode (one of them): what a job gets that names no memory; None: all of
+    its nodes'.
+    """
     default_memory_per_node_mib: int | None = None
     threads_per_core: int = 1
-    """ThreadsPerCore, of all nodes: a job gets whole cores, its CPUs on each node rounded up to a multiple. Ignored by
-    select/linear."""
+    """ThreadsPerCore, of all nodes: a job gets whole cores, its CPUs on each node rounded up to a
+    multiple. Ignored by select/linear.
+    """
     idle_threads_count: bool = True
-    """Whether a job counts with all CPUs of its cores (SelectTypeParameters=CR_Core*) or with those that it asks for
-    (CR_CPU*): in its limits, size and billing."""
+    """Whether a job counts with all CPUs of its cores (SelectTypeParameters=CR_Core*) or with those
+    that it asks for (CR_CPU*): in its limits, size and billing.
+    """
     main: bool = True
     """Whether there are main passes; not with sched_interval=-1."""
     sched_interval_s: int = 60
@@ -126,7 +187,9 @@ class Params:
     batch_sched_delay_s: int = 3
     """At least this long from any main pass to one that a submission or a job's end asked for."""
     sched_min_interval_s: int = 0
-    """At least this long from any main pass to the next, whoever asks for it. Slurm has microseconds, by default 2."""
+    """At least this long from any main pass to the next, whoever asks for it. Slurm has
+    microseconds, by default 2.
+    """
     default_queue_depth: int = 100
     """Jobs that such a pass looks at."""
     partition_job_depth: int | None = None
@@ -141,11 +204,17 @@ class Params:
     bf_window_s: int = DAY_S
     bf_resolution_s: int = 60
     bf_window_linear_s: int | None = None
-    """With select/cons_tres: what the time grows by within which running jobs end as one; None: it doubles."""
+    """With select/cons_tres: what the time grows by within which running jobs end as one; None: it
+    doubles.
+    """
     bf_one_resv_per_job: bool = False
-    """Backfill reserves nodes for a job in one of its partitions only, the first in which it expects it to start."""
+    """Backfill reserves nodes for a job in one of its partitions only, the first in which it
+    expects it to start.
+    """
     bf_busy_nodes: bool = False
-    """With select/cons_tres: who is expected to start later is planned on nodes that have a job now, if possible."""
+    """With select/cons_tres: who is expected to start later is planned on nodes that have a job
+    now, if possible.
+    """
     bf_max_job_test: int = 500
     bf_max_job_user: int | None = None
     """Jobs of one user that a pass tests."""
@@ -158,19 +227,25 @@ class Params:
     bf_max_job_start: int | None = None
     """Jobs that a pass starts."""
     bf_job_part_count_reserve: int | None = None
-    """Jobs of one partition for which a pass reserves nodes; those after them can only start now."""
+    """Jobs of one partition for which a pass reserves nodes; those after them can only start now.
+    """
     bf_min_age_reserve_s: int = 0
-    """A job that has been eligible for less can only start now: a pass reserves no nodes for it, and in a main pass it
-    does not stop its partition."""
+    """A job that has been eligible for less can only start now: a pass reserves no nodes for it,
+    and in a main pass it does not stop its partition.
+    """
     bf_min_prio_reserve: int = 0
     """The same for a job of a lower priority; with priority/multifactor only."""
     bf_max_job_array_resv: int = 20
     """Tasks of one array for which a pass reserves nodes."""
     bf_node_space_size: int | None = None
-    """Steps in time of a pass's plan, merged ones too, after which it ends; None: as bf_max_job_test."""
+    """Steps in time of a pass's plan, merged ones too, after which it ends; None: as
+    bf_max_job_test.
+    """
     bf_cycle_us: int | None = None
-    """How long a backfill pass takes (`sdiag(1)`, Mean cycle, in the same unit); the next comes bf_interval after its
-    end, so over a day it shifts the passes by seconds. None: `typical_cycle_us`."""
+    """How long a backfill pass takes (`sdiag(1)`, Mean cycle, in the same unit); the next comes
+    bf_interval after its end, so over a day it shifts the passes by seconds. None:
+    `typical_cycle_us`.
+    """
     priority_multifactor: bool = True
     """PriorityType=priority/multifactor; otherwise priority/basic: first come, first served."""
     priority_weight_age: int = 10000
@@ -181,14 +256,20 @@ class Params:
     priority_weight_qos: int = 0
     priority_weight_fairshare: int = 0
     priority_weight_cpus: float = 0.0
-    """PriorityWeightTRES=cpu=, mem=, node=, gres/gpu=: times what the job asks for of what its partition has."""
+    """PriorityWeightTRES=cpu=, mem=, node=, gres/gpu=: times what the job asks for of what its
+    partition has.
+    """
     priority_weight_memory: float = 0.0
     priority_weight_nodes: float = 0.0
     priority_weight_gpus: float = 0.0
     small_relative_to_time: bool = False
-    """PriorityFlags=SMALL_RELATIVE_TO_TIME: the size factor is of CPUs by minutes of the job's limit."""
+    """PriorityFlags=SMALL_RELATIVE_TO_TIME: the size factor is of CPUs by minutes of the job's
+    limit.
+    """
     no_normal_part: bool = False
-    """PriorityFlags=NO_NORMAL_PART: PriorityJobFactor as it is, not relative to the largest; the next two are alike."""
+    """PriorityFlags=NO_NORMAL_PART: PriorityJobFactor as it is, not relative to the largest; the
+    next two are alike.
+    """
     no_normal_qos: bool = False
     no_normal_tres: bool = False
     max_tres: bool = False
@@ -197,18 +278,26 @@ class Params:
     """PriorityDecayHalfLife; 0: usage never decays."""
     priority_calc_period_s: int = 300
     accrue_always: bool = False
-    """PriorityFlags=ACCRUE_ALWAYS: age counts from submission, also while a dependency keeps the job back."""
+    """PriorityFlags=ACCRUE_ALWAYS: age counts from submission, also while a dependency keeps the
+    job back.
+    """
     incr_only: bool = False
-    """PriorityFlags=INCR_ONLY: a recalculation does not lower the priority of a job in the queue."""
+    """PriorityFlags=INCR_ONLY: a recalculation does not lower the priority of a job in the queue.
+    """
     limit_check_s: int = 30
-    """slurmctld looks for jobs over their limit this often (a constant there), so a killed job runs its limit plus up
-    to 29 s. 0: killed exactly at the limit."""
+    """slurmctld looks for jobs over their limit this often (a constant there), so a killed job runs
+    its limit plus up to 29 s. 0: killed exactly at the limit.
+    """
     over_time_limit_s: int = 0
     """OverTimeLimit: a job is killed so long after its limit; `YEAR_S`: UNLIMITED."""
     kill_wait_s: int = 30
-    """KillWait; select/cons_tres plans with it, and OverTimeLimit, for jobs that are over their limit already."""
+    """KillWait; select/cons_tres plans with it, and OverTimeLimit, for jobs that are over their
+    limit already.
+    """
     min_job_age_s: int = 300
-    """MinJobAge: after it slurmctld deletes the record of an ended job, which makes backfill look again. 0: never."""
+    """MinJobAge: after it slurmctld deletes the record of an ended job, which makes backfill look
+    again. 0: never.
+    """
     requeue_delay_s: int = 121
     """A requeued job gets this begin time: the credential's lifetime and a second."""
 
@@ -216,11 +305,17 @@ class Params:
         _check("Params", self, _OF_PARAMS)
         _one_default_memory("Params", self)
         _check_amounts("Params", self, WEIGHTS_OF_TRES, MOST_WEIGHT)
-        object.__setattr__(self, "select_type", _member("Params.select_type", self.select_type, SelectType))
+        object.__setattr__(
+            self, "select_type", _member("Params.select_type", self.select_type, SelectType)
+        )
 
     def cycle_us(self, queued: int, tested: int, running: int) -> int:
         """What a pass takes that finds so many jobs, and tests so many of them at most."""
-        return typical_cycle_us(queued, tested, running) if self.bf_cycle_us is None else self.bf_cycle_us
+        return (
+            typical_cycle_us(queued, tested, running)
+            if self.bf_cycle_us is None
+            else self.bf_cycle_us
+        )
 
     def of_cores(self, cpus: int) -> int:
         """CPUs of as few whole cores as have so many."""
@@ -236,9 +331,11 @@ class Params:
 
 
 def typical_cycle_us(queued: int, tested: int, running: int) -> int:
-    """How long a backfill pass over so many jobs took on the machine of the recorded replays, about.
+    """How long a backfill pass over so many jobs took on the machine of the recorded replays,
+    about.
 
-    A curve through block means, set by eye; single passes scatter widely, and the machine matters (`sdiag(1)`).
+    A curve through block means, set by eye; single passes scatter widely, and the machine matters
+    (`sdiag(1)`).
     """
     return tested * (9000 + 400 * running + 5 * tested * running) // 1000 + queued - tested
 
@@ -297,8 +394,10 @@ class Partition:
     """DefMemPerCPU, DefMemPerNode (one of them); None: what `Params` say."""
     default_memory_per_node_mib: int | None = None
     billing_weight_cpus: float = 1.0
-    """TRESBillingWeights, of what a job holds: what it is billed for each second, which becomes usage for fair share.
-    By default that is its CPUs; with `Params.max_tres` the largest of these four, otherwise their sum."""
+    """TRESBillingWeights, of what a job holds: what it is billed for each second, which becomes
+    usage for fair share. By default that is its CPUs; with `Params.max_tres` the largest of these
+    four, otherwise their sum.
+    """
     billing_weight_memory: float = 0.0
     """For each MiB, if memory is consumable."""
     billing_weight_nodes: float = 0.0
@@ -315,7 +414,9 @@ class Partition:
         for name, limit in (("min_nodes", "max_nodes"), ("default_time_s", "max_time_s")):
             value, most = getattr(self, name), getattr(self, limit)
             if value is not None and most is not None and value > most:
-                raise InvalidCluster(f"partition {self.name!r}.{name} is {value}; give at most its {limit}, {most}")
+                raise InvalidCluster(
+                    f"partition {self.name!r}.{name} is {value}; give at most its {limit}, {most}"
+                )
 
 
 @dataclass(frozen=True)
@@ -333,7 +434,9 @@ class Qos:
     max_cpus_per_user: int | None = None
     max_gpus_per_user: int | None = None
     max_jobs_per_account: int | None = None
-    """MaxJobsPA, MaxSubmitPA, MaxTRESPA: the same, of all users of an account, those of accounts below it apart."""
+    """MaxJobsPA, MaxSubmitPA, MaxTRESPA: the same, of all users of an account, those of accounts
+    below it apart.
+    """
     max_submit_jobs_per_account: int | None = None
     max_nodes_per_account: int | None = None
     max_cpus_per_account: int | None = None
@@ -357,7 +460,8 @@ class Qos:
 class Association:
     """An account, or a user in one, with its shares and limits (`sacctmgr(1)`).
 
-    A user or account that is listed nowhere has one share: an account under root, a user in its job's account.
+    A user or account that is listed nowhere has one share: an account under root, a user in its
+    job's account.
     """
 
     account: str
@@ -368,10 +472,13 @@ class Association:
     shares: int = 1
     """Fairshare (RawShares)."""
     max_jobs: int | None = None
-    """MaxJobs: running at once; of an account: of each of its users that sets none. A QOS's limit goes before it."""
+    """MaxJobs: running at once; of an account: of each of its users that sets none. A QOS's limit
+    goes before it.
+    """
     grp_jobs: int | None = None
-    """GrpJobs, GrpTRES=node=, cpu=, gres/gpu=: what it and all below it may run at once, or hold. Where a QOS of the
-    job sets the same limit, that one alone counts."""
+    """GrpJobs, GrpTRES=node=, cpu=, gres/gpu=: what it and all below it may run at once, or hold.
+    Where a QOS of the job sets the same limit, that one alone counts.
+    """
     grp_nodes: int | None = None
     grp_cpus: int | None = None
     grp_gpus: int | None = None
@@ -383,7 +490,9 @@ class Association:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Nodes set aside for some users for some time (`scontrol create reservation`); with no users: maintenance."""
+    """Nodes set aside for some users for some time (`scontrol create reservation`); with no users:
+    maintenance.
+    """
 
     name: str
     start_s: int
@@ -394,7 +503,10 @@ class Reservation:
     def __post_init__(self) -> None:
         _check(f"reservation {self.name!r}", self, _TIMES)
         if self.end_s <= self.start_s:
-            raise InvalidCluster(f"reservation {self.name!r} ends at {self.end_s}, not after its start {self.start_s}")
+            raise InvalidCluster(
+                f"reservation {self.name!r} ends at {self.end_s}, not after its start"
+                f" {self.start_s}"
+            )
 
 
 @dataclass(frozen=True)
@@ -422,7 +534,9 @@ class NodeOutage:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster as its administrator describes it. Raises InvalidCluster where parts contradict each other."""
+    """A cluster as its administrator describes it. Raises InvalidCluster where parts contradict
+    each other.
+    """
 
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
@@ -435,7 +549,9 @@ class ClusterConfig:
     node_changes: tuple[NodeChange, ...] = ()
     name: str = "cluster"
     scheduler_is_assumed: bool = field(default=False, repr=False)
-    """``params`` were not read from a site: a job history does not show them (`slurm_sim.traces.guess`)."""
+    """``params`` were not read from a site: a job history does not show them
+    (`slurm_sim.traces.guess`).
+    """
 
     def __post_init__(self) -> None:
         if len(self.nodes) > MOST_NODES:
@@ -444,20 +560,26 @@ class ClusterConfig:
         _each_once("partitions", (partition.name for partition in self.partitions))
         qos = _each_once("qos", (item.name for item in self.qos))
         for partition in self.partitions:
-            _known(f"nodes of partition {partition.name!r}", _each_once(partition.name, partition.nodes), names)
+            _known(
+                f"nodes of partition {partition.name!r}",
+                _each_once(partition.name, partition.nodes),
+                names,
+            )
             if partition.qos is not None:
                 _known(f"qos of partition {partition.name!r}", {partition.qos}, qos)
         if self.params.select_type is SelectType.CONS_TRES:
             threads = self.params.threads_per_core
             if part := next((node for node in self.nodes if node.cpus % threads), None):
                 raise InvalidCluster(
-                    f"node {part.name!r}: cpus is {part.cpus}; give a multiple of threads_per_core, {threads}"
+                    f"node {part.name!r}: cpus is {part.cpus}; give a multiple of threads_per_core,"
+                    f" {threads}"
                 )
         if self.reservations:
             _each_once("reservations", (item.name for item in self.reservations))
         if self.associations:
             whose = (
-                f"account {item.account}" + (f", user {item.user}" if item.user else "") for item in self.associations
+                f"account {item.account}" + (f", user {item.user}" if item.user else "")
+                for item in self.associations
             )
             _each_once("associations", whose)
         for reservation in self.reservations:
@@ -472,14 +594,20 @@ class ClusterConfig:
     def has_default_memory(self) -> bool:
         """Whether jobs that name no memory get less than all of it, at least in some partition."""
         named = ("default_memory_per_cpu_mib", "default_memory_per_node_mib")
-        return any(getattr(item, name) is not None for item in (self.params, *self.partitions) for name in named)
+        return any(
+            getattr(item, name) is not None
+            for item in (self.params, *self.partitions)
+            for name in named
+        )
 
     def without_memory(self) -> ClusterConfig:
         """The same, for jobs of whose memory nothing is known: it is not counted."""
         return replace(self, params=replace(self.params, memory_is_consumable=False))
 
 
-def whole_nodes(count: int, params: Params | None = None, max_time_s: int | None = None) -> ClusterConfig:
+def whole_nodes(
+    count: int, params: Params | None = None, max_time_s: int | None = None
+) -> ClusterConfig:
     """A cluster of equal nodes in one partition, ``batch``."""
     nodes = make_nodes(count)
     partition = Partition("batch", tuple(node.name for node in nodes), max_time_s)
@@ -497,7 +625,9 @@ def _member(where: str, value: object, kind: type[Enum]) -> Enum:
 
 def _one_default_memory(where: str, item: Params | Partition) -> None:
     if item.default_memory_per_cpu_mib is not None and item.default_memory_per_node_mib is not None:
-        raise InvalidCluster(f"{where}: give default_memory_per_cpu_mib or default_memory_per_node_mib, not both")
+        raise InvalidCluster(
+            f"{where}: give default_memory_per_cpu_mib or default_memory_per_node_mib, not both"
+        )
 
 
 def _each_once(what: str, names: Iterable[str]) -> set[str]:

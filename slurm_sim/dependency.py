@@ -27,7 +27,8 @@ def _verdict(met: bool, over: bool) -> Verdict:
     return Verdict.NEVER if over else Verdict.WAITING
 
 
-# Of the other job: whether it has started, is over, was successful. TIMEOUT is no success; a requeued job is not over.
+# Of the other job: whether it has started, is over, was successful. TIMEOUT is no success; a
+# requeued job is not over.
 _RULES: Mapping[str, Callable[[bool, bool, bool], Verdict]] = {
     "after": lambda started, over, _ok: _verdict(started or over, False),
     "afterany": lambda _started, over, _ok: _verdict(over, False),
@@ -66,7 +67,11 @@ class Dependencies:
     def known(self, is_known: Callable[[int], bool]) -> Dependencies:
         """What is left at submission: one on a job that Slurm does not know is fulfilled, silently."""
         kept = tuple(item for item in self.items if is_known(item.job_id))
-        return Dependencies() if self.any_of and len(kept) < len(self.items) else replace(self, items=kept)
+        return (
+            Dependencies()
+            if self.any_of and len(kept) < len(self.items)
+            else replace(self, items=kept)
+        )
 
     def review(self, verdict_of: Callable[[Dependency], Verdict]) -> tuple[Dependencies, Verdict]:
         """What is still open, and the verdict on the whole. What was met once stays met."""
@@ -95,7 +100,9 @@ def _whole(items: tuple[Dependency, ...], any_of: bool) -> Verdict:
 
 
 def parse_dependency(text: str) -> Dependencies:
-    """Reads ``KIND:ID[:ID...]`` joined by ``,`` or by ``?``; KIND in any case, as in Slurm. Raises InvalidJob."""
+    """Reads ``KIND:ID[:ID...]`` joined by ``,`` or by ``?``; KIND in any case, as in Slurm. Raises
+    InvalidJob.
+    """
     if not text.strip():
         return Dependencies()
     if "," in text and "?" in text:
@@ -110,7 +117,9 @@ def _parse_term(term: str, text: str) -> list[Dependency]:
     kind = match[1].lower() if match else ""
     if match is None or kind not in _RULES:
         kinds = ", ".join(_RULES)
-        raise InvalidJob(f"dependency {text!r}: {term!r} is not KIND:ID[:ID...] with KIND one of {kinds}")
+        raise InvalidJob(
+            f"dependency {text!r}: {term!r} is not KIND:ID[:ID...] with KIND one of {kinds}"
+        )
     return [_parse_target(kind, target, text) for target in match[2][1:].split(":")]
 
 
@@ -119,7 +128,9 @@ def _parse_target(kind: str, target: str, text: str) -> Dependency:
     if minutes and kind != "after":
         raise InvalidJob(f"dependency {text!r}: only 'after' takes +minutes")
     if len(minutes) > MOST_DIGITS or int(minutes or 0) > MOST_MINUTES:
-        raise InvalidJob(f"dependency {text!r}: a delay of {minutes} minutes; give at most {MOST_MINUTES:,}")
+        raise InvalidJob(
+            f"dependency {text!r}: a delay of {minutes} minutes; give at most {MOST_MINUTES:,}"
+        )
     return Dependency(kind, int(job_id), MINUTE_S * int(minutes or 0))
 
 
@@ -128,10 +139,11 @@ Tasks = Mapping[int, Iterable[int]]
 
 
 def never_met(wishes: Mapping[int, Dependencies], tasks: Tasks) -> dict[int, list[int]]:
-    """Jobs that wait for each other, in a circle or for one: of each, which of the others it waits for.
+    """Jobs that wait for each other, in a circle or for one: of each, which of the others it waits
+    for.
 
-    Arrays among them are in it under their negative id, and wait for their tasks. With ``?`` one way out is enough.
-    Time and memory grow with the number of dependencies and tasks.
+    Arrays among them are in it under their negative id, and wait for their tasks. With ``?`` one
+    way out is enough. Time and memory grow with the number of dependencies and tasks.
     """
     waits = {job_id: _nodes(wish, tasks) for job_id, wish in wishes.items() if wish}
     asked = {-node for nodes in waits.values() for node in nodes if node < 0}
@@ -171,7 +183,9 @@ def check_no_cycle(wishes: Mapping[int, Dependencies], tasks: Tasks) -> None:
     waits = never_met(wishes, tasks)
     path: dict[int, None] = {}
     node = next(iter(waits), 0)
-    while node and node not in path:  # each waits for another one of them, so the walk ends in a circle
+    while (
+        node and node not in path
+    ):  # each waits for another one of them, so the walk ends in a circle
         path[node] = None
         node = waits[node][0]
     if node:

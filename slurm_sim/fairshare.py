@@ -1,8 +1,9 @@
 """The fair-share factor: Slurm's Fair Tree (`fair_tree.html`, `priority_multifactor.html`).
 
-Usage is seconds of what a job is billed for: by default its CPUs. Each PriorityCalcPeriod it decays, and what running
-jobs used since the last time is added; at a job's end what it used since then. What is added counts as if all of it
-were as old as its oldest second (`_apply_new_usage` of priority/multifactor).
+Usage is seconds of what a job is billed for: by default its CPUs. Each PriorityCalcPeriod it
+decays, and what running jobs used since the last time is added; at a job's end what it used since
+then. What is added counts as if all of it were as old as its oldest second (`_apply_new_usage` of
+priority/multifactor).
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class FairShare:
         """A user who may use the cluster; being known changes the others' ranks."""
         self._user(account, user)
 
-    def start(self, job_id: int, account: str, user: str, billing: float, usage_factor: float, now_s: int) -> None:
+    def start(
+        self, job_id: int, account: str, user: str, billing: float, usage_factor: float, now_s: int
+    ) -> None:
         """A job of theirs has nodes from now on; `usage_factor`: its QOS'."""
         self.advance(now_s)
         self._runs[job_id] = _Run(self._user(account, user), now_s, billing, usage_factor)
@@ -123,7 +126,8 @@ class FairShare:
     def _rank(self) -> None:
         """Ranks users depth first, the best served last; users of equal standing share a rank.
 
-        The manual merges tied accounts; 22.05 does not (its test for them never holds), and neither does this.
+        The manual merges tied accounts; 22.05 does not (its test for them never holds), and neither
+        does this.
         """
         self._left = self._shared = len(self._users)
         self._rank_among(self._root.members, False)

@@ -25,8 +25,8 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """A file or a pipe, at most so many bytes; it neither hangs nor fills the memory.
 
-    Raises OSError, also for a device (`/dev/zero` never ends) but `/dev/null`, for a pipe that nobody writes to, and
-    for more than `most_bytes`.
+    Raises OSError, also for a device (`/dev/zero` never ends) but `/dev/null`, for a pipe that
+    nobody writes to, and for more than `most_bytes`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -37,14 +37,20 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
             parts.append(part)
             size += len(part)
             if size > most_bytes:
-                raise OSError(errno.EFBIG, f"more than {most_bytes >> 10:,} KiB, too large for what it is", str(path))
+                raise OSError(
+                    errno.EFBIG,
+                    f"more than {most_bytes >> 10:,} KiB, too large for what it is",
+                    str(path),
+                )
         return b"".join(parts)
     finally:
         os.close(descriptor)
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """A file of any size, or a pipe, to read from. Raises OSError as `read_bytes`; a writer's silence is waited out."""
+    """A file of any size, or a pipe, to read from. Raises OSError as `read_bytes`; a writer's
+    silence is waited out.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         is_pipe = _checked(descriptor, path)
@@ -100,5 +106,7 @@ def _part(descriptor: int, path: Path, *, is_first: bool, is_pipe: bool) -> byte
             time.sleep(0.02)
         except BlockingIOError:
             if waited_s > SILENCE_S:
-                raise OSError(errno.ETIMEDOUT, "a pipe whose writer says nothing", str(path)) from None
+                raise OSError(
+                    errno.ETIMEDOUT, "a pipe whose writer says nothing", str(path)
+                ) from None
             select.select([descriptor], [], [], 1.0)

@@ -12,10 +12,14 @@ _NO_KEY = re.compile(r"[^\w.\s\"'-]+")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """As `tomllib.loads`, in bounded time and depth. Raises TOMLDecodeError, also for what is nested too deep."""
+    """As `tomllib.loads`, in bounded time and depth. Raises TOMLDecodeError, also for what is
+    nested too deep.
+    """
     for line in text.split("\n"):
         # tomllib takes time and memory with the square of a key's parts.
-        if line.count(".") > MOST_PARTS and any(run.count(".") > MOST_PARTS for run in _NO_KEY.split(line)):
+        if line.count(".") > MOST_PARTS and any(
+            run.count(".") > MOST_PARTS for run in _NO_KEY.split(line)
+        ):
             raise tomllib.TOMLDecodeError(f"a key of more than {MOST_PARTS} parts")
     try:
         return tomllib.loads(text)

@@ -73,7 +73,9 @@ class JobSpec:
     """After which it ends by itself; None: only its limit, or a call, ends it."""
     user: str = "user"
     partition: str | None = None
-    """None: the cluster's first partition. Of several, ``gpu,cpu``, it runs in the one where it can start first."""
+    """None: the cluster's first partition. Of several, ``gpu,cpu``, it runs in the one where it can
+    start first.
+    """
     submit_s: int | None = None
     """None: now."""
     job_id: int | None = None
@@ -90,7 +92,9 @@ class JobSpec:
     comment: str = ""
     cpus_per_node: int = 1
     memory_mib_per_node: int = 0
-    """0: as without `--mem`. Where memory is consumable the job then gets the default, or all of its nodes'."""
+    """0: as without `--mem`. Where memory is consumable the job then gets the default, or all of
+    its nodes'.
+    """
     gpus_per_node: int = 0
     exclusive: bool = False
     """`--exclusive`: whole nodes."""
@@ -102,8 +106,9 @@ class JobSpec:
     reservation: str | None = None
     """Runs inside this reservation, on its nodes."""
     priority: int | None = None
-    """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed. Slurm holds jobs by 0:
-    here that is `held`."""
+    """A fixed priority, as from `scontrol update Priority=` or a trace; None: it is computed. Slurm
+    holds jobs by 0: here that is `held`.
+    """
     nice: int = 0
     """`--nice`: taken off the priority that slurmctld gives the job."""
     array_job_id: int | None = None
@@ -129,10 +134,14 @@ class JobSpec:
             if type(given[name]) is not str or not given[name].isascii():
                 _check_text(name, given[name])
         for name in _NAMES:
-            if given[name] is not None and (type(given[name]) is not str or not given[name].isascii()):
+            if given[name] is not None and (
+                type(given[name]) is not str or not given[name].isascii()
+            ):
                 _check_text(name, given[name])
         if self.dependency and _LONG_NUMBER.search(self.dependency):
-            raise InvalidJob(f"dependency is {self.dependency!r}; job ids and minutes have at most 15 digits")
+            raise InvalidJob(
+                f"dependency is {self.dependency!r}; job ids and minutes have at most 15 digits"
+            )
 
 
 def _check_text(name: str, value: object) -> None:
@@ -144,11 +153,17 @@ def _check_text(name: str, value: object) -> None:
         raise InvalidJob(f"{name} is {value!r}; give text that can be written as UTF-8") from None
 
 
-def array(spec: JobSpec, runtimes_s: Sequence[int | None], first_id: int, throttle: int | None = None) -> list[JobSpec]:
-    """The tasks of an array (`sbatch --array`), with ids from `first_id` on, which is also the array's."""
+def array(
+    spec: JobSpec, runtimes_s: Sequence[int | None], first_id: int, throttle: int | None = None
+) -> list[JobSpec]:
+    """The tasks of an array (`sbatch --array`), with ids from `first_id` on, which is also the
+    array's.
+    """
     tasks = enumerate(runtimes_s, start=first_id)
     return [
-        replace(spec, runtime_s=runtime_s, job_id=job_id, array_job_id=first_id, array_throttle=throttle)
+        replace(
+            spec, runtime_s=runtime_s, job_id=job_id, array_job_id=first_id, array_throttle=throttle
+        )
         for job_id, runtime_s in tasks
     ]
 
@@ -174,7 +189,9 @@ class JobRecord:
     """Why it is pending, in Slurm's words."""
     priority: int = 0
     eligible_s: int | None = None
-    """Since when it competes for nodes; None while a dependency, a hold or a begin time keeps it back."""
+    """Since when it competes for nodes; None while a dependency, a hold or a begin time keeps it
+    back.
+    """
     start_s: int | None = None
     end_s: int | None = None
     allocated: int = 0
@@ -184,9 +201,12 @@ class JobRecord:
     """Which pass started it: main or backfill."""
     restarts: int = 0
     suspended_s: int = 0
-    """For how long it was suspended, in whole, until the last resume; its limit does not count it."""
+    """For how long it was suspended, in whole, until the last resume; its limit does not count it.
+    """
     accrues_s: int | None = field(default=None, compare=False, repr=False)
-    """When it was first eligible: its age counts from then, also if it was held since. Of the reference only."""
+    """When it was first eligible: its age counts from then, also if it was held since. Of the
+    reference only.
+    """
 
     @property
     def user(self) -> str:
@@ -212,7 +232,8 @@ class JobRecord:
 class Sample(NamedTuple):
     """The queue and the running jobs at one moment; each list is by job id.
 
-    Queued jobs are those that compete for nodes: a dependency, a hold, a begin time or a limit keeps the others back.
+    Queued jobs are those that compete for nodes: a dependency, a hold, a begin time or a limit
+    keeps the others back.
     """
 
     time_s: int

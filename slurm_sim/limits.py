@@ -1,7 +1,8 @@
 """Limits of QOS and associations on what may run at once (`sacctmgr(1)`, `resource_limits.html`).
 
-A job over a limit waits, with the limit's name as its reason. It stops nobody else, and backfill reserves nothing
-for it; but if it is over a limit of resources, backfill looks for its place all the same, and counts it as tested.
+A job over a limit waits, with the limit's name as its reason. It stops nobody else, and backfill
+reserves nothing for it; but if it is over a limit of resources, backfill looks for its place all
+the same, and counts it as tested.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Occupied:
 
 
 COUNTED = ("jobs", "cpus", "gpus")
-# (Qos field, kind in Use, whose use counts, reason) in the order in which slurmctld looks: first what counts jobs, of
-# QOS and of associations, then what counts resources.
+# (Qos field, kind in Use, whose use counts, reason) in the order in which slurmctld looks: first
+# what counts jobs, of QOS and of associations, then what counts resources.
 _QOS_JOBS = (
     ("grp_jobs", "jobs", "all", "QOSGrpJobsLimit"),
     ("max_jobs_per_account", "jobs", "account", "MaxJobsPerAccount"),
@@ -75,7 +76,11 @@ Whose = tuple[str, ...]
 
 
 def _in_qos(qos: str, scope: str, user: str, account: str) -> Whose:
-    return {"all": ("qos", qos), "account": ("qos", qos, scope, account), "user": ("qos", qos, scope, user)}[scope]
+    return {
+        "all": ("qos", qos),
+        "account": ("qos", qos, scope, account),
+        "user": ("qos", qos, scope, user),
+    }[scope]
 
 
 def _of_association(item: Association) -> Whose:
@@ -86,7 +91,10 @@ class Limits:
     """Counts what runs, per QOS, user, account and association."""
 
     def __init__(
-        self, qos: Sequence[Qos], partitions: Sequence[Partition], associations: Sequence[Association]
+        self,
+        qos: Sequence[Qos],
+        partitions: Sequence[Partition],
+        associations: Sequence[Association],
     ) -> None:
         self._qos = {item.name: item for item in qos}
         self._default = qos[0].name
@@ -101,7 +109,9 @@ class Limits:
         try:
             return self._qos[self._default if qos is None else qos]
         except KeyError:
-            raise InvalidJob(f"qos {qos!r} does not exist; this cluster has {', '.join(self._qos)}") from None
+            raise InvalidJob(
+                f"qos {qos!r} does not exist; this cluster has {', '.join(self._qos)}"
+            ) from None
 
     def _all_qos(self, qos: str | None, partition: str) -> Iterator[Qos]:
         """The partition's QOS first: of a limit that both set, it decides."""
@@ -121,7 +131,9 @@ class Limits:
         )
 
     def jobs_reached(self, user: str, account: str, qos: str | None, partition: str) -> str:
-        """The same for limits that count jobs, which slurmctld asks before it looks for nodes (`pre_select`)."""
+        """The same for limits that count jobs, which slurmctld asks before it looks for nodes
+        (`pre_select`).
+        """
         all_qos, use = list(self._all_qos(qos, partition)), Use(0, 0, 0, 0)
         return (
             self._qos_reached(all_qos, _QOS_JOBS, user, account, use)
@@ -130,11 +142,15 @@ class Limits:
         )
 
     def preferred(self, user: str, account: str, qos: str | None, partition: str) -> int:
-        """Nodes that the job's limits of nodes count already (`_find_grp_node_bitmap` in slurmctld's source)."""
+        """Nodes that the job's limits of nodes count already (`_find_grp_node_bitmap` in
+        slurmctld's source).
+        """
         nodes, together = 0, False
         all_qos = list(self._all_qos(qos, partition))
         for field, kind, scope, _ in _QOS_RESOURCES:
-            limiting = next((item.name for item in all_qos if getattr(item, field) is not None), None)
+            limiting = next(
+                (item.name for item in all_qos if getattr(item, field) is not None), None
+            )
             if kind == "nodes" and limiting is not None:
                 nodes |= self._occupied[_in_qos(limiting, scope, user, account)].nodes
                 together = together or scope == "all"
@@ -144,7 +160,9 @@ class Limits:
         return nodes
 
     def _exceeds(self, whose: Whose, kind: str, use: Use, limit: int) -> bool:
-        """A job that adds nothing passes, also if others go over the limit (a QOS' own may let them)."""
+        """A job that adds nothing passes, also if others go over the limit (a QOS' own may let
+        them).
+        """
         used, more = self._used[whose, kind], int(getattr(use, kind))
         if kind == "nodes":
             occupied = self._occupied[whose].nodes
@@ -152,7 +170,12 @@ class Limits:
         return more > 0 and used + more > limit
 
     def _qos_reached(
-        self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, str, str]], user: str, account: str, use: Use
+        self,
+        all_qos: Sequence[Qos],
+        limits: Iterable[tuple[str, str, str, str]],
+        user: str,
+        account: str,
+        use: Use,
     ) -> str:
         for field, kind, scope, reason in limits:
             for item in all_qos:
@@ -165,7 +188,12 @@ class Limits:
         return ""
 
     def _group_reached(
-        self, all_qos: Sequence[Qos], limits: Iterable[tuple[str, str, str]], user: str, account: str, use: Use
+        self,
+        all_qos: Sequence[Qos],
+        limits: Iterable[tuple[str, str, str]],
+        user: str,
+        account: str,
+        use: Use,
     ) -> str:
         """Of the user, the account, and those above it. What a QOS limits is left to it."""
         for item in self._chain(account, user):
@@ -178,9 +206,16 @@ class Limits:
         return ""
 
     def _max_jobs_reached(self, all_qos: Sequence[Qos], user: str, account: str, use: Use) -> str:
-        if any(each is not None for item in all_qos for each in (item.max_jobs_per_user, item.max_jobs_per_account)):
+        if any(
+            each is not None
+            for item in all_qos
+            for each in (item.max_jobs_per_user, item.max_jobs_per_account)
+        ):
             return ""
-        own, of_account = self._associations.get((account, user)), self._associations.get((account, None))
+        own, of_account = (
+            self._associations.get((account, user)),
+            self._associations.get((account, None)),
+        )
         limit = own.max_jobs if own is not None else None
         if limit is None and of_account is not None:
             limit = of_account.max_jobs
@@ -201,12 +236,23 @@ class Limits:
     def refused(self, user: str, account: str, qos: str | None, partition: str) -> str:
         """Why a submission is refused (MaxSubmitPA, MaxSubmitPU); empty: it is not."""
         for field, scope, reason in _QOS_SUBMITTED:
-            item = next((item for item in self._all_qos(qos, partition) if getattr(item, field) is not None), None)
-            if item and self._submitted[_in_qos(item.name, scope, user, account)] >= getattr(item, field):
+            item = next(
+                (
+                    item
+                    for item in self._all_qos(qos, partition)
+                    if getattr(item, field) is not None
+                ),
+                None,
+            )
+            if item and self._submitted[_in_qos(item.name, scope, user, account)] >= getattr(
+                item, field
+            ):
                 return reason
         return ""
 
-    def count(self, user: str, account: str, qos: str | None, partition: str, use: Use, sign: int) -> None:
+    def count(
+        self, user: str, account: str, qos: str | None, partition: str, use: Use, sign: int
+    ) -> None:
         """A job starts (sign 1) or gives back what it held (-1)."""
         for item in self._all_qos(qos, partition):
             for scope in ("all", "account", "user"):
@@ -219,7 +265,9 @@ class Limits:
         for kind in COUNTED:
             self._used[whose, kind] += sign * getattr(use, kind)
 
-    def count_submitted(self, user: str, account: str, qos: str | None, partition: str, sign: int) -> None:
+    def count_submitted(
+        self, user: str, account: str, qos: str | None, partition: str, sign: int
+    ) -> None:
         """A job enters the queue, or is over."""
         for item in self._all_qos(qos, partition):
             for scope in ("account", "user"):

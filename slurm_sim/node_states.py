@@ -1,11 +1,13 @@
-"""Node states of Slurm: one table for what `scontrol`, `sinfo` and PySlurm print, and what each state means.
+"""Node states of Slurm: one table for what `scontrol`, `sinfo` and PySlurm print, and what each
+state means.
 
-A node has a base state and flags. `scontrol show node` and PySlurm print all of them (`IDLE+CLOUD+POWERED_DOWN`).
-`sinfo -O StateComplete` prints the same in small letters. `sinfo -o %T` prints one word, which stands for the base and
-one flag, and a sign for another flag (`mixed#`): of several flags it leaves some out.
+A node has a base state and flags. `scontrol show node` and PySlurm print all of them
+(`IDLE+CLOUD+POWERED_DOWN`). `sinfo -O StateComplete` prints the same in small letters. `sinfo -o
+%T` prints one word, which stands for the base and one flag, and a sign for another flag (`mixed#`):
+of several flags it leaves some out.
 
-Sources: sinfo(1), NODE STATE CODES; scontrol(1), State; and what libslurm of 22.05, 24.11 and 26.05 prints for each
-base with each flag. Imports nothing heavy.
+Sources: sinfo(1), NODE STATE CODES; scontrol(1), State; and what libslurm of 22.05, 24.11 and 26.05
+prints for each base with each flag. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from functools import lru_cache
 
 IN_USE = frozenset({"ALLOCATED", "MIXED"})
 UP = IN_USE | {"IDLE"}
-"""Bases of nodes that Slurm can use. The others: DOWN, ERROR, FUTURE, UNKNOWN (slurmctld has just started)."""
+"""Bases of nodes that Slurm can use. The others: DOWN, ERROR, FUTURE, UNKNOWN (slurmctld has just
+started).
+"""
 BASES = UP | {"DOWN", "ERROR", "FUTURE", "UNKNOWN"}
 
 
@@ -85,7 +89,9 @@ _WORDS = {
     "REBOOT": ("IDLE", "REBOOT_REQUESTED"),
     "RESERVED": ("IDLE", "RESERVED"),
 }
-"""Words of sinfo that are no base, and what they stand for. UNKNOWN: libslurm has the word for no other base."""
+"""Words of sinfo that are no base, and what they stand for. UNKNOWN: libslurm has the word for no
+other base.
+"""
 _TEXT = re.compile(r"(?:[A-Z_]+|\?)(?:\+[A-Z_]+|[^\w\s])*")
 _PARTS = re.compile(r"\+?[A-Z_]+|[^\w\s]")
 
@@ -99,13 +105,17 @@ class NodeState:
 
     @property
     def up(self) -> bool:
-        """Whether the node is capacity: in use, or able to take jobs, if need be after Slurm has booted it."""
+        """Whether the node is capacity: in use, or able to take jobs, if need be after Slurm has
+        booted it.
+        """
         return self.base in UP and not any(map(self._is_out, self.flags))
 
     @property
     def idle(self) -> bool:
         """Up, empty, and free to take a job now."""
-        return self.base == "IDLE" and self.up and not any(FLAGS[flag].is_busy for flag in self.flags)
+        return (
+            self.base == "IDLE" and self.up and not any(FLAGS[flag].is_busy for flag in self.flags)
+        )
 
     @property
     def is_absent(self) -> bool:
@@ -114,8 +124,12 @@ class NodeState:
 
     @property
     def is_drained(self) -> bool:
-        """Out of service by somebody's or slurmctld's decision, while its base is up: jobs on it go on."""
-        return self.base in UP and not self.up and bool(self.flags & {"DRAIN", "FAIL", "INVALID_REG"})
+        """Out of service by somebody's or slurmctld's decision, while its base is up: jobs on it go
+        on.
+        """
+        return (
+            self.base in UP and not self.up and bool(self.flags & {"DRAIN", "FAIL", "INVALID_REG"})
+        )
 
     def _is_out(self, flag: str) -> bool:
         if flag == "NOT_RESPONDING":
@@ -123,12 +137,16 @@ class NodeState:
         if flag == "REBOOT_REQUESTED":
             return self.base not in IN_USE  # an empty node reboots at once
         known = FLAGS.get(flag)
-        return known is None or known.is_out  # a flag of a newer release: never guess that the node takes jobs
+        return (
+            known is None or known.is_out
+        )  # a flag of a newer release: never guess that the node takes jobs
 
 
 @lru_cache(maxsize=1 << 10)
 def node_state(text: str) -> NodeState:
-    """Reads `IDLE+DRAIN`, `mixed#`, `drained*`. Raises ValueError for what is no node state by its form."""
+    """Reads `IDLE+DRAIN`, `mixed#`, `drained*`. Raises ValueError for what is no node state by its
+    form.
+    """
     text = text.upper()
     if not _TEXT.fullmatch(text):
         raise ValueError(f"{text!r} is no node state")

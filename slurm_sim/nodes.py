@@ -19,8 +19,9 @@ def runs(nodes: int) -> Iterator[tuple[int, int]]:
 
 
 def pick_nodes(free: int, count: int, cpus: Callable[[int], int] = lambda _: 1) -> int:
-    """Picks as select/linear does (`_job_test` in its source): the run with fewest CPUs that holds the whole rest, else
-    that with most and go on; of equals the first; within a run the lowest nodes. `free` must hold at least `count`.
+    """Picks as select/linear does (`_job_test` in its source): the run with fewest CPUs that holds
+    the whole rest, else that with most and go on; of equals the first; within a run the lowest
+    nodes. `free` must hold at least `count`.
     """
     picked = 0
     while count:
@@ -38,8 +39,8 @@ def _weight(kind: tuple[int, int]) -> int:
 
 
 def kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
-    """Weight and nodes of each kind, lightest first, of equals in the cluster's order: what differs in features, CPUs,
-    memory or GPUs is another record of slurmctld's (`config_list`).
+    """Weight and nodes of each kind, lightest first, of equals in the cluster's order: what differs
+    in features, CPUs, memory or GPUs is another record of slurmctld's (`config_list`).
     """
     found = dict[tuple[int, object], int]()
     for index, node in enumerate(nodes):
@@ -51,13 +52,15 @@ def kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
 class Picker:
     """Which nodes a job gets, as its select plugin does; lower Weight first.
 
-    A job with a limit of nodes goes first to those that its limits count already: of each kind that has such nodes, the
-    others weigh 1 more (`_build_node_list`), until the next attempt to start a job there. So where backfill expects a
-    job to start with select/cons_tres depends on which job was tried before.
+    A job with a limit of nodes goes first to those that its limits count already: of each kind that
+    has such nodes, the others weigh 1 more (`_build_node_list`), until the next attempt to start a
+    job there. So where backfill expects a job to start with select/cons_tres depends on which job
+    was tried before.
 
-    Of equal weight, select/cons_tres goes to nodes with more GPUs near free CPUs first. It counts them in the node's
-    weight (`sched_weight`) as it tests a job with GPUs, up to those that the job asks for, and they stay there: where
-    backfill expects a job without GPUs to start depends on which jobs were tested before.
+    Of equal weight, select/cons_tres goes to nodes with more GPUs near free CPUs first. It counts
+    them in the node's weight (`sched_weight`) as it tests a job with GPUs, up to those that the job
+    asks for, and they stay there: where backfill expects a job without GPUs to start depends on
+    which jobs were tested before.
     """
 
     def __init__(self, select_type: SelectType, nodes: Sequence[Node]) -> None:
@@ -72,7 +75,9 @@ class Picker:
 
     def attempt(self, nodes: int, preferred: int) -> None:
         """An attempt to start a job on some of these nodes begins; `preferred`: see Limits."""
-        self._heavier &= 0 if self._linear else ~nodes  # select/linear has no weights of its own to keep
+        self._heavier &= (
+            0 if self._linear else ~nodes
+        )  # select/linear has no weights of its own to keep
         for _, alike in self._kinds:
             if alike & nodes & preferred:
                 self._heavier |= alike & nodes & ~preferred
@@ -88,11 +93,14 @@ class Picker:
     def _near_for(self, index: int, request: Request) -> int:
         return min(255, self._gpus[index] if request.whole else request.gpus)
 
-    def __call__(self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0) -> int:
+    def __call__(
+        self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0
+    ) -> int:
         """Picks `count` of the nodes in `free`, which must hold as many.
 
-        select/linear adds one kind after the other until there are enough; when it plans, it forgets them.
-        select/cons_tres takes the first nodes of the lightest, those in `busy` before others (`_eval_nodes_busy`).
+        select/linear adds one kind after the other until there are enough; when it plans, it
+        forgets them. select/cons_tres takes the first nodes of the lightest, those in `busy` before
+        others (`_eval_nodes_busy`).
         """
         if self._linear and not starts:
             return pick_nodes(free, count, self._cpus)
@@ -100,32 +108,46 @@ class Picker:
             enough = next(nodes for nodes in self._up_to() if (free & nodes).bit_count() >= count)
             return pick_nodes(free & enough, count, self._cpus)
         if busy:
-            return self._pick_busy(free, count, busy, lambda index: self._level(index, request, starts))
+            return self._pick_busy(
+                free, count, busy, lambda index: self._level(index, request, starts)
+            )
 
         def cpus(index: int) -> int:
             """Of a node; for a job with GPUs those that the job would take there."""
             return request.cpus if request.gpus else pool.countable_cpus(index, request)
 
-        return self._pick_sharing(free, count, cpus, lambda index: self._level(index, request, starts))
+        return self._pick_sharing(
+            free, count, cpus, lambda index: self._level(index, request, starts)
+        )
 
     def _level(self, index: int, request: Request, starts: bool) -> tuple[int, int]:
-        near = self._near_for(index, request) if request.gpus else 0 if starts else self._near[index]
+        near = (
+            self._near_for(index, request) if request.gpus else 0 if starts else self._near[index]
+        )
         return self._weights[index] + (self._heavier >> index & 1), -near
 
     def _up_to(self) -> Iterator[int]:
-        """The nodes of the lightest kind, of the two lightest, and so on; of equals in the order of `kinds`."""
+        """The nodes of the lightest kind, of the two lightest, and so on; of equals in the order of
+        `kinds`.
+        """
         weighed = []
         for weight, alike in self._kinds:
             heavier = alike & self._heavier
             weighed.append((weight + 1, heavier) if heavier else (weight, alike))
-        weighed += [(weight, alike & ~self._heavier) for weight, alike in self._kinds[::-1] if alike & self._heavier]
+        weighed += [
+            (weight, alike & ~self._heavier)
+            for weight, alike in self._kinds[::-1]
+            if alike & self._heavier
+        ]
         nodes = 0
         for _, alike in sorted(weighed, key=_weight):
             nodes |= alike
             yield nodes
 
     @staticmethod
-    def _pick_busy(free: int, count: int, busy: int, level: Callable[[int], tuple[int, int]]) -> int:
+    def _pick_busy(
+        free: int, count: int, busy: int, level: Callable[[int], tuple[int, int]]
+    ) -> int:
         order = sorted(bits(free), key=lambda index: (*level(index), not busy >> index & 1, index))
         return sum(1 << index for index in order[:count])
 
@@ -133,9 +155,9 @@ class Picker:
     def _pick_sharing(
         free: int, count: int, cpus: Callable[[int], int], level: Callable[[int], tuple[int, int]]
     ) -> int:
-        """select/cons_tres (`_eval_nodes`): as `pick_nodes`, but runs end where the weight changes, and are compared
-        by their free CPUs, one after the other: one that is too short but has more replaces one that is long enough.
-        The last node is the one of its run with the fewest.
+        """select/cons_tres (`_eval_nodes`): as `pick_nodes`, but runs end where the weight changes,
+        and are compared by their free CPUs, one after the other: one that is too short but has more
+        replaces one that is long enough. The last node is the one of its run with the fewest.
         """
         picked = 0
         while count:
@@ -152,7 +174,9 @@ class Picker:
         return picked
 
 
-def _best_run(candidates: Sequence[tuple[int, int]], count: int, cpus: Callable[[int], int]) -> tuple[int, int]:
+def _best_run(
+    candidates: Sequence[tuple[int, int]], count: int, cpus: Callable[[int], int]
+) -> tuple[int, int]:
     best, best_cpus, best_enough = candidates[0], -1, False
     for first, length in candidates:
         has, enough = sum(map(cpus, range(first, first + length))), length >= count

@@ -1,4 +1,6 @@
-"""Slurm's two schedulers: which of the queued jobs start now (`sched_config.html`: main and backfill)."""
+"""Slurm's two schedulers: which of the queued jobs start now (`sched_config.html`: main and
+backfill).
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,15 @@ def _in_turn(queue: Sequence[Turn]) -> Iterator[JobRecord]:
             yield job
 
 
-def main_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, full: bool, now_s: int, start: Start) -> bool:
+def main_pass(
+    cluster: Cluster, queue: Sequence[Turn], params: Params, full: bool, now_s: int, start: Start
+) -> bool:
     """Starts jobs in strict order, of the first default_queue_depth, or of all in a `full` pass.
 
-    One that does not fit stops its partition, and keeps all of the partition's nodes from the jobs after it; in a
-    reservation it stops that. A limit, or the lack of nodes that are not reserved, stops only the job itself. Returns
-    whether there is news for backfill: jobs that were passed over, or could not run if no other job ran.
+    One that does not fit stops its partition, and keeps all of the partition's nodes from the jobs
+    after it; in a reservation it stops that. A limit, or the lack of nodes that are not reserved,
+    stops only the job itself. Returns whether there is news for backfill: jobs that were passed
+    over, or could not run if no other job ran.
     """
     kept, stopped, rejected = 0, set[tuple[str, str]](), set[tuple[int, str]]()
     news, tested, started, of_partition = False, 0, 0, Counter[str]()
@@ -51,7 +56,10 @@ def main_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, full: boo
             rejected.add(array)
             continue
         of_partition[job.partition] += 1
-        if params.partition_job_depth is not None and of_partition[job.partition] > params.partition_job_depth:
+        if (
+            params.partition_job_depth is not None
+            and of_partition[job.partition] > params.partition_job_depth
+        ):
             if job.reason == "None":
                 job.reason, news = "Priority", True
             if array is not None:
@@ -84,7 +92,9 @@ def main_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, full: boo
                 continue
             if job.reason == "ReqNodeNotAvail":
                 news = True
-            elif job.reason == "Resources" and (reservation is not None or not _has_no_claim(job, params, now_s)):
+            elif job.reason == "Resources" and (
+                reservation is not None or not _has_no_claim(job, params, now_s)
+            ):
                 stop(job)
         if array is not None:
             rejected.add(array)
@@ -117,7 +127,9 @@ def _is_out_of_reach(cluster: Cluster, job: JobRecord, kept: int) -> bool:
 
 
 def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
-    """Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve."""
+    """Whether it may start now but have no nodes kept for it: bf_min_age_reserve,
+    bf_min_prio_reserve.
+    """
     if params.priority_multifactor and job.priority < params.bf_min_prio_reserve:
         return True
     return job.eligible_s is not None and now_s - job.eligible_s < params.bf_min_age_reserve_s
@@ -126,12 +138,16 @@ def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
 def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[int, str]:
     """The nodes on which it could start now, or why there are none."""
     wish = cluster.wish(job)
-    open_to_it = wish.usable & ~cluster.calendar.taken(wish.reservation, now_s, now_s + wish.limit_s)
+    open_to_it = wish.usable & ~cluster.calendar.taken(
+        wish.reservation, now_s, now_s + wish.limit_s
+    )
     if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, now_s):
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & wish.able & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
-    cluster.pick.attempt(cluster.listed(job.spec, cluster.partitions[job.partition]), wish.preferred)
+    cluster.pick.attempt(
+        cluster.listed(job.spec, cluster.partitions[job.partition]), wish.preferred
+    )
     cluster.pick.tested(nodes if starts else wish.able & ~kept, wish.request)
     if starts:
         return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True), ""
@@ -139,7 +155,8 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[i
 
 
 def _missing(cluster: Cluster, wish: Wish, open_to_it: int, kept: int) -> str:
-    """Why a job that could run in its partition does not start: the errors of slurmctld's select_nodes, as reasons.
+    """Why a job that could run in its partition does not start: the errors of slurmctld's
+    select_nodes, as reasons.
 
     Whether the nodes have the GPUs it sees only as it tests them, not as it looks for busy ones.
     """
@@ -160,8 +177,11 @@ class Forecast(NamedTuple):
     """There are PLANNED nodes now (last_node_update)."""
 
 
-def backfill_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, now_s: int, start: Start) -> Forecast:
-    """Starts what delays no reservation; each tested job that can't start now gets one on the nodes it would have.
+def backfill_pass(
+    cluster: Cluster, queue: Sequence[Turn], params: Params, now_s: int, start: Start
+) -> Forecast:
+    """Starts what delays no reservation; each tested job that can't start now gets one on the nodes
+    it would have.
 
     Reservations don't outlive the pass.
     """
@@ -170,7 +190,9 @@ def backfill_pass(cluster: Cluster, queue: Sequence[Turn], params: Params, now_s
     return Forecast(plan.moved, bool(plan.planned & cluster.pool.idle))
 
 
-def _attempt(cluster: Cluster, queue: Sequence[Turn], plan: Plan, params: Params, now_s: int, start: Start) -> None:
+def _attempt(
+    cluster: Cluster, queue: Sequence[Turn], plan: Plan, params: Params, now_s: int, start: Start
+) -> None:
     tasks = _Tasks(params)
     outlook = _outlook(cluster, params, now_s)
     for job in _in_turn(queue):
@@ -212,7 +234,9 @@ def _counted(job: JobRecord, params: Params) -> dict[tuple[str, ...], int | None
 
 
 class _Tasks:
-    """How many jobs a pass has looked at, by user, partition and so on, and which arrays it has given up."""
+    """How many jobs a pass has looked at, by user, partition and so on, and which arrays it has
+    given up.
+    """
 
     def __init__(self, params: Params) -> None:
         self.params = params
@@ -239,8 +263,8 @@ class _Tasks:
         return allowed and not has_one and not _has_no_claim(job, self.params, now_s)
 
     def expects(self, job: JobRecord, start_s: int) -> bool:
-        """Notes when a job is expected to start, perhaps too late for a reservation; whether that is earlier than in
-        its partitions before.
+        """Notes when a job is expected to start, perhaps too late for a reservation; whether that
+        is earlier than in its partitions before.
         """
         earlier_s = self._expected_s.get(job.job_id)
         is_first = earlier_s is None or start_s < earlier_s
@@ -258,16 +282,22 @@ class _Tasks:
     def counts(self, job: JobRecord) -> bool:
         """Whether the limits bf_max_job_* allow the job to be looked at; if so, it counts."""
         counted = _counted(job, self.params)
-        if any(most is not None and self._looked_at[what] >= most for what, most in counted.items()):
+        if any(
+            most is not None and self._looked_at[what] >= most for what, most in counted.items()
+        ):
             return False
         self._looked_at.update(counted.keys())
         return True
 
 
-def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks: _Tasks, start: Start) -> bool:
+def _place(
+    cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks: _Tasks, start: Start
+) -> bool:
     """Starts the job or reserves nodes for it. Returns whether the pass goes on."""
     wish = cluster.wish(job)
-    if wish.reservation is not None and not cluster.calendar.is_open(wish.reservation, outlook.now_s):
+    if wish.reservation is not None and not cluster.calendar.is_open(
+        wish.reservation, outlook.now_s
+    ):
         tasks.reject(job)
         return True
     only_now = not tasks.may_reserve(job, outlook.now_s)
@@ -295,7 +325,8 @@ def _place(cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks
     start(job, place.nodes)
     outlook.started(cluster.held(job, outlook.now_s))
     if wish.request.whole and tasks.params.select_type is SelectType.CONS_TRES and not full:
-        # Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
+        # Slurm marks whole nodes in its plan when such a job starts; select/linear does not know
+        # the mark.
         plan.reserve(0, outlook.now_s + wish.limit_s, place.nodes)
     tasks.started += 1
     return tasks.params.bf_max_job_start is None or tasks.started < tasks.params.bf_max_job_start

@@ -1,4 +1,6 @@
-"""The order of the queue: priority/multifactor (`priority_multifactor.html`) and priority/basic (`slurm.conf(5)`)."""
+"""The order of the queue: priority/multifactor (`priority_multifactor.html`) and priority/basic
+(`slurm.conf(5)`).
+"""
 
 from __future__ import annotations
 
@@ -11,22 +13,33 @@ from slurm_sim.limits import Limits
 from slurm_sim.ranges import MOST_WEIGHT
 
 TOP_PRIORITY = 0xFFFF_0000
-"""With priority/basic each job gets one less than the one before it; the first gets one less than this."""
+"""With priority/basic each job gets one less than the one before it; the first gets one less than
+this.
+"""
 
 
 class Priorities:
-    """Priorities as slurmctld stores them: integers of 32 bits, truncated, at least 1; 0 is a held job's."""
+    """Priorities as slurmctld stores them: integers of 32 bits, truncated, at least 1; 0 is a held
+    job's.
+    """
 
     def __init__(
-        self, config: ClusterConfig, limits: Limits, fairshare: FairShare, memory_mib: Callable[[JobSpec], int]
+        self,
+        config: ClusterConfig,
+        limits: Limits,
+        fairshare: FairShare,
+        memory_mib: Callable[[JobSpec], int],
     ) -> None:
         """`memory_mib`: what a job asks for on each node, or gets by default."""
         self.kept = False
         """Whether jobs keep the priority that they have."""
         self.tested: dict[int, int] = {}
-        """CPUs that a job would hold where a test last found room for it, whether it started there or not."""
+        """CPUs that a job would hold where a test last found room for it, whether it started there
+        or not.
+        """
         self._counted: dict[int, int] = {}
-        """The same as of the last recalculation: the CPUs with which its size counts (total_cpus)."""
+        """The same as of the last recalculation: the CPUs with which its size counts (total_cpus).
+        """
         self._calculated_s: int | None = None
         self._lowest = TOP_PRIORITY
         """That priority/basic has given to a job, before its nice value."""
@@ -41,20 +54,35 @@ class Priorities:
         of_all = [partition.priority_job_factor for partition in config.partitions]
         largest = 1 if self._params.no_normal_part else max(of_all) or 1
         self._partition_part = {
-            partition.name: self._params.priority_weight_partition * partition.priority_job_factor / largest
+            partition.name: self._params.priority_weight_partition
+            * partition.priority_job_factor
+            / largest
             for partition in config.partitions
         }
         highest = 1 if self._params.no_normal_qos else max(qos.priority for qos in config.qos) or 1
-        self._qos_part = {qos.name: self._params.priority_weight_qos * qos.priority / highest for qos in config.qos}
+        self._qos_part = {
+            qos.name: self._params.priority_weight_qos * qos.priority / highest
+            for qos in config.qos
+        }
         self._tres_weights = tuple(getattr(self._params, name) for name in WEIGHTS_OF_TRES)
-        self._tres = {partition.name: self._tres_of(config, partition) for partition in config.partitions}
+        self._tres = {
+            partition.name: self._tres_of(config, partition) for partition in config.partitions
+        }
 
     def come_before(self, given: Iterable[int | None]) -> None:
-        """Jobs with these priorities were there before the simulation; those of 1 are as low as any."""
-        self._lowest = min([self._lowest, *(priority for priority in given if priority is not None and priority > 1)])
+        """Jobs with these priorities were there before the simulation; those of 1 are as low as
+        any.
+        """
+        self._lowest = min(
+            [
+                self._lowest,
+                *(priority for priority in given if priority is not None and priority > 1),
+            ]
+        )
 
     def give(self, job: JobRecord) -> None:
-        """A job is submitted or released: with priority/basic it comes last (`set_job_prio`), also if others were held.
+        """A job is submitted or released: with priority/basic it comes last (`set_job_prio`), also
+        if others were held.
 
         It keeps its place when it is requeued.
         """
@@ -77,7 +105,11 @@ class Priorities:
     def recalculated(self, job: JobRecord, calculated_s: int) -> int:
         """The priority of a job that may have one already."""
         new = self.of(job, calculated_s)
-        return max(job.priority, new) if self._params.incr_only and self._params.priority_multifactor else new
+        return (
+            max(job.priority, new)
+            if self._params.incr_only and self._params.priority_multifactor
+            else new
+        )
 
     def of(self, job: JobRecord, calculated_s: int) -> int:
         """The job's priority as calculated at this time."""
@@ -103,11 +135,13 @@ class Priorities:
         return min(1.0, max(0, calculated_s - since_s) / self._params.priority_max_age_s)
 
     def _size_factor(self, job: JobRecord, calculated_s: int) -> float:
-        """The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs' part by minutes.
+        """The mean of its parts of the cluster's nodes and CPUs, or, relative to time, its CPUs'
+        part by minutes.
 
-        The CPUs are those that it would hold where a test last found room for it (`set_priority_factors`, total_cpus),
-        from the first recalculation after that on: all of whole nodes, those of whole cores; before, those that it asks
-        for. select/linear tests every job as it is submitted, so where nodes are equal it is known what comes of it.
+        The CPUs are those that it would hold where a test last found room for it
+        (`set_priority_factors`, total_cpus), from the first recalculation after that on: all of
+        whole nodes, those of whole cores; before, those that it asks for. select/linear tests every
+        job as it is submitted, so where nodes are equal it is known what comes of it.
         """
         cpus, small = job.nodes * job.spec.cpus_per_node, self._params.priority_favor_small
         if not self._is_linear or self._sizes_vary:
@@ -136,7 +170,9 @@ class Priorities:
         """PriorityWeightTRES: of what the job asks for, also where it gets whole nodes."""
         spec, part = job.spec, 0.0
         each = (spec.cpus_per_node, self._memory_mib(spec), 1, spec.gpus_per_node)
-        for weight, value, there in zip(self._tres_weights, each, self._tres[job.partition], strict=True):
+        for weight, value, there in zip(
+            self._tres_weights, each, self._tres[job.partition], strict=True
+        ):
             asked = job.nodes * value
             if self._params.no_normal_tres:
                 part += asked * weight

@@ -1,4 +1,6 @@
-"""What is given from outside: of its type, and not larger than can be meant. The core counts in 64 bits."""
+"""What is given from outside: of its type, and not larger than can be meant. The core counts in 64
+bits.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ LAST_ID = 2**53
 
 
 def whole(name: str, value: object, least: int, most: int, error: type[SimulationError]) -> int:
-    """The number as Python's (numpy's are taken, too). Raises `error`; True and False are no numbers here."""
+    """The number as Python's (numpy's are taken, too). Raises `error`; True and False are no
+    numbers here.
+    """
     if type(value) is int and least <= value <= most:
         return value
     try:
@@ -50,7 +54,9 @@ def whole(name: str, value: object, least: int, most: int, error: type[Simulatio
 
 
 def amount(name: str, value: object, most: int, error: type[SimulationError]) -> float:
-    """A number from 0 on that may have a fraction. Raises `error`, also for what is infinite or none."""
+    """A number from 0 on that may have a fraction. Raises `error`, also for what is infinite or
+    none.
+    """
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= most:
         raise error(f"{name} is {value!r}; give a number from 0 to {most:,}")
     return float(value)

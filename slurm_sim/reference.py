@@ -1,27 +1,36 @@
 """A small, exact simulator of Slurm's scheduling: the rules in plain Python, to be read first.
 
-It follows slurmctld 22.05. What happens is ordered by (time, `Kind`, sequence number), so equal input gives equal
-output everywhere:
+It follows slurmctld 22.05. What happens is ordered by (time, `Kind`, sequence number), so equal
+input gives equal output everywhere:
 
-* Jobs that end by themselves come first, then what happens to nodes and reservations, cancellations, submissions,
+* Jobs that end by themselves come first, then what happens to nodes and reservations,
+  cancellations, submissions,
   begin times.
-* A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something new. What a pass
+* A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something
+  new. What a pass
   does may itself be new: see `Forecast` in passes.py.
-* A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped dependency asks
-  for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last of either kind.
-  Any of them is put off to `sched_min_interval_s` after the last; then one serves all that were asked for meanwhile.
-* The *limit check* runs each `limit_check_s` and ends all that is over its limit; unless `defer` is set, another main
-  pass follows at once. (slurmctld checks first, but has the nodes back only after the main pass of that second.)
-* Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end on, which is news for
+* A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped
+  dependency asks
+  for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last
+  of either kind. Any of them is put off to `sched_min_interval_s` after the last; then one serves
+  all that were asked for meanwhile.
+* The *limit check* runs each `limit_check_s` and ends all that is over its limit; unless `defer` is
+  set, another main
+  pass follows at once. (slurmctld checks first, but has the nodes back only after the main pass of
+  that second.)
+* Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end
+  on, which is news for
   backfill. So are recalculated priorities, if any pending job is not held.
 * Calls from outside (`submit`, `cancel`, ...) come after everything that was due at their time.
 
-Periods count from the simulator's start. Nothing starts between passes. Within a pass jobs come by partition tier,
-priority, submission, id. The age in a priority is that at the last multiple of `priority_calc_period_s`.
+Periods count from the simulator's start. Nothing starts between passes. Within a pass jobs come by
+partition tier, priority, submission, id. The age in a priority is that at the last multiple of
+`priority_calc_period_s`.
 
-`passes.py` has the two schedulers, `backfill.py` how backfill plans, `nodes.py` which nodes are picked,
-`resources.py` what is left on them, `priority.py` and `fairshare.py` the order, `dependency.py` and `limits.py` what
-may start at all, `reservations.py` what is set aside, `cluster.py` the state; `config.py` and `jobs.py` are the input.
+`passes.py` has the two schedulers, `backfill.py` how backfill plans, `nodes.py` which nodes are
+picked, `resources.py` what is left on them, `priority.py` and `fairshare.py` the order,
+`dependency.py` and `limits.py` what may start at all, `reservations.py` what is set aside,
+`cluster.py` the state; `config.py` and `jobs.py` are the input.
 """
 
 from __future__ import annotations
@@ -53,14 +62,21 @@ BACKFILL_PHASE_US = 400_000
 """Where in the second backfill looks for news; seen in replays on a real slurmctld."""
 
 TICK_PHASE_US = 550_000
-"""Where in the second slurmctld's background loop comes, which runs main passes and checks limits; seen in replays. The
-real loop moves by some 45 ms with each save of slurmctld's state; decision 0026 says why that is not followed."""
+"""Where in the second slurmctld's background loop comes, which runs main passes and checks limits;
+seen in replays. The real loop moves by some 45 ms with each save of slurmctld's state; decision
+0026 says why that is not followed.
+"""
 
 PURGE_S = 60
-"""How often slurmctld looks for records of ended jobs to delete (a constant there; less often than MinJobAge)."""
+"""How often slurmctld looks for records of ended jobs to delete (a constant there; less often than
+MinJobAge).
+"""
 
 Hook = Callable[[JobRecord], None]
-NO_TIME_IN_HOOKS = "a function in on_start or on_end can't let time pass; let it change a fork(), or go on after it"
+NO_TIME_IN_HOOKS = (
+    "a function in on_start or on_end can't let time pass; let it change a fork(), or go on"
+    " after it"
+)
 
 
 class Kind(IntEnum):
@@ -98,22 +114,25 @@ class Forked:
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         raise TypeError(
-            "a simulation can't be pickled; make it anew where it is needed, from its config and jobs, or within this "
-            "process fork() it"
+            "a simulation can't be pickled; make it anew where it is needed, from its config and"
+            " jobs, or within this process fork() it"
         )
 
 
 class Simulator(Forked):
     """A cluster, its queue and its clock, `now_s`.
 
-    `on_start` and `on_end` are lists of functions that get the job's record once the event that started or ended it
-    is done, at the same time; they may call the simulator, but not let its time pass.
+    `on_start` and `on_end` are lists of functions that get the job's record once the event that
+    started or ended it is done, at the same time; they may call the simulator, but not let its time
+    pass.
     """
 
     recalculated_us = TICK_PHASE_US
     """Where in a second priorities are recalculated."""
 
-    def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0) -> None:
+    def __init__(
+        self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0
+    ) -> None:
         start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
         self._cluster = Cluster(config, start_s)
         self.config = config
@@ -126,7 +145,9 @@ class Simulator(Forked):
         self._events: list[tuple[int, Kind, int, int]] = []
         self._sequence = 0
         self._end_of_run: dict[int, tuple[int, int]] = {}
-        """Of running jobs: time and sequence number of the event that counts; others are out of date."""
+        """Of running jobs: time and sequence number of the event that counts; others are out of
+        date.
+        """
         self._end_of_limit: dict[int, int] = {}
         self._suspended: dict[int, tuple[int, int | None]] = {}
         """Since when, and when the job would have ended by itself."""
@@ -135,7 +156,9 @@ class Simulator(Forked):
         self._last_main_s = self._last_full_s = start_s
         self._last_pass_s = start_s - config.params.sched_min_interval_s
         self._put_off_s: int | None = None
-        """When a main pass runs that was asked for too soon after the last; whether it is over the whole queue."""
+        """When a main pass runs that was asked for too soon after the last; whether it is over the
+        whole queue.
+        """
         self._put_off_full = False
         self._backfill_due_s: int | None = None
         self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
@@ -148,7 +171,9 @@ class Simulator(Forked):
         """When backfill last got something to look at."""
         self._happening: Kind | None = None
         self._checked_s = start_s - 1
-        """When a limit check last ended a job; the main pass that follows waits for all that it ends."""
+        """When a limit check last ended a job; the main pass that follows waits for all that it
+        ends.
+        """
         self._news: list[tuple[list[Hook], JobRecord]] = []
         self._telling = False
         for index, change in enumerate(config.node_changes):
@@ -169,7 +194,8 @@ class Simulator(Forked):
         timers: Timers | None = None,
         jobs: Iterable[JobSpec] = (),
     ) -> Simulator:
-        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are submitted later.
+        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are
+        submitted later.
 
         Raises SimulationError.
         """
@@ -222,14 +248,18 @@ class Simulator(Forked):
         """Goes on until everything due up to and at this time has happened."""
         time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self.now_s:
-            raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
+            raise SimulationError(
+                f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back"
+            )
         self._refuse_in_hook()
         while self._go_on(time_s):
             pass
         self.now_s = time_s
 
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
-        """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
+        """Goes on until the job has started, or is over, at most until `latest_s`; returns its
+        start, or None.
+        """
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
         self._refuse_in_hook()
         while (job := self.job(job_id)).start_s is None and not job.state.is_over:
@@ -254,7 +284,8 @@ class Simulator(Forked):
         return True
 
     def run(self) -> list[JobRecord]:
-        """Goes on until nothing more can happen; returns the jobs that can't start, each with its reason.
+        """Goes on until nothing more can happen; returns the jobs that can't start, each with its
+        reason.
 
         It ends, unless hooks submit for ever.
         """
@@ -263,7 +294,9 @@ class Simulator(Forked):
         return self.pending()
 
     def next_event_s(self) -> int | None:
-        """When something is due next; None: nothing will happen any more without a call from outside."""
+        """When something is due next; None: nothing will happen any more without a call from
+        outside.
+        """
         return min((time_s for time_s, _ in self._due()), default=None)
 
     def _order(self, due: tuple[int, Kind]) -> tuple[int, float]:
@@ -273,7 +306,9 @@ class Simulator(Forked):
         return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first() else kind
 
     def _ticks_first(self) -> bool:
-        """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill within a second."""
+        """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill
+        within a second.
+        """
         return self._last_backfill_us % SECOND_US > TICK_PHASE_US
 
     def _due(self) -> Iterator[tuple[int, Kind]]:
@@ -324,12 +359,16 @@ class Simulator(Forked):
         elif kind is Kind.END and self._end_of_run.get(job_id) == (self.now_s, sequence):
             job = self._cluster.running[job_id]
             killed_s = self._killed_s(job)
-            if killed_s is None or killed_s > self.now_s:  # else the check of this second ends it, later in the second
+            if (
+                killed_s is None or killed_s > self.now_s
+            ):  # else the check of this second ends it, later in the second
                 self._end_by_itself(job)
         elif kind is Kind.LIMIT and self._end_of_limit.get(job_id) == sequence:
             job = self._cluster.running[job_id]
             by_itself = job_id in self._end_of_run and self._end_of_run[job_id][0] == self.now_s
-            self._checked_s = self._last_full_s = self.now_s  # a pass over the whole queue of this second is over
+            self._checked_s = self._last_full_s = (
+                self.now_s
+            )  # a pass over the whole queue of this second is over
             self._kill(job, self._own_end(job) if by_itself else State.TIMEOUT)
 
     def _push(self, time_s: int, kind: Kind, job_id: int) -> int:
@@ -357,7 +396,10 @@ class Simulator(Forked):
         self._cluster.check(spec)
         submit_s = self.now_s if spec.submit_s is None else spec.submit_s
         if submit_s < self.now_s:
-            raise InvalidJob(f"submit_s is {submit_s}, in the past (now: {self.now_s}); leave it out to submit now")
+            raise InvalidJob(
+                f"submit_s is {submit_s}, in the past (now: {self.now_s}); leave it out to"
+                " submit now"
+            )
         job_id = self._take_id(spec)
         self._cluster.fairshare.add(spec.account, spec.user)
         if submit_s > self.now_s:
@@ -381,13 +423,16 @@ class Simulator(Forked):
             self._finish(job, State.CANCELLED)
 
     def requeue(self, job_id: int) -> None:
-        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now.
+        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly
+        after now.
 
         Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
         """
         job = self._in_state(job_id, State.RUNNING)
         if not job.spec.requeue:
-            raise SimulationError(f"job {job_id} was submitted with requeue=False; leave it, or cancel it")
+            raise SimulationError(
+                f"job {job_id} was submitted with requeue=False; leave it, or cancel it"
+            )
         self._requeue(job, State.REQUEUED)
         self._tell()
 
@@ -422,20 +467,25 @@ class Simulator(Forked):
         self._end_at(job.job_id, end_s)
 
     def forget_future(self) -> None:
-        """Forgets what only a simulation knows: who will come or cancel, when nodes change, how long jobs really run.
+        """Forgets what only a simulation knows: who will come or cancel, when nodes change, how
+        long jobs really run.
 
-        From now on nobody comes but by `submit`, all jobs run until their limits, and those that have a priority keep
-        it. On a fork: what the queue of this moment tells of its starts, as `squeue --start` would.
+        From now on nobody comes but by `submit`, all jobs run until their limits, and those that
+        have a priority keep it. On a fork: what the queue of this moment tells of its starts, as
+        `squeue --start` would.
         """
         self._future_forgotten = True
         self._cluster.keep_priorities()
         self._events = [event for event in self._events if event[1] not in _ONLY_FORESEEN]
         heapq.heapify(self._events)
         self._end_of_run.clear()
-        self._suspended = {job_id: (since_s, None) for job_id, (since_s, _) in self._suspended.items()}
+        self._suspended = {
+            job_id: (since_s, None) for job_id, (since_s, _) in self._suspended.items()
+        }
 
     def suspend(self, job_id: int) -> None:
-        """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others.
+        """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for
+        others.
 
         Simplification: Slurm keeps its memory, and lets GPUs go only to some jobs.
         """
@@ -448,7 +498,8 @@ class Simulator(Forked):
         self._ask_main()
 
     def resume(self, job_id: int) -> None:
-        """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its nodes now.
+        """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its
+        nodes now.
 
         Simplification: Slurm itself does not look.
         """
@@ -462,15 +513,18 @@ class Simulator(Forked):
         self._changed()
 
     def resize(self, job_id: int, nodes: int) -> None:
-        """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets free ones now.
+        """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets
+        free ones now.
 
-        Raises SimulationError if there are not enough. Slurm lets a running job grow through a second job only
-        (``--dependency=expand``); this is both in one step.
+        Raises SimulationError if there are not enough. Slurm lets a running job grow through a
+        second job only (``--dependency=expand``); this is both in one step.
         """
         nodes = whole("nodes", nodes, 1, MOST, SimulationError)
         job = self._cluster.find(job_id)
         if job.state not in (State.PENDING, State.RUNNING):
-            raise SimulationError(f"job {job_id} is {job.state.value}; this needs one that is PENDING or RUNNING")
+            raise SimulationError(
+                f"job {job_id} is {job.state.value}; this needs one that is PENDING or RUNNING"
+            )
         self._cluster.resize(job, nodes, self.now_s)
         self._changed()
         self._ask_main()
@@ -510,7 +564,10 @@ class Simulator(Forked):
         """Jobs that ended at this time or later, in that order."""
         since_s = whole("since_s", since_s, -END_S, END_S, SimulationError)
         jobs = self._cluster.finished
-        return [replace(job) for job in jobs[bisect_left(jobs, since_s, key=lambda job: job.end_s or 0) :]]
+        return [
+            replace(job)
+            for job in jobs[bisect_left(jobs, since_s, key=lambda job: job.end_s or 0) :]
+        ]
 
     def cut_short(self) -> list[JobRecord]:
         """The runs that a requeue or a node failure ended; their jobs went back into the queue."""
@@ -541,7 +598,11 @@ class Simulator(Forked):
 
     def sample(self) -> Sample:
         """What there is to learn from at this moment (the paper's third verb): see `Sample`."""
-        queued = [job for _, job in sorted(self._cluster.competing.items()) if not job.reason.endswith(LIMITED)]
+        queued = [
+            job
+            for _, job in sorted(self._cluster.competing.items())
+            if not job.reason.endswith(LIMITED)
+        ]
         running = [job for _, job in sorted(self._cluster.running.items())]
         return Sample(
             time_s=self.now_s,
@@ -550,14 +611,23 @@ class Simulator(Forked):
             queued_limit_s=[-1 if job.time_limit_s is None else job.time_limit_s for job in queued],
             running_nodes=[job.nodes for job in running],
             running_elapsed_s=[self.now_s - (job.start_s or 0) for job in running],
-            running_limit_s=[-1 if job.time_limit_s is None else job.time_limit_s for job in running],
+            running_limit_s=[
+                -1 if job.time_limit_s is None else job.time_limit_s for job in running
+            ],
             idle_nodes=(self._cluster.up & self._cluster.pool.idle).bit_count(),
             up_nodes=self._cluster.up.bit_count(),
         )
 
     def fork(self) -> Self:
-        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and `deepcopy` do this."""
-        shared = [self.config, self.params, *self.partitions, *(job.spec for job in self._cluster.jobs.values())]
+        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and
+        `deepcopy` do this.
+        """
+        shared = [
+            self.config,
+            self.params,
+            *self.partitions,
+            *(job.spec for job in self._cluster.jobs.values()),
+        ]
         memo: dict[int, object] = {id(value): value for value in shared}
         twin = object.__new__(type(self))
         behind: dict[str, object] = {"on_start": [], "on_end": [], "_news": [], "_telling": False}
@@ -577,7 +647,9 @@ class Simulator(Forked):
     def _in_state(self, job_id: int, state: State) -> JobRecord:
         job = self._cluster.find(job_id)
         if job.state is not state:
-            raise SimulationError(f"job {job_id} is {job.state.value}; this needs one that is {state.value}")
+            raise SimulationError(
+                f"job {job_id} is {job.state.value}; this needs one that is {state.value}"
+            )
         return job
 
     def _enter(self, job_id: int, spec: JobSpec) -> None:
@@ -621,15 +693,27 @@ class Simulator(Forked):
     def _watch_limit(self, job: JobRecord) -> None:
         killed_s = self._killed_s(job)
         if killed_s is not None:
-            self._end_of_limit[job.job_id] = self._push(max(killed_s, self.now_s), Kind.LIMIT, job.job_id)
+            self._end_of_limit[job.job_id] = self._push(
+                max(killed_s, self.now_s), Kind.LIMIT, job.job_id
+            )
 
     def _killed_s(self, job: JobRecord) -> int | None:
-        """The first check from its limit's end and OverTimeLimit on, or after its reservation's (ResvOverRun=0)."""
-        last_s = None if job.limit_end_s is None else job.limit_end_s + self._cluster.over_time_limit_s(job)
+        """The first check from its limit's end and OverTimeLimit on, or after its reservation's
+        (ResvOverRun=0).
+        """
+        last_s = (
+            None
+            if job.limit_end_s is None
+            else job.limit_end_s + self._cluster.over_time_limit_s(job)
+        )
         if job.spec.reservation is not None:
             closed_s = self._cluster.calendar.end_s(job.spec.reservation) + 1
             last_s = closed_s if last_s is None else min(last_s, closed_s)
-        return None if last_s is None else self.start_s + _round_up(last_s - self.start_s, self.params.limit_check_s)
+        return (
+            None
+            if last_s is None
+            else self.start_s + _round_up(last_s - self.start_s, self.params.limit_check_s)
+        )
 
     def _change_node(self, node: str, action: NodeAction) -> None:
         for job in self._cluster.change_node(node, action, self.now_s):
@@ -649,7 +733,10 @@ class Simulator(Forked):
 
     def _own_end(self, job: JobRecord) -> State:
         """The state of a job that ends by itself now."""
-        if job.limit_end_s is not None and self.now_s > job.limit_end_s + self._cluster.over_time_limit_s(job):
+        if (
+            job.limit_end_s is not None
+            and self.now_s > job.limit_end_s + self._cluster.over_time_limit_s(job)
+        ):
             return State.TIMEOUT
         return State.FAILED if job.spec.exit_code else State.COMPLETED
 
@@ -702,7 +789,9 @@ class Simulator(Forked):
 
     def _main_pass(self) -> None:
         full = self.now_s == self._next_full_s()
-        if full or (self._main_due_s is not None and self._main_due_s <= self.now_s):  # it is asked for now
+        if full or (
+            self._main_due_s is not None and self._main_due_s <= self.now_s
+        ):  # it is asked for now
             self._last_main_s, self._main_due_s = self.now_s, None
         if full:
             self._last_full_s, self._main_wanted = self.now_s, False
@@ -713,7 +802,12 @@ class Simulator(Forked):
         self._review()
         queue = self._cluster.queue(self._priorities_s(TICK_PHASE_US))
         if main_pass(
-            self._cluster, queue, self.params, full, self.now_s, lambda job, nodes: self._start(job, nodes, "main")
+            self._cluster,
+            queue,
+            self.params,
+            full,
+            self.now_s,
+            lambda job, nodes: self._start(job, nodes, "main"),
         ):
             news = True
         if news:
@@ -723,7 +817,9 @@ class Simulator(Forked):
     def _puts_off(self, full: bool) -> bool:
         """Whether it is too soon after the last main pass."""
         if self._put_off_s is None:
-            self._put_off_s = max(self.now_s, self._earlier_pass_s() + self.params.sched_min_interval_s)
+            self._put_off_s = max(
+                self.now_s, self._earlier_pass_s() + self.params.sched_min_interval_s
+            )
         if self._put_off_s > self.now_s:
             self._put_off_full = full
             return True
@@ -731,7 +827,9 @@ class Simulator(Forked):
         return False
 
     def _earlier_pass_s(self) -> int:
-        """When the last main pass ran. slurmctld has one over the whole queue also where it is known to be in vain."""
+        """When the last main pass ran. slurmctld has one over the whole queue also where it is
+        known to be in vain.
+        """
         before_s = self.now_s - 1 - self.start_s
         full_s = self.now_s - 1 - before_s % self.params.sched_interval_s
         if before_s < self.params.sched_interval_s or full_s <= self._last_pass_s:
@@ -744,14 +842,20 @@ class Simulator(Forked):
             self._last_news_s = self.now_s
         self._review()
         queue = self._cluster.queue(self._priorities_s(begun_us % SECOND_US))
-        cycle_us = self.params.cycle_us(len(queue), most_tested(queue, self.params), len(self._cluster.running))
+        cycle_us = self.params.cycle_us(
+            len(queue), most_tested(queue, self.params), len(self._cluster.running)
+        )
         self._last_backfill_us, self._backfill_due_s = begun_us + cycle_us, None
         forecast = backfill_pass(
-            self._cluster, queue, self.params, self.now_s, lambda job, nodes: self._start(job, nodes, "backfill")
+            self._cluster,
+            queue,
+            self.params,
+            self.now_s,
+            lambda job, nodes: self._start(job, nodes, "backfill"),
         )
         self._cluster.settle()
-        # A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what
-        # changed before the pass in the second in which it ends (`_more_work`).
+        # A pass begins by taking back what the last one had planned: that is a change, too. So is,
+        # once more, what changed before the pass in the second in which it ends (`_more_work`).
         in_last_second = self._last_news_s >= self._last_backfill_us // SECOND_US
         changed = forecast.moved or forecast.planned or self._planned or in_last_second
         self._planned = forecast.planned
@@ -765,12 +869,16 @@ class Simulator(Forked):
         if not self.params.backfill:
             return
         due_s = self._next_look_s(self.now_s + after_its_look)
-        self._backfill_due_s = due_s if self._backfill_due_s is None else min(due_s, self._backfill_due_s)
+        self._backfill_due_s = (
+            due_s if self._backfill_due_s is None else min(due_s, self._backfill_due_s)
+        )
 
     def _purge_s(self, ended_s: int) -> int:
         """When slurmctld deletes the record of a job that ended then."""
         age_s = self.params.min_job_age_s
-        return self.start_s + _round_up(ended_s + age_s - self.start_s, min(PURGE_S, max(10, age_s)))
+        return self.start_s + _round_up(
+            ended_s + age_s - self.start_s, min(PURGE_S, max(10, age_s))
+        )
 
     def _recalculation_noticed_s(self) -> int:
         """When backfill notices the first recalculation of priorities since its last pass."""

@@ -25,7 +25,9 @@ class Calendar:
             return self._by_name[name]
         except KeyError:
             known = ", ".join(self._by_name)
-            raise InvalidJob(f"reservation {name!r} does not exist; this cluster has: {known}") from None
+            raise InvalidJob(
+                f"reservation {name!r} does not exist; this cluster has: {known}"
+            ) from None
 
     def end_s(self, name: str) -> int:
         return self._named(name)[0].end_s
@@ -48,6 +50,8 @@ class Calendar:
         return taken
 
     def next_end_s(self, start_s: int, resolution_s: int) -> int:
-        """When backfill looks again after a reservation was in the way: past the first end, rounded up."""
+        """When backfill looks again after a reservation was in the way: past the first end, rounded
+        up.
+        """
         first_s = min(item.end_s for item, _ in self._all if item.end_s >= start_s)
         return -(-first_s // resolution_s) * resolution_s + 1

@@ -1,4 +1,6 @@
-"""What nodes have and what is left on them (select/linear, select/cons_tres). Sets of nodes are bits of an int."""
+"""What nodes have and what is left on them (select/linear, select/cons_tres). Sets of nodes are
+bits of an int.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from slurm_sim.config import Node
 
 
 class MemoryByCpu(NamedTuple):
-    """How select/cons_tres counts a node's free CPUs for a job whose memory is by CPU (`_can_job_run_on_node`)."""
+    """How select/cons_tres counts a node's free CPUs for a job whose memory is by CPU
+    (`_can_job_run_on_node`).
+    """
 
     memory_mib: int
     """Of each CPU: no more CPUs count than there is memory for,"""
@@ -27,11 +31,15 @@ class MemoryByCpu(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a job takes on each of its nodes. A `whole` one takes the node, and needs one without any job."""
+    """What a job takes on each of its nodes. A `whole` one takes the node, and needs one without
+    any job.
+    """
 
     cpus: int
     memory_mib: int | None
-    """None: all that the node has, so that no other job may have any. It is what Slurm gives to jobs without --mem."""
+    """None: all that the node has, so that no other job may have any. It is what Slurm gives to
+    jobs without --mem.
+    """
     gpus: int
     whole: bool
     by_cpu: MemoryByCpu | None = None
@@ -81,10 +89,14 @@ class Pool:
 
     def cpus(self, nodes: int, request: Request) -> int:
         """How many it holds in all on these nodes."""
-        return sum(self._total[index][0] if request.whole else request.cpus for index in bits(nodes))
+        return sum(
+            self._total[index][0] if request.whole else request.cpus for index in bits(nodes)
+        )
 
     def gpus(self, nodes: int, request: Request) -> int:
-        return sum(self._total[index][2] if request.whole else request.gpus for index in bits(nodes))
+        return sum(
+            self._total[index][2] if request.whole else request.gpus for index in bits(nodes)
+        )
 
     def take(self, nodes: int, request: Request) -> None:
         self._change(nodes, request, -1)

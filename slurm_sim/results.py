@@ -1,7 +1,8 @@
 """Results of a run (or of reality) as files, and the figures by which two of them are compared.
 
-A result has a row a job: ``job_id, submit_s, start_s, end_s`` and more columns on request; a job that did not start
-has no ``start_s``. Each figure is a pure function of arrays with one entry a job, NaN where a time is not known.
+A result has a row a job: ``job_id, submit_s, start_s, end_s`` and more columns on request; a job
+that did not start has no ``start_s``. Each figure is a pure function of arrays with one entry a
+job, NaN where a time is not known.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ WITHIN_S = (0, 5, 35, 60, 600)
 SLOWDOWN_BOUND_S = 10
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files
+# -----------------------------------------------------------------------------------------------------------
 
 
 def write_results(columns: Mapping[str, Any], path: Path | str) -> None:
-    """Writes .csv, .csv.gz or .parquet by the name's ending, all or nothing; equal columns give equal bytes.
+    """Writes .csv, .csv.gz or .parquet by the name's ending, all or nothing; equal columns give
+    equal bytes.
 
-    Columns: numpy arrays of whole numbers, pandas arrays (Int64, for numbers that may be missing), or lists of text.
-    Raises TraceError if the name or the folder is not fit.
+    Columns: numpy arrays of whole numbers, pandas arrays (Int64, for numbers that may be missing),
+    or lists of text. Raises TraceError if the name or the folder is not fit.
     """
     path = Path(path)
     check_format(path)
@@ -59,9 +62,13 @@ def write_results(columns: Mapping[str, Any], path: Path | str) -> None:
 
 
 def _write_rows(table: Any, out: Any) -> None:
-    """Numbers through Arrow, which is fast but quotes every text or none; with texts through pandas."""
+    """Numbers through Arrow, which is fast but quotes every text or none; with texts through
+    pandas.
+    """
     if all(pa.types.is_integer(column.type) for column in table.columns):
-        pa_csv.write_csv(table, out, pa_csv.WriteOptions(include_header=False, quoting_style="none"))
+        pa_csv.write_csv(
+            table, out, pa_csv.WriteOptions(include_header=False, quoting_style="none")
+        )
         return
     frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     frame.to_csv(out, index=False, header=False, lineterminator="\n")
@@ -83,7 +90,9 @@ def check_format(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Results:
-    """A result: ``jobs`` is a DataFrame with job_id (text), submit_s, start_s, end_s (Int64) and what else there is."""
+    """A result: ``jobs`` is a DataFrame with job_id (text), submit_s, start_s, end_s (Int64) and
+    what else there is.
+    """
 
     jobs: Any
     source: str = "results"
@@ -104,10 +113,12 @@ class Results:
 
 
 def read_results(path: Path | str) -> Results:
-    """Reads a result of `slurm-sim run`, a recorded replay, or a trace (columns submit, start, end).
+    """Reads a result of `slurm-sim run`, a recorded replay, or a trace (columns submit, start,
+    end).
 
-    A job that was cancelled in the queue has no start, also where a trace writes start = end. Raises TraceError with
-    line and field of the first job whose times are missing, backwards or no numbers.
+    A job that was cancelled in the queue has no start, also where a trace writes start = end.
+    Raises TraceError with line and field of the first job whose times are missing, backwards or no
+    numbers.
     """
     path = Path(path)
     is_csv = not path.name.endswith(".parquet")
@@ -120,12 +131,17 @@ def read_results(path: Path | str) -> Results:
     except (OSError, EOFError, pa.ArrowInvalid) as error:
         what = reason(error)
         raise TraceError(str(path), f"a readable table of results ({what})") from error
-    return _checked(table, path, (lambda row: line_of(path, row)) if is_csv else (lambda _row: None))
+    return _checked(
+        table, path, (lambda row: line_of(path, row)) if is_csv else (lambda _row: None)
+    )
 
 
 WHOLES = (*TIMES, *(name.removesuffix("_s") for name in TIMES), "eligible_s", "eligible", "nodes")
 TYPES = {"job_id": pa.string()} | {name: pa.int64() for name in WHOLES}
-NUMBER = Rule(lambda text: re.fullmatch(r"(-?\d{1,18})?", text, re.ASCII) is not None, "a whole number, or nothing")
+NUMBER = Rule(
+    lambda text: re.fullmatch(r"(-?\d{1,18})?", text, re.ASCII) is not None,
+    "a whole number, or nothing",
+)
 
 
 def _checked(table: Any, path: Path, locate: Callable[[int], int | None]) -> Results:
@@ -149,7 +165,9 @@ def _checked(table: Any, path: Path, locate: Callable[[int], int | None]) -> Res
         (frame["job_id"].duplicated().to_numpy(bool), "job_id", "each id once"),
     ):
         if bad.any():
-            raise _refusal(result, int(np.argmax(bad)), name, given[names.index(name)], expected, locate)
+            raise _refusal(
+                result, int(np.argmax(bad)), name, given[names.index(name)], expected, locate
+            )
     return _without_false_starts(result)
 
 
@@ -160,7 +178,12 @@ def _renamed(name: str, names: Sequence[str]) -> str:
 
 
 def _refusal(
-    result: Results, row: int, name: str, field: str, expected: str, locate: Callable[[int], int | None]
+    result: Results,
+    row: int,
+    name: str,
+    field: str,
+    expected: str,
+    locate: Callable[[int], int | None],
 ) -> TraceError:
     line, value = locate(row), result.jobs[name].iloc[row]
     place = field if line is not None else f"job {result.jobs['job_id'].iloc[row]}: {field}"
@@ -169,20 +192,31 @@ def _refusal(
 
 
 def _without_false_starts(result: Results) -> Results:
-    """A trace says start = end of a job that was cancelled in the queue (docs/traces.md): it never started."""
+    """A trace says start = end of a job that was cancelled in the queue (docs/traces.md): it never
+    started.
+    """
     if "state" not in result.jobs.columns:
         return result
-    cancelled = result.jobs["state"].astype("string").str.startswith("CANCELLED").fillna(False).to_numpy(bool)
+    cancelled = (
+        result.jobs["state"]
+        .astype("string")
+        .str.startswith("CANCELLED")
+        .fillna(False)
+        .to_numpy(bool)
+    )
     in_queue = cancelled & (result.column("start_s") == result.column("end_s"))
     return Results(result.jobs.assign(start_s=result.jobs["start_s"].mask(in_queue)), result.source)
 
 
-# --- figures of one result -------------------------------------------------------------------------------------------
+# --- figures of one result
+# -------------------------------------------------------------------------------------------
 
 
 def makespan_s(submit_s: Floats, end_s: Floats) -> float:
     """max(end) - min(submit) over the jobs that ran; NaN: none did."""
-    return float(np.nanmax(end_s) - np.nanmin(submit_s)) if np.isfinite(end_s).any() else float("nan")
+    return (
+        float(np.nanmax(end_s) - np.nanmin(submit_s)) if np.isfinite(end_s).any() else float("nan")
+    )
 
 
 def mean(values: Floats) -> float:
@@ -192,14 +226,18 @@ def mean(values: Floats) -> float:
 
 
 def quantiles(values: Floats, percents: Sequence[int] = QUANTILES) -> dict[str, float]:
-    """By name (``p90``): the linear interpolation between the two nearest of the sorted values that are known."""
+    """By name (``p90``): the linear interpolation between the two nearest of the sorted values that
+    are known.
+    """
     known = values[np.isfinite(values)]
     found = np.percentile(known, percents) if len(known) else np.full(len(percents), np.nan)
     return {f"p{percent}": float(value) for percent, value in zip(percents, found, strict=True)}
 
 
 def bounded_slowdown(wait_s: Floats, run_s: Floats, bound_s: float = SLOWDOWN_BOUND_S) -> Floats:
-    """max(1, (wait + run) / max(run, bound)), a job each (Feitelson et al., JSSPP 1997; bound: 10 s)."""
+    """max(1, (wait + run) / max(run, bound)), a job each (Feitelson et al., JSSPP 1997; bound: 10
+    s).
+    """
     return np.maximum(1.0, (wait_s + run_s) / np.maximum(run_s, bound_s))
 
 
@@ -208,15 +246,20 @@ def node_seconds(start_s: Floats, end_s: Floats, nodes: Floats) -> float:
     return float(np.nansum(nodes * (end_s - start_s)))
 
 
-def utilisation(start_s: Floats, end_s: Floats, nodes: Floats, span_s: float, cluster_nodes: float) -> float:
+def utilisation(
+    start_s: Floats, end_s: Floats, nodes: Floats, span_s: float, cluster_nodes: float
+) -> float:
     """node_seconds / (cluster's nodes x makespan): 1 is a cluster that is always full."""
     return (
-        node_seconds(start_s, end_s, nodes) / (cluster_nodes * span_s) if cluster_nodes * span_s > 0 else float("nan")
+        node_seconds(start_s, end_s, nodes) / (cluster_nodes * span_s)
+        if cluster_nodes * span_s > 0
+        else float("nan")
     )
 
 
 def level(begin_s: Floats, end_s: Floats, amount: Floats) -> tuple[Floats, Floats]:
-    """What is there at once over time: (times, level from each time on), with `amount` from begin until end.
+    """What is there at once over time: (times, level from each time on), with `amount` from begin
+    until end.
 
     Times are strictly rising; a row of which either time is unknown does not count.
     """
@@ -227,11 +270,13 @@ def level(begin_s: Floats, end_s: Floats, amount: Floats) -> tuple[Floats, Float
     return times, np.cumsum(np.bincount(index, weights=change, minlength=len(times)))
 
 
-# --- figures of two results, matched job by job ----------------------------------------------------------------------
+# --- figures of two results, matched job by job
+# ----------------------------------------------------------------------
 
 
 def geometric_mean_ratio(a: Floats, b: Floats) -> float:
-    """exp(mean(log(b / a))) over jobs where both are above 0; 1: equal on average, NaN: no such job.
+    """exp(mean(log(b / a))) over jobs where both are above 0; 1: equal on average, NaN: no such
+    job.
 
     Waits that come or go altogether have no ratio: they are in the mean and the quantiles only.
     """
@@ -245,24 +290,32 @@ def relative_difference(a: float, b: float) -> float:
 
 
 def start_differences(a_start_s: Floats, b_start_s: Floats) -> dict[str, float]:
-    """Of start_b - start_a, over jobs that started in both: mean, mean and maximum of the absolute value, and the
-    share of jobs for which it is at most each of `WITHIN_S`.
+    """Of start_b - start_a, over jobs that started in both: mean, mean and maximum of the absolute
+    value, and the share of jobs for which it is at most each of `WITHIN_S`.
     """
     difference = (b_start_s - a_start_s)[np.isfinite(a_start_s) & np.isfinite(b_start_s)]
     if not len(difference):
         nan = float("nan")
-        return {"mean_s": nan, "mean_absolute_s": nan, "max_absolute_s": nan} | {f"within_{s}_s": nan for s in WITHIN_S}
+        return {"mean_s": nan, "mean_absolute_s": nan, "max_absolute_s": nan} | {
+            f"within_{s}_s": nan for s in WITHIN_S
+        }
     far = np.abs(difference)
-    figures = {"mean_s": difference.mean(), "mean_absolute_s": far.mean(), "max_absolute_s": far.max()}
+    figures = {
+        "mean_s": difference.mean(),
+        "mean_absolute_s": far.mean(),
+        "max_absolute_s": far.max(),
+    }
     figures |= {f"within_{seconds}_s": (far <= seconds).mean() for seconds in WITHIN_S}
     return {name: float(value) for name, value in figures.items()}
 
 
-# --- all of them -----------------------------------------------------------------------------------------------------
+# --- all of them
+# -----------------------------------------------------------------------------------------------------
 
 
 def figures_of(result: Results, nodes: Floats, cluster_nodes: float) -> dict[str, Any]:
-    """A result's figures, all over the jobs that started and ended: ``jobs`` is how many. Waits are start - submit.
+    """A result's figures, all over the jobs that started and ended: ``jobs`` is how many. Waits are
+    start - submit.
 
     Node-hours and utilisation can't be told (NaN) unless the nodes of each of them are known.
     """
@@ -277,23 +330,32 @@ def figures_of(result: Results, nodes: Floats, cluster_nodes: float) -> dict[str
         "wait_s": {"mean": mean(wait)} | quantiles(wait),
         "bounded_slowdown": mean(bounded_slowdown(wait, run)),
         "node_hours": node_seconds(start, end, nodes) / 3600 if known else float("nan"),
-        "utilisation": utilisation(start, end, nodes, span, cluster_nodes) if known else float("nan"),
+        "utilisation": (
+            utilisation(start, end, nodes, span, cluster_nodes) if known else float("nan")
+        ),
         "busy_nodes_max": _peak(start, end, nodes),
     }
 
 
 def compare_results(
-    a: Results, b: Results, nodes_of: Mapping[str, float] | None = None, cluster_nodes: int | None = None
+    a: Results,
+    b: Results,
+    nodes_of: Mapping[str, float] | None = None,
+    cluster_nodes: int | None = None,
 ) -> dict[str, Any]:
-    """How two results differ. Every figure is over the same ``jobs``: those that started and ended in both.
+    """How two results differ. Every figure is over the same ``jobs``: those that started and ended
+    in both.
 
-    ``left_out`` counts the others, each once, by reason. `nodes_of`: by job id, where neither result has nodes.
-    `cluster_nodes` None: the most that were busy at once in either. JSON-ready but for NaN, which stands for what
-    can't be told.
+    ``left_out`` counts the others, each once, by reason. `nodes_of`: by job id, where neither
+    result has nodes. `cluster_nodes` None: the most that were busy at once in either. JSON-ready
+    but for NaN, which stands for what can't be told.
     """
     in_a, in_b, left_out = compared(a, b)
     nodes_a, nodes_b = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
-    busy = [_peak(each.column("start_s"), each.column("end_s"), n) for each, n in ((in_a, nodes_a), (in_b, nodes_b))]
+    busy = [
+        _peak(each.column("start_s"), each.column("end_s"), n)
+        for each, n in ((in_a, nodes_a), (in_b, nodes_b))
+    ]
     cluster = float(cluster_nodes) if cluster_nodes else max(busy)
     of_a, of_b = figures_of(in_a, nodes_a, cluster), figures_of(in_b, nodes_b, cluster)
     (submit_a, start_a, end_a), (submit_b, start_b, end_b) = (
@@ -305,7 +367,10 @@ def compare_results(
         "jobs": len(in_a),
         "left_out": left_out,
         "cluster_nodes": cluster,
-        "nodes": {"unknown": _counted(ids[unknown]), "differ": _counted(ids[~unknown & (nodes_a != nodes_b)])},
+        "nodes": {
+            "unknown": _counted(ids[unknown]),
+            "differ": _counted(ids[~unknown & (nodes_a != nodes_b)]),
+        },
         "a": of_a,
         "b": of_b,
         "difference": {
@@ -323,13 +388,20 @@ def compare_results(
     }
 
 
-REASONS = ("only_in_a", "only_in_b", "started_in_neither", "started_only_in_a", "started_only_in_b", "not_ended")
+REASONS = (
+    "only_in_a",
+    "only_in_b",
+    "started_in_neither",
+    "started_only_in_a",
+    "started_only_in_b",
+    "not_ended",
+)
 """Why a job is in no figure; the first that holds."""
 
 
 def compared(a: Results, b: Results) -> tuple[Results, Results, dict[str, dict[str, Any]]]:
-    """The jobs that started and ended in both, in the order of a, from a and from b; and of the others, by each of
-    `REASONS`, how many (``jobs``) and the ids of the ``first``.
+    """The jobs that started and ended in both, in the order of a, from a and from b; and of the
+    others, by each of `REASONS`, how many (``jobs``) and the ids of the ``first``.
     """
     rows_a, rows_b = matched(a, b)
     in_a, in_b = a.pick(rows_a), b.pick(rows_b)
@@ -359,8 +431,12 @@ def matched(a: Results, b: Results) -> tuple[NDArray[np.intp], NDArray[np.intp]]
     return np.flatnonzero(where >= 0), where[where >= 0]
 
 
-def nodes_in(result: Results, other: Results, nodes_of: Mapping[str, float] | None = None) -> Floats:
-    """The nodes of each job: the result's own, else `nodes_of`'s, else those of `other`, which has the same jobs."""
+def nodes_in(
+    result: Results, other: Results, nodes_of: Mapping[str, float] | None = None
+) -> Floats:
+    """The nodes of each job: the result's own, else `nodes_of`'s, else those of `other`, which has
+    the same jobs.
+    """
     nodes = result.column("nodes")
     listed = np.array([(nodes_of or {}).get(job_id, np.nan) for job_id in result.jobs["job_id"]])
     for otherwise in (listed, other.column("nodes")):

@@ -1,7 +1,7 @@
 """The simulator: the rules of `slurm_sim.reference`, run by the C++ core; the two agree exactly.
 
-Where the core is missing (no compiler at installation), `slurm_sim.Simulator` is the reference itself: slower by a
-factor of 150 to some thousand, with a warning.
+Where the core is missing (no compiler at installation), `slurm_sim.Simulator` is the reference
+itself: slower by a factor of 150 to some thousand, with a warning.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ from slurm_sim.table import JobTable
 
 Hook = Callable[[JobRecord], None]
 _STATES = list(State)
-_PENDING, _RUNNING, _SUSPENDED = (_STATES.index(s) for s in (State.PENDING, State.RUNNING, State.SUSPENDED))
+_PENDING, _RUNNING, _SUSPENDED = (
+    _STATES.index(s) for s in (State.PENDING, State.RUNNING, State.SUSPENDED)
+)
 _DOWN, _DRAIN, _RESUME = 0, 1, 2
 
-_core.set_types(JobRecord, Dependencies, Dependency, _STATES, [SimulationError, UnknownJob, InvalidJob])
+_core.set_types(
+    JobRecord, Dependencies, Dependency, _STATES, [SimulationError, UnknownJob, InvalidJob]
+)
 
 Ints = NDArray[np.int64]
 
@@ -60,14 +64,20 @@ class _Rules:
         """The reference's, for its checks of input; no job ever enters it."""
         self.node_names = self.cluster.node_names
         self.index = {name: number for number, name in enumerate(self.node_names)}
-        self.partition_index = {partition.name: number for number, partition in enumerate(config.partitions)}
+        self.partition_index = {
+            partition.name: number for number, partition in enumerate(config.partitions)
+        }
         self.qos_index = {qos.name: number for number, qos in enumerate(config.qos)}
-        self.reservation_index = {item.name: number for number, item in enumerate(config.reservations)}
+        self.reservation_index = {
+            item.name: number for number, item in enumerate(config.reservations)
+        }
         self._forms: dict[tuple[object, ...], _core.Form] = {}
 
     def core_config(self) -> _core.Config:
         config, cluster, parts = self.config, self.cluster, self.cluster.priorities
-        reserved = [sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations]
+        reserved = [
+            sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations
+        ]
         return _core.make_config(
             config,
             [cluster.masks[partition.name] for partition in config.partitions],
@@ -82,7 +92,9 @@ class _Rules:
         """Where the job can run, and with what on each node: in each of its partitions."""
         if spec.partition is None or "," not in spec.partition:
             return [self.form(spec)]
-        return [self.form(spec, self.cluster.partitions[name]) for name in self.cluster.waits_in(spec)]
+        return [
+            self.form(spec, self.cluster.partitions[name]) for name in self.cluster.waits_in(spec)
+        ]
 
     def form(self, spec: JobSpec, partition: Partition | None = None) -> _core.Form:
         """The same, in this partition, or in the first."""
@@ -99,10 +111,18 @@ class _Rules:
         )
         if key not in self._forms:
             request = self.cluster.request(spec, partition)
-            reservation = -1 if spec.reservation is None else self.reservation_index[spec.reservation]
+            reservation = (
+                -1 if spec.reservation is None else self.reservation_index[spec.reservation]
+            )
             suitable = self.cluster._suitable(spec, partition)
             listed = self.cluster.listed(spec, partition)
-            self._forms[key] = (self.partition_index[partition.name], *request, reservation, suitable, listed)
+            self._forms[key] = (
+                self.partition_index[partition.name],
+                *request,
+                reservation,
+                suitable,
+                listed,
+            )
         return self._forms[key]
 
     def limit_s(self, spec: JobSpec) -> int | None:
@@ -113,14 +133,18 @@ class _Rules:
 
 
 class Simulator(Forked):
-    """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference`, whose methods these are.
+    """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference`, whose methods these
+    are.
 
-    Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as columns.
+    Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as
+    columns.
     """
 
     __slots__ = ("_core", "_news", "_rules", "_telling", "on_end", "on_start", "start_s")
 
-    def __init__(self, config: ClusterConfig, jobs: Iterable[JobSpec] | JobTable = (), start_s: int = 0) -> None:
+    def __init__(
+        self, config: ClusterConfig, jobs: Iterable[JobSpec] | JobTable = (), start_s: int = 0
+    ) -> None:
         self.start_s = start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
@@ -144,14 +168,17 @@ class Simulator(Forked):
         timers: Timers | None = None,
         jobs: Iterable[JobSpec] | JobTable = (),
     ) -> Simulator:
-        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are submitted later.
+        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are
+        submitted later.
 
         Raises SimulationError.
         """
         now_s, items, down = given(now_s, running, pending, down, timers)
         simulator = cls(config, (), now_s if timers is None else timers.start_s)
         if now_s < simulator.start_s:
-            raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.start_s}")
+            raise SimulationError(
+                f"now_s is {now_s}, before the start of the timers' periods, {simulator.start_s}"
+            )
         check_state(simulator._rules.cluster, now_s, items)
         simulator._begin(now_s, items, down, timers, _given_jobs(jobs))
         return simulator
@@ -165,7 +192,9 @@ class Simulator(Forked):
         later: Sequence[JobSpec] | JobTable,
     ) -> None:
         rules = self._rules
-        builder = _core.Builder(rules.core_config(), _core.make_catalogue(rules.config), self.start_s)
+        builder = _core.Builder(
+            rules.core_config(), _core.make_catalogue(rules.config), self.start_s
+        )
         first = [item.spec for item in items]
         for spec in first:
             _add_one(rules, builder, spec, spec.job_id or 0, spec.time_limit_s)
@@ -190,7 +219,9 @@ class Simulator(Forked):
         """Goes on until everything due up to and at this time has happened."""
         time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self._core.now_s:
-            raise SimulationError(f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back")
+            raise SimulationError(
+                f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back"
+            )
         self._refuse_in_hook()
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
@@ -199,7 +230,9 @@ class Simulator(Forked):
             core.run_until(time_s)
 
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
-        """Goes on until the job has started, or is over, at most until `latest_s`; returns its start, or None."""
+        """Goes on until the job has started, or is over, at most until `latest_s`; returns its
+        start, or None.
+        """
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
         self._refuse_in_hook()
         job_id = known_id(job_id)
@@ -211,7 +244,8 @@ class Simulator(Forked):
         return start_s
 
     def run(self) -> list[JobRecord]:
-        """Goes on until nothing more can happen; returns the jobs that can't start, each with its reason.
+        """Goes on until nothing more can happen; returns the jobs that can't start, each with its
+        reason.
 
         It ends, unless hooks submit for ever.
         """
@@ -228,11 +262,15 @@ class Simulator(Forked):
             raise SimulationError(NO_TIME_IN_HOOKS)
 
     def next_event_s(self) -> int | None:
-        """When something is due next; None: nothing will happen any more without a call from outside."""
+        """When something is due next; None: nothing will happen any more without a call from
+        outside.
+        """
         return self._core.next_event_s()
 
     def _tell(self) -> bool:
-        """Calls the hooks; what they cause in turn is told after what was there before. Whether there was news."""
+        """Calls the hooks; what they cause in turn is told after what was there before. Whether
+        there was news.
+        """
         news = self._core.take_news(self._rules.node_names)
         self._news += news
         if self._telling:
@@ -264,7 +302,9 @@ class Simulator(Forked):
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         memory_mib = rules.cluster.memory_mib(spec)
-        job_id = core.submit(spec, rules.forms(spec), rules.limit_s(spec), memory_mib, rules.qos(spec), dependencies)
+        job_id = core.submit(
+            spec, rules.forms(spec), rules.limit_s(spec), memory_mib, rules.qos(spec), dependencies
+        )
         if core.news_wanted:
             self._tell()
         return job_id
@@ -280,7 +320,8 @@ class Simulator(Forked):
         self._do(lambda: self._core.cancel(known_id(job_id)))
 
     def requeue(self, job_id: int) -> None:
-        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly after now.
+        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly
+        after now.
 
         Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
         """
@@ -304,23 +345,31 @@ class Simulator(Forked):
         self._core.set_runtime_end(known_id(job_id), end_s)
 
     def forget_future(self) -> None:
-        """Forgets what only a simulation knows: who will come or cancel, when nodes change, how long jobs really run.
+        """Forgets what only a simulation knows: who will come or cancel, when nodes change, how
+        long jobs really run.
 
-        From now on nobody comes but by `submit`, all jobs run until their limits, and those that have a priority keep
-        it. On a fork: what the queue of this moment tells of its starts, as `squeue --start` would.
+        From now on nobody comes but by `submit`, all jobs run until their limits, and those that
+        have a priority keep it. On a fork: what the queue of this moment tells of its starts, as
+        `squeue --start` would.
         """
         self._core.forget_future()
 
     def suspend(self, job_id: int) -> None:
-        """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for others."""
+        """As `scontrol suspend` of a running job. Its limit stops, and what it holds is free for
+        others.
+        """
         self._core.suspend(known_id(job_id))
 
     def resume(self, job_id: int) -> None:
-        """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its nodes now."""
+        """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its
+        nodes now.
+        """
         self._core.resume(known_id(job_id))
 
     def resize(self, job_id: int, nodes: int) -> None:
-        """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets free ones now."""
+        """As `scontrol update JobId=... NumNodes=`. A running job keeps its first nodes, or gets
+        free ones now.
+        """
         nodes = whole("nodes", nodes, 1, MOST, SimulationError)
         job_id = known_id(job_id)
         self._core.check_resizable(job_id)
@@ -393,7 +442,9 @@ class Simulator(Forked):
     def outages(self) -> list[NodeOutage]:
         """When nodes were down or drained, by beginning."""
         names = self._rules.node_names
-        return [NodeOutage(names[node], start_s, end_s) for node, start_s, end_s in self._core.outages()]
+        return [
+            NodeOutage(names[node], start_s, end_s) for node, start_s, end_s in self._core.outages()
+        ]
 
     def results(self) -> Results:
         """All jobs as columns, without a Python object for each."""
@@ -423,7 +474,9 @@ class Simulator(Forked):
         return Sample(self.now_s, *self._core.sample())
 
     def fork(self) -> Self:
-        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and `deepcopy` do this."""
+        """An exact copy that goes its own way from here. The hooks stay behind. `copy` and
+        `deepcopy` do this.
+        """
         twin = object.__new__(type(self))
         twin._core = self._core.fork()
         twin._rules = self._rules
@@ -449,7 +502,11 @@ class _Joined(Sequence[JobSpec]):
         return len(self._first) + len(self._later)
 
     def __getitem__(self, index: int) -> JobSpec:  # type: ignore[override]
-        return self._first[index] if index < len(self._first) else self._later[index - len(self._first)]
+        return (
+            self._first[index]
+            if index < len(self._first)
+            else self._later[index - len(self._first)]
+        )
 
 
 def _placed(rules: _Rules, item: RunningJob | PendingJob) -> _core.Placed:
@@ -472,7 +529,9 @@ def _add(
     start_s: int,
     taken: Collection[int] = (),
 ) -> Waits:
-    """Gives the core jobs that are submitted from `start_s` on; `taken`: ids of those that are there already."""
+    """Gives the core jobs that are submitted from `start_s` on; `taken`: ids of those that are
+    there already.
+    """
     if isinstance(jobs, JobTable) and not jobs.in_several_partitions:
         _add_table(rules, builder, jobs, start_s, taken)
         return {}, {}
@@ -483,13 +542,29 @@ def _add_one(
     rules: _Rules, builder: _core.Builder, spec: JobSpec, job_id: int, limit_s: int | None
 ) -> Dependencies | None:
     waits_for = parse_dependency(spec.dependency) if spec.dependency else None
-    shapes, person = [builder.shape(form) for form in rules.forms(spec)], builder.person(spec.account, spec.user)
-    builder.add(spec, shapes, person, limit_s, rules.cluster.memory_mib(spec), rules.qos(spec), job_id, waits_for)
+    shapes, person = (
+        [builder.shape(form) for form in rules.forms(spec)],
+        builder.person(spec.account, spec.user),
+    )
+    builder.add(
+        spec,
+        shapes,
+        person,
+        limit_s,
+        rules.cluster.memory_mib(spec),
+        rules.qos(spec),
+        job_id,
+        waits_for,
+    )
     return waits_for
 
 
 def _add_specs(
-    rules: _Rules, builder: _core.Builder, specs: Sequence[JobSpec], start_s: int, known: Collection[int]
+    rules: _Rules,
+    builder: _core.Builder,
+    specs: Sequence[JobSpec],
+    start_s: int,
+    known: Collection[int],
 ) -> Waits:
     wishes, tasks = dict[int, Dependencies](), dict[int, list[int]]()
     taken = set(known)
@@ -497,14 +572,20 @@ def _add_specs(
     for spec in specs:
         rules.cluster.check(spec)
         if spec.submit_s is not None and spec.submit_s < start_s:
-            raise InvalidJob(f"submit_s is {spec.submit_s}, in the past (now: {start_s}); leave it out to submit now")
+            raise InvalidJob(
+                f"submit_s is {spec.submit_s}, in the past (now: {start_s}); leave it out to"
+                " submit now"
+            )
         job_id = next_id if spec.job_id is None else spec.job_id
         if job_id < 1 or job_id in taken:
             raise InvalidJob(f"job_id {job_id} is taken or not positive; give another one, or none")
         if waits_for := _add_one(rules, builder, spec, job_id, rules.limit_s(spec)):
             wishes[job_id] = waits_for
             if any(item.job_id == job_id for item in waits_for.items):
-                raise InvalidJob(f"job {job_id} would wait for itself ({spec.dependency}); remove this dependency")
+                raise InvalidJob(
+                    f"job {job_id} would wait for itself ({spec.dependency}); remove this"
+                    " dependency"
+                )
         if spec.array_job_id is not None:
             tasks.setdefault(spec.array_job_id, []).append(job_id)
         taken.add(job_id)
@@ -512,30 +593,46 @@ def _add_specs(
     return wishes, tasks
 
 
-def _add_table(rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int, known: Collection[int]) -> None:
+def _add_table(
+    rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int, known: Collection[int]
+) -> None:
     """As `_add_specs`, without a Python object for each job."""
     columns = table.columns
     early = np.flatnonzero(columns["submit_s"] < start_s)
     if early.size:
-        raise InvalidJob(f"job {early[0]} of the table: submit_s is {columns['submit_s'][early[0]]}, before {start_s}")
+        raise InvalidJob(
+            f"job {early[0]} of the table: submit_s is {columns['submit_s'][early[0]]}, before"
+            f" {start_s}"
+        )
     if known and (taken := np.flatnonzero(np.isin(columns["job_id"], list(known)))).size:
-        raise InvalidJob(f"job {taken[0]} of the table: job_id {columns['job_id'][taken[0]]} is taken")
+        raise InvalidJob(
+            f"job {taken[0]} of the table: job_id {columns['job_id'][taken[0]]} is taken"
+        )
     kinds, kind = table.kinds()
     shapes, limits_s, memory_mib, qos = [], [], [], []
     for index, spec in enumerate(kinds):
         rows = np.flatnonzero(kind == index)
-        for row in {rows[np.argmin(columns["nodes"][rows])], rows[np.argmax(columns["nodes"][rows])]}:
+        for row in {
+            rows[np.argmin(columns["nodes"][rows])],
+            rows[np.argmax(columns["nodes"][rows])],
+        }:
             _check_row(rules, table, int(row))
         shapes.append(builder.shape(rules.form(spec)))
         partition = rules.cluster.partition_of(spec)
         limits_s.append(partition.default_time_s or partition.max_time_s or -1)
         memory_mib.append(rules.cluster.memory_mib(spec))
         qos.append(rules.qos(spec))
-        most_s = [most for most in (partition.max_time_s, rules.cluster.limits.qos_of(spec.qos).max_wall_s) if most]
+        most_s = [
+            most
+            for most in (partition.max_time_s, rules.cluster.limits.qos_of(spec.qos).max_wall_s)
+            if most
+        ]
         over = rows[columns["time_limit_s"][rows] > min(most_s)] if most_s else rows[:0]
         if over.size:
             _check_row(rules, table, int(over[0]))
-    persons = np.array([builder.person(account, user) for account, user in table.persons], dtype=np.int64)
+    persons = np.array(
+        [builder.person(account, user) for account, user in table.persons], dtype=np.int64
+    )
     given_s = columns["time_limit_s"]
     builder.add_columns(
         columns["job_id"],

@@ -1,8 +1,9 @@
 """A simulation that begins in the middle: jobs that run already, jobs that have waited for a while.
 
-What a cluster tells of itself (`squeue`, `sinfo`) is enough for this, but for what slurmctld keeps to itself: the
-phases of its timers (`Timers`; without them, all periods begin now), users' past usage (all users begin with none, so
-fair-share factors are equal), and of jobs that are over, whether they were successful.
+What a cluster tells of itself (`squeue`, `sinfo`) is enough for this, but for what slurmctld keeps
+to itself: the phases of its timers (`Timers`; without them, all periods begin now), users' past
+usage (all users begin with none, so fair-share factors are equal), and of jobs that are over,
+whether they were successful.
 
 The records are for `Simulator.from_state`; `put_in` is what the reference does with them.
 """
@@ -32,10 +33,34 @@ REASONS = (
         "DependencyNeverSatisfied",
         "BeginTime",
     ),
-    *("JobHeldUser", "JobArrayTaskLimit", "QOSGrpJobsLimit", "QOSMaxJobsPerUserLimit", "QOSGrpCpuLimit"),
-    *("QOSGrpNodeLimit", "QOSGrpGRES", "QOSMaxCpuPerUserLimit", "QOSMaxNodePerUserLimit", "QOSMaxGRESPerUser"),
-    *("AssocMaxJobsLimit", "AssocGrpJobsLimit", "AssocGrpCpuLimit", "AssocGrpNodeLimit", "AssocGrpGRES"),
-    *("QOSMaxSubmitJobPerUserLimit", "MaxJobsPerAccount", "MaxCpuPerAccount", "MaxNodePerAccount", "MaxGRESPerAccount"),
+    *(
+        "JobHeldUser",
+        "JobArrayTaskLimit",
+        "QOSGrpJobsLimit",
+        "QOSMaxJobsPerUserLimit",
+        "QOSGrpCpuLimit",
+    ),
+    *(
+        "QOSGrpNodeLimit",
+        "QOSGrpGRES",
+        "QOSMaxCpuPerUserLimit",
+        "QOSMaxNodePerUserLimit",
+        "QOSMaxGRESPerUser",
+    ),
+    *(
+        "AssocMaxJobsLimit",
+        "AssocGrpJobsLimit",
+        "AssocGrpCpuLimit",
+        "AssocGrpNodeLimit",
+        "AssocGrpGRES",
+    ),
+    *(
+        "QOSMaxSubmitJobPerUserLimit",
+        "MaxJobsPerAccount",
+        "MaxCpuPerAccount",
+        "MaxNodePerAccount",
+        "MaxGRESPerAccount",
+    ),
     "MaxSubmitJobsPerAccount",
 )
 """The reasons that the simulator gives."""
@@ -43,7 +68,9 @@ REASONS = (
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A job that holds nodes. `spec.job_id` is needed; `spec.time_limit_s` None is no limit (not the default one)."""
+    """A job that holds nodes. `spec.job_id` is needed; `spec.time_limit_s` None is no limit (not
+    the default one).
+    """
 
     spec: JobSpec
     start_s: int
@@ -65,11 +92,15 @@ class PendingJob:
     spec: JobSpec
     submit_s: int
     eligible_s: int | None = None
-    """Since when it competes for nodes; None: something keeps it back, or the next pass finds that nothing does.
+    """Since when it competes for nodes; None: something keeps it back, or the next pass finds that
+    nothing does.
 
-    With a dependency, a hold or a begin time after now in its `spec`, only None is right."""
+    With a dependency, a hold or a begin time after now in its `spec`, only None is right.
+    """
     reason: str = "None"
-    """Slurm's, as last set by a pass; one that the simulator does not have becomes a limit of its own, or None."""
+    """Slurm's, as last set by a pass; one that the simulator does not have becomes a limit of its
+    own, or None.
+    """
 
     @property
     def submitted_s(self) -> int:
@@ -85,7 +116,9 @@ class PendingJob:
 
 @dataclass(frozen=True)
 class Timers:
-    """What the times of slurmctld's passes depend on. Only a simulation can tell them: `Simulator.timers`."""
+    """What the times of slurmctld's passes depend on. Only a simulation can tell them:
+    `Simulator.timers`.
+    """
 
     start_s: int
     """Periods count from here."""
@@ -94,7 +127,8 @@ class Timers:
     last_pass_s: int
     """When the last main pass ran, which was asked for at `last_main_s`."""
     put_off_s: int | None
-    """When one runs that sched_min_interval puts off, and whether that is one over the whole queue."""
+    """When one runs that sched_min_interval puts off, and whether that is one over the whole queue.
+    """
     put_off_full: bool
     last_backfill_us: int
     main_due_s: int | None
@@ -102,7 +136,9 @@ class Timers:
     main_wanted: bool
     review_wanted: bool
     planned: bool
-    """Whether nodes are PLANNED; the next backfill pass takes that back, which makes it run once more."""
+    """Whether nodes are PLANNED; the next backfill pass takes that back, which makes it run once
+    more.
+    """
 
 
 Items = list[RunningJob | PendingJob]
@@ -115,8 +151,8 @@ def given(
     down: Iterable[str],
     timers: Timers | None,
 ) -> tuple[int, Items, list[str]]:
-    """What `Simulator.from_state` is given: the time, the jobs in the order in which they come into the simulation,
-    and the nodes that are down. Raises SimulationError for anything else.
+    """What `Simulator.from_state` is given: the time, the jobs in the order in which they come into
+    the simulation, and the nodes that are down. Raises SimulationError for anything else.
     """
     now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
     if timers is not None:
@@ -140,7 +176,9 @@ def put_in(
 ) -> None:
     """Makes a new, empty simulation (begun at `timers.start_s`) one that is in this state."""
     if now_s < simulator.now_s:
-        raise SimulationError(f"now_s is {now_s}, before the start of the timers' periods, {simulator.now_s}")
+        raise SimulationError(
+            f"now_s is {now_s}, before the start of the timers' periods, {simulator.now_s}"
+        )
     simulator.now_s = now_s
     simulator._events = [event for event in simulator._events if event[0] > now_s]
     heapq.heapify(simulator._events)
@@ -171,7 +209,9 @@ def put_in(
 
 
 def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:
-    """Raises SimulationError for jobs that can't be in a state at this time, or name what the cluster does not have."""
+    """Raises SimulationError for jobs that can't be in a state at this time, or name what the
+    cluster does not have.
+    """
     seen = set[int]()
     for item in items:
         job_id = item.spec.job_id
@@ -188,7 +228,9 @@ def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | Pendi
                 whole(f"job {job_id}: {name}", time_s, -LAST_S, LAST_S, SimulationError)
         since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
         if since_s > now_s:
-            raise SimulationError(f"job {job_id} was submitted or started at {since_s}, after now, {now_s}")
+            raise SimulationError(
+                f"job {job_id} was submitted or started at {since_s}, after now, {now_s}"
+            )
         if isinstance(item, PendingJob):
             check_not_itself(job_id, item.spec.dependency)
             _check_eligible(item, now_s)
@@ -196,7 +238,8 @@ def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | Pendi
         names = listed(f"job {job_id}: node_names", item.node_names, str, SimulationError)
         if len(names) != item.spec.nodes or len(set(names)) != item.spec.nodes:
             raise SimulationError(
-                f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named; name each of them once"
+                f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named; name"
+                " each of them once"
             )
 
 
@@ -210,7 +253,8 @@ def _check_eligible(item: PendingJob, now_s: int) -> None:
         kept_by = f"begin_s {spec.begin_s}"
     if item.eligible_s is not None and kept_by:
         raise SimulationError(
-            f"job {spec.job_id} competes since {item.eligible_s}, so its {kept_by} is over: leave out one of the two"
+            f"job {spec.job_id} competes since {item.eligible_s}, so its {kept_by} is over: leave"
+            " out one of the two"
         )
 
 
@@ -237,10 +281,14 @@ def _run(simulator: Simulator, record: JobRecord, item: RunningJob) -> None:
     nodes = sum(cluster.bit(name) for name in item.node_names)
     free = cluster.pool.hosts(cluster.request(record.spec, cluster.partition_of(record.spec)))
     if nodes & ~free:
-        raise SimulationError(f"job {record.job_id}: not all of {', '.join(item.node_names)} have room for it")
+        raise SimulationError(
+            f"job {record.job_id}: not all of {', '.join(item.node_names)} have room for it"
+        )
     cluster.start(record, nodes, "", now_s)
     record.start_s = item.start_s
-    record.eligible_s = record.accrues_s = record.submit_s if item.eligible_s is None else item.eligible_s
+    record.eligible_s = record.accrues_s = (
+        record.submit_s if item.eligible_s is None else item.eligible_s
+    )
     if item.spec.runtime_s is not None:
         simulator._end_at(record.job_id, max(item.start_s + item.spec.runtime_s, now_s))
     simulator._watch_limit(record)
@@ -249,7 +297,9 @@ def _run(simulator: Simulator, record: JobRecord, item: RunningJob) -> None:
 def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
     cluster, now_s = simulator._cluster, simulator.now_s
     known = {*cluster.jobs, *cluster.arrays}
-    record.dependencies = parse_dependency(item.spec.dependency).known(lambda job_id: job_id in known)
+    record.dependencies = parse_dependency(item.spec.dependency).known(
+        lambda job_id: job_id in known
+    )
     record.reason = item.known_reason
     if item.spec.begin_s is not None and item.spec.begin_s > now_s:
         simulator._push(item.spec.begin_s, Kind.BEGIN, record.job_id)

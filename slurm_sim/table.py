@@ -16,10 +16,11 @@ _OPTIONAL = ("time_limit_s", "runtime_s", "cancel_s")
 
 
 class JobTable(Sequence[JobSpec]):
-    """Jobs as columns of equal length; each is one `JobSpec` when looked at. The columns' names are `JobSpec`'s.
+    """Jobs as columns of equal length; each is one `JobSpec` when looked at. The columns' names are
+    `JobSpec`'s.
 
-    -1 in `time_limit_s`, `runtime_s` or `cancel_s` stands for None. `user`, `account`, `partition`, `qos` are strings,
-    one for each job or one for all; `job_id` None: 1, 2, ... Raises InvalidJob.
+    -1 in `time_limit_s`, `runtime_s` or `cancel_s` stands for None. `user`, `account`, `partition`,
+    `qos` are strings, one for each job or one for all; `job_id` None: 1, 2, ... Raises InvalidJob.
     """
 
     def __init__(
@@ -57,7 +58,12 @@ class JobTable(Sequence[JobSpec]):
         }
         self.columns = {name: _column(name, value, size) for name, value in given.items()}
         self._names: dict[str, list[str | None]] = {}
-        for name, value in (("user", user), ("account", account), ("partition", partition), ("qos", qos)):
+        for name, value in (
+            ("user", user),
+            ("account", account),
+            ("partition", partition),
+            ("qos", qos),
+        ):
             self._names[name], self.columns[name] = _named(name, value, size)
         pairs, person = np.unique(
             np.stack([self.columns["account"], self.columns["user"]]), axis=1, return_inverse=True
@@ -67,7 +73,11 @@ class JobTable(Sequence[JobSpec]):
         np.minimum.at(first, person.ravel(), np.arange(size))
         order = np.argsort(first, kind="stable")
         self.persons = [
-            (str(self._names["account"][pairs[0, index]]), str(self._names["user"][pairs[1, index]])) for index in order
+            (
+                str(self._names["account"][pairs[0, index]]),
+                str(self._names["user"][pairs[1, index]]),
+            )
+            for index in order
         ]
         """(account, user)"""
         rank = np.empty_like(order)
@@ -76,7 +86,10 @@ class JobTable(Sequence[JobSpec]):
         ids = self.columns["job_id"]
         if size and len(np.unique(ids)) < size:
             values, counts = np.unique(ids, return_counts=True)
-            raise InvalidJob(f"job_id {values[counts > 1][0]} is there more than once; give each job its own, or none")
+            raise InvalidJob(
+                f"job_id {values[counts > 1][0]} is there more than once; give each job its own, or"
+                " none"
+            )
 
     def __len__(self) -> int:
         return len(self.columns["job_id"])
@@ -111,7 +124,14 @@ class JobTable(Sequence[JobSpec]):
 
     def kinds(self) -> tuple[list[JobSpec], NDArray[np.intp]]:
         """One job of each kind (same partition, QOS and request), and each job's kind."""
-        names = ("partition", "qos", "cpus_per_node", "memory_mib_per_node", "gpus_per_node", "exclusive")
+        names = (
+            "partition",
+            "qos",
+            "cpus_per_node",
+            "memory_mib_per_node",
+            "gpus_per_node",
+            "exclusive",
+        )
         if not len(self):
             return [], np.empty(0, dtype=np.intp)
         stacked = np.stack([self.columns[name] for name in names])
@@ -124,25 +144,39 @@ def _column(name: str, value: ArrayLike, size: int) -> Ints:
     if array.dtype.kind not in ("b" if name == "exclusive" else "") + "iu":
         raise InvalidJob(f"{name}: a column of {array.dtype}; give integers")
     if array.dtype == np.uint64 and array.size and array.max() > _INT64_MAX:
-        raise InvalidJob(f"job {array.argmax()} of the table: {name} is {array.max()}; give at most {_INT64_MAX:,}")
-    array = np.ascontiguousarray(np.broadcast_to(array, size) if array.ndim == 0 else array, dtype=np.int64)
+        raise InvalidJob(
+            f"job {array.argmax()} of the table: {name} is {array.max()}; give at most"
+            f" {_INT64_MAX:,}"
+        )
+    array = np.ascontiguousarray(
+        np.broadcast_to(array, size) if array.ndim == 0 else array, dtype=np.int64
+    )
     if array.shape != (size,):
         raise InvalidJob(f"{name}: {array.shape} values; give {size}, as submit_s")
     least, most = WHOLE.get(name, (0, 1))
     wrong = np.flatnonzero((array < least) & ~((array == -1) & (name in _OPTIONAL)))
     if wrong.size:
-        raise InvalidJob(f"job {wrong[0]} of the table: {name} is {array[wrong[0]]}; give at least {least}")
+        raise InvalidJob(
+            f"job {wrong[0]} of the table: {name} is {array[wrong[0]]}; give at least {least}"
+        )
     if size and array.max() > most:
         seconds = "seconds, " if name.endswith("_s") else ""
-        raise InvalidJob(f"job {array.argmax()} of the table: {name} is {array.max()}; give {seconds}at most {most:,}")
+        raise InvalidJob(
+            f"job {array.argmax()} of the table: {name} is {array.max()}; give {seconds}at most"
+            f" {most:,}"
+        )
     return array
 
 
-def _named(name: str, value: Sequence[str] | str | None, size: int) -> tuple[list[str | None], Ints]:
+def _named(
+    name: str, value: Sequence[str] | str | None, size: int
+) -> tuple[list[str | None], Ints]:
     if value is None or isinstance(value, str):
         return [value], np.zeros(size, dtype=np.int64)
     given = np.asarray(value)
-    if given.dtype.kind != "U" and (odd := [each for each in given.ravel().tolist() if not isinstance(each, str)]):
+    if given.dtype.kind != "U" and (
+        odd := [each for each in given.ravel().tolist() if not isinstance(each, str)]
+    ):
         raise InvalidJob(f"{name}: {odd[0]!r} among the values; give strings, or one for all")
     names, index = np.unique(given.astype(np.str_), return_inverse=True)
     if index.shape != (size,):

@@ -1,4 +1,6 @@
-"""A real Chromium without a screen, for the web page's tests and screenshots (`scripts/chromium-up` installs it)."""
+"""A real Chromium without a screen, for the web page's tests and screenshots (`scripts/chromium-up`
+installs it).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # As root Chromium has no sandbox; /dev/shm may be small in containers.
         browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+            executable_path=program,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
         )
         try:
             yield browser

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# The same examples in every run, so that a failure is of the change at hand. `scripts/fuzz-core` looks for new ones.
+# The same examples in every run, so that a failure is of the change at hand. `scripts/fuzz-core`
+# looks for new ones.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
@@ -16,7 +17,8 @@ DEFAULT_SLURM_DIR = "/var/tmp/mirage-slurm"
 
 @pytest.fixture(scope="session")
 def real_slurm() -> Path:
-    """The folder of a running Slurm that scripts/slurm-up started; of several in MIRAGE_SLURM_DIR this process's own.
+    """The folder of a running Slurm that scripts/slurm-up started; of several in MIRAGE_SLURM_DIR
+    this process's own.
 
     Without one the tests that need it are skipped, or fail where MIRAGE_SLURM_REQUIRED is set.
     """
@@ -25,7 +27,10 @@ def real_slurm() -> Path:
     problem = _problem(folder)
     if not problem:
         return folder
-    reason = f"needs a real Slurm and root: {problem}. Start one with scripts/slurm-up, or run scripts/test-slurm."
+    reason = (
+        f"needs a real Slurm and root: {problem}. Start one with scripts/slurm-up, or run"
+        " scripts/test-slurm."
+    )
     if os.environ.get("MIRAGE_SLURM_REQUIRED"):
         pytest.fail(reason)
     pytest.skip(reason)
@@ -39,7 +44,9 @@ def _problem(folder: Path) -> str:
         return f"no {conf}"
     env = os.environ | {"SLURM_CONF": str(conf), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
     try:
-        ping = subprocess.run(["scontrol", "ping"], env=env, capture_output=True, text=True, timeout=30)
+        ping = subprocess.run(
+            ["scontrol", "ping"], env=env, capture_output=True, text=True, timeout=30
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return "" if "UP" in ping.stdout.split() else f"the Slurm of {folder} does not run"

@@ -42,21 +42,28 @@ def database_on(server: str) -> Iterator[str]:
     try:
         yield admin.set(database=name).render_as_string(hide_password=False)
     finally:
-        _execute(admin, f"DROP DATABASE {name}" + (" WITH (FORCE)" if server == "postgresql" else ""))
+        _execute(
+            admin, f"DROP DATABASE {name}" + (" WITH (FORCE)" if server == "postgresql" else "")
+        )
 
 
 def _url_of(server: str) -> str:
     try:
         return (FOLDER / f"{server}.url").read_text().strip()
     except OSError as error:
-        reason = f"needs a {server}: {error}. Start one with scripts/databases, or run scripts/test-databases."
+        reason = (
+            f"needs a {server}: {error}. Start one with scripts/databases, or run"
+            " scripts/test-databases."
+        )
         if os.environ.get("MIRAGE_DATABASES_REQUIRED"):
             pytest.fail(reason)
         pytest.skip(reason)
 
 
 def _execute(admin: URL, sql: str) -> None:
-    engine = create_engine(admin.set(drivername=DRIVERS[admin.drivername]), isolation_level="AUTOCOMMIT")
+    engine = create_engine(
+        admin.set(drivername=DRIVERS[admin.drivername]), isolation_level="AUTOCOMMIT"
+    )
     with engine.connect() as connection:
         connection.execute(text(sql))
     engine.dispose()

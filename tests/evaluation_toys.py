@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage.evaluation.case import Case, Starts
-from mirage.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Link, Pair
-from mirage.learn.model import Assessment, States
+from mirage.provision.evaluation.case import Case, Starts
+from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Link, Pair
+from mirage.provision.learn.model import Assessment, States
 
 DAY_S = 86_400
 LIMIT_S = 48 * HOUR_S
@@ -18,7 +18,9 @@ BEGIN_S = 1_675_209_600
 
 @dataclass(frozen=True)
 class Queue:
-    """The wait of a job released at a time: busy spells on a quiet cluster, the same for the same seed."""
+    """The wait of a job released at a time: busy spells on a quiet cluster, the same for the same
+    seed.
+    """
 
     seed: int = 1
     days: int = 45
@@ -42,7 +44,9 @@ class Queue:
         start_s = int(begin_s + self.wait_s(np.array([begin_s]))[0])
         end_s = start_s + LIMIT_S
         first = -(-(start_s - begin_s) // STEP_S)
-        decision_s = begin_s + STEP_S * np.arange(first, -(-(end_s - begin_s) // STEP_S), dtype=np.int64)
+        decision_s = begin_s + STEP_S * np.arange(
+            first, -(-(end_s - begin_s) // STEP_S), dtype=np.int64
+        )
         rows = np.zeros((HISTORY - 1 + len(decision_s), 40), dtype=np.float32)
         at_s = decision_s[0] + STEP_S * np.arange(1 - HISTORY, len(decision_s))
         rows[:, 0] = np.round(self.wait_s(at_s) / HOUR_S * 4)
@@ -50,7 +54,9 @@ class Queue:
         rows[:, 39] = 76
         link = Link(nodes, LIMIT_S, LIMIT_S)
         starts_s = self.start_s(np.append(decision_s, end_s))
-        return Episode(Pair(link, link), begin_s, start_s, end_s, rows, decision_s, starts_s, 0 * decision_s)
+        return Episode(
+            Pair(link, link), begin_s, start_s, end_s, rows, decision_s, starts_s, 0 * decision_s
+        )
 
     def starts(self) -> Starts:
         """A job starts every twenty minutes, after the wait of its submission."""
@@ -62,12 +68,16 @@ class Queue:
 
     def cases(self, count: int, every_s: int = 4 * HOUR_S, nodes: int = 1) -> list[Case]:
         starts = self.starts()
-        return [Case(self.episode(BEGIN_S + index * every_s, nodes), starts) for index in range(count)]
+        return [
+            Case(self.episode(BEGIN_S + index * every_s, nodes), starts) for index in range(count)
+        ]
 
 
 @dataclass(frozen=True)
 class Foresight:
-    """A trained method that knows the queue but for noise; quantiles of its error are what it tells."""
+    """A trained method that knows the queue but for noise; quantiles of its error are what it
+    tells.
+    """
 
     queue: Queue
     name: str = "foresight"
@@ -81,7 +91,9 @@ class Foresight:
         lead_s = wait_s + spread_s * (2 * share - 1)
         release = (states.remaining_s <= lead_s) & (lead_s > 0)
         nan = np.full(len(states), np.nan)
-        return Assessment(release, nan, nan, np.maximum(wait_s - spread_s, 0), wait_s, wait_s + spread_s)
+        return Assessment(
+            release, nan, nan, np.maximum(wait_s - spread_s, 0), wait_s, wait_s + spread_s
+        )
 
     def write(self, folder) -> None:
         raise AssertionError("not written")

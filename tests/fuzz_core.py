@@ -1,4 +1,6 @@
-"""Compares a sanitized build of the core with the reference on random simulations: see scripts/fuzz-core."""
+"""Compares a sanitized build of the core with the reference on random simulations: see
+scripts/fuzz-core.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,19 @@ def skewed(seed: int) -> Callable[[int, int], int]:
 
     def roll(least: int, most: int) -> int:
         kind = rng.random()
-        return least if kind < 0.3 else rng.randint(least, min(most, least + 4) if kind < 0.65 else most)
+        return (
+            least
+            if kind < 0.3
+            else rng.randint(least, min(most, least + 4) if kind < 0.65 else most)
+        )
 
     return roll
 
 
 def compare(seed: int) -> bool:
-    """One cluster, its jobs, and calls with time between them; whether both simulators always agree."""
+    """One cluster, its jobs, and calls with time between them; whether both simulators always
+    agree.
+    """
     from slurm_sim.envs.vector import CoreLanes, PythonLanes
     from slurm_sim.errors import SimulationError
     from slurm_sim.reference import Simulator as Reference
@@ -64,14 +72,22 @@ def compare(seed: int) -> bool:
         given = middle(dice, rich)
     else:
         cluster = config(dice, rich)
-        given = cluster, accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0))
+        given = (
+            cluster,
+            accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0)),
+        )
         if seed % 3 == 0 and given[1]:
             given = cluster, table(*given)
         if seed % 4 == 1:
-            shown = [episodes(*kind, *given, seed) for kind in ((Reference, PythonLanes), (Simulator, CoreLanes))]
+            shown = [
+                episodes(*kind, *given, seed)
+                for kind in ((Reference, PythonLanes), (Simulator, CoreLanes))
+            ]
             if shown[0] != shown[1]:
                 return False
-    make, make_core = (Reference, Simulator) if len(given) == 2 else (Reference.from_state, Simulator.from_state)
+    make, make_core = (
+        (Reference, Simulator) if len(given) == 2 else (Reference.from_state, Simulator.from_state)
+    )
     try:
         reference = make(*given)
     except SimulationError as error:
@@ -101,7 +117,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--core", type=Path, required=True, help="the extension module to test")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long (30)")
-    parser.add_argument("--seed", type=int, default=1, help="the first of the seeds, which are consecutive (1)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="the first of the seeds, which are consecutive (1)"
+    )
     args = parser.parse_args()
     load(args.core)
     seed, end = args.seed, time.monotonic() + args.seconds

@@ -1,4 +1,6 @@
-"""A small site for the tests of sampling: a contended cluster of 12 nodes and what it logged in five weeks."""
+"""A small site for the tests of sampling: a contended cluster of 12 nodes and what it logged in
+five weeks.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 import slurm_sim
-from mirage.learn.background import Background
-from mirage.learn.joblog import read_log
+from mirage.provision.learn.background import Background
+from mirage.provision.learn.joblog import read_log
 from slurm_sim.config import ClusterConfig, Params, Partition, make_nodes
 from slurm_sim.traces import Trace, make_trace
 from tests.small_workload import Workload
@@ -25,7 +27,12 @@ DAYS = 35
 def cluster() -> ClusterConfig:
     nodes = make_nodes(12)
     names = tuple(node.name for node in nodes)
-    return ClusterConfig(nodes, (Partition("gpu", names, max_time_s=DAY_S),), Params(bf_window_s=2 * DAY_S), name="toy")
+    return ClusterConfig(
+        nodes,
+        (Partition("gpu", names, max_time_s=DAY_S),),
+        Params(bf_window_s=2 * DAY_S),
+        name="toy",
+    )
 
 
 @cache

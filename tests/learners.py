@@ -1,4 +1,6 @@
-"""What tests of the neural methods share: a toy queue, small networks, a model's distance from the best policy."""
+"""What tests of the neural methods share: a toy queue, small networks, a model's distance from the
+best policy.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ pytest.importorskip("safetensors")
 import torch
 
 from mirage.domain import Penalties
-from mirage.learn.episode import HOUR_S, Episode
-from mirage.learn.foundation import Shape
-from mirage.learn.model import Model, States, releases
-from mirage.learn.pretrain import PretrainOptions
-from mirage.learn.toy import Toy
+from mirage.provision.learn.episode import HOUR_S, Episode
+from mirage.provision.learn.foundation import Shape
+from mirage.provision.learn.model import Model, States, releases
+from mirage.provision.learn.pretrain import PretrainOptions
+from mirage.provision.learn.toy import Toy
 
 torch.set_num_threads(1)
 
@@ -26,7 +28,9 @@ TRAIN = [TOY.episode(i) for i in range(128)]
 VALIDATION = [TOY.episode(i) for i in range(1000, 1032)]
 FRESH = [TOY.episode(i) for i in range(10_000, 10_256)]
 TEST = [TOY.episode(i) for i in range(2000, 2150)]
-SMALL = Shape(width=16, heads=2, layers=1, feedforward=32, patch=72, dropout=0.0, forecast_input=False)
+SMALL = Shape(
+    width=16, heads=2, layers=1, feedforward=32, patch=72, dropout=0.0, forecast_input=False
+)
 """It learns from the matrix alone: the toy's forecasts say nothing."""
 PRETRAIN = PretrainOptions(
     shape=SMALL,
@@ -68,4 +72,9 @@ def regret(model: Model, share: float, test: list[Episode] = TEST) -> float:
 
 def lateness_h(model: Model, share: float) -> float:
     """How much later than the best policy it releases, on average."""
-    return float(np.mean([choice(model, episode, share) - TOY.best(episode, share) for episode in TEST])) / 6
+    return (
+        float(
+            np.mean([choice(model, episode, share) - TOY.best(episode, share) for episode in TEST])
+        )
+        / 6
+    )

@@ -1,4 +1,6 @@
-"""Slurm's own library, asked for its words: the machine's, and those that scripts/slurm-release keeps."""
+"""Slurm's own library, asked for its words: the machine's, and those that scripts/slurm-release
+keeps.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Release:
         if not self.library.exists():
             pytest.skip(f"Slurm's library is not here: {self.library}")
         command = [*self.loader, sys.executable, "-I", "-c", program, str(self.library)]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+        return json.loads(
+            subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        )
 
 
 def _own() -> Release:
@@ -41,7 +45,9 @@ def _cached(name: str) -> Release:
     folder = CACHE / name / "lib"
     loader = next(iter(sorted(folder.glob("ld-linux*.so.*"))), folder / "ld-linux.so")
     paths = f"{folder}:{folder / 'slurm-wlm'}"
-    return Release(name, folder / "slurm-wlm" / "libslurmfull.so", (str(loader), "--library-path", paths))
+    return Release(
+        name, folder / "slurm-wlm" / "libslurmfull.so", (str(loader), "--library-path", paths)
+    )
 
 
 RELEASES = [_own(), _cached("24.11"), _cached("26.05")]

@@ -1,4 +1,6 @@
-"""Tables, agents and jobs for the tests of routing: drawn by a seed, or made so that the right choice is plain."""
+"""Tables, agents and jobs for the tests of routing: drawn by a seed, or made so that the right
+choice is plain.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ NOW_S = 1_700_000_000
 
 
 def random_agent(kind: PartitionKind, variant: Variant, random: np.random.Generator) -> Agent:
-    """With float32 weights, as trained ones have; hidden layers whose sizes are no multiples of four."""
+    """With float32 weights, as trained ones have; hidden layers whose sizes are no multiples of
+    four.
+    """
     sizes = [width(kind, variant), 11, 3, actions_of(kind, variant).count]
     return Agent(kind, variant, tuple(_layer(a, b, random) for a, b in pairwise(sizes)))
 
@@ -29,7 +33,10 @@ def _layer(inputs: int, outputs: int, random: np.random.Generator) -> Layer:
 
 def rough(agent: Agent) -> Agent:
     """With weights of -1, 0 and 1 only, so that many values are equal."""
-    return replace(agent, layers=tuple(Layer(tuple(map(_signs, x.weights)), _signs(x.bias)) for x in agent.layers))
+    return replace(
+        agent,
+        layers=tuple(Layer(tuple(map(_signs, x.weights)), _signs(x.bias)) for x in agent.layers),
+    )
 
 
 def _signs(row: Sequence[float]) -> tuple[float, ...]:
@@ -44,29 +51,42 @@ def _random_state(kind: PartitionKind, random: np.random.Generator) -> Partition
     servers = []
     for number in range(kind.servers):
         total = (kind.gpus, kind.cpus, kind.memory_mib)
-        free = tuple(int(random.integers(each + 1)) if random.random() < 0.3 else each for each in total)
+        free = tuple(
+            int(random.integers(each + 1)) if random.random() < 0.3 else each for each in total
+        )
         ends = sorted(NOW_S + int(each) for each in random.integers(-5000, 400 * 3600, 2))
         busy = free != total
         up = bool(random.random() < 0.9)
-        servers.append(Server(f"{kind.name}-{number}", total, free, ends[0] * busy, ends[1] * busy, up))
+        servers.append(
+            Server(f"{kind.name}-{number}", total, free, ends[0] * busy, ends[1] * busy, up)
+        )
     queued = [int(each) for each in random.integers(random.choice([3, 12]), size=len(kind.flavors))]
     return PartitionState(kind, servers, queued, int(random.integers(20_000_000)))
 
 
 def random_demand(random: np.random.Generator) -> Demand:
     limit_s = None if random.random() < 0.3 else int(random.integers(1, 340 * 3600))
-    gpus, nodes = int(random.choice([1, 1, 2, 2, 3, 4, 6, 8, 12])), 1 if random.random() < 0.9 else 2
+    gpus, nodes = (
+        int(random.choice([1, 1, 2, 2, 3, 4, 6, 8, 12])),
+        1 if random.random() < 0.9 else 2,
+    )
     return Demand(gpus, int(random.integers(1, 100)), int(random.integers(200_000)), limit_s, nodes)
 
 
 def plain_agents() -> list[Agent]:
-    """Of the paper's partitions: A100 is worth 2 and V100 1 where the job can run now; to wait is worth 0 and -1."""
-    return [_plain(kind, bonus) for kind, bonus in zip(paper_partitions(), (0.0, -1.0), strict=True)]
+    """Of the paper's partitions: A100 is worth 2 and V100 1 where the job can run now; to wait is
+    worth 0 and -1.
+    """
+    return [
+        _plain(kind, bonus) for kind, bonus in zip(paper_partitions(), (0.0, -1.0), strict=True)
+    ]
 
 
 def _plain(kind: PartitionKind, bonus: float) -> Agent:
     actions, inputs = kind.actions.count, width(kind, Variant.OURS)
-    bias = tuple((0.0 if action >= actions - len(kind.flavors) else 2.0) + bonus for action in range(actions))
+    bias = tuple(
+        (0.0 if action >= actions - len(kind.flavors) else 2.0) + bonus for action in range(actions)
+    )
     return Agent(kind, Variant.OURS, (Layer(tuple((0.0,) * actions for _ in range(inputs)), bias),))
 
 
@@ -77,7 +97,8 @@ def idle_table(at_s: int, valid_s: int = 600) -> Table:
 def with_nan(agents_text: str) -> str:
     """The body with a weight of each agent replaced by nan; its first line has to be made anew."""
     return "\n".join(
-        line.replace(" 0.0 ", " nan ", 1) if line.startswith("row") else line for line in agents_text.splitlines()[1:]
+        line.replace(" 0.0 ", " nan ", 1) if line.startswith("row") else line
+        for line in agents_text.splitlines()[1:]
     )
 
 

@@ -1,4 +1,6 @@
-"""Random clusters, workloads and calls, by a dice: `random.randint`, or hypothesis' choice of an integer."""
+"""Random clusters, workloads and calls, by a dice: `random.randint`, or hypothesis' choice of an
+integer.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,8 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
     ]
     most = Node("", cpus=8, memory_mib=64, gpus=2, idle_w=100.1 * energy, busy_w=300.7 * energy)
     nodes = tuple(
-        replace(choose(dice, kinds) if number < 10 else most, name=f"n{number}") for number in range(1, count + 1)
+        replace(choose(dice, kinds) if number < 10 else most, name=f"n{number}")
+        for number in range(1, count + 1)
     )
     names = tuple(node.name for node in nodes)
     partitions = [
@@ -146,7 +149,9 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
             billing_weight_memory=choose(dice, [0.0, 0.01]),
             billing_weight_gpus=choose(dice, [0.0, 8.0]),
         ),
-        Partition("right", names[count // 3 :], max_time_s=120 * MINUTE_S, exclusive=bool(dice(0, 1))),
+        Partition(
+            "right", names[count // 3 :], max_time_s=120 * MINUTE_S, exclusive=bool(dice(0, 1))
+        ),
     ]
     return ClusterConfig(
         nodes,
@@ -207,18 +212,23 @@ def _reservations(dice: Dice, names: Sequence[str]) -> tuple[Reservation, ...]:
     def one(name: str, users: tuple[str, ...]) -> Reservation:
         start_s = dice(0, 6000)
         first = dice(0, len(names) - 1)
-        return Reservation(name, start_s, start_s + dice(1, 5000), tuple(names[first : first + dice(1, 4)]), users)
+        return Reservation(
+            name, start_s, start_s + dice(1, 5000), tuple(names[first : first + dice(1, 4)]), users
+        )
 
     return (one("mine", ("a", "b")), one("maintenance", ()))[: dice(1, 2)]
 
 
 def _changes(dice: Dice, names: Sequence[str]) -> tuple[NodeChange, ...]:
     return tuple(
-        NodeChange(dice(0, 8000), choose(dice, names), choose(dice, list(NodeAction))) for _ in range(dice(1, 5))
+        NodeChange(dice(0, 8000), choose(dice, names), choose(dice, list(NodeAction)))
+        for _ in range(dice(1, 5))
     )
 
 
-def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25, exact: bool = False) -> list[JobSpec]:
+def specs(
+    dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25, exact: bool = False
+) -> list[JobSpec]:
     """Jobs, not all of which the cluster accepts. `exact`: they run up to their limits."""
     jobs = list[JobSpec]()
     spread_s = choose(dice, [5000, 500, 50_000])
@@ -227,19 +237,33 @@ def specs(dice: Dice, cluster: ClusterConfig, rich: bool = True, most: int = 25,
         limit_s = MINUTE_S * dice(1, 120) if dice(0, 3) else 600 * dice(1, 4)
         array_of = choose(dice, [array_of, None, number]) if rich and dice(0, 3) == 0 else array_of
         in_array = array_of if dice(0, 1) else None
-        kind = choose(dice, ["after", "afterany", "afterok", "afternotok"]) if number > 1 and dice(0, 4) == 0 else ""
+        kind = (
+            choose(dice, ["after", "afterany", "afterok", "afternotok"])
+            if number > 1 and dice(0, 4) == 0
+            else ""
+        )
         joiner = choose(dice, [",", "?"])
         delay = "+2" if kind == "after" and dice(0, 2) == 0 else ""
         others = [f"{kind}:{dice(1, number - 1)}{delay}" for _ in range(dice(1, 2))] if kind else []
         partition = choose(dice, cluster.partitions)
         jobs.append(
             JobSpec(
-                nodes=dice(1, min(len(partition.nodes), 7)) if dice(0, 5) else dice(1, len(partition.nodes)),
+                nodes=(
+                    dice(1, min(len(partition.nodes), 7))
+                    if dice(0, 5)
+                    else dice(1, len(partition.nodes))
+                ),
                 time_limit_s=choose(dice, [limit_s, limit_s, limit_s, None]),
-                runtime_s=limit_s if exact else choose(dice, [None, dice(0, limit_s + 100), dice(0, limit_s), limit_s]),
+                runtime_s=(
+                    limit_s
+                    if exact
+                    else choose(dice, [None, dice(0, limit_s + 100), dice(0, limit_s), limit_s])
+                ),
                 user=choose(dice, "abc"),
                 account=choose(dice, ["physics", "theory", "root", "new"]) if rich else "root",
-                partition=choose(dice, [None, partition.name, _several(dice, cluster, partition.name)]),
+                partition=choose(
+                    dice, [None, partition.name, _several(dice, cluster, partition.name)]
+                ),
                 submit_s=dice(0, spread_s),
                 dependency=joiner.join(others),
                 begin_s=dice(0, 9000) if dice(0, 7) == 0 else None,
@@ -292,7 +316,10 @@ def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
     account = "lab" if shares else "root"
     if shares:
         members = [Association(account, user=user) for user in users]
-        cluster = replace(cluster, associations=(Association("root"), Association(account, parent="root"), *members))
+        cluster = replace(
+            cluster,
+            associations=(Association("root"), Association(account, parent="root"), *members),
+        )
     if dice(0, 1):
         cluster = replace(cluster, qos=(Qos("normal", max_jobs_per_user=choose(dice, [8, 2, 5])),))
     span_s = choose(dice, [5000, 20_000])
@@ -302,7 +329,9 @@ def long_queue(dice: Dice) -> tuple[ClusterConfig, list[JobSpec]]:
         runtime_s = limit_s // choose(dice, [10, 2, 1, 1])
         nodes = min(choose(dice, [1, 1, 2, 4, 9, 16]), len(cluster.nodes))
         user, submit_s = choose(dice, users), dice(0, span_s)
-        jobs.append(JobSpec(nodes, limit_s, runtime_s, user=user, account=account, submit_s=submit_s))
+        jobs.append(
+            JobSpec(nodes, limit_s, runtime_s, user=user, account=account, submit_s=submit_s)
+        )
     return cluster, jobs
 
 
@@ -356,7 +385,9 @@ CALLS = [
 
 def calls(dice: Dice, most: int = 12) -> list[Call]:
     """(seconds to go on before, what, a job or a node, a number)"""
-    return [(dice(0, 2000), choose(dice, CALLS), dice(1, 28), dice(0, 9)) for _ in range(dice(0, most))]
+    return [
+        (dice(0, 2000), choose(dice, CALLS), dice(1, 28), dice(0, 9)) for _ in range(dice(0, most))
+    ]
 
 
 def call(sim: Any, name: str, subject: int, number: int) -> object:
@@ -385,11 +416,24 @@ def call(sim: Any, name: str, subject: int, number: int) -> object:
         return type(error), str(error)
 
 
-IN_HOOKS = ["submit", "cancel", "requeue", "sample", "hold", "node_drain", "suspend", "timers", "resize", "step"]
+IN_HOOKS = [
+    "submit",
+    "cancel",
+    "requeue",
+    "sample",
+    "hold",
+    "node_drain",
+    "suspend",
+    "timers",
+    "resize",
+    "step",
+]
 
 
 def listen(sim: Any, most: int = 20) -> list[object]:
-    """Hooks that call the simulator in turn, so many times; what they hear, and what they are answered."""
+    """Hooks that call the simulator in turn, so many times; what they hear, and what they are
+    answered.
+    """
     heard = list[object]()
 
     def hook(job: JobRecord) -> None:
@@ -403,25 +447,41 @@ def listen(sim: Any, most: int = 20) -> list[object]:
     return heard
 
 
-def episodes(kind: Any, lanes: Any, cluster: ClusterConfig, jobs: Sequence[JobSpec], seed: int) -> object:
+def episodes(
+    kind: Any, lanes: Any, cluster: ClusterConfig, jobs: Sequence[JobSpec], seed: int
+) -> object:
     """All that a vector environment shows in some steps, or the error."""
     rng = np.random.default_rng(seed)
-    task = Task(step_s=int(rng.choice([100, 900])), history=3, horizon_s=9000, skip_to_outcome=bool(rng.integers(2)))
+    task = Task(
+        step_s=int(rng.choice([100, 900])),
+        history=3,
+        horizon_s=9000,
+        skip_to_outcome=bool(rng.integers(2)),
+    )
     names = [None, *(partition.name for partition in cluster.partitions)]
     spec = JobSpec(
-        int(rng.integers(1, 3)), 1800, int(rng.integers(0, 2000)), "c", partition=names[rng.integers(len(names))]
+        int(rng.integers(1, 3)),
+        1800,
+        int(rng.integers(0, 2000)),
+        "c",
+        partition=names[rng.integers(len(names))],
     )
     begins_s = rng.integers(0, 6000, 2).tolist()
     try:
         env = SubmitVectorEnv(
-            3, starts(kind(cluster, jobs), Pair(spec, replace(spec, nodes=1)), begins_s, task), task, lanes
+            3,
+            starts(kind(cluster, jobs), Pair(spec, replace(spec, nodes=1)), begins_s, task),
+            task,
+            lanes,
         )
         shown: list[Any] = [env.reset(seed=seed)]
         shown += [env.step(rng.integers(0, 2, 3)) for _ in range(25)]
     except SimulationError as error:
         return type(error), str(error)
     return [
-        [part.tolist() for part in step[:-1]] + [{name: step[-1][name].tolist() for name in step[-1]}] for step in shown
+        [part.tolist() for part in step[:-1]]
+        + [{name: step[-1][name].tolist() for name in step[-1]}]
+        for step in shown
     ]
 
 
@@ -483,7 +543,9 @@ def accepted(simulator: type, cluster: ClusterConfig, jobs: Sequence[JobSpec]) -
 
 
 def middle(dice: Dice, rich: bool) -> tuple[Any, ...]:
-    """What `from_state` takes: a simulation as it was after a while, or as a live cluster may be instead."""
+    """What `from_state` takes: a simulation as it was after a while, or as a live cluster may be
+    instead.
+    """
     cluster = config(dice, rich)
     jobs = accepted(Reference, cluster, specs(dice, cluster, rich))
     sim = Reference(cluster)
@@ -493,10 +555,15 @@ def middle(dice: Dice, rich: bool) -> tuple[Any, ...]:
     sim.run_until(dice(0, 8000))
     shown = dice(0, 2) == 0
     running = [
-        RunningJob(_asked(job, shown), job.start_s or 0, job.node_names, job.submit_s, job.eligible_s)
+        RunningJob(
+            _asked(job, shown), job.start_s or 0, job.node_names, job.submit_s, job.eligible_s
+        )
         for job in sim.running()
     ]
-    pending = [PendingJob(_asked(job, shown), job.submit_s, job.eligible_s, job.reason) for job in sim.pending()]
+    pending = [
+        PendingJob(_asked(job, shown), job.submit_s, job.eligible_s, job.reason)
+        for job in sim.pending()
+    ]
     if pending and dice(0, 2) == 0:  # its nodes were taken out, or have lost what it asks for
         at, nodes = dice(0, len(pending) - 1), len(cluster.nodes) + dice(-2, 1)
         pending[at] = replace(pending[at], spec=replace(pending[at].spec, nodes=max(1, nodes)))
@@ -509,6 +576,12 @@ def middle(dice: Dice, rich: bool) -> tuple[Any, ...]:
 def _asked(job: JobRecord, shown: bool) -> JobSpec:
     """As it is now; `shown`: with the priority that squeue shows, which it keeps."""
     waits_for = job.spec.dependency if job.dependencies else ""
-    spec = replace(job.spec, job_id=job.job_id, nodes=job.nodes, time_limit_s=job.time_limit_s, dependency=waits_for)
+    spec = replace(
+        job.spec,
+        job_id=job.job_id,
+        nodes=job.nodes,
+        time_limit_s=job.time_limit_s,
+        dependency=waits_for,
+    )
     priority = job.priority if shown and job.priority else spec.priority
     return replace(spec, begin_s=job.begin_s, held=job.held, priority=priority)

@@ -24,7 +24,12 @@ def simulator(
 
 
 def fast_simulator(
-    names: Sequence[str], partitions: Sequence[Partition], params: Params | None = None, start_s: int = 0
+    names: Sequence[str],
+    partitions: Sequence[Partition],
+    params: Params | None = None,
+    start_s: int = 0,
 ) -> slurm_sim.Simulator:
     """What mirage runs on: the core."""
-    return slurm_sim.Simulator(ClusterConfig(named_nodes(names), tuple(partitions), params or Params()), (), start_s)
+    return slurm_sim.Simulator(
+        ClusterConfig(named_nodes(names), tuple(partitions), params or Params()), (), start_s
+    )

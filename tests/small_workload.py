@@ -17,8 +17,9 @@ DAY_S = 24 * HOUR_S
 class Workload:
     """Who else uses the cluster.
 
-    Arrivals are a Poisson process that is busier by day than by night; sizes and limits are what GPU clusters see
-    (most jobs on one node, most node-hours in long ones); most jobs end well before their limit.
+    Arrivals are a Poisson process that is busier by day than by night; sizes and limits are what
+    GPU clusters see (most jobs on one node, most node-hours in long ones); most jobs end well
+    before their limit.
     """
 
     nodes: int
@@ -44,7 +45,10 @@ class Workload:
 
     def _job(self, rng: random.Random, submit_s: int) -> JobSpec:
         nodes = rng.choices([n for n, _ in self.sizes], [share for _, share in self.sizes])[0]
-        limit_s = HOUR_S * rng.choices([h for h, _ in self.limits_h], [share for _, share in self.limits_h])[0]
+        limit_s = (
+            HOUR_S
+            * rng.choices([h for h, _ in self.limits_h], [share for _, share in self.limits_h])[0]
+        )
         runtime_s = limit_s if rng.random() < self.reaches_limit else int(limit_s * rng.random())
         user = f"user{rng.randrange(self.users):02d}"
         return JobSpec(

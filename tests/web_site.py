@@ -1,4 +1,6 @@
-"""A site for the web page: two users' chains, a queue, decisions and an audit log, the same ones each time."""
+"""A site for the web page: two users' chains, a queue, decisions and an audit log, the same ones
+each time.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class WebSite:
 
 
 @contextmanager
-def web_site(folder: Path, now_s: int, chains: Mapping[str, int], queued: int = 60) -> Iterator[WebSite]:
+def web_site(
+    folder: Path, now_s: int, chains: Mapping[str, int], queued: int = 60
+) -> Iterator[WebSite]:
     """Serves it on a free port. ``chains``: so many of each user."""
     url = f"sqlite:///{folder / 'mirage.db'}"
     journal = Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20)
@@ -64,13 +68,19 @@ def web_site(folder: Path, now_s: int, chains: Mapping[str, int], queued: int = 
     with ExitStack() as stack:
         store = stack.enter_context(SqlStore.open(url))
         jobs = fill(store, journal, chains, now_s, queued)
-        decisions = [decided for job in jobs if job.dependency for decided in store.decisions(job.job_id, 1)]
+        decisions = [
+            decided for job in jobs if job.dependency for decided in store.decisions(job.job_id, 1)
+        ]
         board.saw(Snapshot(now_s - 90, tuple(jobs), tuple(nodes())), decisions)
         board.cycle(True, 0.4, now_s - 90)
         reader = stack.enter_context(SqlStore.open(url, readonly=True, busy_timeout_s=1))
         reading = stack.enter_context(closing(Reading(journal.path, LEAD_S, now_s=lambda: now_s)))
-        desk = Desk(board, reader, Visitors(), reading, now_s=lambda: now_s, allowance=Allowance(1e9))
-        yield WebSite(stack.enter_context(served(make_app(desk), "127.0.0.1:0")), desk, store, folder)
+        desk = Desk(
+            board, reader, Visitors(), reading, now_s=lambda: now_s, allowance=Allowance(1e9)
+        )
+        yield WebSite(
+            stack.enter_context(served(make_app(desk), "127.0.0.1:0")), desk, store, folder
+        )
 
 
 def nodes() -> list[Node]:
@@ -79,7 +89,9 @@ def nodes() -> list[Node]:
     return gpu + [Node(f"c{number}", ("cpu", "debug"), True, number > 5) for number in range(8)]
 
 
-def fill(store: SqlStore, journal: Journal, chains: Mapping[str, int], now_s: int, queued: int) -> list[Job]:
+def fill(
+    store: SqlStore, journal: Journal, chains: Mapping[str, int], now_s: int, queued: int
+) -> list[Job]:
     """Writes the chains and their records; returns the queue."""
     rng = random.Random(5)
     jobs = [_other_job(rng, 900_000 + number, now_s) for number in range(queued)]
@@ -97,13 +109,31 @@ def fill(store: SqlStore, journal: Journal, chains: Mapping[str, int], now_s: in
 def _other_job(rng: random.Random, job_id: int, now_s: int) -> Job:
     partition, waited_s = rng.choice(["gpu", "gpu", "gpu", "cpu", "debug"]), rng.randrange(9 * HOUR)
     user, submit_s = f"user{job_id % 23}", now_s - waited_s - rng.randrange(HOUR)
-    job = Job(job_id, user, partition, JobState.PENDING, rng.choice([1, 1, 2, 4]), submit_s, LIMIT_S, "Priority")
+    job = Job(
+        job_id,
+        user,
+        partition,
+        JobState.PENDING,
+        rng.choice([1, 1, 2, 4]),
+        submit_s,
+        LIMIT_S,
+        "Priority",
+    )
     job = replace(job, eligible_s=submit_s, priority=rng.randrange(1000, 9000))
-    return replace(job, state=JobState.RUNNING, start_s=now_s - waited_s, reason="") if job_id % 3 else job
+    return (
+        replace(job, state=JobState.RUNNING, start_s=now_s - waited_s, reason="")
+        if job_id % 3
+        else job
+    )
 
 
 def _chain(
-    store: SqlStore, records: list[dict[str, object]], rng: random.Random, user: str, number: int, now_s: int
+    store: SqlStore,
+    records: list[dict[str, object]],
+    rng: random.Random,
+    user: str,
+    number: int,
+    now_s: int,
 ) -> list[Job]:
     """One chain: links that are over, one that runs (unless the chain is over), one that waits."""
     chain_id = f"run{rng.randrange(36**6):07d}"
@@ -133,18 +163,27 @@ def _chain(
         if not done:
             break
     over = over or links[-1].end_s is not None
-    state = (ChainState.FAILED if number % 12 == 0 else ChainState.DONE) if over else ChainState.ACTIVE
-    reason = {"failed": "link 2 failed (exit code 1)", "done": "all of its links are over"}.get(state.value, "")
+    state = (
+        (ChainState.FAILED if number % 12 == 0 else ChainState.DONE) if over else ChainState.ACTIVE
+    )
+    reason = {"failed": "link 2 failed (exit code 1)", "done": "all of its links are over"}.get(
+        state.value, ""
+    )
     segments = len(links) + 3 * (not over)
     began_s = links[0].submit_s
-    store.save_chain(Chain(chain_id, user, segments, Mode.TRAIN, Penalties(), state, reason, began_s, now_s - 60))
+    store.save_chain(
+        Chain(chain_id, user, segments, Mode.TRAIN, Penalties(), state, reason, began_s, now_s - 60)
+    )
     if not over:
         links.append(_waiting(links[-1], number))
     for link in links:
         store.save_link(link)
         if link.predecessor_id:
             _decide(store, records, rng, link, now_s)
-    records += [handover_record(handoff, min(now_s, handoff.link.start_s or 0)) for handoff in handoffs(links)]
+    records += [
+        handover_record(handoff, min(now_s, handoff.link.start_s or 0))
+        for handoff in handoffs(links)
+    ]
     return [] if over else [_job(link, len(links) + 2) for link in links[-2:]]
 
 
@@ -153,11 +192,17 @@ def _waiting(last: Link, number: int) -> Link:
         last, segment=last.segment + 1, job_id=last.job_id + 1, predecessor_id=last.job_id, state=JobState.PENDING,
         submit_s=last.start_s or 0, eligible_s=None, start_s=None, end_s=None, released_s=None,
     )  # fmt: skip
-    return replace(waiting, released_s=last.start_s, eligible_s=last.start_s) if number % 5 == 0 else waiting
+    return (
+        replace(waiting, released_s=last.start_s, eligible_s=last.start_s)
+        if number % 5 == 0
+        else waiting
+    )
 
 
 def _job(link: Link, segments: int) -> Job:
-    tag = ChainTag(link.chain_id, link.segment, segments, link.predecessor_id, Mode.TRAIN, Penalties())
+    tag = ChainTag(
+        link.chain_id, link.segment, segments, link.predecessor_id, Mode.TRAIN, Penalties()
+    )
     waits = link.start_s is None and link.released_s is None
     return Job(
         link.job_id, link.user, link.partition, link.state, link.nodes, link.submit_s, link.time_limit_s,
@@ -167,15 +212,24 @@ def _job(link: Link, segments: int) -> Job:
     )  # fmt: skip
 
 
-def _decide(store: SqlStore, records: list[dict[str, object]], rng: random.Random, link: Link, now_s: int) -> None:
-    """The last decisions about a link: in the store if it waits, in the audit log if it has started."""
+def _decide(
+    store: SqlStore, records: list[dict[str, object]], rng: random.Random, link: Link, now_s: int
+) -> None:
+    """The last decisions about a link: in the store if it waits, in the audit log if it has
+    started.
+    """
     until_s = link.released_s or (link.start_s or now_s) - 60
-    before = next(each for each in store.links(link.user, link.chain_id) if each.job_id == link.predecessor_id)
+    before = next(
+        each for each in store.links(link.user, link.chain_id) if each.job_id == link.predecessor_id
+    )
     end_s = (before.start_s or now_s) + LIMIT_S
     real_s = (link.start_s or now_s) - (link.eligible_s or now_s)
     p50 = max(600, real_s or rng.uniform(0.5, 4) * HOUR) * rng.uniform(0.6, 1.7)
     low, high = format_duration(round(p50 / 3, -2)), format_duration(round(p50 * 2.2, -2))
-    reason = f"{rng.randrange(21, 90)} like jobs waited {low} to {high}; at penalties 1 and 1 their median counts"
+    reason = (
+        f"{rng.randrange(21, 90)} like jobs waited {low} to {high}; at penalties 1 and 1 their"
+        " median counts"
+    )
     for back in (2, 1, 0):
         at_s = until_s - 600 * back
         action = Action.RELEASE if link.released_s and not back else Action.WAIT
@@ -187,6 +241,12 @@ def _decide(store: SqlStore, records: list[dict[str, object]], rng: random.Rando
         if link.start_s is None:
             store.add_decision(decision)
             continue
-        about = {"at": at_s, "user": link.user, "chain": link.chain_id, "successor": link.job_id, "held_back": None}
+        about = {
+            "at": at_s,
+            "user": link.user,
+            "chain": link.chain_id,
+            "successor": link.job_id,
+            "held_back": None,
+        }
         waits = {"wait_p10_s": p50 / 3, "wait_p50_s": p50, "wait_p90_s": p50 * 2.2}
         records.append(about | waits | {"kind": "decision", "action": action.value})

@@ -1,4 +1,6 @@
-"""What a training script needs to be a link of a chain. Standard library only: copy it beside your script."""
+"""What a training script needs to be a link of a chain. Standard library only: copy it beside your
+script.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ class StopAsked:
 
 @contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Waits until no other process writes to ``folder``. However a process dies, the kernel lets its lock go.
+    """Waits until no other process writes to ``folder``. However a process dies, the kernel lets
+    its lock go.
 
-    Mirage starts a link's work when its predecessor is gone; this is the belt to those braces. `writers.log` keeps who
-    wrote when.
+    Mirage starts a link's work when its predecessor is gone; this is the belt to those braces.
+    `writers.log` keeps who wrote when.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "writer.lock").open("w") as lock:
@@ -46,7 +49,9 @@ def note(folder: Path, what: str) -> None:
 
 
 def save(path: Path, payload: bytes) -> None:
-    """Whole or not at all: written beside, flushed to the disk, renamed. Its SHA-256 stands in front."""
+    """Whole or not at all: written beside, flushed to the disk, renamed. Its SHA-256 stands in
+    front.
+    """
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     with fresh.open("wb") as file:
         file.write(hashlib.sha256(payload).digest() + payload)
@@ -62,7 +67,9 @@ def load(path: Path) -> bytes | None:
         return None
     content = path.read_bytes()
     if hashlib.sha256(content[32:]).digest() != content[:32]:
-        raise ValueError(f"{path} is damaged: put an older checkpoint in its place, or remove it to begin anew")
+        raise ValueError(
+            f"{path} is damaged: put an older checkpoint in its place, or remove it to begin anew"
+        )
     return content[32:]
 
 

@@ -1,7 +1,9 @@
-"""Lightning in a chain: `lightning_train.py FOLDER --steps N`. Only `one_writer` and the end are for Mirage.
+"""Lightning in a chain: `lightning_train.py FOLDER --steps N`. Only `one_writer` and the end are
+for Mirage.
 
-Lightning's SLURMEnvironment does the rest: on SIGUSR1 it saves `hpc_ckpt_N.ckpt` and has Slurm requeue the job, and
-at its start it goes on from the last of them. The requeued link finds that its successor has taken over, and leaves.
+Lightning's SLURMEnvironment does the rest: on SIGUSR1 it saves `hpc_ckpt_N.ckpt` and has Slurm
+requeue the job, and at its start it goes on from the last of them. The requeued link finds that its
+successor has taken over, and leaves.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from handover import note, one_writer, work_is_done
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--steps", type=int, default=1000)
-parser.add_argument("--step-s", type=float, default=0, help="makes each step of this tiny model so much longer")
+parser.add_argument(
+    "--step-s", type=float, default=0, help="makes each step of this tiny model so much longer"
+)
 args = parser.parse_args()
 
 
@@ -50,7 +54,8 @@ with one_writer(args.folder):
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        enable_checkpointing=False,  # your own ModelCheckpoint goes here; Lightning's on SIGUSR1 does not need it
+        # your own ModelCheckpoint goes here; Lightning's on SIGUSR1 does not need it
+        enable_checkpointing=False,
     )
     trainer.fit(Tiny(), torch.utils.data.DataLoader(data, batch_size=64))
     trainer.save_checkpoint(args.folder / "final.ckpt")

@@ -1,7 +1,8 @@
-"""One address for a service whose replicas move: `relay.py PORT FOLDER` passes each connection on to FOLDER/endpoint.
+"""One address for a service whose replicas move: `relay.py PORT FOLDER` passes each connection on
+to FOLDER/endpoint.
 
-For a login or service node. It stands for what nginx or HAProxy do, in forty lines, and reads the file anew for each
-connection, so it needs no reload.
+For a login or service node. It stands for what nginx or HAProxy do, in forty lines, and reads the
+file anew for each connection, so it needs no reload.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ PATIENCE_S = 30
 
 
 async def connected(endpoint: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To whoever has the name now. Waits for one that is not there yet, or has just gone; OSError after a while."""
+    """To whoever has the name now. Waits for one that is not there yet, or has just gone; OSError
+    after a while.
+    """
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         try:

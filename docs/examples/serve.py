@@ -1,9 +1,11 @@
-"""An inference service in a chain: `serve.py FOLDER` answers GET /predict?x=1,2,... and GET /health.
+"""An inference service in a chain: `serve.py FOLDER` answers GET /predict?x=1,2,... and GET
+/health.
 
-Replicas run on different nodes, so no socket can pass from one to the other. What passes is a name: FOLDER/endpoint
-says where the one replica is that serves, and clients' connections go there through `relay.py`, or through nginx or
-HAProxy told by that file. A new replica loads its model, warms up, asks its own /health over the network, and only
-then takes the name; so the old one serves until that moment, then answers what it has begun, and leaves.
+Replicas run on different nodes, so no socket can pass from one to the other. What passes is a name:
+FOLDER/endpoint says where the one replica is that serves, and clients' connections go there through
+`relay.py`, or through nginx or HAProxy told by that file. A new replica loads its model, warms up,
+asks its own /health over the network, and only then takes the name; so the old one serves until
+that moment, then answers what it has begun, and leaves.
 """
 
 from __future__ import annotations
@@ -27,9 +29,13 @@ from handover import load, note
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
-parser.add_argument("--host", default=socket.gethostname(), help="under which clients reach this node")
+parser.add_argument(
+    "--host", default=socket.gethostname(), help="under which clients reach this node"
+)
 parser.add_argument("--checks", type=int, default=3, help="so often in a row it must be healthy")
-parser.add_argument("--quiet-s", type=float, default=1, help="it leaves after so long without a new request")
+parser.add_argument(
+    "--quiet-s", type=float, default=1, help="it leaves after so long without a new request"
+)
 args = parser.parse_args()
 model = torch.nn.Linear(8, 1)
 last_request_s = time.monotonic()

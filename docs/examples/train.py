@@ -1,7 +1,9 @@
-"""PyTorch in a chain: `train.py FOLDER --steps N`. Whatever its links, the result is that of one uninterrupted run.
+"""PyTorch in a chain: `train.py FOLDER --steps N`. Whatever its links, the result is that of one
+uninterrupted run.
 
-For that the checkpoint has everything that the next step depends on: weights, optimizer, random numbers, step. On GPUs
-add `torch.cuda.get_rng_state_all()` and `torch.use_deterministic_algorithms(True)`.
+For that the checkpoint has everything that the next step depends on: weights, optimizer, random
+numbers, step. On GPUs add `torch.cuda.get_rng_state_all()` and
+`torch.use_deterministic_algorithms(True)`.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--steps", type=int, default=1000)
 parser.add_argument("--every", type=int, default=100, help="steps between two checkpoints")
-parser.add_argument("--step-s", type=float, default=0, help="makes each step of this tiny model so much longer")
+parser.add_argument(
+    "--step-s", type=float, default=0, help="makes each step of this tiny model so much longer"
+)
 args = parser.parse_args()
 checkpoint = args.folder / "checkpoint.pt"
 
 stop = StopAsked()
 torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1))
+model = torch.nn.Sequential(
+    torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1)
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
@@ -33,7 +39,12 @@ def state(step: int) -> bytes:
     """All that the next step depends on."""
     file = io.BytesIO()
     random = torch.get_rng_state()
-    content = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": random}
+    content = {
+        "step": step,
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "random": random,
+    }
     torch.save(content, file)
     return file.getvalue()
 

@@ -1,7 +1,9 @@
-"""Reads a batch script as sbatch does: its #SBATCH, #BSUB and #PBS lines, and what sbatch makes of them.
+"""Reads a batch script as sbatch does: its #SBATCH, #BSUB and #PBS lines, and what sbatch makes of
+them.
 
-The rules are those of `src/sbatch/opt.c` and `xlate.c` in Slurm's sources, and of a real sbatch 22.05. Only what a
-chain depends on is read here. sbatch itself reads the same lines again in the job script of each link.
+The rules are those of `src/sbatch/opt.c` and `xlate.c` in Slurm's sources, and of a real sbatch
+22.05. Only what a chain depends on is read here. sbatch itself reads the same lines again in the
+job script of each link.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _SEPARATORS = ("hetjob", "packjob")
 _EARLY = frozenset({"wrap", "help", "usage", "version"})
 """Options that sbatch heeds on the command line alone."""
 _FOREIGN = ((b"#BSUB", "ceJmMnoqW"), (b"#PBS", "aAcCejJklmMNopqrStuvW"))
-"""In sbatch's order, of which the first kind that is found counts. The letters: options that take a value."""
+"""In sbatch's order, of which the first kind that is found counts. The letters: options that take a
+value.
+"""
 _FOREIGN_MEANS = {
     b"#BSUB": {"c": "chdir", "J": "job-name", "W": "time"},
     b"#PBS": {"a": "begin", "h": "hold", "J": "array", "N": "job-name", "t": "array"},
@@ -39,7 +43,9 @@ class UserScript:
 
     content: bytes
     directives: tuple[bytes, ...]
-    """The lines that sbatch, or a plugin of the site, may read: comments before the first command, #BSUB and #PBS."""
+    """The lines that sbatch, or a plugin of the site, may read: comments before the first command,
+    #BSUB and #PBS.
+    """
     options: tuple[Option, ...]
     """What they say to sbatch; the last one counts."""
     is_heterogeneous: bool
@@ -68,14 +74,23 @@ def parse_script(content: bytes, ask: Ask = ask_nobody, *, ignore_pbs: bool = Fa
 
 def _check(content: bytes) -> None:
     if content.startswith(_BOM):
-        raise InputError("this begins with a UTF-8 byte order mark, which sbatch refuses: save the script without it")
+        raise InputError(
+            "this begins with a UTF-8 byte order mark, which sbatch refuses: save the script"
+            " without it"
+        )
     if not content.startswith(b"#!"):
-        raise InputError("this does not look like a batch script: its first line must be #! and an interpreter")
+        raise InputError(
+            "this does not look like a batch script: its first line must be #! and an interpreter"
+        )
     if b"\0" in content:
-        raise InputError("the batch script contains a NUL character, which Slurm does not allow: is it a text file?")
+        raise InputError(
+            "the batch script contains a NUL character, which Slurm does not allow: is it a text"
+            " file?"
+        )
     if b"\r\n" in content:
         raise InputError(
-            "the batch script contains DOS line breaks (\\r\\n) instead of UNIX ones (\\n): run dos2unix on it"
+            "the batch script contains DOS line breaks (\\r\\n) instead of UNIX ones (\\n): run"
+            " dos2unix on it"
         )
 
 
@@ -88,12 +103,16 @@ def _comments(lines: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def _is_directive(line: bytes) -> bool:
-    """A comment that something else than a shell may read: `#SBATCH`, a burst buffer's `#BB`, a site's own word."""
+    """A comment that something else than a shell may read: `#SBATCH`, a burst buffer's `#BB`, a
+    site's own word.
+    """
     return line.startswith(b"#") and not line.startswith((b"#!", DIRECTIVE))
 
 
 def _sbatch_words(lines: Sequence[bytes]) -> tuple[list[str], bool]:
-    """The words of the #SBATCH lines, which are one command line to sbatch, and whether components follow."""
+    """The words of the #SBATCH lines, which are one command line to sbatch, and whether components
+    follow.
+    """
     words: list[str] = []
     for line in lines:
         rest = line.removeprefix(_SBATCH[0]).removeprefix(_SBATCH[1])
@@ -105,9 +124,11 @@ def _sbatch_words(lines: Sequence[bytes]) -> tuple[list[str], bool]:
 
 
 def split_words(line: str) -> list[str]:
-    """The words of a directive, by sbatch's own rules: a backslash counts in any quotation, # ends a word too.
+    """The words of a directive, by sbatch's own rules: a backslash counts in any quotation, # ends
+    a word too.
 
-    An empty word in quotes and a `:` end the line for sbatch; of an open quotation it says so itself.
+    An empty word in quotes and a `:` end the line for sbatch; of an open quotation it says so
+    itself.
     """
     words: list[str] = []
     at = 0
@@ -158,7 +179,9 @@ def _options(words: Sequence[str], ask: Ask) -> list[Option]:
     return found
 
 
-def _foreign_lines(lines: Sequence[bytes], magics: Sequence[bytes] = (b"#BSUB", b"#PBS")) -> Iterator[bytes]:
+def _foreign_lines(
+    lines: Sequence[bytes], magics: Sequence[bytes] = (b"#BSUB", b"#PBS")
+) -> Iterator[bytes]:
     others = 0
     for line in lines:
         if line.startswith(tuple(magics)):
@@ -170,16 +193,24 @@ def _foreign_lines(lines: Sequence[bytes], magics: Sequence[bytes] = (b"#BSUB", 
 
 
 def _foreign_options(lines: Sequence[bytes]) -> list[Option]:
-    """What sbatch makes of #BSUB or #PBS lines, as far as a chain depends on it. They go before #SBATCH lines."""
+    """What sbatch makes of #BSUB or #PBS lines, as far as a chain depends on it. They go before
+    #SBATCH lines.
+    """
     for magic, with_value in _FOREIGN:
         if found := list(_foreign_lines(lines, (magic,))):
-            words = [word for line in found for word in split_words(os.fsdecode(line.removeprefix(magic)))]
+            words = [
+                word
+                for line in found
+                for word in split_words(os.fsdecode(line.removeprefix(magic)))
+            ]
             return list(_translated(magic, words, with_value))
     return []
 
 
 def _translated(magic: bytes, words: Sequence[str], with_value: str) -> Iterator[Option]:
-    rest = [("-c" if word == "-cwd" else word) for word in words] if magic == b"#BSUB" else list(words)
+    rest = (
+        [("-c" if word == "-cwd" else word) for word in words] if magic == b"#BSUB" else list(words)
+    )
     while rest:
         word, rest = rest[0], rest[1:]
         letter, value = word[1:2], word[2:]

@@ -1,4 +1,5 @@
-"""A command line of `mirage-submit` or `mirage-sbatch`: Mirage's own options, sbatch's, the script, its arguments.
+"""A command line of `mirage-submit` or `mirage-sbatch`: Mirage's own options, sbatch's, the script,
+its arguments.
 
 Imports little: each `sbatch` of a site that has the wrapper on its PATH is read with this.
 """

@@ -1,7 +1,8 @@
 """The `#MIRAGE` lines of a batch script: mirage-submit's own options, where sbatch sees a comment.
 
-They stand where #SBATCH lines do: before the first line that is neither empty nor a comment. Imports little: each
-`sbatch` of a site that has the wrapper on its PATH reads a script's head with this.
+They stand where #SBATCH lines do: before the first line that is neither empty nor a comment.
+Imports little: each `sbatch` of a site that has the wrapper on its PATH reads a script's head with
+this.
 """
 
 from __future__ import annotations

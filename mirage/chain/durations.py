@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 DAY_S = 86_400
-_FORMS = "minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds"
+_FORMS = (
+    "minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,"
+    " days-hours:minutes:seconds"
+)
 EXPECTED = f"{_FORMS} or UNLIMITED"
 MAX_TIME_LIMIT_S = 0xFFFFFFFD * 60
 """Slurm keeps limits as 32-bit minutes; the two values above mean UNLIMITED and "not set"."""
@@ -18,7 +21,9 @@ _NO_LIMIT = frozenset({"-1", "INFINITE", "UNLIMITED"})
 
 
 def parse_time_limit(text: str) -> int | None:
-    """Seconds of a limit in any of sbatch's forms; None: no limit (zero asks for none, too). ValueError: neither."""
+    """Seconds of a limit in any of sbatch's forms; None: no limit (zero asks for none, too).
+    ValueError: neither.
+    """
     word = text.strip()
     if word.upper() in _NO_LIMIT:
         return None
@@ -28,7 +33,9 @@ def parse_time_limit(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of "90s", "5min", "2h", "7d" or one of sbatch's forms (a bare number is minutes). ValueError: neither."""
+    """Seconds of "90s", "5min", "2h", "7d" or one of sbatch's forms (a bare number is minutes).
+    ValueError: neither.
+    """
     word = text.strip()
     if match := _WITH_UNIT.fullmatch(word):
         return int(match[1]) * _UNIT_S[match[2]]
@@ -71,7 +78,9 @@ def format_time_limit(seconds: int | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """For people, in the two largest units: "2 h 10 min", "3 d", "45 s"; negative durations keep their sign."""
+    """For people, in the two largest units: "2 h 10 min", "3 d", "45 s"; negative durations keep
+    their sign.
+    """
     left = round(abs(seconds))
     parts = []
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):

@@ -1,7 +1,9 @@
-"""The chain's folder: where its script and its records lie, `${MIRAGE_HOME:-~/.mirage}/chains/<chain id>/`, mode 0700.
+"""The chain's folder: where its script and its records lie,
+`${MIRAGE_HOME:-~/.mirage}/chains/<chain id>/`, mode 0700.
 
-`job.sh` writes the records from inside the jobs and documents them at its top; here they are only named and read.
-Every record is a small text file of `key=value` lines, put in place by an atomic rename.
+`job.sh` writes the records from inside the jobs and documents them at its top; here they are only
+named and read. Every record is a small text file of `key=value` lines, put in place by an atomic
+rename.
 """
 
 from __future__ import annotations
@@ -48,10 +50,14 @@ class LinkRecord:
     end_s: int
     exit_code: int
     how: str
-    """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with `mirage pause --now`;
-    `slurm`: time limit, scancel, preemption; `told`: by a signal before its work began."""
+    """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with
+    `mirage pause --now`; `slurm`: time limit, scancel, preemption; `told`: by a signal before its
+    work began.
+    """
     is_swept: bool = False
-    """Slurm told all of its processes to end. Not so if it died of its own `--signal`: Slurm then has its exit code."""
+    """Slurm told all of its processes to end. Not so if it died of its own `--signal`: Slurm then
+    has its exit code.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +67,16 @@ class LinkStart:
     segment: int
     job_id: int
     outputs: tuple[str, ...]
-    """The files that it writes to: its standard output, and its standard error where that goes elsewhere."""
+    """The files that it writes to: its standard output, and its standard error where that goes
+    elsewhere.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverRecord:
-    """How a link was asked to end, as its successor wrote it. Times are Unix seconds of the successor's node."""
+    """How a link was asked to end, as its successor wrote it. Times are Unix seconds of the
+    successor's node.
+    """
 
     segment: int
     """Of the link that was asked."""
@@ -96,8 +106,12 @@ class ThenRecord:
 
 
 def chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the user's chains lie. The home directory must be on a file system that the compute nodes share."""
-    home = environ.get("MIRAGE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".mirage")
+    """Where the user's chains lie. The home directory must be on a file system that the compute
+    nodes share.
+    """
+    home = environ.get("MIRAGE_HOME") or str(
+        Path(environ.get("HOME") or "~").expanduser() / ".mirage"
+    )
     return Path(home).absolute() / "chains"
 
 
@@ -109,17 +123,24 @@ def is_chain_id(text: str) -> bool:
 def chain_folder(chain_id: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The chain's folder, whether it exists or not. InputError: that can't be a chain id."""
     if not is_chain_id(chain_id):
-        raise InputError(f"{chain_id!r} is no chain id: expected 6 to 32 of a-z and 0-9, as mirage-submit printed it")
+        raise InputError(
+            f"{chain_id!r} is no chain id: expected 6 to 32 of a-z and 0-9, as mirage-submit"
+            " printed it"
+        )
     return chains_folder(environ) / chain_id
 
 
 def make_chains_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Makes the folder of all chains, for its owner alone. InputError: it can't be made, or others could get at it."""
+    """Makes the folder of all chains, for its owner alone. InputError: it can't be made, or others
+    could get at it.
+    """
     folder = chains_folder(environ)
     try:
         return _make_private(folder)
     except OSError as error:
-        raise InputError(f"{folder}: {error.strerror}: set MIRAGE_HOME to a folder that you can write to") from error
+        raise InputError(
+            f"{folder}: {error.strerror}: set MIRAGE_HOME to a folder that you can write to"
+        ) from error
 
 
 def _make_private(folder: Path) -> Path:
@@ -134,9 +155,14 @@ def _make_private(folder: Path) -> Path:
 
 def _check_private(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISDIR(status.st_mode):
-        raise InputError(f"{path} is not a directory (a link is not accepted): remove it, or set MIRAGE_HOME")
+        raise InputError(
+            f"{path} is not a directory (a link is not accepted): remove it, or set MIRAGE_HOME"
+        )
     if status.st_uid != os.geteuid():
-        raise InputError(f"{path} belongs to another user (uid {status.st_uid}): set MIRAGE_HOME to your own folder")
+        raise InputError(
+            f"{path} belongs to another user (uid {status.st_uid}): set MIRAGE_HOME to your own"
+            " folder"
+        )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InputError(f"{path} can be written by others: run chmod go-w {path}")
 
@@ -147,15 +173,21 @@ def read_record(path: Path) -> dict[str, str]:
         lines = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return {}
-    return {key: value for key, separator, value in (line.partition("=") for line in lines) if separator}
+    return {
+        key: value for key, separator, value in (line.partition("=") for line in lines) if separator
+    }
 
 
 def read_link(folder: Path, segment: int) -> LinkRecord | None:
     """How this link ended; None: it has not, or Slurm killed it before it could say."""
     record = read_record(folder / f"link.{segment}")
     try:
-        job_id, start_s, work_s, end_s, code = (int(record[key]) for key in ("job", "start", "work", "end", "exit"))
-        return LinkRecord(segment, job_id, start_s, work_s, end_s, code, record["how"], record.get("swept") == "1")
+        job_id, start_s, work_s, end_s, code = (
+            int(record[key]) for key in ("job", "start", "work", "end", "exit")
+        )
+        return LinkRecord(
+            segment, job_id, start_s, work_s, end_s, code, record["how"], record.get("swept") == "1"
+        )
     except (KeyError, ValueError):
         return None
 
@@ -166,7 +198,9 @@ def read_starts(folder: Path) -> dict[int, LinkStart]:
     for path in folder.glob("start.*"):
         record, segment = read_record(path), path.name.partition(".")[2]
         if segment.isdecimal() and (job := record.get("job", "")).isdecimal():
-            files = tuple(dict.fromkeys(name for key in ("out", "err") if (name := record.get(key, ""))))
+            files = tuple(
+                dict.fromkeys(name for key in ("out", "err") if (name := record.get(key, "")))
+            )
             found[int(segment)] = LinkStart(int(segment), int(job), files)
     return dict(sorted(found.items()))
 
@@ -175,12 +209,16 @@ def read_segments(folder: Path) -> int:
     """How many links the chain has at most now. InputError: the folder is damaged."""
     text = read_record(folder / CHAIN_RECORD).get("segments", "")
     if not text.isdecimal():
-        raise InputError(f"{folder / CHAIN_RECORD}: has no line segments=N, so the chain can't be changed")
+        raise InputError(
+            f"{folder / CHAIN_RECORD}: has no line segments=N, so the chain can't be changed"
+        )
     return int(text)
 
 
 def write_segments(folder: Path, segments: int) -> None:
-    """Changes how many links the chain has; its jobs read it before they queue the next one, and as they end."""
+    """Changes how many links the chain has; its jobs read it before they queue the next one, and as
+    they end.
+    """
     lines = (folder / CHAIN_RECORD).read_text(errors="surrogateescape").splitlines()
     lines = [f"segments={segments}" if line.startswith("segments=") else line for line in lines]
     _replace(folder, CHAIN_RECORD, "".join(f"{line}\n" for line in lines))
@@ -220,8 +258,12 @@ def read_handover(folder: Path, segment: int) -> HandoverRecord | None:
     record = read_record(folder / f"handover.{segment}")
     if not record.get("job", "").isdecimal():
         return None
-    asked, grace, cut, gone = (_seconds(record.get(key, "")) for key in ("asked", "grace", "cut", "gone"))
-    return HandoverRecord(segment, int(record["job"]), asked, grace, cut, record.get("by", ""), gone)
+    asked, grace, cut, gone = (
+        _seconds(record.get(key, "")) for key in ("asked", "grace", "cut", "gone")
+    )
+    return HandoverRecord(
+        segment, int(record["job"]), asked, grace, cut, record.get("by", ""), gone
+    )
 
 
 def _seconds(text: str) -> int | None:
@@ -255,7 +297,9 @@ def queued_jobs(folder: Path) -> dict[int, int]:
     """Segment -> job id of every link that was queued, running and past ones too."""
     jobs = {}
     for path in folder.glob("queued.*"):
-        with suppress(FileNotFoundError):  # a link that Slurm forgot: its predecessor is about to queue it again
+        with suppress(
+            FileNotFoundError
+        ):  # a link that Slurm forgot: its predecessor is about to queue it again
             segment, job_id = path.name.partition(".")[2], path.read_text(errors="replace").strip()
             if segment.isdecimal() and job_id.isdecimal():
                 jobs[int(segment)] = int(job_id)
@@ -267,7 +311,10 @@ def over_marker(folder: Path) -> tuple[str, str] | None:
     for marker in OVER_MARKERS:
         path = folder / marker
         try:
-            return marker, path.read_text(errors="replace").strip() or f"{path} exists"  # the user's `touch`
+            return (
+                marker,
+                path.read_text(errors="replace").strip() or f"{path} exists",
+            )  # the user's `touch`
         except FileNotFoundError:
             continue
     return None

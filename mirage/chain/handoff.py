@@ -19,7 +19,9 @@ class Handoff:
     overlap_s: int
     """Both ran for this long, on their own nodes."""
     cut_short_s: int
-    """How long before its expected end the predecessor ended, since its successor was there and asked it to."""
+    """How long before its expected end the predecessor ended, since its successor was there and
+    asked it to.
+    """
 
     @property
     def node_hours_wasted(self) -> float:
@@ -39,7 +41,11 @@ def handoffs(links: Sequence[Link]) -> list[Handoff]:
         both_end_s = min(predecessor.end_s, link.end_s or predecessor.end_s)
         found.append(
             Handoff(
-                link, predecessor, interruption_s, max(0, both_end_s - link.start_s), _cut_short_s(predecessor, link)
+                link,
+                predecessor,
+                interruption_s,
+                max(0, both_end_s - link.start_s),
+                _cut_short_s(predecessor, link),
             )
         )
     return found

@@ -1,7 +1,7 @@
 """What may be submitted from inside a chain: links that start chains multiply them.
 
-A job knows its chain by MIRAGE_CHAIN_ID. So do the jobs that it submits (`sbatch --export=ALL`, the default): what they
-start multiplies in the same way.
+A job knows its chain by MIRAGE_CHAIN_ID. So do the jobs that it submits (`sbatch --export=ALL`, the
+default): what they start multiplies in the same way.
 """
 
 from __future__ import annotations
@@ -20,20 +20,26 @@ def chain_around(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get("MIRAGE_CHAIN_ID", "")
 
 
-def check_nesting(path: Path, content: bytes, environ: Mapping[str, str], *, is_allowed: bool) -> None:
-    """InputError: to start this script as a chain from here would multiply chains. ``is_allowed``: by `--nested`."""
+def check_nesting(
+    path: Path, content: bytes, environ: Mapping[str, str], *, is_allowed: bool
+) -> None:
+    """InputError: to start this script as a chain from here would multiply chains. ``is_allowed``:
+    by `--nested`.
+    """
     if not (chain := chain_around(environ)):
         return
     refuse_own_script(path, content, environ)
     if not is_allowed:
         raise InputError(
-            f"this runs inside chain {chain}, and each of its links would start {path} as one more chain: "
-            "add --nested if that is meant"
+            f"this runs inside chain {chain}, and each of its links would start {path} as one more"
+            " chain: add --nested if that is meant"
         )
 
 
 def refuse_own_script(path: Path, content: bytes, environ: Mapping[str, str]) -> None:
-    """InputError: this is the script of the chain around, which would run once more beside it for each link."""
+    """InputError: this is the script of the chain around, which would run once more beside it for
+    each link.
+    """
     if _is_own_script(path, content, environ):
         raise InputError(
             f"{path} is the script of chain {chain_around(environ)}, inside which this runs: "
@@ -42,13 +48,17 @@ def refuse_own_script(path: Path, content: bytes, environ: Mapping[str, str]) ->
 
 
 def _is_own_script(path: Path, content: bytes, environ: Mapping[str, str]) -> bool:
-    """Whether this is the script of the chain around, or its job script: by any path or link, or a copy of it."""
+    """Whether this is the script of the chain around, or its job script: by any path or link, or a
+    copy of it.
+    """
     folder = _folder(environ)
     if folder is None:
         return False
     with suppress(OSError):
         source = read_record(folder / CHAIN_RECORD).get("script", "")
-        if path.resolve().parent == folder.resolve() or (source and path.resolve() == Path(source).resolve()):
+        if path.resolve().parent == folder.resolve() or (
+            source and path.resolve() == Path(source).resolve()
+        ):
             return True
         return content == (folder / USER_SCRIPT).read_bytes()
     return False

@@ -1,4 +1,6 @@
-"""What the user of `mirage-submit` asked for: Mirage's own options, sbatch's, the environment and the #SBATCH lines."""
+"""What the user of `mirage-submit` asked for: Mirage's own options, sbatch's, the environment and
+the #SBATCH lines.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ _REFUSED_OF_THEN = {
     "wait": "it would wait for the chain's last link, and that for it: leave it out",
     "wrap": "it has no meaning in a script: leave it out",
 }
-# sbatch(1), INPUT ENVIRONMENT VARIABLES: they count before the #SBATCH lines and after the command line.
+# sbatch(1), INPUT ENVIRONMENT VARIABLES: they count before the #SBATCH lines and after the command
+# line.
 _FROM_ENVIRONMENT = {
     "SBATCH_ARRAY_INX": "array",
     "SLURM_CLUSTERS": "clusters",
@@ -54,7 +57,8 @@ _FROM_ENVIRONMENT = {
     "SBATCH_TIMELIMIT": "time",
 }
 _FLAGS_FROM_ENVIRONMENT = {"SBATCH_WAIT": "wait"}
-# Slurm sets these for each job, so a further link, submitted from inside one, must get them as they were before.
+# Slurm sets these for each job, so a further link, submitted from inside one, must get them as they
+# were before.
 _REPLACED_IN_JOBS = re.compile(
     r"SLURM[A-Z]*_\w+|SBATCH_\w+|CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK"
     r"|ENVIRONMENT|TMPDIR",
@@ -78,7 +82,9 @@ def with_directives(request: Request, script: bytes, name: str) -> Request:
             raise InputError(f"{name}:{number}: #MIRAGE: {error}") from error
         said |= found.own
         then += found.then
-    if request.own.keys() & _LENGTH:  # --segments on the command line replaces --total-time in the script
+    if (
+        request.own.keys() & _LENGTH
+    ):  # --segments on the command line replaces --total-time in the script
         said = {key: value for key, value in said.items() if key not in _LENGTH}
     return replace(request, own={**said, **request.own}, then=request.then or then)
 
@@ -94,7 +100,9 @@ def _directive(line: str) -> Request:
             import difflib  # only on the way out
 
             close = difflib.get_close_matches(option, _IN_SCRIPTS, n=1)
-            raise InputError(f"{word} has no meaning here" + (f"; did you mean --{close[0]}?" if close else ""))
+            raise InputError(
+                f"{word} has no meaning here" + (f"; did you mean --{close[0]}?" if close else "")
+            )
     request = parse_request(words)
     if request.script:
         raise InputError(f"{request.script!r} is no option")
@@ -116,12 +124,16 @@ def _refuse(options: Sequence[Option], is_heterogeneous: bool) -> None:
         raise InputError("heterogeneous jobs can't be chained: start one chain for each component")
     for option in options:
         if option.name in _REFUSED:
-            reason = (_chained_array(option.value or "") if option.name == "array" else "") or _REFUSED[option.name]
+            reason = (
+                _chained_array(option.value or "") if option.name == "array" else ""
+            ) or _REFUSED[option.name]
             raise InputError(f"{option.words[0]}: {reason}")
 
 
 def _chained_array(indexes: str) -> str:
-    """What to do about an array that runs one task at a time, as people chain jobs by hand; empty: it is another."""
+    """What to do about an array that runs one task at a time, as people chain jobs by hand; empty:
+    it is another.
+    """
     if not (match := _ONE_AT_A_TIME.fullmatch(indexes)):
         return ""
     tasks = 0
@@ -133,8 +145,8 @@ def _chained_array(indexes: str) -> str:
     if not 1 <= tasks <= MAX_SEGMENTS:
         return ""
     return (
-        f"an array of one task at a time (%1) is a chain already: take --array out and give --segments {tasks}"
-        " ($MIRAGE_SEGMENT counts the links from 1)"
+        "an array of one task at a time (%1) is a chain already: take --array out and give"
+        f" --segments {tasks} ($MIRAGE_SEGMENT counts the links from 1)"
     )
 
 
@@ -148,7 +160,9 @@ def settle(
     slurm_bin: str,
     chain_id: str,
 ) -> ChainSettings:
-    """What the chain will be. InputError: an option's value is wrong; the message says what was expected."""
+    """What the chain will be. InputError: an option's value is wrong; the message says what was
+    expected.
+    """
     said = _said(request, script, environ)
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
     script_name, job_name = Path(request.script).name, _last(said, "job-name")
@@ -174,7 +188,9 @@ def settle(
         submit_dir=cwd,
         work_dir=str(Path(cwd, _last(said, "chdir") or "")),
         slurm_bin=slurm_bin,
-        environment=tuple((key, value) for key, value in environ.items() if _REPLACED_IN_JOBS.fullmatch(key)),
+        environment=tuple(
+            (key, value) for key, value in environ.items() if _REPLACED_IN_JOBS.fullmatch(key)
+        ),
         then=tuple(_then(text, cwd, environ) for text in request.then),
     )
 
@@ -200,7 +216,10 @@ def _check_then(script: UserScript) -> None:
         if option.name in _REFUSED_OF_THEN:
             raise InputError(f"{option.words[0]}: {_REFUSED_OF_THEN[option.name]}")
     if any(directives(io.BytesIO(script.content))):
-        raise InputError("it has #MIRAGE lines, but no chain can follow a chain: let a script follow that starts it")
+        raise InputError(
+            "it has #MIRAGE lines, but no chain can follow a chain: let a script follow that"
+            " starts it"
+        )
 
 
 def _said(request: Request, script: UserScript, environ: Mapping[str, str]) -> tuple[Option, ...]:
@@ -209,9 +228,13 @@ def _said(request: Request, script: UserScript, environ: Mapping[str, str]) -> t
 
 
 def find_script(request: Request, cwd: str, path: str) -> Path:
-    """The user's script, looked for as sbatch does (sbatch(1), SCRIPT PATH RESOLUTION). InputError: there is none."""
+    """The user's script, looked for as sbatch does (sbatch(1), SCRIPT PATH RESOLUTION). InputError:
+    there is none.
+    """
     if not request.script:
-        raise InputError("no batch script given (a chain needs a file; it can't be read from standard input)")
+        raise InputError(
+            "no batch script given (a chain needs a file; it can't be read from standard input)"
+        )
     found = find_batch_script(request.script, _last(request.options, "chdir") or "", cwd, path)
     if not found:
         raise InputError(f"{request.script}: no such batch script{_hint(request.options)}")
@@ -220,15 +243,22 @@ def find_script(request: Request, cwd: str, path: str) -> Path:
 
 def notes(request: Request, script: UserScript, environ: Mapping[str, str]) -> list[str]:
     """What the user should know although nothing is wrong for sure."""
-    stray = [word for word in request.arguments if word.startswith("--") and word[2:].partition("=")[0] in OWN]
+    stray = [
+        word
+        for word in request.arguments
+        if word.startswith("--") and word[2:].partition("=")[0] in OWN
+    ]
     found = [f"{word} stands after the script, so it goes to the script" for word in stray]
     if _resubmits_itself(request, script):
-        found.append("the script seems to submit itself: take that line out, the chain queues its next link itself")
+        found.append(
+            "the script seems to submit itself: take that line out, the chain queues its next link"
+            " itself"
+        )
     looks_for_itself = b"scontrol" in script.content and b"Command=" in script.content
     if looks_for_itself and b"MIRAGE_SCRIPT" not in script.content:
         found.append(
-            "the script seems to look for itself by scontrol's Command=, which in a chain is Mirage's own job"
-            " script: use $MIRAGE_SCRIPT"
+            "the script seems to look for itself by scontrol's Command=, which in a chain is"
+            " Mirage's own job script: use $MIRAGE_SCRIPT"
         )
     return [*found, *_early_signal(_said(request, script, environ))]
 
@@ -243,15 +273,18 @@ def _early_signal(said: Sequence[Option]) -> Iterator[str]:
         return
     if limit_signal.lead_s + SIGNAL_SLACK_S >= limit_s:
         yield (
-            f"--signal={_last(said, 'signal')} comes as soon as a link starts: Slurm sends it {limit_signal.lead_s} s "
-            f"before the time limit, or up to {SIGNAL_SLACK_S} s earlier, and --time is {limit_s} s"
+            f"--signal={_last(said, 'signal')} comes as soon as a link starts: Slurm sends it"
+            f" {limit_signal.lead_s} s before the time limit, or up to {SIGNAL_SLACK_S} s earlier,"
+            f" and --time is {limit_s} s"
         )
 
 
 def _resubmits_itself(request: Request, script: UserScript) -> bool:
     own_name = re.escape(os.fsencode(Path(request.script).name))
     named = rb"(?:\$\{?0\b|\$\{?BASH_SOURCE|\bMIRAGE_SCRIPT\b|" + own_name + rb")"
-    return re.search(rb"^[^#\n]*\bsbatch\b[^#\n]*" + named, script.content, re.MULTILINE) is not None
+    return (
+        re.search(rb"^[^#\n]*\bsbatch\b[^#\n]*" + named, script.content, re.MULTILINE) is not None
+    )
 
 
 def _hint(options: Sequence[Option]) -> str:
@@ -266,7 +299,11 @@ def _hint(options: Sequence[Option]) -> str:
 
 
 def _environment_options(environ: Mapping[str, str]) -> list[Option]:
-    values = [Option(name, environ[key], (key,)) for key, name in _FROM_ENVIRONMENT.items() if key in environ]
+    values = [
+        Option(name, environ[key], (key,))
+        for key, name in _FROM_ENVIRONMENT.items()
+        if key in environ
+    ]
     flags = _FLAGS_FROM_ENVIRONMENT.items()
     return values + [Option(name, None, (key,)) for key, name in flags if _is_set(environ.get(key))]
 
@@ -297,7 +334,9 @@ def _segments(own: Mapping[str, str], time_limit: str | None) -> int:
         return _number(own, "segments", 1, 1, MAX_SEGMENTS)
     segments = _links_needed(_duration(own, "total-time", 0), time_limit)
     if not 1 <= segments <= MAX_SEGMENTS:
-        raise InputError(f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}")
+        raise InputError(
+            f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}"
+        )
     return segments
 
 
@@ -307,7 +346,9 @@ def _links_needed(total_s: int, time_limit: str | None) -> int:
     except ValueError as error:
         raise InputError(f"--time: {error}") from error
     if limit_s is None:
-        raise InputError("--total-time needs the time limit of one link: give --time, or use --segments")
+        raise InputError(
+            "--total-time needs the time limit of one link: give --time, or use --segments"
+        )
     # Slurm rounds a limit up to whole minutes.
     return math.ceil(total_s / (math.ceil(limit_s / 60) * 60))
 
@@ -324,7 +365,12 @@ def _failure(own: Mapping[str, str]) -> Failure:
     if (action == "retry") != bool(has_count) or action not in {"stop", "continue", "retry"}:
         raise InputError(f"--on-failure: {own['on-failure']!r} is none of stop, continue, retry:N")
     retries = _number({"on-failure": count}, "on-failure", 0, 1, MAX_SEGMENTS) if has_count else 0
-    return Failure(action, retries, _duration(own, "min-runtime", 60), _number(own, "max-short", 3, 0, MAX_SEGMENTS))
+    return Failure(
+        action,
+        retries,
+        _duration(own, "min-runtime", 60),
+        _number(own, "max-short", 3, 0, MAX_SEGMENTS),
+    )
 
 
 def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Handover:
@@ -343,7 +389,10 @@ def _handover(own: Mapping[str, str], limit_signal: LimitSignal | None) -> Hando
 
 def _notify(own: Mapping[str, str]) -> Notify:
     if "notify" in own and not own["notify"].strip():
-        raise InputError("--notify needs a shell command, as in --notify 'mail -s \"$MIRAGE_EVENT\" me </dev/null'")
+        raise InputError(
+            '--notify needs a shell command, as in --notify \'mail -s "$MIRAGE_EVENT" me'
+            " </dev/null'"
+        )
     if "notify-after" in own and "notify" not in own:
         raise InputError("--notify-after has no meaning without --notify CMD")
     return Notify(own.get("notify", ""), _duration(own, "notify-after", 600))
@@ -355,13 +404,20 @@ def _handover_signal(text: str) -> str:
     batch, name = ("B:", text[2:]) if text.upper().startswith("B:") else ("", text)
     known = LimitSignal(number, False, 0) if (number := _signal_number(name)) else None
     if known is None or not known.can_be_caught:
-        raise InputError(f"--handover-signal: {text!r} is no signal: expected TERM, B:USR1 (the batch shell) or none")
+        raise InputError(
+            f"--handover-signal: {text!r} is no signal: expected TERM, B:USR1 (the batch shell) or"
+            " none"
+        )
     return batch + known.name
 
 
 def _limit_signal(text: str | None) -> LimitSignal | None:
     """Of sbatch's `--signal=[{R|B}:]SIG[@SECONDS]`; None: there is none, or sbatch will refuse it."""
-    if text is None or not (match := _SIGNAL_OPTION.fullmatch(text)) or not (number := _signal_number(match[2])):
+    if (
+        text is None
+        or not (match := _SIGNAL_OPTION.fullmatch(text))
+        or not (number := _signal_number(match[2]))
+    ):
         return None
     lead_s = _DEFAULT_LEAD_S if match[3] is None else int(match[3] or 0)
     if lead_s > MAX_LEAD_S:
@@ -382,14 +438,19 @@ def _done_file(own: Mapping[str, str], cwd: str) -> Path | None:
         return None
     path = Path(cwd, own["done-file"])
     if path.exists():
-        raise InputError(f"--done-file: {path} exists already, so the chain would end at once: remove it first")
+        raise InputError(
+            f"--done-file: {path} exists already, so the chain would end at once: remove it first"
+        )
     return path
 
 
 def _penalties(own: Mapping[str, str]) -> Penalties:
     penalties = Penalties(_penalty(own, "interruption"), _penalty(own, "overlap"))
     if penalties.interruption + penalties.overlap <= 0:
-        raise InputError("--penalty-interruption and --penalty-overlap can't both be 0: nothing would matter then")
+        raise InputError(
+            "--penalty-interruption and --penalty-overlap can't both be 0: nothing would matter"
+            " then"
+        )
     return penalties
 
 

@@ -1,7 +1,9 @@
-"""sbatch's command line: which words are options, which are their values, and where the script stands.
+"""sbatch's command line: which words are options, which are their values, and where the script
+stands.
 
-The tables are those of sbatch 22.05 to 26.05 (sbatch(1), `slurm_opt.c`). As in sbatch, which uses getopt_long, options
-end at the first other word, long ones may be abbreviated, and an optional value must be attached (`--nice=5`, `-koff`).
+The tables are those of sbatch 22.05 to 26.05 (sbatch(1), `slurm_opt.c`). As in sbatch, which uses
+getopt_long, options end at the first other word, long ones may be abbreviated, and an optional
+value must be attached (`--nice=5`, `-koff`).
 """
 
 from __future__ import annotations
@@ -42,11 +44,14 @@ _SYNONYMS = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
 _HELP_TIMEOUT_S = 20
 _HELP_LINE = re.compile(r"^\s+(?:-\w,?\s+)?--([A-Za-z0-9][\w.-]*)(=?)", re.MULTILINE | re.ASCII)
 _ANSWER = re.compile(
-    r"^(?:Submitted batch job )?([1-9][0-9]{0,9})(?:;\S*| on cluster \S+)?\s*$", re.MULTILINE | re.ASCII
+    r"^(?:Submitted batch job )?([1-9][0-9]{0,9})(?:;\S*| on cluster \S+)?\s*$",
+    re.MULTILINE | re.ASCII,
 )
 
 Ask = Callable[[], Mapping[str, bool]]
-"""Names the options of the installed sbatch, those of its SPANK plugins too, and says which take a value."""
+"""Names the options of the installed sbatch, those of its SPANK plugins too, and says which take a
+value.
+"""
 
 
 def ask_nobody() -> Mapping[str, bool]:
@@ -55,7 +60,9 @@ def ask_nobody() -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its full name (`time` for `-t` and `--tim`), its value, and the words that pass it on unchanged."""
+    """One option: its full name (`time` for `-t` and `--tim`), its value, and the words that pass
+    it on unchanged.
+    """
 
     name: str
     value: str | None
@@ -63,13 +70,24 @@ class Option:
 
 
 def real_sbatch(path: str) -> str:
-    """The first `sbatch` on ``path`` that is Slurm's, not the wrapper (`mirage-sbatch`); empty: there is none."""
+    """The first `sbatch` on ``path`` that is Slurm's, not the wrapper (`mirage-sbatch`); empty:
+    there is none.
+    """
     programs = (f"{folder}/sbatch" for folder in path.split(":") if folder)
-    return next((program for program in programs if os.access(program, os.X_OK) and not _is_wrapper(program)), "")
+    return next(
+        (
+            program
+            for program in programs
+            if os.access(program, os.X_OK) and not _is_wrapper(program)
+        ),
+        "",
+    )
 
 
 def _is_wrapper(program: str) -> bool:
-    """Also by another name or through a script of the site's: to take it for sbatch would never end."""
+    """Also by another name or through a script of the site's: to take it for sbatch would never
+    end.
+    """
     try:
         with open(program, "rb") as file:  # noqa: PTH123 - to import pathlib takes longer than all of this
             head = file.read(4096)
@@ -79,7 +97,9 @@ def _is_wrapper(program: str) -> bool:
 
 
 def ask_sbatch(path: str) -> Ask:
-    """Asks Slurm's sbatch on ``path`` by `sbatch --help`, which lists what its SPANK plugins add. At most once."""
+    """Asks Slurm's sbatch on ``path`` by `sbatch --help`, which lists what its SPANK plugins add.
+    At most once.
+    """
     answers: list[Mapping[str, bool]] = []
 
     def ask() -> Mapping[str, bool]:
@@ -97,27 +117,34 @@ def _help(program: str) -> str:
         return ""
     try:
         null = subprocess.DEVNULL
-        done = subprocess.run([program, "--help"], stdin=null, capture_output=True, timeout=_HELP_TIMEOUT_S)
+        done = subprocess.run(
+            [program, "--help"], stdin=null, capture_output=True, timeout=_HELP_TIMEOUT_S
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return os.fsdecode(done.stdout)
 
 
 def parse_help(text: str) -> dict[str, bool]:
-    """The options that `sbatch --help` lists (sbatch(1), spank(7)): name -> whether its value may be the next word."""
+    """The options that `sbatch --help` lists (sbatch(1), spank(7)): name -> whether its value may
+    be the next word.
+    """
     return {match[1]: bool(match[2]) for match in _HELP_LINE.finditer(text)}
 
 
 def submitted_ids(stdout: str) -> list[int]:
-    """The job ids that sbatch's output may mean, the likeliest last; all but that one are usually of a banner.
+    """The job ids that sbatch's output may mean, the likeliest last; all but that one are usually
+    of a banner.
 
-    `--parsable` prints `123` or `123;cluster`. Sites print to standard output too, most of them before that line.
+    `--parsable` prints `123` or `123;cluster`. Sites print to standard output too, most of them
+    before that line.
     """
     return [int(digits) for digits in _ANSWER.findall(stdout)]
 
 
 def find_batch_script(word: str, chdir: str, cwd: str, path: str) -> str:
-    """The script that ``word`` means to sbatch (sbatch(1), SCRIPT PATH RESOLUTION); empty: there is none.
+    """The script that ``word`` means to sbatch (sbatch(1), SCRIPT PATH RESOLUTION); empty: there is
+    none.
 
     ``chdir``: the value of --chdir on the command line; empty: none. ``path``: as in $PATH.
     """
@@ -152,13 +179,21 @@ def _take_long(words: Sequence[str], ask: Ask) -> tuple[list[Option], int]:
 
 
 def _meant_by(written: str, known: Mapping[str, bool]) -> dict[str, bool]:
-    """The options that this may abbreviate. Which one, if there are several, is for the installed sbatch to say."""
+    """The options that this may abbreviate. Which one, if there are several, is for the installed
+    sbatch to say.
+    """
     exact = written in known
-    return {name: value for name, value in known.items() if name == written or (not exact and name.startswith(written))}
+    return {
+        name: value
+        for name, value in known.items()
+        if name == written or (not exact and name.startswith(written))
+    }
 
 
 def is_known(option: Option, ask: Ask) -> bool:
-    """Whether Mirage or the installed sbatch knows the option; else nobody can say which word is its value."""
+    """Whether Mirage or the installed sbatch knows the option; else nobody can say which word is
+    its value.
+    """
     return option.name in _LONG or option.name in ask()
 
 

@@ -1,7 +1,9 @@
-"""The job script that sbatch gets for each link: the user's #SBATCH lines, the chain's values, and `job.sh`.
+"""The job script that sbatch gets for each link: the user's #SBATCH lines, the chain's values, and
+`job.sh`.
 
-The user's own script is not in it: a copy lies in the chain's folder (as sbatch keeps one), so that it runs under its
-own interpreter, and later edits of the original change no link of a chain that is under way.
+The user's own script is not in it: a copy lies in the chain's folder (as sbatch keeps one), so that
+it runs under its own interpreter, and later edits of the original change no link of a chain that is
+under way.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ NOTIFY_LIMIT_S = 60
 """The user's --notify command may run for so long."""
 LEAST_GRACE_S = 300
 CONFIRM_AFTER_S = 60
-"""A link that was queued so long ago is asked for once more: slurmctld may have been killed before it had saved it."""
+"""A link that was queued so long ago is asked for once more: slurmctld may have been killed before
+it had saved it.
+"""
 WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
 """A link tries for so long to write into the chain's folder: as it starts, and how it ended."""
 _UNKNOWN_JOB = 0xFFFFFFFF
@@ -50,7 +54,9 @@ class Handover:
     signal: str = "TERM"
     """Asks the predecessor to checkpoint and end: `[B:]NAME`, or `none`."""
     grace_s: int | None = None
-    """After so long it is cancelled; None: job.sh settles it by the chain's checkpoints, from LEAST_GRACE_S on."""
+    """After so long it is cancelled; None: job.sh settles it by the chain's checkpoints, from
+    LEAST_GRACE_S on.
+    """
     max_overlap_s: int | None = None
     """Both run together at most this long; None: no limit."""
     health_command: str = ""
@@ -140,7 +146,9 @@ class ChainSettings:
 
 
 def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -> list[str]:
-    """The sbatch command line of a link. ``predecessor``: the job id of the one before, or what stands for it."""
+    """The sbatch command line of a link. ``predecessor``: the job id of the one before, or what
+    stands for it.
+    """
     head = ["sbatch", *_option_words(settings, is_first=segment == 1), "--parsable"]
     tag = ChainTag(
         settings.chain_id,
@@ -151,34 +159,65 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
         settings.penalties,
         settings.limit_signal.lead_s if settings.limit_signal else 0,
     )
-    comment = format_tag(tag, settings.comment).replace(f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1)
-    link = [f"--comment={comment}", *([f"--dependency=afterany:{predecessor}"] if predecessor else [])]
-    words = [str(settings.folder / JOB_SCRIPT), str(segment), predecessor or "0", *settings.arguments]
+    comment = format_tag(tag, settings.comment).replace(
+        f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1
+    )
+    link = [
+        f"--comment={comment}",
+        *([f"--dependency=afterany:{predecessor}"] if predecessor else []),
+    ]
+    words = [
+        str(settings.folder / JOB_SCRIPT),
+        str(segment),
+        predecessor or "0",
+        *settings.arguments,
+    ]
     return head + link + words
 
 
 def then_command(settings: ChainSettings, number: int, dependency: str = "") -> list[str]:
-    """The sbatch command line of the ``number``-th script of `--then` (from 1); ``dependency``: what it waits for."""
+    """The sbatch command line of the ``number``-th script of `--then` (from 1); ``dependency``:
+    what it waits for.
+    """
     then = settings.then[number - 1]
-    comment = f"mirage-then/1 chain={settings.chain_id} n={number}" + (f" -- {then.comment}" if then.comment else "")
+    comment = f"mirage-then/1 chain={settings.chain_id} n={number}" + (
+        f" -- {then.comment}" if then.comment else ""
+    )
     name = [] if then.has_name else [f"--job-name={then.source.name}"]
     after = [f"--dependency={dependency}"] if dependency else []
-    return ["sbatch", "--parsable", *name, f"--comment={comment}", *after, str(then_script(settings.folder, number))]
+    return [
+        "sbatch",
+        "--parsable",
+        *name,
+        f"--comment={comment}",
+        *after,
+        str(then_script(settings.folder, number)),
+    ]
 
 
 def _option_words(settings: ChainSettings, is_first: bool) -> list[str]:
-    """The user's options, in their order; `--dependency` and `--begin` are for the first link alone."""
+    """The user's options, in their order; `--dependency` and `--begin` are for the first link
+    alone.
+    """
     dropped = () if is_first else ("dependency", "begin")
-    words = [word for option in settings.options if option.name not in dropped for word in option.words]
+    words = [
+        word for option in settings.options if option.name not in dropped for word in option.words
+    ]
     if is_first:
         return words
     # A link is submitted from inside the one before: a relative --chdir would be taken from there.
-    return [*words, *(["--begin=now"] if settings.has_begin else []), f"--chdir={settings.work_dir}"]
+    return [
+        *words,
+        *(["--begin=now"] if settings.has_begin else []),
+        f"--chdir={settings.work_dir}",
+    ]
 
 
 def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
     """The whole job script, the same for every link."""
-    values = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in _values(settings).items())
+    values = "".join(
+        f"{name}={shlex.quote(str(value))}\n" for name, value in _values(settings).items()
+    )
     directives = b"".join(line + b"\n" for line in script.directives)
     code = Path(__file__).with_name(JOB_SCRIPT).read_bytes()
     return b"#!/bin/sh\n" + directives + os.fsencode(values + _functions(settings)) + code
@@ -186,7 +225,9 @@ def build_job_script(settings: ChainSettings, script: UserScript) -> bytes:
 
 def _values(settings: ChainSettings) -> dict[str, object]:
     failure, handover, limit = settings.failure, settings.handover, settings.limit_signal
-    names = dict.fromkeys((*_FORWARDED, limit.name) if limit and limit.can_be_caught else _FORWARDED)
+    names = dict.fromkeys(
+        (*_FORWARDED, limit.name) if limit and limit.can_be_caught else _FORWARDED
+    )
     return {
         "m_dir": settings.folder,
         "m_source": settings.source,
@@ -226,12 +267,14 @@ def _values(settings: ChainSettings) -> dict[str, object]:
 def _functions(settings: ChainSettings) -> str:
     """What submits a further link, and the environment that it is submitted in."""
     words = shlex.join(_option_words(settings, is_first=False))
-    exports = "".join(f"    export {name}={shlex.quote(value)}\n" for name, value in settings.environment)
+    exports = "".join(
+        f"    export {name}={shlex.quote(value)}\n" for name, value in settings.environment
+    )
     arguments = f'm_with_arguments() {{ "$@" {shlex.join(settings.arguments)}; }}\n'
     return (
-        f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\n{arguments}'
-        f"m_sbatch_then() {{ # NUMBER DEPENDENCY\n    case $1 in\n{_then_cases(settings)}    esac\n}}\n"
-        f"m_put_back() {{\n    :\n{exports}}}\n"
+        f'm_sbatch() {{ "$m_sbatch_program" {words} "$@"; }}\n{arguments}m_sbatch_then() {{ #'
+        f" NUMBER DEPENDENCY\n    case $1 in\n{_then_cases(settings)}    esac\n}}\nm_put_back()"
+        f" {{\n    :\n{exports}}}\n"
     )
 
 
@@ -239,5 +282,8 @@ def _then_cases(settings: ChainSettings) -> str:
     cases = ""
     for number in range(1, len(settings.then) + 1):
         *options, script = then_command(settings, number)[1:]
-        cases += f'        {number}) "$m_sbatch_program" {shlex.join(options)} ${{2:+"$2"}} {shlex.quote(script)} ;;\n'
+        cases += (
+            f'        {number}) "$m_sbatch_program" {shlex.join(options)} ${{2:+"$2"}}'
+            f" {shlex.quote(script)} ;;\n"
+        )
     return cases

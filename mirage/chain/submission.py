@@ -1,4 +1,6 @@
-"""Puts a chain into the queue: makes its folder, runs sbatch as the user, and leaves nothing half-done behind."""
+"""Puts a chain into the queue: makes its folder, runs sbatch as the user, and leaves nothing
+half-done behind.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,16 @@ from mirage.chain.sbatch import real_sbatch, submitted_ids
 from mirage.chain.script import ChainSettings, build_job_script, link_command, then_command
 from mirage.errors import ClusterError, MirageError, system_says
 
-# What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job reasons).
+# What sbatch prints when the user may not have another job in the queue (slurm_errno.c, job
+# reasons).
 _SUBMIT_LIMIT = ("MaxSubmit", "job submit limit")
 # The connection was made and then nothing came: slurmctld may have taken the job (slurm_errno.c).
-_NO_ANSWER = ("Socket timed out", "Zero Bytes were transmitted", "Unexpected message received", "Connection reset")
+_NO_ANSWER = (
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "Unexpected message received",
+    "Connection reset",
+)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SQUEUE_TIMEOUT_S = 30
 _ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
@@ -63,7 +71,8 @@ def new_chain_id() -> str:
 class Interruptions:
     """Ctrl-C, SIGTERM and SIGHUP, which must not come between sbatch and the note of the job's id.
 
-    The first only takes effect between two calls of sbatch. The second ends a call of sbatch, whose job may be queued.
+    The first only takes effect between two calls of sbatch. The second ends a call of sbatch, whose
+    job may be queued.
     """
 
     def __init__(self) -> None:
@@ -78,7 +87,9 @@ class Interruptions:
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """Signals that are ignored, as under nohup, stay so."""
-        held = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+        held = [
+            number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)
+        ]
         before = {number: signal.signal(number, self._note) for number in held}
         try:
             yield
@@ -92,10 +103,16 @@ class Interruptions:
             self._sbatch.kill()
         elif self._sbatch is not None:
             with suppress(OSError):
-                os.write(2, b"mirage: interrupted; waiting for sbatch's answer (once more: don't wait for it)\n")
+                os.write(
+                    2,
+                    b"mirage: interrupted; waiting for sbatch's answer (once more: don't wait for"
+                    b" it)\n",
+                )
 
     def run(self, program: str, command: Sequence[str]) -> tuple[int, str, str]:
-        """Runs sbatch: exit code (negative: ended by a signal), both outputs. sbatch does not get the signals."""
+        """Runs sbatch: exit code (negative: ended by a signal), both outputs. sbatch does not get
+        the signals.
+        """
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
         def ignore() -> None:  # in the child; a shell in front of sbatch would clear a mask alone
@@ -105,7 +122,9 @@ class Interruptions:
 
         try:
             pipe = subprocess.PIPE
-            self._sbatch = subprocess.Popen(command, executable=program, stdout=pipe, stderr=pipe, preexec_fn=ignore)
+            self._sbatch = subprocess.Popen(
+                command, executable=program, stdout=pipe, stderr=pipe, preexec_fn=ignore
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
@@ -115,12 +134,16 @@ class Interruptions:
             self._sbatch = None
 
 
-def submit_chain(settings: ChainSettings, script: UserScript, interruptions: Interruptions) -> list[int]:
-    """Submits the first link and its successor (all links with `up_front`), and returns their job ids.
+def submit_chain(
+    settings: ChainSettings, script: UserScript, interruptions: Interruptions
+) -> list[int]:
+    """Submits the first link and its successor (all links with `up_front`), and returns their job
+    ids.
 
     One id although there are more links: link 1 queues the second one. Standard error says why.
     InputError: the folder of chains is not safe. SubmissionFailed: sbatch said no; nothing is left.
-    SubmissionUnclear: the folder stays, for the job may be in the queue. Interrupted: nothing is left.
+    SubmissionUnclear: the folder stays, for the job may be in the queue. Interrupted: nothing is
+    left.
     """
     make_chains_folder()
     jobs = _Jobs()
@@ -147,10 +170,11 @@ class _Jobs(list[int]):
 
 
 def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
-    """Queues a link from outside the chain's jobs, held while the chain is paused; records and returns its job id.
+    """Queues a link from outside the chain's jobs, held while the chain is paused; records and
+    returns its job id.
 
-    The chain's own job script does it, with the options of the first submission and this process's environment.
-    SubmissionFailed: sbatch said no. SubmissionUnclear: no answer.
+    The chain's own job script does it, with the options of the first submission and this process's
+    environment. SubmissionFailed: sbatch said no. SubmissionUnclear: no answer.
     """
     words = ["sh", str(folder / JOB_SCRIPT), "queue", str(segment), str(predecessor_id)]
     interruptions = Interruptions()
@@ -158,14 +182,19 @@ def queue_link(folder: Path, segment: int, predecessor_id: int) -> int:
         with interruptions.deferred():
             answer = interruptions.run("sh", words)
             job_id = _note_link(
-                folder, segment, _read_answer(_of_link(folder.name, segment), f"link {segment}", answer)
+                folder,
+                segment,
+                _read_answer(_of_link(folder.name, segment), f"link {segment}", answer),
             )
     except SubmissionUnclear as error:
         raise SubmissionUnclear(
-            f"Slurm did not answer, so link {segment} may be queued or not: run the command again, it looks first"
+            f"Slurm did not answer, so link {segment} may be queued or not: run the command again,"
+            " it looks first"
         ) from error
     except SubmissionFailed as error:
-        failed = SubmissionFailed(f"link {segment} is not queued: sbatch refused it; its own message is above")
+        failed = SubmissionFailed(
+            f"link {segment} is not queued: sbatch refused it; its own message is above"
+        )
         failed.exit_code = error.exit_code
         raise failed from error
     interruptions.check(f"interrupted; link {segment} is queued as job {job_id}")
@@ -184,7 +213,9 @@ def _queued_at_first(settings: ChainSettings) -> int:
     return settings.segments if settings.up_front else min(2, settings.segments)
 
 
-def _queue(settings: ChainSettings, segment: int, jobs: _Jobs, interruptions: Interruptions) -> bool:
+def _queue(
+    settings: ChainSettings, segment: int, jobs: _Jobs, interruptions: Interruptions
+) -> bool:
     """Queues a link and notes its id; False: it is left to link 1, and the user has been told so."""
     is_for_link_1 = segment > 1 and not settings.up_front
     try:
@@ -192,13 +223,19 @@ def _queue(settings: ChainSettings, segment: int, jobs: _Jobs, interruptions: In
     except SubmitLimit:
         if not is_for_link_1:
             raise
-        _say(f"link {segment} is not queued yet, because of the limit above: job {jobs[0]} tries again while it runs")
+        _say(
+            f"link {segment} is not queued yet, because of the limit above: job {jobs[0]} tries"
+            " again while it runs"
+        )
         return False
     except SubmissionUnclear:
         jobs.is_one_unclear = True
         if not is_for_link_1:
             raise
-        _say(f"whether link {segment} is queued is not known; job {jobs[0]} looks for it, and queues it if it is not")
+        _say(
+            f"whether link {segment} is queued is not known; job {jobs[0]} looks for it, and queues"
+            " it if it is not"
+        )
         return False
     jobs.append(job_id)  # from here on an error cancels it
     if not _record_job(settings.folder, segment, job_id):
@@ -215,22 +252,29 @@ def _queue_then(settings: ChainSettings, jobs: _Jobs, interruptions: Interruptio
         interruptions.check()
         command = then_command(settings, number, f"afterok:{last}")
         mark = rf"mirage-then/1 chain={settings.chain_id} n={number}(?: |$)"
-        jobs.append(_read_answer(mark, f"script {number} of --then", _run_sbatch(command, interruptions)))
+        jobs.append(
+            _read_answer(mark, f"script {number} of --then", _run_sbatch(command, interruptions))
+        )
         (settings.folder / f"then.{number}").write_text(f"{jobs[-1]}\n")
 
 
 @contextmanager
 def _undone_on_error(settings: ChainSettings, jobs: _Jobs) -> Iterator[None]:
-    """Whatever goes wrong: either there are neither jobs nor a folder, or there are both, and the error says so."""
+    """Whatever goes wrong: either there are neither jobs nor a folder, or there are both, and the
+    error says so.
+    """
     try:
         yield
     except SubmissionUnclear as error:
-        # The job may be in the queue. Then it finds its folder, and goes on as the chain's first link should.
+        # The job may be in the queue. Then it finds its folder, and goes on as the chain's first
+        # link should.
         (settings.folder / SUBMITTING).unlink(missing_ok=True)
         raise SubmissionUnclear(f"{error} {_where_to_look(settings)}") from error
     except OSError as error:
         _undo(settings.folder, jobs)
-        raise SubmissionFailed(f"{system_says(error, settings.folder)}; no chain was started") from error
+        raise SubmissionFailed(
+            f"{system_says(error, settings.folder)}; no chain was started"
+        ) from error
     except BaseException:
         _undo(settings.folder, jobs)
         raise
@@ -239,26 +283,30 @@ def _undone_on_error(settings: ChainSettings, jobs: _Jobs) -> Iterator[None]:
 def _where_to_look(settings: ChainSettings) -> str:
     chain = settings.chain_id
     return (
-        f"The chain's folder stays, {settings.folder}. `squeue --me -o '%A %j %k'` shows the job, if there is one, by "
-        f"chain={chain} in its comment; `mirage status {chain}` tells, `mirage cancel {chain}` ends the chain"
+        f"The chain's folder stays, {settings.folder}. `squeue --me -o '%A %j %k'` shows the job,"
+        f" if there is one, by chain={chain} in its comment; `mirage status {chain}` tells, `mirage"
+        f" cancel {chain}` ends the chain"
     )
 
 
 def _undo(folder: Path, jobs: _Jobs) -> None:
-    """Cancels the jobs and removes the folder. SubmissionFailed: one may still be queued, so the folder stays."""
+    """Cancels the jobs and removes the folder. SubmissionFailed: one may still be queued, so the
+    folder stays.
+    """
     if jobs or jobs.is_one_unclear:
         with suppress(OSError):  # the mark spares a link that starts meanwhile its work
             mark_over(folder, CANCELLED, "it was not submitted completely")
     if jobs and not _scancel(jobs):
         ids = " ".join(map(str, jobs))
         raise SubmissionFailed(
-            f"the chain was not submitted completely, and scancel failed: job {ids} may still be queued. "
-            f"Run `scancel {ids}`, then remove {folder}"
+            f"the chain was not submitted completely, and scancel failed: job {ids} may still be"
+            f" queued. Run `scancel {ids}`, then remove {folder}"
         )
     if jobs.is_one_unclear:
         raise SubmissionFailed(
-            "the chain was cancelled while Slurm did not answer, so one more link may be queued; it leaves as it "
-            f"starts. `squeue --me -o '%A %k'` shows it by chain={folder.name}; then remove {folder}"
+            "the chain was cancelled while Slurm did not answer, so one more link may be queued;"
+            f" it leaves as it starts. `squeue --me -o '%A %k'` shows it by chain={folder.name};"
+            f" then remove {folder}"
         )
     import shutil  # it takes longer than all of mirage-submit's other work
 
@@ -305,8 +353,12 @@ def _record_job(folder: Path, segment: int, job_id: int) -> bool:
     return True
 
 
-def _submit(settings: ChainSettings, segment: int, predecessor: str, interruptions: Interruptions) -> int:
-    """The job id of a link, for which sbatch is run. What sbatch prints as an error goes to the user as it is."""
+def _submit(
+    settings: ChainSettings, segment: int, predecessor: str, interruptions: Interruptions
+) -> int:
+    """The job id of a link, for which sbatch is run. What sbatch prints as an error goes to the
+    user as it is.
+    """
     answer = _run_sbatch(link_command(settings, segment, predecessor), interruptions)
     return _read_answer(_of_link(settings.chain_id, segment), f"link {segment}", answer)
 
@@ -335,23 +387,31 @@ def _read_answer(tag: str, what: str, answer: tuple[int, str, str]) -> int:
     is_silent = exit_code < 0 or any(words in stderr for words in _NO_ANSWER)
     if job_id := _find_job(tag, looks=3 if is_silent else 1):
         if exit_code:
-            _say(f"sbatch ended with exit code {exit_code}, but job {job_id} is queued: it is {what}")
+            _say(
+                f"sbatch ended with exit code {exit_code}, but job {job_id} is queued: it is {what}"
+            )
         return job_id
     if exit_code == 0 and ids:
         return ids[-1]
     if ids and not _queue_answers():
-        raise SubmissionUnclear(f"sbatch printed the job id {ids[-1]}, but ended with exit code {exit_code}.")
+        raise SubmissionUnclear(
+            f"sbatch printed the job id {ids[-1]}, but ended with exit code {exit_code}."
+        )
     if exit_code == 0:
-        raise SubmissionUnclear(f"sbatch --parsable printed no job id, but {stdout.strip()[-200:]!r}.")
+        raise SubmissionUnclear(
+            f"sbatch --parsable printed no job id, but {stdout.strip()[-200:]!r}."
+        )
     if is_silent:
         raise SubmissionUnclear("Slurm did not answer, so the job may be in the queue or not.")
     raise _refusal(exit_code, stderr)
 
 
 def let_follow(folder: Path) -> None:
-    """Queues the scripts of `--then` if the chain is marked as done; cancels those that were queued if it failed.
+    """Queues the scripts of `--then` if the chain is marked as done; cancels those that were queued
+    if it failed.
 
-    The chain's own job script does it, as its links would. SubmissionFailed: one is not queued; the reason is above.
+    The chain's own job script does it, as its links would. SubmissionFailed: one is not queued; the
+    reason is above.
     """
     if not read_then(folder):
         return
@@ -365,13 +425,19 @@ def _find_job(tag: str, looks: int) -> int | None:
 
     ``looks``: how often to look, a second apart, for a job that slurmctld may be about to take.
     """
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SLURM_CLUSTERS"))}
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SQUEUE_", "SLURM_CLUSTERS"))
+    }
     command = ["squeue", "-h", "-a", "-t", "all", "-u", str(os.getuid()), "-o", "%A %T %D/%N %k"]
     for look in range(looks):
         if look:
             time.sleep(1)
         try:
-            done = subprocess.run(command, env=environ, capture_output=True, timeout=_SQUEUE_TIMEOUT_S)
+            done = subprocess.run(
+                command, env=environ, capture_output=True, timeout=_SQUEUE_TIMEOUT_S
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         if done.returncode:
@@ -386,13 +452,20 @@ def _find_job(tag: str, looks: int) -> int | None:
 def _queue_answers() -> bool:
     """Whether squeue says anything, so that a job which it does not show is not there."""
     try:
-        return subprocess.run(["squeue", "-h", "--me"], capture_output=True, timeout=_SQUEUE_TIMEOUT_S).returncode == 0
+        return (
+            subprocess.run(
+                ["squeue", "-h", "--me"], capture_output=True, timeout=_SQUEUE_TIMEOUT_S
+            ).returncode
+            == 0
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
 
 
 def _refusal(exit_code: int, message: str) -> SubmissionFailed:
-    failure = SubmitLimit() if any(words in message for words in _SUBMIT_LIMIT) else SubmissionFailed()
+    failure = (
+        SubmitLimit() if any(words in message for words in _SUBMIT_LIMIT) else SubmissionFailed()
+    )
     failure.exit_code = exit_code
     return failure
 
@@ -405,7 +478,8 @@ def _scancel(jobs: Sequence[int]) -> bool:
 
 
 def run_test_only(settings: ChainSettings, script: UserScript) -> int:
-    """Runs `sbatch --test-only` for the first link, and returns its exit code. Nothing is submitted or written.
+    """Runs `sbatch --test-only` for the first link, and returns its exit code. Nothing is submitted
+    or written.
 
     The job script goes through standard input. SubmissionFailed: there is no sbatch.
     """
@@ -414,7 +488,9 @@ def run_test_only(settings: ChainSettings, script: UserScript) -> int:
         raise SubmissionFailed("sbatch is not on PATH: run mirage-submit where you can run sbatch")
     words = link_command(settings, 1)
     command = [*words[: words.index(str(settings.folder / JOB_SCRIPT))], "--test-only"]
-    return subprocess.run(command, executable=program, input=build_job_script(settings, script)).returncode
+    return subprocess.run(
+        command, executable=program, input=build_job_script(settings, script)
+    ).returncode
 
 
 def _pass_on(text: str) -> None:

@@ -1,11 +1,12 @@
 """The tag by which Slurm knows a chain: the first words of the job's Comment.
 
-    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 -- the user's own comment
+    mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=1 lead=300 -- the user's own
+    comment
 
-Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is also the owner's
-opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for interruption and overlap. ``lead``: how
-many seconds before the time limit Slurm signals the job to leave (`sbatch --signal`), which squeue does not show; a
-chain without such a signal has none.
+Only the owner and operators can set a job's comment, and Slurm authenticates both, so the tag is
+also the owner's opt-in. The first link has no ``pred``. ``ei`` and ``eo`` are the penalties for
+interruption and overlap. ``lead``: how many seconds before the time limit Slurm signals the job to
+leave (`sbatch --signal`), which squeue does not show; a chain without such a signal has none.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MAX_LEAD_S = 65_535
 """sbatch(1), --signal: sig_time is an integer between 0 and 65535."""
 
 _WORDS = (
-    r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32}) seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
+    r"mirage/1 chain=(?P<chain>[a-z0-9]{6,32})"
+    r" seg=(?P<segment>[1-9]\d{0,3})/(?P<segments>[1-9]\d{0,3})"
     r"(?: pred=(?P<pred>[1-9]\d{0,9}))? mode=(?P<mode>train|service)"
     r" ei=(?P<interruption>\d{1,7}(?:\.\d{1,6})?) eo=(?P<overlap>\d{1,7}(?:\.\d{1,6})?)"
     r"(?: lead=(?P<lead>[1-9]\d{0,4}))?"
@@ -50,7 +52,9 @@ class ChainTag:
 
 
 def parse_tag(comment: str) -> ChainTag | None:
-    """The tag at the start of a job's comment; None: there is none, or something about it is not as it should be."""
+    """The tag at the start of a job's comment; None: there is none, or something about it is not as
+    it should be.
+    """
     if not (match := _TAG.fullmatch(comment)):
         return None
     tag = ChainTag(
@@ -66,7 +70,9 @@ def parse_tag(comment: str) -> ChainTag | None:
 
 
 def submitted_tag(command_line: str) -> str:
-    """The tag (without the user's own comment) in a call of sbatch as Slurm keeps it, in quotes or not; empty: none."""
+    """The tag (without the user's own comment) in a call of sbatch as Slurm keeps it, in quotes or
+    not; empty: none.
+    """
     match = _SUBMITTED.search(command_line)
     return match[1] if match else ""
 
@@ -77,11 +83,14 @@ def with_segments(comment: str, segments: int) -> str:
 
 
 def format_tag(tag: ChainTag, comment: str = "") -> str:
-    """The job's comment: the tag and then the user's own comment, if any. `parse_tag` reads it back."""
+    """The job's comment: the tag and then the user's own comment, if any. `parse_tag` reads it
+    back.
+    """
     predecessor = f" pred={tag.predecessor_id}" if tag.predecessor_id else ""
     return (
-        f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor} mode={tag.mode.value}"
-        f" {format_wishes(tag.penalties, tag.lead_s)}" + (f" -- {comment}" if comment else "")
+        f"mirage/1 chain={tag.chain_id} seg={tag.segment}/{tag.segments}{predecessor}"
+        f" mode={tag.mode.value} {format_wishes(tag.penalties, tag.lead_s)}"
+        + (f" -- {comment}" if comment else "")
     )
 
 

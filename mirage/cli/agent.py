@@ -1,4 +1,6 @@
-"""`mirage agent`: the same loop as a plain user, for that user's own chains. Needs no rights and no configuration."""
+"""`mirage agent`: the same loop as a plain user, for that user's own chains. Needs no rights and no
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     loaded = serve.configured(args, user_file(), default_agent_store())
-    acting = serve.acting_from(loaded.config.acting, ActingMode.ENFORCE, agent_folder() / "disabled")
+    acting = serve.acting_from(
+        loaded.config.acting, ActingMode.ENFORCE, agent_folder() / "disabled"
+    )
     journal = serve.journal_from(loaded.config, default_agent_store())
     return serve.run(args, loaded, acting, journal, only_user=me(), socket="")

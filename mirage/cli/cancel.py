@@ -16,20 +16,33 @@ from mirage.slurm.commands import CommandCluster
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "chain", nargs="*", metavar="CHAIN|JOB", help="a chain's id, the beginning of it, or a job id of it"
+        "chain",
+        nargs="*",
+        metavar="CHAIN|JOB",
+        help="a chain's id, the beginning of it, or a job id of it",
     )
-    parser.add_argument("--all", action="store_true", help="all your chains that have a job in the queue; asks first")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="all your chains that have a job in the queue; asks first",
+    )
     parser.add_argument("--yes", action="store_true", help="with --all: do not ask")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.all == bool(args.chain):
-        raise InputError("which chains? Give the id of each, as mirage-submit printed it, or --all.")
+        raise InputError(
+            "which chains? Give the id of each, as mirage-submit printed it, or --all."
+        )
     cluster = queue()
-    chains = _all(cluster, args.yes) if args.all else list(dict.fromkeys(map(resolve_chain, args.chain)))
+    chains = (
+        _all(cluster, args.yes) if args.all else list(dict.fromkeys(map(resolve_chain, args.chain)))
+    )
     if not chains:
         return 0
-    for chain, ended in end_chains(cluster, chains, CANCELLED, "cancelled by its owner", running_too=True).items():
+    for chain, ended in end_chains(
+        cluster, chains, CANCELLED, "cancelled by its owner", running_too=True
+    ).items():
         print(_words(chain, ended))
     return 0
 
@@ -43,7 +56,12 @@ def _all(cluster: CommandCluster, sure: bool) -> Sequence[str]:
         return []
     print(f"{len(chains)} chain{'s' if len(chains) > 1 else ''}:")
     for chain in chains:
-        print(" ", *filter(None, (chain, name_of(chain))), "jobs", *(job.job_id for job in jobs[chain]))
+        print(
+            " ",
+            *filter(None, (chain, name_of(chain))),
+            "jobs",
+            *(job.job_id for job in jobs[chain]),
+        )
     if sure:
         return chains
     if not sys.stdin.isatty():

@@ -19,13 +19,14 @@ Known = Mapping[str, Sequence[int]]
 def resolve_chain(text: str) -> str:
     """The id of the one chain that ``text`` means.
 
-    Looked at are one's chain folders, what the site's daemon shows and the agent's store has, and, if they know
-    nothing, one's jobs in the queue. Raises InputError: ``text`` can be no such name, means no chain, or several;
-    ClusterError: nobody knows it, and Slurm can't be asked.
+    Looked at are one's chain folders, what the site's daemon shows and the agent's store has, and,
+    if they know nothing, one's jobs in the queue. Raises InputError: ``text`` can be no such name,
+    means no chain, or several; ClusterError: nobody knows it, and Slurm can't be asked.
     """
     if not _NAME.fullmatch(text):
         raise InputError(
-            f"{text!r} is no chain: expected a chain id as mirage-submit printed it, its beginning, or a job id"
+            f"{text!r} is no chain: expected a chain id as mirage-submit printed it, its beginning,"
+            " or a job id"
         )
     found: set[str] = set()
     for known in _sources():
@@ -38,8 +39,8 @@ def resolve_chain(text: str) -> str:
         return found.pop()
     if not found:
         raise InputError(
-            f"{text}: no chain of yours has this id or begins so, and none has such a job. `mirage status --all` lists "
-            "your chains."
+            f"{text}: no chain of yours has this id or begins so, and none has such a job. `mirage"
+            " status --all` lists your chains."
         )
     shown = ", ".join(sorted(found)[:MOST_SHOWN]) + (", ..." if len(found) > MOST_SHOWN else "")
     raise InputError(f"{text} means {len(found)} chains: {shown}. Give more of the id.")
@@ -48,7 +49,11 @@ def resolve_chain(text: str) -> str:
 def meant(text: str, known: Known) -> set[str]:
     """The chains that begin with ``text``, or have a job of this id."""
     job_id = int(text) if text.isdecimal() else None
-    return {chain for chain, jobs in known.items() if chain == text or chain.startswith(text) or job_id in jobs}
+    return {
+        chain
+        for chain, jobs in known.items()
+        if chain == text or chain.startswith(text) or job_id in jobs
+    }
 
 
 def _sources() -> Iterator[Known]:
@@ -81,7 +86,8 @@ def _of_agent() -> Known:
     except StoreError:
         return {}
     return {
-        chain.chain_id: [link.job_id for link in store.links(chain.user, chain.chain_id)] for chain in store.chains()
+        chain.chain_id: [link.job_id for link in store.links(chain.user, chain.chain_id)]
+        for chain in store.chains()
     }
 
 

@@ -19,4 +19,6 @@ def run(args: argparse.Namespace) -> int:
     loaded = serve.configured(args, SITE_FILE, DEFAULT_STORE)
     acting = serve.acting_from(loaded.config.acting, ActingMode.OBSERVE)
     journal = serve.journal_from(loaded.config, DEFAULT_STORE)
-    return serve.run(args, loaded, acting, journal, only_user=None, socket=loaded.config.daemon.socket)
+    return serve.run(
+        args, loaded, acting, journal, only_user=None, socket=loaded.config.daemon.socket
+    )

@@ -14,15 +14,20 @@ from mirage.demo.run import CLUSTER, Progress, Result, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
 from mirage.ports import Policy
-from mirage.provision.registry import make_policy
+from mirage.provision.policies.registry import make_policy
 from mirage.shipped import shipped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seed", type=int, default=Scenario.seed, help="of the other users' jobs (default %(default)s)"
+        "--seed",
+        type=int,
+        default=Scenario.seed,
+        help="of the other users' jobs (default %(default)s)",
     )
-    parser.add_argument("--segments", type=_segments, default=Scenario.segments, help="links (default %(default)s)")
+    parser.add_argument(
+        "--segments", type=_segments, default=Scenario.segments, help="links (default %(default)s)"
+    )
     parser.add_argument(
         "--policy",
         choices=[p for p in dict.fromkeys((*UNTRAINED, *TRAINED)) if p != "reactive"],
@@ -31,10 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR",
-        help="a trained model of the policy (default: the one that comes with Mirage, if there is one); none: without",
+        help=(
+            "a trained model of the policy (default: the one that comes with Mirage, if there is"
+            " one); none: without"
+        ),
     )
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder of the picture (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="only the figures, for programs (docs/cli.md)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-out"), help="folder of the picture (%(default)s)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="only the figures, for programs (docs/cli.md)"
+    )
 
 
 def _segments(text: str) -> int:
@@ -69,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
         if show:
             live.stop()
     if args.json:
-        print(json.dumps({result.policy: _figures(scenario, result) for result in results}, indent=2))
+        print(
+            json.dumps({result.policy: _figures(scenario, result) for result in results}, indent=2)
+        )
         return 0
     if not show:
         console.print(screen(scenario, rows))
@@ -96,10 +110,12 @@ def _make_folder(folder: Path) -> None:
 
 
 def _introduction(scenario: Scenario) -> str:
-    chains = f"{scenario.chains} chains of {scenario.segments} links, each {scenario.limit_s // 3600} h"
+    chains = (
+        f"{scenario.chains} chains of {scenario.segments} links, each {scenario.limit_s // 3600} h"
+    )
     return (
-        f"A simulated cluster, {CLUSTER}: {len(scenario.cluster.nodes)} nodes, kept busy by other users (seed "
-        f"{scenario.seed}). {chains} on {scenario.link_nodes} nodes, run twice:"
+        f"A simulated cluster, {CLUSTER}: {len(scenario.cluster.nodes)} nodes, kept busy by other"
+        f" users (seed {scenario.seed}). {chains} on {scenario.link_nodes} nodes, run twice:"
     )
 
 

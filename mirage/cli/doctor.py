@@ -37,7 +37,12 @@ from mirage.domain import ActingMode, Settings
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 
-_STYLES = {Severity.OK: "green", Severity.NOTE: "cyan", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
+_STYLES = {
+    Severity.OK: "green",
+    Severity.NOTE: "cyan",
+    Severity.WARNING: "yellow",
+    Severity.ERROR: "bold red",
+}
 _VERDICTS = {
     Severity.OK: "All will work.",
     Severity.NOTE: "All will work.",
@@ -47,21 +52,29 @@ _VERDICTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit codes: 0 all will work, 3 there are warnings, 4 there are errors; 1 and 2 as for every verb."
+    parser.epilog = (
+        "Exit codes: 0 all will work, 3 there are warnings, 4 there are errors; 1 and 2 as for"
+        " every verb."
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML (docs/configuration.md)")
     parser.add_argument(
         "--for",
         dest="role",
         choices=["daemon", "agent"],
-        help="whose needs to judge (default: the daemon's if your rights are enough for it, else the agent's)",
+        help=(
+            "whose needs to judge (default: the daemon's if your rights are enough for it, else the"
+            " agent's)"
+        ),
     )
     parser.add_argument(
         "--try-job",
         nargs="?",
         const="",
         metavar="OPTIONS",
-        help="also run a short job, with these sbatch options in one word, that checks what a chain needs of the "
-        "compute nodes",
+        help=(
+            "also run a short job, with these sbatch options in one word, that checks what a chain"
+            " needs of the compute nodes"
+        ),
     )
     parser.add_argument("--all", action="store_true", help="show what is well too")
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
@@ -69,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = load(
-        serve.named_file(args), SITE_FILE if serve.named_file(args) or is_there(SITE_FILE) else user_file()
+        serve.named_file(args),
+        SITE_FILE if serve.named_file(args) or is_there(SITE_FILE) else user_file(),
     ).config
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
@@ -85,20 +99,26 @@ def run(args: argparse.Namespace) -> int:
         if args.all or finding.severity is not Severity.OK:
             _show(finding)
     well = sum(finding.severity is Severity.OK for finding in findings)
-    console.print(f"{well} checks are well{'' if args.all else ' (--all shows them)'}. {_VERDICTS[severity]}")
+    console.print(
+        f"{well} checks are well{'' if args.all else ' (--all shows them)'}. {_VERDICTS[severity]}"
+    )
     return EXIT_CODES[severity]
 
 
 def examine(site: Site, config: Config) -> Iterator[Finding]:
     """All checks."""
-    default_mode, extra = (ActingMode.OBSERVE, ()) if site.of_daemon else (ActingMode.ENFORCE, (_own_disable_file(),))
+    default_mode, extra = (
+        (ActingMode.OBSERVE, ()) if site.of_daemon else (ActingMode.ENFORCE, (_own_disable_file(),))
+    )
     default_store = DEFAULT_STORE if site.of_daemon else default_agent_store()
     config = serve.settled(config, default_store)
     yield from check_slurm(site, config.daemon.poll_s)
     if isinstance(site.settings, Settings):
         yield from check_adapter(config.cluster)
     yield from check_users(site)
-    yield from check_acting(site, serve.acting_from(config.acting, default_mode, *extra), config.acting)
+    yield from check_acting(
+        site, serve.acting_from(config.acting, default_mode, *extra), config.acting
+    )
     yield from check_intake(config.acting, config.daemon.socket if site.of_daemon else "")
     files = {"audit": serve.journal_from(config, default_store).path}
     if store := serve.store_path(config.daemon.store):
@@ -112,7 +132,11 @@ def examine(site: Site, config: Config) -> Iterator[Finding]:
 def _try_job(cluster: CommandCluster, options: Sequence[str]) -> list[Finding]:
     folder = make_chains_folder()
     sbatch = real_sbatch(os.environ.get("PATH", os.defpath))
-    return list(check_trial(try_job(cluster, folder, str(Path(sbatch).parent) if sbatch else "", options), folder))
+    return list(
+        check_trial(
+            try_job(cluster, folder, str(Path(sbatch).parent) if sbatch else "", options), folder
+        )
+    )
 
 
 def _own_disable_file() -> Path:
@@ -125,7 +149,9 @@ def _role(site: Site) -> str:
 
 def _show(finding: Finding) -> None:
     word = finding.severity.name.lower()
-    console.print(f"[{_STYLES[finding.severity]}]{word:8}[/]{finding.check}: {escape(finding.what)}")
+    console.print(
+        f"[{_STYLES[finding.severity]}]{word:8}[/]{finding.check}: {escape(finding.what)}"
+    )
     for name, text in (("why", finding.why), ("do", finding.do)):
         if text:
             console.print(f"{'':8}{name}: {escape(text)}")

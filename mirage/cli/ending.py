@@ -1,4 +1,6 @@
-"""What `mirage cancel` and `mirage done` share: they act with the user's own Slurm rights, not through the daemon."""
+"""What `mirage cancel` and `mirage done` share: they act with the user's own Slurm rights, not
+through the daemon.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ def end_chains(
 ) -> Mapping[str, Ended]:
     """Marks the chains as over and ends their queued jobs (and running ones), successors first.
 
-    What `--then` asked for is queued, or taken out of the queue. Raises InputError if a chain is not one's own,
-    ClusterError if Slurm can't be asked or a folder not be written to, SubmissionFailed if what should follow is not
-    queued.
+    What `--then` asked for is queued, or taken out of the queue. Raises InputError if a chain is
+    not one's own, ClusterError if Slurm can't be asked or a folder not be written to,
+    SubmissionFailed if what should follow is not queued.
     """
     jobs = jobs_of(cluster, chains)
     for chain in chains:
@@ -58,7 +60,9 @@ def end_chains(
             (chain, job)
             for chain in chains
             for job in reversed(jobs[chain])
-            if (running_too or job.is_pending) and not job.state.is_over and job.job_id not in ended[chain]
+            if (running_too or job.is_pending)
+            and not job.state.is_over
+            and job.job_id not in ended[chain]
         ]
         if not left and attempt:
             break
@@ -71,9 +75,14 @@ def end_chains(
 
 
 def jobs_of(cluster: CommandCluster, chains: Collection[str] | None = None) -> dict[str, list[Job]]:
-    """One's own jobs in the queue of these chains (None: of all that have some), by segment. Raises ClusterError."""
+    """One's own jobs in the queue of these chains (None: of all that have some), by segment. Raises
+    ClusterError.
+    """
     tagged = [(job, parse_tag(job.comment)) for job in cluster.queue_of(me()).jobs]
-    mine = sorted(((tag, job) for job, tag in tagged if tag), key=lambda each: (each[0].segment, each[1].job_id))
+    mine = sorted(
+        ((tag, job) for job, tag in tagged if tag),
+        key=lambda each: (each[0].segment, each[1].job_id),
+    )
     found: dict[str, list[Job]] = {chain: [] for chain in chains or ()}
     for tag, job in mine:
         chain = tag.chain_id
@@ -88,4 +97,6 @@ def _mark(folder: Path, marker: str, reason: str) -> None:
         try:
             mark_over(folder, marker, reason)
         except OSError as error:
-            raise ClusterError(f"can't write to the chain's folder {folder}: {error}; nothing was done") from error
+            raise ClusterError(
+                f"can't write to the chain's folder {folder}: {error}; nothing was done"
+            ) from error

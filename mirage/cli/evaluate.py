@@ -1,4 +1,6 @@
-"""`mirage evaluate`: every method on the same episodes; `results.json`, `episodes.csv`, `report.html`."""
+"""`mirage evaluate`: every method on the same episodes; `results.json`, `episodes.csv`,
+`report.html`.
+"""
 
 from __future__ import annotations
 
@@ -22,40 +24,65 @@ from mirage.domain import Penalties
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive, whole_number
 
-if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once the arguments are right
-    from mirage.evaluation.comparison import Comparison, Method, Setup
-    from mirage.evaluation.methods import Asked
-    from mirage.evaluation.run import Progress, Tried
-    from mirage.evaluation.sampling import Grid
-    from mirage.learn.background import Background
-    from mirage.learn.joblog import JobLog
+if (
+    TYPE_CHECKING
+):  # pandas and the simulator take a second to import: only once the arguments are right
+    from mirage.provision.evaluation.comparison import Comparison, Method, Setup
+    from mirage.provision.evaluation.methods import Asked
+    from mirage.provision.evaluation.run import Progress, Tried
+    from mirage.provision.evaluation.sampling import Grid
+    from mirage.provision.learn.background import Background
+    from mirage.provision.learn.joblog import JobLog
 
 Json = dict[str, Any]
 LOADS = ("heavy", "medium", "light")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trace", required=True, type=Path, metavar="T", help="job history (docs/traces.md)")
-    parser.add_argument("--cluster", required=True, type=Path, metavar="C", help=".toml, otherwise a slurm.conf")
+    parser.add_argument(
+        "--trace", required=True, type=Path, metavar="T", help="job history (docs/traces.md)"
+    )
+    parser.add_argument(
+        "--cluster", required=True, type=Path, metavar="C", help=".toml, otherwise a slurm.conf"
+    )
     parser.add_argument(
         "--methods",
         required=True,
         type=words_of,
         metavar="A,B,...",
-        help="timer, avg, recent-quantile, any trained method, LABEL=FOLDER; reactive and oracle are always there",
+        help=(
+            "timer, avg, recent-quantile, any trained method, LABEL=FOLDER; reactive and oracle are"
+            " always there"
+        ),
     )
-    parser.add_argument("--models", type=Path, metavar="FOLDER", help="of the models: FOLDER/METHOD (the cluster's)")
     parser.add_argument(
-        "--start", required=True, type=instant, metavar="ISO", help="first begin; UTC if without offset"
+        "--models", type=Path, metavar="FOLDER", help="of the models: FOLDER/METHOD (the cluster's)"
     )
-    parser.add_argument("--every", type=_duration, default=4 * 3600, metavar="D", help="between two begins (4h)")
+    parser.add_argument(
+        "--start",
+        required=True,
+        type=instant,
+        metavar="ISO",
+        help="first begin; UTC if without offset",
+    )
+    parser.add_argument(
+        "--every", type=_duration, default=4 * 3600, metavar="D", help="between two begins (4h)"
+    )
     parser.add_argument("--episodes", required=True, type=positive, metavar="N", help="begins")
-    parser.add_argument("--nodes", type=_sizes, default=(1,), metavar="K,...", help="of both jobs of a pair (1)")
-    parser.add_argument("--limit", type=_duration, default=48 * 3600, metavar="D", help="of both jobs (48h)")
     parser.add_argument(
-        "--partition", metavar="P", help="partition of the pairs (the one with most of the history's node-hours)"
+        "--nodes", type=_sizes, default=(1,), metavar="K,...", help="of both jobs of a pair (1)"
     )
-    parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
+    parser.add_argument(
+        "--limit", type=_duration, default=48 * 3600, metavar="D", help="of both jobs (48h)"
+    )
+    parser.add_argument(
+        "--partition",
+        metavar="P",
+        help="partition of the pairs (the one with most of the history's node-hours)",
+    )
+    parser.add_argument(
+        "--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)"
+    )
     parser.add_argument(
         "--penalties",
         type=_penalties,
@@ -64,12 +91,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="weights of interruption and overlap (1:1,4:1)",
     )
     parser.add_argument(
-        "--futures", type=positive, default=32, metavar="N", help="of lookahead, in each decision (%(default)s)"
+        "--futures",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="of lookahead, in each decision (%(default)s)",
     )
     parser.add_argument("--seed", type=_seed, default=1, help="of the intervals (%(default)s)")
-    parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the three files")
-    parser.add_argument("--json", action="store_true", help="the figures, for programs (docs/evaluation.md)")
+    parser.add_argument(
+        "--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)"
+    )
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="folder of the three files"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the figures, for programs (docs/evaluation.md)"
+    )
 
 
 def _duration(text: str) -> int:
@@ -113,11 +150,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
-    """Writes the three files; returns the figures, and what stands in results.json. Raises InputError, MirageError."""
-    from mirage.evaluation.comparison import Setup, compare
-    from mirage.evaluation.provenance import provenance, sha256
-    from mirage.evaluation.report.page import page
-    from mirage.evaluation.results import results, write
+    """Writes the three files; returns the figures, and what stands in results.json. Raises
+    InputError, MirageError.
+    """
+    from mirage.provision.evaluation.comparison import Setup, compare
+    from mirage.provision.evaluation.provenance import provenance, sha256
+    from mirage.provision.evaluation.report.page import page
+    from mirage.provision.evaluation.results import results, write
 
     started_s = time.time()
     if args.out.exists() and not args.out.is_dir():
@@ -141,33 +180,37 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     described = _described(methods, background, sha256(args.trace), grid)
     comparison = compare(setup, described, tried.trials, tried.dropped)
     wall_s = time.time() - started_s
-    record = provenance(args.trace, len(background.log), args.cluster, _command(args, partition), started_s, wall_s) | {
-        "notes": [*notes, *cautions]
-    }
+    record = provenance(
+        args.trace, len(background.log), args.cluster, _command(args, partition), started_s, wall_s
+    ) | {"notes": [*notes, *cautions]}
     found = results(comparison, record)
     write(args.out, comparison, found, page(comparison, record))
     return comparison, found
 
 
 def _check_start(start_s: int, log: JobLog) -> None:
-    from mirage.learn.times import iso
+    from mirage.provision.learn.times import iso
 
     if start_s > log.last_s:
         raise InputError(
-            f"--start {iso(start_s)}: {log.source} ends before, at {iso(log.last_s)}; choose an earlier time."
+            f"--start {iso(start_s)}: {log.source} ends before, at {iso(log.last_s)}; choose an"
+            " earlier time."
         )
 
 
 def _methods(args: argparse.Namespace, background: Background) -> list[Asked]:
     """Every model is read once before hours of work. Raises InputError."""
-    from mirage.evaluation.methods import asked_for
+    from mirage.provision.evaluation.methods import asked_for
 
     models = args.models or _models(args.cluster, background.cluster.name)
     methods = asked_for(args.methods, models, args.futures)
     for method in methods:
         method.chooser()
         if method.label == "quantile" and method.folder is None:
-            errors.print("note: quantile: there is no model of it, so it goes by recent waits (recent-quantile)")
+            errors.print(
+                "note: quantile: there is no model of it, so it goes by recent waits"
+                " (recent-quantile)"
+            )
     return methods
 
 
@@ -178,18 +221,22 @@ def _models(cluster: Path, name: str) -> Path | None:
 
 
 def _grid(args: argparse.Namespace, partition: str) -> Grid:
-    from mirage.evaluation.sampling import Grid
-    from mirage.learn.background import WarmUp
+    from mirage.provision.evaluation.sampling import Grid
+    from mirage.provision.learn.background import WarmUp
 
     warm_up = WarmUp(args.warm_up)
     return Grid(args.start, args.every, args.episodes, args.nodes, args.limit, warm_up, partition)
 
 
 def _tried(
-    args: argparse.Namespace, background: Background, methods: Sequence[Asked], setup: Setup, grid: Grid
+    args: argparse.Namespace,
+    background: Background,
+    methods: Sequence[Asked],
+    setup: Setup,
+    grid: Grid,
 ) -> Tried:
-    from mirage.evaluation.run import Work
-    from mirage.evaluation.run import run as run_all
+    from mirage.provision.evaluation.run import Work
+    from mirage.provision.evaluation.run import run as run_all
 
     work = Work(background, tuple(methods), setup.asked, len(setup.penalties))
     with _progress() as progress:
@@ -205,12 +252,20 @@ def _progress() -> Iterator[Progress | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    with Bar(TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors) as bar:
+    with Bar(
+        TextColumn("episodes"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+    ) as bar:
         task = bar.add_task("episodes", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _described(methods: Sequence[Asked], background: Background, trace: str, grid: Grid) -> list[Method]:
+def _described(
+    methods: Sequence[Asked], background: Background, trace: str, grid: Grid
+) -> list[Method]:
     judged_s = (grid.start_s, grid.end_s + 2 * grid.limit_s)
     cluster = background.cluster
     return [method.described(cluster, grid.partition, trace, judged_s) for method in methods]
@@ -230,15 +285,22 @@ def _command(args: argparse.Namespace, partition: str) -> list[str]:
         "--limit": f"{args.limit}s",
         "--partition": partition,
         "--warm-up": args.warm_up,
-        "--penalties": ",".join(f"{each.interruption:g}:{each.overlap:g}" for each in args.penalties),
+        "--penalties": ",".join(
+            f"{each.interruption:g}:{each.overlap:g}" for each in args.penalties
+        ),
         "--futures": args.futures,
         "--seed": args.seed,
         "--out": args.out,
     }
-    return ["mirage", "evaluate", *(str(part) for word in words.items() if word[1] is not None for part in word)]
+    return [
+        "mirage",
+        "evaluate",
+        *(str(part) for word in words.items() if word[1] is not None for part in word),
+    ]
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
+# --- what is shown
+# ---------------------------------------------------------------------------------------------------
 
 
 def _show(args: argparse.Namespace, comparison: Comparison, found: Json) -> None:
@@ -246,7 +308,7 @@ def _show(args: argparse.Namespace, comparison: Comparison, found: Json) -> None
         shown = ("schema", "headline", "situations", "dropped", "summary", "differences")
         print(json.dumps({"out": str(args.out)} | {key: found[key] for key in shown}, indent=1))
         return
-    from mirage.evaluation.report.words import headline, left_out
+    from mirage.provision.evaluation.report.words import headline, left_out
 
     for group in comparison.groups:
         for penalties in args.penalties:
@@ -258,10 +320,12 @@ def _show(args: argparse.Namespace, comparison: Comparison, found: Json) -> None
 
 
 def _table(comparison: Comparison, nodes: int, penalties: Penalties) -> Table:
-    from mirage.evaluation.metrics import ratio_text
-    from mirage.evaluation.report.words import nodes_words
+    from mirage.provision.evaluation.metrics import ratio_text
+    from mirage.provision.evaluation.report.words import nodes_words
 
-    title = f"{nodes_words(nodes)}, penalties {ratio_text(penalties)}; interruption / overlap: means"
+    title = (
+        f"{nodes_words(nodes)}, penalties {ratio_text(penalties)}; interruption / overlap: means"
+    )
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     table.add_column("method")
     there = [load for load in LOADS if comparison.row(nodes, load, penalties, "oracle")]
@@ -270,12 +334,14 @@ def _table(comparison: Comparison, nodes: int, penalties: Penalties) -> Table:
             table.add_column(name, justify="right")
     for method in comparison.methods:
         rows = [comparison.row(nodes, load, penalties, method.name) for load in there]
-        table.add_row(escape(method.name), *(cell for row in rows if row is not None for cell in _cells(row)))
+        table.add_row(
+            escape(method.name), *(cell for row in rows if row is not None for cell in _cells(row))
+        )
     return table
 
 
 def _cells(row: Any) -> tuple[str, str, str]:
-    from mirage.evaluation.report.words import hours, percent
+    from mirage.provision.evaluation.report.words import hours, percent
 
     show: Callable[[float], str] = percent
     regret = "-" if row.regret is None else show(row.regret.value)

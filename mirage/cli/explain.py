@@ -16,7 +16,9 @@ from mirage.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "job", metavar="JOB|CHAIN", help="job id of a link; of a chain (or the beginning of its id) the waiting link"
+        "job",
+        metavar="JOB|CHAIN",
+        help="job id of a link; of a chain (or the beginning of its id) the waiting link",
     )
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 

@@ -16,23 +16,33 @@ from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
+    parser.add_argument(
+        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+    )
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument(
-        "--segments", type=_count, metavar="[+]N", help="the chain has N links in all; +N: N more than now"
+        "--segments",
+        type=_count,
+        metavar="[+]N",
+        help="the chain has N links in all; +N: N more than now",
     )
     length.add_argument(
         "--total-time",
         type=_time,
         metavar="[+]D",
-        help="as many links in all as D needs at their time limit; +D: as many more. D as for mirage-submit",
+        help=(
+            "as many links in all as D needs at their time limit; +D: as many more. D as for"
+            " mirage-submit"
+        ),
     )
 
 
 def _count(text: str) -> tuple[bool, int]:
     number = text.removeprefix("+")
     if not number.isascii() or not number.isdecimal() or not 1 <= int(number) <= MAX_SEGMENTS:
-        raise argparse.ArgumentTypeError(f"expected a number of links from 1 to {MAX_SEGMENTS}, or +N, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a number of links from 1 to {MAX_SEGMENTS}, or +N, got {text!r}"
+        )
     return text.startswith("+"), int(number)
 
 
@@ -62,15 +72,25 @@ def run(args: argparse.Namespace) -> int:
     segments = number + before if is_more else number
     used = max([chain.started, *(tag.segment for job in jobs if (tag := parse_tag(job.comment)))])
     if segments < used:
-        raise InputError(f"chain {args.chain}: link {used} has started or is queued, so it can't have {segments} links")
+        raise InputError(
+            f"chain {args.chain}: link {used} has started or is queued, so it can't have {segments}"
+            " links"
+        )
     chain.set_segments(segments)
     queued = chain.go_on() if segments > used else {}
     if over is not None:
         for then in read_then(chain.folder):
-            print(f"mirage extend: note: {then.script} has followed the chain, and does not again", file=sys.stderr)
+            print(
+                f"mirage extend: note: {then.script} has followed the chain, and does not again",
+                file=sys.stderr,
+            )
     elif chain.is_up_front and queued:
         _move_then(chain, queued[max(queued)])
-    what = f"has {segments} links now, {before} before" if segments != before else f"has {segments} links already"
+    what = (
+        f"has {segments} links now, {before} before"
+        if segments != before
+        else f"has {segments} links already"
+    )
     print(f"chain {args.chain} {what}{_next(queued, jobs, segments > used)}")
     return 0
 
@@ -78,7 +98,11 @@ def run(args: argparse.Namespace) -> int:
 def _move_then(chain: Steering, last_id: int) -> None:
     """What was queued to follow the chain waits for its new last link. Raises ClusterError."""
     for then in read_then(chain.folder):
-        if then.job_id and (job := chain.cluster.jobs([then.job_id]).get(then.job_id)) and job.is_pending:
+        if (
+            then.job_id
+            and (job := chain.cluster.jobs([then.job_id]).get(then.job_id))
+            and job.is_pending
+        ):
             chain.cluster.wait_for(then.job_id, last_id)
 
 
@@ -87,11 +111,15 @@ def _links_for(total_time: tuple[bool, int], jobs: list[Job]) -> tuple[bool, int
     limits_s = [job.time_limit_s for job in jobs if job.time_limit_s]
     if not limits_s:
         raise InputError(
-            "--total-time needs the time limit of a link, and no job with one runs or waits: use --segments"
+            "--total-time needs the time limit of a link, and no job with one runs or waits: use"
+            " --segments"
         )
     number = math.ceil(seconds / limits_s[-1])
     if number > MAX_SEGMENTS:
-        raise InputError(f"--total-time: {format_duration(seconds)} makes {number} links: expected 1 to {MAX_SEGMENTS}")
+        raise InputError(
+            f"--total-time: {format_duration(seconds)} makes {number} links: expected 1 to"
+            f" {MAX_SEGMENTS}"
+        )
     return is_more, number
 
 

@@ -1,4 +1,6 @@
-"""What the folders of one's chains add: chains that no daemon or agent saw, and why the jobs themselves ended one."""
+"""What the folders of one's chains add: chains that no daemon or agent saw, and why the jobs
+themselves ended one.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ Json = dict[str, Any]
 
 def chain_ids(chain_id: str | None) -> list[str]:
     """The chain, or all that have a folder here."""
-    return [chain_id] if chain_id else sorted(path.name for path in chains_folder().glob("*") if is_chain_id(path.name))
+    return (
+        [chain_id]
+        if chain_id
+        else sorted(path.name for path in chains_folder().glob("*") if is_chain_id(path.name))
+    )
 
 
 def add_chains(store: ChainStore, user: str, chains: Iterable[str]) -> None:
@@ -49,7 +55,9 @@ def add_chains(store: ChainStore, user: str, chains: Iterable[str]) -> None:
 
 
 def add_records(reports: list[Json], user: str) -> None:
-    """Puts in what the chains' own jobs wrote down: why a chain ended, how links were asked to end, what follows."""
+    """Puts in what the chains' own jobs wrote down: why a chain ended, how links were asked to end,
+    what follows.
+    """
     for report in reports:
         folder = chain_folder(report["chain"]) if report["user"] == user else None
         asked = {path.name for path in folder.glob("handover.*")} if folder else set()
@@ -78,10 +86,11 @@ def _handover(folder: Path, segment: int) -> Json | None:
 
 
 def _add_markers(reports: list[Json], user: str) -> None:
-    """Puts in why a chain's own jobs ended it: a done-file, the failure policy, a crash loop, `mirage cancel`.
+    """Puts in why a chain's own jobs ended it: a done-file, the failure policy, a crash loop,
+    `mirage cancel`.
 
-    From outside these look alike: a link that ended and a successor that was cancelled; or, of the last link, an error
-    and the signal of its own `--signal`, sent as its time limit came near.
+    From outside these look alike: a link that ended and a successor that was cancelled; or, of the
+    last link, an error and the signal of its own `--signal`, sent as its time limit came near.
     """
     for report in reports:
         if report["user"] != user:
@@ -98,10 +107,16 @@ def _add_markers(reports: list[Json], user: str) -> None:
 
 
 def _add_pause(report: Json, folder: Path) -> None:
-    """A paused chain may have no held job: its running link has not queued the next one, or Slurm has lost it."""
+    """A paused chain may have no held job: its running link has not queued the next one, or Slurm
+    has lost it.
+    """
     if is_paused(folder) and report["state"] != ChainState.PAUSED.value:
         resume = f"No further link starts before `mirage resume {report['chain']}`."
-        report |= {"state": ChainState.PAUSED.value, "reason": "", "next": f"The chain is paused. {resume}"}
+        report |= {
+            "state": ChainState.PAUSED.value,
+            "reason": "",
+            "next": f"The chain is paused. {resume}",
+        }
 
 
 def _used_up(folder: Path, report: Json) -> tuple[str, str] | None:
@@ -109,11 +124,15 @@ def _used_up(folder: Path, report: Json) -> tuple[str, str] | None:
     if report["state"] != ChainState.FAILED.value or last is None or last.how != "slurm":
         return None
     where = f"link {last.segment} of {report['segments']} (job {last.job_id})"
-    return ChainState.USED_UP.value, used_up(report["chain"], where, "the signal before its time limit")
+    return ChainState.USED_UP.value, used_up(
+        report["chain"], where, "the signal before its time limit"
+    )
 
 
 def add_names(reports: list[Json], user: str) -> None:
-    """Puts in the name of a chain's jobs and its script, as its folder has them; empty where there is none here."""
+    """Puts in the name of a chain's jobs and its script, as its folder has them; empty where there
+    is none here.
+    """
     for report in reports:
         record = _record(report["chain"]) if report["user"] == user else {}
         report |= {"name": _name(record), "script": record.get("script", "")}
@@ -147,7 +166,10 @@ def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
         updated_s=_over_s(folder, state) or submitted_s,
     )
     jobs = queued_jobs(folder)
-    return chain, [_link(chain, segment, job_id, jobs.get(segment - 1), folder) for segment, job_id in jobs.items()]
+    return chain, [
+        _link(chain, segment, job_id, jobs.get(segment - 1), folder)
+        for segment, job_id in jobs.items()
+    ]
 
 
 def _over_s(folder: Path, state: str) -> int | None:
@@ -158,7 +180,9 @@ def _over_s(folder: Path, state: str) -> int | None:
         return None
 
 
-def _link(chain: Chain, segment: int, job_id: int, predecessor_id: int | None, folder: Path) -> Link:
+def _link(
+    chain: Chain, segment: int, job_id: int, predecessor_id: int | None, folder: Path
+) -> Link:
     ended = read_link(folder, segment)
     start = read_record(folder / f"start.{segment}").get("start")
     state = _state(chain, ended, start)

@@ -38,9 +38,10 @@ def run(args: argparse.Namespace) -> int:
             console.print(escape(remark))
         totals = report["totals"]
         console.print(
-            f"{totals['handovers']} handovers: interrupted for {duration(totals['interruption_s'])} in all, overlapped "
-            f"for {duration(totals['overlap_s'])} ({totals['node_hours_wasted']:.2f} node-hours); links gave up "
-            f"{duration(totals['cut_short_s'])} of their time limits to early successors\n"
+            f"{totals['handovers']} handovers: interrupted for {duration(totals['interruption_s'])}"
+            f" in all, overlapped for {duration(totals['overlap_s'])}"
+            f" ({totals['node_hours_wasted']:.2f} node-hours); links gave up"
+            f" {duration(totals['cut_short_s'])} of their time limits to early successors\n"
         )
     if not summaries:
         console.print("No chain of yours is known here.")
@@ -55,5 +56,7 @@ def _totals(report: dict[str, Any]) -> dict[str, Any]:
         "interruption_s": sum(link["interruption_s"] for link in done),
         "overlap_s": sum(link["overlap_s"] for link in done),
         "cut_short_s": sum(link["cut_short_s"] for link in report["links"]),
-        "node_hours_wasted": sum(link["overlap_s"] * (nodes[link["predecessor"]] or 1) for link in done) / 3600,
+        "node_hours_wasted": (
+            sum(link["overlap_s"] * (nodes[link["predecessor"]] or 1) for link in done) / 3600
+        ),
     }

@@ -25,11 +25,18 @@ _CHUNK = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on with what is written, until the chain is over"
+        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
     )
-    parser.add_argument("--link", type=_segment, metavar="K", help="only the files that link K writes to")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on with what is written, until the chain is over",
+    )
+    parser.add_argument(
+        "--link", type=_segment, metavar="K", help="only the files that link K writes to"
+    )
 
 
 def _segment(text: str) -> int:
@@ -42,13 +49,17 @@ def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     folder = chain_folder(args.chain)
     if not folder.is_dir():
-        raise InputError(f"chain {args.chain}: not one of yours ({folder} is not there). `mirage status` lists them.")
+        raise InputError(
+            f"chain {args.chain}: not one of yours ({folder} is not there). `mirage status` lists"
+            " them."
+        )
     chain = _Logs(folder, args.link)
     chain.ask_slurm()
     if not args.follow and not chain.files():
         which = f"link {args.link}" if args.link else "no link"
         raise InputError(
-            f"chain {args.chain}: {which} has {'not ' if args.link else ''}started, so it wrote nothing yet"
+            f"chain {args.chain}: {which} has {'not ' if args.link else ''}started, so it wrote"
+            " nothing yet"
         )
     chain.show()
     if args.follow:
@@ -84,13 +95,18 @@ class _Logs:
     _shown: str = ""
     """Under which header the output stands now."""
     _from_slurm: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Segment -> the files that Slurm names, of a link that ran but could not write them down itself."""
+    """Segment -> the files that Slurm names, of a link that ran but could not write them down
+    itself.
+    """
 
     def files(self) -> Mapping[str, list[int]]:
         """File -> the links that write to it; in the order of the links."""
         found: dict[str, list[int]] = {}
         starts = read_starts(self.folder)
-        names = {**self._from_slurm, **{segment: start.outputs for segment, start in starts.items()}}
+        names = {
+            **self._from_slurm,
+            **{segment: start.outputs for segment, start in starts.items()},
+        }
         for segment in sorted(names):
             if self.only in (None, segment):
                 for name in names[segment]:
@@ -131,7 +147,11 @@ class _Logs:
     def ask_slurm(self) -> None:
         """For the links that have no record of their start, as long as Slurm knows their jobs."""
         starts = read_starts(self.folder)
-        unknown = {job: segment for segment, job in queued_jobs(self.folder).items() if segment not in starts}
+        unknown = {
+            job: segment
+            for segment, job in queued_jobs(self.folder).items()
+            if segment not in starts
+        }
         cluster = CommandCluster.from_config(ClusterConfig())
         with suppress(ClusterError):
             for job in cluster.jobs(list(unknown)).values():
@@ -141,7 +161,9 @@ class _Logs:
     def has_jobs(self, running_only: bool) -> bool:
         """Whether Slurm has a job of the chain that is not over; unknown counts as yes."""
         try:
-            jobs = CommandCluster.from_config(ClusterConfig()).jobs(list(queued_jobs(self.folder).values())[-50:])
+            jobs = CommandCluster.from_config(ClusterConfig()).jobs(
+                list(queued_jobs(self.folder).values())[-50:]
+            )
         except ClusterError:
             return True
         left = [job for job in jobs.values() if not job.state.is_over]
@@ -150,7 +172,9 @@ class _Logs:
     def _head(self, name: str, segments: list[int]) -> None:
         if self._shown == name:
             return
-        sys.stdout.buffer.write((b"\n" if self._shown else b"") + os.fsencode(f"==> {_whose(segments)}: {name} <==\n"))
+        sys.stdout.buffer.write(
+            (b"\n" if self._shown else b"") + os.fsencode(f"==> {_whose(segments)}: {name} <==\n")
+        )
         self._shown = name
 
 

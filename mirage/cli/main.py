@@ -28,8 +28,13 @@ VERBS = {
     "doctor": "what of Mirage will work on this site, and what will not",
     "report": "what the service was worth: interruption avoided, overlap paid, calibration",
     "demo": "the whole loop on a simulated cluster, without Slurm",
-    "train": "a model from a job history: episodes on the simulator, then any of the methods that learn",
-    "retrain": "a new model from the site's accounting, put to work if it is not worse than the current one",
+    "train": (
+        "a model from a job history: episodes on the simulator, then any of the methods that learn"
+    ),
+    "retrain": (
+        "a new model from the site's accounting, put to work if it is not worse than the"
+        " current one"
+    ),
     "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
     "route": "agents that choose a job's partition: train, evaluate, publish",
     "plugin": "the job_submit plugin that asks these agents: install, status, remove",
@@ -61,8 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(words: str) -> None:
-    """Under systemd it is an error for the journal, so `journalctl -p err` shows why a service did not start."""
-    from mirage.daemon import logs  # with the module logging, which is not needed where all goes well
+    """Under systemd it is an error for the journal, so `journalctl -p err` shows why a service did
+    not start.
+    """
+    from mirage.daemon import (
+        logs,  # with the module logging, which is not needed where all goes well
+    )
 
     print(logs.as_error(words, sys.stderr, os.environ), file=sys.stderr)
 
@@ -76,12 +85,17 @@ def _parser(*wanted: str) -> argparse.ArgumentParser:
     """The parser, with only the wanted verbs' modules imported: help and completion stay fast."""
     parser = argparse.ArgumentParser(
         prog="mirage",
-        description="Keeps chains of Slurm jobs running without interruption. Start a chain with mirage-submit.",
+        description=(
+            "Keeps chains of Slurm jobs running without interruption. Start a chain with"
+            " mirage-submit."
+        ),
     )
     parser.add_argument("--version", action="version", version=f"mirage {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, summary in VERBS.items():
-        sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub = verbs.add_parser(
+            verb, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         if verb in wanted:
             module = importlib.import_module(f"mirage.cli.{verb}")
             module.add_arguments(sub)

@@ -12,8 +12,10 @@ from rich.markup import escape
 
 from mirage.errors import InputError
 
-if TYPE_CHECKING:  # pandas and the simulator take a second to import: only once the arguments are right
-    from mirage.learn.background import Background
+if (
+    TYPE_CHECKING
+):  # pandas and the simulator take a second to import: only once the arguments are right
+    from mirage.provision.learn.background import Background
 
 WARM_UPS = ("trace", "paper")
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
@@ -37,15 +39,17 @@ def instant(text: str) -> int:
         ) from error
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     if not EARLIEST <= when <= LATEST:
-        raise argparse.ArgumentTypeError(f"expected a time from {EARLIEST:%Y} to {LATEST:%Y}, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a time from {EARLIEST:%Y} to {LATEST:%Y}, got {text!r}"
+        )
     return int(when.timestamp())
 
 
 def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
     """The queue, and what its readers noted. Raises InputError."""
-    from mirage.learn.background import Background
-    from mirage.learn.cautions import scheduler_cautions
-    from mirage.learn.joblog import read_log
+    from mirage.provision.learn.background import Background
+    from mirage.provision.learn.cautions import scheduler_cautions
+    from mirage.provision.learn.joblog import read_log
     from slurm_sim.clusters import read_cluster
     from slurm_sim.errors import SimulationError
     from slurm_sim.traces import TraceError, read_trace
@@ -67,7 +71,7 @@ def background_of(args: argparse.Namespace) -> tuple[Background, list[str]]:
 
 def partition_of(background: Background, wanted: str | None) -> tuple[str, list[str]]:
     """The partition of the pairs, and notes on it. Raises InputError."""
-    from mirage.learn.cautions import choose_partition
+    from mirage.provision.learn.cautions import choose_partition
 
     partition, notes = choose_partition(background.log, background.cluster, wanted)
     _show(notes)

@@ -15,11 +15,16 @@ from mirage.errors import ClusterError, InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
+    parser.add_argument(
+        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+    )
     parser.add_argument(
         "--now",
         action="store_true",
-        help="ask the running link to checkpoint and end, as a handover does (default: it runs to its end)",
+        help=(
+            "ask the running link to checkpoint and end, as a handover does (default: it runs to"
+            " its end)"
+        ),
     )
 
 
@@ -28,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     chain = Steering.of(args.chain)
     chain.refuse_if_over("there is nothing to pause")
     if not chain.jobs():
-        raise InputError(f"chain {args.chain}: none of its jobs is in the queue, so there is nothing to pause")
+        raise InputError(
+            f"chain {args.chain}: none of its jobs is in the queue, so there is nothing to pause"
+        )
     was_paused = is_paused(chain.folder)
     if not was_paused:
         try:
@@ -42,7 +49,11 @@ def run(args: argparse.Namespace) -> int:
     said = [f"chain {args.chain} {'was paused already' if was_paused else 'is paused'}"]
     if held:
         said.append(f"held job{'s' if len(held) > 1 else ''} {', '.join(map(str, held))}")
-    said += _end_now(chain, running) if args.now else [f"job {job.job_id} runs on to its end" for job in running]
+    said += (
+        _end_now(chain, running)
+        if args.now
+        else [f"job {job.job_id} runs on to its end" for job in running]
+    )
     print(f"{'; '.join(said)}. `mirage resume {args.chain}` lets it go on.")
     return 0
 
@@ -65,7 +76,9 @@ def _end_now(chain: Steering, running: list[Job]) -> list[str]:
     """A link that waits for its predecessor's end goes back to the queue by itself."""
     said = []
     segments = {job.job_id: tag.segment for job in running if (tag := parse_tag(job.comment))}
-    works = set(segments.values()) if chain.mode is Mode.SERVICE else set(list(segments.values())[:1])
+    works = (
+        set(segments.values()) if chain.mode is Mode.SERVICE else set(list(segments.values())[:1])
+    )
     if chain.segments in works:  # else the rest of its work would have no link left
         chain.set_segments(chain.segments + 1)
         said.append(f"it has {chain.segments} links now, so that one is left")

@@ -19,16 +19,33 @@ RUN = Path("/run/mirage")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="plugin_verb", required=True, metavar="WHAT")
     for name, act, summary in (
-        ("install", _install, "put routing into the site's job_submit.lua; again after an upgrade of Mirage"),
+        (
+            "install",
+            _install,
+            "put routing into the site's job_submit.lua; again after an upgrade of Mirage",
+        ),
         ("status", _status, "whether routing is in place, and what it last read"),
         ("remove", _remove, "take routing out of job_submit.lua"),
     ):
-        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("--script", type=Path, default=SCRIPT, metavar="FILE", help="job_submit.lua (%(default)s)")
+        sub = verbs.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
+        sub.add_argument(
+            "--script",
+            type=Path,
+            default=SCRIPT,
+            metavar="FILE",
+            help="job_submit.lua (%(default)s)",
+        )
         sub.set_defaults(act=act)
         if name != "remove":
             sub.add_argument(
-                "--run", dest="folder", type=Path, default=RUN, metavar="DIR", help="where is published (%(default)s)"
+                "--run",
+                dest="folder",
+                type=Path,
+                default=RUN,
+                metavar="DIR",
+                help="where is published (%(default)s)",
             )
         if name == "install":
             _add_options(sub)
@@ -37,14 +54,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--marker", default="", metavar="P", help="a partition whose jobs are routed too")
-    parser.add_argument("--servers", action="store_true", help="choose the server too, not only the partition")
+    parser.add_argument(
+        "--marker", default="", metavar="P", help="a partition whose jobs are routed too"
+    )
+    parser.add_argument(
+        "--servers", action="store_true", help="choose the server too, not only the partition"
+    )
     parser.add_argument(
         "--wait-everywhere",
         action="store_true",
         help="a job that can't start now goes to all partitions that it fits in",
     )
-    parser.add_argument("--counters", default="", metavar="FILE", help="counts for node_exporter's textfile collector")
+    parser.add_argument(
+        "--counters",
+        default="",
+        metavar="FILE",
+        help="counts for node_exporter's textfile collector",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,15 +84,18 @@ def _install(args: argparse.Namespace) -> int:
     for path in plugin.install(args.script.absolute(), options):
         print(f"written: {path}")
     print(
-        "slurmctld reads it at the next submission. It needs JobSubmitPlugins=lua in slurm.conf; if that is new: "
-        "`scontrol reconfigure`."
+        "slurmctld reads it at the next submission. It needs JobSubmitPlugins=lua in slurm.conf; if"
+        " that is new: `scontrol reconfigure`."
     )
     return 0
 
 
 def _remove(args: argparse.Namespace) -> int:
     was_there = plugin.remove(args.script.absolute())
-    print(f"{args.script}: " + ("routing taken out; the script stays" if was_there else "no routing in it"))
+    print(
+        f"{args.script}: "
+        + ("routing taken out; the script stays" if was_there else "no routing in it")
+    )
     return 0
 
 
@@ -76,7 +105,10 @@ def _status(args: argparse.Namespace) -> int:
         print(json.dumps(report))
     else:
         for name, value in report.items():
-            print(f"{name.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
+            print(
+                f"{name.replace('_', ' ')}:"
+                f" {', '.join(value) if isinstance(value, list) else value}"
+            )
     return 0 if report["routes"] else 1
 
 
@@ -113,4 +145,9 @@ def _published(folder: Path) -> dict[str, Any]:
     if checksum != wanted:
         problem = f"{STATE} is for other agents than {AGENTS} has"
     names = [agent.kind.name for agent in agents]
-    return {"partitions": names, "age_s": now_s - table.at_s, "valid_s": table.valid_s, "problem": problem}
+    return {
+        "partitions": names,
+        "age_s": now_s - table.at_s,
+        "valid_s": table.valid_s,
+        "problem": problem,
+    }

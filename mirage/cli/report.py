@@ -26,9 +26,20 @@ WEEK_S = 7 * 86_400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--weeks", type=_weeks, default=1, metavar="N", help="the last N weeks (default %(default)s)")
+    parser.add_argument(
+        "--weeks",
+        type=_weeks,
+        default=1,
+        metavar="N",
+        help="the last N weeks (default %(default)s)",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="the daemon's configuration")
-    parser.add_argument("--audit", type=Path, metavar="FILE", help="its audit log, if not where the configuration says")
+    parser.add_argument(
+        "--audit",
+        type=Path,
+        metavar="FILE",
+        help="its audit log, if not where the configuration says",
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 
 
@@ -39,7 +50,9 @@ def _weeks(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = load(named_file(args), SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()).config
+    config = load(
+        named_file(args), SITE_FILE if named_file(args) or is_there(SITE_FILE) else user_file()
+    ).config
     path = args.audit or audit_file(config, of_daemon=args.config is not None)
     until_s = int(time.time()) + 1
     since_s = until_s - args.weeks * WEEK_S

@@ -14,30 +14,43 @@ from mirage.errors import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
+    parser.add_argument(
+        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     chain = Steering.of(args.chain)
-    chain.refuse_if_over("there is nothing to resume; more links: mirage extend; another chain: mirage-submit")
+    chain.refuse_if_over(
+        "there is nothing to resume; more links: mirage extend; another chain: mirage-submit"
+    )
     jobs, was_paused = chain.jobs(), is_paused(chain.folder)
     if not jobs and chain.started >= chain.segments:
-        raise InputError(f"chain {args.chain}: all {chain.segments} links have run. More: mirage extend {args.chain}")
+        raise InputError(
+            f"chain {args.chain}: all {chain.segments} links have run. More: mirage extend"
+            f" {args.chain}"
+        )
     mark_resumed(chain.folder, int(time.time()))
     released = _release(chain) if was_paused or any(job.is_held for job in jobs) else []
     queued = chain.go_on()
     if not (was_paused or released or queued):
         print(f"chain {args.chain} is not paused: nothing to do")
         return 0
-    said = [f"released job{'s' if len(released) > 1 else ''} {', '.join(map(str, released))}"] if released else []
+    said = (
+        [f"released job{'s' if len(released) > 1 else ''} {', '.join(map(str, released))}"]
+        if released
+        else []
+    )
     said += [f"queued {links(queued)}"] if queued else []
     print("; ".join([f"chain {args.chain} goes on", *said]))
     return 0
 
 
 def _release(chain: Steering) -> list[int]:
-    """Releases the chain's held jobs; a link may just be queueing one, or be on its way back to the queue."""
+    """Releases the chain's held jobs; a link may just be queueing one, or be on its way back to the
+    queue.
+    """
     released: list[int] = []
     begun_s = time.monotonic()
     for attempt in itertools.count(1):
@@ -46,7 +59,9 @@ def _release(chain: Steering) -> list[int]:
         if held:
             chain.cluster.unhold(held)
             released += [job_id for job_id in held if job_id not in released]
-        returns = any(chain.goes_back(job) for job in jobs) and time.monotonic() - begun_s < LAST_LINK_S
+        returns = (
+            any(chain.goes_back(job) for job in jobs) and time.monotonic() - begun_s < LAST_LINK_S
+        )
         if not returns and not held and (released or attempt >= ROUNDS):
             break
         time.sleep(1)

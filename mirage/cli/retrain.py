@@ -1,4 +1,6 @@
-"""`mirage retrain`: a new model from the site's own accounting, which replaces the one at work if it is not worse."""
+"""`mirage retrain`: a new model from the site's own accounting, which replaces the one at work if
+it is not worse.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,14 @@ from mirage.cli.watched import default_agent_store
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.errors import InputError, MirageError
-from mirage.learn.folder import Recipe, check_folder, read_recipe
-from mirage.learn.versions import FAILED, KEPT_OLD, MODEL, Versions
+from mirage.provision.learn.folder import Recipe, check_folder, read_recipe
+from mirage.provision.learn.versions import FAILED, KEPT_OLD, MODEL, Versions
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
-    from mirage.evaluation.verdict import Verdict
+    from mirage.provision.evaluation.verdict import Verdict
     from slurm_sim.config import ClusterConfig
     from slurm_sim.traces import Trace
 
@@ -54,30 +56,63 @@ NEW, CURRENT, UNTRAINED = "new", "current", "recent-quantile"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit codes: 0 the new model is at work (or, with --rollback, the one before), 3 the current one stays since "
-        "the new one is worse; 1 and 2 as for every verb, and then nothing has changed either."
+        "Exit codes: 0 the new model is at work (or, with --rollback, the one before), 3 the"
+        " current one stays since the new one is worse; 1 and 2 as for every verb, and then nothing"
+        " has changed either."
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML: policy.name says what to train, policy.model where it lies (models/NAME beside the store)",
+        help=(
+            "TOML: policy.name says what to train, policy.model where it lies (models/NAME beside"
+            " the store)"
+        ),
     )
     parser.add_argument(
-        "--days", type=positive, default=180, metavar="N", help="of history to learn from (%(default)s)"
+        "--days",
+        type=positive,
+        default=180,
+        metavar="N",
+        help="of history to learn from (%(default)s)",
     )
-    parser.add_argument("--cluster", type=Path, metavar="C", help=".toml or slurm.conf (as slurmctld describes itself)")
     parser.add_argument(
-        "--partition", metavar="P", help="partition of the pairs (the current model's, or the one with most node-hours)"
+        "--cluster",
+        type=Path,
+        metavar="C",
+        help=".toml or slurm.conf (as slurmctld describes itself)",
     )
-    parser.add_argument("--nodes", default="1", metavar="K,...", help="of the pairs to judge by (%(default)s)")
-    parser.add_argument("--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)")
-    parser.add_argument("--judged", type=positive, default=200, metavar="N", help="to judge by, at most (%(default)s)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the method")
+    parser.add_argument(
+        "--partition",
+        metavar="P",
+        help="partition of the pairs (the current model's, or the one with most node-hours)",
+    )
+    parser.add_argument(
+        "--nodes", default="1", metavar="K,...", help="of the pairs to judge by (%(default)s)"
+    )
+    parser.add_argument(
+        "--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)"
+    )
+    parser.add_argument(
+        "--judged",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="to judge by, at most (%(default)s)",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the method"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
-    parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
-    parser.add_argument("--rollback", action="store_true", help="only go back to the model before this one")
-    parser.add_argument("--json", action="store_true", help="what was found, for programs (docs/cli.md)")
+    parser.add_argument(
+        "--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)"
+    )
+    parser.add_argument(
+        "--rollback", action="store_true", help="only go back to the model before this one"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="what was found, for programs (docs/cli.md)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -88,7 +123,9 @@ def run(args: argparse.Namespace) -> int:
     with _ending_on_sigterm(), versions.locked() as work:
         if args.rollback:
             target = versions.roll_back()
-            _tell(args, {"action": "rolled back", "to": target}, f"{versions.link} is {target} again.")
+            _tell(
+                args, {"action": "rolled back", "to": target}, f"{versions.link} is {target} again."
+            )
             return 0
         try:
             return _retrained(args, config, versions, work)
@@ -101,8 +138,12 @@ def run(args: argparse.Namespace) -> int:
 def _link(config: Config, default_store: str) -> Path:
     policy = config.policy
     if policy.name not in TRAINED:
-        raise InputError(f"policy.name is {policy.name!r}, which does not learn; there is nothing to train.")
-    return Path(policy.model or state_folder(config, default_store) / "models" / policy.name).absolute()
+        raise InputError(
+            f"policy.name is {policy.name!r}, which does not learn; there is nothing to train."
+        )
+    return Path(
+        policy.model or state_folder(config, default_store) / "models" / policy.name
+    ).absolute()
 
 
 @contextmanager
@@ -131,7 +172,7 @@ class _Past:
 
 
 def _retrained(args: argparse.Namespace, config: Config, versions: Versions, work: Path) -> int:
-    from mirage.evaluation.verdict import RULE, verdict
+    from mirage.provision.evaluation.verdict import RULE, verdict
 
     fresh = work / "version"
     fresh.mkdir()
@@ -140,7 +181,9 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
     train.train(_train_words(args, config.policy.name, past, fresh / MODEL))
     recipe = read_recipe(fresh / MODEL)
     against = CURRENT if current else UNTRAINED
-    comparison, _ = evaluate.judged(_judge_words(args, past, recipe, fresh, versions.link if current else None))
+    comparison, _ = evaluate.judged(
+        _judge_words(args, past, recipe, fresh, versions.link if current else None)
+    )
     found = verdict(comparison, NEW, against)
     record = {
         "method": config.policy.name,
@@ -148,7 +191,9 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
         "learnt_from": recipe.train_s,
         "judged_on": recipe.validation_s,
         "against": against,
-        "saw_these": any(method.saw_these for method in comparison.methods if method.name == CURRENT),
+        "saw_these": any(
+            method.saw_these for method in comparison.methods if method.name == CURRENT
+        ),
     } | found.as_json()
     if found.takes_over:
         record |= {"action": "replaced", "to": versions.install(fresh, record).name}
@@ -165,7 +210,10 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
 
 
 def _how_to_use(link: Path) -> str:
-    return f'The service uses it once its configuration has policy.model = "{link}" and it was reloaded.'
+    return (
+        f'The service uses it once its configuration has policy.model = "{link}" and it was'
+        " reloaded."
+    )
 
 
 def _current(versions: Versions, method: str) -> Recipe | None:
@@ -175,22 +223,30 @@ def _current(versions: Versions, method: str) -> Recipe | None:
     try:
         return check_folder(versions.link.resolve(), method)
     except InputError as error:
-        errors.print(escape(f"note: the current model can't be judged, so {UNTRAINED} stands in for it: {error}"))
+        errors.print(
+            escape(
+                f"note: the current model can't be judged, so {UNTRAINED} stands in for it: {error}"
+            )
+        )
         return None
 
 
-def _past(args: argparse.Namespace, config: Config, current: Recipe | None, work: Path, fresh: Path) -> _Past:
+def _past(
+    args: argparse.Namespace, config: Config, current: Recipe | None, work: Path, fresh: Path
+) -> _Past:
     """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
     import numpy as np
 
-    from mirage.evaluation.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
-    from mirage.learn.cautions import choose_partition
-    from mirage.learn.joblog import log_of
+    from mirage.provision.evaluation.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
+    from mirage.provision.learn.cautions import choose_partition
+    from mirage.provision.learn.joblog import log_of
     from slurm_sim.clusters import read_cluster
     from slurm_sim.errors import SimulationError
 
     end_s = int(time.time())
-    runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=max(config.cluster.timeout_s, SACCT_TIMEOUT_S))
+    runner = Runner(
+        bin_dir=config.cluster.bin_dir, timeout_s=max(config.cluster.timeout_s, SACCT_TIMEOUT_S)
+    )
     records, trace, cluster = work / "sacct.txt", work / "sacct.csv.gz", fresh / "cluster.toml"
     try:
         described = read_cluster(args.cluster).cluster if args.cluster else _live(runner)
@@ -206,9 +262,10 @@ def _past(args: argparse.Namespace, config: Config, current: Recipe | None, work
     needed_s = 2 * limit_s + FEWEST_BLOCKS * SHORTEST_BLOCK_S
     if span_s * JUDGED < needed_s:
         raise MirageError(
-            f"accounting has jobs of {format_duration(int(span_s))}; a model for pairs of {format_duration(limit_s)} "
-            f"each can be judged with {format_duration(int(needed_s / JUDGED))}. Give more --days, or wait until there "
-            "are."
+            f"accounting has jobs of {format_duration(int(span_s))}; a model for pairs of"
+            f" {format_duration(limit_s)} each can be judged with"
+            f" {format_duration(int(needed_s / JUDGED))}. Give more --days, or wait until there"
+            " are."
         )
     return _Past(trace, cluster, jobs, partition, limit_s)
 
@@ -254,8 +311,19 @@ def _longest(cluster: ClusterConfig, partition: str) -> int:
     return min(LONGEST_PAIR_S, chosen.max_time_s or LONGEST_PAIR_S)
 
 
-def _train_words(args: argparse.Namespace, method: str, past: _Past, out: Path) -> argparse.Namespace:
-    words = ["--trace", str(past.trace), "--cluster", str(past.cluster), "--method", method, "--out", str(out)]
+def _train_words(
+    args: argparse.Namespace, method: str, past: _Past, out: Path
+) -> argparse.Namespace:
+    words = [
+        "--trace",
+        str(past.trace),
+        "--cluster",
+        str(past.cluster),
+        "--method",
+        method,
+        "--out",
+        str(out),
+    ]
     words += ["--episodes", str(args.episodes), "--judged", str(args.judged), *_shared(args, past)]
     words += [word for setting in args.set for word in ("--set", setting)]
     return _parsed(train, words)
@@ -270,7 +338,14 @@ def _judge_words(
     every_s = max(EVERY_S, span_s // args.judged)
     other = f"{CURRENT}={current.resolve()}" if current else UNTRAINED
     words = ["--trace", str(past.trace), "--cluster", str(past.cluster), "--out", str(fresh)]
-    words += ["--methods", f"{NEW}={fresh / MODEL},{other}", "--nodes", args.nodes, "--limit", f"{past.limit_s}s"]
+    words += [
+        "--methods",
+        f"{NEW}={fresh / MODEL},{other}",
+        "--nodes",
+        args.nodes,
+        "--limit",
+        f"{past.limit_s}s",
+    ]
     words += ["--start", datetime.fromtimestamp(begin_s, UTC).isoformat(), "--every", f"{every_s}s"]
     words += ["--episodes", str(max(1, span_s // every_s)), *_shared(args, past)]
     return _parsed(evaluate, words)

@@ -25,9 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _evaluate,
             "agents against simple rules: results.json, report.md, learning.png, hours.png",
         ),
-        ("publish", _add_publish, _publish, "the agents and the cluster's present state, for the plugin"),
+        (
+            "publish",
+            _add_publish,
+            _publish,
+            "the agents and the cluster's present state, for the plugin",
+        ),
     ):
-        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub = verbs.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         add(sub)
         sub.set_defaults(act=act)
 
@@ -37,8 +44,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_lesson(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--flavors", type=Path, metavar="FILE", help="partitions and flavours (the paper's)")
-    parser.add_argument("--trace", type=Path, metavar="T", help="job history whose arrivals are learnt from")
+    parser.add_argument(
+        "--flavors", type=Path, metavar="FILE", help="partitions and flavours (the paper's)"
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="T", help="job history whose arrivals are learnt from"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
 
@@ -49,17 +60,22 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--lesson",
         choices=("streams", "paper"),
         default="streams",
-        help="streams of arrivals at all partitions, or the paper's episodes of five jobs (%(default)s)",
+        help=(
+            "streams of arrivals at all partitions, or the paper's episodes of five jobs"
+            " (%(default)s)"
+        ),
     )
     parser.add_argument(
-        "--variant", choices=("counts", "ours", "paper"), help="what agents see (paper: ours; streams: counts)"
+        "--variant",
+        choices=("counts", "ours", "paper"),
+        help="what agents see (paper: ours; streams: counts)",
     )
     parser.add_argument("--episodes", type=positive, metavar="N", help="paper: 1000; streams: 80")
 
 
 def _train(args: argparse.Namespace) -> int:
     torch_or_error()
-    from mirage.learn.folder import check_replaceable
+    from mirage.provision.learn.folder import check_replaceable
     from mirage.routing.flavors import load_partitions
     from mirage.routing.lessons import teach
     from mirage.routing.model import save_model
@@ -79,7 +95,9 @@ def torch_or_error() -> None:
     try:
         import torch
     except ImportError as error:
-        raise InputError(f"this needs torch ({error}): pip install 'mirage-slurm[train]'.") from error
+        raise InputError(
+            f"this needs torch ({error}): pip install 'mirage-slurm[train]'."
+        ) from error
     torch.set_num_threads(1)  # small networks are slower on several
 
 
@@ -89,12 +107,21 @@ def _told() -> Callable[[str], None]:
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     _add_lesson(parser)
-    parser.add_argument("--model", type=Path, metavar="DIR", help="agents for the streams (trained anew)")
     parser.add_argument(
-        "--episodes", type=positive, default=1000, help="of training for the paper's part (%(default)s)"
+        "--model", type=Path, metavar="DIR", help="agents for the streams (trained anew)"
     )
-    parser.add_argument("--judged", type=positive, default=100, help="episodes to judge by (%(default)s)")
-    parser.add_argument("--streams", type=positive, default=20, help="of each kind to judge by (%(default)s)")
+    parser.add_argument(
+        "--episodes",
+        type=positive,
+        default=1000,
+        help="of training for the paper's part (%(default)s)",
+    )
+    parser.add_argument(
+        "--judged", type=positive, default=100, help="episodes to judge by (%(default)s)"
+    )
+    parser.add_argument(
+        "--streams", type=positive, default=20, help="of each kind to judge by (%(default)s)"
+    )
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -115,10 +142,18 @@ def _evaluate(args: argparse.Namespace) -> int:
 
 
 def _add_publish(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="what `mirage route train` wrote")
-    parser.add_argument("--run", dest="folder", type=Path, default=Path("/run/mirage"), metavar="DIR", help="to")
-    parser.add_argument("--valid", type=positive, default=120, metavar="SECONDS", help="refused after (%(default)s)")
-    parser.add_argument("--every", type=positive, metavar="SECONDS", help="again and again, until told to stop")
+    parser.add_argument(
+        "--model", required=True, type=Path, metavar="DIR", help="what `mirage route train` wrote"
+    )
+    parser.add_argument(
+        "--run", dest="folder", type=Path, default=Path("/run/mirage"), metavar="DIR", help="to"
+    )
+    parser.add_argument(
+        "--valid", type=positive, default=120, metavar="SECONDS", help="refused after (%(default)s)"
+    )
+    parser.add_argument(
+        "--every", type=positive, metavar="SECONDS", help="again and again, until told to stop"
+    )
 
 
 def _publish(args: argparse.Namespace) -> int:
@@ -128,9 +163,14 @@ def _publish(args: argparse.Namespace) -> int:
     from mirage.slurm.runner import Runner
 
     if args.every and args.every > args.valid:
-        raise InputError(f"--every {args.every}: every state would be stale after --valid {args.valid} seconds.")
+        raise InputError(
+            f"--every {args.every}: every state would be stale after --valid {args.valid} seconds."
+        )
     runner = Runner()
-    cluster, publisher = CommandCluster(runner), Publisher(args.model, args.folder, runner, args.valid)
+    cluster, publisher = (
+        CommandCluster(runner),
+        Publisher(args.model, args.folder, runner, args.valid),
+    )
     if not args.every:
         publisher.publish(cluster.snapshot())
         return 0

@@ -1,7 +1,9 @@
-"""`mirage-sbatch`: stands before Slurm's sbatch on PATH and is invisible, but for scripts that have #MIRAGE lines.
+"""`mirage-sbatch`: stands before Slurm's sbatch on PATH and is invisible, but for scripts that have
+#MIRAGE lines.
 
-It must not be noticed by who does not use Mirage: sbatch gets the words, the environment, standard input, signals and
-working directory that this process got, byte for byte, and takes its place, so its exit code is the exit code.
+It must not be noticed by who does not use Mirage: sbatch gets the words, the environment, standard
+input, signals and working directory that this process got, byte for byte, and takes its place, so
+its exit code is the exit code.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ _DESCRIPTOR = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/(\d{1,4})", re.ASCII
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Returns only for chains, dry runs and without a sbatch: 0, 1, 2 for wrong input, or sbatch's own."""
+    """The command. Returns only for chains, dry runs and without a sbatch: 0, 1, 2 for wrong input,
+    or sbatch's own.
+    """
     words = sys.argv[1:] if argv is None else list(argv)
     path = os.environ.get("PATH", os.defpath)
     try:
@@ -68,7 +72,10 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
     if content is not None and any(directives(BytesIO(content))):
         if descriptor is None:
             return _start_chain(request, ask)
-        _say("the #MIRAGE lines of a script on standard input or in a pipe are not followed: put it into a file")
+        _say(
+            "the #MIRAGE lines of a script on standard input or in a pipe are not followed: put it"
+            " into a file"
+        )
     _refuse_the_chains_own(request, path, content)
     _say_what_is_not_followed(request, ask)
     if "dry-run" in request.own:
@@ -77,7 +84,9 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
 
 
 def _look(request: Request, path: str, descriptor: int | None) -> bytes | None:
-    """The script's content, or the first part of it; None: there is none, or sbatch shall say what is wrong."""
+    """The script's content, or the first part of it; None: there is none, or sbatch shall say what
+    is wrong.
+    """
     try:
         if descriptor is not None:
             return _peek(descriptor)
@@ -93,7 +102,9 @@ def _head(path: Path) -> bytes:
 
 
 def _script(request: Request, path: str) -> Path | None:
-    chdir = next((option.value for option in reversed(request.options) if option.name == "chdir"), None)
+    chdir = next(
+        (option.value for option in reversed(request.options) if option.name == "chdir"), None
+    )
     found = request.script and find_batch_script(request.script, chdir or "", str(Path.cwd()), path)
     return Path(found) if found else None
 
@@ -107,7 +118,9 @@ def _descriptor(script: str) -> int | None:
 
 
 def _peek(descriptor: int) -> bytes:
-    """What is to be read there. sbatch finds it unread: a pipe's content is put into a file in memory in its place."""
+    """What is to be read there. sbatch finds it unread: a pipe's content is put into a file in
+    memory in its place.
+    """
     if os.isatty(descriptor):
         return b""  # it is still to be typed, to sbatch
     try:
@@ -126,7 +139,14 @@ def _peek(descriptor: int) -> bytes:
 
 def _say_what_is_not_followed(request: Request, ask: Ask) -> None:
     """An option that nobody knows may have a value, and then a later word is the script."""
-    unknown = next((option for option in request.options if option.value is None and not is_known(option, ask)), None)
+    unknown = next(
+        (
+            option
+            for option in request.options
+            if option.value is None and not is_known(option, ask)
+        ),
+        None,
+    )
     if unknown is None:
         return
     for word in request.arguments:
@@ -136,31 +156,43 @@ def _say_what_is_not_followed(request: Request, ask: Ask) -> None:
             continue
         if followed:
             _say(
-                f"the #MIRAGE lines of {word} are not followed, because {unknown.words[0]} is not known here: "
-                f"if {request.script!r} is its value, attach it with ="
+                f"the #MIRAGE lines of {word} are not followed, because {unknown.words[0]} is not"
+                f" known here: if {request.script!r} is its value, attach it with ="
             )
             return
 
 
 def _refuse_the_chains_own(request: Request, path: str, content: bytes | None) -> None:
-    """InputError: the script of the chain around would run beside it, as one more writer from each link."""
+    """InputError: the script of the chain around would run beside it, as one more writer from each
+    link.
+    """
     if content is None or not os.environ.get("MIRAGE_CHAIN_ID"):
         return
     from mirage.chain.nesting import refuse_own_script
 
-    refuse_own_script(_script(request, path) or Path(request.script or "stdin"), content, os.environ)
+    refuse_own_script(
+        _script(request, path) or Path(request.script or "stdin"), content, os.environ
+    )
 
 
 def _show_plain_job(request: Request) -> int:
     import shlex
 
-    own = [*(name for name in request.own if name != "dry-run"), *(["then"] if request.then else [])]
+    own = [
+        *(name for name in request.own if name != "dry-run"),
+        *(["then"] if request.then else []),
+    ]
     if own:  # without --dry-run sbatch says that it does not know it
-        raise InputError(f"--{own[0]}: only a script with #MIRAGE lines is a chain here; else use mirage-submit")
+        raise InputError(
+            f"--{own[0]}: only a script with #MIRAGE lines is a chain here; else use mirage-submit"
+        )
     script = [request.script] if request.script else []
     words = [word for option in request.options for word in option.words]
     print(shlex.join(["sbatch", *words, *script, *request.arguments]))
-    print("# There are no #MIRAGE lines to follow, so this is one plain job. Nothing was submitted or written.")
+    print(
+        "# There are no #MIRAGE lines to follow, so this is one plain job. Nothing was submitted or"
+        " written."
+    )
     return 0
 
 
@@ -176,7 +208,10 @@ def _become_sbatch(words: Sequence[str], path: str) -> int:
 
 
 def _become(program: str, words: Sequence[str]) -> NoReturn:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and what is ignored stays so
+    for number in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # Python ignores these, and what is ignored stays so
         signal.signal(number, signal.SIG_DFL)
     os.execve(program, ["sbatch", *words], _environment())  # noqa: S606 - to take its place is the point
 
@@ -184,7 +219,11 @@ def _become(program: str, words: Sequence[str]) -> NoReturn:
 def _environment() -> dict[bytes, bytes]:
     """What this process was started with: Python itself adds LC_CTYPE in the C locale (PEP 538)."""
     entries = Path("/proc/self/environ").read_bytes().split(b"\0")
-    return {key: value for key, separator, value in (entry.partition(b"=") for entry in entries) if key and separator}
+    return {
+        key: value
+        for key, separator, value in (entry.partition(b"=") for entry in entries)
+        if key and separator
+    }
 
 
 def _start_chain(request: Request, ask: Ask) -> int:
@@ -196,7 +235,9 @@ def _start_chain(request: Request, ask: Ask) -> int:
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")
     if (exit_code := dry_run(chain)) is not None:
         return exit_code
-    is_parsable = request.has("parsable") or any(option.name == "parsable" for option in chain.script.options)
+    is_parsable = request.has("parsable") or any(
+        option.name == "parsable" for option in chain.script.options
+    )
     interruptions = Interruptions()
     with interruptions.deferred():
         jobs = submit_chain(chain.settings, chain.script, interruptions)
@@ -205,8 +246,10 @@ def _start_chain(request: Request, ask: Ask) -> int:
         segments, chain_id = chain.settings.segments, chain.settings.chain_id
         if is_parsable:
             print(
-                f"mirage: a job that depends on {jobs[0]} starts after link 1, not after the chain. To follow that: "
-                f'"#MIRAGE --then=SCRIPT" in {chain.settings.source.name}, or `mirage wait {chain_id}`',
+                f"mirage: a job that depends on {jobs[0]} starts after link 1, not after the chain."
+                " To follow that: "
+                f'"#MIRAGE --then=SCRIPT" in {chain.settings.source.name}, or `mirage wait'
+                f" {chain_id}`",
                 file=sys.stderr,
             )
         following = ", then each link queues the next" if len(jobs) < segments else ""

@@ -14,7 +14,16 @@ from typing import Any
 
 from mirage.chain.durations import parse_duration
 from mirage.config import MOST, ActingConfig, Config
-from mirage.config_sources import BY_ITSELF, Key, Loaded, load, show, store_url, with_store, with_values
+from mirage.config_sources import (
+    BY_ITSELF,
+    Key,
+    Loaded,
+    load,
+    show,
+    store_url,
+    with_store,
+    with_values,
+)
 from mirage.daemon import anew, logs
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
@@ -30,9 +39,9 @@ from mirage.daemon.socket import Door, Source, serving
 from mirage.daemon.watch import DriftWatch
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import InputError
-from mirage.provision.heuristics import Reactive, Timer
-from mirage.provision.registry import POLICIES, make_policy
-from mirage.provision.reloading import Reloading
+from mirage.provision.policies.heuristics import Reactive, Timer
+from mirage.provision.policies.registry import POLICIES, make_policy
+from mirage.provision.policies.reloading import Reloading
 from mirage.slurm.adapter import connect, probed_version
 from mirage.slurm.runner import Runner
 from mirage.store.alone import alone
@@ -48,23 +57,41 @@ SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: ActingMode) -> None:
     """``usual``: where the configuration lies if nothing else is said."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help=f"TOML (default: $MIRAGE_CONFIG, {usual})")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"TOML (default: $MIRAGE_CONFIG, {usual})"
+    )
     parser.add_argument(
         "--poll",
         type=_seconds,
         metavar="D",
-        help="time between two cycles: 90s, 1m, 2h; a bare number is seconds, as poll_s (default 600)",
+        help=(
+            "time between two cycles: 90s, 1m, 2h; a bare number is seconds, as poll_s (default"
+            " 600)"
+        ),
     )
-    parser.add_argument("--policy", choices=list(POLICIES), help="when a successor is let in (default: quantile)")
+    parser.add_argument(
+        "--policy", choices=list(POLICIES), help="when a successor is let in (default: quantile)"
+    )
     parser.add_argument(
         "--mode",
         choices=[mode.value for mode in ActingMode],
-        help=f"observe: decide and write down; advise: tell users too; enforce: act (default: {default_mode.value})",
+        help=(
+            "observe: decide and write down; advise: tell users too; enforce: act (default:"
+            f" {default_mode.value})"
+        ),
     )
-    parser.add_argument("--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed")
-    parser.add_argument("--check", action="store_true", help="only check configuration and model, then exit")
-    parser.add_argument("--print-config", action="store_true", help="print what holds and who said it, then exit")
-    parser.add_argument("--verbose", action="store_true", help='log details too: as daemon.log_level = "debug"')
+    parser.add_argument(
+        "--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only check configuration and model, then exit"
+    )
+    parser.add_argument(
+        "--print-config", action="store_true", help="print what holds and who said it, then exit"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help='log details too: as daemon.log_level = "debug"'
+    )
 
 
 def _seconds(text: str) -> int:
@@ -73,7 +100,9 @@ def _seconds(text: str) -> int:
     except ValueError:
         seconds = 0
     if not 1 <= seconds <= MOST:
-        raise argparse.ArgumentTypeError(f"expected seconds above 0, or a duration as 90s, 1m, 10min, 2h; got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected seconds above 0, or a duration as 90s, 1m, 10min, 2h; got {text!r}"
+        )
     return seconds
 
 
@@ -95,7 +124,13 @@ def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loa
 
 
 def run(
-    args: argparse.Namespace, loaded: Loaded, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
+    args: argparse.Namespace,
+    loaded: Loaded,
+    acting: Acting,
+    journal: Journal,
+    *,
+    only_user: str | None,
+    socket: str,
 ) -> int:
     """Shows the configuration, checks it, or serves, as the command line says. Raises MirageError."""
     if args.print_config:
@@ -170,7 +205,9 @@ def journal_from(config: Config, default_store: str) -> Journal:
 
 def state_folder(config: Config, default_store: str) -> Path:
     """Where the store is if it is a file, else where ``default_store`` would be. Raises InputError."""
-    return (store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")).parent
+    return (
+        store_path(config.daemon.store) or store_path(default_store) or Path("mirage.db")
+    ).parent
 
 
 def store_path(url: str) -> Path | None:
@@ -180,7 +217,13 @@ def store_path(url: str) -> Path | None:
 
 
 def _serve(
-    args: argparse.Namespace, config: Config, acting: Acting, journal: Journal, *, only_user: str | None, socket: str
+    args: argparse.Namespace,
+    config: Config,
+    acting: Acting,
+    journal: Journal,
+    *,
+    only_user: str | None,
+    socket: str,
 ) -> int:
     """Runs until told to stop. Raises MirageError if it can't start."""
     logs.set_up(config.daemon.log_level)
@@ -189,11 +232,19 @@ def _serve(
     policy = learned or make_policy(config.policy)
     adapter = connect(config.cluster)
     logging.getLogger(__name__).info("Slurm is reached by %s", adapter.why)
-    metrics = Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
-    board = Board(acting, policy.name, config.daemon.poll_s) if config.daemon.web and not args.once else None
+    metrics = (
+        Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
+    )
+    board = (
+        Board(acting, policy.name, config.daemon.poll_s)
+        if config.daemon.web and not args.once
+        else None
+    )
     intake = Intake(acting.chains_per_user_per_hour)
     with contextlib.ExitStack() as stack:
-        reading = stack.enter_context(contextlib.closing(Reading(journal.path, config.policy.timer.lead_s)))
+        reading = stack.enter_context(
+            contextlib.closing(Reading(journal.path, config.policy.timer.lead_s))
+        )
         watch = DriftWatch(reading, metrics) if learned and not args.once else None
         ensure_alone = stack.enter_context(alone(config.daemon.store))
         store = stack.enter_context(SqlStore.open(config.daemon.store))
@@ -212,7 +263,9 @@ def _serve(
             board=board,
             intake=intake,
         )
-        rounds = Rounds(daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board)
+        rounds = Rounds(
+            daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board
+        )
         if args.once:
             done = rounds.run()
             if done and (file := file_in(config.daemon.store)):
@@ -228,15 +281,20 @@ def _serve(
         logging.getLogger(__name__).info(
             "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
             acting.mode.value,
-            f"{policy.name} (model {learned.model['folder']}, version {learned.model['version']})"
-            if learned
-            else policy.name,
+            (
+                f"{policy.name} (model {learned.model['folder']}, version"
+                f" {learned.model['version']})"
+                if learned
+                else policy.name
+            ),
             config.daemon.poll_s,
             store.where,
             socket or "none",
         )
         # Where a terminal hangs up, that ends the service, as it does other programs.
-        again = run_forever(rounds.run, config.daemon.poll_s, None if os.isatty(0) else anew.is_good)
+        again = run_forever(
+            rounds.run, config.daemon.poll_s, None if os.isatty(0) else anew.is_good
+        )
         logging.getLogger(__name__).info("beginning anew" if again else "stopped")
     if again:
         anew.begin()
@@ -254,8 +312,9 @@ def _opener(socket: str) -> Callable[..., AbstractContextManager[Door]]:
     """Raises InputError where there can't be a web page."""
     if not socket:
         raise InputError(
-            "daemon.web is set, but no socket, at which `mirage web` asks for a link: set daemon.socket, or daemon.web "
-            'to "". A user\'s own agent has neither; `mirage status` tells the same.'
+            "daemon.web is set, but no socket, at which `mirage web` asks for a link: set"
+            ' daemon.socket, or daemon.web to "". A user\'s own agent has neither; `mirage status`'
+            " tells the same."
         )
     try:
         from mirage.web.opening import opened
@@ -265,7 +324,9 @@ def _opener(socket: str) -> Callable[..., AbstractContextManager[Door]]:
 
 
 def _publisher(config: Config) -> Callable[[Snapshot], None] | None:
-    """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises InputError."""
+    """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises
+    InputError.
+    """
     if not config.routing.model:
         return None
     from mirage.routing.publish import Publisher

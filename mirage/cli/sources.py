@@ -1,4 +1,6 @@
-"""Where the answers about chains come from: the site's daemon, one's own agent, or, with neither, Slurm itself."""
+"""Where the answers about chains come from: the site's daemon, one's own agent, or, with neither,
+Slurm itself.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,11 @@ class _Own:
 
 
 def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
-    """Reports on one's chains, newest first, and a note where something is amiss. InputError: the chain is not known.
+    """Reports on one's chains, newest first, and a note where something is amiss. InputError: the
+    chain is not known.
 
-    One chain has one report, whoever watches it: the service that acts speaks, and what the other did is put in.
+    One chain has one report, whoever watches it: the service that acts speaks, and what the other
+    did is put in.
     """
     told = _from_daemon(chain_id)
     watched: list[Json] = told["chains"] if told else []
@@ -69,7 +73,11 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     if chain_id and not reports:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
     notes = own.notes
-    if not told and not own.agent_runs and any(report["state"] == ChainState.ACTIVE for report in reports):
+    if (
+        not told
+        and not own.agent_runs
+        and any(report["state"] == ChainState.ACTIVE for report in reports)
+    ):
         notes = [*notes, NOBODY[0].upper() + NOBODY[1:]]
     if told:
         notes = [*notes, _age(told.get("seen"), reports), str(told.get("notice", ""))]
@@ -77,18 +85,30 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
 
 
 def _age(seen_s: int | None, reports: Sequence[Json]) -> str:
-    """As of when the daemon speaks: it looks at the queue every ten minutes or so, and jobs may have moved since."""
-    speaks = any(report["watched_by"] == DAEMON and not ChainState(report["state"]).is_over for report in reports)
+    """As of when the daemon speaks: it looks at the queue every ten minutes or so, and jobs may
+    have moved since.
+    """
+    speaks = any(
+        report["watched_by"] == DAEMON and not ChainState(report["state"]).is_over
+        for report in reports
+    )
     if not speaks or seen_s is None or time.time() - seen_s < FRESH_S:
         return ""
-    return f"As the site's daemon saw the queue at {time.strftime('%H:%M:%S', time.localtime(seen_s))}."
+    return (
+        "As the site's daemon saw the queue at"
+        f" {time.strftime('%H:%M:%S', time.localtime(seen_s))}."
+    )
 
 
 def find_explanation(job_id: int) -> Json:
     """Raises InputError if the job is in no chain of one's own."""
     try:
         told = ask(socket_path(), {"ask": "explain", "job": job_id})
-    except (OSError, ValueError, InputError):  # no daemon here, or it has not seen the job: one's own side may have
+    except (
+        OSError,
+        ValueError,
+        InputError,
+    ):  # no daemon here, or it has not seen the job: one's own side may have
         own = _own_view(None, None, job_id)
         return explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
     if over := _of_chain_over(told["chain"], job_id):
@@ -102,9 +122,11 @@ def find_explanation(job_id: int) -> Json:
 
 
 def _of_chain_over(chain_id: str, job_id: int) -> str | None:
-    """What the chain's folder says of a link that never started; None: nothing, or the chain is not over.
+    """What the chain's folder says of a link that never started; None: nothing, or the chain is not
+    over.
 
-    The daemon may not have seen the queue since the chain ended, and takes such a link for a waiting one.
+    The daemon may not have seen the queue since the chain ended, and takes such a link for a
+    waiting one.
     """
     store = MemoryStore()
     add_chains(store, me(), [chain_id])
@@ -115,20 +137,30 @@ def _of_chain_over(chain_id: str, job_id: int) -> str | None:
 
 
 def job_of(chain_id: str) -> int:
-    """The job of a chain that `explain` is about: the one that waits, else the last. Raises InputError."""
+    """The job of a chain that `explain` is about: the one that waits, else the last. Raises
+    InputError.
+    """
     (report,) = find_chains(chain_id)[0][:1]
     jobs = [link["job_id"] for link in report["links"]]
     if not jobs:
         raise InputError(f"chain {chain_id}: no job of it is known")
-    waiting = (link["job_id"] for link in report["links"] if link["state"] == JobState.PENDING.value)
+    waiting = (
+        link["job_id"] for link in report["links"] if link["state"] == JobState.PENDING.value
+    )
     return int(next(waiting, jobs[-1]))
 
 
 def _speaks(own: Json, told: Json, runs: bool) -> bool:
-    """Whether the agent speaks of a link rather than the daemon: it acted; or it acts, and the daemon does not."""
+    """Whether the agent speaks of a link rather than the daemon: it acted; or it acts, and the
+    daemon does not.
+    """
     if told.get("let_in_by") == DAEMON:
         return False
-    acts = runs and own["acting"] == ActingMode.ENFORCE.value and told.get("acting") != ActingMode.ENFORCE.value
+    acts = (
+        runs
+        and own["acting"] == ActingMode.ENFORCE.value
+        and told.get("acting") != ActingMode.ENFORCE.value
+    )
     return acts or own.get("let_in_by") == AGENT
 
 
@@ -154,7 +186,9 @@ def _with_acts(report: Json, other: Json) -> Json:
         act = acts.get(link["job_id"]) if link["let_in_by"] not in _WHO_ACTED else None
         if act and link["state"] == JobState.PENDING.value:
             waits = act
-        links.append(link | {"let_in_by": act["let_in_by"], "released": act["released"]} if act else link)
+        links.append(
+            link | {"let_in_by": act["let_in_by"], "released": act["released"]} if act else link
+        )
     return report | {"links": links} | ({"next": other["next"]} if waits else {})
 
 
@@ -166,18 +200,26 @@ def _from_daemon(chain_id: str | None) -> Json | None:
         return None
 
 
-def _own_view(chain_id: str | None, watched: Sequence[Json] | None, job_id: int | None = None) -> _Own:
+def _own_view(
+    chain_id: str | None, watched: Sequence[Json] | None, job_id: int | None = None
+) -> _Own:
     """What agent, folders and Slurm know together.
 
-    ``watched``: the daemon's reports; None: there is no daemon. Slurm is asked only for chains that nobody watches, and
-    for what an agent watches. The agent's store may be old, if it does not run; so what Slurm shows now is put on top,
-    by the daemon's own code.
+    ``watched``: the daemon's reports; None: there is no daemon. Slurm is asked only for chains that
+    nobody watches, and for what an agent watches. The agent's store may be old, if it does not run;
+    so what Slurm shows now is put on top, by the daemon's own code.
     """
     own = _of_agent(job_id)
-    known = {report["chain"] for report in watched or ()} | {chain.chain_id for chain in own.store.chains()}
+    known = {report["chain"] for report in watched or ()} | {
+        chain.chain_id for chain in own.store.chains()
+    }
     add_chains(own.store, me(), [each for each in chain_ids(chain_id) if each not in known])
-    alone = {chain.chain_id for chain in own.store.active_chains()} - {report["chain"] for report in watched or ()}
-    let_in = any(link.released_s is not None and not link.start_s for link in own.store.open_links())
+    alone = {chain.chain_id for chain in own.store.active_chains()} - {
+        report["chain"] for report in watched or ()
+    }
+    let_in = any(
+        link.released_s is not None and not link.start_s for link in own.store.open_links()
+    )
     if watched is None or own.agent_runs or alone or let_in:
         _ask_slurm(own)
     return own
@@ -194,7 +236,8 @@ def _of_agent(job_id: int | None) -> _Own:
 
 
 def read_agent_store(url: str, job_id: int | None = None) -> MemoryStore:
-    """An agent's chains, with the decisions on living links and on this job; empty if it has no store yet.
+    """An agent's chains, with the decisions on living links and on this job; empty if it has no
+    store yet.
 
     Raises StoreError.
     """

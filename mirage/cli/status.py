@@ -24,8 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "chain",
         nargs="?",
         metavar="CHAIN|JOB",
-        help="only this chain: its id, the beginning of it, or a job id of it (default: all that are not over, and "
-        f"those that failed, used up their links, or were lost within {BAD_DAYS} days)",
+        help=(
+            "only this chain: its id, the beginning of it, or a job id of it (default: all that"
+            " are not over, and those that failed, used up their links, or were lost within"
+            f" {BAD_DAYS} days)"
+        ),
     )
     parser.add_argument("--all", action="store_true", help="all chains that are over too")
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")

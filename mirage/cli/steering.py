@@ -1,6 +1,8 @@
-"""What `mirage extend`, `pause` and `resume` share: they act with the user's own Slurm rights, not through the daemon.
+"""What `mirage extend`, `pause` and `resume` share: they act with the user's own Slurm rights, not
+through the daemon.
 
-The chain's folder goes first and Slurm's queue second, so a link that starts in between finds the new state.
+The chain's folder goes first and Slurm's queue second, so a link that starts in between finds the
+new state.
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
 
 STEERING_LOCK = ".steering"
-"""In the chain's folder: held while a command looks for the chain's jobs and queues what is missing."""
+"""In the chain's folder: held while a command looks for the chain's jobs and queues what is
+missing.
+"""
 LAST_LINK_S = 60
-"""A link whose script has ended may stay in Slurm's queue for so long: an epilog, steps that save."""
+"""A link whose script has ended may stay in Slurm's queue for so long: an epilog, steps that save.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,20 @@ class Steering:
 
     @classmethod
     def of(cls, chain_id: str) -> Steering:
-        """InputError: the chain is not one's own, or was started by a Mirage that could not steer it."""
+        """InputError: the chain is not one's own, or was started by a Mirage that could not steer
+        it.
+        """
         folder = chain_folder(chain_id)
         if not folder.is_dir():
-            raise InputError(f"chain {chain_id}: not one of yours ({folder} is not there). `mirage status` lists them.")
+            raise InputError(
+                f"chain {chain_id}: not one of yours ({folder} is not there). `mirage status` lists"
+                " them."
+            )
         if b"\nm_outside()" not in (folder / JOB_SCRIPT).read_bytes():
-            raise InputError(f"chain {chain_id} was started by an older Mirage, whose jobs don't know this command")
+            raise InputError(
+                f"chain {chain_id} was started by an older Mirage, whose jobs don't know this"
+                " command"
+            )
         return cls(chain_id, folder, CommandCluster.from_config(ClusterConfig()))
 
     @property
@@ -80,15 +93,23 @@ class Steering:
     def jobs(self) -> list[Job]:
         """The chain's jobs that are not over, by segment. Raises ClusterError."""
         tagged = [(parse_tag(job.comment), job) for job in self.cluster.queue_of(me()).jobs]
-        mine = [(tag.segment, job.job_id, job) for tag, job in tagged if tag and tag.chain_id == self.chain_id]
+        mine = [
+            (tag.segment, job.job_id, job)
+            for tag, job in tagged
+            if tag and tag.chain_id == self.chain_id
+        ]
         jobs = [job for _segment, _id, job in sorted(mine, key=lambda entry: entry[:2])]
-        if not jobs:  # an answer without any may be unsound, and much hangs on it: ask for the last ones by their ids
+        # an answer without any may be unsound, and much hangs on it: ask for the last ones by their
+        # ids
+        if not jobs:
             known = list(queued_jobs(self.folder).values())[-2:]
             jobs = [job for job in self.cluster.jobs(known).values() if not job.state.is_over]
         return [job for job in jobs if not job.state.is_over]
 
     def goes_back(self, job: Job) -> bool:
-        """Whether a job that leaves its nodes may be a link that found the chain paused, and is requeued."""
+        """Whether a job that leaves its nodes may be a link that found the chain paused, and is
+        requeued.
+        """
         tag = parse_tag(job.comment)
         ended = read_link(self.folder, tag.segment) if tag else None
         return job.state is JobState.COMPLETING and (ended is None or ended.job_id != job.job_id)
@@ -99,24 +120,33 @@ class Steering:
             raise InputError(f"chain {self.chain_id} is over ({over[0]}: {over[1]}): {instead}")
 
     def set_segments(self, segments: int) -> None:
-        """Writes how many links the chain has: in its folder, and in the tags of its jobs. Raises ClusterError."""
+        """Writes how many links the chain has: in its folder, and in the tags of its jobs. Raises
+        ClusterError.
+        """
         if segments > MAX_SEGMENTS:
-            raise InputError(f"chain {self.chain_id}: {segments} links are too many: expected at most {MAX_SEGMENTS}")
+            raise InputError(
+                f"chain {self.chain_id}: {segments} links are too many: expected at most"
+                f" {MAX_SEGMENTS}"
+            )
         try:
             write_segments(self.folder, segments)
         except OSError as error:
-            raise ClusterError(f"can't write to the chain's folder {self.folder}: {error}; nothing was done") from error
+            raise ClusterError(
+                f"can't write to the chain's folder {self.folder}: {error}; nothing was done"
+            ) from error
         for job in self.jobs():
             comment = with_segments(job.comment, segments)
             if comment != job.comment and "\ufffd" not in comment:
                 self.cluster.set_comment(job.job_id, comment)
 
     def go_on(self) -> dict[int, int]:
-        """Sees to it that some job carries the chain on; segment -> job id of the links queued here.
+        """Sees to it that some job carries the chain on; segment -> job id of the links queued
+        here.
 
-        A running link queues the next one itself. Where none runs or waits, or links can't run sbatch, this does.
-        Two at the same time take turns, so the second one finds the job of the first.
-        Raises InputError if the chain is over for another reason than that its links had run, ClusterError.
+        A running link queues the next one itself. Where none runs or waits, or links can't run
+        sbatch, this does. Two at the same time take turns, so the second one finds the job of the
+        first. Raises InputError if the chain is over for another reason than that its links had
+        run, ClusterError.
         """
         with self._turn():
             return self._go_on()
@@ -136,15 +166,20 @@ class Steering:
         starts = read_starts(self.folder)
         if not alive and not starts:
             raise InputError(
-                f"chain {self.chain_id}: no link has started and none is queued: start it again with mirage-submit"
+                f"chain {self.chain_id}: no link has started and none is queued: start it again"
+                " with mirage-submit"
             )
-        before, job_id = max(alive) if alive else max((start.segment, start.job_id) for start in starts.values())
+        before, job_id = (
+            max(alive) if alive else max((start.segment, start.job_id) for start in starts.values())
+        )
         last = self.segments if self.is_up_front else min(before + 1, self.segments)
         queued: dict[int, int] = {}
         for segment in range(before + 1, last + 1):
             job_id = queued[segment] = queue_link(self.folder, segment, job_id)
         if over := over_marker(self.folder):
-            raise ClusterError(f"the chain's last link ended meanwhile ({over[1]}): run the command again")
+            raise ClusterError(
+                f"the chain's last link ended meanwhile ({over[1]}): run the command again"
+            )
         return queued
 
     def ask_to_end(self, job: Job, segment: int) -> None:
@@ -152,13 +187,18 @@ class Steering:
         words = ["sh", str(self.folder / JOB_SCRIPT), "ask", str(job.job_id), str(segment)]
         done = subprocess.run(words, capture_output=True)
         if done.returncode:
-            said = os.fsdecode(done.stderr).strip() or f"scancel failed (exit code {done.returncode})"
+            said = (
+                os.fsdecode(done.stderr).strip() or f"scancel failed (exit code {done.returncode})"
+            )
             raise ClusterError(
-                f"the chain is paused, but job {job.job_id} (link {segment}) was not asked to end: {said}"
+                f"the chain is paused, but job {job.job_id} (link {segment}) was not asked to end:"
+                f" {said}"
             )
 
     def _jobs_of_an_open_chain(self) -> list[Job]:
-        """Waits for a last link that is just ending. Takes back the mark of a chain whose links had all run."""
+        """Waits for a last link that is just ending. Takes back the mark of a chain whose links had
+        all run.
+        """
         deadline = time.monotonic() + LAST_LINK_S
         while True:
             over, jobs = over_marker(self.folder), self.jobs()
@@ -170,7 +210,10 @@ class Steering:
                     reopen(self.folder)
                 return jobs
             if time.monotonic() > deadline:
-                raise ClusterError(f"chain {self.chain_id}: its last job is still ending: run the command again later")
+                raise ClusterError(
+                    f"chain {self.chain_id}: its last job is still ending: run the command again"
+                    " later"
+                )
             time.sleep(1)
 
 

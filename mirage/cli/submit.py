@@ -1,4 +1,6 @@
-"""`mirage-submit`: starts a chain of jobs with sbatch's own options. Imports little: it must feel like sbatch."""
+"""`mirage-submit`: starts a chain of jobs with sbatch's own options. Imports little: it must feel
+like sbatch.
+"""
 
 from __future__ import annotations
 
@@ -94,8 +96,9 @@ def _run(words: list[str]) -> int:
     request = parse_request(words, ask)
     if request.has("parsable"):
         raise InputError(
-            "--parsable: use --json, which has the ids of the chain and of its jobs. A job that depends on one of "
-            "these starts after that link, not after the chain: for that there is --then SCRIPT"
+            "--parsable: use --json, which has the ids of the chain and of its jobs. A job that"
+            " depends on one of these starts after that link, not after the chain: for that there"
+            " is --then SCRIPT"
         )
     if request.has("version"):
         print(f"mirage-submit {__version__}")
@@ -152,15 +155,20 @@ def prepare(request: Request, ask: Ask, program: str) -> PreparedChain:
 
 
 def dry_run(chain: PreparedChain) -> int | None:
-    """Does what --dry-run or sbatch's --test-only ask for; None: neither is there. Returns the exit code."""
+    """Does what --dry-run or sbatch's --test-only ask for; None: neither is there. Returns the exit
+    code.
+    """
     if "dry-run" in chain.request.own:
         _show_commands(chain.settings, "json" in chain.request.own)
         return 0
-    if not any(option.name == "test-only" for option in (*chain.script.options, *chain.request.options)):
+    if not any(
+        option.name == "test-only" for option in (*chain.script.options, *chain.request.options)
+    ):
         return None
     exit_code = run_test_only(chain.settings, chain.script)
     print(
-        f"mirage: --test-only: sbatch tested the first of {chain.settings.segments} links; nothing was submitted",
+        f"mirage: --test-only: sbatch tested the first of {chain.settings.segments} links; nothing"
+        " was submitted",
         file=sys.stderr,
     )
     return exit_code
@@ -184,29 +192,50 @@ def _read_script(path: Path, ask: Ask, *, ignore_pbs: bool) -> UserScript:
 
 def _show_commands(settings: ChainSettings, as_json: bool) -> None:
     last = settings.segments if settings.up_front else min(2, settings.segments)
-    commands = [link_command(settings, k, f"JOB{k - 1}" if k > 1 else "") for k in range(1, last + 1)]
+    commands = [
+        link_command(settings, k, f"JOB{k - 1}" if k > 1 else "") for k in range(1, last + 1)
+    ]
     after = f"afterok:JOB{last}" if settings.up_front else f"afterany:JOB{settings.segments}"
     then = [then_command(settings, number, after) for number in range(1, len(settings.then) + 1)]
     if as_json:
-        document = {"chain": settings.chain_id, "segments": settings.segments, "commands": commands, "then": then}
+        document = {
+            "chain": settings.chain_id,
+            "segments": settings.segments,
+            "commands": commands,
+            "then": then,
+        }
         _print_json(document)
         return
     for command in commands:
         print(shlex.join(command))
     for command in then:
-        print(f"# {'now' if settings.up_front else 'once the chain is done'}: {shlex.join(command)}")
+        print(
+            f"# {'now' if settings.up_front else 'once the chain is done'}: {shlex.join(command)}"
+        )
     if last > 1:
-        print("# JOB1 stands for the job id of link 1, and so on. Nothing was submitted or written.")
+        print(
+            "# JOB1 stands for the job id of link 1, and so on. Nothing was submitted or written."
+        )
 
 
 def _show_chain(settings: ChainSettings, jobs: Sequence[int], as_json: bool) -> None:
     if as_json:
-        links = [{"segment": segment, "job_id": job_id} for segment, job_id in enumerate(jobs, start=1)]
-        chain = {"chain": settings.chain_id, "segments": settings.segments, "folder": str(settings.folder)}
+        links = [
+            {"segment": segment, "job_id": job_id} for segment, job_id in enumerate(jobs, start=1)
+        ]
+        chain = {
+            "chain": settings.chain_id,
+            "segments": settings.segments,
+            "folder": str(settings.folder),
+        }
         then = [{"script": it.script, "job_id": it.job_id} for it in read_then(settings.folder)]
         _print_json({**chain, "jobs": links, "then": then})
         return
-    print(f"Submitted chain {settings.chain_id}: {settings.segments} links, jobs {' '.join(map(str, jobs))}", end="")
+    print(
+        f"Submitted chain {settings.chain_id}: {settings.segments} links, jobs"
+        f" {' '.join(map(str, jobs))}",
+        end="",
+    )
     print(", then each link queues the next" if len(jobs) < settings.segments else "")
 
 

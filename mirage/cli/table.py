@@ -38,10 +38,15 @@ def duration(seconds: float | None) -> str:
 def heading(report: Json) -> str:
     """Which chain it is and how it stands, as rich's markup."""
     name, script = report["name"], report["script"]
-    shown = script.replace(str(Path.home()), "~", 1) if script.startswith(f"{Path.home()}/") else script
+    shown = (
+        script.replace(str(Path.home()), "~", 1) if script.startswith(f"{Path.home()}/") else script
+    )
     what = ", ".join(filter(None, ("" if name == Path(script).name else name, shown)))
     known = f": {escape(what)}" if what else ""
-    return f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']}, {escape(report['user'])}){known}"
+    return (
+        f"[bold]chain {report['chain']}[/] {report['state']} ({report['mode']},"
+        f" {escape(report['user'])}){known}"
+    )
 
 
 def states_table(report: Json, most: int | None = None) -> Table:
@@ -76,7 +81,11 @@ def _named(link: Json, report: Json) -> tuple[str, str, str]:
 
 def remarks(report: Json) -> list[str]:
     """What went wrong at handovers and what follows the chain, one sentence each."""
-    found = [_cut_off(link) for link in report["links"] if link["handover"] and link["handover"]["cut_off"]]
+    found = [
+        _cut_off(link)
+        for link in report["links"]
+        if link["handover"] and link["handover"]["cut_off"]
+    ]
     return [*found, *(_then(then, report) for then in report["then"])]
 
 
@@ -87,16 +96,21 @@ def _cut_off(link: Json) -> str:
     if handover["cut_off_by"] == "grace":
         grace_s = handover["grace_s"] or 0
         return (
-            f"{who} {format_duration(grace_s)} after it was asked to end: {lost} mirage-submit --handover-grace "
-            f"{max(60, 2 * grace_s)}s"
+            f"{who} {format_duration(grace_s)} after it was asked to end: {lost} mirage-submit"
+            f" --handover-grace {max(60, 2 * grace_s)}s"
         )
-    return f"{who} once both had run together for as long as --max-overlap allows: {lost} a longer --max-overlap"
+    return (
+        f"{who} once both had run together for as long as --max-overlap allows: {lost} a longer"
+        " --max-overlap"
+    )
 
 
 def _then(then: Json, report: Json) -> str:
     state, again = report["state"], f"mirage done {report['chain']}"
     if then["problem"]:
-        return f"--then {then['script']} could not be queued: {then['problem']}. To try again: {again}"
+        return (
+            f"--then {then['script']} could not be queued: {then['problem']}. To try again: {again}"
+        )
     if state in ("active", "paused"):
         return f"Once the chain is done, {then['script']} follows" + (
             f" (job {then['job_id']})." if then["job_id"] else "."

@@ -1,4 +1,6 @@
-"""`mirage trace import|stats|infer|fit|synth|check`: job histories and synthetic workloads (docs/traces.md)."""
+"""`mirage trace import|stats|infer|fit|synth|check`: job histories and synthetic workloads
+(docs/traces.md).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from zoneinfo import ZoneInfo
 from rich.markup import escape
 
 from mirage.cli.table import console
-from mirage.cli.trace_text import cleaning_table, make_table, number, print_inferred, print_stats, too_many_busy
+from mirage.cli.trace_text import (
+    cleaning_table,
+    make_table,
+    number,
+    print_inferred,
+    print_stats,
+    too_many_busy,
+)
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import amount, node_count, positive, whole_number
 
@@ -31,7 +40,9 @@ Json = dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="trace_verb", required=True, metavar="WHAT")
     for name, (add, act, summary) in ACTIONS.items():
-        sub = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub = verbs.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         add(sub)
         sub.set_defaults(act=act)
 
@@ -44,12 +55,15 @@ def run(args: argparse.Namespace) -> int:
     except TraceError as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"mirage trace {args.trace_verb}: interrupted; no file is half-written", file=sys.stderr)
+        print(
+            f"mirage trace {args.trace_verb}: interrupted; no file is half-written", file=sys.stderr
+        )
         return 130
     return 0
 
 
-# --- import ----------------------------------------------------------------------------------------------------------
+# --- import
+# ----------------------------------------------------------------------------------------------------------
 
 
 DEFAULTS = {"column": [], "delimiter": ",", "cpus_per_node": 1, "gpus_per_node": 0}
@@ -62,28 +76,49 @@ def _flag(name: str) -> str:
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--sacct", metavar="FILE", help="output of `sacct -X -P -D` with its header")
+    source.add_argument(
+        "--sacct", metavar="FILE", help="output of `sacct -X -P -D` with its header"
+    )
     source.add_argument("--swf", metavar="FILE", help="Standard Workload Format")
     source.add_argument("--mirage-log", metavar="FILE", help="the published Mirage log format")
     source.add_argument("--csv", metavar="FILE", help="any CSV; see --column")
     parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
-    parser.add_argument("--timezone", help="of times without one (UTC; --mirage-log: America/Chicago)")
+    parser.add_argument(
+        "--timezone", help="of times without one (UTC; --mirage-log: America/Chicago)"
+    )
     parser.add_argument("--nodes", type=node_count, help="of the cluster: wider jobs are dropped")
-    parser.add_argument("--column", action="append", metavar="OURS=THEIRS[:min]", help="--csv: a column's name")
+    parser.add_argument(
+        "--column", action="append", metavar="OURS=THEIRS[:min]", help="--csv: a column's name"
+    )
     parser.add_argument("--delimiter", type=_delimiter, help="--csv: between fields (%(default)s)")
-    parser.add_argument("--cpus-per-node", type=positive, help="--swf: processors to nodes (%(default)s)")
+    parser.add_argument(
+        "--cpus-per-node", type=positive, help="--swf: processors to nodes (%(default)s)"
+    )
     parser.add_argument("--gpus-per-node", type=int, help="--mirage-log (%(default)s)")
     parser.set_defaults(**DEFAULTS)
-    parser.add_argument("--cancelled", choices=("keep", "drop"), default="keep", help="jobs cancelled in the queue")
-    parser.add_argument("--overruns", choices=("keep", "clip"), default="keep", help="jobs that outran their limit")
-    parser.add_argument("--duplicates", choices=("restarts", "last"), default="restarts", help="rows of one job id")
-    parser.add_argument("--unstarted", choices=("drop", "keep"), default="drop", help="jobs still pending at the end")
+    parser.add_argument(
+        "--cancelled", choices=("keep", "drop"), default="keep", help="jobs cancelled in the queue"
+    )
+    parser.add_argument(
+        "--overruns", choices=("keep", "clip"), default="keep", help="jobs that outran their limit"
+    )
+    parser.add_argument(
+        "--duplicates", choices=("restarts", "last"), default="restarts", help="rows of one job id"
+    )
+    parser.add_argument(
+        "--unstarted",
+        choices=("drop", "keep"),
+        default="drop",
+        help="jobs still pending at the end",
+    )
     parser.add_argument("--json", action="store_true", help="the report, for programs")
 
 
 def _delimiter(text: str) -> str:
     if len(text) != 1 or text in '"\r\n':
-        raise argparse.ArgumentTypeError(f"expected one character, neither a quote nor a line's end, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected one character, neither a quote nor a line's end, got {text!r}"
+        )
     return text
 
 
@@ -100,13 +135,20 @@ def _import(args: argparse.Namespace) -> None:
     if out:
         write_trace(trace, args.out)
     if args.json:
-        record = {"out": out, "rows": imported.rows, "left_out": imported.left_out, "notes": imported.notes}
+        record = {
+            "out": out,
+            "rows": imported.rows,
+            "left_out": imported.left_out,
+            "notes": imported.notes,
+        }
         record["cleaning"] = report.as_dict()
         print(json.dumps(record, indent=2))
     else:
         console.print(cleaning_table(imported, report))
     if not out:
-        raise InputError(f"{imported.trace.source}: no job is left, nothing was written; {_dropped(report)}")
+        raise InputError(
+            f"{imported.trace.source}: no job is left, nothing was written; {_dropped(report)}"
+        )
     if not args.json:
         console.print(f"{len(trace)} jobs: {escape(out)}")
 
@@ -123,13 +165,19 @@ def _dropped(report: CleaningReport) -> str:
     """Which rules dropped how many jobs."""
     dropped = [found for found in report.findings if found.action == "dropped" and found.jobs]
     rules = (
-        f"{found.rule} {found.jobs}" + (f" ({KEPT_BY[found.rule]} keeps them)" if found.rule in KEPT_BY else "")
+        f"{found.rule} {found.jobs}"
+        + (f" ({KEPT_BY[found.rule]} keeps them)" if found.rule in KEPT_BY else "")
         for found in dropped
     )
     return f"dropped: {', '.join(rules)}"
 
 
-OF_ONE_SOURCE = {"column": "csv", "delimiter": "csv", "cpus_per_node": "swf", "gpus_per_node": "mirage_log"}
+OF_ONE_SOURCE = {
+    "column": "csv",
+    "delimiter": "csv",
+    "cpus_per_node": "swf",
+    "gpus_per_node": "mirage_log",
+}
 """Options, and the source that each is for."""
 
 
@@ -144,7 +192,9 @@ def _read_foreign(args: argparse.Namespace) -> Imported:
     if args.swf:
         return imports.import_swf(args.swf, args.cpus_per_node)
     if args.mirage_log:
-        return imports.import_mirage_log(args.mirage_log, args.timezone or "America/Chicago", args.gpus_per_node)
+        return imports.import_mirage_log(
+            args.mirage_log, args.timezone or "America/Chicago", args.gpus_per_node
+        )
     mapping = {}
     for text in args.column:
         ours, equals, theirs = text.partition("=")
@@ -154,12 +204,15 @@ def _read_foreign(args: argparse.Namespace) -> Imported:
     return imports.import_csv(args.csv, mapping, args.timezone, args.delimiter)
 
 
-# --- stats -----------------------------------------------------------------------------------------------------------
+# --- stats
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
-    parser.add_argument("--timezone", default="UTC", type=_zone, help="of months and hours (%(default)s)")
+    parser.add_argument(
+        "--timezone", default="UTC", type=_zone, help="of months and hours (%(default)s)"
+    )
     parser.add_argument("--nodes", type=node_count, help="of the cluster, for its load")
     parser.add_argument("--out", type=Path, help="folder for stats.json and pictures")
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
@@ -193,22 +246,32 @@ def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[P
     return [args.out / picture.name for picture in pictures]
 
 
-# --- infer -----------------------------------------------------------------------------------------------------------
+# --- infer
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _add_infer(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
-    parser.add_argument("--out", type=Path, help="the trace with inferred dependencies and array throttles")
     parser.add_argument(
-        "--out-cluster", type=Path, metavar="C", help="a cluster for slurm-sim, .toml: nodes over time, running limit"
+        "--out", type=Path, help="the trace with inferred dependencies and array throttles"
+    )
+    parser.add_argument(
+        "--out-cluster",
+        type=Path,
+        metavar="C",
+        help="a cluster for slurm-sim, .toml: nodes over time, running limit",
     )
     parser.add_argument(
         "--scheduler",
         metavar="S",
-        help="whose scheduler the cluster has: a slurm.conf, a cluster's .toml, or `live`, the Slurm of this machine "
-        "(without it: priority/multifactor is assumed)",
+        help=(
+            "whose scheduler the cluster has: a slurm.conf, a cluster's .toml, or `live`, the Slurm"
+            " of this machine (without it: priority/multifactor is assumed)"
+        ),
     )
-    parser.add_argument("--timezone", default="UTC", type=_zone, help="of the times shown (%(default)s)")
+    parser.add_argument(
+        "--timezone", default="UTC", type=_zone, help="of the times shown (%(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
 
@@ -220,7 +283,9 @@ def _infer(args: argparse.Namespace) -> None:
     if args.out_cluster and args.out_cluster.suffix != ".toml":
         raise InputError(f"--out-cluster {args.out_cluster}: expected a name ending in .toml")
     if args.scheduler and not args.out_cluster:
-        raise InputError(f"--scheduler {args.scheduler}: is for the cluster; give --out-cluster C.toml too")
+        raise InputError(
+            f"--scheduler {args.scheduler}: is for the cluster; give --out-cluster C.toml too"
+        )
     site = _site(args.scheduler) if args.scheduler else None
     if args.out:
         refuse_overwriting(args.out, args.trace)
@@ -253,7 +318,9 @@ def _site(source: str) -> ClusterConfig:
         raise InputError(f"--scheduler {error}") from error
 
 
-def _write_cluster(trace: Trace, found: Inferred, args: argparse.Namespace, site: ClusterConfig | None) -> list[str]:
+def _write_cluster(
+    trace: Trace, found: Inferred, args: argparse.Namespace, site: ClusterConfig | None
+) -> list[str]:
     """Writes the cluster that the log lets guess; returns lines for the user."""
     from slurm_sim.clusters import write_toml
     from slurm_sim.traces.guess import WHY_IT_MATTERS, guessed_cluster
@@ -261,24 +328,33 @@ def _write_cluster(trace: Trace, found: Inferred, args: argparse.Namespace, site
 
     cluster = guessed_cluster(trace, found, site)
     if site is None:
-        print(f"warning: {WHY_IT_MATTERS}. Give the site's: --scheduler slurm.conf", file=sys.stderr)
+        print(
+            f"warning: {WHY_IT_MATTERS}. Give the site's: --scheduler slurm.conf", file=sys.stderr
+        )
     with replacing(args.out_cluster) as temporary:
         temporary.write_text(write_toml(cluster), encoding="utf-8")
     told = [f"{args.out_cluster}: {len(cluster.nodes)} nodes, changes: {len(found.nodes) - 1}"]
     if wide := int((trace.column("nodes") > len(cluster.nodes)).sum()):
-        told.append(f"{wide} jobs are wider than that: `slurm-sim run --skip-impossible` leaves them out")
+        told.append(
+            f"{wide} jobs are wider than that: `slurm-sim run --skip-impossible` leaves them out"
+        )
     return told
 
 
-# --- fit, synth, check -----------------------------------------------------------------------------------------------
+# --- fit, synth, check
+# -----------------------------------------------------------------------------------------------
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument("--out", required=True, type=Path, help="the model, .toml")
     parser.add_argument("--nodes", required=True, type=node_count, help="of the cluster")
-    parser.add_argument("--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)")
-    parser.add_argument("--since", type=_date, help="only jobs submitted from this day on, like 2022-11-01")
+    parser.add_argument(
+        "--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)"
+    )
+    parser.add_argument(
+        "--since", type=_date, help="only jobs submitted from this day on, like 2022-11-01"
+    )
     parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
     parser.add_argument("--name", help="(default: the file's)")
     parser.add_argument("--source", default="", help="where the trace is from")
@@ -297,8 +373,9 @@ def _fit(args: argparse.Namespace) -> None:
     model.save(args.out)
     size = args.out.stat().st_size
     console.print(
-        f"{escape(str(args.out))}: {size / 1000:.1f} kB, {model.jobs} jobs over {model.days:.0f} days, "
-        f"{len(model.cells)} cells, {len(model.classes)} user classes, offered load {model.offered_load:.2f}"
+        f"{escape(str(args.out))}: {size / 1000:.1f} kB, {model.jobs} jobs over {model.days:.0f}"
+        f" days, {len(model.cells)} cells, {len(model.classes)} user classes, offered load"
+        f" {model.offered_load:.2f}"
     )
 
 
@@ -313,13 +390,25 @@ def _from_0(text: str) -> int:
 
 
 def _add_synth(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file")
+    parser.add_argument(
+        "--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file"
+    )
     parser.add_argument("--days", required=True, type=amount, help="how long")
-    parser.add_argument("--seed", type=_from_0, default=1, help="the same seed gives the same jobs (%(default)s)")
-    parser.add_argument("--nodes", type=node_count, help="of the cluster (the model's): arrivals scale with it")
-    parser.add_argument("--load", type=amount, default=1.0, help="multiplies arrivals (%(default)s)")
-    parser.add_argument("--begin", type=_from_0, default=MONDAY_S, help="Unix time (%(default)s, a Monday)")
-    parser.add_argument("--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)")
+    parser.add_argument(
+        "--seed", type=_from_0, default=1, help="the same seed gives the same jobs (%(default)s)"
+    )
+    parser.add_argument(
+        "--nodes", type=node_count, help="of the cluster (the model's): arrivals scale with it"
+    )
+    parser.add_argument(
+        "--load", type=amount, default=1.0, help="multiplies arrivals (%(default)s)"
+    )
+    parser.add_argument(
+        "--begin", type=_from_0, default=MONDAY_S, help="Unix time (%(default)s, a Monday)"
+    )
+    parser.add_argument(
+        "--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)"
+    )
     parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
 
 
@@ -331,18 +420,32 @@ def _synth(args: argparse.Namespace) -> None:
     if args.begin > LAST_TIME_S:
         raise InputError(f"--begin {args.begin}: expected Unix seconds before the year 2200")
     hour = hour_of_week(args.begin, args.timezone)
-    trace = generate(load_model(args.model), args.seed, args.days * 86400, args.nodes, args.load, args.begin, hour)
+    trace = generate(
+        load_model(args.model),
+        args.seed,
+        args.days * 86400,
+        args.nodes,
+        args.load,
+        args.begin,
+        hour,
+    )
     write_trace(trace, args.out)
     console.print(f"{len(trace)} jobs: {escape(str(args.out))}")
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
-    parser.add_argument("model", help="a shipped model's name, a .toml file, or a trace of synthetic jobs")
+    parser.add_argument(
+        "model", help="a shipped model's name, a .toml file, or a trace of synthetic jobs"
+    )
     parser.add_argument("--seed", type=_from_0, default=1, help="of the jobs drawn (%(default)s)")
-    parser.add_argument("--since", type=_date, help="only jobs of the trace submitted from this day on")
+    parser.add_argument(
+        "--since", type=_date, help="only jobs of the trace submitted from this day on"
+    )
     parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
-    parser.add_argument("--timezone", default="UTC", type=_zone, help="of --since and --until (%(default)s)")
+    parser.add_argument(
+        "--timezone", default="UTC", type=_zone, help="of --since and --until (%(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
 
@@ -362,7 +465,8 @@ def _check(args: argparse.Namespace) -> None:
         print(json.dumps({"distances": [each.as_dict() for each in distances]}, indent=2))
         return
     title = (
-        f"{len(trace)} jobs against {len(drawn)} synthetic ones; floor: the trace's halves, months: its 28-day parts"
+        f"{len(trace)} jobs against {len(drawn)} synthetic ones; floor: the trace's halves, months:"
+        " its 28-day parts"
     )
     table = make_table("quantity", "KS", "floor", "months", "Wasserstein", "floor", title=title)
     for each in distances:
@@ -371,7 +475,8 @@ def _check(args: argparse.Namespace) -> None:
     console.print(table)
 
 
-# --- shared ----------------------------------------------------------------------------------------------------------
+# --- shared
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _add_trace(parser: argparse.ArgumentParser) -> None:
@@ -394,7 +499,10 @@ def _warn_of_dirt(trace: Trace, nodes: int | None) -> None:
     for found in clean(trace, Rules(nodes=nodes, unstarted="keep"))[1].findings:
         if found.jobs and found.action in ("dropped", "renamed", "merged"):
             jobs = f"{found.jobs} jobs, as {', '.join(found.examples)}"
-            print(f"warning: {found.rule}: {jobs}: {found.detail}; `mirage trace import` mends it", file=sys.stderr)
+            print(
+                f"warning: {found.rule}: {jobs}: {found.detail}; `mirage trace import` mends it",
+                file=sys.stderr,
+            )
 
 
 def _between(trace: Trace, args: argparse.Namespace) -> Trace:
@@ -421,13 +529,25 @@ def _zone(text: str) -> str:
     try:
         return ZoneInfo(text).key
     except (ValueError, OSError, KeyError) as error:
-        raise argparse.ArgumentTypeError(f"expected a name like America/Chicago or UTC, got {text!r}") from error
+        raise argparse.ArgumentTypeError(
+            f"expected a name like America/Chicago or UTC, got {text!r}"
+        ) from error
 
 
-ACTIONS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None], str]] = {
-    "import": (_add_import, _import, "read a log of another format, clean it, and say what was wrong with it"),
+ACTIONS: dict[
+    str, tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None], str]
+] = {
+    "import": (
+        _add_import,
+        _import,
+        "read a log of another format, clean it, and say what was wrong with it",
+    ),
     "stats": (_add_stats, _stats, "waits, load, sizes, limits and users, with pictures"),
-    "infer": (_add_infer, _infer, "what a log hides: dependencies, running limits, nodes over time, array throttles"),
+    "infer": (
+        _add_infer,
+        _infer,
+        "what a log hides: dependencies, running limits, nodes over time, array throttles",
+    ),
     "fit": (_add_fit, _fit, "fit a synthetic workload to a trace"),
     "synth": (_add_synth, _synth, "draw jobs from a synthetic workload"),
     "check": (_add_check, _check, "how near a synthetic workload is to a trace"),

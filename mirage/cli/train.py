@@ -20,46 +20,80 @@ from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
-    from mirage.learn.background import Background
-    from mirage.learn.course import Course
-    from mirage.learn.model import Model
-    from mirage.learn.samples import Samples
+    from mirage.provision.learn.background import Background
+    from mirage.provision.learn.course import Course
+    from mirage.provision.learn.model import Model
+    from mirage.provision.learn.samples import Samples
 
 INTERRUPTED_EXIT = 130
 LOOKAHEAD = "lookahead"
 LIMITS = (
-    "Learnt from one cluster's queue. The service uses it on a pool of this name and about this size only, and falls "
-    "back to `quantile` on recent waits where a state is far from all that was seen in training."
+    "Learnt from one cluster's queue. The service uses it on a pool of this name and about this"
+    " size only, and falls back to `quantile` on recent waits where a state is far from all that"
+    " was seen in training."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trace", required=True, type=Path, metavar="T", help="job history (docs/traces.md)")
-    parser.add_argument("--cluster", required=True, type=Path, metavar="C", help=".toml, otherwise a slurm.conf")
+    parser.add_argument(
+        "--trace", required=True, type=Path, metavar="T", help="job history (docs/traces.md)"
+    )
+    parser.add_argument(
+        "--cluster", required=True, type=Path, metavar="C", help=".toml, otherwise a slurm.conf"
+    )
     parser.add_argument(
         "--method",
         required=True,
         type=words_of,
         metavar="M[,M...]",
-        help="quantile, xgboost, moe-dqn, ..., lookahead; all: every one; several get a folder each in DIR",
+        help=(
+            "quantile, xgboost, moe-dqn, ..., lookahead; all: every one; several get a folder each"
+            " in DIR"
+        ),
     )
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="the model folder")
     parser.add_argument(
-        "--from", dest="begin", type=instant, metavar="ISO", help="begin of the training part (a week in)"
+        "--from",
+        dest="begin",
+        type=instant,
+        metavar="ISO",
+        help="begin of the training part (a week in)",
     )
     parser.add_argument(
-        "--until", type=instant, metavar="ISO", help="end of the training part (after 80 %% of the time)"
-    )
-    parser.add_argument("--end", type=instant, metavar="ISO", help="end of the validation part (the last submission)")
-    parser.add_argument("--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)")
-    parser.add_argument(
-        "--judged", type=positive, default=200, metavar="N", help="of the validation part (%(default)s)"
+        "--until",
+        type=instant,
+        metavar="ISO",
+        help="end of the training part (after 80 %% of the time)",
     )
     parser.add_argument(
-        "--online", type=positive, default=640, metavar="N", help="fresh ones, for heads that learn on (%(default)s)"
+        "--end",
+        type=instant,
+        metavar="ISO",
+        help="end of the validation part (the last submission)",
     )
     parser.add_argument(
-        "--augmented", type=_share, default=0.5, metavar="SHARE", help="with other arrivals (%(default)s)"
+        "--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)"
+    )
+    parser.add_argument(
+        "--judged",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="of the validation part (%(default)s)",
+    )
+    parser.add_argument(
+        "--online",
+        type=positive,
+        default=640,
+        metavar="N",
+        help="fresh ones, for heads that learn on (%(default)s)",
+    )
+    parser.add_argument(
+        "--augmented",
+        type=_share,
+        default=0.5,
+        metavar="SHARE",
+        help="with other arrivals (%(default)s)",
     )
     parser.add_argument(
         "--augment",
@@ -67,21 +101,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND[,KIND]",
         help="which: load, users, synthetic (load,users; docs/learning.md)",
     )
-    parser.add_argument("--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)")
     parser.add_argument(
-        "--partition", metavar="P", help="partition of the pairs (the one with most of the history's node-hours)"
+        "--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)"
     )
     parser.add_argument(
-        "--samples", type=Path, metavar="FOLDER", help="keeps the episodes: a later call goes on from them"
+        "--partition",
+        metavar="P",
+        help="partition of the pairs (the one with most of the history's node-hours)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        metavar="FOLDER",
+        help="keeps the episodes: a later call goes on from them",
     )
     parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
-    parser.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)")
-    parser.add_argument("--ray", metavar="ADDRESS", help="collects episodes on a Ray cluster instead")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of each method, as in its recipe"
+        "--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)"
     )
-    parser.add_argument("--tune", type=positive, metavar="N", help="tries so many settings with Ray Tune first")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="writes learning curves there")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="collects episodes on a Ray cluster instead"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of each method, as in its recipe",
+    )
+    parser.add_argument(
+        "--tune", type=positive, metavar="N", help="tries so many settings with Ray Tune first"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="writes learning curves there"
+    )
 
 
 def _share(text: str) -> float:
@@ -131,8 +184,8 @@ def run(args: argparse.Namespace) -> int:
 
 def train(args: argparse.Namespace) -> None:
     """A folder for each method. Raises MirageError, or Interrupted: then no other method is begun."""
-    from mirage.learn.background import WarmUp
-    from mirage.learn.course import Course
+    from mirage.provision.learn.background import WarmUp
+    from mirage.provision.learn.course import Course
 
     methods = _methods(args.method)
     folders = _folders(args.out, methods)
@@ -157,10 +210,14 @@ def train(args: argparse.Namespace) -> None:
     with _kept(args.samples) as folder:
         learnt = any(method != LOOKAHEAD for method in methods)
         samples = (
-            _collected("episodes", args, background, course.training(background), folder / "train") if learnt else None
+            _collected("episodes", args, background, course.training(background), folder / "train")
+            if learnt
+            else None
         )
         judged = (
-            _collected("to judge by", args, background, course.validation(background), folder / "judged")
+            _collected(
+                "to judge by", args, background, course.validation(background), folder / "judged"
+            )
             if learnt
             else None
         )
@@ -177,16 +234,19 @@ def train(args: argparse.Namespace) -> None:
 
 def _methods(wanted: Sequence[str]) -> list[str]:
     """In an order in which heads find the foundation that they share. Raises InputError."""
-    from mirage.learn.methods import METHODS
+    from mirage.provision.learn.methods import METHODS
 
     known = [*METHODS, LOOKAHEAD]
     if strange := [name for name in wanted if name not in (*known, "all")]:
-        raise InputError(f"--method {strange[0]}: there is no such method to train; there are {', '.join(known)}, all.")
+        raise InputError(
+            f"--method {strange[0]}: there is no such method to train; there are"
+            f" {', '.join(known)}, all."
+        )
     return [name for name in known if "all" in wanted or name in wanted]
 
 
 def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
-    from mirage.learn.folder import check_replaceable
+    from mirage.provision.learn.folder import check_replaceable
 
     folders = {method: out if len(methods) == 1 else out / method for method in methods}
     for folder in folders.values():
@@ -198,11 +258,13 @@ def _check_options(args: argparse.Namespace, methods: Sequence[str]) -> None:
     """All that training would refuse, before hours of labelling. Raises InputError."""
     learnt = [method for method in methods if method != LOOKAHEAD]
     if args.set and LOOKAHEAD in methods:
-        raise InputError(f"--set {args.set[0]}: {LOOKAHEAD} has no options; train it in a call of its own.")
+        raise InputError(
+            f"--set {args.set[0]}: {LOOKAHEAD} has no options; train it in a call of its own."
+        )
     for method in learnt:
         _options(method, args.set)
     if learnt and args.tune:
-        from mirage.learn.tune import ray_tune
+        from mirage.provision.learn.tune import ray_tune
 
         ray_tune()
     if learnt and args.tensorboard:
@@ -210,9 +272,11 @@ def _check_options(args: argparse.Namespace, methods: Sequence[str]) -> None:
 
 
 def _options(method: str, settings: Sequence[str]) -> Any:
-    """The method's options with `--set`. Raises InputError, also for a package that the method needs."""
-    from mirage.learn.course import changed
-    from mirage.learn.methods import METHODS
+    """The method's options with `--set`. Raises InputError, also for a package that the method
+    needs.
+    """
+    from mirage.provision.learn.course import changed
+    from mirage.provision.learn.methods import METHODS
 
     options = METHODS[method].default_options()
     try:
@@ -230,8 +294,10 @@ def _kept(folder: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def _collected(what: str, args: argparse.Namespace, background: Background, drawing: Any, folder: Path) -> Samples:
-    from mirage.learn.samples import collect
+def _collected(
+    what: str, args: argparse.Namespace, background: Background, drawing: Any, folder: Path
+) -> Samples:
+    from mirage.provision.learn.samples import collect
 
     with _bar(what) as progress:
         return collect(background, drawing, folder, args.workers, args.ray, progress)
@@ -243,50 +309,72 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     if not errors.is_terminal:
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    with Progress(TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors) as bar:
+    with Progress(
+        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors
+    ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]) -> None:
-    from mirage.evaluation.provenance import sha256
-    from mirage.learn.card import card
-    from mirage.learn.course import with_ranges
-    from mirage.learn.folder import write_folder
-    from mirage.learn.forecast import Foreseeing
+    from mirage.provision.evaluation.provenance import sha256
+    from mirage.provision.learn.card import card
+    from mirage.provision.learn.course import with_ranges
+    from mirage.provision.learn.folder import write_folder
+    from mirage.provision.learn.forecast import Foreseeing
 
     began = time.monotonic()
     args, course, background = lesson.args, lesson.course, lesson.background
     checksum = sha256(args.trace)
     if method == LOOKAHEAD:
-        from mirage.learn.futures import train_lookahead
+        from mirage.provision.learn.futures import train_lookahead
 
-        futures = train_lookahead(background.log, background.cluster, course.begin_s, course.until_s)
+        futures = train_lookahead(
+            background.log, background.cluster, course.begin_s, course.until_s
+        )
         recipe = course.recipe(method, background, args.trace, checksum, {})
         write_folder(folder, futures, recipe, card(recipe, None, (), {}, LIMITS, lesson.notes))
     else:
         assert lesson.samples is not None
         assert lesson.judged is not None
         model, options = _learnt(method, lesson, bases)
-        recipe = with_ranges(course.recipe(method, background, args.trace, checksum, options), lesson.samples)
+        recipe = with_ranges(
+            course.recipe(method, background, args.trace, checksum, options), lesson.samples
+        )
         facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
         written = Foreseeing(model, background.cluster) if model.foresees else model
-        write_folder(folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS, lesson.notes))
+        write_folder(
+            folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS, lesson.notes)
+        )
         if model.interrupted:
             raise Interrupted(f"interrupted; {folder} holds the best {method} until then.")
     errors.print(f"{method}: {folder} ({time.monotonic() - began:.0f} s)")
 
 
 def _words_of(value: Any) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in value.items()) if isinstance(value, dict) else f"{value:,}"
+    return (
+        ", ".join(f"{name} {count:,}" for name, count in value.items())
+        if isinstance(value, dict)
+        else f"{value:,}"
+    )
 
 
-def _learnt(method: str, lesson: _Lesson, bases: dict[str, _Taught]) -> tuple[Model, dict[str, Any]]:
-    """The trained model, and its options for the recipe. Heads go on from a foundation trained in the same call."""
-    from mirage.learn.course import held_out, plain
-    from mirage.learn.methods import METHODS
+def _learnt(
+    method: str, lesson: _Lesson, bases: dict[str, _Taught]
+) -> tuple[Model, dict[str, Any]]:
+    """The trained model, and its options for the recipe. Heads go on from a foundation trained in
+    the same call.
+    """
+    from mirage.provision.learn.course import held_out, plain
+    from mirage.provision.learn.methods import METHODS
 
     assert lesson.samples is not None
     learnt_from, stop_by = held_out(lesson.samples, lesson.course.seed)
@@ -300,14 +388,25 @@ def _learnt(method: str, lesson: _Lesson, bases: dict[str, _Taught]) -> tuple[Mo
             more["base"] = base.model
             options = replace(options, pretrain=base.options)
     if lesson.args.tune:
-        from mirage.learn.tune import tuned
+        from mirage.provision.learn.tune import tuned
 
         fixed = [setting.partition("=")[0].strip() for setting in lesson.args.set]
-        options = tuned(method, options, learnt_from, stop_by, lesson.args.tune, lesson.course.seed, fixed, **more)
+        options = tuned(
+            method,
+            options,
+            learnt_from,
+            stop_by,
+            lesson.args.tune,
+            lesson.course.seed,
+            fixed,
+            **more,
+        )
     if not METHODS[method].stops_early:
         learnt_from = lesson.samples
     with _told(method, lesson.args.tensorboard) as progress:
-        model = METHODS[method].train(learnt_from, stop_by, options, progress=progress, seed=lesson.course.seed, **more)
+        model = METHODS[method].train(
+            learnt_from, stop_by, options, progress=progress, seed=lesson.course.seed, **more
+        )
     bases[method] = _Taught(model, options)
     return model, plain(options)
 
@@ -322,19 +421,28 @@ def _head(method: str) -> str:
 def _told(method: str, tensorboard: Path | None) -> Iterator[Callable[[Any], None]]:
     """Learning curves: one line a round on a terminal, and TensorBoard's files if they are wanted."""
     with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(_summary_writer()(str(tensorboard / method))) if tensorboard else None
+        writer = (
+            stack.enter_context(_summary_writer()(str(tensorboard / method)))
+            if tensorboard
+            else None
+        )
 
         def told(progress: Any) -> None:
             if errors.is_terminal:
                 judged = (
-                    "" if progress.validation_h != progress.validation_h else f", penalty {progress.validation_h:.2f} h"
+                    ""
+                    if progress.validation_h != progress.validation_h
+                    else f", penalty {progress.validation_h:.2f} h"
                 )
                 errors.print(
-                    f"{method}: {progress.stage} {progress.round}/{progress.rounds}: loss {progress.loss:.4g}{judged}"
+                    f"{method}: {progress.stage} {progress.round}/{progress.rounds}: loss"
+                    f" {progress.loss:.4g}{judged}"
                 )
             if writer is not None:
                 writer.add_scalar(f"{progress.stage}/loss", progress.loss, progress.round)
-                writer.add_scalar(f"{progress.stage}/validation_h", progress.validation_h, progress.round)
+                writer.add_scalar(
+                    f"{progress.stage}/validation_h", progress.validation_h, progress.round
+                )
 
         yield told
 
@@ -344,5 +452,7 @@ def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise InputError(f"--tensorboard needs the packages torch and tensorboard ({error}); install them.") from error
+        raise InputError(
+            f"--tensorboard needs the packages torch and tensorboard ({error}); install them."
+        ) from error
     return SummaryWriter

@@ -20,16 +20,26 @@ from mirage.slurm.commands import CommandCluster
 LOOK_S = 5
 """How often the chain's folder is looked at, which costs nothing,"""
 ASK_S = 60
-"""and Slurm is asked: a chain whose links were all cancelled by hand has nobody to say so in its folder."""
+"""and Slurm is asked: a chain whose links were all cancelled by hand has nobody to say so in its
+folder.
+"""
 TIMED_OUT = 124
 """As timeout(1)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it")
-    parser.add_argument("--timeout", type=_duration, metavar="D", help=f"give up after D, with exit code {TIMED_OUT}")
+    parser.add_argument(
+        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_duration,
+        metavar="D",
+        help=f"give up after D, with exit code {TIMED_OUT}",
+    )
     parser.epilog = (
-        "Exit codes: 0 the chain is done, 1 it failed, was cancelled or has no link left, 2 it is not known."
+        "Exit codes: 0 the chain is done, 1 it failed, was cancelled or has no link left, 2 it is"
+        " not known."
     )
 
 
@@ -44,18 +54,31 @@ def run(args: argparse.Namespace) -> int:
     args.chain = resolve_chain(args.chain)
     folder = chain_folder(args.chain)
     if not folder.is_dir():
-        raise InputError(f"chain {args.chain}: {folder} is not there. `mirage status` lists your chains.")
+        raise InputError(
+            f"chain {args.chain}: {folder} is not there. `mirage status` lists your chains."
+        )
     cluster = CommandCluster.from_config(ClusterConfig())
     until_s = None if args.timeout is None else time.monotonic() + args.timeout
     if not _wait(folder, cluster, until_s):
         print(f"mirage wait: chain {args.chain} is not over yet", file=sys.stderr)
         return TIMED_OUT
-    marker, reason = over_marker(folder) or ("over", "no link of it is left, and none said that the work is done")
-    print(f"chain {args.chain} is {marker}: {reason}", file=sys.stdout if marker == DONE else sys.stderr)
+    marker, reason = over_marker(folder) or (
+        "over",
+        "no link of it is left, and none said that the work is done",
+    )
+    print(
+        f"chain {args.chain} is {marker}: {reason}",
+        file=sys.stdout if marker == DONE else sys.stderr,
+    )
     return 0 if marker == DONE else 1
 
 
-def _wait(folder: Path, cluster: Cluster, until_s: float | None, sleep: Callable[[float], None] = time.sleep) -> bool:
+def _wait(
+    folder: Path,
+    cluster: Cluster,
+    until_s: float | None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
     """False: the time was up."""
     ask_at_s, marked, complained = time.monotonic(), False, False
     while True:

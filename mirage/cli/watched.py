@@ -1,4 +1,6 @@
-"""Whether a Mirage service is seen from here: the site's daemon, or one's own agent. `mirage-submit` asks too."""
+"""Whether a Mirage service is seen from here: the site's daemon, or one's own agent.
+`mirage-submit` asks too.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ PATIENCE_S = 0.5
 """A daemon whose socket takes no connection for so long is busy, so there is one."""
 
 CRON_S = 1800
-"""Who runs `mirage agent --once` from cron does it at least this often; so long after a run it still counts."""
+"""Who runs `mirage agent --once` from cron does it at least this often; so long after a run it
+still counts.
+"""
 
 NOBODY = (
-    "no Mirage daemon answers on this machine, and no agent of yours is seen to run: without one, each link enters the "
-    "queue only when the one before has ended. `mirage agent` starts one."
+    "no Mirage daemon answers on this machine, and no agent of yours is seen to run: without one,"
+    " each link enters the queue only when the one before has ended. `mirage agent` starts one."
 )
 
 
@@ -65,17 +69,23 @@ def agent_store() -> str:
     The configuration is read only where there is one.
     """
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "mirage"
-    said = os.environ.get("MIRAGE_CONFIG") or any(name.startswith("MIRAGE__DAEMON__") for name in os.environ)
+    said = os.environ.get("MIRAGE_CONFIG") or any(
+        name.startswith("MIRAGE__DAEMON__") for name in os.environ
+    )
     if not said and not folder.exists():
         return default_agent_store()
     from mirage.config_sources import load, store_url, user_file
 
     name = os.environ.get("MIRAGE_CONFIG")
-    return store_url(load(Path(name) if name else None, user_file()).config.daemon, default_agent_store())
+    return store_url(
+        load(Path(name) if name else None, user_file()).config.daemon, default_agent_store()
+    )
 
 
 def agent_runs(store: str) -> bool:
-    """Whether an agent runs on this store, all the time or from cron. False where that can't be told."""
+    """Whether an agent runs on this store, all the time or from cron. False where that can't be
+    told.
+    """
     if file := file_in(store):
         return is_held(lock_file(file)) or _ran_lately(once_file(file))
     from mirage.errors import StoreError
@@ -95,7 +105,9 @@ def _ran_lately(file: Path) -> bool:
 
 
 def tell_if_nobody_watches(program: str) -> None:
-    """One line on the error stream, where neither daemon nor agent is seen. Never fails: the chain is submitted."""
+    """One line on the error stream, where neither daemon nor agent is seen. Never fails: the chain
+    is submitted.
+    """
     from mirage.errors import MirageError
 
     try:

@@ -16,8 +16,8 @@ from mirage.errors import MirageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Prints a link to the daemon's web page (docs/web.md). It works once, for two minutes, and opens your own "
-        "chains for twelve hours; root sees all chains."
+        "Prints a link to the daemon's web page (docs/web.md). It works once, for two minutes, and"
+        " opens your own chains for twelve hours; root sees all chains."
     )
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 
@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
         told = ask(path, {"ask": "web"})
     except (OSError, ValueError) as error:
         raise MirageError(
-            f"no daemon answers at {path} ({error}). The page is the site daemon's: run this on its machine, or name "
-            "its socket with MIRAGE_SOCKET. `mirage status` works without."
+            f"no daemon answers at {path} ({error}). The page is the site daemon's: run this on its"
+            " machine, or name its socket with MIRAGE_SOCKET. `mirage status` works without."
         ) from error
     if args.json:
         print(json.dumps(told, indent=2))
@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     parts = urlsplit(told["url"])
     print(told["url"])
     print(
-        f"It works once, within two minutes, and shows {'your' if told['user'] else 'all'} chains. Your browser must "
-        f"run on this machine, or reach it: ssh -L {parts.port}:{parts.netloc} {socket.gethostname()}"
+        f"It works once, within two minutes, and shows {'your' if told['user'] else 'all'} chains."
+        f" Your browser must run on this machine, or reach it: ssh -L {parts.port}:{parts.netloc}"
+        f" {socket.gethostname()}"
     )
     return 0

@@ -1,7 +1,8 @@
-"""Letting a successor in: re-read, write the intent, act, verify, write the outcome (design.md, section 3).
+"""Letting a successor in: re-read, write the intent, act, verify, write the outcome (design.md,
+section 3).
 
-A crash at any point leaves at most an intent without an outcome, and `resume` finds out from Slurm what became of it.
-The act itself is idempotent, so nothing is ever done twice.
+A crash at any point leaves at most an intent without an outcome, and `resume` finds out from Slurm
+what became of it. The act itself is idempotent, so nothing is ever done twice.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ REFUSAL_HOLDS_S = 3600
 def release(
     decision: Decision, tag: ChainTag, acting: Acting, cluster: Cluster, store: Store, clock: Clock
 ) -> tuple[Outcome, str]:
-    """Carries a release out. Raises StoreError before anything was done, ClusterError if Slurm can't be asked.
+    """Carries a release out. Raises StoreError before anything was done, ClusterError if Slurm
+    can't be asked.
 
-    What it may do is looked at again after the re-read, and the disable file once more right before the act.
+    What it may do is looked at again after the re-read, and the disable file once more right before
+    the act.
     """
     if refusal := _recent_refusal(decision, store):
         return Outcome.REFUSED, f"not tried again within the hour: {refusal}"
@@ -47,12 +50,17 @@ def release(
     except Refused as error:
         return _close(intent, Outcome.REFUSED, str(error), store, clock)
     except ClusterUnavailable as error:
-        return Outcome.UNKNOWN, f"no answer to the release; looked at again in the next cycle: {error}"
+        return (
+            Outcome.UNKNOWN,
+            f"no answer to the release; looked at again in the next cycle: {error}",
+        )
     return resume(intent, cluster, store, clock)
 
 
 def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tuple[Outcome, str]:
-    """Verifies an open intent against what Slurm shows now, and closes it. Raises ClusterError, StoreError."""
+    """Verifies an open intent against what Slurm shows now, and closes it. Raises ClusterError,
+    StoreError.
+    """
     decision = intent.decision
     ids = [decision.predecessor_id, decision.successor_id]
     jobs = cluster.jobs(ids)
@@ -71,29 +79,38 @@ def _found(job: Job | None, predecessor: Job | None, intent: Intent) -> tuple[Ou
     if not job.is_pending and job.start_s is None:
         return Outcome.NOT_DONE, f"the job ended without a start ({job.state.value})"
     where = "in the queue" if job.is_pending else f"started ({job.state.value})"
-    if predecessor is None or not (_before_its_end(job, predecessor) or _when_intended(job, intent)):
+    if predecessor is None or not (
+        _before_its_end(job, predecessor) or _when_intended(job, intent)
+    ):
         return Outcome.ALREADY, f"{where}; Slurm let it in as its predecessor ended"
     return Outcome.RELEASED, where
 
 
 def _before_its_end(job: Job, predecessor: Job) -> bool:
-    """Whether the job became eligible while its predecessor lived, which only a release brings about."""
+    """Whether the job became eligible while its predecessor lived, which only a release brings
+    about.
+    """
     if predecessor.end_s is None or not predecessor.state.is_over:
         return True
     return job.eligible_s is not None and job.eligible_s < predecessor.end_s
 
 
 def _when_intended(job: Job, intent: Intent) -> bool:
-    """Whether the job became eligible as the release was under way. Its predecessor may have ended in that second."""
+    """Whether the job became eligible as the release was under way. Its predecessor may have ended
+    in that second.
+    """
     return job.eligible_s is not None and abs(job.eligible_s - intent.created_s) <= UNDER_WAY_S
 
 
-def _close(intent: Intent, outcome: Outcome, detail: str, store: Store, clock: Clock) -> tuple[Outcome, str]:
+def _close(
+    intent: Intent, outcome: Outcome, detail: str, store: Store, clock: Clock
+) -> tuple[Outcome, str]:
     with store.transaction():
         store.close_intent(intent, outcome, detail, clock.now_s())
         link = store.link_of_job(intent.decision.successor_id)
         if outcome is Outcome.RELEASED and link is not None:
-            # Until the next cycle sees the queue, users read here that it no longer waits for its predecessor.
+            # Until the next cycle sees the queue, users read here that it no longer waits for its
+            # predecessor.
             store.save_link(replace(link, released_s=intent.created_s, reason="", dependency=""))
     return outcome, detail
 
@@ -102,7 +119,8 @@ def times_let_in(job: Job, store: Store) -> int:
     """How often this very job was let in, whether or not it waited again at once."""
     tried = [intent for intent in store.intents(job.job_id) if intent.created_s >= job.submit_s]
     return sum(
-        intent.outcome in (Outcome.RELEASED, Outcome.ALREADY) or intent.detail == STILL_WAITS for intent in tried
+        intent.outcome in (Outcome.RELEASED, Outcome.ALREADY) or intent.detail == STILL_WAITS
+        for intent in tried
     )
 
 

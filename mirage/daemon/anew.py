@@ -1,6 +1,8 @@
-"""SIGHUP: the service reads everything again by becoming itself anew, in the same process, if all that is good.
+"""SIGHUP: the service reads everything again by becoming itself anew, in the same process, if all
+that is good.
 
-So there is one way to start and no half-changed service, and an upgraded program is taken up as well.
+So there is one way to start and no half-changed service, and an upgraded program is taken up as
+well.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ def is_good() -> bool:
     """Whether the same command line with `--check` succeeds; if not, the log says why."""
     try:
         done = subprocess.run(
-            [*_command(), "--check"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_S
+            [*_command(), "--check"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         log.error("not reloaded, all stays as it was: the check failed: %s", error)
@@ -32,7 +38,9 @@ def is_good() -> bool:
 
 
 def begin() -> NoReturn:
-    """Replaces this process by a new start of the same command line. Everything that it holds must be closed."""
+    """Replaces this process by a new start of the same command line. Everything that it holds must
+    be closed.
+    """
     # The new start has its own handler only later, and the default one would end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.execv(sys.executable, _command())  # noqa: S606  its own command line

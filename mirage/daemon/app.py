@@ -14,7 +14,17 @@ from mirage.daemon.intake import Intake
 from mirage.daemon.moved import Moved
 from mirage.daemon.restraint import Acting
 from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, settled
-from mirage.daemon.tick import DropLink, LookUp, Release, SaveChain, SaveLink, TickAction, Wait, observed, tick
+from mirage.daemon.tick import (
+    DropLink,
+    LookUp,
+    Release,
+    SaveChain,
+    SaveLink,
+    TickAction,
+    Wait,
+    observed,
+    tick,
+)
 from mirage.daemon.unseen import Key, missing_since_s, read_answer
 from mirage.domain import Chain, Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError, Unreadable
@@ -34,7 +44,9 @@ WARM_UP_AGAIN_S = 3600
 
 
 class Daemon:
-    """One service: `mirage daemon` for all users' chains, `mirage agent` for those of ``only_user``."""
+    """One service: `mirage daemon` for all users' chains, `mirage agent` for those of
+    ``only_user``.
+    """
 
     def __init__(
         self,
@@ -86,10 +98,14 @@ class Daemon:
     def _executor(self) -> Executor:
         from mirage.daemon.execute import Executor
 
-        return Executor(self._cluster, self._store, self._clock, self._acting, self._audit, self._metrics)
+        return Executor(
+            self._cluster, self._store, self._clock, self._acting, self._audit, self._metrics
+        )
 
     def run_cycle(self) -> bool:
-        """One cycle. If anything fails, that is logged and False returned: the next cycle tries again."""
+        """One cycle. If anything fails, that is logged and False returned: the next cycle tries
+        again.
+        """
         try:
             self._cycle()
         except MirageError as error:
@@ -144,8 +160,9 @@ class Daemon:
         log.info("Slurm %s", settings.version)
         if settings.accrue_always:
             log.warning(
-                "PriorityFlags has ACCRUE_ALWAYS: a successor gains age while it waits for its predecessor, so it will "
-                "start sooner than like jobs did, and the policies let it in too early rather than too late"
+                "PriorityFlags has ACCRUE_ALWAYS: a successor gains age while it waits for its"
+                " predecessor, so it will start sooner than like jobs did, and the policies let it"
+                " in too early rather than too late"
             )
 
     def _tick(self, snapshot: Snapshot) -> list[TickAction]:
@@ -172,9 +189,13 @@ class Daemon:
 
 
 class Follower:
-    """Keeps the store's chains and links as Slurm shows them, of all users or of ``only_user``; releases nothing."""
+    """Keeps the store's chains and links as Slurm shows them, of all users or of ``only_user``;
+    releases nothing.
+    """
 
-    def __init__(self, cluster: Cluster, store: ChainStore, clock: Clock, only_user: str | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, store: ChainStore, clock: Clock, only_user: str | None = None
+    ) -> None:
         self._cluster = cluster
         self._store = store
         self._clock = clock
@@ -201,7 +222,9 @@ class Follower:
                 seen |= found
                 runaway |= runs_on
         active, alive = self._store.active_chains(), self._open_links()
-        self._close_chains(active, alive, seen, runaway, self._fill_in(active, alive, actions, snapshot))
+        self._close_chains(
+            active, alive, seen, runaway, self._fill_in(active, alive, actions, snapshot)
+        )
 
     def save(self, actions: Sequence[TickAction]) -> None:
         """Writes chains and links down, all or none. Raises StoreError."""
@@ -217,11 +240,13 @@ class Follower:
                         self._store.drop_link(link)
 
     def _look_up(self, links: Sequence[Link]) -> tuple[set[int], set[int]]:
-        """Finds out what became of jobs that left the queue: from slurmctld while it knows, else from accounting.
+        """Finds out what became of jobs that left the queue: from slurmctld while it knows, else
+        from accounting.
 
-        Returns the ids of those that could be found, and of those that slurmctld has forgotten while accounting has
-        them as living: it is behind, or a slurmctld that was killed took with it what it had not told slurmdbd yet.
-        A job that is there and can't be read counts as found: it is not gone.
+        Returns the ids of those that could be found, and of those that slurmctld has forgotten
+        while accounting has them as living: it is behind, or a slurmctld that was killed took with
+        it what it had not told slurmdbd yet. A job that is there and can't be read counts as found:
+        it is not gone.
         """
         unreadable: set[int] = set()
         try:
@@ -238,15 +263,23 @@ class Follower:
                     after = settled(link, job)
                     self._moved.note(link, after)
                     self._store.save_link(after)
-        runaway = {job_id for job_id, job in found.items() if job_id not in told and not job.state.is_over}
+        runaway = {
+            job_id for job_id, job in found.items() if job_id not in told and not job.state.is_over
+        }
         return (set(found) | unreadable) - runaway, runaway
 
     def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
         since_s = min(link.submit_s for link in links)
         try:
-            return latest(self._cluster.accounting(since_s, self._clock.now_s(), [link.job_id for link in links]))
+            return latest(
+                self._cluster.accounting(
+                    since_s, self._clock.now_s(), [link.job_id for link in links]
+                )
+            )
         except ClusterError as error:
-            log.warning("%d jobs left the queue; how they ended can't be told now: %s", len(links), error)
+            log.warning(
+                "%d jobs left the queue; how they ended can't be told now: %s", len(links), error
+            )
             return {}
 
     def _open_links(self) -> Mapping[Key, Sequence[Link]]:
@@ -262,14 +295,22 @@ class Follower:
         actions: Sequence[TickAction],
         snapshot: Snapshot,
     ) -> Collection[Key]:
-        """Saves the links that no cycle saw. Asks accounting once for all chains that may have some.
+        """Saves the links that no cycle saw. Asks accounting once for all chains that may have
+        some.
 
-        Those are chains without a living link, and chains with a new one whose predecessor nobody knows. Returns the
-        chains of which it is not known yet whether there are more. ``alive``: the living links of each chain.
+        Those are chains without a living link, and chains with a new one whose predecessor nobody
+        knows. Returns the chains of which it is not known yet whether there are more. ``alive``:
+        the living links of each chain.
         """
-        new = [action.link for action in actions if isinstance(action, SaveLink) and action.before is None]
+        new = [
+            action.link
+            for action in actions
+            if isinstance(action, SaveLink) and action.before is None
+        ]
         in_sight = {None, *snapshot.present}
-        orphaned = {(link.user, link.chain_id) for link in new if link.predecessor_id not in in_sight}
+        orphaned = {
+            (link.user, link.chain_id) for link in new if link.predecessor_id not in in_sight
+        }
         known: dict[Key, Sequence[Link]] = {}
         since_s = []
         for chain in active:
@@ -287,14 +328,20 @@ class Follower:
         try:
             answer = read_answer(self._cluster.submissions(since_s, now_s, users), known, now_s)
         except ClusterError as error:
-            log.warning("whether %d chains had links that no cycle saw can't be told now: %s", len(known), error)
+            log.warning(
+                "whether %d chains had links that no cycle saw can't be told now: %s",
+                len(known),
+                error,
+            )
             return known.keys()
         with self._store.transaction():
             for link in answer.links:
                 self._moved.note(None, link)
                 self._store.save_link(link)
         if answer.links:
-            log.info("%d links lived between two cycles; accounting tells of them", len(answer.links))
+            log.info(
+                "%d links lived between two cycles; accounting tells of them", len(answer.links)
+            )
         return answer.unsettled
 
     def _close_chains(
@@ -307,8 +354,8 @@ class Follower:
     ) -> None:
         """Ends the chains that have no living link.
 
-        ``seen``: the jobs that Slurm has told of in this cycle. ``runaway``: those that only accounting has as living.
-        ``unsettled``: chains that may have unknown links.
+        ``seen``: the jobs that Slurm has told of in this cycle. ``runaway``: those that only
+        accounting has as living. ``unsettled``: chains that may have unknown links.
         """
         now_s = self._clock.now_s()
         for chain in active:
@@ -319,6 +366,14 @@ class Follower:
             links = self._store.links(*key)
             if not left and key in unsettled and not is_long_over(links, now_s):
                 continue
-            if ended := chain_lost(chain, links, runaway, now_s) if left else chain_end(chain, links, now_s):
+            if ended := (
+                chain_lost(chain, links, runaway, now_s) if left else chain_end(chain, links, now_s)
+            ):
                 self._store.save_chain(ended)
-                log.info("chain %s of %s is over: %s (%s)", chain.chain_id, chain.user, ended.state.value, ended.reason)
+                log.info(
+                    "chain %s of %s is over: %s (%s)",
+                    chain.chain_id,
+                    chain.user,
+                    ended.state.value,
+                    ended.reason,
+                )

@@ -1,4 +1,5 @@
-"""What goes into the audit log: each decision before it is acted on, its outcome, and what the handover came to.
+"""What goes into the audit log: each decision before it is acted on, its outcome, and what the
+handover came to.
 
 docs/audit.md describes the records. What can't be written down is not acted on (decision 0010).
 """
@@ -39,7 +40,11 @@ class Audit:
         self._tell(
             [
                 _about(decision, "outcome", now_s)
-                | {"decided": decision.at_s, "outcome": outcome.value, "detail": detail}
+                | {
+                    "decided": decision.at_s,
+                    "outcome": outcome.value,
+                    "detail": detail,
+                }
             ]
         )
 
@@ -90,7 +95,9 @@ def _about(decision: Decision, kind: str, at_s: int) -> Json:
 
 
 def handover_record(handoff: Handoff, now_s: int) -> Json:
-    """What became of a pair: both times are known. ``entered``: when the successor began to compete for nodes."""
+    """What became of a pair: both times are known. ``entered``: when the successor began to compete
+    for nodes.
+    """
     link, before = handoff.link, handoff.predecessor
     return {
         "at": now_s,

@@ -1,7 +1,8 @@
-"""What the service's last cycle saw, for who only looks on (the web page). To put it up costs a cycle nothing.
+"""What the service's last cycle saw, for who only looks on (the web page). To put it up costs a
+cycle nothing.
 
-The loop puts whole, frozen values in place of the old ones, so readers in other threads need no lock and hold up
-nobody.
+The loop puts whole, frozen values in place of the old ones, so readers in other threads need no
+lock and hold up nobody.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Turn:
 
 @dataclass
 class Board:
-    """``sight``: of the last cycle that saw the queue; ``turn``: of the last one of all; None: none yet."""
+    """``sight``: of the last cycle that saw the queue; ``turn``: of the last one of all; None: none
+    yet.
+    """
 
     acting: Acting
     policy: str

@@ -1,9 +1,11 @@
-"""Whether the model still foretells this cluster: what it said against what came, over the last weeks. Pure.
+"""Whether the model still foretells this cluster: what it said against what came, over the last
+weeks. Pure.
 
-Of calibrated quantiles P(wait < q) <= level <= P(wait <= q). Chains that queue on the same day meet the same queue, so
-a day is one observation, however many handovers it had: the share of its waits. That the mean of n independent shares
-with expectation p is as far away as x has at most the probability exp(-n KL(x, p)) (Hoeffding 1963, theorem 1): for any
-n, and whatever happens within a day. An alarm is given where that is below FALSE_ALARM over all tests together.
+Of calibrated quantiles P(wait < q) <= level <= P(wait <= q). Chains that queue on the same day meet
+the same queue, so a day is one observation, however many handovers it had: the share of its waits.
+That the mean of n independent shares with expectation p is as far away as x has at most the
+probability exp(-n KL(x, p)) (Hoeffding 1963, theorem 1): for any n, and whatever happens within a
+day. An alarm is given where that is below FALSE_ALARM over all tests together.
 """
 
 from __future__ import annotations
@@ -30,7 +32,15 @@ MOST_STRANGE = 0.1
 """So many of all decisions may be in states that the model was not trained for."""
 _TESTS = 2 * len(LEVELS) + 1
 _STRANGE = ("[out-of-range", "[other-cluster", "[no-forecast")
-_DECISION = {"model", "reason", "remaining_s", "held_back", "wait_p10_s", "wait_p50_s", "wait_p90_s"}
+_DECISION = {
+    "model",
+    "reason",
+    "remaining_s",
+    "held_back",
+    "wait_p10_s",
+    "wait_p50_s",
+    "wait_p90_s",
+}
 _HANDOVER = {"released", "entered", "started", "predecessor_ended"}
 _PAIR = {"at", "user", "chain", "successor"}
 ADVICE = "Run `mirage retrain` (docs/learning.md)."
@@ -58,7 +68,9 @@ class Share:
         return self.value > expected and self._is_far_from(expected)
 
     def _is_far_from(self, expected: float) -> bool:
-        return self.days >= FEWEST_DAYS and self.days * _divergence(self.value, expected) > log(_TESTS / FALSE_ALARM)
+        return self.days >= FEWEST_DAYS and self.days * _divergence(self.value, expected) > log(
+            _TESTS / FALSE_ALARM
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,9 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Drift:
-    """Of one model's time in the window. ``model``: its version; empty: the newest decision was made without one."""
+    """Of one model's time in the window. ``model``: its version; empty: the newest decision was
+    made without one.
+    """
 
     model: str = ""
     below: Mapping[str, Share] = field(default_factory=dict)
@@ -85,7 +99,10 @@ class Drift:
         """What to tell people; empty: nothing is amiss."""
         if not self.alarms:
             return ""
-        return f"The model no longer fits this cluster: {'; '.join(alarm.words for alarm in self.alarms)}. {ADVICE}"
+        return (
+            "The model no longer fits this cluster:"
+            f" {'; '.join(alarm.words for alarm in self.alarms)}. {ADVICE}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -101,27 +118,41 @@ class _Seen:
 
 
 def drift(records: Iterable[Json | None], now_s: int) -> Drift:
-    """Of the newest model in an audit log (oldest record first), over the four weeks until ``now_s``."""
+    """Of the newest model in an audit log (oldest record first), over the four weeks until
+    ``now_s``.
+    """
     seen: dict[Key, _Seen] = defaultdict(_Seen)
     strange: dict[tuple[str, int], list[bool]] = defaultdict(list)
     version = ""
     for record in records:
-        if record is None or not now_s - WINDOW_S <= record["at"] <= now_s or not record.keys() >= _PAIR:
+        if (
+            record is None
+            or not now_s - WINDOW_S <= record["at"] <= now_s
+            or not record.keys() >= _PAIR
+        ):
             continue
         pair = seen[str(record["user"]), str(record["chain"]), int(record["successor"])]
         if record.get("kind") == "decision" and record.keys() >= _DECISION:
             version = _version(record)
             _take(pair, record)
             if record["remaining_s"] is not None:
-                strange[version, record["at"] // DAY_S].append(str(record["reason"]).startswith(_STRANGE))
+                strange[version, record["at"] // DAY_S].append(
+                    str(record["reason"]).startswith(_STRANGE)
+                )
         elif record.get("kind") == "handover" and record.keys() >= _HANDOVER:
             pair.handover = record
     if not version:
         return Drift()
     told = list(_told(seen.values(), version))
-    below = {name: _share((day, wait_s < waits[name]) for day, wait_s, waits in told) for name in LEVELS}
-    at_most = {name: _share((day, wait_s <= waits[name]) for day, wait_s, waits in told) for name in LEVELS}
-    mine = _share((day, each) for (of, day), cases in strange.items() if of == version for each in cases)
+    below = {
+        name: _share((day, wait_s < waits[name]) for day, wait_s, waits in told) for name in LEVELS
+    }
+    at_most = {
+        name: _share((day, wait_s <= waits[name]) for day, wait_s, waits in told) for name in LEVELS
+    }
+    mine = _share(
+        (day, each) for (of, day), cases in strange.items() if of == version for each in cases
+    )
     return Drift(version, below, at_most, mine, tuple(_alarms(below, at_most, mine)))
 
 
@@ -137,13 +168,19 @@ def _take(pair: _Seen, record: Json) -> None:
 
 
 def _told(pairs: Iterable[_Seen], version: str) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Day of entering the queue, real wait, and what the model (not what stood in for it) had foretold."""
+    """Day of entering the queue, real wait, and what the model (not what stood in for it) had
+    foretold.
+    """
     for pair in pairs:
         record, handover = pair.decision, pair.handover
         if record is None or handover is None or _version(record) != version:
             continue
         wait_s, waits = real_wait_s(handover), {name: record[f"wait_{name}_s"] for name in LEVELS}
-        if wait_s is not None and None not in waits.values() and not str(record["reason"]).startswith("["):
+        if (
+            wait_s is not None
+            and None not in waits.values()
+            and not str(record["reason"]).startswith("[")
+        ):
             yield int(handover["entered"]) // DAY_S, wait_s, waits
 
 
@@ -152,26 +189,38 @@ def _share(cases: Iterable[tuple[int, bool]]) -> Share:
     for day, is_so in cases:
         by_day[day].append(is_so)
     shares = [sum(each) / len(each) for each in by_day.values()]
-    return Share(sum(shares) / len(shares) if shares else 0.0, len(shares), sum(map(len, by_day.values())))
+    return Share(
+        sum(shares) / len(shares) if shares else 0.0, len(shares), sum(map(len, by_day.values()))
+    )
 
 
-def _alarms(below: Mapping[str, Share], at_most: Mapping[str, Share], strange: Share) -> Iterator[Alarm]:
+def _alarms(
+    below: Mapping[str, Share], at_most: Mapping[str, Share], strange: Share
+) -> Iterator[Alarm]:
     longer = [name for name, level in LEVELS.items() if at_most[name].is_less_than(level)]
     shorter = [name for name, level in LEVELS.items() if below[name].is_more_than(level)]
     if longer:
-        yield Alarm(Kind.TOO_SHORT, f"jobs wait longer than foretold ({_words(at_most, longer, 'at or below')})")
+        yield Alarm(
+            Kind.TOO_SHORT,
+            f"jobs wait longer than foretold ({_words(at_most, longer, 'at or below')})",
+        )
     if shorter:
-        yield Alarm(Kind.TOO_LONG, f"jobs wait less than foretold ({_words(below, shorter, 'below')})")
+        yield Alarm(
+            Kind.TOO_LONG, f"jobs wait less than foretold ({_words(below, shorter, 'below')})"
+        )
     if strange.is_more_than(MOST_STRANGE):
         yield Alarm(
             Kind.STRANGE,
-            f"{strange.value:.0%} of decisions on {strange.days} days were in states that it was not trained for",
+            f"{strange.value:.0%} of decisions on {strange.days} days were in states that it was"
+            " not trained for",
         )
 
 
 def _words(shares: Mapping[str, Share], names: Sequence[str], where: str) -> str:
     first = shares[names[0]]
-    told = ", ".join(f"{shares[name].value:.0%} {where} the {LEVELS[name]:.0%} quantile" for name in names)
+    told = ", ".join(
+        f"{shares[name].value:.0%} {where} the {LEVELS[name]:.0%} quantile" for name in names
+    )
     return f"of {first.cases} waits on {first.days} days {told}"
 
 

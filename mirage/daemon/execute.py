@@ -37,7 +37,9 @@ class Executor:
     sparingly: Sparingly = field(default_factory=lambda: Sparingly(RATE_WINDOW_S))
 
     def carry_out(self, decided: Sequence[Wait | Release], seen_s: int) -> None:
-        """``seen_s``: when the cluster was looked at. Raises ClusterError and StoreError; what is left waits."""
+        """``seen_s``: when the cluster was looked at. Raises ClusterError and StoreError; what is
+        left waits.
+        """
         left: list[tuple[Decision, Grounds]] = []
         due: list[tuple[Release, int]] = []
         waiting = set()
@@ -45,22 +47,32 @@ class Executor:
             restraint = self.acting.standing(each.grounds.successor)
             if restraint is None:
                 waiting.add(each.decision.user)
-                before = act.times_let_in(each.grounds.successor, self.store) if isinstance(each, Release) else 0
+                before = (
+                    act.times_let_in(each.grounds.successor, self.store)
+                    if isinstance(each, Release)
+                    else 0
+                )
                 restraint = _let_in_too_often(before)
             if isinstance(each, Release) and restraint is None:
                 due.append((each, before))
             else:
                 left.append((_marked(each.decision, restraint), each.grounds))
         self._write_down(left)
-        self._carry_out(in_turn(due, self.acting.recent(self.clock.now_s(), self.store)), waiting, seen_s)
+        self._carry_out(
+            in_turn(due, self.acting.recent(self.clock.now_s(), self.store)), waiting, seen_s
+        )
 
     def _carry_out(self, due: Sequence[Release], waiting: Collection[str], seen_s: int) -> None:
         for number, release in enumerate(due, start=1):
             try:
                 self._release(release, waiting, seen_s)
             except ClusterError:
-                restraint = Restraint(Code.NO_ANSWER, "Slurm gave no answer to the release before it")
-                self._write_down([(_marked(each.decision, restraint), each.grounds) for each in due[number:]])
+                restraint = Restraint(
+                    Code.NO_ANSWER, "Slurm gave no answer to the release before it"
+                )
+                self._write_down(
+                    [(_marked(each.decision, restraint), each.grounds) for each in due[number:]]
+                )
                 raise
 
     def resume(self) -> None:
@@ -68,10 +80,17 @@ class Executor:
         for intent in self.store.open_intents():
             try:
                 outcome, detail = act.resume(intent, self.cluster, self.store, self.clock)
-            except Unreadable as error:  # of one user's job: the others' cycle goes on, and the intent stays open
+            except (
+                Unreadable
+            ) as error:  # of one user's job: the others' cycle goes on, and the intent stays open
                 log.warning("job %d: unfinished release: %s", intent.decision.successor_id, error)
                 continue
-            log.info("job %d: unfinished release: %s (%s)", intent.decision.successor_id, outcome.value, detail)
+            log.info(
+                "job %d: unfinished release: %s (%s)",
+                intent.decision.successor_id,
+                outcome.value,
+                detail,
+            )
             self._tell_outcome(intent.decision, outcome, detail)
 
     def _write_down(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
@@ -115,7 +134,9 @@ class Executor:
         tag = parse_tag(grounds.successor.comment)
         assert isinstance(tag, ChainTag)
         try:
-            outcome, detail = act.release(decision, tag, self.acting, self.cluster, self.store, self.clock)
+            outcome, detail = act.release(
+                decision, tag, self.acting, self.cluster, self.store, self.clock
+            )
         except ClusterNonsense as error:
             outcome, detail = Outcome.UNKNOWN, str(error)
         except MirageError as error:
@@ -139,7 +160,8 @@ class Executor:
         for user, count in recent.most_common(1):
             if self.sparingly.may(user, now_s):
                 log.warning(
-                    "acting.releases_per_minute is reached: user %s had %d of the last minute's %d releases",
+                    "acting.releases_per_minute is reached: user %s had %d of the last minute's %d"
+                    " releases",
                     user,
                     count,
                     recent.total(),
@@ -157,9 +179,11 @@ def _marked(decision: Decision, restraint: Restraint | None) -> Decision:
 
 
 def in_turn(due: Sequence[tuple[Release, int]], recent: Counter[str]) -> list[Release]:
-    """The order of a cycle's releases, should there be too many for the rate: one of each user, then a second one, ...
+    """The order of a cycle's releases, should there be too many for the rate: one of each user,
+    then a second one, ...
 
-    Those that were let in before go last. ``due``: each with how often that was; ``recent``: see `Acting.recent`.
+    Those that were let in before go last. ``due``: each with how often that was; ``recent``: see
+    `Acting.recent`.
     """
     had = Counter(recent)
     places = []
@@ -172,7 +196,9 @@ def in_turn(due: Sequence[tuple[Release, int]], recent: Counter[str]) -> list[Re
 def _let_in_too_often(times: int) -> Restraint | None:
     if times < MOST_TIMES:
         return None
-    return Restraint(Code.AGAIN, f"it was let in {times} times, and each time its owner made it wait again")
+    return Restraint(
+        Code.AGAIN, f"it was let in {times} times, and each time its owner made it wait again"
+    )
 
 
 def _pressing(release: Release) -> tuple[int, int]:

@@ -1,7 +1,9 @@
-"""Who is connected to a listener, and who has to leave: no user may keep the others out, or take the daemon's files.
+"""Who is connected to a listener, and who has to leave: no user may keep the others out, or take
+the daemon's files.
 
-A listener has ``most`` connections, and one peer (a local user, or a remote address) at most ``share`` of them. Who
-opens more loses their own oldest connection that has not asked yet. Each connection has a time to ask in, and a life.
+A listener has ``most`` connections, and one peer (a local user, or a remote address) at most
+``share`` of them. Who opens more loses their own oldest connection that has not asked yet. Each
+connection has a time to ask in, and a life.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ LIFE_S = 30.0
 """any other after this long."""
 LOG_EVERY_S = 60.0
 FILES = 4096
-"""Open files that the service asks for. Its listeners take less than 200, Slurm's commands and the store a few."""
+"""Open files that the service asks for. Its listeners take less than 200, Slurm's commands and the
+store a few.
+"""
 
 
 class Guest:
@@ -71,7 +75,9 @@ class Guests:
     _log: Sparingly = field(default_factory=lambda: Sparingly(LOG_EVERY_S))
 
     def admit(self, guest: Guest) -> bool:
-        """Takes a new connection in, and hangs up on another one where it is too many. False: on this very one."""
+        """Takes a new connection in, and hangs up on another one where it is too many. False: on
+        this very one.
+        """
         with self._lock:
             self._guests.append(guest)
             surplus = self._surplus()
@@ -118,12 +124,16 @@ class Guests:
         if held <= self.share and len(self._guests) <= self.most:
             return None
         self._complain(who, held)
-        return next((guest for guest in self._guests if guest.who == who and not guest.is_busy), self._guests[-1])
+        return next(
+            (guest for guest in self._guests if guest.who == who and not guest.is_busy),
+            self._guests[-1],
+        )
 
     def _complain(self, who: str, held: int) -> None:
         if self._log.may(who, self.now_s()):
             log.warning(
-                "%s: %s has %d connections; one user may have %d, all together %d, so some are ended",
+                "%s: %s has %d connections; one user may have %d, all together %d, so some are"
+                " ended",
                 self.name,
                 who,
                 held,
@@ -141,30 +151,42 @@ ANY = 0xFFFFFFFF
 
 
 def holder(theirs: Sequence[Any], ours: Sequence[Any]) -> str:
-    """Who holds the other end of a TCP connection, for people: a user of this machine, or an address."""
+    """Who holds the other end of a TCP connection, for people: a user of this machine, or an
+    address.
+    """
     uid = _uid_of(_plain(theirs[0]), theirs[1], _plain(ours[0]), ours[1])
     return str(theirs[0]) if uid is None else _user(uid)
 
 
 def _uid_of(theirs: Address, their_port: int, ours: Address, our_port: int) -> int | None:
-    """Whose the other end is (sock_diag(7)), asked for at the same cost however many connections there are.
+    """Whose the other end is (sock_diag(7)), asked for at the same cost however many connections
+    there are.
 
     None: no program of this machine has it, or the kernel does not say.
     """
     family = socket.AF_INET if theirs.version == 4 else socket.AF_INET6
     ends = struct.pack("!HH16s16s", their_port, our_port, theirs.packed, ours.packed)
-    request = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, ANY) + ends + struct.pack("=III", 0, ANY, ANY)
+    request = (
+        struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, ANY)
+        + ends
+        + struct.pack("=III", 0, ANY, ANY)
+    )
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
             kernel.settimeout(1)
-            kernel.send(_HEADER.pack(_HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0) + request)
+            kernel.send(
+                _HEADER.pack(_HEADER.size + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0)
+                + request
+            )
             answer = kernel.recv(4096)
     except OSError:
         return None
     if _HEADER.unpack_from(answer)[1] != SOCK_DIAG_BY_FAMILY:  # an error: there is none
         return None
     uid, inode = _UID.unpack_from(answer, _UID_AT)
-    return uid if inode else None  # without an inode its program has closed it, and it is shown as root's
+    return (
+        uid if inode else None
+    )  # without an inode its program has closed it, and it is shown as root's
 
 
 def _plain(address: str) -> Address:
@@ -175,7 +197,9 @@ def _plain(address: str) -> Address:
 
 def uid_at(connection: socket.socket) -> int:
     """Who connected through a Unix socket (unix(7), SO_PEERCRED)."""
-    _pid, uid, _gid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    _pid, uid, _gid = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    )
     return int(uid)
 
 
@@ -225,7 +249,9 @@ class GuestServer(socketserver.ThreadingMixIn):
 def in_background(server: GuestServer) -> Iterator[None]:
     """Serves in a thread of its own."""
     base = cast(socketserver.BaseServer, server)
-    thread = threading.Thread(target=base.serve_forever, name=f"mirage-{server.guests.name}", daemon=True)
+    thread = threading.Thread(
+        target=base.serve_forever, name=f"mirage-{server.guests.name}", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -237,7 +263,9 @@ def in_background(server: GuestServer) -> Iterator[None]:
 
 
 def allow_files(most: int = FILES) -> None:
-    """Raises the soft limit of open files towards ``most`` (getrlimit(2)), as far as the hard one permits."""
+    """Raises the soft limit of open files towards ``most`` (getrlimit(2)), as far as the hard one
+    permits.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

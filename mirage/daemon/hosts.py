@@ -1,6 +1,7 @@
 """Whether a browser or scraper calls this machine by a name of its own.
 
-A foreign name that leads here (DNS rebinding) would let its owner's web page read what this machine serves.
+A foreign name that leads here (DNS rebinding) would let its owner's web page read what this machine
+serves.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:/@,]+))(?::\d*)?")
 
 def known_names(*more: str) -> frozenset[str]:
     """The loopback's names, this machine's, and ``more``."""
-    return frozenset(name.lower() for name in (*LOOPBACK, socket.gethostname(), socket.getfqdn(), *more) if name)
+    return frozenset(
+        name.lower() for name in (*LOOPBACK, socket.gethostname(), socket.getfqdn(), *more) if name
+    )
 
 
 def is_known(header: str, names: Collection[str]) -> bool:
@@ -40,13 +43,17 @@ def _is_own_address(text: str) -> bool:
     return not address.is_unspecified
 
 
-def only_known(app: Callable[..., Iterable[bytes]], names: Collection[str]) -> Callable[..., Iterable[bytes]]:
+def only_known(
+    app: Callable[..., Iterable[bytes]], names: Collection[str]
+) -> Callable[..., Iterable[bytes]]:
     """The WSGI application, for who calls this machine by one of these names; 400 for others."""
 
     def checked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if is_known(environ.get("HTTP_HOST", ""), names):
             return app(environ, start_response)
-        start_response("400 Bad Request", [("Content-Type", "text/plain"), ("Cache-Control", "no-store")])
+        start_response(
+            "400 Bad Request", [("Content-Type", "text/plain"), ("Cache-Control", "no-store")]
+        )
         return [b"This machine is not called so: use localhost, or set daemon.hosts.\n"]
 
     return checked

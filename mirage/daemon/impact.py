@@ -1,7 +1,8 @@
 """What the service was worth, from its audit log. Pure.
 
-What happened (interruption, overlap) is measured. What would have happened is estimated by one assumption: the same job
-would have waited as long as it did, whenever it had entered the queue (docs/audit.md).
+What happened (interruption, overlap) is measured. What would have happened is estimated by one
+assumption: the same job would have waited as long as it did, whenever it had entered the queue
+(docs/audit.md).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Costs:
 
     interruption_s: float = 0
     early_s: float = 0
-    """From the successor's start to the predecessor's planned end: overlap, or time limit that this one gave up."""
+    """From the successor's start to the predecessor's planned end: overlap, or time limit that this
+    one gave up.
+    """
 
     def __add__(self, other: Costs) -> Costs:
         return Costs(self.interruption_s + other.interruption_s, self.early_s + other.early_s)
@@ -38,7 +41,9 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How often real waits were below what was predicted: of so many, below the 10%, 50% and 90% quantile."""
+    """How often real waits were below what was predicted: of so many, below the 10%, 50% and 90%
+    quantile.
+    """
 
     waits: int = 0
     below_p10: int = 0
@@ -48,13 +53,17 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Impact:
-    """Of one period. `measured` is what happened to all handovers; the others are estimates for the same ones."""
+    """Of one period. `measured` is what happened to all handovers; the others are estimates for the
+    same ones.
+    """
 
     handovers: int = 0
     released: int = 0
     """So many of them had been let in by the service,"""
     not_known: int = 0
-    """and so many had been up front in the queue for other reasons, so that nothing is estimated for them."""
+    """and so many had been up front in the queue for other reasons, so that nothing is estimated
+    for them.
+    """
     measured: Costs = Costs()
     overlap_s: float = 0
     """Of the measured `early_s`: both ran,"""
@@ -67,7 +76,9 @@ class Impact:
     reactive: Costs = Costs()
     timer: Costs = Costs()
     policy: Costs = Costs()
-    """Had every release that was decided been carried out at once: what a service that only observes would bring."""
+    """Had every release that was decided been carried out at once: what a service that only
+    observes would bring.
+    """
     timer_lead_s: int = 0
     calibration: Calibration = Calibration()
     decisions: int = 0
@@ -99,7 +110,9 @@ class _Pair:
 
 
 def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lead_s: int) -> Impact:
-    """Of the handovers that became known in [since_s, until_s). ``records``: the whole log, oldest first."""
+    """Of the handovers that became known in [since_s, until_s). ``records``: the whole log, oldest
+    first.
+    """
     pairs: dict[Key, _Pair] = {}
     outcomes: dict[str, int] = {}
     decisions = unreadable = 0
@@ -114,9 +127,15 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
         decisions += recent and record["kind"] == "decision"
         if recent and record["kind"] == "outcome":
             outcomes[str(record["outcome"])] = outcomes.get(str(record["outcome"]), 0) + 1
-    done = [pair for pair in pairs.values() if pair.handover and since_s <= pair.handover["at"] < until_s]
+    done = [
+        pair
+        for pair in pairs.values()
+        if pair.handover and since_s <= pair.handover["at"] < until_s
+    ]
     open_releases = sum(pair.released and pair.handover is None for pair in pairs.values())
-    return _summed(done, timer_lead_s, decisions, outcomes, list(pairs.values()), open_releases, unreadable)
+    return _summed(
+        done, timer_lead_s, decisions, outcomes, list(pairs.values()), open_releases, unreadable
+    )
 
 
 def _key(record: Json | None) -> Key | None:
@@ -156,7 +175,9 @@ def _summed(
     for pair in done:
         handover = pair.handover
         assert handover
-        happened = Costs(handover["interruption_s"], handover["overlap_s"] + handover["cut_short_s"])
+        happened = Costs(
+            handover["interruption_s"], handover["overlap_s"] + handover["cut_short_s"]
+        )
         measured += happened
         overlap_s += handover["overlap_s"]
         overlap_node_s += handover["overlap_s"] * (handover["nodes"] or 1)
@@ -197,15 +218,21 @@ def _summed(
 
 
 def real_wait_s(handover: Json) -> int | None:
-    """From entering the queue to the start; None where that is not known, or its owner let it in before the end."""
+    """From entering the queue to the start; None where that is not known, or its owner let it in
+    before the end.
+    """
     if handover["entered"] is None or handover["started"] is None:
         return None
-    early_by_owner = handover["released"] is None and handover["entered"] < handover["predecessor_ended"]
+    early_by_owner = (
+        handover["released"] is None and handover["entered"] < handover["predecessor_ended"]
+    )
     return None if early_by_owner else max(0, handover["started"] - handover["entered"])
 
 
 def planned_end_s(handover: Json) -> int:
-    """When the predecessor would have ended without an early successor: at its expected end if it was cut short."""
+    """When the predecessor would have ended without an early successor: at its expected end if it
+    was cut short.
+    """
     return int(handover["predecessor_ended"] + handover["cut_short_s"])
 
 
@@ -216,7 +243,9 @@ def _entered(at_s: int, wait_s: int, handover: Json) -> Costs:
 
 
 def calibration(done: Iterable[_Pair]) -> Calibration:
-    """The decision that was acted on, or the last one before Slurm let the job in, against its real wait."""
+    """The decision that was acted on, or the last one before Slurm let the job in, against its real
+    wait.
+    """
     counts = [0, 0, 0, 0]
     for pair in done:
         record = pair.acted or pair.last

@@ -16,34 +16,45 @@ def hours(seconds: float) -> str:
 def sentences(found: Impact) -> list[str]:
     """The report in words."""
     lines = [
-        f"Handovers: {found.handovers}, of which Mirage let in {found.released}. Decisions: {found.decisions}.",
+        (
+            f"Handovers: {found.handovers}, of which Mirage let in {found.released}. Decisions:"
+            f" {found.decisions}."
+        ),
         *_against("reactive", found.reactive, found),
         *_against("the timer", found.timer, found),
     ]
     if found.measured.early_s:
         lines.append(
-            f"Of the {hours(found.measured.early_s)} h too early, {hours(found.overlap_s)} h were overlap "
-            f"({hours(found.overlap_node_s)} node-hours held twice); {hours(found.cut_short_s)} h predecessors gave "
-            "up of their time limits."
+            f"Of the {hours(found.measured.early_s)} h too early, {hours(found.overlap_s)} h were"
+            f" overlap ({hours(found.overlap_node_s)} node-hours held twice);"
+            f" {hours(found.cut_short_s)} h predecessors gave up of their time limits."
         )
     if found.not_known:
-        lines.append(f"{found.not_known} handovers are in the measured row only: how long they waited is not known.")
+        lines.append(
+            f"{found.not_known} handovers are in the measured row only: how long they waited is not"
+            " known."
+        )
     lines += _calibration(found)
     if found.held_back:
         held = ", ".join(f"{count} {code}" for code, count in sorted(found.held_back.items()))
         lines.append(f"Jobs whose release was decided and not carried out: {held}.")
     if failed := {name: count for name, count in found.outcomes.items() if name != "released"}:
         lines.append(
-            f"Releases that came to nothing: {', '.join(f'{n} {name}' for name, n in sorted(failed.items()))}."
+            "Releases that came to nothing:"
+            f" {', '.join(f'{n} {name}' for name, n in sorted(failed.items()))}."
         )
     if found.open_releases:
-        lines.append(f"{found.open_releases} jobs were let in and have not taken over yet: they are left out.")
+        lines.append(
+            f"{found.open_releases} jobs were let in and have not taken over yet: they are left"
+            " out."
+        )
     if found.unreadable:
         lines.append(f"{found.unreadable} lines of the audit log could not be read.")
     if found.handovers:
         lines.append(
-            "Measured: from Slurm's own times. Estimated: as if each job had waited as long as it did, had it entered "
-            "the queue at another time; nights, weekends and gained priority make real waits differ."
+            "Measured: from Slurm's own times. Estimated: as if each job had waited as long as it"
+            " did, had it entered the queue at another time; nights, weekends and gained priority"
+            " make real waits differ."
         )
     return lines
 
@@ -54,19 +65,26 @@ def _against(name: str, other: Costs, found: Impact) -> list[str]:
     saved = (other.interruption_s - found.compared.interruption_s) / 3600
     paid = (found.compared.early_s - other.early_s) / 3600
     return [
-        f"Against {name} (estimated): {abs(saved):.2f} h of interruption {'avoided' if saved >= 0 else 'more'}, "
-        f"{abs(paid):.2f} h {'more' if paid >= 0 else 'less'} too early."
+        f"Against {name} (estimated): {abs(saved):.2f} h of interruption"
+        f" {'avoided' if saved >= 0 else 'more'}, {abs(paid):.2f} h"
+        f" {'more' if paid >= 0 else 'less'} too early."
     ]
 
 
 def _calibration(found: Impact) -> list[str]:
     known = found.calibration
     if not known.waits:
-        return ["Calibration: no wait was predicted (the policy predicts none, or none has become known)."]
-    shares = (f"{count / known.waits:.0%}" for count in (known.below_p10, known.below_p50, known.below_p90))
+        return [
+            "Calibration: no wait was predicted (the policy predicts none, or none has become"
+            " known)."
+        ]
+    shares = (
+        f"{count / known.waits:.0%}"
+        for count in (known.below_p10, known.below_p50, known.below_p90)
+    )
     p10, p50, p90 = shares
     few = "" if known.waits >= FEWEST else f" With fewer than {FEWEST} that tells little."
     return [
-        f"Calibration: of {known.waits} real waits {p10} were below the predicted 10% quantile, {p50} below the 50%, "
-        f"{p90} below the 90%.{few}"
+        f"Calibration: of {known.waits} real waits {p10} were below the predicted 10% quantile,"
+        f" {p50} below the 50%, {p90} below the 90%.{few}"
     ]

@@ -1,7 +1,7 @@
 """How many new chains of one user are taken under watch within an hour.
 
-Each costs the store and every cycle something, and a chain id is only a word in a comment. What is beyond the bound is
-left to Slurm's own dependency, as without Mirage, until the hour has passed.
+Each costs the store and every cycle something, and a chain id is only a word in a comment. What is
+beyond the bound is left to Slurm's own dependency, as without Mirage, until the hour has passed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ KEY = "acting.chains_per_user_per_hour"
 
 
 class Intake:
-    """Of one service. ``most`` None: no bound. Remembers an hour; a new start reads it from the store."""
+    """Of one service. ``most`` None: no bound. Remembers an hour; a new start reads it from the
+    store.
+    """
 
     def __init__(self, most: int | None) -> None:
         self.most = most
@@ -35,7 +37,9 @@ class Intake:
         """Jobs of the chains that are not, as of the last cycle."""
         self._log = Sparingly(HOUR_S)
 
-    def choose(self, snapshot: Snapshot, store: Store, now_s: int, only_user: str | None = None) -> Collection[Key]:
+    def choose(
+        self, snapshot: Snapshot, store: Store, now_s: int, only_user: str | None = None
+    ) -> Collection[Key]:
         """The chains that are left out now. Raises StoreError."""
         if self.most is None:
             return ()
@@ -43,7 +47,9 @@ class Intake:
             self._taken = {}
             for chain in store.chains(since_s=now_s - HOUR_S):
                 self._taken.setdefault(chain.user, {})[chain.chain_id] = chain.created_s
-        self._taken = {user: kept for user, taken in self._taken.items() if (kept := _recent(taken, now_s))}
+        self._taken = {
+            user: kept for user, taken in self._taken.items() if (kept := _recent(taken, now_s))
+        }
         watched = {(chain.user, chain.chain_id) for chain in store.active_chains()}
         left: dict[int, Key] = {}
         for job, tag in sorted(tagged_jobs(snapshot), key=lambda entry: entry[0].job_id):
@@ -67,14 +73,21 @@ class Intake:
         over = self.over(user)
         if not over:
             return ""
-        names = "" if user else f" ({', '.join(f'{who}: {count}' for who, count in sorted(over.items()))})"
+        names = (
+            ""
+            if user
+            else f" ({', '.join(f'{who}: {count}' for who, count in sorted(over.items()))})"
+        )
         return (
-            f"{sum(over.values())} chains are not watched yet{names}: only {self.most} new ones of a user are within "
-            f"an hour ({KEY}). Slurm starts each of their links after the one before ends."
+            f"{sum(over.values())} chains are not watched yet{names}: only {self.most} new ones of"
+            f" a user are within an hour ({KEY}). Slurm starts each of their links after the one"
+            " before ends."
         )
 
     def explain(self, user: str | None, job_id: int) -> dict[str, Any] | None:
-        """As `report.explain`, of a job whose chain is left out; None: it is not, or is none of the user's."""
+        """As `report.explain`, of a job whose chain is left out; None: it is not, or is none of the
+        user's.
+        """
         who, chain_id = self._left.get(job_id, ("", ""))
         if not chain_id or user not in (None, who):
             return None
@@ -82,8 +95,11 @@ class Intake:
             "job_id": job_id,
             "chain": chain_id,
             "acting": Code.CHAINS.value,
-            "explanation": f"Job {job_id} is left to Slurm's own dependency: its chain {chain_id} is not watched yet, "
-            f"since only {self.most} new chains of a user are within an hour ({KEY}).",
+            "explanation": (
+                f"Job {job_id} is left to Slurm's own dependency: its chain {chain_id} is not"
+                f" watched yet, since only {self.most} new chains of a user are within an hour"
+                f" ({KEY})."
+            ),
             "decisions": [],
             "releases": [],
         }
@@ -92,7 +108,8 @@ class Intake:
         for user, count in self.over(None).items():
             if self._log.may(user, now_s):
                 log.warning(
-                    "user %s has started more than %s chains within an hour (%s): %d are not watched yet",
+                    "user %s has started more than %s chains within an hour (%s): %d are not"
+                    " watched yet",
                     user,
                     self.most,
                     KEY,

@@ -1,7 +1,9 @@
-"""Where the service's log goes: to the journal with a priority on each line, elsewhere with a time in front.
+"""Where the service's log goes: to the journal with a priority on each line, elsewhere with a time
+in front.
 
-systemd reads a priority from `<N>` at a line's beginning (sd-daemon(3)), and sets `JOURNAL_STREAM` to the device and
-inode of the stream that it reads (systemd.exec(5)); a child whose error stream goes elsewhere still has the variable.
+systemd reads a priority from `<N>` at a line's beginning (sd-daemon(3)), and sets `JOURNAL_STREAM`
+to the device and inode of the stream that it reads (systemd.exec(5)); a child whose error stream
+goes elsewhere still has the variable.
 """
 
 from __future__ import annotations
@@ -12,13 +14,20 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
 
 
 class JournalFormatter(logging.Formatter):
-    """Each line of a message with its syslog priority: the journal keeps lines apart. It knows time and process."""
+    """Each line of a message with its syslog priority: the journal keeps lines apart. It knows time
+    and process.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(name)s: %(message)s")
@@ -43,21 +52,27 @@ def goes_to_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 class Sparingly:
-    """Whether something is to be logged: once in ``every_s`` for each name, so that nobody can fill the log."""
+    """Whether something is to be logged: once in ``every_s`` for each name, so that nobody can fill
+    the log.
+    """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._at_s: dict[str, float] = {}
 
     def may(self, name: str, now_s: float) -> bool:
-        self._at_s = {each: at_s for each, at_s in self._at_s.items() if abs(now_s - at_s) < self._every_s}
+        self._at_s = {
+            each: at_s for each, at_s in self._at_s.items() if abs(now_s - at_s) < self._every_s
+        }
         is_new = name not in self._at_s
         self._at_s.setdefault(name, now_s)
         return is_new
 
 
 def as_error(words: str, stream: TextIO, environ: Mapping[str, str]) -> str:
-    """What a program prints as its last words: each line an error for the journal, where that reads the stream."""
+    """What a program prints as its last words: each line an error for the journal, where that reads
+    the stream.
+    """
     mark = f"<{priority(logging.ERROR)}>" if goes_to_journal(stream, environ) else ""
     return "\n".join(mark + line for line in words.splitlines())
 
@@ -70,8 +85,11 @@ def handler_for(stream: TextIO, environ: Mapping[str, str]) -> logging.Handler:
 
 
 def set_up(level: str) -> None:
-    """Sends the log of ``level`` (of `LEVELS`) and above to the error stream, for the whole process."""
+    """Sends the log of ``level`` (of `LEVELS`) and above to the error stream, for the whole
+    process.
+    """
     logging.basicConfig(level=LEVELS[level], handlers=[handler_for(sys.stderr, os.environ)])
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    # A connection that breaks as it is given back is a traceback to it; the store says in a line what is away.
+    # A connection that breaks as it is given back is a traceback to it; the store says in a line
+    # what is away.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)

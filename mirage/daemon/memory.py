@@ -1,4 +1,6 @@
-"""What the daemon remembers of the cluster between cycles: recent waits, and 24 hours of history, by pool."""
+"""What the daemon remembers of the cluster between cycles: recent waits, and 24 hours of history,
+by pool.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ WAITS_KEPT_S = 7 * DAY_S
 
 
 class Memory:
-    """Implements `tick.View`. Steps of the history are in the store too, for sites without accounting."""
+    """Implements `tick.View`. Steps of the history are in the store too, for sites without
+    accounting.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -33,7 +37,8 @@ class Memory:
         self._now_s = 0
 
     def warm_up(self, cluster: Cluster, snapshot: Snapshot) -> bool:
-        """Fills waits and history from accounting, so that the first cycle can decide. Without it: from the store.
+        """Fills waits and history from accounting, so that the first cycle can decide. Without it:
+        from the store.
 
         False if accounting could not be read: worth another try later.
         """
@@ -46,8 +51,9 @@ class Memory:
         except ClusterError as error:
             known = [self._from_store(history, now_s) for history in self._histories.values()]
             log.warning(
-                "accounting can't be read, so the last 24 h are not rebuilt and recent waits are not known; "
-                "the store has %d steps of history, the rest fills up as time passes: %s",
+                "accounting can't be read, so the last 24 h are not rebuilt and recent waits are"
+                " not known; the store has %d steps of history, the rest fills up as time"
+                " passes: %s",
                 sum(known),
                 error,
             )
@@ -65,7 +71,9 @@ class Memory:
         self._waits.clear()
         self._digests.clear()
         recent = snapshot.at_s - 2 * DAY_S
-        self._step_digests = {key: value for key, value in self._step_digests.items() if key[1] >= recent}
+        self._step_digests = {
+            key: value for key, value in self._step_digests.items() if key[1] >= recent
+        }
         self._book.observe(snapshot)
         with self._store.transaction():
             for pool in set(snapshot.pools.values()):

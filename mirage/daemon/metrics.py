@@ -1,7 +1,7 @@
 """What the service tells Prometheus (prometheus.io/docs/instrumenting/writing_exporters).
 
-Values are those of the last cycle: a scrape asks Slurm nothing. No label holds a job, a chain or a user, so the number
-of series stays the same however many there are.
+Values are those of the last cycle: a scrape asks Slurm nothing. No label holds a job, a chain or a
+user, so the number of series stays the same however many there are.
 """
 
 from __future__ import annotations
@@ -36,30 +36,54 @@ class Metrics:
 
     def __init__(self, mode: str, policy: str) -> None:
         self.registry = CollectorRegistry()
-        about = Gauge("mirage_info", "What runs; always 1", ["version", "mode", "policy"], registry=self.registry)
+        about = Gauge(
+            "mirage_info",
+            "What runs; always 1",
+            ["version", "mode", "policy"],
+            registry=self.registry,
+        )
         about.labels(mirage.__version__, mode, policy).set(1)
-        self._cycles = Counter("mirage_cycles", "Cycles, by whether they went through", ["ok"], registry=self.registry)
+        self._cycles = Counter(
+            "mirage_cycles", "Cycles, by whether they went through", ["ok"], registry=self.registry
+        )
         self._seconds = Histogram(
-            "mirage_cycle_seconds", "How long a cycle took", buckets=CYCLES_S, registry=self.registry
+            "mirage_cycle_seconds",
+            "How long a cycle took",
+            buckets=CYCLES_S,
+            registry=self.registry,
         )
         self._at_s = Gauge(
-            "mirage_last_cycle_timestamp_seconds", "End of the last cycle that went through", registry=self.registry
+            "mirage_last_cycle_timestamp_seconds",
+            "End of the last cycle that went through",
+            registry=self.registry,
         )
-        self._jobs = Gauge("mirage_jobs", "Jobs that squeue shows", ["state"], registry=self.registry)
-        self._nodes = Gauge("mirage_nodes", "Nodes that sinfo shows", ["state"], registry=self.registry)
+        self._jobs = Gauge(
+            "mirage_jobs", "Jobs that squeue shows", ["state"], registry=self.registry
+        )
+        self._nodes = Gauge(
+            "mirage_nodes", "Nodes that sinfo shows", ["state"], registry=self.registry
+        )
         self._chains = Gauge("mirage_chains", "Chains that are active", registry=self.registry)
-        self._decisions = Counter("mirage_decisions", "Decisions", ["policy", "action"], registry=self.registry)
+        self._decisions = Counter(
+            "mirage_decisions", "Decisions", ["policy", "action"], registry=self.registry
+        )
         self._releases = Counter(
             "mirage_releases", "Releases, by how they came out", ["outcome"], registry=self.registry
         )
         self._interruption_s = Histogram(
-            "mirage_interruption_seconds", "Of each handover", buckets=GAPS_S, registry=self.registry
+            "mirage_interruption_seconds",
+            "Of each handover",
+            buckets=GAPS_S,
+            registry=self.registry,
         )
         self._overlap_s = Histogram(
             "mirage_overlap_seconds", "Of each handover", buckets=GAPS_S, registry=self.registry
         )
         self._drift = Gauge(
-            "mirage_drift", "Whether the model no longer fits (mirage retrain), by why", ["why"], registry=self.registry
+            "mirage_drift",
+            "Whether the model no longer fits (mirage retrain), by why",
+            ["why"],
+            registry=self.registry,
         )
         for kind in Kind:
             self._drift.labels(kind.value).set(0)
@@ -80,9 +104,12 @@ class Metrics:
         jobs = Count(job.state for job in snapshot.jobs)
         for state in (JobState.PENDING, JobState.RUNNING):
             self._jobs.labels(state.value.lower()).set(jobs[state])
-        # Jobs with values that can't be used: left out, or (and counted above too) with a number cut.
+        # Jobs with values that can't be used: left out, or (and counted above too) with a number
+        # cut.
         for what, is_set_apart in (("unreadable", True), ("out_of_range", False)):
-            odd = {oddity.job_id for oddity in snapshot.oddities if oddity.is_set_apart is is_set_apart}
+            odd = {
+                oddity.job_id for oddity in snapshot.oddities if oddity.is_set_apart is is_set_apart
+            }
             self._jobs.labels(what).set(len(odd))
         up = sum(node.up for node in snapshot.nodes)
         idle = sum(node.idle for node in snapshot.nodes)
@@ -131,17 +158,19 @@ class _Handler(WSGIRequestHandler):
 
 @contextmanager
 def exposed(metrics: Metrics, address: str, hosts: Sequence[str] = ()) -> Iterator[int]:
-    """Serves ``http://HOST:PORT/metrics`` in a thread of its own; gives the port (that of ``:0`` is any free one).
+    """Serves ``http://HOST:PORT/metrics`` in a thread of its own; gives the port (that of ``:0`` is
+    any free one).
 
-    ``hosts``: further names of this machine. Raises InputError for an address that is none, or is taken.
+    ``hosts``: further names of this machine. Raises InputError for an address that is none, or is
+    taken.
     """
     host, port = parse_address(address, "daemon.metrics")
     try:
         server = _server(host, port)
     except OSError as error:
         raise InputError(
-            f"daemon.metrics is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
-            "Choose another port, or none."
+            f"daemon.metrics is {address!r}, which can't be listened on: {error.strerror}; is"
+            " another service there? Choose another port, or none."
         ) from error
     server.set_app(only_known(make_wsgi_app(metrics.registry), known_names(host, *hosts)))
     with in_background(server):

@@ -28,8 +28,12 @@ class Moved:
             self.chains.add((after.user, after.chain_id))
 
     def handovers(self, store: ChainStore) -> list[Handoff]:
-        """Those whose second time, the successor's start or the predecessor's end, came to be known."""
-        links: Mapping[tuple[str, str], Sequence[Link]] = {key: store.links(*key) for key in sorted(self.chains)}
+        """Those whose second time, the successor's start or the predecessor's end, came to be
+        known.
+        """
+        links: Mapping[tuple[str, str], Sequence[Link]] = {
+            key: store.links(*key) for key in sorted(self.chains)
+        }
         return [
             handoff
             for key in links

@@ -1,7 +1,9 @@
-"""What the audit log says of the last four weeks: what the service was worth, and whether its model still fits.
+"""What the audit log says of the last four weeks: what the service was worth, and whether its model
+still fits.
 
-The log may be a gigabyte: a process of its own reads it, at the lowest priority, so that the daemon's cycles do not
-wait for it. The drift watch and the web page share the last result, and each says how old it may be.
+The log may be a gigabyte: a process of its own reads it, at the lowest priority, so that the
+daemon's cycles do not wait for it. The drift watch and the web page share the last result, and each
+says how old it may be.
 
     python -m mirage.daemon.reading FILE UNTIL_S TIMER_LEAD_S
 """
@@ -38,7 +40,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Told:
-    """``found``: `impact` (as `mirage report --json`, with `sentences`) and `drift` (`Drift.as_json`, with `words`).
+    """``found``: `impact` (as `mirage report --json`, with `sentences`) and `drift`
+    (`Drift.as_json`, with `words`).
 
     None: not known yet, or not at all.
     """
@@ -62,12 +65,16 @@ class Reading:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def told(self, max_age_s: int) -> Told:
-        """At once, whatever it takes to find out anew, which begins where the last result is older than this."""
+        """At once, whatever it takes to find out anew, which begins where the last result is older
+        than this.
+        """
         with self._lock:
             reads = self._reader is not None and self._reader.is_alive()
             due_s = RETRY_S if self._told.problem else max_age_s
             if not reads and self.now_s() - self._told.at_s >= due_s:
-                self._reader = threading.Thread(target=self._read, name="mirage-reading", daemon=True)
+                self._reader = threading.Thread(
+                    target=self._read, name="mirage-reading", daemon=True
+                )
                 self._reader.start()
                 reads = True
         return Told() if reads and self._told.found is None else self._told
@@ -91,13 +98,20 @@ class Reading:
         try:
             self._told = Told(self._found(at_s), at_s)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            log.warning("what the service was worth, and whether its model still fits, can't be told: %s", error)
-            self._told = replace(self._told, at_s=at_s, problem="The audit log can't be read now; the log says why.")
+            log.warning(
+                "what the service was worth, and whether its model still fits, can't be told: %s",
+                error,
+            )
+            self._told = replace(
+                self._told, at_s=at_s, problem="The audit log can't be read now; the log says why."
+            )
 
     def _found(self, until_s: int) -> Json:
         words = [str(self.audit), str(until_s), str(self.timer_lead_s)]
         program = [sys.executable, "-P", "-m", "mirage.daemon.reading", *words]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
             self._process = process
             try:
                 out, said = process.communicate(timeout=LONGEST_S)

@@ -1,4 +1,6 @@
-"""What users ask about their chains, as plain JSON values: the same for the socket, the agent's file and `--json`."""
+"""What users ask about their chains, as plain JSON values: the same for the socket, the agent's
+file and `--json`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,26 @@ from typing import Any
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.daemon.restraint import Code, restraint_in
-from mirage.daemon.standing import AGENT, DAEMON, OWNER, SLURM, kept_by, let_in_by, waits_for_predecessor
-from mirage.domain import ActingMode, Action, Chain, ChainState, Decision, Intent, JobState, Link, Outcome
+from mirage.daemon.standing import (
+    AGENT,
+    DAEMON,
+    OWNER,
+    SLURM,
+    kept_by,
+    let_in_by,
+    waits_for_predecessor,
+)
+from mirage.domain import (
+    ActingMode,
+    Action,
+    Chain,
+    ChainState,
+    Decision,
+    Intent,
+    JobState,
+    Link,
+    Outcome,
+)
 from mirage.errors import InputError
 from mirage.ports import ChainStore
 
@@ -18,7 +38,11 @@ Json = dict[str, Any]
 BAD_DAYS = 3
 """So long a chain that ended badly is shown without being asked for: a weekend must not hide it."""
 _WAITS = frozenset({JobState.PENDING, JobState.REQUEUED, JobState.SPECIAL_EXIT})
-_LET_IN = {DAEMON: "Mirage's daemon", AGENT: "its owner's Mirage agent", OWNER: "its owner or the owner's agent"}
+_LET_IN = {
+    DAEMON: "Mirage's daemon",
+    AGENT: "its owner's Mirage agent",
+    OWNER: "its owner or the owner's agent",
+}
 
 
 def chain_reports(
@@ -51,12 +75,17 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
         "mode": chain.mode.value,
         "created": chain.created_s,
         "updated": chain.updated_s,
-        "penalties": {"interruption": chain.penalties.interruption, "overlap": chain.penalties.overlap},
+        "penalties": {
+            "interruption": chain.penalties.interruption,
+            "overlap": chain.penalties.overlap,
+        },
         "links": [
             _link(link)
             | {
                 "let_in_by": let_in_by(link, by_job.get(link.predecessor_id or 0), service),
-                "interruption_s": costs[link.job_id].interruption_s if link.job_id in costs else None,
+                "interruption_s": (
+                    costs[link.job_id].interruption_s if link.job_id in costs else None
+                ),
                 "overlap_s": costs[link.job_id].overlap_s if link.job_id in costs else None,
                 "cut_short_s": cut_short.get(link.job_id, 0),
             }
@@ -87,11 +116,18 @@ def _link(link: Link) -> Json:
 
 
 def _acting(links: Sequence[Link], store: ChainStore) -> str | None:
-    return next((acting_of(store.decisions(link.job_id, limit=1)) for link in _waiting(links)), None)
+    return next(
+        (acting_of(store.decisions(link.job_id, limit=1)) for link in _waiting(links)), None
+    )
 
 
 def what_next(
-    chain: Chain, links: Sequence[Link], store: ChainStore, service: str = DAEMON, *, decides: bool = True
+    chain: Chain,
+    links: Sequence[Link],
+    store: ChainStore,
+    service: str = DAEMON,
+    *,
+    decides: bool = True,
 ) -> str:
     """One sentence or two: what happens next, and what if Mirage stops."""
     if chain.state.is_over:
@@ -110,13 +146,17 @@ def _waiting(links: Sequence[Link]) -> list[Link]:
     return [link for link in links if link.state in _WAITS]
 
 
-def explain(store: ChainStore, user: str | None, job_id: int, service: str = DAEMON, *, decides: bool = True) -> Json:
-    """Why Mirage does what it does with a job. Raises InputError for a job that is in no chain of the user."""
+def explain(
+    store: ChainStore, user: str | None, job_id: int, service: str = DAEMON, *, decides: bool = True
+) -> Json:
+    """Why Mirage does what it does with a job. Raises InputError for a job that is in no chain of
+    the user.
+    """
     link = store.link_of_job(job_id)
     if link is None or user not in (None, link.user):
         raise InputError(
-            f"job {job_id}: no link of a chain of yours that Mirage has seen. `mirage status` lists your chains; a "
-            "new job is seen in the daemon's next cycle."
+            f"job {job_id}: no link of a chain of yours that Mirage has seen. `mirage status` lists"
+            " your chains; a new job is seen in the daemon's next cycle."
         )
     return {
         "job_id": job_id,
@@ -130,19 +170,31 @@ def explain(store: ChainStore, user: str | None, job_id: int, service: str = DAE
 
 
 def explanation(
-    link: Link, store: ChainStore, service: str = DAEMON, *, asked: bool = True, decides: bool = True
+    link: Link,
+    store: ChainStore,
+    service: str = DAEMON,
+    *,
+    asked: bool = True,
+    decides: bool = True,
 ) -> str:
     """One plain sentence or two, with the standing fallback where it holds.
 
-    ``asked``: somebody wants to know of this job. If not, a service that only observes keeps its opinion to itself.
-    ``decides``: the service runs, so its last decision counts.
+    ``asked``: somebody wants to know of this job. If not, a service that only observes keeps its
+    opinion to itself. ``decides``: the service runs, so its last decision counts.
     """
     if link.state not in _WAITS:
         return _past(link, store, service)
-    who, before, kept = f"Job {link.job_id} (link {link.segment})", _before(link, store), kept_by(link)
+    who, before, kept = (
+        f"Job {link.job_id} (link {link.segment})",
+        _before(link, store),
+        kept_by(link),
+    )
     chain = store.chain(link.user, link.chain_id)
     if chain and chain.state is ChainState.PAUSED:
-        return f"{who} is held: its owner has paused the chain. It goes on with `mirage resume {link.chain_id}`."
+        return (
+            f"{who} is held: its owner has paused the chain. It goes on with `mirage resume"
+            f" {link.chain_id}`."
+        )
     let_in = let_in_by(link, before, service)
     if let_in in _LET_IN:
         then = f", but {kept}" if kept else " and waits for nodes"
@@ -160,18 +212,25 @@ def explanation(
     return _behind(who, link, before, store, asked=asked, decides=decides)
 
 
-def _behind(who: str, link: Link, before: Link | None, store: ChainStore, *, asked: bool, decides: bool) -> str:
+def _behind(
+    who: str, link: Link, before: Link | None, store: ChainStore, *, asked: bool, decides: bool
+) -> str:
     """Of a link that Slurm lets in as its predecessor ends."""
     after = f"Slurm starts it after job {link.predecessor_id} ends."
     if before and before.state in _WAITS:
         kept = kept_by(before)
         after += (
-            f" Job {before.job_id} has not started: {kept}." if kept else f" Job {before.job_id} has not started yet."
+            f" Job {before.job_id} has not started: {kept}."
+            if kept
+            else f" Job {before.job_id} has not started yet."
         )
     if not decides:
         return f"{who} waits for job {link.predecessor_id}. {after}"
     if refused := _refusal(link, store):
-        return f"{who} could not be let into the queue: Slurm refused ({refused}). If Mirage stops, {after}"
+        return (
+            f"{who} could not be let into the queue: Slurm refused ({refused}). If Mirage stops,"
+            f" {after}"
+        )
     decisions = store.decisions(link.job_id, limit=1)
     if not decisions:
         nothing = "Mirage has not decided anything yet"
@@ -196,7 +255,10 @@ def _decided(who: str, link: Link, decision: Decision, after: str, asked: bool) 
         verb = "is to enter the queue now" if release else "is held back for now"
         return f"{who} {verb}: {reason}. If Mirage stops, {after}"
     if restraint.code is Code.OBSERVE and not asked:
-        return f"{who} waits for job {link.predecessor_id}. Mirage only observes here and leaves it alone. {after}"
+        return (
+            f"{who} waits for job {link.predecessor_id}. Mirage only observes here and leaves it"
+            f" alone. {after}"
+        )
     choice = "let it into the queue now" if release else "leave it where it is for now"
     if restraint.code is Code.ADVISE:
         how = f" (scontrol update JobId={link.job_id} Dependency=)" if release else ""
@@ -206,7 +268,9 @@ def _decided(who: str, link: Link, decision: Decision, after: str, asked: bool) 
 
 
 def acting_of(decisions: Sequence[Decision]) -> str | None:
-    """What the service may do with a job: a mode, or the restraint's code; None if nothing was decided yet."""
+    """What the service may do with a job: a mode, or the restraint's code; None if nothing was
+    decided yet.
+    """
     if not decisions:
         return None
     restraint, _ = restraint_in(decisions[0].reason)
@@ -216,7 +280,11 @@ def acting_of(decisions: Sequence[Decision]) -> str | None:
 def _past(link: Link, store: ChainStore, service: str) -> str:
     who = f"Job {link.job_id} (link {link.segment})"
     if link.start_s is None:
-        return f"{who} never started ({link.state.value})." if link.state.is_over else f"{who} is {link.state.value}."
+        return (
+            f"{who} never started ({link.state.value})."
+            if link.state.is_over
+            else f"{who} is {link.state.value}."
+        )
     if link.predecessor_id is None:
         return f"{who} is the chain's first: it started as soon as Slurm had nodes for it."
     let_in = let_in_by(link, _before(link, store), service)
@@ -228,7 +296,9 @@ def _past(link: Link, store: ChainStore, service: str) -> str:
     else:
         by_whom = "who let it into the queue is not known"
     since = link.released_s or link.eligible_s
-    waited = f", {format_duration(link.start_s - since)} before it started" if since is not None else ""
+    waited = (
+        f", {format_duration(link.start_s - since)} before it started" if since is not None else ""
+    )
     released = (d for d in store.decisions(link.job_id) if d.action is Action.RELEASE)
     why = next((restraint_in(decision.reason)[1] for decision in released), "")
     return f"{who}: {by_whom}{waited}." + (f" Why then: {why}." if link.released_s and why else "")

@@ -1,7 +1,9 @@
-"""What keeps the service from acting: its mode, the allow-lists, the disable file, a rate, stale data, no audit log.
+"""What keeps the service from acting: its mode, the allow-lists, the disable file, a rate, stale
+data, no audit log.
 
-A decision that is not carried out is written down all the same, with the restraint in front of the policy's reason:
-`[observe: this service only observes] 20 like jobs waited ...`. The codes stay as they are: people search for them.
+A decision that is not carried out is written down all the same, with the restraint in front of the
+policy's reason: `[observe: this service only observes] 20 like jobs waited ...`. The codes stay as
+they are: people search for them.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Restraint:
 
 
 def restraint_in(reason: str) -> tuple[Restraint | None, str]:
-    """A decision's reason, taken apart: the restraint, if there was one, and the policy's own words."""
+    """A decision's reason, taken apart: the restraint, if there was one, and the policy's own
+    words.
+    """
     match = _MARKED.fullmatch(reason)
     return (Restraint(Code(match[1]), match[2]), match[3]) if match else (None, reason)
 
@@ -84,7 +88,9 @@ class Acting:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                return Restraint(Code.DISABLED, f"can't tell whether {path} exists: {error.strerror}")
+                return Restraint(
+                    Code.DISABLED, f"can't tell whether {path} exists: {error.strerror}"
+                )
             return Restraint(Code.DISABLED, f"{path} exists")
         return None
 
@@ -93,19 +99,26 @@ class Acting:
     ) -> Restraint | None:
         """What keeps it from a release of ``user``'s job at this moment.
 
-        ``seen_s``: when the cluster was looked at. ``waiting``: users who have a successor that waits.
+        ``seen_s``: when the cluster was looked at. ``waiting``: users who have a successor that
+        waits.
         """
         if not 0 <= now_s - seen_s <= self.max_age_s:
-            return Restraint(Code.STALE, f"the queue was read {now_s - seen_s} s ago; the limit is {self.max_age_s} s")
+            return Restraint(
+                Code.STALE,
+                f"the queue was read {now_s - seen_s} s ago; the limit is {self.max_age_s} s",
+            )
         return self._at_its_rate(user, waiting, now_s, store)
 
     def recent(self, now_s: int, store: Store) -> Counter[str]:
         """Releases of the last minute, by user.
 
-        Counted in the store, so a restart begins no new minute. What a clock that jumped wrote is left out.
+        Counted in the store, so a restart begins no new minute. What a clock that jumped wrote is
+        left out.
         """
         newest = store.newest_intents(self.releases_per_minute)
-        return Counter(each.decision.user for each in newest if abs(now_s - each.created_s) < RATE_WINDOW_S)
+        return Counter(
+            each.decision.user for each in newest if abs(now_s - each.created_s) < RATE_WINDOW_S
+        )
 
     def _not_allowed(self, job: Job) -> Restraint | None:
         """A job that asks for several partitions may start in any of them: all must be allowed."""
@@ -116,11 +129,17 @@ class Acting:
         )
         for what, names, allowed in asked:
             if allowed and (others := [name for name in names if name not in allowed]):
-                return Restraint(Code.NOT_ALLOWED, f"{what} {others[0] or '(unknown)'} is not in acting.{what}s")
+                return Restraint(
+                    Code.NOT_ALLOWED, f"{what} {others[0] or '(unknown)'} is not in acting.{what}s"
+                )
         return None
 
-    def _at_its_rate(self, user: str, waiting: Collection[str], now_s: int, store: Store) -> Restraint | None:
-        """Who has had a release leaves one to each who waits and had none, but no more than half of them."""
+    def _at_its_rate(
+        self, user: str, waiting: Collection[str], now_s: int, store: Store
+    ) -> Restraint | None:
+        """Who has had a release leaves one to each who waits and had none, but no more than half of
+        them.
+        """
         recent = self.recent(now_s, store)
         others = sum(not recent[other] for other in set(waiting) - {user}) if recent[user] else 0
         kept = min(others, self.releases_per_minute // 2)

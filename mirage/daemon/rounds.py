@@ -1,4 +1,6 @@
-"""What belongs around each cycle: nothing is done while the store is not this daemon's alone, and old records go."""
+"""What belongs around each cycle: nothing is done while the store is not this daemon's alone, and
+old records go.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Rounds:
         watch: DriftWatch | None = None,
         board: Board | None = None,
     ) -> None:
-        """``ensure_alone``: raises StoreError while another program may use the store, or it does not answer."""
+        """``ensure_alone``: raises StoreError while another program may use the store, or it does
+        not answer.
+        """
         self._watch = watch
         self._daemon = daemon
         self._store = store
@@ -63,7 +67,9 @@ class Rounds:
             self._ensure_alone()
         except StoreError as error:
             self._is_away = True
-            log.warning("cycle skipped: nothing is done that can't be written down first: %s", error)
+            log.warning(
+                "cycle skipped: nothing is done that can't be written down first: %s", error
+            )
             return False
         if self._is_away:
             log.info("the store answers again")
@@ -73,7 +79,9 @@ class Rounds:
     def _prune(self) -> None:
         now_s = self._clock.now_s()
         try:
-            gone = self._store.prune(now_s - self._keep.decisions_days * DAY_S, now_s - self._keep.chains_days * DAY_S)
+            gone = self._store.prune(
+                now_s - self._keep.decisions_days * DAY_S, now_s - self._keep.chains_days * DAY_S
+            )
         except MirageError as error:
             log.warning("old records could not be removed: %s", error)
             return

@@ -1,4 +1,6 @@
-"""Runs the cycle at its interval on wall-clock time (APScheduler), until the process is told to stop."""
+"""Runs the cycle at its interval on wall-clock time (APScheduler), until the process is told to
+stop.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from mirage.daemon.notify import notify, watchdog_s
 
-logging.getLogger("apscheduler").setLevel(logging.ERROR)  # it warns of each cycle that a slow one displaces
+logging.getLogger("apscheduler").setLevel(
+    logging.ERROR
+)  # it warns of each cycle that a slow one displaces
 
 
 class WallClock:
@@ -27,7 +31,9 @@ class WallClock:
 SLACK_S = 60
 """So late may a cycle begin, before the clock is doubted."""
 CYCLE_S = 1800
-"""A cycle takes minutes at worst (time-outs of Slurm's commands). After so much longer than its turn, it hangs."""
+"""A cycle takes minutes at worst (time-outs of Slurm's commands). After so much longer than its
+turn, it hangs.
+"""
 
 
 class Beat:
@@ -48,18 +54,25 @@ class Beat:
         notify(f"STATUS=Cycle of {at} {'done' if done else 'skipped: see the log'}")
 
     def is_overdue(self) -> bool:
-        """No cycle has begun when it should: the wall clock, by which APScheduler waits, was set back."""
+        """No cycle has begun when it should: the wall clock, by which APScheduler waits, was set
+        back.
+        """
         is_running = self._ended_s < self._begun_s
         return not is_running and time.monotonic() - self._begun_s > self._poll_s + SLACK_S
 
     def tell(self) -> None:
-        """To systemd's watchdog; a service whose cycles no longer end stays silent, and is started anew."""
+        """To systemd's watchdog; a service whose cycles no longer end stays silent, and is started
+        anew.
+        """
         if time.monotonic() - self._ended_s < self._patience_s:
             notify("WATCHDOG=1")
 
 
-def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable[[], bool] | None = None) -> bool:
-    """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under way is finished.
+def run_forever(
+    cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable[[], bool] | None = None
+) -> bool:
+    """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under
+    way is finished.
 
     With ``may_begin_anew``, SIGHUP ends it too, if that agrees. Returns whether to begin anew.
     """
@@ -68,7 +81,8 @@ def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable
         signal.signal(kind, lambda number, _frame: signals.put(number))
     beat = Beat(cycle, poll_s)
     scheduler = BackgroundScheduler(timezone=UTC)
-    # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for by one.
+    # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for
+    # by one.
     job = scheduler.add_job(
         beat.run,
         "interval",
@@ -85,12 +99,17 @@ def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable
     def hurry() -> None:
         job.modify(next_run_time=datetime.now(UTC))
 
-    while (number := _next(signals, beat, hurry)) == signal.SIGHUP and may_begin_anew and not may_begin_anew():
+    while (
+        (number := _next(signals, beat, hurry)) == signal.SIGHUP
+        and may_begin_anew
+        and not may_begin_anew()
+    ):
         pass
     notify("RELOADING=1" if number == signal.SIGHUP else "STOPPING=1")
     beat.tell()
     scheduler.shutdown(wait=True)
-    # From here on a stop ends the process at once, and one that has come meanwhile counts for more than the reload.
+    # From here on a stop ends the process at once, and one that has come meanwhile counts for more
+    # than the reload.
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, signal.SIG_DFL)
     while not signals.empty():
@@ -100,7 +119,9 @@ def run_forever(cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable
 
 
 def _next(signals: SimpleQueue[int], beat: Beat, hurry: Callable[[], None]) -> int:
-    """The next signal. Until it comes, and as it comes, systemd's watchdog is told, and an overdue cycle is hurried."""
+    """The next signal. Until it comes, and as it comes, systemd's watchdog is told, and an overdue
+    cycle is hurried.
+    """
     number = None
     while number is None:
         with suppress(Empty):

@@ -1,4 +1,6 @@
-"""What became of links that left the queue, and of chains without a living link. Pure, as `tick.py`."""
+"""What became of links that left the queue, and of chains without a living link. Pure, as
+`tick.py`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def latest(records: Sequence[Job]) -> Mapping[int, Job]:
 def chain_end(chain: Chain, links: Sequence[Link], now_s: int) -> Chain | None:
     """The chain as it ended; None while a link of it lives.
 
-    Judged by the last link that ran, since the queued successor is cancelled when a chain ends early.
+    Judged by the last link that ran, since the queued successor is cancelled when a chain ends
+    early.
     """
     if not links or any(not link.state.is_over for link in links):
         return None
@@ -50,11 +53,15 @@ LAG_S = 3600
 """So far accounting may be behind what slurmctld knows."""
 
 
-def chain_lost(chain: Chain, links: Sequence[Link], runaway: Collection[int], now_s: int) -> Chain | None:
-    """The chain of whose unfinished links slurmctld knows nothing more, and accounting no end. None: more may come.
+def chain_lost(
+    chain: Chain, links: Sequence[Link], runaway: Collection[int], now_s: int
+) -> Chain | None:
+    """The chain of whose unfinished links slurmctld knows nothing more, and accounting no end.
+    None: more may come.
 
-    ``runaway``: jobs that accounting has as living. If later links have ended an hour ago, it never hears of their end,
-    and the later ones tell how the chain ended. Else the chain is given up a day after its last possible end.
+    ``runaway``: jobs that accounting has as living. If later links have ended an hour ago, it never
+    hears of their end, and the later ones tell how the chain ended. Else the chain is given up a
+    day after its last possible end.
     """
     lost = [link for link in links if not link.state.is_over]
     later = [link for link in links if link.segment > max(link.segment for link in lost)]
@@ -64,12 +71,19 @@ def chain_lost(chain: Chain, links: Sequence[Link], runaway: Collection[int], no
         return None
     if later:
         return chain_end(chain, later, now_s)
-    return _over(chain, ChainState.UNKNOWN, "its jobs are gone and accounting can't say how they ended", now_s)
+    return _over(
+        chain,
+        ChainState.UNKNOWN,
+        "its jobs are gone and accounting can't say how they ended",
+        now_s,
+    )
 
 
 def is_long_over(links: Sequence[Link], now_s: int) -> bool:
     """A day after the last possible end of all of these."""
-    ends_s = (link.end_s or (link.start_s or link.submit_s) + (link.time_limit_s or 0) for link in links)
+    ends_s = (
+        link.end_s or (link.start_s or link.submit_s) + (link.time_limit_s or 0) for link in links
+    )
     return now_s - max(ends_s, default=now_s) >= FORGET_AFTER_S
 
 
@@ -82,14 +96,23 @@ def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainSta
         return ChainState.CANCELLED, f"{where} was cancelled"
     if last.state in (JobState.TIMEOUT, JobState.PREEMPTED) and last.segment >= chain.segments:
         return ChainState.USED_UP, used_up(chain.chain_id, where, last.state.value)
-    if last.state in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.NODE_FAIL) and queued_cancelled:
-        return ChainState.CANCELLED, f"{where} ended with {last.state.value} and its successor was cancelled"
+    if (
+        last.state in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.NODE_FAIL)
+        and queued_cancelled
+    ):
+        return (
+            ChainState.CANCELLED,
+            f"{where} ended with {last.state.value} and its successor was cancelled",
+        )
     return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
 
 
 def used_up(chain_id: str, where: str, how: str) -> str:
     """Why a chain is `used-up`. ``how``: Slurm's state of the last link, which ``where`` names."""
-    return f"{where}, the last one, ended with {how}: the work may be unfinished (mirage extend {chain_id})"
+    return (
+        f"{where}, the last one, ended with {how}: the work may be unfinished (mirage extend"
+        f" {chain_id})"
+    )
 
 
 def _over(chain: Chain, state: ChainState, reason: str, now_s: int) -> Chain:

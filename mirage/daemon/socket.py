@@ -1,7 +1,9 @@
-"""Where users ask the site's daemon about their chains: a Unix socket. The kernel tells who asks, not the asker.
+"""Where users ask the site's daemon about their chains: a Unix socket. The kernel tells who asks,
+not the asker.
 
-One JSON line in, one JSON line out. `SO_PEERCRED` gives the asker's uid, so users get their own chains only; root and
-the daemon's own user get all. It only reads: nothing can be changed through it.
+One JSON line in, one JSON line out. `SO_PEERCRED` gives the asker's uid, so users get their own
+chains only; root and the daemon's own user get all. It only reads: nothing can be changed through
+it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ Door = Callable[[str | None], str]
 
 @dataclass(frozen=True)
 class Source:
-    """What questions are answered from. ``notice``: what everyone who asks for chains is to know, if anything."""
+    """What questions are answered from. ``notice``: what everyone who asks for chains is to know,
+    if anything.
+    """
 
     store: Store
     notice: Callable[[], str] = str
@@ -60,18 +64,24 @@ def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[s
     match question:
         case {"ask": "web"}:
             if source.door is None:
-                raise InputError("this daemon has no web page: `daemon.web` is not set (docs/web.md)")
+                raise InputError(
+                    "this daemon has no web page: `daemon.web` is not set (docs/web.md)"
+                )
             return {"url": source.door(user), "user": user}
         case {"ask": "chains", "chain": str() | None as chain_id}:
             words = " ".join(filter(None, (source.notice(), source.intake.words(user))))
-            return {"chains": chain_reports(source.store, user, chain_id), "notice": words, "seen": source.seen()}
+            return {
+                "chains": chain_reports(source.store, user, chain_id),
+                "notice": words,
+                "seen": source.seen(),
+            }
         case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
             return source.intake.explain(user, job_id) or explain(source.store, user, job_id)
         case {"ask": "intake"}:
             return {"most": source.intake.most, "over": source.intake.over(user)}
     raise InputError(
-        "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask': 'intake'} or "
-        "{'ask': 'web'}"
+        "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask':"
+        " 'intake'} or {'ask': 'web'}"
     )
 
 
@@ -115,7 +125,9 @@ class _Server(GuestServer, socketserver.UnixStreamServer):
 
 @contextlib.contextmanager
 def serving(path: Path, source: Source) -> Iterator[None]:
-    """Answers questions at ``path`` in the background. Raises InputError if the socket can't be made."""
+    """Answers questions at ``path`` in the background. Raises InputError if the socket can't be
+    made.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_socket():
@@ -139,7 +151,10 @@ def _refuse_if_in_use(path: Path) -> None:
             connection.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return
-        raise InputError(f"daemon.socket: another daemon listens at {path}; stop it, or give this one another path")
+        raise InputError(
+            f"daemon.socket: another daemon listens at {path}; stop it, or give this one another"
+            " path"
+        )
 
 
 def ask(path: Path, question: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Where a waiting link stands with Slurm, in words. Pure.
 
-Slurm gives one reason at a time (`squeue(1)`, JOB REASON CODES). Only where the reason is the dependency on the link's
-predecessor is it true that Slurm starts the link after that job, so each sentence is made from the reason.
+Slurm gives one reason at a time (`squeue(1)`, JOB REASON CODES). Only where the reason is the
+dependency on the link's predecessor is it true that Slurm starts the link after that job, so each
+sentence is made from the reason.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from mirage.domain import Link
 from mirage.reasons import Kind, kind_of
 
 DAEMON, AGENT, OWNER, SLURM = "daemon", "agent", "owner", "slurm"
-"""Who let a link into the queue: the site's daemon, its owner's agent, its owner by other means, or Slurm itself."""
+"""Who let a link into the queue: the site's daemon, its owner's agent, its owner by other means, or
+Slurm itself.
+"""
 
 _WORDS = {
     "JobHeldAdmin": "an administrator holds it",
@@ -18,42 +21,60 @@ _WORDS = {
     "BeginTime": "its begin time has not come (BeginTime)",
     "PartitionDown": "its partition is down (PartitionDown)",
     "PartitionInactive": "its partition is inactive (PartitionInactive)",
-    "PartitionNodeLimit": "it asks for more nodes than its partition gives a job (PartitionNodeLimit)",
-    "PartitionTimeLimit": "it asks for more time than its partition gives a job (PartitionTimeLimit)",
+    "PartitionNodeLimit": (
+        "it asks for more nodes than its partition gives a job (PartitionNodeLimit)"
+    ),
+    "PartitionTimeLimit": (
+        "it asks for more time than its partition gives a job (PartitionTimeLimit)"
+    ),
 }
 """Where they say more than the kind of the reason."""
 _KINDS = {
     Kind.HELD: "Slurm holds it ({})",
     Kind.BEGIN: "its begin time has not come ({})",
     Kind.THROTTLE: "its array may not have more tasks running ({})",
-    Kind.LIMIT: "a limit keeps it back ({}); while a running link counts against it, an early start can't be had",
+    Kind.LIMIT: (
+        "a limit keeps it back ({}); while a running link counts against it, an early start can't"
+        " be had"
+    ),
     Kind.RESOURCE: "it waits for something else than nodes ({})",
     Kind.CANNOT_RUN: "no free node would start it as it is now ({})",
 }
 
 
 def waits_for_predecessor(link: Link) -> bool:
-    """Whether `afterany` on its predecessor is all that keeps it, so that Slurm starts it after that job."""
+    """Whether `afterany` on its predecessor is all that keeps it, so that Slurm starts it after
+    that job.
+    """
     return bool(link.dependency) and _is_on_predecessor(link) and not kept_by(link)
 
 
 def kept_by(link: Link) -> str | None:
-    """What keeps a pending link back, apart from nodes and its predecessor, as half a sentence; None: nothing does."""
+    """What keeps a pending link back, apart from nodes and its predecessor, as half a sentence;
+    None: nothing does.
+    """
     reason, job, kind = link.reason, link.job_id, kind_of(link.reason)
     if reason == "DependencyNeverSatisfied":
         return (
-            f"its dependency ({link.dependency or 'none shown'}) can never be satisfied, so Slurm never starts it: "
-            f"`scontrol update JobId={job} Dependency=` lets it in, `mirage cancel {link.chain_id}` ends the chain"
+            f"its dependency ({link.dependency or 'none shown'}) can never be satisfied, so Slurm"
+            f" never starts it: `scontrol update JobId={job} Dependency=` lets it in, `mirage"
+            f" cancel {link.chain_id}` ends the chain"
         )
     words = _WORDS.get(reason) or _KINDS.get(kind, "").format(reason)
     if kind is Kind.HELD:
         return f"{words}, and Slurm does not start it before `scontrol release {job}`"
     if words:
         return words
-    # Right after a change Slurm gives no reason, or the one from before; the dependency is there at once.
+    # Right after a change Slurm gives no reason, or the one from before; the dependency is there at
+    # once.
     if (link.dependency or kind is Kind.DEPENDENCY) and not _is_on_predecessor(link):
-        before = f"not afterany:{link.predecessor_id} alone" if link.predecessor_id else "not Mirage's"
-        return f"it waits for {link.dependency or 'its dependency'}, which is {before}, so Mirage leaves it alone"
+        before = (
+            f"not afterany:{link.predecessor_id} alone" if link.predecessor_id else "not Mirage's"
+        )
+        return (
+            f"it waits for {link.dependency or 'its dependency'}, which is {before}, so Mirage"
+            " leaves it alone"
+        )
     return None
 
 
@@ -67,7 +88,8 @@ def let_in_by(link: Link, before: Link | None, service: str) -> str | None:
     ``before``: its predecessor. ``service``: whose releases `released_s` tells of.
     """
     if link.dependency:
-        return None  # it waits, though it may have been let in before: its owner has given it a dependency again
+        # it waits, though it may have been let in before: its owner has given it a dependency again
+        return None
     if link.released_s is not None:
         return service
     if link.predecessor_id is None and (link.eligible_s is not None or link.start_s is not None):

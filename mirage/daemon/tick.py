@@ -1,6 +1,8 @@
-"""One step of the service, without side effects: what the cluster shows and the store knows -> what is to be done.
+"""One step of the service, without side effects: what the cluster shows and the store knows -> what
+is to be done.
 
-`app.py` carries the actions out. Nothing here talks to Slurm or writes anything, so a test needs neither.
+`app.py` carries the actions out. Nothing here talks to Slurm or writes anything, so a test needs
+neither.
 """
 
 from __future__ import annotations
@@ -109,7 +111,8 @@ def tick(
     left_out: Collection[tuple[str, str]] = (),
     baselines: Sequence[Policy] = (),
 ) -> list[TickAction]:
-    """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the store has open.
+    """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the
+    store has open.
 
     ``left_out``: user and id of chains that are not watched (`intake.py`).
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
@@ -121,7 +124,9 @@ def tick(
     pairs = list(_pairs(seen, snapshot))
     gains = store.gains(policy.name, now_s - DAY_S) if pairs else {}
     observations = [_observation(pair, snapshot, view, gains, now_s, step_s) for pair in pairs]
-    for pair, observation, advice in zip(pairs, observations, _advices(policy, observations), strict=True):
+    for pair, observation, advice in zip(
+        pairs, observations, _advices(policy, observations), strict=True
+    ):
         digest = view.digest(snapshot.pool_of(observation.successor.partition))
         grounds = _grounds(advice, observation, baselines)
         actions.append(_decided(advice, observation, pair.tag, policy.name, digest, grounds))
@@ -136,7 +141,9 @@ def observed(
     only_user: str | None = None,
     left_out: Collection[tuple[str, str]] = (),
 ) -> list[TickAction]:
-    """What is to be written down of the chains that `tick` is about, and looked up; nothing is decided."""
+    """What is to be written down of the chains that `tick` is about, and looked up; nothing is
+    decided.
+    """
     seen = _seen(snapshot, only_user, left_out)
     return [*_chains(seen, store, clock.now_s()), *_links(seen, snapshot, store)]
 
@@ -158,7 +165,12 @@ class _Pair(NamedTuple):
 
 
 def _observation(
-    pair: _Pair, snapshot: Snapshot, view: View, gains: Mapping[tuple[int, int], Gains], now_s: int, step_s: int
+    pair: _Pair,
+    snapshot: Snapshot,
+    view: View,
+    gains: Mapping[tuple[int, int], Gains],
+    now_s: int,
+    step_s: int,
 ) -> Observation:
     pool = snapshot.pool_of(pair.successor.partition)
     return Observation(
@@ -177,7 +189,8 @@ def _observation(
 def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator[_Pair]:
     """Each successor that may be released, with its predecessor, which runs or queues for nodes.
 
-    Of several jobs that name the same one only the first submitted is the successor, also once it is let in.
+    Of several jobs that name the same one only the first submitted is the successor, also once it
+    is let in.
     """
     taken: set[int] = set()
     for job, tag in sorted(seen, key=lambda entry: entry[0].job_id):
@@ -185,12 +198,15 @@ def _pairs(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot) -> Iterator
         if predecessor is None or predecessor.user != job.user or predecessor.job_id in taken:
             continue
         taken.add(predecessor.job_id)
-        if obstacle(job, predecessor, tag) is None and (predecessor.state.has_nodes or predecessor.is_queueing):
+        if obstacle(job, predecessor, tag) is None and (
+            predecessor.state.has_nodes or predecessor.is_queueing
+        ):
             yield _Pair(job, tag, predecessor)
 
 
 def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
-    """The jobs whose owners opted in: those that carry Mirage's tag in the comment, which only the owner can set.
+    """The jobs whose owners opted in: those that carry Mirage's tag in the comment, which only the
+    owner can set.
 
     A link is a plain job: an array task that carries the tag is none.
     """
@@ -202,8 +218,8 @@ def tagged_jobs(snapshot: Snapshot) -> Iterator[tuple[Job, ChainTag]]:
 def with_leads(snapshot: Snapshot) -> Snapshot:
     """The snapshot whose links know their signal's lead, which squeue does not show.
 
-    All links of a chain have the same `--signal`. So a successor's tag also tells of its predecessor, whose own comment
-    a script may have replaced.
+    All links of a chain have the same `--signal`. So a successor's tag also tells of its
+    predecessor, whose own comment a script may have replaced.
     """
     leads: dict[int, int] = {}
     for job, tag in tagged_jobs(snapshot):
@@ -214,14 +230,18 @@ def with_leads(snapshot: Snapshot) -> Snapshot:
             leads[job.job_id] = tag.lead_s
     if not leads:
         return snapshot
-    jobs = (replace(job, lead_s=leads[job.job_id]) if job.job_id in leads else job for job in snapshot.jobs)
+    jobs = (
+        replace(job, lead_s=leads[job.job_id]) if job.job_id in leads else job
+        for job in snapshot.jobs
+    )
     return replace(snapshot, jobs=tuple(jobs))
 
 
 def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> str | None:
     """Why the successor must be left alone; None if it may be released.
 
-    design.md, section 3: still pending, for its dependency alone, on the same predecessor, owner opted in.
+    design.md, section 3: still pending, for its dependency alone, on the same predecessor, owner
+    opted in.
     """
     if successor is None:
         return "Slurm does not know the job any more"
@@ -230,7 +250,10 @@ def obstacle(successor: Job | None, predecessor: Job | None, tag: ChainTag) -> s
     if parse_tag(successor.comment) != tag:
         return "its owner changed or removed the chain's tag in its comment"
     if awaited(successor) != tag.predecessor_id:
-        return f"its dependency is {successor.dependency or 'gone'}, not afterany:{tag.predecessor_id} alone"
+        return (
+            f"its dependency is {successor.dependency or 'gone'}, not afterany:{tag.predecessor_id}"
+            " alone"
+        )
     if successor.reason != "Dependency":
         return f"something else keeps it back too ({successor.reason or 'no reason given'})"
     if predecessor is None or predecessor.state.is_over:
@@ -246,8 +269,12 @@ def awaited(job: Job) -> int | None:
     return int(match[1]) if match else None
 
 
-def _chains(seen: Sequence[tuple[Job, ChainTag]], store: ChainStore, now_s: int) -> list[TickAction]:
-    """Chains that are new, that their owner paused, resumed or extended, or alive though the store has them as over."""
+def _chains(
+    seen: Sequence[tuple[Job, ChainTag]], store: ChainStore, now_s: int
+) -> list[TickAction]:
+    """Chains that are new, that their owner paused, resumed or extended, or alive though the store
+    has them as over.
+    """
     active = {(chain.user, chain.chain_id): chain for chain in store.active_chains()}
     jobs: dict[tuple[str, str], list[tuple[Job, ChainTag]]] = defaultdict(list)
     for job, tag in seen:
@@ -262,7 +289,9 @@ def _chains(seen: Sequence[tuple[Job, ChainTag]], store: ChainStore, now_s: int)
 
 
 def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: int) -> Chain:
-    """The chain as its jobs in the queue show it. The tag of its last link says how many links it has."""
+    """The chain as its jobs in the queue show it. The tag of its last link says how many links it
+    has.
+    """
     by_segment = sorted(entries, key=lambda entry: (entry[1].segment, entry[0].job_id))
     (first, tag), segments = by_segment[0], by_segment[-1][1].segments
     following = next((job for job, _ in by_segment if job.is_pending), None)
@@ -281,7 +310,9 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
     )
 
 
-def _links(seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: ChainStore) -> list[TickAction]:
+def _links(
+    seen: Sequence[tuple[Job, ChainTag]], snapshot: Snapshot, store: ChainStore
+) -> list[TickAction]:
     known = {(link.user, link.chain_id, link.job_id): link for link in store.open_links()}
     actions: list[TickAction] = []
     for job, tag in seen:
@@ -333,7 +364,12 @@ def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Polic
 
 
 def _decided(
-    advice: Advice, observation: Observation, tag: ChainTag, policy: str, digest: str, grounds: Grounds
+    advice: Advice,
+    observation: Observation,
+    tag: ChainTag,
+    policy: str,
+    digest: str,
+    grounds: Grounds,
 ) -> Wait | Release:
     decision = Decision(
         observation.now_s,
@@ -353,7 +389,9 @@ def _decided(
         advice.expected_overlap_s,
         advice.gain,
     )
-    return Release(decision, grounds) if advice.action is Action.RELEASE else Wait(decision, grounds)
+    return (
+        Release(decision, grounds) if advice.action is Action.RELEASE else Wait(decision, grounds)
+    )
 
 
 def _advices(policy: Policy, observations: Sequence[Observation]) -> list[Advice]:
@@ -363,15 +401,23 @@ def _advices(policy: Policy, observations: Sequence[Observation]) -> list[Advice
             if len(advices) != len(observations):
                 raise ValueError(f"{len(advices)} answers to {len(observations)} pairs")
             return advices
-        except Exception:  # one by one, so that only the pair that it fails on goes without an answer
-            log.exception("policy %s failed on %d pairs at once; trying one by one", policy.name, len(observations))
+        except (
+            Exception
+        ):  # one by one, so that only the pair that it fails on goes without an answer
+            log.exception(
+                "policy %s failed on %d pairs at once; trying one by one",
+                policy.name,
+                len(observations),
+            )
     return [_advice(policy, observation) for observation in observations]
 
 
 def _advice(policy: Policy, observation: Observation) -> Advice:
     try:
         return policy.decide(observation)
-    except Exception as error:  # a policy that fails on one user's pair must not stop the service for the others
+    except (
+        Exception
+    ) as error:  # a policy that fails on one user's pair must not stop the service for the others
         log.exception("policy %s failed on job %d", policy.name, observation.successor.job_id)
         return Advice(Action.WAIT, f"the policy failed: {error!r}")
 

@@ -1,4 +1,5 @@
-"""Links that no cycle saw, since they started and ended between two of them, or while the service was away.
+"""Links that no cycle saw, since they started and ended between two of them, or while the service
+was away.
 
 Pure. Says from when on accounting is to be asked, and what its answer holds.
 """
@@ -21,10 +22,11 @@ LATE_S = 30
 
 
 def missing_since_s(chain: Chain, links: Sequence[Link]) -> int | None:
-    """Links of the chain that are not among these must have lived after this time; None: none is missing.
+    """Links of the chain that are not among these must have lived after this time; None: none is
+    missing.
 
-    A link that names an unknown predecessor has one. After the last known link, if that ran, there may be others:
-    each queues the next one.
+    A link that names an unknown predecessor has one. After the last known link, if that ran, there
+    may be others: each queues the next one.
     """
     known = {link.job_id for link in links}
     orphans = [link for link in links if link.predecessor_id not in known | {None}]
@@ -36,7 +38,9 @@ def missing_since_s(chain: Chain, links: Sequence[Link]) -> int | None:
 
 
 def _before_s(orphan: Link, links: Sequence[Link]) -> int:
-    """Its predecessor submitted it, so it still ran then. Further ones came after the last known link before."""
+    """Its predecessor submitted it, so it still ran then. Further ones came after the last known
+    link before.
+    """
     earlier = [link.start_s or link.submit_s for link in links if link.segment < orphan.segment]
     return min(orphan.submit_s, max(earlier, default=orphan.submit_s))
 
@@ -48,21 +52,34 @@ class Answer:
     links: Sequence[Link]
     """Those that are over and were not known."""
     unsettled: Collection[Key]
-    """Chains that may have had more links: accounting is or may be behind, or has a job that is about to be seen."""
+    """Chains that may have had more links: accounting is or may be behind, or has a job that is
+    about to be seen.
+    """
 
 
 def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]], now_s: int) -> Answer:
-    """``jobs``: of `Cluster.submissions`. ``known``: the chains in question, with their links as the store has them."""
+    """``jobs``: of `Cluster.submissions`. ``known``: the chains in question, with their links as
+    the store has them.
+    """
     told: dict[Key, list[Link]] = {key: [] for key in known}
     for link in _links(jobs, known):
         if (link.user, link.chain_id) in told:
             told[link.user, link.chain_id].append(link)
-    new = [link for key, links in told.items() for link in links if link.state.is_over and not _has(known[key], link)]
-    return Answer(new, {key for key, links in told.items() if not _is_settled(known[key], links, now_s)})
+    new = [
+        link
+        for key, links in told.items()
+        for link in links
+        if link.state.is_over and not _has(known[key], link)
+    ]
+    return Answer(
+        new, {key for key, links in told.items() if not _is_settled(known[key], links, now_s)}
+    )
 
 
 def _links(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]]) -> Iterator[Link]:
-    """A known link is of the chain that it was last seen in, not of the one that it was submitted for."""
+    """A known link is of the chain that it was last seen in, not of the one that it was submitted
+    for.
+    """
     seen = {(link.user, link.job_id): link for links in known.values() for link in links}
     for job in latest(jobs).values():
         if link := seen.get((job.user, job.job_id)):
@@ -76,13 +93,17 @@ def _has(known: Sequence[Link], link: Link) -> bool:
 
 
 def _is_settled(known: Sequence[Link], told: Sequence[Link], now_s: int) -> bool:
-    """Accounting knows the end of the last known link or of a later one, and nothing after it that lives.
+    """Accounting knows the end of the last known link or of a later one, and nothing after it that
+    lives.
 
-    That end must be some time ago: a successor that started then and ended at once may not be told of yet.
+    That end must be some time ago: a successor that started then and ended at once may not be told
+    of yet.
     """
     over = [link for link in told if link.state.is_over]
     ended = max((link.segment for link in over), default=0)
     alive = max((link.segment for link in told if not link.state.is_over), default=0)
-    if alive > ended or ended < max((link.segment for link in known if link.start_s is not None), default=0):
+    if alive > ended or ended < max(
+        (link.segment for link in known if link.start_s is not None), default=0
+    ):
         return False
     return all(now_s - link.end_s >= LATE_S for link in over if link.end_s is not None)

@@ -24,7 +24,8 @@ class DriftWatch:
         """What people are to know; empty: nothing is amiss."""
 
     def look(self) -> None:
-        """Takes in what the last reading found, and has the log read anew if that is due. Never waits for it.
+        """Takes in what the last reading found, and has the log read anew if that is due. Never
+        waits for it.
 
         A log that can't be read leaves all as it was.
         """
@@ -34,7 +35,9 @@ class DriftWatch:
         self._read_s = told.at_s
         words, alarms = told.found["drift"]["words"], told.found["drift"]["alarms"]
         if words != self.words:
-            log.log(logging.WARNING if words else logging.INFO, "%s", words or "The model fits again.")
+            log.log(
+                logging.WARNING if words else logging.INFO, "%s", words or "The model fits again."
+            )
         self.words = words
         if self._metrics:
             self._metrics.drifted({alarm["kind"] for alarm in alarms})

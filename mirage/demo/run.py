@@ -30,9 +30,13 @@ class Scenario:
 
     seed: int = 1
     load: float = 1.3
-    """Arrivals, by those of the months that the other users are modelled on: nearly all nodes are busy."""
+    """Arrivals, by those of the months that the other users are modelled on: nearly all nodes are
+    busy.
+    """
     chains: int = 3
-    """Few handovers are luck: where the queue happens to be short, nothing can be better than to do nothing."""
+    """Few handovers are luck: where the queue happens to be short, nothing can be better than to do
+    nothing.
+    """
     apart_s: int = 3 * DAY_S
     """Between the submissions of two chains."""
     segments: int = 5
@@ -48,7 +52,10 @@ class Scenario:
     @property
     def begins_s(self) -> dict[str, int]:
         """When each chain is submitted, by its id."""
-        return {f"demo{number + 1:04}": self.warm_up_s + number * self.apart_s for number in range(self.chains)}
+        return {
+            f"demo{number + 1:04}": self.warm_up_s + number * self.apart_s
+            for number in range(self.chains)
+        }
 
     @property
     def cluster(self) -> ClusterConfig:
@@ -93,7 +100,9 @@ def totals(some: Sequence[Handoff]) -> dict[str, float]:
 
 
 def run_chains(scenario: Scenario, policy: Policy, watch: Callable[[Progress], None]) -> Result:
-    """The chains under a policy, from their submission to their end. The same scenario gives the same result."""
+    """The chains under a policy, from their submission to their end. The same scenario gives the
+    same result.
+    """
     simulator = busy_cluster(scenario)
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
@@ -113,7 +122,9 @@ def run_chains(scenario: Scenario, policy: Policy, watch: Callable[[Progress], N
         waiting = sum(job.eligible_s is not None for job in simulator.pending())
         queue.append((simulator.now_s, waiting))
         chains = [store.links(USER, chain) for chain in scenario.begins_s]
-        done = simulator.now_s > scenario.longest_s or all(_is_over(store, chain) for chain in scenario.begins_s)
+        done = simulator.now_s > scenario.longest_s or all(
+            _is_over(store, chain) for chain in scenario.begins_s
+        )
         watch(Progress(policy.name, simulator.now_s, waiting, chains, done))
         if done:
             return Result(policy.name, chains, queue)
@@ -128,21 +139,25 @@ def _is_over(store: SqlStore, chain: str) -> bool:
 def busy_cluster(scenario: Scenario) -> Simulator:
     """The cluster, with the other users' jobs."""
     cluster = scenario.cluster
-    return Simulator(cluster, other_jobs(cluster, scenario.seed, scenario.longest_s / DAY_S, scenario.load))
+    return Simulator(
+        cluster, other_jobs(cluster, scenario.seed, scenario.longest_s / DAY_S, scenario.load)
+    )
 
 
 def submit_chain(scenario: Scenario, simulator: Simulator, chain: str) -> None:
     """What mirage-submit does: the first link, and one successor that depends on it."""
     tag = ChainTag(chain, 1, scenario.segments, None, Mode.TRAIN, Penalties())
-    first = simulator.submit(JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, comment=format_tag(tag)))
+    first = simulator.submit(
+        JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, comment=format_tag(tag))
+    )
     _queue_successor(tag, first, simulator.job(first).spec, simulator)
 
 
 def _prologue(job: JobRecord, simulator: Simulator) -> None:
     """What the job's own prologue does as a link starts: it queues the next one.
 
-    There is no handover here, so a predecessor runs to its limit even if its successor is there already: overlap is
-    counted in full, as in the paper.
+    There is no handover here, so a predecessor runs to its limit even if its successor is there
+    already: overlap is counted in full, as in the paper.
     """
     tag = parse_tag(job.spec.comment)
     if tag and tag.segment > 1:
@@ -153,5 +168,11 @@ def _queue_successor(tag: ChainTag, job_id: int, spec: JobSpec, simulator: Simul
     if tag.segment < tag.segments:
         following = replace(tag, segment=tag.segment + 1, predecessor_id=job_id)
         simulator.submit(
-            replace(spec, dependency=f"afterany:{job_id}", comment=format_tag(following), submit_s=None, job_id=None)
+            replace(
+                spec,
+                dependency=f"afterany:{job_id}",
+                comment=format_tag(following),
+                submit_s=None,
+                job_id=None,
+            )
         )

@@ -42,7 +42,9 @@ def _cell(links: Sequence[Link], from_s: int, to_s: int) -> tuple[str, str]:
     started = [link for link in links if link.start_s is not None and link.start_s < to_s]
     if not started:
         return "·", "dim"
-    covered_s = sum(max(0, min(link.end_s or to_s, to_s) - max(link.start_s or 0, from_s)) for link in started)
+    covered_s = sum(
+        max(0, min(link.end_s or to_s, to_s) - max(link.start_s or 0, from_s)) for link in started
+    )
     if covered_s > 1.1 * (to_s - from_s):
         return "▓", COLOURS["both"]
     if covered_s < 0.9 * (to_s - from_s) and started[0].start_s < from_s:  # type: ignore[operator]
@@ -60,7 +62,11 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
             line.append_text(timeline(links, scenario.warm_up_s, until_s))
             lines.append(line)
     last = rows[-1]
-    status = Text(f"{' ' * 12}{clock(last.now_s)}   {last.queued} jobs wait for nodes" if not last.done else "")
+    status = Text(
+        f"{' ' * 12}{clock(last.now_s)}   {last.queued} jobs wait for nodes"
+        if not last.done
+        else ""
+    )
     legend = Text.assemble(
         " " * 12, ("█", COLOURS["one"]), " a link runs  ", ("░", COLOURS["none"]), " interrupted  ",
         ("▓", COLOURS["both"]), f" two at once   ({format_duration(CELL_S)} a character)",
@@ -76,9 +82,13 @@ def results_table(results: Sequence[Result]) -> Table:
         for name in ("interrupted", "overlap", "wasted"):
             table.add_column(f"{result.policy}\n{name}", justify="right", no_wrap=True)
     for number, row in enumerate(zip(*(result.chains for result in results), strict=True), start=1):
-        table.add_row(str(number), *(cell for links in row for cell in _cells(totals(handoffs(links)))))
+        table.add_row(
+            str(number), *(cell for links in row for cell in _cells(totals(handoffs(links))))
+        )
     table.add_section()
-    table.add_row("all", *(cell for result in results for cell in _cells(result.totals())), style="bold")
+    table.add_row(
+        "all", *(cell for result in results for cell in _cells(result.totals())), style="bold"
+    )
     table.caption = "wasted: node-hours held by two links at once"
     table.caption_justify = "left"
     return table
@@ -94,8 +104,8 @@ def verdict(results: Sequence[Result]) -> str:
     before, after = (result.totals()["interruption_s"] / HOUR_S for result in results)
     wasted = results[-1].totals()["node_hours_wasted"]
     return (
-        f"{results[-1].policy} was interrupted for {after:.1f} h where {results[0].policy} was for {before:.1f} h, and "
-        f"held {wasted:.1f} node-hours twice for it."
+        f"{results[-1].policy} was interrupted for {after:.1f} h where {results[0].policy} was for"
+        f" {before:.1f} h, and held {wasted:.1f} node-hours twice for it."
     )
 
 
@@ -108,8 +118,9 @@ def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> N
     for axes, result in zip(rows, results, strict=True):
         cost = result.totals()
         axes.set_title(
-            f"{result.policy}: interrupted for {format_duration(cost['interruption_s'])}, overlapped for "
-            f"{format_duration(cost['overlap_s'])} in {len(result.handoffs)} handovers",
+            f"{result.policy}: interrupted for {format_duration(cost['interruption_s'])},"
+            f" overlapped for {format_duration(cost['overlap_s'])} in {len(result.handoffs)}"
+            " handovers",
             loc="left",
             fontsize=10,
         )
@@ -117,7 +128,10 @@ def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> N
             _draw(axes, row, links)
         axes.set_yticks([])
         below.plot(
-            [at_s / HOUR_S for at_s, _ in result.queue], [jobs for _, jobs in result.queue], label=result.policy, lw=1
+            [at_s / HOUR_S for at_s, _ in result.queue],
+            [jobs for _, jobs in result.queue],
+            label=result.policy,
+            lw=1,
         )
     below.set_title("Jobs waiting for nodes", loc="left", fontsize=10)
     below.set_xlabel(f"Hours of simulated time (seed {scenario.seed})")
@@ -141,4 +155,6 @@ def _draw(axes: Axes, row: int, links: Sequence[Link]) -> None:
 def _mark(axes: Axes, row: int, from_s: int | None, length_s: int, colour: str) -> None:
     """Shades a time of interruption or overlap."""
     if length_s and from_s is not None:
-        axes.broken_barh([(from_s / HOUR_S, length_s / HOUR_S)], (-row, 0.8), color=colour, alpha=0.6)
+        axes.broken_barh(
+            [(from_s / HOUR_S, length_s / HOUR_S)], (-row, 0.8), color=colour, alpha=0.6
+        )

@@ -1,1 +1,3 @@
-"""`mirage doctor`: what of Mirage will work on a site. `survey` asks, `slurm`, `users` and `service` judge."""
+"""`mirage doctor`: what of Mirage will work on a site. `survey` asks, `slurm`, `users` and
+`service` judge.
+"""

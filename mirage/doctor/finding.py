@@ -24,7 +24,9 @@ EXIT_CODES = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: 3, Severity.ER
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence each: what was found, why it matters, what to do; the last two may be empty if all is well."""
+    """One sentence each: what was found, why it matters, what to do; the last two may be empty if
+    all is well.
+    """
 
     check: str
     severity: Severity

@@ -1,4 +1,6 @@
-"""Checks of Mirage's own side: what the configuration lets it do, where it writes, and whether its model fits."""
+"""Checks of Mirage's own side: what the configuration lets it do, where it writes, and whether its
+model fits.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from mirage.doctor.finding import Finding, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
-from mirage.learn.folder import Recipe, check_folder
-from mirage.provision.learned import SIZES
+from mirage.provision.learn.folder import Recipe, check_folder
+from mirage.provision.policies.learned import SIZES
 from mirage.slurm.adapter import connect
 from mirage.store.alone import is_held
 from mirage.store.journal import read_journal
@@ -31,7 +33,14 @@ from slurm_sim.errors import InvalidCluster
 CLUSTER_TOML = "cluster.toml"
 SHOWN = 4
 _UNIMPORTANT = frozenset(
-    {"bf_cycle_us", "limit_check_s", "kill_wait_s", "min_job_age_s", "requeue_delay_s", "batch_sched_delay_s"}
+    {
+        "bf_cycle_us",
+        "limit_check_s",
+        "kill_wait_s",
+        "min_job_age_s",
+        "requeue_delay_s",
+        "batch_sched_delay_s",
+    }
 )
 """Of the scheduler's parameters: they move starts by seconds."""
 
@@ -44,11 +53,17 @@ def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[F
         yield note(
             "mode",
             f"mode {acting.mode.value}: nothing is acted on",
-            "Chains go on by Slurm's own dependency; `mirage report` says what would have been saved.",
+            "Chains go on by Slurm's own dependency; `mirage report` says what would have been"
+            " saved.",
             'When you trust it: acting.mode = "enforce".',
         )
     if disabled := acting.disabled():
-        yield warning("disable-file", disabled.words, "While it is there nothing is acted on.", "Remove it to go on.")
+        yield warning(
+            "disable-file",
+            disabled.words,
+            "While it is there nothing is acted on.",
+            "Remove it to go on.",
+        )
     if isinstance(site.live, ClusterConfig):
         known = {partition.name for partition in site.live.partitions}
         if unknown := sorted(set(config.partitions) - known):
@@ -61,18 +76,26 @@ def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[F
 
 
 def check_intake(config: ActingConfig, socket: str) -> Iterator[Finding]:
-    """How many new chains of a user are watched, and who has more. ``socket``: of the daemon; empty: there is none."""
+    """How many new chains of a user are watched, and who has more. ``socket``: of the daemon;
+    empty: there is none.
+    """
     most, over = config.chains_per_user_per_hour, {}
     if socket:
-        with suppress(OSError, ValueError, MirageError):  # it does not run, or is of another release
+        with suppress(
+            OSError, ValueError, MirageError
+        ):  # it does not run, or is of another release
             told = ask(Path(socket), {"ask": "intake"})
             most, over = told["most"], told["over"]
-    bound = f"{most} new chains of a user are watched within an hour (acting.chains_per_user_per_hour)"
+    bound = (
+        f"{most} new chains of a user are watched within an hour (acting.chains_per_user_per_hour)"
+    )
     if over:
         yield warning(
             "chains",
-            f"{bound}; not watched yet: {', '.join(f'{count} of {user}' for user, count in sorted(over.items()))}",
-            "Slurm starts each of their links after the one before ends, so they wait in the queue between links.",
+            f"{bound}; not watched yet:"
+            f" {', '.join(f'{count} of {user}' for user, count in sorted(over.items()))}",
+            "Slurm starts each of their links after the one before ends, so they wait in the queue"
+            " between links.",
             "Ask these users why; raise the bound if they need that many.",
         )
     else:
@@ -85,7 +108,10 @@ def check_adapter(config: AdapterConfig) -> Iterator[Finding]:
         yield ok("adapter", f"Slurm is reached by {connect(config).why}")
     except InputError as problem:
         yield error(
-            "adapter", str(problem), "The service does not start.", 'cluster.adapter = "auto" takes what works.'
+            "adapter",
+            str(problem),
+            "The service does not start.",
+            'cluster.adapter = "auto" takes what works.',
         )
 
 
@@ -97,7 +123,10 @@ def check_server(store_url: str) -> Iterator[Finding]:
         is_held(store_url)
     except (InputError, StoreError) as problem:  # InputError: its driver is missing
         yield error(
-            "store", str(problem), "What can't be written down is not acted on.", "Start it, or permit this user."
+            "store",
+            str(problem),
+            "What can't be written down is not acted on.",
+            "Start it, or permit this user.",
         )
     else:
         yield ok("store", f"{shown(store_url)} answers")
@@ -112,15 +141,22 @@ def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Finding]:
         found = drift(read_journal(audit, now_s - WINDOW_S), now_s)
     except AuditError as problem:
         yield note(
-            "drift", str(problem), "Whether the model still fits can't be told.", "Run this as the service's user."
+            "drift",
+            str(problem),
+            "Whether the model still fits can't be told.",
+            "Run this as the service's user.",
         )
         return
     waits = found.at_most["p50"].cases if found.at_most else 0
     if found.alarms:
         what = "; ".join(alarm.words for alarm in found.alarms)
-        yield warning("drift", what, "The model learnt from a cluster that was used otherwise.", ADVICE)
+        yield warning(
+            "drift", what, "The model learnt from a cluster that was used otherwise.", ADVICE
+        )
     else:
-        yield ok("drift", f"no sign in {waits} real waits of four weeks that the model no longer fits")
+        yield ok(
+            "drift", f"no sign in {waits} real waits of four weeks that the model no longer fits"
+        )
 
 
 def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
@@ -135,7 +171,8 @@ def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
                 check,
                 f"{path} can't be written by this user",
                 "What can't be written down is not acted on.",
-                f"install -d -o USER -m 0700 {path.parent} for the user that the service runs as, or run this as them.",
+                f"install -d -o USER -m 0700 {path.parent} for the user that the service runs as,"
+                " or run this as them.",
             )
 
 
@@ -156,13 +193,23 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
     try:
         recipe = check_folder(folder, policy.name)
     except InputError as problem:
-        yield error("model", str(problem), "The service does not start.", "Set policy.model to a model that is whole.")
+        yield error(
+            "model",
+            str(problem),
+            "The service does not start.",
+            "Set policy.model to a model that is whole.",
+        )
         return
-    yield ok("model", f"{folder}: whole, trained for {recipe.cluster} {recipe.pool} with {recipe.nodes} nodes")
+    yield ok(
+        "model",
+        f"{folder}: whole, trained for {recipe.cluster} {recipe.pool} with {recipe.nodes} nodes",
+    )
     if isinstance(site.snapshot, Snapshot):
         yield _fit(recipe, site.snapshot)
     own = folder.resolve() / CLUSTER_TOML
-    yield _description(own if own.is_file() else own.parent.parent / CLUSTER_TOML, recipe, site.live)
+    yield _description(
+        own if own.is_file() else own.parent.parent / CLUSTER_TOML, recipe, site.live
+    )
 
 
 def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
@@ -170,8 +217,10 @@ def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
     if recipe.pool and recipe.pool not in pools.values():
         return error(
             "model-fit",
-            f"the model is of the pool {recipe.pool}; this cluster has {', '.join(sorted(set(pools.values())))}",
-            "It is never asked: every decision falls back to the untrained quantile ([other-cluster] in reasons).",
+            f"the model is of the pool {recipe.pool}; this cluster has"
+            f" {', '.join(sorted(set(pools.values())))}",
+            "It is never asked: every decision falls back to the untrained quantile"
+            " ([other-cluster] in reasons).",
             "Train one from this cluster's history (docs/learning.md).",
         )
     partitions = {partition for partition, pool in pools.items() if recipe.pool in ("", pool)}
@@ -180,7 +229,8 @@ def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
     if not least <= up <= most:
         return error(
             "model-fit",
-            f"{up} nodes of the pool are up; the model is of {recipe.nodes} and answers for {least} to {most}",
+            f"{up} nodes of the pool are up; the model is of {recipe.nodes} and answers for {least}"
+            f" to {most}",
             "Every decision falls back to the untrained quantile ([other-cluster] in reasons).",
             "Train one from this cluster's history (docs/learning.md).",
         )
@@ -189,15 +239,24 @@ def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
 
 def _description(path: Path, recipe: Recipe, live: ClusterConfig | ClusterError) -> Finding:
     if not path.is_file():
-        return note("cluster-toml", f"no {path}", "What the model was trained on can't be compared with this cluster.")
+        return note(
+            "cluster-toml",
+            f"no {path}",
+            "What the model was trained on can't be compared with this cluster.",
+        )
     if isinstance(live, ClusterError):
         return warning(
-            "cluster-toml", f"the live cluster is not known: {live}", "It can't be compared.", "See the words above."
+            "cluster-toml",
+            f"the live cluster is not known: {live}",
+            "It can't be compared.",
+            "See the words above.",
         )
     try:
         described = read_cluster(path).cluster
     except InvalidCluster as problem:
-        return error("cluster-toml", str(problem), "Look-ahead simulates this cluster.", "Mend the file.")
+        return error(
+            "cluster-toml", str(problem), "Look-ahead simulates this cluster.", "Mend the file."
+        )
     differences = differences_of(described, live, recipe.pool)
     if not differences:
         return ok("cluster-toml", f"{path} describes this cluster")
@@ -206,12 +265,15 @@ def _description(path: Path, recipe: Recipe, live: ClusterConfig | ClusterError)
         "cluster-toml",
         f"{path} differs from this cluster: {'; '.join(differences[:SHOWN])}{more}",
         "The model learnt, and look-ahead simulates, a cluster that schedules differently.",
-        "Describe this one (slurm-sim cluster) and train again, if the difference is meant to last.",
+        "Describe this one (slurm-sim cluster) and train again, if the difference is meant to"
+        " last.",
     )
 
 
 def differences_of(described: ClusterConfig, live: ClusterConfig, pool: str) -> list[str]:
-    """What of two clusters is not the same and matters: partitions of the pool, and the scheduler's parameters."""
+    """What of two clusters is not the same and matters: partitions of the pool, and the scheduler's
+    parameters.
+    """
     found = []
     there = {partition.name: partition for partition in live.partitions}
     for partition in described.partitions:
@@ -220,11 +282,16 @@ def differences_of(described: ClusterConfig, live: ClusterConfig, pool: str) -> 
             found += [f"no partition {partition.name} here"]
             continue
         if len(other.nodes) != len(partition.nodes):
-            found.append(f"{partition.name} has {len(other.nodes)} nodes here, {len(partition.nodes)} there")
+            found.append(
+                f"{partition.name} has {len(other.nodes)} nodes here, {len(partition.nodes)} there"
+            )
         if strange := sorted(set(other.nodes) - set(partition.nodes)):
             found.append(f"{partition.name} has nodes here that are unknown there, as {strange[0]}")
         if other.max_time_s != partition.max_time_s:
-            found.append(f"{partition.name}: MaxTime {other.max_time_s} s here, {partition.max_time_s} s there")
+            found.append(
+                f"{partition.name}: MaxTime {other.max_time_s} s here, {partition.max_time_s} s"
+                " there"
+            )
     if pool and pool not in {partition.name for partition in described.partitions}:
         found.append(f"it does not describe the model's pool {pool}")
     for field in fields(described.params):

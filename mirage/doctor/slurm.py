@@ -26,7 +26,8 @@ def check_slurm(site: Site, poll_s: int) -> Iterator[Finding]:
         yield error(
             "slurm",
             f"slurmctld can't be asked: {site.settings}",
-            "Mirage does nothing while Slurm does not answer; chains go on by Slurm's own dependency.",
+            "Mirage does nothing while Slurm does not answer; chains go on by Slurm's own"
+            " dependency.",
             "Start slurmctld, install Slurm's commands here, or set cluster.bin_dir.",
         )
         return
@@ -48,13 +49,15 @@ def _release(settings: Settings) -> Finding:
         return warning(
             "release",
             f"Slurm {settings.version} is older than any release that Mirage knows",
-            "Commands may print other words; what can't be read is refused, and then nothing is done.",
+            "Commands may print other words; what can't be read is refused, and then nothing is"
+            " done.",
             "Upgrade Slurm, or keep mode observe and read the log.",
         )
     return note(
         "release",
         f"Slurm {settings.version}; Mirage is tested on {', '.join(TESTED_RELEASES)}",
-        "What Slurm prints is checked before it is believed, so a change shows as skipped cycles in the log.",
+        "What Slurm prints is checked before it is believed, so a change shows as skipped cycles in"
+        " the log.",
         "Stay in mode observe for some days.",
     )
 
@@ -67,7 +70,10 @@ def release_of(settings: Settings) -> tuple[int, ...]:
 def _clock(site: Site) -> Finding:
     if isinstance(site.clock, ClusterError):
         return warning(
-            "clock", f"slurmctld's time is not known: {site.clock}", "A clock that is off goes unnoticed.", UNREADABLE
+            "clock",
+            f"slurmctld's time is not known: {site.clock}",
+            "A clock that is off goes unnoticed.",
+            UNREADABLE,
         )
     skew_s = site.clock.skew_s
     if abs(skew_s) <= MOST_SKEW_S + site.clock.asked_s:
@@ -76,7 +82,8 @@ def _clock(site: Site) -> Finding:
     return error(
         "clock",
         f"slurmctld's clock is {format_duration(abs(skew_s))} {ahead} this machine's",
-        "Releases aim at the predecessor's end by this machine's clock, so they come so much too early or too late.",
+        "Releases aim at the predecessor's end by this machine's clock, so they come so much too"
+        " early or too late.",
         "Run NTP (chrony, timesyncd) on both machines.",
     )
 
@@ -84,10 +91,15 @@ def _clock(site: Site) -> Finding:
 def _queue(site: Site) -> Iterator[Finding]:
     if isinstance(site.snapshot, ClusterError):
         yield error(
-            "queue", f"the queue can't be read: {site.snapshot}", "Each cycle needs it.", "See the words above."
+            "queue",
+            f"the queue can't be read: {site.snapshot}",
+            "Each cycle needs it.",
+            "See the words above.",
         )
         return
-    yield ok("queue", f"{len(site.snapshot.jobs)} jobs and {len(site.snapshot.nodes)} nodes are seen")
+    yield ok(
+        "queue", f"{len(site.snapshot.jobs)} jobs and {len(site.snapshot.nodes)} nodes are seen"
+    )
     assert isinstance(site.settings, Settings)
     private = {word.strip() for word in site.settings.parameters.get("PrivateData", "").split(",")}
     if "jobs" in private and not site.of_daemon:
@@ -104,30 +116,41 @@ def _priority(settings: Settings) -> Finding:
         return note(
             "priority",
             "PriorityType=priority/basic: first come, first served",
-            "A successor's place in the queue is that of its submission, long before its release, so it starts sooner "
-            "than like jobs did. Reactive chains hardly wait here.",
+            "A successor's place in the queue is that of its submission, long before its release,"
+            " so it starts sooner than like jobs did. Reactive chains hardly wait here.",
         )
     if settings.accrue_always:
         return warning(
             "priority",
-            "PriorityFlags has ACCRUE_ALWAYS: a successor gains age while it waits for its predecessor",
-            "It starts sooner than like jobs did, from whose waits the policies learn: releases come too early, and "
-            "users pay for overlap.",
-            "Remove the flag, or prefer a model that was trained with it (cluster.toml: accrue_always).",
+            "PriorityFlags has ACCRUE_ALWAYS: a successor gains age while it waits for its"
+            " predecessor",
+            "It starts sooner than like jobs did, from whose waits the policies learn: releases"
+            " come too early, and users pay for overlap.",
+            "Remove the flag, or prefer a model that was trained with it (cluster.toml:"
+            " accrue_always).",
         )
-    return ok("priority", "no ACCRUE_ALWAYS: a successor's age counts from its release, as policies assume")
+    return ok(
+        "priority",
+        "no ACCRUE_ALWAYS: a successor's age counts from its release, as policies assume",
+    )
 
 
 def _scheduler(live: ClusterConfig | ClusterError, settings: Settings) -> Iterator[Finding]:
     if isinstance(live, ClusterError):
-        yield warning("backfill", f"the scheduler's parameters are not known: {live}", "They go unchecked.", UNREADABLE)
+        yield warning(
+            "backfill",
+            f"the scheduler's parameters are not known: {live}",
+            "They go unchecked.",
+            UNREADABLE,
+        )
         return
     params = live.params
     if not params.backfill:
         yield warning(
             "backfill",
             f"SchedulerType={settings.parameters.get('SchedulerType', '?')}: no backfill",
-            "One large job at the head blocks all behind it, so waits are long and hard to predict.",
+            "One large job at the head blocks all behind it, so waits are long and hard to"
+            " predict.",
             "Use sched/backfill.",
         )
         return
@@ -140,8 +163,10 @@ def _backfill(params: Params, live: ClusterConfig) -> Iterator[Finding]:
     if params.bf_window_s < longest_s:
         yield warning(
             "backfill",
-            f"bf_window is {format_duration(params.bf_window_s)}, the longest MaxTime {format_duration(longest_s)}",
-            "Backfill does not plan so far ahead, so jobs behind long ones may starve and waits vary more.",
+            f"bf_window is {format_duration(params.bf_window_s)}, the longest MaxTime"
+            f" {format_duration(longest_s)}",
+            "Backfill does not plan so far ahead, so jobs behind long ones may starve and waits"
+            " vary more.",
             f"SchedulerParameters=bf_window={-(-longest_s // 60)} (minutes).",
         )
     else:
@@ -153,7 +178,8 @@ def _backfill(params: Params, live: ClusterConfig) -> Iterator[Finding]:
         yield note(
             "backfill-limits",
             f"SchedulerParameters has {words}",
-            "Of a user with more jobs than that only the first are tested, so a released successor may be passed over.",
+            "Of a user with more jobs than that only the first are tested, so a released successor"
+            " may be passed over.",
         )
 
 
@@ -164,8 +190,8 @@ def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Finding
         yield warning(
             "accounting",
             f"AccountingStorageType={kind or 'none'}: no accounting records",
-            "Recent waits and the last 24 h are not known at a start; the service learns them as time passes. Models "
-            "can't be trained.",
+            "Recent waits and the last 24 h are not known at a start; the service learns them as"
+            " time passes. Models can't be trained.",
             "Set up slurmdbd.",
         )
     elif isinstance(site.history_days, ClusterError):
@@ -204,7 +230,8 @@ def _over_time(settings: Settings, live: ClusterConfig | ClusterError) -> Findin
     return note(
         "time-limit",
         f"OverTimeLimit={text}{where}: jobs may run on after their limit",
-        "Releases aim at the limit; a predecessor that runs on overlaps with its successor for so much longer.",
+        "Releases aim at the limit; a predecessor that runs on overlaps with its successor for so"
+        " much longer.",
     )
 
 

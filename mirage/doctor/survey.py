@@ -1,4 +1,6 @@
-"""Asks a site all that the checks judge. An answer that can't be had is kept as its error, for the check to tell."""
+"""Asks a site all that the checks judge. An answer that can't be had is kept as its error, for the
+check to tell.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Clock:
-    """slurmctld's time less ours, and for how long it was asked: the difference is known no better than that."""
+    """slurmctld's time less ours, and for how long it was asked: the difference is known no better
+    than that.
+    """
 
     skew_s: float
     asked_s: float
@@ -58,9 +62,13 @@ def survey(runner: Runner, of_daemon: bool | None) -> Site:
     began_s = time.time()
     config = _answer(ask.config)
     asked_s = time.time() - began_s
-    if isinstance(config, ClusterError):  # then nothing else answers either, each after its own time-outs
+    if isinstance(
+        config, ClusterError
+    ):  # then nothing else answers either, each after its own time-outs
         lost = (config,) * 8
-        return Site(user, os.getuid() == 0, os.getuid() == 0 if of_daemon is None else of_daemon, *lost)
+        return Site(
+            user, os.getuid() == 0, os.getuid() == 0 if of_daemon is None else of_daemon, *lost
+        )
     settings = _answer(lambda: parsing.parse_settings(config))
     level = _answer(lambda: ask.admin_level(user))
     root = os.getuid() == 0
@@ -82,14 +90,20 @@ def survey(runner: Runner, of_daemon: bool | None) -> Site:
     )
 
 
-def is_privileged(user: str, is_root: bool, settings: Settings | ClusterError, level: str | ClusterError) -> bool:
+def is_privileged(
+    user: str, is_root: bool, settings: Settings | ClusterError, level: str | ClusterError
+) -> bool:
     """Whether slurmctld lets the user change anybody's job."""
     return is_root or level in ("Operator", "Administrator") or user == slurm_user(settings)
 
 
 def slurm_user(settings: Settings | ClusterError) -> str:
     """`SlurmUser = slurm(64030)` -> slurm."""
-    return settings.parameters.get("SlurmUser", "").partition("(")[0] if isinstance(settings, Settings) else ""
+    return (
+        settings.parameters.get("SlurmUser", "").partition("(")[0]
+        if isinstance(settings, Settings)
+        else ""
+    )
 
 
 def _history_days(ask: Survey, now_s: int) -> int:

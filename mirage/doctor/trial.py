@@ -1,7 +1,8 @@
-"""Checks what a chain needs of the compute nodes, by a real job: the chains' folder, and Slurm's commands.
+"""Checks what a chain needs of the compute nodes, by a real job: the chains' folder, and Slurm's
+commands.
 
-A node may lack the home directory, so the job's answer is its exit code: one bit for each thing that is missing. The
-job writes nothing but one small file into the folder, which is removed here.
+A node may lack the home directory, so the job's answer is its exit code: one bit for each thing
+that is missing. The job writes nothing but one small file into the folder, which is removed here.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def try_job(
 ) -> Trial:
     """Submits the job with these sbatch options, and waits for its end.
 
-    Raises InputError if it does not end in time, or Slurm ends it; ClusterError if sbatch refuses it.
+    Raises InputError if it does not end in time, or Slurm ends it; ClusterError if sbatch refuses
+    it.
     """
     words = {"folder": shlex.quote(str(folder)), "commands": shlex.quote(commands)}
     text = SCRIPT.format(**words, no_folder=NO_FOLDER, no_sbatch=NO_SBATCH, no_answer=NO_ANSWER)
@@ -71,10 +73,12 @@ def try_job(
     try:
         while (job := cluster.jobs([job_id]).get(job_id)) is None or not job.state.is_over:
             if now_s() >= until_s:
-                state = f"{job.state.value}, {job.reason or 'no reason'}" if job else "not in the queue"
+                state = (
+                    f"{job.state.value}, {job.reason or 'no reason'}" if job else "not in the queue"
+                )
                 raise InputError(
-                    f"job {job_id} has not ended after {patience_s:.0f} s ({state}); it is cancelled. Try options "
-                    'that start at once, as in --try-job "-p debug".'
+                    f"job {job_id} has not ended after {patience_s:.0f} s ({state}); it is"
+                    ' cancelled. Try options that start at once, as in --try-job "-p debug".'
                 )
             time.sleep(poll_s)
     except BaseException:
@@ -103,8 +107,8 @@ def _missing(job: Job) -> int:
     if job.state is JobState.FAILED and 0 < job.exit_code <= NO_FOLDER + NO_SBATCH + NO_ANSWER:
         return job.exit_code
     raise InputError(
-        f"job {job.job_id} ended with {job.state.value}, exit code {job.exit_code}, before it could answer; "
-        f"`sacct -j {job.job_id}` says more."
+        f"job {job.job_id} ended with {job.state.value}, exit code {job.exit_code}, before it could"
+        f" answer; `sacct -j {job.job_id}` says more."
     )
 
 
@@ -121,7 +125,8 @@ def check_trial(trial: Trial, folder: Path) -> Iterator[Finding]:
         yield error(
             "chain-folder",
             f"{folder} on the compute node is another folder than here",
-            "The links of a chain and the commands on this machine would not see each other's records.",
+            "The links of a chain and the commands on this machine would not see each other's"
+            " records.",
             "Set MIRAGE_HOME to a folder that all nodes share.",
         )
     else:

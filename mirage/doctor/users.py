@@ -1,4 +1,6 @@
-"""Checks of rights and limits: whose jobs may be let in, and how many of them may run or queue at once. Pure."""
+"""Checks of rights and limits: whose jobs may be let in, and how many of them may run or queue at
+once. Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +26,49 @@ def check_users(site: Site) -> Iterator[Finding]:
 
 
 def _rights(site: Site) -> Finding:
-    level = site.admin_level if isinstance(site.admin_level, str) and site.admin_level else "none known"
+    level = (
+        site.admin_level if isinstance(site.admin_level, str) and site.admin_level else "none known"
+    )
     if is_privileged(site.user, site.is_root, site.settings, site.admin_level):
         who = "root" if site.is_root else site.user
         return ok("rights", f"{who} may let in anybody's jobs (admin level: {level})")
     if not site.of_daemon:
-        return ok("rights", f"{site.user} may let in own jobs only (admin level: {level}): right for `mirage agent`")
+        return ok(
+            "rights",
+            f"{site.user} may let in own jobs only (admin level: {level}): right for `mirage"
+            " agent`",
+        )
     return error(
         "rights",
         f"{site.user} is no Operator (admin level: {level})",
-        'Slurm refuses to let in other users\' jobs ("Invalid user id"); nothing would be released.',
-        f"sacctmgr modify user {site.user} set adminlevel=Operator; or let users run `mirage agent`.",
+        'Slurm refuses to let in other users\' jobs ("Invalid user id"); nothing would be'
+        " released.",
+        f"sacctmgr modify user {site.user} set adminlevel=Operator; or let users run `mirage"
+        " agent`.",
     )
 
 
 def _limits(site: Site, settings: Settings) -> Iterator[Finding]:
     enforced = settings.parameters.get("AccountingStorageEnforce", "")
     if not {"limits", "safe", "all"} & set(enforced.replace(" ", "").split(",")):
-        yield ok("limits", f"limits of users and QOS are not enforced (AccountingStorageEnforce={enforced or 'none'})")
+        yield ok(
+            "limits",
+            "limits of users and QOS are not enforced"
+            f" (AccountingStorageEnforce={enforced or 'none'})",
+        )
         return
     if isinstance(site.limits, ClusterError) or isinstance(site.qos, ClusterError):
         problem = site.limits if isinstance(site.limits, ClusterError) else site.qos
-        yield warning("limits", f"limits can't be read: {problem}", "They go unchecked.", "Is slurmdbd up?")
+        yield warning(
+            "limits", f"limits can't be read: {problem}", "They go unchecked.", "Is slurmdbd up?"
+        )
         return
     found = [*_of(site.limits, whose), *_of_qos(site.qos)]
     yield from found or [
-        ok("limits", f"{len(site.limits)} associations and {len(site.qos)} QOS: two jobs fit them all")
+        ok(
+            "limits",
+            f"{len(site.limits)} associations and {len(site.qos)} QOS: two jobs fit them all",
+        )
     ]
 
 
@@ -73,20 +92,25 @@ def _of(those: Sequence[Limits], name: Callable[[Limits], str]) -> Iterator[Find
         yield warning(
             "max-jobs",
             f"only one job may run at once (MaxJobs or GrpJobs of 1): {_shown(names)}",
-            "A successor can't start beside its predecessor, so an early release saves them nothing but their place in "
-            "the queue, and there is no handover.",
+            "A successor can't start beside its predecessor, so an early release saves them nothing"
+            " but their place in the queue, and there is no handover.",
             "Raise the limit to 2 for users of chains.",
         )
     if names := [name(each) for each in those if 1 in (each.max_submit, each.group_submit)]:
         yield error(
             "max-submit",
-            f"only one job may be in the queue (MaxSubmitJobs or GrpSubmitJobs of 1): {_shown(names)}",
+            "only one job may be in the queue (MaxSubmitJobs or GrpSubmitJobs of 1):"
+            f" {_shown(names)}",
             "No successor can be queued behind a running link, so these users can't have a chain.",
             "Raise the limit to at least 2.",
         )
     none = [name(each) for each in those if 0 in _counts(each)]
     if none:
-        yield note("no-jobs", f"no job may run or be queued (a limit of 0): {_shown(none)}", "They can't have a chain.")
+        yield note(
+            "no-jobs",
+            f"no job may run or be queued (a limit of 0): {_shown(none)}",
+            "They can't have a chain.",
+        )
 
 
 def _shown(names: list[str]) -> str:

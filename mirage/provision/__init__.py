@@ -1,1 +1,3 @@
-"""Policies: when the successor enters the queue."""
+"""When the successor of a chain's link enters the queue: policies, how they learn, how good they
+are.
+"""

@@ -1,1 +1,3 @@
-"""Routes jobs to partitions (`papers/mdrl-routing.txt`): one agent a partition, a plugin inside slurmctld."""
+"""Routes jobs to partitions (`papers/mdrl-routing.txt`): one agent a partition, a plugin inside
+slurmctld.
+"""

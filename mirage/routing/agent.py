@@ -1,8 +1,9 @@
-"""A trained agent, evaluated in plain Python: the reference for the plugin, which must choose the same.
+"""A trained agent, evaluated in plain Python: the reference for the plugin, which must choose the
+same.
 
-Both add up in the same order (an output begins with its bias, then takes the inputs in turn; inputs that are zero are
-left out), in doubles, with products and sums rounded one by one, and only with ReLU between the layers. So they agree
-to the last bit, whatever the machine.
+Both add up in the same order (an output begins with its bias, then takes the inputs in turn; inputs
+that are zero are left out), in doubles, with products and sums rounded one by one, and only with
+ReLU between the layers. So they agree to the last bit, whatever the machine.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def check_products(products: int) -> None:
     """Raises InputError: slurmctld, which waits for an evaluation, would wait too long."""
     if products > MOST_PRODUCTS:
         raise InputError(
-            f"agents with {products} products an evaluation, at most {MOST_PRODUCTS}, since slurmctld waits for them; "
-            "train with `--variant counts`, whose agents don't grow with the servers (docs/routing.md)."
+            f"agents with {products} products an evaluation, at most {MOST_PRODUCTS}, since"
+            " slurmctld waits for them; train with `--variant counts`, whose agents don't grow"
+            " with the servers (docs/routing.md)."
         )
 
 
@@ -46,21 +48,30 @@ class Layer:
 
 @dataclass(frozen=True)
 class Agent:
-    """One partition's network. Its values are comparable with those of agents that were trained with it."""
+    """One partition's network. Its values are comparable with those of agents that were trained
+    with it.
+    """
 
     kind: PartitionKind
     variant: Variant
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
-        """Raises InputError for layers that don't fit together or the partition, and for NaN and infinity."""
+        """Raises InputError for layers that don't fit together or the partition, and for NaN and
+        infinity.
+        """
         sizes = [width(self.kind, self.variant), *(len(layer.bias) for layer in self.layers)]
         for layer, inputs in zip(self.layers, sizes, strict=False):
             shape = (len(layer.weights), {len(row) for row in layer.weights})
             if shape != (inputs, {len(layer.bias)}):
-                raise InputError(f"agent of {self.kind.name}: a layer takes {len(layer.weights)} inputs, not {inputs}.")
+                raise InputError(
+                    f"agent of {self.kind.name}: a layer takes {len(layer.weights)} inputs, not"
+                    f" {inputs}."
+                )
             if not all(isfinite(value) for row in (*layer.weights, layer.bias) for value in row):
-                raise InputError(f"agent of {self.kind.name}: a weight is not a finite number; train it again.")
+                raise InputError(
+                    f"agent of {self.kind.name}: a weight is not a finite number; train it again."
+                )
         actions = actions_of(self.kind, self.variant).count
         if sizes[-1] != actions:
             raise InputError(f"agent of {self.kind.name}: {sizes[-1]} values, not {actions}.")

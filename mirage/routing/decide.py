@@ -1,7 +1,9 @@
-"""The routing decision, in plain Python: the reference that `lua/mirage_decide.lua` must agree with in every choice.
+"""The routing decision, in plain Python: the reference that `lua/mirage_decide.lua` must agree with
+in every choice.
 
-Pure: everything comes in as arguments. A job goes to the partition whose agent's best possible action has the highest
-value, among the partitions that the user may use and that have a flavour for it.
+Pure: everything comes in as arguments. A job goes to the partition whose agent's best possible
+action has the highest value, among the partitions that the user may use and that have a flavour for
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ CLOCK_S = 60
 
 @dataclass(frozen=True)
 class Table:
-    """What the daemon publishes. ``at_s``: when the cluster was looked at; ``valid_s``: for how long that counts."""
+    """What the daemon publishes. ``at_s``: when the cluster was looked at; ``valid_s``: for how
+    long that counts.
+    """
 
     at_s: int
     valid_s: int
@@ -34,7 +38,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Choice:
-    """Where a job goes. ``place``: the server that the agent would take (0 for all of them); None: it has to wait."""
+    """Where a job goes. ``place``: the server that the agent would take (0 for all of them); None:
+    it has to wait.
+    """
 
     partition: str
     flavor: int
@@ -57,10 +63,14 @@ class Routed:
     limit_s: int
 
 
-def decide(table: Table, agents: Sequence[Agent], demand: Demand, allowed: Collection[str]) -> Choice | None:
-    """The choice, or None: no partition that is allowed has a flavour for the job. Of equal partitions the first.
+def decide(
+    table: Table, agents: Sequence[Agent], demand: Demand, allowed: Collection[str]
+) -> Choice | None:
+    """The choice, or None: no partition that is allowed has a flavour for the job. Of equal
+    partitions the first.
 
-    Times are counted from when the table was made, so that what an agent sees of a partition stays until it changes.
+    Times are counted from when the table was made, so that what an agent sees of a partition stays
+    until it changes.
     """
     chosen: tuple[float, Choice] | None = None
     fits: list[str] = []
@@ -78,12 +88,16 @@ def decide(table: Table, agents: Sequence[Agent], demand: Demand, allowed: Colle
 def _judge(
     state: PartitionState, agent: Agent, flavor: int, limit_s: int | None, at_s: int
 ) -> tuple[float, int | None]:
-    """The highest value of what a partition can do with a job now, and the place: it waits only if nothing is free."""
+    """The highest value of what a partition can do with a job now, and the place: it waits only if
+    nothing is free.
+    """
     can = possible(state, agent.variant, flavor)
     values = agent.values(features(state, agent.variant, flavor, limit_s, at_s))
     action = best(values, list(can))
     if not isfinite(values[action]):
-        raise MirageError(f"agent of {state.kind.name}: a value is not a finite number; train it again.")
+        raise MirageError(
+            f"agent of {state.kind.name}: a value is not a finite number; train it again."
+        )
     return values[action], can[action]
 
 
@@ -96,7 +110,8 @@ def limit_of(table: Table, choice: Choice, demand: Demand) -> int:
 def corrected(table: Table, routed: Iterable[Routed]) -> Table:
     """The table as it would be with these jobs in it: started where they were placed, or waiting.
 
-    Of the second in which the cluster was looked at they count too: better one job twice than a burst unseen.
+    Of the second in which the cluster was looked at they count too: better one job twice than a
+    burst unseen.
     """
     partitions = {state.kind.name: state for state in deepcopy(table.partitions)}
     for job in routed:

@@ -1,9 +1,10 @@
-"""Deep Q-learning of one partition's agent (section 5.1, equation 6), and what both kinds of lessons share.
+"""Deep Q-learning of one partition's agent (section 5.1, equation 6), and what both kinds of
+lessons share.
 
     Q(s, a) -> r + discount * max over the next decision's actions of Q'(s', a')
 
-Q' is the target network, a copy that follows every few updates. All values begin at 0, as in the paper. The paper gives
-neither network nor settings; ours are in `DqnOptions`.
+Q' is the target network, a copy that follows every few updates. All values begin at 0, as in the
+paper. The paper gives neither network nor settings; ours are in `DqnOptions`.
 """
 
 from __future__ import annotations
@@ -96,7 +97,13 @@ def _layer(linear: nn.Linear) -> Layer:
 class Learner:
     """A network, its target network, its memory."""
 
-    def __init__(self, kind: PartitionKind, variant: Variant, options: DqnOptions, random: np.random.Generator) -> None:
+    def __init__(
+        self,
+        kind: PartitionKind,
+        variant: Variant,
+        options: DqnOptions,
+        random: np.random.Generator,
+    ) -> None:
         self.kind, self.variant, self.options, self.random = kind, variant, options, random
         self.network = make_network(kind, variant, options.hidden)
         self._target = deepcopy(self.network)
@@ -120,7 +127,11 @@ class Learner:
     def remember(self, step: Step) -> None:
         slot = self._count % self.options.memory
         self._count += 1
-        self._inputs[slot], self._action[slot], self._reward[slot] = step.inputs, step.action, step.reward
+        self._inputs[slot], self._action[slot], self._reward[slot] = (
+            step.inputs,
+            step.action,
+            step.reward,
+        )
         self._possible[slot] = False
         if step.after is not None:
             self._after[slot] = step.after
@@ -167,13 +178,19 @@ def train_on_episodes(
     seed: int = 1,
     told: Told | None = None,
 ) -> Agent:
-    """The paper's training: an agent on episodes of five jobs; `Variant.PAPER` is punished for what is impossible."""
+    """The paper's training: an agent on episodes of five jobs; `Variant.PAPER` is punished for what
+    is impossible.
+    """
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
     learner = Learner(kind, variant, options or DqnOptions(), random)
     for number in range(episodes):
         epsilon = learner.options.epsilon(number / episodes)
-        outcome = _live(learner, Episode(kind, draw_episode(kind, random), masked=variant is Variant.OURS), epsilon)
+        outcome = _live(
+            learner,
+            Episode(kind, draw_episode(kind, random), masked=variant is Variant.OURS),
+            epsilon,
+        )
         if told:
             told(number, outcome)
     return learner.agent()
@@ -186,10 +203,18 @@ def _live(learner: Learner, episode: Episode, epsilon: float) -> Outcome:
     while question is not None:
         explores = learner.random.random() < epsilon
         possible = question.possible
-        action = int(learner.random.choice(possible)) if explores else best(learner.values(inputs), possible)
+        action = (
+            int(learner.random.choice(possible))
+            if explores
+            else best(learner.values(inputs), possible)
+        )
         reward = episode.answer(action)
         question = episode.question
-        after = features(question.state, learner.variant, question.flavor, now_s=question.now_s) if question else None
+        after = (
+            features(question.state, learner.variant, question.flavor, now_s=question.now_s)
+            if question
+            else None
+        )
         learner.remember(Step(inputs, action, reward, after, question.possible if question else ()))
         learner.update()
         inputs = after or inputs

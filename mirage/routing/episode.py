@@ -1,7 +1,9 @@
-"""The paper's episodes (sections 4.2, 5.2, 6.1): four jobs that each fit on a server, then one that takes all.
+"""The paper's episodes (sections 4.2, 5.2, 6.1): four jobs that each fit on a server, then one that
+takes all.
 
-A decision is asked for when a job arrives, and again for waiting jobs, largest first, whenever something ends and they
-fit. The episode is over once the last, full job has started: the paper's "submitted to the system", Figure 3's job 5.
+A decision is asked for when a job arrives, and again for waiting jobs, largest first, whenever
+something ends and they fit. The episode is over once the last, full job has started: the paper's
+"submitted to the system", Figure 3's job 5.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Question:
     flavor: int
     now_s: int
     possible: tuple[int, ...]
-    """The actions to choose from: those that can be carried out now, or, unmasked, all of the job's flavour."""
+    """The actions to choose from: those that can be carried out now, or, unmasked, all of the job's
+    flavour.
+    """
     has_room: bool
     """Whether it can run somewhere now."""
 
@@ -49,8 +53,12 @@ class Outcome:
     reward: float
 
 
-def draw_episode(kind: PartitionKind, random: np.random.Generator, gap_s: int = HOUR_S) -> list[Arrival]:
-    """Four jobs of flavours drawn evenly from those of one server, then the full one; ``gap_s`` between submissions."""
+def draw_episode(
+    kind: PartitionKind, random: np.random.Generator, gap_s: int = HOUR_S
+) -> list[Arrival]:
+    """Four jobs of flavours drawn evenly from those of one server, then the full one; ``gap_s``
+    between submissions.
+    """
     singles = [index for index, flavor in enumerate(kind.flavors) if flavor.servers == 1]
     full = len(kind.flavors) - 1
     flavors = [*random.choice(singles, SINGLES).tolist(), full]
@@ -60,8 +68,12 @@ def draw_episode(kind: PartitionKind, random: np.random.Generator, gap_s: int = 
 class Episode:
     """An episode, asked step by step: `question` is open until `answer`; None: it is over."""
 
-    def __init__(self, kind: PartitionKind, jobs: Sequence[Arrival], *, masked: bool = True) -> None:
-        """``masked``: waiting and running are not both possible; otherwise a wrong answer costs its reward."""
+    def __init__(
+        self, kind: PartitionKind, jobs: Sequence[Arrival], *, masked: bool = True
+    ) -> None:
+        """``masked``: waiting and running are not both possible; otherwise a wrong answer costs its
+        reward.
+        """
         self.world = World(kind)
         self.masked = masked
         self.total_reward = 0.0
@@ -142,9 +154,13 @@ class Episode:
         self._job, self._is_new = job, is_new
         actions = self.world.kind.actions
         places = self.world.state.places(job.flavor)
-        can = tuple(actions.run(job.flavor, place) for place in places) or (actions.queue(job.flavor),)
+        can = tuple(actions.run(job.flavor, place) for place in places) or (
+            actions.queue(job.flavor),
+        )
         possible = can if self.masked else actions.of(job.flavor)
-        self.question = Question(self.world.state, job.flavor, self.world.now_s, possible, bool(places))
+        self.question = Question(
+            self.world.state, job.flavor, self.world.now_s, possible, bool(places)
+        )
 
     def _force(self) -> None:
         """Nothing runs, nothing will come, and every waiting job was refused: the largest one runs."""
@@ -153,12 +169,17 @@ class Episode:
         self.world.start(job.flavor, 0)
 
     def finish(self) -> Outcome:
-        """What came of it; jobs that still wait run after the full one, on the first server with room."""
+        """What came of it; jobs that still wait run after the full one, on the first server with
+        room.
+        """
         world = self.world
         utilization, start_s = world.utilization(), world.now_s
         while world.queue:
             self._drain()
-        first_s, last_s = min(run.start_s for run in world.runs), max(run.end_s for run in world.runs)
+        first_s, last_s = (
+            min(run.start_s for run in world.runs),
+            max(run.end_s for run in world.runs),
+        )
         whole = world.utilization(last_s)
         return Outcome(utilization, whole, last_s - first_s, start_s - first_s, self.total_reward)
 
@@ -174,7 +195,9 @@ class Episode:
         world.start(job.flavor, world.state.places(job.flavor)[0])
 
 
-def play(kind: PartitionKind, jobs: Sequence[Arrival], rule: Rule, *, masked: bool = True) -> Outcome:
+def play(
+    kind: PartitionKind, jobs: Sequence[Arrival], rule: Rule, *, masked: bool = True
+) -> Outcome:
     """An episode in which a rule answers."""
     episode = Episode(kind, jobs, masked=masked)
     while episode.question is not None:

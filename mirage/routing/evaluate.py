@@ -1,4 +1,6 @@
-"""The paper's experiments (section 6), and streams of arrivals: agents against what needs no learning."""
+"""The paper's experiments (section 6), and streams of arrivals: agents against what needs no
+learning.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from mirage.routing.state import Variant
 from mirage.routing.world import Arrival
 
 PAPER_HOURS = 720
-"""Of section 6.2's sum: inefficient power is (1 - utilization) x 720 h x the partition's kilowatts."""
+"""Of section 6.2's sum: inefficient power is (1 - utilization) x 720 h x the partition's kilowatts.
+"""
 HOUR_S = 3600
 BOOTSTRAP = 2000
 Json = dict[str, Any]
@@ -29,7 +32,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done: training episodes and judged ones of the paper's part, judged streams of each kind."""
+    """What is done: training episodes and judged ones of the paper's part, judged streams of each
+    kind.
+    """
 
     episodes: int = 1000
     judged: int = 100
@@ -41,7 +46,9 @@ class Plan:
 
 
 def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
-    """All results as plain data (docs/routing.md). Judged are episodes and streams that no training saw."""
+    """All results as plain data (docs/routing.md). Judged are episodes and streams that no training
+    saw.
+    """
     stream_sizes(kinds)
     if plan.trace is not None:
         read_history(plan.trace)
@@ -60,7 +67,8 @@ def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], N
     }
 
 
-# --- the paper's episodes --------------------------------------------------------------------------------------------
+# --- the paper's episodes
+# --------------------------------------------------------------------------------------------
 
 
 def paper_part(kind: PartitionKind, plan: Plan) -> Json:
@@ -78,8 +86,13 @@ def paper_part(kind: PartitionKind, plan: Plan) -> Json:
         curves[name] = [_play(kind, jobs, name, agents, random).utilization for jobs in lived]
     judged = [draw_episode(kind, random) for _ in range(plan.judged)]
     names = ("naive", "random", "first-fit", "best-fit", *agents, "best possible")
-    outcomes = {name: [_play(kind, jobs, name, agents, random) for jobs in judged] for name in names}
-    return {"rules": {name: _paper_figures(kind, each) for name, each in outcomes.items()}, "learning": curves}
+    outcomes = {
+        name: [_play(kind, jobs, name, agents, random) for jobs in judged] for name in names
+    }
+    return {
+        "rules": {name: _paper_figures(kind, each) for name, each in outcomes.items()},
+        "learning": curves,
+    }
 
 
 def _noting(curve: list[float]) -> Callable[[int, Outcome], None]:
@@ -87,7 +100,11 @@ def _noting(curve: list[float]) -> Callable[[int, Outcome], None]:
 
 
 def _play(
-    kind: PartitionKind, jobs: list[Arrival], name: str, agents: Mapping[str, Agent], random: np.random.Generator
+    kind: PartitionKind,
+    jobs: list[Arrival],
+    name: str,
+    agents: Mapping[str, Agent],
+    random: np.random.Generator,
 ) -> Outcome:
     if name == "best possible":
         return rules.best_possible(kind, jobs)
@@ -117,7 +134,8 @@ def _paper_figures(kind: PartitionKind, outcomes: Sequence[Outcome]) -> Json:
     }
 
 
-# --- streams ---------------------------------------------------------------------------------------------------------
+# --- streams
+# ---------------------------------------------------------------------------------------------------------
 
 
 def stream_part(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
@@ -130,7 +148,9 @@ def stream_part(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str]
     drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
     if history is not None:
         drawn["history"] = [from_history(history, kinds, random) for _ in range(plan.streams)]
-    return {name: _on_streams(kinds, streams, agents, random, told) for name, streams in drawn.items()}
+    return {
+        name: _on_streams(kinds, streams, agents, random, told) for name, streams in drawn.items()
+    }
 
 
 def _on_streams(
@@ -165,7 +185,9 @@ def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[flo
     return {
         "completion_mean_h": float(np.mean(completion_s)) / HOUR_S,
         "completion_p95_h": float(np.percentile(completion_s, 95)) / HOUR_S,
-        "wait_mean_h": float(np.mean(np.concatenate([outcome.wait_s for outcome in outcomes]))) / HOUR_S,
+        "wait_mean_h": (
+            float(np.mean(np.concatenate([outcome.wait_s for outcome in outcomes]))) / HOUR_S
+        ),
         "wait_max_h": max(max(outcome.wait_s) for outcome in outcomes) / HOUR_S,
         "utilization": float(np.mean([outcome.utilization for outcome in outcomes])),
         "energy_kwh": float(np.mean([outcome.energy_kwh for outcome in outcomes])),
@@ -176,10 +198,15 @@ def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[flo
 
 
 def _hourly(outcomes: Sequence[stream.StreamOutcome]) -> Json:
-    """Means at each full hour since the first submission, as long as half of the streams are under way."""
+    """Means at each full hour since the first submission, as long as half of the streams are under
+    way.
+    """
     lengths = sorted((len(outcome.hourly) for outcome in outcomes), reverse=True)
     hours = range(lengths[(len(lengths) - 1) // 2])
-    there = [[outcome.hourly[hour] for outcome in outcomes if hour < len(outcome.hourly)] for hour in hours]
+    there = [
+        [outcome.hourly[hour] for outcome in outcomes if hour < len(outcome.hourly)]
+        for hour in hours
+    ]
     return {
         name: [round(float(np.mean([getattr(seen, name) for seen in each])), 4) for each in there]
         for name in stream.Hour._fields

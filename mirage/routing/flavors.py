@@ -1,4 +1,6 @@
-"""Partitions of equal GPU servers, and the flavours (sizes of jobs) that each offers: data, in TOML."""
+"""Partitions of equal GPU servers, and the flavours (sizes of jobs) that each offers: data, in
+TOML.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Flavor:
 
 @dataclass(frozen=True)
 class PartitionKind:
-    """A partition: equal servers with these GPUs, CPUs, memory and watts each; flavours from small to large."""
+    """A partition: equal servers with these GPUs, CPUs, memory and watts each; flavours from small
+    to large.
+    """
 
     name: str
     servers: int
@@ -73,7 +77,9 @@ class PartitionKind:
 
     def flavor_of(self, demand: Demand) -> int | None:
         """Index of the smallest flavour that covers the demand; None: the job does not fit here."""
-        return next((index for index, flavor in enumerate(self.flavors) if flavor.covers(demand)), None)
+        return next(
+            (index for index, flavor in enumerate(self.flavors) if flavor.covers(demand)), None
+        )
 
     @cached_property
     def actions(self) -> Actions:
@@ -87,7 +93,8 @@ class PartitionKind:
 
 
 class Actions:
-    """Numbers of a partition's actions (section 5.2): each flavour on each server, then queueing each flavour.
+    """Numbers of a partition's actions (section 5.2): each flavour on each server, then queueing
+    each flavour.
 
     A flavour of several servers takes all of the partition's, so it has one place to run.
     """
@@ -131,7 +138,9 @@ def load_partitions(path: Path | None) -> tuple[PartitionKind, ...]:
     try:
         return parse_partitions(read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't be read ({error}); give a flavors.toml (docs/routing.md).") from error
+        raise InputError(
+            f"{path}: can't be read ({error}); give a flavors.toml (docs/routing.md)."
+        ) from error
 
 
 def parse_partitions(text: str, name: str) -> tuple[PartitionKind, ...]:
@@ -168,10 +177,15 @@ def _partition(file: str, name: str, table: Any) -> PartitionKind:
 def _check_sizes(where: str, kind: PartitionKind) -> None:
     for flavor in kind.flavors:
         if flavor.servers not in (1, kind.servers):
-            raise InputError(f"{where}: {flavor.name}: servers is {flavor.servers}; give 1 or all {kind.servers}.")
+            raise InputError(
+                f"{where}: {flavor.name}: servers is {flavor.servers}; give 1 or all"
+                f" {kind.servers}."
+            )
         for key in ("gpus", "cpus", "memory_mib"):
             if getattr(flavor, key) > flavor.servers * getattr(kind, key):
-                raise InputError(f"{where}: {flavor.name}: more {key} than {flavor.servers} server(s) have.")
+                raise InputError(
+                    f"{where}: {flavor.name}: more {key} than {flavor.servers} server(s) have."
+                )
     if [flavor.gpus for flavor in kind.flavors] != sorted(flavor.gpus for flavor in kind.flavors):
         raise InputError(f"{where}: flavors: list them from the fewest GPUs to the most.")
 
@@ -181,7 +195,8 @@ def _flavor(where: str, item: Mapping[str, Any]) -> Flavor:
     if not isinstance(name, str) or not name or len(name.split()) != 1:
         raise InputError(f"{where}: name: expected one word, got {name!r}.")
     gpus, cpus, memory_mib, servers = (
-        _whole(f"{where} {name}", {"servers": 1} | dict(item), key) for key in ("gpus", "cpus", "memory_mib", "servers")
+        _whole(f"{where} {name}", {"servers": 1} | dict(item), key)
+        for key in ("gpus", "cpus", "memory_mib", "servers")
     )
     return Flavor(name, gpus, cpus, memory_mib, _limit_s(f"{where} {name}", item), servers)
 
@@ -189,8 +204,14 @@ def _flavor(where: str, item: Mapping[str, Any]) -> Flavor:
 def _limit_s(where: str, item: Mapping[str, Any]) -> int:
     """From `limit_h`, hours; 0.5 is half an hour."""
     value = item.get("limit_h")
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 60 <= value * HOUR_S < 2**31:
-        raise InputError(f"{where}: limit_h: expected hours, at least a minute (0.017), got {value!r}.")
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not 60 <= value * HOUR_S < 2**31
+    ):
+        raise InputError(
+            f"{where}: limit_h: expected hours, at least a minute (0.017), got {value!r}."
+        )
     return round(value * HOUR_S)
 
 

@@ -41,7 +41,10 @@ def teach(
     stream_sizes(kinds)
     if lesson == "paper":
         if variant is Variant.COUNTS:
-            raise InputError("--variant counts: these agents choose no server, as the paper's lesson asks; use `ours`.")
+            raise InputError(
+                "--variant counts: these agents choose no server, as the paper's lesson asks; use"
+                " `ours`."
+            )
         return _paper(kinds, variant, episodes or EPISODES, seed, told)
     from mirage.routing.online import teach_on_streams
 
@@ -54,7 +57,11 @@ def _products(kind: PartitionKind, variant: Variant) -> int:
 
 
 def _paper(
-    kinds: Sequence[PartitionKind], variant: Variant, episodes: int, seed: int, told: Callable[[str], None]
+    kinds: Sequence[PartitionKind],
+    variant: Variant,
+    episodes: int,
+    seed: int,
+    told: Callable[[str], None],
 ) -> Taught:
     options, agents = DqnOptions(), []
     for kind in kinds:

@@ -1,10 +1,12 @@
 """Training on streams: all partitions' agents together, on the wait that each routed job then has.
 
-    Q_p(s_p, a) -> -wait + discount * max over partitions p' and their possible actions a' of Q'_p'(s'_p', a')
+    Q_p(s_p, a) -> -wait + discount * max over partitions p' and their possible actions a' of
+    Q'_p'(s'_p', a')
 
-Each agent sees its own partition and the arriving job only; the partition with the highest value gets the job, so
-values of different agents are comparable: all are the waiting, in days, that the choice brings to this job and,
-discounted, to those that arrive next. The waits are known when the stream is over; it is remembered then.
+Each agent sees its own partition and the arriving job only; the partition with the highest value
+gets the job, so values of different agents are comparable: all are the waiting, in days, that the
+choice brings to this job and, discounted, to those that arrive next. The waits are known when the
+stream is over; it is remembered then.
 """
 
 from __future__ import annotations
@@ -25,18 +27,37 @@ from mirage.routing.arrivals import StreamJob, draw_stream, read_history
 from mirage.routing.dqn import DqnOptions, make_network, to_agent
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.lessons import Taught
-from mirage.routing.state import PartitionState, Variant, actions_of, best, features, possible, width
-from mirage.routing.stream import EVERYWHERE, Arriving, Stream, StreamOutcome, StreamRule, route_stream
+from mirage.routing.state import (
+    PartitionState,
+    Variant,
+    actions_of,
+    best,
+    features,
+    possible,
+    width,
+)
+from mirage.routing.stream import (
+    EVERYWHERE,
+    Arriving,
+    Stream,
+    StreamOutcome,
+    StreamRule,
+    route_stream,
+)
 
 STREAMS = 80
 UPDATES = 300
 """After each stream."""
 TRIALS, TRIED_EVERY = 8, 5
-"""In the second half, after so many streams, the agents are tried on so many others; the best ones are kept."""
+"""In the second half, after so many streams, the agents are tried on so many others; the best ones
+are kept.
+"""
 DAY_S = 86400.0
 LONGEST_D = 10.0
 """A longer wait counts as this many days."""
-OPTIONS = replace(DqnOptions(), hidden=(16, 8), discount=0.8, rate=1e-3, epsilon_end=0.05, memory=40_000)
+OPTIONS = replace(
+    DqnOptions(), hidden=(16, 8), discount=0.8, rate=1e-3, epsilon_end=0.05, memory=40_000
+)
 
 
 class View(NamedTuple):
@@ -91,7 +112,11 @@ class Team:
     """The agents' networks, their target networks and their memory."""
 
     def __init__(
-        self, kinds: Sequence[PartitionKind], variant: Variant, options: DqnOptions, random: np.random.Generator
+        self,
+        kinds: Sequence[PartitionKind],
+        variant: Variant,
+        options: DqnOptions,
+        random: np.random.Generator,
     ) -> None:
         self.kinds, self.variant, self.options, self.random = kinds, variant, options, random
         self.networks = nn.ModuleList(make_network(kind, variant, options.hidden) for kind in kinds)
@@ -101,7 +126,9 @@ class Team:
         self._best_d, self._best = np.inf, deepcopy(self.networks.state_dict())
         size = options.memory
         self._seen = [np.zeros((size, width(kind, variant)), np.float32) for kind in kinds]
-        self._possible = [np.zeros((size, actions_of(kind, variant).count), np.bool_) for kind in kinds]
+        self._possible = [
+            np.zeros((size, actions_of(kind, variant).count), np.bool_) for kind in kinds
+        ]
         self._partition, self._action = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._reward, self._last = np.zeros(size, np.float32), np.zeros(size, np.bool_)
 
@@ -111,12 +138,18 @@ class Team:
         assert len(seen) == len(views), "streams hold only jobs that fit everywhere"
         values = [self._value(index, each) for index, each in enumerate(seen)]
         explores = self.random.random() < epsilon
-        partition = int(self.random.integers(len(seen))) if explores else int(np.argmax([v for v, _ in values]))
+        partition = (
+            int(self.random.integers(len(seen)))
+            if explores
+            else int(np.argmax([v for v, _ in values]))
+        )
         return Choice(seen, partition, values[partition][1])
 
     def _value(self, partition: int, seen: View) -> tuple[float, int]:
         with torch.no_grad():
-            values = self.networks[partition](torch.tensor(seen.inputs, dtype=torch.float32)).tolist()
+            values = self.networks[partition](
+                torch.tensor(seen.inputs, dtype=torch.float32)
+            ).tolist()
         action = best(values, seen.possible)
         return values[action], action
 
@@ -143,7 +176,9 @@ class Team:
             mine = np.flatnonzero(self._partition[slots] == index)
             q = network(torch.from_numpy(self._seen[index][slots[mine]]))
             chosen = q.gather(1, torch.from_numpy(self._action[slots[mine]])[:, None])[:, 0]
-            loss = loss + nn.functional.mse_loss(chosen, targets[mine], reduction="sum") / len(slots)
+            loss = loss + nn.functional.mse_loss(chosen, targets[mine], reduction="sum") / len(
+                slots
+            )
         self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.networks.parameters(), 1.0)
@@ -232,5 +267,9 @@ def teach_on_streams(
             team.offer(_tried(team, trials))
     team.take_best()
     source = f"the first part of {trace.name} and bursts" if trace else "bursts"
-    facts = asdict(options) | {"hidden": list(options.hidden), "updates": UPDATES, "jobs_each": len(outcome.wait_s)}
+    facts = asdict(options) | {
+        "hidden": list(options.hidden),
+        "updates": UPDATES,
+        "jobs_each": len(outcome.wait_s),
+    }
     return Taught(team.agents(), f"{count} streams from {source}", facts)

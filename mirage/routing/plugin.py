@@ -1,7 +1,9 @@
-"""The plugin's place in a site's `job_submit.lua`: put in, looked at, taken out. What the site wrote stays as it was.
+"""The plugin's place in a site's `job_submit.lua`: put in, looked at, taken out. What the site
+wrote stays as it was.
 
-slurmctld reads the script again, at the next submission, when its modification time has *grown* (22.05,
-`slurm_lua_loadscript`), and never looks at files that it includes. So each change here moves that time forward.
+slurmctld reads the script again, at the next submission, when its modification time has *grown*
+(22.05, `slurm_lua_loadscript`), and never looks at files that it includes. So each change here
+moves that time forward.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from mirage.errors import InputError, MirageError
 from slurm_sim.files import read_bytes
 
 LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_routing.lua")
-BEGIN = "-- >>> mirage routing: `mirage plugin install` wrote this, `mirage plugin remove` takes it out >>>"
+BEGIN = (
+    "-- >>> mirage routing: `mirage plugin install` wrote this, `mirage plugin remove` takes it"
+    " out >>>"
+)
 END = "-- <<< mirage routing <<<"
 _SKELETON = """\
 function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -47,8 +52,8 @@ end
 class PluginOptions:
     """What the site decides.
 
-    ``marker``: a partition whose jobs are routed too. ``wait_everywhere``: jobs that can't start now are submitted to
-    all partitions that they fit in. ``counters``: a file for Prometheus.
+    ``marker``: a partition whose jobs are routed too. ``wait_everywhere``: jobs that can't start
+    now are submitted to all partitions that they fit in. ``counters``: a file for Prometheus.
     """
 
     run: Path = Path("/run/mirage")
@@ -59,10 +64,11 @@ class PluginOptions:
 
 
 def install(script: Path, options: PluginOptions) -> list[Path]:
-    """Copies the Lua files beside ``script`` and puts the block into it; both again after an upgrade.
+    """Copies the Lua files beside ``script`` and puts the block into it; both again after an
+    upgrade.
 
-    Returns what was written. Raises InputError where the script's end is not understood, MirageError if something
-    can't be written.
+    Returns what was written. Raises InputError where the script's end is not understood,
+    MirageError if something can't be written.
     """
     text = _without_block(_read(script)) if script.exists() else _SKELETON
     changed = _with_block(script, text, _block(script.parent, options))
@@ -74,7 +80,9 @@ def install(script: Path, options: PluginOptions) -> list[Path]:
 
 
 def remove(script: Path) -> bool:
-    """Takes the block and the Lua files out; False: there was none. The script stays: slurmctld needs one."""
+    """Takes the block and the Lua files out; False: there was none. The script stays: slurmctld
+    needs one.
+    """
     text = _read(script)
     if BEGIN not in text:
         return False
@@ -110,24 +118,34 @@ def _block(lib: Path, options: PluginOptions) -> str:
     if options.counters:
         fields["counters"] = _quoted(options.counters)
     written = ", ".join(f"{name} = {value}" for name, value in fields.items())
-    return _BLOCK.format(begin=BEGIN, end=END, script=_quoted(str(lib / "mirage_routing.lua")), options=written)
+    return _BLOCK.format(
+        begin=BEGIN, end=END, script=_quoted(str(lib / "mirage_routing.lua")), options=written
+    )
 
 
 def _quoted(text: str) -> str:
     if not text.isprintable() or '"' in text or "\\" in text:
-        raise InputError(f"{text!r}: give a path or name without quotes, backslashes and control characters.")
+        raise InputError(
+            f"{text!r}: give a path or name without quotes, backslashes and control characters."
+        )
     return f'"{text}"'
 
 
 def _with_block(script: Path, text: str, block: str) -> str:
-    """After all of the site's functions: at the end, or before a last `return`, behind which Lua allows nothing."""
+    """After all of the site's functions: at the end, or before a last `return`, behind which Lua
+    allows nothing.
+    """
     lines = text.splitlines(keepends=True)
-    code = [number for number, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("--")]
+    code = [
+        number
+        for number, line in enumerate(lines)
+        if line.strip() and not line.lstrip().startswith("--")
+    ]
     returns = [number for number in code if re.match(r"return\b", lines[number])]
     if returns and returns[-1] != code[-1]:
         raise InputError(
-            f"{script}:{returns[-1] + 1}: a `return` outside of a function that is not the last line; "
-            f"put this before it by hand:\n{block}"
+            f"{script}:{returns[-1] + 1}: a `return` outside of a function that is not the last"
+            f" line; put this before it by hand:\n{block}"
         )
     if returns:
         return "".join([*lines[: returns[-1]], block, *lines[returns[-1] :]])
@@ -142,7 +160,9 @@ def _read(path: Path) -> str:
     try:
         return read_bytes(path).decode("utf-8", errors="surrogateescape")
     except OSError as error:
-        raise InputError(f"{path}: can't be read ({error.strerror}); give the site's job_submit.lua.") from error
+        raise InputError(
+            f"{path}: can't be read ({error.strerror}); give the site's job_submit.lua."
+        ) from error
 
 
 def _write(path: Path, text: str) -> None:

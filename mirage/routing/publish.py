@@ -18,7 +18,9 @@ from mirage.slurm.runner import Runner
 
 
 class Publisher:
-    """Publishes one model's agents with the cluster's state. Raises InputError for a folder that is no model."""
+    """Publishes one model's agents with the cluster's state. Raises InputError for a folder that is
+    no model.
+    """
 
     def __init__(self, model: Path, run: Path, runner: Runner, valid_s: int) -> None:
         self._agents = read_model(model).agents
@@ -27,7 +29,9 @@ class Publisher:
         self._run, self._runner, self._valid_s = run, runner, valid_s
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Writes the state and, before it, the agents if they are not there. Raises ClusterError, InputError."""
+        """Writes the state and, before it, the agents if they are not there. Raises ClusterError,
+        InputError.
+        """
         kinds = [agent.kind for agent in self._agents]
         table = table_of(kinds, snapshot, read_node_use(self._runner), self._valid_s)
         if not self._is_there():
@@ -41,18 +45,25 @@ class Publisher:
             return False
 
 
-def table_of(kinds: Sequence[PartitionKind], snapshot: Snapshot, nodes: Sequence[NodeUse], valid_s: int) -> Table:
-    """The state of the agents' partitions. Raises InputError where one is not as its agent knows it."""
+def table_of(
+    kinds: Sequence[PartitionKind], snapshot: Snapshot, nodes: Sequence[NodeUse], valid_s: int
+) -> Table:
+    """The state of the agents' partitions. Raises InputError where one is not as its agent knows
+    it.
+    """
     up = {node.name for node in snapshot.nodes if node.up}
     return Table(snapshot.at_s, valid_s, tuple(_state(kind, snapshot, nodes, up) for kind in kinds))
 
 
-def _state(kind: PartitionKind, snapshot: Snapshot, nodes: Sequence[NodeUse], up: set[str]) -> PartitionState:
+def _state(
+    kind: PartitionKind, snapshot: Snapshot, nodes: Sequence[NodeUse], up: set[str]
+) -> PartitionState:
     mine = [node for node in nodes if kind.name in node.partitions]
     if len(mine) != kind.servers:
         raise InputError(
-            f"partition {kind.name}: {len(mine)} nodes in Slurm, {kind.servers} when its agent was trained; "
-            "train again with a flavors.toml that has the present number (docs/routing.md)."
+            f"partition {kind.name}: {len(mine)} nodes in Slurm, {kind.servers} when its agent was"
+            " trained; train again with a flavors.toml that has the present number"
+            " (docs/routing.md)."
         )
     ends = _ends(snapshot)
     servers = [_server(node, ends.get(node.name, []), node.name in up) for node in mine]

@@ -35,12 +35,18 @@ def save(results: Json, folder: Path) -> list[Path]:
     """Writes the files, each in one step; returns them. Raises MirageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        texts = {"results.json": json.dumps(results, indent=1) + "\n", "report.md": markdown(results)}
+        texts = {
+            "results.json": json.dumps(results, indent=1) + "\n",
+            "report.md": markdown(results),
+        }
         for name, text in texts.items():
             fresh = folder / f".{name}"
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(folder / name)
-        drawings = {"learning.png": (_draw_learning, "paper"), "hours.png": (_draw_hours, "streams")}
+        drawings = {
+            "learning.png": (_draw_learning, "paper"),
+            "hours.png": (_draw_hours, "streams"),
+        }
         for name, (draw, part) in drawings.items():
             fresh = folder / f".{name}"
             draw(results[part], fresh)
@@ -66,12 +72,21 @@ def markdown(results: Json) -> str:
 
 def _table(rows: dict[str, Json], columns: dict[str, str]) -> list[str]:
     head = f"| rule | {' | '.join(columns.values())} |"
-    body = [f"| {name} | {' | '.join(_shown(row[key]) for key in columns)} |" for name, row in rows.items()]
+    body = [
+        f"| {name} | {' | '.join(_shown(row[key]) for key in columns)} |"
+        for name, row in rows.items()
+    ]
     return [head, f"| --- |{' --- |' * len(columns)}", *body]
 
 
 def _shown(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}"
+    return (
+        f"{value:.3f}"
+        if abs(value) < 10
+        else f"{value:,.0f}"
+        if abs(value) >= 1000
+        else f"{value:.1f}"
+    )
 
 
 def _against_naive(rows: dict[str, Json]) -> str:
@@ -80,8 +95,8 @@ def _against_naive(rows: dict[str, Json]) -> str:
     reached = ours["utilization"] > rows["best-fit"]["utilization"]
     verdict = "better than" if reached else "not better than"
     return (
-        f"Agent (ours) to naive: run {run:+.1f} %, inefficient power {wasted:+.1f} %; {verdict} best-fit by "
-        "utilization. The best possible placement bounds what any agent can reach."
+        f"Agent (ours) to naive: run {run:+.1f} %, inefficient power {wasted:+.1f} %; {verdict}"
+        " best-fit by utilization. The best possible placement bounds what any agent can reach."
     )
 
 
@@ -93,7 +108,10 @@ def _agents_verdict(rows: dict[str, Json]) -> str:
         words = "longer than"
     else:
         words = "not distinguishable from"
-    return f"Agents' mean completion is {words} best-fit's (95 % interval of the ratio: {low:.3f} to {high:.3f})."
+    return (
+        f"Agents' mean completion is {words} best-fit's (95 % interval of the ratio: {low:.3f} to"
+        f" {high:.3f})."
+    )
 
 
 def _draw_learning(paper: Json, path: Path) -> None:
@@ -102,7 +120,9 @@ def _draw_learning(paper: Json, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(paper), figsize=(6 * len(paper), 4), sharey=True, squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(paper), figsize=(6 * len(paper), 4), sharey=True, squeeze=False
+    )
     for axis, (name, part) in zip(axes[0], paper.items(), strict=True):
         for rule, curve in part["learning"].items():
             points = smoothed(curve)
@@ -124,7 +144,9 @@ def _draw_hours(streams: Json, path: Path) -> None:
     from matplotlib import pyplot
 
     shown = {"utilization": "GPUs in use, share", "power_kw": "power of all servers, kW"}
-    figure, axes = pyplot.subplots(2, len(streams), figsize=(6 * len(streams), 6), sharex="col", squeeze=False)
+    figure, axes = pyplot.subplots(
+        2, len(streams), figsize=(6 * len(streams), 6), sharex="col", squeeze=False
+    )
     for column, (name, rules) in enumerate(streams.items()):
         for row, (key, label) in enumerate(shown.items()):
             for rule, figures in rules.items():

@@ -1,4 +1,6 @@
-"""What needs no learning, for the paper's episodes: first-fit, random, naive, best-fit, and the best that there is."""
+"""What needs no learning, for the paper's episodes: first-fit, random, naive, best-fit, and the
+best that there is.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ def best_fit(question: Question) -> int:
     if not question.has_room:
         return question.possible[0]
     actions, servers = question.state.kind.actions, question.state.servers
-    return min(question.possible, key=lambda action: servers[actions.place(question.flavor, action) or 0].free[0])
+    return min(
+        question.possible,
+        key=lambda action: servers[actions.place(question.flavor, action) or 0].free[0],
+    )
 
 
 def random_fit(random: np.random.Generator) -> Rule:
@@ -34,14 +39,17 @@ def random_fit(random: np.random.Generator) -> Rule:
 def naive(random: np.random.Generator) -> Rule:
     """A server drawn evenly; the job waits if it has no room there. For unmasked episodes.
 
-    Section 6.1's naive rule "submits a job to a randomly selected GPU server if the server has enough resources". Read
-    so, it gives the paper's 0.62 and drops below 0.3 as in its Figure 5b; `random_fit` does neither.
+    Section 6.1's naive rule "submits a job to a randomly selected GPU server if the server has
+    enough resources". Read so, it gives the paper's 0.62 and drops below 0.3 as in its Figure 5b;
+    `random_fit` does neither.
     """
     return lambda question: int(random.choice(question.state.kind.actions.of(question.flavor)[:-1]))
 
 
 def best_possible(kind: PartitionKind, jobs: Sequence[Arrival]) -> Outcome:
-    """The episode with the shortest run, of all ways to place its jobs; of equal ones the best used."""
+    """The episode with the shortest run, of all ways to place its jobs; of equal ones the best
+    used.
+    """
     return min(_all(kind, jobs), key=lambda outcome: (outcome.run_s, -outcome.utilization))
 
 

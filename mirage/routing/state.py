@@ -1,4 +1,5 @@
-"""What an agent sees: a partition's servers, its queue, the arriving job; and the numbers made of it.
+"""What an agent sees: a partition's servers, its queue, the arriving job; and the numbers made of
+it.
 
 `lua/mirage_decide.lua` computes the same numbers by the same operations in the same order.
 """
@@ -21,16 +22,21 @@ class Variant(str, Enum):
     """What agents see and whether impossible actions are masked."""
 
     PAPER = "paper"
-    """Free GPUs, CPUs and memory a server (section 5.2); impossible actions are punished, not masked."""
+    """Free GPUs, CPUs and memory a server (section 5.2); impossible actions are punished, not
+    masked.
+    """
     OURS = "ours"
-    """Also when servers become free, the queue and the arriving job; impossible actions are masked."""
+    """Also when servers become free, the queue and the arriving job; impossible actions are masked.
+    """
     COUNTS = "counts"
     """The same, but servers are counted, not listed: as large for a hundred servers as for two."""
 
 
 @dataclass
 class Server:
-    """One server: what is free of what it has, and when, by limits, its next and its last job end (0: it has none)."""
+    """One server: what is free of what it has, and when, by limits, its next and its last job end
+    (0: it has none).
+    """
 
     name: str
     total: tuple[int, int, int]
@@ -42,7 +48,9 @@ class Server:
 
     def has_room(self, flavor: Flavor) -> bool:
         gpus, cpus, memory_mib = share(flavor)
-        return self.up and self.free[0] >= gpus and self.free[1] >= cpus and self.free[2] >= memory_mib
+        return (
+            self.up and self.free[0] >= gpus and self.free[1] >= cpus and self.free[2] >= memory_mib
+        )
 
     def take(self, flavor: Flavor, end_s: int) -> None:
         gpus, cpus, memory_mib = share(flavor)
@@ -71,7 +79,9 @@ class PartitionState:
     @classmethod
     def empty(cls, kind: PartitionKind) -> PartitionState:
         total = (kind.gpus, kind.cpus, kind.memory_mib)
-        servers = [Server(f"{kind.name}-{number + 1}", total, total) for number in range(kind.servers)]
+        servers = [
+            Server(f"{kind.name}-{number + 1}", total, total) for number in range(kind.servers)
+        ]
         return cls(kind, servers, [0] * len(kind.flavors))
 
     def places(self, flavor: int) -> list[int]:
@@ -127,7 +137,9 @@ def possible(state: PartitionState, variant: Variant, flavor: int) -> dict[int, 
 def features(
     state: PartitionState, variant: Variant, flavor: int, limit_s: int | None = None, now_s: int = 0
 ) -> list[float]:
-    """(width,): each from 0 to 1, first the partition's, then the job's. ``limit_s`` None: the flavour's limit."""
+    """(width,): each from 0 to 1, first the partition's, then the job's. ``limit_s`` None: the
+    flavour's limit.
+    """
     if variant is Variant.PAPER:
         return _free(state)
     longest_s = state.kind.longest_s
@@ -140,25 +152,36 @@ def features(
             seen.append(_left(server.last_end_s - now_s, longest_s))
     seen.extend(min(count, unit) / unit for count in state.queued)
     unit_s = longest_s / QUEUE_PART
-    seen.append(min(state.queued_s / sum(server.total[0] for server in state.servers), unit_s) / unit_s)
+    seen.append(
+        min(state.queued_s / sum(server.total[0] for server in state.servers), unit_s) / unit_s
+    )
     seen.extend(1.0 if index == flavor else 0.0 for index in range(len(state.queued)))
-    seen.append(_left(state.kind.flavors[flavor].limit_s if limit_s is None else limit_s, longest_s))
+    seen.append(
+        _left(state.kind.flavors[flavor].limit_s if limit_s is None else limit_s, longest_s)
+    )
     return seen
 
 
 def _free(state: PartitionState) -> list[float]:
-    return [free / total for server in state.servers for free, total in zip(server.free, server.total, strict=True)]
+    return [
+        free / total
+        for server in state.servers
+        for free, total in zip(server.free, server.total, strict=True)
+    ]
 
 
 def _counts(state: PartitionState, now_s: int) -> list[float]:
-    """Servers with room for each flavour, free GPUs, and when, by limits, servers get room: the first, and on average.
+    """Servers with room for each flavour, free GPUs, and when, by limits, servers get room: the
+    first, and on average.
 
     Servers that are down have no room, and never get any.
     """
     longest_s, many = state.kind.longest_s, len(state.servers)
     up = [server for server in state.servers if server.up]
     seen = [sum(server.has_room(flavor) for server in up) / many for flavor in state.kind.flavors]
-    seen.append(sum(server.free[0] for server in up) / sum(server.total[0] for server in state.servers))
+    seen.append(
+        sum(server.free[0] for server in up) / sum(server.total[0] for server in state.servers)
+    )
     nexts = [_within(server.next_end_s - now_s, longest_s) for server in up]
     lasts = [_within(server.last_end_s - now_s, longest_s) for server in up]
     seen.append(min(nexts, default=longest_s) / longest_s)

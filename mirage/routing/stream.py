@@ -1,8 +1,9 @@
-"""Streams of jobs on the simulator: several partitions with Slurm's own queue and backfill, and a rule that routes.
+"""Streams of jobs on the simulator: several partitions with Slurm's own queue and backfill, and a
+rule that routes.
 
-The rule names a partition for each job as it is submitted; servers and order are Slurm's business. `EVERYWHERE` stands
-for `sbatch -p A100,V100`: a partition of all servers, which for jobs of one server is the same, as Slurm then starts a
-job wherever it can first.
+The rule names a partition for each job as it is submitted; servers and order are Slurm's business.
+`EVERYWHERE` stands for `sbatch -p A100,V100`: a partition of all servers, which for jobs of one
+server is the same, as Slurm then starts a job wherever it can first.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Hour(NamedTuple):
 
 
 def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
-    """Servers shared by GPUs, CPUs and memory; first come, first served, with backfill over two weeks."""
+    """Servers shared by GPUs, CPUs and memory; first come, first served, with backfill over two
+    weeks.
+    """
     nodes = {
         kind.name: tuple(
             Node(
@@ -81,11 +84,18 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
         for kind in kinds
     }
     every = tuple(node for each in nodes.values() for node in each)
-    partitions = [Partition(name, tuple(node.name for node in each)) for name, each in nodes.items()]
+    partitions = [
+        Partition(name, tuple(node.name for node in each)) for name, each in nodes.items()
+    ]
     params = Params(
-        select_type=SelectType.CONS_TRES, memory_is_consumable=True, priority_multifactor=False, bf_window_s=14 * DAY_S
+        select_type=SelectType.CONS_TRES,
+        memory_is_consumable=True,
+        priority_multifactor=False,
+        bf_window_s=14 * DAY_S,
     )
-    return ClusterConfig(every, (*partitions, Partition(EVERYWHERE, tuple(node.name for node in every))), params)
+    return ClusterConfig(
+        every, (*partitions, Partition(EVERYWHERE, tuple(node.name for node in every))), params
+    )
 
 
 class Stream:
@@ -104,7 +114,9 @@ class Stream:
         work_s = tuple(self._work_s(kind, running, pending) for kind in self.kinds)
         return Arriving(states, work_s, job.demand, self._sim.now_s)
 
-    def _state(self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]) -> PartitionState:
+    def _state(
+        self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]
+    ) -> PartitionState:
         state = PartitionState.empty(kind)
         by_name = {server.name: server for server in state.servers}
         for job in running:
@@ -112,36 +124,53 @@ class Stream:
             if server is not None:
                 spec, end_s = job.spec, job.limit_end_s or 0
                 taken = (spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node)
-                server.free = (server.free[0] - taken[0], server.free[1] - taken[1], server.free[2] - taken[2])
+                server.free = (
+                    server.free[0] - taken[0],
+                    server.free[1] - taken[1],
+                    server.free[2] - taken[2],
+                )
                 server.next_end_s = min(server.next_end_s or end_s, end_s)
                 server.last_end_s = max(server.last_end_s, end_s)
         for job in pending:
-            flavor = kind.flavor_of(_demand(job)) if job.partition in (kind.name, EVERYWHERE) else None
+            flavor = (
+                kind.flavor_of(_demand(job)) if job.partition in (kind.name, EVERYWHERE) else None
+            )
             if flavor is not None:
                 state.wait(flavor, job.time_limit_s or 0)
         return state
 
-    def _work_s(self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]) -> float:
+    def _work_s(
+        self, kind: PartitionKind, running: Sequence[JobRecord], pending: Sequence[JobRecord]
+    ) -> float:
         now_s = self._sim.now_s
         gpu_s = sum(
             job.spec.gpus_per_node * max((job.limit_end_s or 0) - now_s, 0)
             for job in running
             if job.partition == kind.name
         )
-        gpu_s += sum(j.spec.gpus_per_node * (j.time_limit_s or 0) for j in pending if j.partition == kind.name)
+        gpu_s += sum(
+            j.spec.gpus_per_node * (j.time_limit_s or 0)
+            for j in pending
+            if j.partition == kind.name
+        )
         return gpu_s / (kind.servers * kind.gpus)
 
     def submit(self, job: StreamJob, partition: str) -> None:
         self._ids.append(self._sim.submit(_spec(job, partition)))
 
     def best_known(self, job: StreamJob, coming: Sequence[StreamJob]) -> str:
-        """Where the waiting jobs, this one and the coming ones start earliest in all, with all run times known.
+        """Where the waiting jobs, this one and the coming ones start earliest in all, with all run
+        times known.
 
-        The coming ones are submitted everywhere, which a fork of the simulator tries with this one in each partition.
+        The coming ones are submitted everywhere, which a fork of the simulator tries with this one
+        in each partition.
         """
         ahead = self._sim.fork()
         waiting = [each.job_id for each in ahead.pending()]
-        waiting += [ahead.submit(replace(_spec(each, EVERYWHERE), submit_s=each.submit_s)) for each in coming]
+        waiting += [
+            ahead.submit(replace(_spec(each, EVERYWHERE), submit_s=each.submit_s))
+            for each in coming
+        ]
 
         def starts_s(kind: PartitionKind) -> int:
             tried = ahead.fork()
@@ -158,7 +187,10 @@ class Stream:
         starts, ends = [job.start_s or 0 for job in over], [job.end_s or 0 for job in over]
         submits = [job.submit_s for job in over]
         gpus = sum(kind.servers * kind.gpus for kind in self.kinds)
-        used = sum(job.spec.gpus_per_node * (end - start) for job, start, end in zip(over, starts, ends, strict=True))
+        used = sum(
+            job.spec.gpus_per_node * (end - start)
+            for job, start, end in zip(over, starts, ends, strict=True)
+        )
         return StreamOutcome(
             tuple(start - submit for start, submit in zip(starts, submits, strict=True)),
             tuple(end - submit for end, submit in zip(ends, submits, strict=True)),
@@ -170,7 +202,11 @@ class Stream:
     def _at(self, over: Sequence[JobRecord], at_s: int) -> Hour:
         running = [job for job in over if (job.start_s or 0) <= at_s < (job.end_s or 0)]
         busy = {name for job in running for name in job.node_names}
-        servers = [(kind, f"{kind.name}-{number + 1}") for kind in self.kinds for number in range(kind.servers)]
+        servers = [
+            (kind, f"{kind.name}-{number + 1}")
+            for kind in self.kinds
+            for number in range(kind.servers)
+        ]
         power_w = sum(kind.busy_w if name in busy else kind.idle_w for kind, name in servers)
         gpus = sum(kind.gpus for kind, _ in servers)
         return Hour(sum(job.spec.gpus_per_node for job in running) / gpus, power_w / 1000)
@@ -191,10 +227,14 @@ def _spec(job: StreamJob, partition: str) -> JobSpec:
 
 def _demand(job: JobRecord) -> Demand:
     spec = job.spec
-    return Demand(spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node, job.time_limit_s)
+    return Demand(
+        spec.gpus_per_node, spec.cpus_per_node, spec.memory_mib_per_node, job.time_limit_s
+    )
 
 
-def route_stream(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], rule: StreamRule) -> StreamOutcome:
+def route_stream(
+    kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], rule: StreamRule
+) -> StreamOutcome:
     """A stream that a rule routes."""
     stream = Stream(kinds, jobs)
     for job in jobs:
@@ -203,7 +243,8 @@ def route_stream(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob], rule
 
 
 def route_knowing(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> StreamOutcome:
-    """A stream routed by trying out each choice with run times and the next arrivals known: what could be gained.
+    """A stream routed by trying out each choice with run times and the next arrivals known: what
+    could be gained.
 
     No true bound: it looks `SEEN_AHEAD` jobs ahead, and at one choice at a time.
     """
@@ -214,7 +255,8 @@ def route_knowing(kinds: Sequence[PartitionKind], jobs: Sequence[StreamJob]) -> 
     return stream.finish()
 
 
-# --- rules -----------------------------------------------------------------------------------------------------------
+# --- rules
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _with_room(asked: Arriving) -> list[tuple[int, PartitionState]]:
@@ -222,7 +264,8 @@ def _with_room(asked: Arriving) -> list[tuple[int, PartitionState]]:
     return [
         (index, state)
         for index, state in enumerate(asked.states)
-        if not any(state.queued) and any(_fits(asked.demand, server.free) for server in state.servers)
+        if not any(state.queued)
+        and any(_fits(asked.demand, server.free) for server in state.servers)
     ]
 
 
@@ -242,7 +285,9 @@ def least_loaded(asked: Arriving) -> str:
 
 
 def best_fit(asked: Arriving) -> str:
-    """Where a server with room has the fewest free GPUs; if none has room, the least loaded partition."""
+    """Where a server with room has the fewest free GPUs; if none has room, the least loaded
+    partition.
+    """
     found = _with_room(asked)
     if not found:
         return least_loaded(asked)

@@ -1,4 +1,5 @@
-"""The two text files that the plugin reads: `routing.agents` (seldom new) and `routing.state` (new with each cycle).
+"""The two text files that the plugin reads: `routing.agents` (seldom new) and `routing.state` (new
+with each cycle).
 
     mirage-agents 1 ADLER32 BYTES             mirage-state 1 ADLER32 BYTES
     partition A100 paper 2 1209600            at 1700000000 120 AGENTS-ADLER32
@@ -6,9 +7,9 @@
     layer 6 32                                server n1 1 8 256 1048576 8 256 1048576 0 0
     row ... (bias, then one row an input)     queued 691200 0 0 1 0
 
-The first line has the checksum and the length of the rest, so that neither half a file nor a changed one is believed.
-Adler-32 (RFC 1950) because plain Lua 5.1 can compute it: it finds accidents, not enemies; the folder's owner is
-trusted. Files are written beside and renamed.
+The first line has the checksum and the length of the rest, so that neither half a file nor a
+changed one is believed. Adler-32 (RFC 1950) because plain Lua 5.1 can compute it: it finds
+accidents, not enemies; the folder's owner is trusted. Files are written beside and renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _AGAIN = "Publish again (`mirage route publish`)"
 
 def agents_text(agents: Sequence[Agent]) -> str:
     """Weights are written so that reading them gives the very same doubles."""
-    return _sealed("mirage-agents", "".join(f"{line}\n" for agent in agents for line in _agent_lines(agent)))
+    return _sealed(
+        "mirage-agents", "".join(f"{line}\n" for agent in agents for line in _agent_lines(agent))
+    )
 
 
 def _agent_lines(agent: Agent) -> Iterator[str]:
@@ -78,10 +81,13 @@ def write(folder: Path, name: str, text: str) -> None:
         fresh.replace(path)
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        raise MirageError(f"{path}: can't be written ({error.strerror}); is {folder} there, and yours?") from error
+        raise MirageError(
+            f"{path}: can't be written ({error.strerror}); is {folder} there, and yours?"
+        ) from error
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading
+# ---------------------------------------------------------------------------------------------------------
 
 
 def read_agents(path: Path) -> tuple[list[Agent], int]:
@@ -95,12 +101,16 @@ def read_agents(path: Path) -> tuple[list[Agent], int]:
     try:
         return [_agent(block) for block in blocks], _adler(text)
     except (ValueError, IndexError) as error:
-        raise InputError(f"{path}: not as `mirage route publish` writes it ({error}). {_AGAIN}.") from error
+        raise InputError(
+            f"{path}: not as `mirage route publish` writes it ({error}). {_AGAIN}."
+        ) from error
 
 
 def _agent(block: list[list[str]]) -> Agent:
     _, name, variant, servers, _ = block[0]
-    flavors = tuple(Flavor(words[1], *map(int, words[2:])) for words in block if words[0] == "flavor")
+    flavors = tuple(
+        Flavor(words[1], *map(int, words[2:])) for words in block if words[0] == "flavor"
+    )
     kind = PartitionKind(name, int(servers), 0, 0, 0, 0.0, 0.0, flavors)
     rows = iter([tuple(map(float, words[1:])) for words in block if words[0] == "row"])
     layers = [_layer(int(words[1]), rows) for words in block if words[0] == "layer"]
@@ -120,7 +130,9 @@ def read_state(path: Path, kinds: Iterable[PartitionKind]) -> tuple[Table, int]:
         _, at_s, valid_s, agents = lines[0]
         return Table(int(at_s), int(valid_s), _states(lines[1:], known)), int(agents)
     except (KeyError, ValueError, IndexError) as error:
-        raise InputError(f"{path}: not as `mirage route publish` writes it ({error}). {_AGAIN}.") from error
+        raise InputError(
+            f"{path}: not as `mirage route publish` writes it ({error}). {_AGAIN}."
+        ) from error
 
 
 def _states(lines: list[list[str]], known: dict[str, PartitionKind]) -> tuple[PartitionState, ...]:
@@ -131,7 +143,9 @@ def _states(lines: list[list[str]], known: dict[str, PartitionKind]) -> tuple[Pa
         elif words[0] == "server":
             up, *numbers = map(int, words[2:])
             total, free = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
-            states[-1].servers.append(Server(words[1], total, free, numbers[6], numbers[7], bool(up)))
+            states[-1].servers.append(
+                Server(words[1], total, free, numbers[6], numbers[7], bool(up))
+            )
         else:
             states[-1].queued_s, *states[-1].queued = map(int, words[1:])
     return tuple(states)

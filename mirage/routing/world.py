@@ -1,7 +1,8 @@
-"""One partition over simulated time, by the paper's rules: jobs run for their limit, the queue is largest job first.
+"""One partition over simulated time, by the paper's rules: jobs run for their limit, the queue is
+largest job first.
 
-Of the queue the largest job *that fits* starts: in Figure 3 job 4 starts on one free server while job 5, which
-is larger, waits for both.
+Of the queue the largest job *that fits* starts: in Figure 3 job 4 starts on one free server while
+job 5, which is larger, waits for both.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class World:
         self.state.queued_s -= flavor.gpus * flavor.limit_s
 
     def utilization(self, at_s: int | None = None) -> float:
-        """Equation 4 at a time (now), with R = 1. When the first job has just started: what it takes, the limit."""
+        """Equation 4 at a time (now), with R = 1. When the first job has just started: what it
+        takes, the limit.
+        """
         at = self.now_s if at_s is None else at_s
         started = [run for run in self.runs if run.start_s <= at]
         if not started:
@@ -87,5 +90,8 @@ class World:
         span_s = at - min(run.start_s for run in started)
         if span_s == 0:
             return sum(self.kind.rate(self.kind.flavors[run.flavor]) for run in started)
-        used = sum(self.kind.rate(self.kind.flavors[r.flavor]) * (min(at, r.end_s) - r.start_s) for r in started)
+        used = sum(
+            self.kind.rate(self.kind.flavors[r.flavor]) * (min(at, r.end_s) - r.start_s)
+            for r in started
+        )
         return used / span_s

@@ -1,1 +1,3 @@
-"""The Cluster port: argv (pure), parsing (pure), one runner; on commands, on PySlurm, on the simulator."""
+"""The Cluster port: argv (pure), parsing (pure), one runner; on commands, on PySlurm, on the
+simulator.
+"""

@@ -31,11 +31,16 @@ class Adapter:
 
 
 def connect(
-    config: ClusterConfig, *, probe: Callable[[], str] | None = None, load: Callable[[], Module] | None = None
+    config: ClusterConfig,
+    *,
+    probe: Callable[[], str] | None = None,
+    load: Callable[[], Module] | None = None,
 ) -> Adapter:
-    """The adapter that the configuration asks for; with `auto` PySlurm where it works, else the commands.
+    """The adapter that the configuration asks for; with `auto` PySlurm where it works, else the
+    commands.
 
-    ``probe`` and ``load`` can be replaced in tests. Raises InputError where `pyslurm` is asked for and does not work.
+    ``probe`` and ``load`` can be replaced in tests. Raises InputError where `pyslurm` is asked for
+    and does not work.
     """
     commands = CommandCluster.from_config(config)
     if config.adapter == "commands":
@@ -46,27 +51,36 @@ def connect(
     except (ClusterError, InputError) as problem:
         if config.adapter == "pyslurm":
             raise InputError(
-                f'cluster.adapter = "pyslurm": {problem} Install the one for your Slurm, or set it to "commands".'
+                f'cluster.adapter = "pyslurm": {problem} Install the one for your Slurm, or set it'
+                ' to "commands".'
             ) from problem
         return Adapter(commands, f"the commands: {problem}")
     cluster = PyslurmCluster((load or _load)(), commands)
-    return Adapter(cluster, f"PySlurm {version} for the queue and the nodes, and by the commands for the rest")
+    return Adapter(
+        cluster, f"PySlurm {version} for the queue and the nodes, and by the commands for the rest"
+    )
 
 
 def probed_version() -> str:
     """PySlurm's version. Raises InputError where it is not there or can't be imported.
 
-    Tried in a process of its own: libslurm ends the whole one where it finds no configuration, and one of another
-    release may crash it.
+    Tried in a process of its own: libslurm ends the whole one where it finds no configuration, and
+    one of another release may crash it.
     """
     if importlib.util.find_spec("pyslurm") is None:
         raise InputError("PySlurm is not installed.")
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+            [sys.executable, "-P", "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        raise InputError(f"PySlurm can't be imported: nothing happened for {_PROBE_TIMEOUT_S} s.") from None
+        raise InputError(
+            f"PySlurm can't be imported: nothing happened for {_PROBE_TIMEOUT_S} s."
+        ) from None
     if done.returncode:
         words = done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}"
         raise InputError(f"PySlurm can't be imported: {words[:200]}.")
@@ -89,6 +103,6 @@ def _load() -> Module:
     try:
         return cast(Module, importlib.import_module("pyslurm"))
     finally:
-        # Its import changes them for the whole process (RTLD_GLOBAL, RTLD_DEEPBIND; pyslurm/__init__.py), and so the
-        # libraries of all packages that are imported after it.
+        # Its import changes them for the whole process (RTLD_GLOBAL, RTLD_DEEPBIND;
+        # pyslurm/__init__.py), and so the libraries of all packages that are imported after it.
         sys.setdlopenflags(flags)

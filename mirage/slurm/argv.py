@@ -1,7 +1,9 @@
-"""Command lines of Slurm's tools: pure functions that return argv lists, to be run by `slurm/runner.py`.
+"""Command lines of Slurm's tools: pure functions that return argv lists, to be run by
+`slurm/runner.py`.
 
-Everything in them is explicit, because users and sites change defaults through the environment. The formats were tried
-on 22.05, 24.11 and 26.05; `Name:SUFFIX` (squeue(1), sinfo(1)) prints a field unpadded and uncut, with SUFFIX after it.
+Everything in them is explicit, because users and sites change defaults through the environment. The
+formats were tried on 22.05, 24.11 and 26.05; `Name:SUFFIX` (squeue(1), sinfo(1)) prints a field
+unpadded and uncut, with SUFFIX after it.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ SACCT_FIELDS = (
 LINE_FIELDS = (("JobIDRaw", 20), ("Submit", 20), ("SubmitLine", 2048))
 """What sbatch was called with, and of which job; sacct pads or cuts each field to so many bytes.
 
-Users write this text, so no separator is safe: they see sacct's command line, and with it its delimiter, in /proc.
-With fixed widths no text can end its own field. Comments would say less: most sites do not keep them in accounting.
+Users write this text, so no separator is safe: they see sacct's command line, and with it its
+delimiter, in /proc. With fixed widths no text can end its own field. Comments would say less: most
+sites do not keep them in accounting.
 """
 HISTORY_FIELDS = (
     "JobID",
@@ -82,17 +85,24 @@ _READS = frozenset({"squeue", "sinfo", "sacct", "sacctmgr"})
 
 
 def new_nonce() -> str:
-    """A separator that nobody can foresee (64 bits). Users write job comments, so no fixed one could be trusted."""
+    """A separator that nobody can foresee (64 bits). Users write job comments, so no fixed one
+    could be trusted.
+    """
     return f"|{os.urandom(8).hex()}|"
 
 
 def squeue(job_ids: Collection[int] | None = None, user: str = "") -> list[str]:
-    """The whole queue (of a user) or, in any state, these jobs. What is printed of each: `squeue_format`.
+    """The whole queue (of a user) or, in any state, these jobs. What is printed of each:
+    `squeue_format`.
 
-    ``-r``: one row an array task. ``--noconvert``: 2048 nodes, not 2K. Without ``-t`` squeue shows jobs that are
-    pending or hold nodes.
+    ``-r``: one row an array task. ``--noconvert``: 2048 nodes, not 2K. Without ``-t`` squeue shows
+    jobs that are pending or hold nodes.
     """
-    some = [] if job_ids is None else ["-t", "all", *(_jobs_option(job_ids) if len(job_ids) <= MAX_IDS else [])]
+    some = (
+        []
+        if job_ids is None
+        else ["-t", "all", *(_jobs_option(job_ids) if len(job_ids) <= MAX_IDS else [])]
+    )
     whose = ["-u", user] if user else []
     return ["squeue", "-h", "-a", "-r", "--noconvert", *whose, *some]
 
@@ -100,20 +110,24 @@ def squeue(job_ids: Collection[int] | None = None, user: str = "") -> list[str]:
 def squeue_format(nonce: str) -> dict[str, str]:
     """The environment that has squeue print the fields of a job, each with the nonce after it.
 
-    Not by ``-O``: all users of the machine can read a command line in /proc while it runs, but not an environment.
+    Not by ``-O``: all users of the machine can read a command line in /proc while it runs, but not
+    an environment.
     """
     return {"SQUEUE_FORMAT2": ",".join(f"{name}:{nonce}" for name in SQUEUE_FIELDS)}
 
 
 def sinfo() -> list[str]:
-    """All nodes, also of hidden partitions; a line for each node and partition. StateComplete: with all flags."""
+    """All nodes, also of hidden partitions; a line for each node and partition. StateComplete: with
+    all flags.
+    """
     return ["sinfo", "-h", "-a", "-N", "-O", "NodeList:|,PartitionName:|,StateComplete:|"]
 
 
 def sacct(start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[list[str]]:
     """One command, or several for many ids. A record a line, `|` between fields.
 
-    ``-D``: a requeued job has one record for each time that it was submitted, not only the last one.
+    ``-D``: a requeued job has one record for each time that it was submitted, not only the last
+    one.
     """
     command = ["sacct", "-X", "-P", "-D", "-n", "-a", "--noconvert", *_window(start_s, end_s)]
     command += ["-o", ",".join(SACCT_FIELDS)]
@@ -125,7 +139,17 @@ def sacct(start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> l
 
 def submissions(start_s: int, end_s: int, users: Collection[str]) -> list[list[str]]:
     """As `sacct`, of all jobs of these users."""
-    command = ["sacct", "-X", "-P", "-D", "-n", "--noconvert", *_window(start_s, end_s), "-o", ",".join(SACCT_FIELDS)]
+    command = [
+        "sacct",
+        "-X",
+        "-P",
+        "-D",
+        "-n",
+        "--noconvert",
+        *_window(start_s, end_s),
+        "-o",
+        ",".join(SACCT_FIELDS),
+    ]
     return [[*command, *option] for option in _users_options(users)]
 
 
@@ -138,19 +162,51 @@ def submit_lines(start_s: int, end_s: int, users: Collection[str]) -> list[list[
 
 def recorded_jobs(start_s: int, end_s: int) -> list[str]:
     """Just the ids of the jobs in a window, to see whether there are any."""
-    return ["sacct", "-X", "-P", "-n", "-a", "-S", _utc(start_s), "-E", _utc(end_s + 1), "-o", "JobIDRaw"]
+    return [
+        "sacct",
+        "-X",
+        "-P",
+        "-n",
+        "-a",
+        "-S",
+        _utc(start_s),
+        "-E",
+        _utc(end_s + 1),
+        "-o",
+        "JobIDRaw",
+    ]
 
 
 def history(start_s: int, end_s: int) -> list[str]:
     """The records that a model learns from, one a line, fields with `|` between them."""
     window = ["-S", _utc(start_s), "-E", _utc(end_s)]
-    return ["sacct", "-X", "-P", "-D", "-n", "-a", "--noconvert", *window, "-o", ",".join(HISTORY_FIELDS)]
+    return [
+        "sacct",
+        "-X",
+        "-P",
+        "-D",
+        "-n",
+        "-a",
+        "--noconvert",
+        *window,
+        "-o",
+        ",".join(HISTORY_FIELDS),
+    ]
 
 
 def node_events(start_s: int, end_s: int) -> list[str]:
     """When nodes of the local cluster were down or drained."""
     window = [f"start={_utc(start_s)}", f"end={_utc(end_s + 1)}"]
-    return ["sacctmgr", "-n", "-P", "show", "event", "event=node", *window, "format=NodeName,Start,End"]
+    return [
+        "sacctmgr",
+        "-n",
+        "-P",
+        "show",
+        "event",
+        "event=node",
+        *window,
+        "format=NodeName,Start,End",
+    ]
 
 
 def settings() -> list[str]:
@@ -195,12 +251,19 @@ def set_comment(job_id: int, comment: str) -> list[str]:
 
 def _scontrol_jobs(verb: str, job_ids: Collection[int]) -> list[list[str]]:
     ids = sorted(set(job_ids))
-    return [["scontrol", verb, ",".join(map(str, ids[i : i + MAX_IDS]))] for i in range(0, len(ids), MAX_IDS)]
+    return [
+        ["scontrol", verb, ",".join(map(str, ids[i : i + MAX_IDS]))]
+        for i in range(0, len(ids), MAX_IDS)
+    ]
 
 
 def may_be_repeated(argv: Sequence[str]) -> bool:
-    """Whether running it twice is the same as running it once. Never true for sbatch: it would queue two jobs."""
-    return argv[0] in _READS or (argv[0] == "scontrol" and (argv[1] == "show" or argv[-1] == "Dependency="))
+    """Whether running it twice is the same as running it once. Never true for sbatch: it would
+    queue two jobs.
+    """
+    return argv[0] in _READS or (
+        argv[0] == "scontrol" and (argv[1] == "show" or argv[-1] == "Dependency=")
+    )
 
 
 def _jobs_option(job_ids: Collection[int]) -> list[str]:
@@ -217,5 +280,7 @@ def _window(start_s: int, end_s: int) -> list[str]:
 
 
 def _utc(at_s: int) -> str:
-    """As sacct(1) reads times; it takes 0 as not given. The runner sets TZ=UTC: local time repeats an hour a year."""
+    """As sacct(1) reads times; it takes 0 as not given. The runner sets TZ=UTC: local time repeats
+    an hour a year.
+    """
     return datetime.fromtimestamp(max(at_s, 1), UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -26,7 +26,9 @@ def _unix_now() -> int:
 class CommandCluster(Cluster):
     """A real Slurm. Acts as the calling user, or as the one that the runner's prefix makes of them."""
 
-    def __init__(self, runner: Runner | None = None, *, now_s: Callable[[], int] = _unix_now) -> None:
+    def __init__(
+        self, runner: Runner | None = None, *, now_s: Callable[[], int] = _unix_now
+    ) -> None:
         self._runner = runner or Runner()
         self._now_s = now_s
         self._oddities = OddityLog()
@@ -36,7 +38,9 @@ class CommandCluster(Cluster):
         return cls(Runner(bin_dir=config.bin_dir, timeout_s=config.timeout_s))
 
     def snapshot(self) -> Snapshot:
-        """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`, repeated if Slurm gives no answer."""
+        """The whole queue and all nodes. Exactly one `squeue` and one `sinfo`, repeated if Slurm
+        gives no answer.
+        """
         queue = self._queue(argv.squeue())
         return replace(queue, nodes=parsing.parse_sinfo(self._read(argv.sinfo())))
 
@@ -49,10 +53,13 @@ class CommandCluster(Cluster):
         result = self._runner.run(command, argv.squeue_format(nonce))
         listed = parsing.parse_squeue(_stdout(command, result), nonce, at_s)
         self._oddities.report(listed.oddities)
-        return Snapshot(at_s=at_s, jobs=tuple(listed.jobs), nodes=(), oddities=tuple(listed.oddities))
+        return Snapshot(
+            at_s=at_s, jobs=tuple(listed.jobs), nodes=(), oddities=tuple(listed.oddities)
+        )
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
-        """These jobs as slurmctld knows them now. The first task stands for the unsplit rest of a job array.
+        """These jobs as slurmctld knows them now. The first task stands for the unsplit rest of a
+        job array.
 
         Raises Unreadable if one of them is there and can't be read.
         """
@@ -61,11 +68,14 @@ class CommandCluster(Cluster):
         nonce, command = argv.new_nonce(), argv.squeue(job_ids)
         result = self._runner.run(command, argv.squeue_format(nonce))
         if result.returncode and failures.is_unknown_job(result.stderr):
-            return {}  # what squeue says of a single id that it does not know; of several it leaves it out
+            # what squeue says of a single id that it does not know; of several it leaves it out
+            return {}
         listed = parsing.parse_squeue(_stdout(command, result), nonce, self._now_s())
         found: dict[int, Job] = {}
         for job in listed.jobs:
-            if job.job_id in job_ids:  # of an array's id squeue shows all tasks, also those with ids of their own
+            if (
+                job.job_id in job_ids
+            ):  # of an array's id squeue shows all tasks, also those with ids of their own
                 found.setdefault(job.job_id, job)
         odd = [oddity for oddity in listed.oddities if oddity.job_id in job_ids]
         self._oddities.report(odd)
@@ -74,13 +84,17 @@ class CommandCluster(Cluster):
             raise Unreadable(lost, found)
         return found
 
-    def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
-        """Accounting records of all jobs (or these) that were pending or running at any time in [start_s, end_s].
+    def accounting(
+        self, start_s: int, end_s: int, job_ids: Collection[int] | None = None
+    ) -> list[Job]:
+        """Accounting records of all jobs (or these) that were pending or running at any time in
+        [start_s, end_s].
 
-        As sacct(1) has it, a job is in the window from its eligible time on: one that a dependency, a hold or a begin
-        time keeps back until after ``end_s`` is left out, unless it is asked for by id. A requeued job has a record a
-        submission, earlier ones with the state that ended them (REQUEUED, NODE_FAIL, PREEMPTED). Comments are not
-        asked for. A record that can't be read for a value that its user chose is left out and logged.
+        As sacct(1) has it, a job is in the window from its eligible time on: one that a dependency,
+        a hold or a begin time keeps back until after ``end_s`` is left out, unless it is asked for
+        by id. A requeued job has a record a submission, earlier ones with the state that ended them
+        (REQUEUED, NODE_FAIL, PREEMPTED). Comments are not asked for. A record that can't be read
+        for a value that its user chose is left out and logged.
         """
         return self._accounted(argv.sacct(start_s, end_s, job_ids))
 
@@ -90,20 +104,29 @@ class CommandCluster(Cluster):
         lines: dict[tuple[int, int], str] = {}
         for command in argv.submit_lines(start_s, end_s, users) if jobs else ():
             lines |= parsing.parse_submit_lines(self._read_accounting(command).stdout_bytes)
-        return [replace(job, comment=submitted_tag(lines.get((job.job_id, job.submit_s), ""))) for job in jobs]
+        return [
+            replace(job, comment=submitted_tag(lines.get((job.job_id, job.submit_s), "")))
+            for job in jobs
+        ]
 
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
-        return parsing.parse_node_events(self._read_accounting(argv.node_events(start_s, end_s)).stdout)
+        return parsing.parse_node_events(
+            self._read_accounting(argv.node_events(start_s, end_s)).stdout
+        )
 
     def settings(self) -> Settings:
         return parsing.parse_settings(self._read(argv.settings()))
 
     def submit(self, args: Sequence[str], script: str) -> int:
-        """Runs sbatch. ClusterUnavailable may then mean that the job was queued: its message says so."""
+        """Runs sbatch. ClusterUnavailable may then mean that the job was queued: its message says
+        so.
+        """
         return parsing.parse_submitted(self._write(argv.sbatch(args, script)))
 
     def release(self, job_id: int) -> None:
-        """Drops all dependencies. A job that runs already is no error; one that has ended, or none of ours, is."""
+        """Drops all dependencies. A job that runs already is no error; one that has ended, or none
+        of ours, is.
+        """
         command = argv.release(job_id)
         result = self._runner.run(command)
         if result.returncode and not failures.is_started(result.stderr):
@@ -122,7 +145,9 @@ class CommandCluster(Cluster):
         self._each(argv.unhold(job_ids))
 
     def output_files(self, job_id: int) -> tuple[str, ...]:
-        """Where a job writes its output, and its errors if they go elsewhere, as far as Slurm expands the names."""
+        """Where a job writes its output, and its errors if they go elsewhere, as far as Slurm
+        expands the names.
+        """
         return parsing.parse_output_files(self._read(argv.job_details(job_id)))
 
     def set_comment(self, job_id: int, comment: str) -> None:

@@ -1,4 +1,5 @@
-"""What a failed Slurm command means. Pure. Slurm reports failures in words; exit codes differ between commands.
+"""What a failed Slurm command means. Pure. Slurm reports failures in words; exit codes differ
+between commands.
 
 The words are those of 22.05 to 26.05 (`slurm_errno.c`) and of the C library.
 """
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 
 from mirage.errors import ClusterError, ClusterUnavailable, Refused
 
-# The daemons or the way to them failed. "Unexpected message received" is all that scontrol update says when slurmctld
-# is not there.
+# The daemons or the way to them failed. "Unexpected message received" is all that scontrol update
+# says when slurmctld is not there.
 _NO_ANSWER = (
     "Unable to contact slurm",
     "Unexpected message received",
@@ -35,7 +36,12 @@ _NO_ANSWER = (
     "Munge encode failed",
     "Munge decode failed",
 )
-_DENIED = ("Invalid user id", "Access/permission denied", "Operation not permitted", "operation not permitted")
+_DENIED = (
+    "Invalid user id",
+    "Access/permission denied",
+    "Operation not permitted",
+    "operation not permitted",
+)
 _STARTED = "Job is no longer pending execution"
 _UNKNOWN_JOB = "Invalid job id specified"
 _OVER = (_UNKNOWN_JOB, "Job/step already completing or completed", "Job has already finished")
@@ -44,7 +50,10 @@ _OVER = (_UNKNOWN_JOB, "Job/step already completing or completed", "Job has alre
 def advice(command: str) -> str:
     """What to do when a command got no answer."""
     if command == "sbatch":
-        return "The job may have been queued all the same: look with `squeue --me` before you submit it again."
+        return (
+            "The job may have been queued all the same: look with `squeue --me` before you submit"
+            " it again."
+        )
     daemon = "slurmdbd up" if command in ("sacct", "sacctmgr") else "slurmctld up (`scontrol ping`)"
     return f"Retry later; is {daemon}?"
 
@@ -65,7 +74,9 @@ def is_started(stderr: str) -> bool:
 
 def not_cancelled(stderr: str) -> str:
     """The lines of scancel's answer that are not about jobs that are over already."""
-    return "\n".join(line for line in stderr.splitlines() if not any(words in line for words in _OVER))
+    return "\n".join(
+        line for line in stderr.splitlines() if not any(words in line for words in _OVER)
+    )
 
 
 def read_failure(argv: Sequence[str], stderr: str) -> ClusterError:

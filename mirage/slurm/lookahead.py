@@ -1,6 +1,7 @@
 """A live cluster's snapshot -> a simulator in the same state, to look ahead from it.
 
-What a snapshot does not tell has to be given, or is assumed: see `simulator_from` and docs/environments.md.
+What a snapshot does not tell has to be given, or is assumed: see `simulator_from` and
+docs/environments.md.
 """
 
 from __future__ import annotations
@@ -29,47 +30,62 @@ class Known:
     """What is known beyond the snapshot, by job id. Whatever is left out is assumed as said."""
 
     runtimes: Mapping[int, int] = field(default_factory=dict)
-    """Seconds from start to end, for running and for pending jobs; otherwise a job runs until its expected end."""
+    """Seconds from start to end, for running and for pending jobs; otherwise a job runs until its
+    expected end.
+    """
     node_names: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Of running jobs, where the snapshot has none; otherwise any nodes of its partition in use."""
     begins_s: Mapping[int, int] = field(default_factory=dict)
-    """Begin times of jobs that are not eligible yet; otherwise those that wait for one stay in the queue."""
+    """Begin times of jobs that are not eligible yet; otherwise those that wait for one stay in the
+    queue.
+    """
     specs: Mapping[int, JobSpec] = field(default_factory=dict)
-    """QOS, account, `--exclusive` and the like, which only matter with limits, fair-share and shared nodes; otherwise a
-    job has the snapshot's nodes, GPUs, CPUs and memory, the same on each node, and else the defaults of `JobSpec`."""
+    """QOS, account, `--exclusive` and the like, which only matter with limits, fair-share and
+    shared nodes; otherwise a job has the snapshot's nodes, GPUs, CPUs and memory, the same on each
+    node, and else the defaults of `JobSpec`.
+    """
     priorities: bool = True
-    """Whether competing jobs keep the priority that Slurm gave them: right for their order among each other, however
-    Slurm came by it, but they age no more. If not, the simulator computes it."""
+    """Whether competing jobs keep the priority that Slurm gave them: right for their order among
+    each other, however Slurm came by it, but they age no more. If not, the simulator computes it.
+    """
     timers: Timers | None = None
     """Of slurmctld's passes; otherwise all periods begin now. Only a simulated cluster can tell."""
 
 
-def simulator_from(snapshot: Snapshot, cluster: ClusterConfig, known: Known | None = None) -> Simulator:
-    """A simulator at `snapshot.at_s`: running jobs with their true starts and limits, pending ones with their times.
+def simulator_from(
+    snapshot: Snapshot, cluster: ClusterConfig, known: Known | None = None
+) -> Simulator:
+    """A simulator at `snapshot.at_s`: running jobs with their true starts and limits, pending ones
+    with their times.
 
-    A snapshot tells which nodes are up. What the cluster's timetable (`node_changes`) says of later nobody knows, so it
-    is forgotten; reservations stay, as a site announces them.
+    A snapshot tells which nodes are up. What the cluster's timetable (`node_changes`) says of later
+    nobody knows, so it is forgotten; reservations stay, as a site announces them.
 
-    Jobs that a hold or a limit keeps back stay so; a dependency on a job of the snapshot is fulfilled by its end. Array
-    tasks that Slurm has not split off yet share an id: all but the first get new ones. Raises InputError if jobs or
-    nodes do not belong to this cluster.
+    Jobs that a hold or a limit keeps back stay so; a dependency on a job of the snapshot is
+    fulfilled by its end. Array tasks that Slurm has not split off yet share an id: all but the
+    first get new ones. Raises InputError if jobs or nodes do not belong to this cluster.
     """
     known = known or Known()
     if cluster.node_changes:
         cluster = replace(cluster, node_changes=())
     names = {node.name for node in cluster.nodes}
     if strange := sorted(node.name for node in snapshot.nodes if node.name not in names):
-        raise InputError(f"The cluster's configuration has no node {strange[0]!r}; give that of the cluster it is in.")
+        raise InputError(
+            f"The cluster's configuration has no node {strange[0]!r}; give that of the cluster it"
+            " is in."
+        )
     try:
         return _simulator(snapshot, cluster, known)
     except SimulationError:
-        # Some sites let jobs share CPUs and memory (OverSubscribe), which the simulator does not: there nodes and GPUs
-        # alone are counted.
+        # Some sites let jobs share CPUs and memory (OverSubscribe), which the simulator does not:
+        # there nodes and GPUs alone are counted.
         crowded = replace(snapshot, jobs=tuple(replace(job, cpus=0) for job in snapshot.jobs))
     try:
         return _simulator(crowded, cluster.without_memory(), known)
     except SimulationError as error:
-        raise InputError(f"The snapshot does not fit the cluster's configuration: {error}.") from error
+        raise InputError(
+            f"The snapshot does not fit the cluster's configuration: {error}."
+        ) from error
 
 
 def _simulator(snapshot: Snapshot, cluster: ClusterConfig, known: Known) -> Simulator:
@@ -91,7 +107,9 @@ class _Nodes:
         self._known = known
         self._partitions = {partition.name: partition.nodes for partition in cluster.partitions}
         named = {name for job in snapshot.jobs for name in self._named(job)}
-        self._in_use = [node.name for node in snapshot.nodes if not node.idle and node.name not in named]
+        self._in_use = [
+            node.name for node in snapshot.nodes if not node.idle and node.name not in named
+        ]
         """Nodes that may belong to jobs without names: those in use before those that are down."""
         up = {node.name for node in snapshot.nodes if node.up}
         self._in_use.sort(key=lambda name: name not in up)
@@ -99,15 +117,24 @@ class _Nodes:
         self._guesses: Counter[str] = Counter()
 
     def _named(self, job: Job) -> Sequence[str]:
-        return job.node_names or self._known.node_names.get(job.job_id, ()) if job.state.has_nodes else ()
+        return (
+            job.node_names or self._known.node_names.get(job.job_id, ())
+            if job.state.has_nodes
+            else ()
+        )
 
     def of(self, job: Job) -> tuple[str, ...]:
         if named := self._named(job):
             return tuple(named)
         there = self._partitions.get(_partition(job, self._partitions), ())
-        chosen = sorted((name for name in self._in_use if name in there), key=self._guesses.__getitem__)[: job.nodes]
+        chosen = sorted(
+            (name for name in self._in_use if name in there), key=self._guesses.__getitem__
+        )[: job.nodes]
         if len(chosen) < job.nodes:
-            raise InputError(f"Job {job.job_id} has {job.nodes} nodes; only {len(chosen)} in use could be its own.")
+            raise InputError(
+                f"Job {job.job_id} has {job.nodes} nodes; only {len(chosen)} in use could be its"
+                " own."
+            )
         self._guesses.update(chosen)
         if self._whole:
             self._in_use = [name for name in self._in_use if name not in chosen]
@@ -129,7 +156,8 @@ def _partition(job: Job, known: Iterable[str]) -> str:
     names = set(known)
     if unknown := next((name for name in job.partition.split(",") if name not in names), None):
         raise InputError(
-            f"Job {job.job_id} is in partition {unknown!r}, which the cluster's configuration does not have."
+            f"Job {job.job_id} is in partition {unknown!r}, which the cluster's configuration does"
+            " not have."
         )
     return job.partition
 
@@ -153,7 +181,9 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
 
 def _asked(job: Job, cluster: ClusterConfig) -> JobSpec:
     """The same on each node, and no more than the largest node has: it does run there."""
-    gpus, cpus, memory_mib = (-(-count // max(1, job.nodes)) for count in (job.gpus, job.cpus, job.memory_mib))
+    gpus, cpus, memory_mib = (
+        -(-count // max(1, job.nodes)) for count in (job.gpus, job.cpus, job.memory_mib)
+    )
     most_cpus = max(node.cpus for node in cluster.nodes)
     most_mib = max(node.memory_mib for node in cluster.nodes)
     return JobSpec(
@@ -164,7 +194,9 @@ def _asked(job: Job, cluster: ClusterConfig) -> JobSpec:
     )
 
 
-def _running(job: Job, now_s: int, node_names: tuple[str, ...], cluster: ClusterConfig, known: Known) -> RunningJob:
+def _running(
+    job: Job, now_s: int, node_names: tuple[str, ...], cluster: ClusterConfig, known: Known
+) -> RunningJob:
     start_s = now_s if job.start_s is None else job.start_s
     spec = _spec(job, cluster, known)
     if job.state in _DONE:
@@ -173,19 +205,24 @@ def _running(job: Job, now_s: int, node_names: tuple[str, ...], cluster: Cluster
 
 
 def _pending(job: Job, cluster: ClusterConfig, known: Known) -> PendingJob:
-    # Slurm gives one to jobs with a dependency too, and 0 to those that are held: they get theirs as they are released.
+    # Slurm gives one to jobs with a dependency too, and 0 to those that are held: they get theirs
+    # as they are released.
     priority = (job.priority or None) if known.priorities else None
     spec, reason = replace(_spec(job, cluster, known), priority=priority), job.reason or "None"
     if job.eligible_s is not None and job.is_queueing:
         return PendingJob(spec, job.submit_s, job.eligible_s, reason)
     dependency, begin_s = _dependency(job), known.begins_s.get(job.job_id)
-    is_free = not job.dependency and (not job.reason or (job.reason == "BeginTime" and begin_s is not None))
+    is_free = not job.dependency and (
+        not job.reason or (job.reason == "BeginTime" and begin_s is not None)
+    )
     kept = replace(spec, dependency=dependency, begin_s=begin_s, held=not (dependency or is_free))
     return PendingJob(kept, job.submit_s, None, reason)
 
 
 def _dependency(job: Job) -> str:
-    """As for sbatch; empty if there is none, it can't be fulfilled any more, or is of a kind the simulator lacks."""
+    """As for sbatch; empty if there is none, it can't be fulfilled any more, or is of a kind the
+    simulator lacks.
+    """
     if job.reason != "Dependency":
         return ""
     text = _MARK.sub("", job.dependency)

@@ -1,4 +1,6 @@
-"""The log of jobs with values that can't be used: each once, and never so many lines that they hide the others."""
+"""The log of jobs with values that can't be used: each once, and never so many lines that they hide
+the others.
+"""
 
 from __future__ import annotations
 
@@ -37,4 +39,6 @@ class OddityLog:
             log.warning("%s", oddity)
         if rest := new[MOST_LINES:]:
             users = sorted({oddity.user for oddity in rest})
-            log.warning("%d more such values in jobs of %s", len(rest), ", ".join(users[:MOST_LINES]))
+            log.warning(
+                "%d more such values in jobs of %s", len(rest), ", ".join(users[:MOST_LINES])
+            )

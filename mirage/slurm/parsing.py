@@ -1,17 +1,20 @@
-"""What Slurm's commands print -> records. Pure. Anything else than their documented output is ClusterNonsense.
+"""What Slurm's commands print -> records. Pure. Anything else than their documented output is
+ClusterNonsense.
 
 Three kinds of text are told apart.
 
-The *frame* (which field is which) no user can forge: every field that squeue prints ends with a nonce that nobody can
-see (`argv.squeue_format`), sacct is asked for no free text but in fields of fixed width. So a broken frame is Slurm's
-own doing, an answer cut short or a foreign message, and the whole answer is refused.
+The *frame* (which field is which) no user can forge: every field that squeue prints ends with a
+nonce that nobody can see (`argv.squeue_format`), sacct is asked for no free text but in fields of
+fixed width. So a broken frame is Slurm's own doing, an answer cut short or a foreign message, and
+the whole answer is refused.
 
-Fields that are *Slurm's own* (`_SLURMS`): the job's id, user, partition, state, submit time. If one is wrong, the
-answer is not what we take it for, and it is refused too.
+Fields that are *Slurm's own* (`_SLURMS`): the job's id, user, partition, state, submit time. If one
+is wrong, the answer is not what we take it for, and it is refused too.
 
-All other fields hold what *users* asked for, and slurmctld takes nearly anything, `--gres=gpu:1000000000000000000`.
-They cost one job at most: a number that is too large becomes the largest that can be meant, a job with a value that
-can't be read is left out. Both are reported (`Oddity`).
+All other fields hold what *users* asked for, and slurmctld takes nearly anything,
+`--gres=gpu:1000000000000000000`. They cost one job at most: a number that is too large becomes the
+largest that can be meant, a job with a value that can't be read is left out. Both are reported
+(`Oddity`).
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from slurm_sim.node_states import node_state
 Record = TypeVar("Record")
 
 _NO_TIME = frozenset({"", "N/A", "NONE", "None", "Unknown"})
-# NOT_SET and Partition_Limit: the job's owner set none. INVALID: squeue's word for more than a year.
+# NOT_SET and Partition_Limit: the job's owner set none. INVALID: squeue's word for more than a
+# year.
 _NO_LIMIT = frozenset({"", "INVALID", "NOT_SET", "Partition_Limit", "UNLIMITED"})
 _NO_NODES = frozenset({"", "(null)", "None assigned"})
 _MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3, "?": math.inf}
@@ -49,11 +53,15 @@ _SAME_STATE = {
     "RESV_DEL_HOLD": JobState.PENDING,
 }
 _STATES = {state.value: state for state in JobState} | _SAME_STATE
-_ENDED = frozenset(state for state in JobState if state.is_over) | {JobState.COMPLETING, JobState.REQUEUED}
+_ENDED = frozenset(state for state in JobState if state.is_over) | {
+    JobState.COMPLETING,
+    JobState.REQUEUED,
+}
 _NOT_STARTED = frozenset({JobState.PENDING, JobState.SPECIAL_EXIT, JobState.REVOKED})
 
 MAX_COUNT = 2**31 - 1
-"""The largest number of nodes, CPUs or GPUs that can be meant; also what the store's integers hold."""
+"""The largest number of nodes, CPUs or GPUs that can be meant; also what the store's integers hold.
+"""
 MAX_MEMORY_MIB = 2**50
 MAX_S = 2**53
 """No time is later."""
@@ -80,8 +88,9 @@ def parse_output_files(text: str) -> tuple[str, ...]:
 def parse_squeue(text: str, nonce: str, now_s: int) -> Listed:
     """The answer to `argv.squeue`, with the format that `argv.squeue_format` gives for the nonce.
 
-    A task of an array that has not been split off yet shares its job id with its fellows; (job_id, array_task) is
-    unique. ``now_s``: a begin time after it has not come yet. Raises ClusterNonsense.
+    A task of an array that has not been split off yet shares its job id with its fellows; (job_id,
+    array_task) is unique. ``now_s``: a begin time after it has not come yet. Raises
+    ClusterNonsense.
     """
     listed = Listed([], [])
     for line, fields in _framed(text, nonce):
@@ -95,10 +104,11 @@ def parse_squeue(text: str, nonce: str, now_s: int) -> Listed:
 
 
 def parse_sacct(text: str, now_s: int) -> Listed:
-    """The answer to one of `argv.sacct` or `argv.submissions`. A record of several pending tasks becomes one each.
+    """The answer to one of `argv.sacct` or `argv.submissions`. A record of several pending tasks
+    becomes one each.
 
-    slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes yet.
-    Raises ClusterNonsense.
+    slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes
+    yet. Raises ClusterNonsense.
     """
     listed = Listed([], [])
     for line, fields in _lines("sacct", text, len(SACCT_FIELDS)):
@@ -110,7 +120,8 @@ def parse_sacct(text: str, now_s: int) -> Listed:
 
 
 def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
-    """The answer to one of `argv.submit_lines`: what sbatch was called with, by job and submit time.
+    """The answer to one of `argv.submit_lines`: what sbatch was called with, by job and submit
+    time.
 
     Bytes, since sacct counts them: each record has the same number. Raises ClusterNonsense.
     """
@@ -121,7 +132,9 @@ def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
     found = {}
     for number, start in enumerate(range(0, len(answer), length), start=1):
         record = answer[start : start + length]
-        job_id, submit, line = (record[first:last].decode(errors="replace").strip() for first, last in pairwise(ends))
+        job_id, submit, line = (
+            record[first:last].decode(errors="replace").strip() for first, last in pairwise(ends)
+        )
         try:
             if len(record) != length or not record.endswith(b"\n"):
                 raise ValueError(f"cut short: it has no {length} characters")
@@ -139,13 +152,19 @@ def parse_sinfo(text: str) -> tuple[Node, ...]:
         partitions.setdefault(name, []).append(partition)
         states[name] = state
     if not states:
-        raise ClusterNonsense("sinfo: empty answer, but every cluster has nodes. Nothing was done; retry later.")
+        raise ClusterNonsense(
+            "sinfo: empty answer, but every cluster has nodes. Nothing was done; retry later."
+        )
     return tuple(_node(name, tuple(partitions[name]), state) for name, state in states.items())
 
 
 def parse_node_events(text: str) -> list[NodeEvent]:
     """The answer to `argv.node_events`."""
-    return list(_read("sacctmgr", text, 3, lambda f: NodeEvent(_word(f[0]), _needed(_time(f[1])), _time(f[2]))))
+    return list(
+        _read(
+            "sacctmgr", text, 3, lambda f: NodeEvent(_word(f[0]), _needed(_time(f[1])), _time(f[2]))
+        )
+    )
 
 
 def parse_settings(text: str) -> Settings:
@@ -163,26 +182,45 @@ def parse_settings(text: str) -> Settings:
 
 
 def parse_submitted(text: str) -> int:
-    """The job id that `sbatch --parsable` printed, `123` or `123;cluster`, behind a banner or before one."""
+    """The job id that `sbatch --parsable` printed, `123` or `123;cluster`, behind a banner or
+    before one.
+    """
     if not (ids := submitted_ids(text)):
-        raise ClusterNonsense(f"sbatch: expected a job id; it printed {_shown(text)}. {advice('sbatch')}")
+        raise ClusterNonsense(
+            f"sbatch: expected a job id; it printed {_shown(text)}. {advice('sbatch')}"
+        )
     return ids[-1]
 
 
 def queued_job(fields: Sequence[str], now_s: int) -> Job:
-    """A job whose fields are those of `argv.SQUEUE_FIELDS`, as squeue prints them. Raises ValueError.
+    """A job whose fields are those of `argv.SQUEUE_FIELDS`, as squeue prints them. Raises
+    ValueError.
 
     Too large numbers are cut: `oddities_of` finds them.
     """
-    job_id, task, user, partition, account, state_word, nodes, submit, limit, *times, priority, status, tres = fields[
-        :15
-    ]
+    (
+        job_id,
+        task,
+        user,
+        partition,
+        account,
+        state_word,
+        nodes,
+        submit,
+        limit,
+        *times,
+        priority,
+        status,
+        tres,
+    ) = fields[:15]
     node_list, dependency, reason, comment = fields[15:]
     state = _state(state_word)
     eligible_s, start_s, end_s = map(_time, times)
     held = _node_names(node_list) if state.has_nodes else ()  # of a pending job squeue shows a plan
     if state in _NOT_STARTED or (state in _ENDED and node_list in _NO_NODES):
-        start_s = None  # squeue shows an estimate or, of a job that was cancelled while pending, its end
+        start_s = (
+            None  # squeue shows an estimate or, of a job that was cancelled while pending, its end
+        )
     if state not in _ENDED:
         end_s = None  # squeue shows when the limit will end it
     return Job(
@@ -210,7 +248,19 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
 
 
 def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
-    raw_id, shown_id, user, partition, state_word, nodes, submit, limit, *times, priority, exit_code = fields[:13]
+    (
+        raw_id,
+        shown_id,
+        user,
+        partition,
+        state_word,
+        nodes,
+        submit,
+        limit,
+        *times,
+        priority,
+        exit_code,
+    ) = fields[:13]
     allocated, requested, node_list = fields[13:]
     state = _state(state_word.split(" ", 1)[0])  # "CANCELLED by 1000"
     eligible_s, start_s, end_s = map(_time, times)
@@ -278,7 +328,8 @@ class _Counts(NamedTuple):
 def _counts(tres: str) -> _Counts:
     """Of `cpu=4,mem=1.50G,gres/gpu=2,gres/gpu:a100=2`.
 
-    0 where Slurm does not count one: GPUs where AccountingStorageTRES lacks them, memory where jobs are not given any.
+    0 where Slurm does not count one: GPUs where AccountingStorageTRES lacks them, memory where jobs
+    are not given any.
     """
     counts = dict(item.partition("=")[::2] for item in tres.split(","))
     gpus = [_count(count) for name, count in counts.items() if name.startswith("gres/gpu:")]
@@ -295,12 +346,16 @@ def _mib(text: str) -> int:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", number, re.ASCII):
         raise ValueError(f"{text!r} is no amount of memory")
     mib = float(number) * _MIB[suffix]
-    return math.ceil(mib) if mib < MAX_MEMORY_MIB else MAX_MEMORY_MIB  # 0 of infinity is no number: it counts as all
+    return (
+        math.ceil(mib) if mib < MAX_MEMORY_MIB else MAX_MEMORY_MIB
+    )  # 0 of infinity is no number: it counts as all
 
 
 @lru_cache(maxsize=1 << 10)
 def _exit_code(text: str) -> int:
-    """As a shell shows it: 128 + signal if one ended the job. squeue prints wait(2)'s status, sacct `code:signal`."""
+    """As a shell shows it: 128 + signal if one ended the job. squeue prints wait(2)'s status, sacct
+    `code:signal`.
+    """
     code, colon, signal = text.partition(":")
     if not colon:
         code, signal = str(_number(text) >> 8), str(_number(text) & 0x7F)
@@ -318,14 +373,18 @@ def _node_names(text: str) -> tuple[str, ...]:
 
 
 def array_tasks(shown_id: str) -> list[str]:
-    """`7` -> [""], `7_3` -> ["3"], `7_[1-5:2,9%4]` -> ["1", "3", "5", "9"]: the tasks that a record stands for."""
+    """`7` -> [""], `7_3` -> ["3"], `7_[1-5:2,9%4]` -> ["1", "3", "5", "9"]: the tasks that a record
+    stands for.
+    """
     tasks = shown_id.partition("_")[2]
     if not tasks.startswith("["):
         return [tasks]
     found: list[str] = []
     for part in tasks.strip("[]").partition("%")[0].split(","):
         match = _SPAN.fullmatch(part)
-        numbers = range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)) if match else ()
+        numbers = (
+            range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)) if match else ()
+        )
         if not 0 < len(numbers) <= _MAX_ARRAY_TASKS - len(found):
             raise ValueError(f"{shown_id!r} is no list of array tasks")
         found.extend(map(str, numbers))
@@ -405,7 +464,9 @@ _USERS: _Checks = {
 """Fields that hold what users ask for or bring about."""
 
 
-def _set_apart(command: str, line: int, names: Sequence[str], fields: Sequence[str], error: ValueError) -> Oddity:
+def _set_apart(
+    command: str, line: int, names: Sequence[str], fields: Sequence[str], error: ValueError
+) -> Oddity:
     """Which field of the record can't be read. Raises ClusterNonsense if it is one of Slurm's own."""
     row = dict(zip(names, fields, strict=True))
     is_late = command == "sacct"  # slurmdbd may not have the partition yet
@@ -414,11 +475,17 @@ def _set_apart(command: str, line: int, names: Sequence[str], fields: Sequence[s
             continue
         if problem := _problem(_SLURMS[name], row[name]):
             _nonsense(command, line, "|".join(fields), problem)
-    bad = next((name for name in names if name in _USERS and _problem(_USERS[name], row[name])), None)
+    bad = next(
+        (name for name in names if name in _USERS and _problem(_USERS[name], row[name])), None
+    )
     if bad is None:
         _nonsense(command, line, "|".join(fields), str(error))
-    job_id, user = (row["JobID"], row["UserName"]) if command == "squeue" else (row["JobIDRaw"], row["User"])
-    return Oddity(job_id=_number(job_id), user=user, field=bad, text=_shown(row[bad]), is_set_apart=True)
+    job_id, user = (
+        (row["JobID"], row["UserName"]) if command == "squeue" else (row["JobIDRaw"], row["User"])
+    )
+    return Oddity(
+        job_id=_number(job_id), user=user, field=bad, text=_shown(row[bad]), is_set_apart=True
+    )
 
 
 def _problem(check: Callable[[str], object], text: str) -> str:
@@ -438,26 +505,43 @@ def _add(listed: Listed, jobs: Sequence[Job]) -> None:
 def oddities_of(job: Job) -> list[Oddity]:
     """The numbers of the job that are as large as can be: it asks for that much or more."""
     # One comparison each for a whole queue: this is on the way of every job in every cycle.
-    if job.nodes < MAX_COUNT and job.cpus < MAX_COUNT and job.gpus < MAX_COUNT and job.memory_mib < MAX_MEMORY_MIB:
+    if (
+        job.nodes < MAX_COUNT
+        and job.cpus < MAX_COUNT
+        and job.gpus < MAX_COUNT
+        and job.memory_mib < MAX_MEMORY_MIB
+    ):
         return []
     most = {"nodes": MAX_COUNT, "cpus": MAX_COUNT, "gpus": MAX_COUNT, "memory_mib": MAX_MEMORY_MIB}
     return [
-        Oddity(job_id=job.job_id, user=job.user, field=name, text=f"{number} or more", is_set_apart=False)
+        Oddity(
+            job_id=job.job_id,
+            user=job.user,
+            field=name,
+            text=f"{number} or more",
+            is_set_apart=False,
+        )
         for name, number in most.items()
         if getattr(job, name) >= number
     ]
 
 
 def _checked(command: str, listed: Listed) -> Listed:
-    """Raises ClusterNonsense where no job of several users can be read: then it is the format that is not ours."""
+    """Raises ClusterNonsense where no job of several users can be read: then it is the format that
+    is not ours.
+    """
     lost = [oddity for oddity in listed.oddities if oddity.is_set_apart]
     if not listed.jobs and len({oddity.user for oddity in lost}) > 1:
-        raise ClusterNonsense(f"{command}: none of {len(lost)} jobs can be read; {lost[0]}. Is its release supported?")
+        raise ClusterNonsense(
+            f"{command}: none of {len(lost)} jobs can be read; {lost[0]}. Is its release supported?"
+        )
     return listed
 
 
 def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the line of each."""
+    """Rows of squeue, whose fields all end with the nonce, and that end with a newline. With the
+    line of each.
+    """
     width, pieces = len(SQUEUE_FIELDS), text.split(nonce)
     if text and (len(pieces) % width != 1 or pieces[-1] != "\n"):
         line = 1 if len(pieces) == 1 else text.count("\n") + 1
@@ -467,7 +551,9 @@ def _framed(text: str, nonce: str) -> Iterator[tuple[int, list[str]]]:
         fields = pieces[start : start + width]
         if start:
             if not fields[0].startswith("\n"):
-                _nonsense("squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}")
+                _nonsense(
+                    "squeue", line, "|".join(fields), f"expected a new line before {fields[0]!r}"
+                )
             fields[0] = fields[0][1:]
             line += 1
         yield line, fields
@@ -485,7 +571,9 @@ def _lines(command: str, text: str, width: int) -> Iterator[tuple[int, list[str]
         yield number, fields
 
 
-def _read(command: str, text: str, width: int, parse: Callable[[list[str]], Record]) -> Iterator[Record]:
+def _read(
+    command: str, text: str, width: int, parse: Callable[[list[str]], Record]
+) -> Iterator[Record]:
     """As `_lines`; every field is Slurm's own."""
     for number, fields in _lines(command, text, width):
         try:
@@ -497,7 +585,8 @@ def _read(command: str, text: str, width: int, parse: Callable[[list[str]], Reco
 def _nonsense(command: str, line: int, text: str, problem: str) -> NoReturn:
     problem = problem if len(problem) <= 2 * _SHOWN else problem[: 2 * _SHOWN] + "..."
     raise ClusterNonsense(
-        f"{command}, line {line}: {problem}; it printed {_shown(text)}. Nothing was done; retry later."
+        f"{command}, line {line}: {problem}; it printed {_shown(text)}. Nothing was done; retry"
+        " later."
     ) from None
 
 

@@ -1,14 +1,19 @@
-"""The Cluster port on PySlurm: queue and nodes come from slurmctld without a process each time, all else by commands.
+"""The Cluster port on PySlurm: queue and nodes come from slurmctld without a process each time, all
+else by commands.
 
-Names and files below are those of PySlurm 25.11.2. Its other calls can't do what the port promises, or lose something:
+Names and files below are those of PySlurm 25.11.2. Its other calls can't do what the port promises,
+or lose something:
 
-- `JobSubmitDescription` has no way to send an empty dependency (core/job/submission.pyx), and none to run a script with
+- `JobSubmitDescription` has no way to send an empty dependency (core/job/submission.pyx), and none
+  to run a script with
   the sbatch options that users write;
 - `Job.cancel` judges by errno even where slurmctld agreed (`send_signal`, core/job/job.pyx);
-- `Job.exit_code` takes 128 off codes from 128 on (`_get_exit_code`, utils/helpers.pyx), and `dependencies` leaves out
-  what it does not know, `singleton(unfulfilled)` too (`dependency_str_to_dict`, core/job/util.pyx). So single jobs,
-  which are what Mirage acts on, are read as Slurm prints them;
-- `db.Jobs` keeps one record a job id where a requeued job has several (db/job.pyx), and there are no node events.
+- `Job.exit_code` takes 128 off codes from 128 on (`_get_exit_code`, utils/helpers.pyx), and
+  `dependencies` leaves out
+  what it does not know, `singleton(unfulfilled)` too (`dependency_str_to_dict`, core/job/util.pyx).
+  So single jobs, which are what Mirage acts on, are read as Slurm prints them;
+- `db.Jobs` keeps one record a job id where a requeued job has several (db/job.pyx), and there are
+  no node events.
 """
 
 from __future__ import annotations
@@ -38,19 +43,25 @@ def _unix_now() -> int:
 
 
 class PyslurmCluster(Cluster):
-    """A real Slurm. ``commands`` is asked for everything but snapshots, and for a snapshot that PySlurm can't give.
+    """A real Slurm. ``commands`` is asked for everything but snapshots, and for a snapshot that
+    PySlurm can't give.
 
-    PySlurm waits in the process, for Slurm's MessageTimeout and not for ours; and it reads as the user who runs this.
+    PySlurm waits in the process, for Slurm's MessageTimeout and not for ours; and it reads as the
+    user who runs this.
     """
 
-    def __init__(self, pyslurm: Module, commands: Cluster, *, now_s: Callable[[], int] = _unix_now) -> None:
+    def __init__(
+        self, pyslurm: Module, commands: Cluster, *, now_s: Callable[[], int] = _unix_now
+    ) -> None:
         self._pyslurm = pyslurm
         self._commands = commands
         self._now_s = now_s
         self._oddities = OddityLog()
 
     def snapshot(self) -> Snapshot:
-        """The whole queue and all nodes: three requests to slurmctld (jobs; nodes and their partitions)."""
+        """The whole queue and all nodes: three requests to slurmctld (jobs; nodes and their
+        partitions).
+        """
         at_s = self._now_s()
         try:
             records = self._pyslurm.Jobs.load().values()
@@ -59,10 +70,13 @@ class PyslurmCluster(Cluster):
         except self._pyslurm.RPCError as error:
             hint = f" {failures.advice('pyslurm')}" if failures.is_transient(str(error)) else ""
             raise ClusterUnavailable(f"PySlurm: {error}.{hint}") from error
-        except ValueError:  # a comment that is no UTF-8, a list of array tasks cut short: a user's job, not an outage
+        # a comment that is no UTF-8, a list of array tasks cut short: a user's job, not an outage
+        except ValueError:
             return self._commands.snapshot()
         if not nodes:
-            raise ClusterNonsense("PySlurm: no nodes, but every cluster has some. Nothing was done; retry later.")
+            raise ClusterNonsense(
+                "PySlurm: no nodes, but every cluster has some. Nothing was done; retry later."
+            )
         oddities = tuple(oddity for job in jobs for oddity in parsing.oddities_of(job))
         self._oddities.report(oddities)
         return Snapshot(at_s=at_s, jobs=jobs, nodes=nodes, oddities=oddities)
@@ -70,7 +84,9 @@ class PyslurmCluster(Cluster):
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         return self._commands.jobs(job_ids)
 
-    def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
+    def accounting(
+        self, start_s: int, end_s: int, job_ids: Collection[int] | None = None
+    ) -> list[Job]:
         return self._commands.accounting(start_s, end_s, job_ids)
 
     def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
@@ -93,14 +109,18 @@ class PyslurmCluster(Cluster):
 
 
 def queued_jobs(records: Collection[Any], now_s: int) -> tuple[Job, ...]:
-    """Those of `pyslurm.Jobs` that are pending or hold nodes, which is what squeue shows. Raises ValueError."""
+    """Those of `pyslurm.Jobs` that are pending or hold nodes, which is what squeue shows. Raises
+    ValueError.
+    """
     users: dict[int, str] = {}
     jobs = (parsing.queued_job(row, now_s) for record in records for row in _rows(record, users))
     return tuple(job for job in jobs if not job.state.is_over)
 
 
 def _rows(job: Any, users: dict[int, str]) -> Iterator[list[str]]:
-    """A `pyslurm.Job` in squeue's fields (`argv.SQUEUE_FIELDS`), so that one place judges what they mean."""
+    """A `pyslurm.Job` in squeue's fields (`argv.SQUEUE_FIELDS`), so that one place judges what they
+    mean.
+    """
     if job.user_id not in users:  # a question to the user database, so once a user
         users[job.user_id] = job.user_name
     for task in _tasks(job):
@@ -141,10 +161,14 @@ def _time(at_s: int | None) -> str:
 
 
 def _dependency(kinds: dict[str, Any] | None) -> str:
-    """PySlurm's dictionary as Slurm prints it: {"afterany": ["7(unfulfilled)"], ...} -> afterany:7(unfulfilled)."""
+    """PySlurm's dictionary as Slurm prints it: {"afterany": ["7(unfulfilled)"], ...} ->
+    afterany:7(unfulfilled).
+    """
     if not kinds:
         return "(null)"
-    words = [f"{kind}:{job}" for kind, jobs in kinds.items() if isinstance(jobs, list) for job in jobs]
+    words = [
+        f"{kind}:{job}" for kind, jobs in kinds.items() if isinstance(jobs, list) for job in jobs
+    ]
     words += ["singleton"] if kinds["singleton"] else []
     return ("?" if kinds["satisfy"] == "any" else ",").join(words) or "(null)"
 

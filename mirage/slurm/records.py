@@ -13,14 +13,18 @@ SLICE_S = 7 * 86_400
 
 
 def write_history(runner: Runner, start_s: int, end_s: int, path: Path) -> int:
-    """Writes the records of [start_s, end_s] into a file; returns how many. Raises ClusterError, MirageError."""
+    """Writes the records of [start_s, end_s] into a file; returns how many. Raises ClusterError,
+    MirageError.
+    """
     seen: set[str] = set()
     try:
         with path.open("w", encoding="utf-8") as file:
             file.write("|".join(argv.HISTORY_FIELDS) + "\n")
             for begin_s in range(start_s, end_s, SLICE_S):
                 for line in _slice(runner, begin_s, min(begin_s + SLICE_S, end_s)):
-                    if (key := _key(line)) not in seen:  # whoever lives at a slice's edge is in both
+                    if (
+                        key := _key(line)
+                    ) not in seen:  # whoever lives at a slice's edge is in both
                         seen.add(key)
                         file.write(line + "\n")
     except OSError as error:
@@ -35,7 +39,9 @@ def _slice(runner: Runner, start_s: int, end_s: int) -> list[str]:
         if result.returncode:
             raise failures.read_failure(command, result.stderr)
     except (ClusterUnavailable, Refused) as error:
-        raise AccountingUnavailable(f"{error} Without accounting there is no history to learn from.") from error
+        raise AccountingUnavailable(
+            f"{error} Without accounting there is no history to learn from."
+        ) from error
     return [line for line in result.stdout.split("\n") if line]
 
 

@@ -36,7 +36,9 @@ def parse_node_use(text: str) -> list[NodeUse]:
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != len(FIELDS) + 1:
-            raise ClusterNonsense(f"sinfo: {line[:80]!r}: expected {len(FIELDS)} fields. Nothing was done.")
+            raise ClusterNonsense(
+                f"sinfo: {line[:80]!r}: expected {len(FIELDS)} fields. Nothing was done."
+            )
         rows[fields[0]] = fields
         partitions.setdefault(fields[0], []).append(fields[1].rstrip("*"))
     return [_node(fields, tuple(partitions[name])) for name, fields in rows.items()]
@@ -48,7 +50,9 @@ def _node(fields: list[str], partitions: tuple[str, ...]) -> NodeUse:
         _, idle, _, every = map(int, cpus.split("/"))
         total_mib, free_mib = int(memory), int(memory) - int(taken)
     except ValueError:
-        raise ClusterNonsense(f"sinfo: node {name}: CPUs {cpus!r}, memory {memory!r}, {taken!r}.") from None
+        raise ClusterNonsense(
+            f"sinfo: node {name}: CPUs {cpus!r}, memory {memory!r}, {taken!r}."
+        ) from None
     gpus = _gpus(gres)
     free = (max(gpus - _gpus(used), 0), idle, max(free_mib, 0))
     return NodeUse(name, partitions, (gpus, every, total_mib), free)

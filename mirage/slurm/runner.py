@@ -1,4 +1,6 @@
-"""The only place that runs Slurm's commands: with a time-out, bounded output, a fixed environment, retries of reads."""
+"""The only place that runs Slurm's commands: with a time-out, bounded output, a fixed environment,
+retries of reads.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from mirage.slurm.failures import advice, is_transient
 MAX_OUTPUT_BYTES = 256 << 20
 """A row of squeue takes about 600 bytes: this is more than 400,000 jobs."""
 
-# What users set for their own reading would change what we read. SLURM_CLUSTERS would ask another cluster.
+# What users set for their own reading would change what we read. SLURM_CLUSTERS would ask another
+# cluster.
 _UNSET = ("SQUEUE_", "SINFO_", "SACCT_", "SACCTMGR_", "SCONTROL_", "SCANCEL_", "SLURM_CLUSTERS")
 _SET = {
     "LC_ALL": "C",
@@ -57,9 +60,9 @@ Execute = Callable[[Sequence[str], Mapping[str, str], float, int], Result]
 class Runner:
     """Runs Slurm's commands.
 
-    ``bin_dir``: the folder they are in; empty: found on PATH. ``prefix`` is put in front of every command
-    (`("runuser", "-u", "alice", "--")`). ``retries`` is for commands that may be repeated and that got no answer.
-    ``execute`` and ``sleep`` can be replaced in tests.
+    ``bin_dir``: the folder they are in; empty: found on PATH. ``prefix`` is put in front of every
+    command (`("runuser", "-u", "alice", "--")`). ``retries`` is for commands that may be repeated
+    and that got no answer. ``execute`` and ``sleep`` can be replaced in tests.
     """
 
     def __init__(
@@ -86,10 +89,12 @@ class Runner:
         self._execute = execute or run_bounded
 
     def run(self, argv: Sequence[str], extra_env: Mapping[str, str] | None = None) -> Result:
-        """Runs a command to its end; its exit status is the caller's to judge. ``extra_env``: variables just for it.
+        """Runs a command to its end; its exit status is the caller's to judge. ``extra_env``:
+        variables just for it.
 
-        Raises ClusterUnavailable (not there, or too slow) and ClusterNonsense (endless output). A time-out is not
-        retried: it shows an overloaded slurmctld, and the caller has waited long enough.
+        Raises ClusterUnavailable (not there, or too slow) and ClusterNonsense (endless output). A
+        time-out is not retried: it shows an overloaded slurmctld, and the caller has waited long
+        enough.
         """
         result = self._once(argv, extra_env or {})
         if not command_lines.may_be_repeated(argv):
@@ -109,16 +114,23 @@ class Runner:
         begun = time.monotonic()
         try:
             result = self._execute(command, env, self._timeout_s, self._max_output_bytes)
-            log.debug("%.2f s, exit %d: %s", time.monotonic() - begun, result.returncode, shlex.join(command)[:LOGGED])
+            log.debug(
+                "%.2f s, exit %d: %s",
+                time.monotonic() - begun,
+                result.returncode,
+                shlex.join(command)[:LOGGED],
+            )
             return result
         except TimeoutError:
             raise ClusterUnavailable(
-                f"{argv[0]}: no answer within {self._timeout_s:g} s, so it was ended. {advice(argv[0])}"
+                f"{argv[0]}: no answer within {self._timeout_s:g} s, so it was ended."
+                f" {advice(argv[0])}"
             ) from None
         except FileNotFoundError as error:
             where = f"in {self._bin_dir}" if self._bin_dir else "on PATH"
             raise ClusterUnavailable(
-                f"{argv[0]}: no such command {where}. Install Slurm's client commands or set cluster.bin_dir."
+                f"{argv[0]}: no such command {where}. Install Slurm's client commands or set"
+                " cluster.bin_dir."
             ) from error
         except OSError as error:
             raise ClusterUnavailable(f"{argv[0]}: can't be run: {error}") from error
@@ -135,28 +147,41 @@ def environment(command: str, env: Mapping[str, str] | None = None) -> dict[str,
     return {name: value for name, value in base.items() if not name.startswith(_UNSET)} | _SET
 
 
-def run_bounded(argv: Sequence[str], env: Mapping[str, str], timeout_s: float, max_bytes: int) -> Result:
+def run_bounded(
+    argv: Sequence[str], env: Mapping[str, str], timeout_s: float, max_bytes: int
+) -> Result:
     """Runs a command in a session of its own, which is killed as a whole if anything goes wrong.
 
-    Raises TimeoutError, OSError (can't be started), ClusterNonsense (more than ``max_bytes`` of output).
+    Raises TimeoutError, OSError (can't be started), ClusterNonsense (more than ``max_bytes`` of
+    output).
     """
     deadline = time.monotonic() + timeout_s
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(argv, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+    with subprocess.Popen(
+        argv, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
         try:
             raw, stderr = _read(argv[0], process, deadline, max_bytes)
             process.wait(_left(deadline))
         except BaseException as error:
-            # Not reaped yet, so the group is still ours. A hung command must not leave children behind.
+            # Not reaped yet, so the group is still ours. A hung command must not leave children
+            # behind.
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise TimeoutError from None
             raise
     stdout = raw.decode(errors="replace")
-    return Result(stdout, stderr.decode(errors="replace"), process.returncode, raw if "\ufffd" in stdout else b"")
+    return Result(
+        stdout,
+        stderr.decode(errors="replace"),
+        process.returncode,
+        raw if "\ufffd" in stdout else b"",
+    )
 
 
-def _read(command: str, process: subprocess.Popen[bytes], deadline: float, max_bytes: int) -> tuple[bytes, bytes]:
+def _read(
+    command: str, process: subprocess.Popen[bytes], deadline: float, max_bytes: int
+) -> tuple[bytes, bytes]:
     assert process.stdout
     assert process.stderr
     chunks: dict[IO[bytes], list[bytes]] = {process.stdout: [], process.stderr: []}
@@ -172,7 +197,9 @@ def _read(command: str, process: subprocess.Popen[bytes], deadline: float, max_b
                 chunks[key.fileobj].append(chunk)  # type: ignore[index]
                 size += len(chunk)
             if size > max_bytes:
-                raise ClusterNonsense(f"{command}: more than {max_bytes >> 20} MiB of output, so it was ended.")
+                raise ClusterNonsense(
+                    f"{command}: more than {max_bytes >> 20} MiB of output, so it was ended."
+                )
     stdout, stderr = (b"".join(parts) for parts in chunks.values())
     return stdout, stderr
 

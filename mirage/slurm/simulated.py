@@ -1,4 +1,6 @@
-"""The Cluster port on a simulated Slurm (`slurm_sim`): for the demo and for tests, with switches for its faults."""
+"""The Cluster port on a simulated Slurm (`slurm_sim`): for the demo and for tests, with switches
+for its faults.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MIN_JOB_AGE_S = 300
 """MinJobAge: slurmctld forgets a job this long after its end."""
 
 Behaviour = Callable[[str], tuple[int | None, int]]
-"""What a batch script (its path) would do: run for so many seconds (None: until its limit), and exit so."""
+"""What a batch script (its path) would do: run for so many seconds (None: until its limit), and
+exit so.
+"""
 
 
 def _runs_to_its_limit(_script: str) -> tuple[int | None, int]:
@@ -49,7 +53,8 @@ class _Faults:
 
 
 class SimulatedCluster(Cluster):
-    """One user's view of a simulated cluster; `as_user` gives another's. An operator may release and cancel any job.
+    """One user's view of a simulated cluster; `as_user` gives another's. An operator may release
+    and cancel any job.
 
     Time passes only as the simulator is run. Messages are those of 22.05's commands.
     """
@@ -85,7 +90,9 @@ class SimulatedCluster(Cluster):
 
     @property
     def empty_queue_answers(self) -> int:
-        """How many of the next snapshots show no job, and no error: a slurmctld that has just been restarted."""
+        """How many of the next snapshots show no job, and no error: a slurmctld that has just been
+        restarted.
+        """
         return self._faults.empty_queue_answers
 
     @empty_queue_answers.setter
@@ -115,7 +122,9 @@ class SimulatedCluster(Cluster):
         self._reach()
         return {job_id: _queued(job) for job_id in job_ids if (job := self._known(job_id))}
 
-    def accounting(self, start_s: int, end_s: int, job_ids: Collection[int] | None = None) -> list[Job]:
+    def accounting(
+        self, start_s: int, end_s: int, job_ids: Collection[int] | None = None
+    ) -> list[Job]:
         """As of `sacct -D`: a requeued job has a record for each time that it was submitted.
 
         Without ids, jobs that were kept back until after ``end_s`` are left out.
@@ -124,22 +133,33 @@ class SimulatedCluster(Cluster):
         ended = (*self._sim.cut_short(), *self._sim.finished(since_s=start_s))
         records = [*ended, *self._sim.pending(), *self._sim.running()]
         found = [job for job in records if _in_window(job, start_s, end_s, job_ids)]
-        return [_accounted(job) for job in sorted(found, key=lambda job: (job.job_id, job.submit_s))]
+        return [
+            _accounted(job) for job in sorted(found, key=lambda job: (job.job_id, job.submit_s))
+        ]
 
     def submissions(self, start_s: int, end_s: int, users: Collection[str]) -> list[Job]:
         return [job for job in self.accounting(start_s, end_s) if job.user in users]
 
     def node_events(self, start_s: int, end_s: int) -> list[NodeEvent]:
         self._reach_accounting()
-        events = (NodeEvent(outage.node, outage.start_s, outage.end_s) for outage in self._sim.outages())
-        return [event for event in events if event.start_s <= end_s and (event.end_s is None or event.end_s >= start_s)]
+        events = (
+            NodeEvent(outage.node, outage.start_s, outage.end_s) for outage in self._sim.outages()
+        )
+        return [
+            event
+            for event in events
+            if event.start_s <= end_s and (event.end_s is None or event.end_s >= start_s)
+        ]
 
     def settings(self) -> Settings:
         self._reach()
-        return Settings("simulated", cluster="simulated", accrue_always=self._sim.params.accrue_always)
+        return Settings(
+            "simulated", cluster="simulated", accrue_always=self._sim.params.accrue_always
+        )
 
     def submit(self, args: Sequence[str], script: str) -> int:
-        """Knows sbatch's options for nodes, time, partition, dependency, begin, comment and hold; `#SBATCH` lines too.
+        """Knows sbatch's options for nodes, time, partition, dependency, begin, comment and hold;
+        `#SBATCH` lines too.
 
         Options that say nothing about the queue (`_IGNORED`) change nothing.
         """
@@ -171,7 +191,10 @@ class SimulatedCluster(Cluster):
                 self._sim.cancel(job.job_id)
         denied = [job.job_id for job in known if not self._may_act_on(job)]
         if denied:
-            lines = (f"scancel: error: Kill job error on job id {n}: Access/permission denied" for n in denied)
+            lines = (
+                f"scancel: error: Kill job error on job id {n}: Access/permission denied"
+                for n in denied
+            )
             raise Refused("\n".join(lines))
 
     # --- behind it
@@ -197,9 +220,13 @@ class SimulatedCluster(Cluster):
 
     def _nodes(self) -> Iterator[Node]:
         for name in self._sim.node_names:
-            partitions = tuple(partition.name for partition in self._sim.partitions if name in partition.nodes)
+            partitions = tuple(
+                partition.name for partition in self._sim.partitions if name in partition.nodes
+            )
             up, idle = self._sim.is_up(name), self._sim.is_idle(name)
-            yield Node(name, partitions, up, idle, "idle" if idle else "allocated" if up else "down")
+            yield Node(
+                name, partitions, up, idle, "idle" if idle else "allocated" if up else "down"
+            )
 
 
 def _queued(job: JobRecord) -> Job:
@@ -232,14 +259,40 @@ def _accounted(job: JobRecord) -> Job:
 def _in_window(job: JobRecord, start_s: int, end_s: int, job_ids: Collection[int] | None) -> bool:
     since_s = job.eligible_s if job_ids is None else job.submit_s
     wanted = job_ids is None or job.job_id in job_ids
-    return wanted and since_s is not None and since_s <= end_s and (job.end_s is None or job.end_s >= start_s)
+    return (
+        wanted
+        and since_s is not None
+        and since_s <= end_s
+        and (job.end_s is None or job.end_s >= start_s)
+    )
 
 
 # --- sbatch's options
 
 _IGNORED = (
-    *("-A", "--account", "-c", "--cpus-per-task", "-D", "--chdir", "-e", "--error", "--export", "--gpus"),
-    *("--gpus-per-node", "--gres", "-J", "--job-name", "--mail-type", "--mail-user", "--mem", "-n", "--ntasks"),
+    *(
+        "-A",
+        "--account",
+        "-c",
+        "--cpus-per-task",
+        "-D",
+        "--chdir",
+        "-e",
+        "--error",
+        "--export",
+        "--gpus",
+    ),
+    *(
+        "--gpus-per-node",
+        "--gres",
+        "-J",
+        "--job-name",
+        "--mail-type",
+        "--mail-user",
+        "--mem",
+        "-n",
+        "--ntasks",
+    ),
     *("--ntasks-per-node", "-o", "--output", "--open-mode", "-q", "--qos", "--signal"),
 )
 _IGNORED_FLAGS = ("--exclusive", "--parsable", "-Q", "--quiet", "--requeue")

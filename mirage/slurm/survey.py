@@ -1,6 +1,8 @@
-"""What only `mirage doctor` asks: command lines, and what they print. Pure, but for `Survey`, which runs them.
+"""What only `mirage doctor` asks: command lines, and what they print. Pure, but for `Survey`, which
+runs them.
 
-The formats were tried on 22.05. `Configuration data as of` is slurmctld's own time, in seconds with SLURM_TIME_FORMAT.
+The formats were tried on 22.05. `Configuration data as of` is slurmctld's own time, in seconds with
+SLURM_TIME_FORMAT.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class Survey:
 
     def admin_level(self, user: str) -> str:
         """`None`, `Operator` or `Administrator`; empty for a user that accounting does not know."""
-        text = self._read(["sacctmgr", "-n", "-P", "show", "user", f"name={user}", "format=User,AdminLevel"])
+        text = self._read(
+            ["sacctmgr", "-n", "-P", "show", "user", f"name={user}", "format=User,AdminLevel"]
+        )
         return next((row[1] for row in _rows(text, 2) if row[0] == user), "")
 
     def limits(self, cluster: str, user: str | None) -> list[Limits]:
@@ -72,11 +76,17 @@ class Survey:
         whose = [f"user={user}"] if user else []
         fields = ",".join(("Account", "User", "Partition", "QOS", *LIMIT_FIELDS))
         where = [f"cluster={cluster}"] if cluster else []
-        text = self._read(["sacctmgr", "-n", "-P", "show", "assoc", *where, *whose, f"format={fields}"])
-        return [Limits(row[1], row[0], row[2], row[3], *map(_limit, row[4:])) for row in _rows(text, 8)]
+        text = self._read(
+            ["sacctmgr", "-n", "-P", "show", "assoc", *where, *whose, f"format={fields}"]
+        )
+        return [
+            Limits(row[1], row[0], row[2], row[3], *map(_limit, row[4:])) for row in _rows(text, 8)
+        ]
 
     def qos(self) -> list[Limits]:
-        text = self._read(["sacctmgr", "-n", "-P", "show", "qos", f"format={','.join(('Name', *_QOS_FIELDS))}"])
+        text = self._read(
+            ["sacctmgr", "-n", "-P", "show", "qos", f"format={','.join(('Name', *_QOS_FIELDS))}"]
+        )
         return [Limits("", "", "", row[0], *map(_limit, row[1:])) for row in _rows(text, 5)]
 
     def has_records(self, day_s: int) -> bool:
@@ -94,7 +104,9 @@ def controller_time_s(config_text: str) -> int:
     """slurmctld's time as it answered `scontrol show config`. Raises ClusterNonsense."""
     match = re.match(r"Configuration data as of (\d{1,12})\s", config_text)
     if not match:
-        raise ClusterNonsense(f"scontrol show config: no time in its first line {config_text[:80]!r}.")
+        raise ClusterNonsense(
+            f"scontrol show config: no time in its first line {config_text[:80]!r}."
+        )
     return int(match[1])
 
 

@@ -1,1 +1,3 @@
-"""What a policy sees: the 40 variables, the 144-step history, its rebuilding from accounting records."""
+"""What a policy sees: the 40 variables, the 144-step history, its rebuilding from accounting
+records.
+"""

@@ -1,8 +1,9 @@
-"""A snapshot becomes a `Step`, and a step with a pair becomes the paper's 40-row vector (section 4.1).
+"""A snapshot becomes a `Step`, and a step with a pair becomes the paper's 40-row vector (section
+4.1).
 
-A step keeps what every queued and running job adds, sorted once. A vector leaves its own pair's jobs out, and that by
-rank: taking at most two values out of a sorted row moves a percentile by at most two places, so no pair costs a pass
-over the jobs.
+A step keeps what every queued and running job adds, sorted once. A vector leaves its own pair's
+jobs out, and that by rank: taking at most two values out of a sorted row moves a percentile by at
+most two places, so no pair costs a pass over the jobs.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mirage.domain import Job, JobState, Node, Snapshot
-from mirage.state.variables import NODES, PAIR, PERCENTILES, QUEUED, RUNNING, VARIABLES, capped_limit_s
+from mirage.state.variables import (
+    NODES,
+    PAIR,
+    PERCENTILES,
+    QUEUED,
+    RUNNING,
+    VARIABLES,
+    capped_limit_s,
+)
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Vectors: TypeAlias = NDArray[np.float32]
 
-# The job's own work is over in these, and the accounting records give the time before them as its end.
+# The job's own work is over in these, and the accounting records give the time before them as its
+# end.
 _ENDING = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
 _NEVER = 2**62
 _INT32_MAX = 2**31 - 1
@@ -33,8 +43,8 @@ _FRACTIONS = np.array(PERCENTILES) / 100
 class JobTable:
     """Jobs of one kind at one instant. Make it with `of`.
 
-    ``values`` has three rows: nodes, seconds since (eligible or start), capped time limit in seconds; its columns are
-    the jobs by id. ``ordered`` is the same with each row sorted by itself.
+    ``values`` has three rows: nodes, seconds since (eligible or start), capped time limit in
+    seconds; its columns are the jobs by id. ``ordered`` is the same with each row sorted by itself.
     """
 
     ids: Ints
@@ -42,8 +52,12 @@ class JobTable:
     ordered: NDArray[np.int32]
 
     @classmethod
-    def of(cls, ids: ArrayLike, nodes: ArrayLike, seconds: ArrayLike, limits_s: ArrayLike) -> JobTable:
-        """Jobs in any order; a negative number of seconds (Slurm's clock is ahead of ours) counts as zero."""
+    def of(
+        cls, ids: ArrayLike, nodes: ArrayLike, seconds: ArrayLike, limits_s: ArrayLike
+    ) -> JobTable:
+        """Jobs in any order; a negative number of seconds (Slurm's clock is ahead of ours) counts
+        as zero.
+        """
         unordered = np.asarray(ids, dtype=np.int64)
         order = np.argsort(unordered, kind="stable")
         columns = np.array([nodes, seconds, limits_s], dtype=np.int64)[:, order]
@@ -67,7 +81,9 @@ class JobTable:
             position, found = self._find(without)
             left = len(self) - found.sum(axis=1)
             result[:, 0] = left
-            result[:, 1:] = self._percentiles(left, self._ranks(position, found)).reshape(len(without), -1)
+            result[:, 1:] = self._percentiles(left, self._ranks(position, found)).reshape(
+                len(without), -1
+            )
         return result
 
     def _find(self, job_ids: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -75,20 +91,28 @@ class JobTable:
         return position, self.ids[position] == job_ids
 
     def _ranks(self, position: Ints, found: NDArray[np.bool_]) -> Ints:
-        """Where the values of these jobs stand in `ordered`, (n, 3, 2) ascending; beyond the end for jobs not found."""
+        """Where the values of these jobs stand in `ordered`, (n, 3, 2) ascending; beyond the end
+        for jobs not found.
+        """
         columns = zip(self.ordered, self.values, strict=True)
-        ranks = np.stack([np.searchsorted(ordered, values[position]) for ordered, values in columns], axis=1)
+        ranks = np.stack(
+            [np.searchsorted(ordered, values[position]) for ordered, values in columns], axis=1
+        )
         ranks = np.sort(np.where(found[:, None, :], ranks, len(self)), axis=2)
         ranks[..., 1] += ranks[..., 0] == ranks[..., 1]  # two equal values stand side by side
         return ranks
 
     def _percentiles(self, left: Ints, gone: Ints) -> Floats:
-        """Percentiles, (n, 3, 5), of what is ``left`` of each row when the ranks ``gone`` are taken out."""
+        """Percentiles, (n, 3, 5), of what is ``left`` of each row when the ranks ``gone`` are taken
+        out.
+        """
         place = np.maximum(left - 1, 0)[:, None] * _FRACTIONS
         lower = place.astype(np.int64)
         upper = np.minimum(lower + 1, np.maximum(left - 1, 0)[:, None])
         low, high = self._pick(lower, gone), self._pick(upper, gone)
-        return np.where(left[:, None, None] > 0, low + (high - low) * (place - lower)[:, None, :], 0.0)
+        return np.where(
+            left[:, None, None] > 0, low + (high - low) * (place - lower)[:, None, :], 0.0
+        )
 
     def _pick(self, place: Ints, gone: Ints) -> Floats:
         """The values at these places, (n, 5), of the rows without the ranks ``gone``: (n, 3, 5)."""
@@ -121,7 +145,9 @@ def encode(snapshot: Snapshot, pool: str) -> Step:
     """The pool's step at the snapshot's instant."""
     at_s = snapshot.at_s
     jobs = jobs_in(snapshot.jobs, snapshot, pool)
-    queued = [(job, job.eligible_s) for job in jobs if job.eligible_s is not None and is_queued(job, at_s)]
+    queued = [
+        (job, job.eligible_s) for job in jobs if job.eligible_s is not None and is_queued(job, at_s)
+    ]
     running = [(job, job.start_s) for job in jobs if job.start_s is not None and is_running(job)]
     nodes = nodes_in(snapshot, pool)
     return Step(
@@ -134,7 +160,9 @@ def encode(snapshot: Snapshot, pool: str) -> Step:
 
 
 def is_queued(job: Job, at_s: int) -> bool:
-    """Whether the job competes for nodes. Slurm's reason alone is late: it is `None` for a while after each change."""
+    """Whether the job competes for nodes. Slurm's reason alone is late: it is `None` for a while
+    after each change.
+    """
     return job.eligible_s is not None and job.eligible_s <= at_s and job.is_queueing
 
 
@@ -151,7 +179,11 @@ def jobs_in(jobs: Collection[Job], snapshot: Snapshot, pool: str) -> list[Job]:
 
 def nodes_in(snapshot: Snapshot, pool: str) -> list[Node]:
     """The pool's nodes."""
-    return [node for node in snapshot.nodes if node.partitions and snapshot.pool_of(node.partitions[0]) == pool]
+    return [
+        node
+        for node in snapshot.nodes
+        if node.partitions and snapshot.pool_of(node.partitions[0]) == pool
+    ]
 
 
 def _table(jobs: Sequence[tuple[Job, int]], at_s: int) -> JobTable:
@@ -184,20 +216,26 @@ def pair_ids(pairs: Sequence[Pair]) -> Ints:
 
 
 def fill_cluster(out: Vectors, step: Step, without: Ints) -> None:
-    """Writes the columns of queue, servers and nodes into ``out``, (pairs, 40); ``without`` as from `pair_ids`."""
+    """Writes the columns of queue, servers and nodes into ``out``, (pairs, 40); ``without`` as from
+    `pair_ids`.
+    """
     out[:, QUEUED] = step.queued.summary(without)
     out[:, RUNNING] = step.running.summary(without)
     out[:, NODES] = step.idle_nodes, step.up_nodes
 
 
 def pair_columns(pairs: Sequence[Pair], instants_s: Ints) -> Ints:
-    """The six columns of the pairs themselves, (pairs, instants, 6): zero before the predecessor became eligible."""
+    """The six columns of the pairs themselves, (pairs, instants, 6): zero before the predecessor
+    became eligible.
+    """
     facts = np.array([_pair_facts(pair) for pair in pairs], dtype=np.int64).reshape(len(pairs), 7)
     eligible, start, end = facts[:, :3, None].transpose(1, 0, 2)
     waited = np.minimum(np.minimum(instants_s, start), end) - eligible
     elapsed = np.maximum(np.minimum(instants_s, end) - start, 0)
     fixed = np.broadcast_to(facts[:, None, 3:], (*waited.shape, 4))
-    columns = np.concatenate([fixed[..., :2], waited[..., None], elapsed[..., None], fixed[..., 2:]], axis=2)
+    columns = np.concatenate(
+        [fixed[..., :2], waited[..., None], elapsed[..., None], fixed[..., 2:]], axis=2
+    )
     return np.where((eligible <= instants_s)[..., None], np.maximum(columns, 0), 0)
 
 

@@ -1,4 +1,6 @@
-"""The last 24 hours of a pool: 144 steps of 10 minutes, and any pair's state matrix from them (paper, section 4.2)."""
+"""The last 24 hours of a pool: 144 steps of 10 minutes, and any pair's state matrix from them
+(paper, section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,24 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mirage.errors import InputError, MirageError
-from mirage.state.encoder import Ints, JobTable, Pair, Step, Vectors, fill_cluster, pair_columns, pair_ids
+from mirage.state.encoder import (
+    Ints,
+    JobTable,
+    Pair,
+    Step,
+    Vectors,
+    fill_cluster,
+    pair_columns,
+    pair_ids,
+)
 from mirage.state.variables import PAIR, VARIABLES
 
 __all__ = ["BrokenStep", "History", "Pair", "decode_step", "encode_step"]
 
 
 class History:
-    """Steps of one pool. Polls may come more often than ``step_s``, late, or not at all, and in any order.
+    """Steps of one pool. Polls may come more often than ``step_s``, late, or not at all, and in any
+    order.
 
     Kept are the newest step and the first of each slot; slots start at the multiples of ``step_s``.
     """
@@ -54,11 +66,12 @@ class History:
         return firsts.get(step.at_s // self.step_s) is step
 
     def matrix(self, pair: Pair, now_s: int) -> Vectors:
-        """The pair's state matrix at ``now_s``, (length, 40), oldest row first; the last row is ``now_s`` itself.
+        """The pair's state matrix at ``now_s``, (length, 40), oldest row first; the last row is
+        ``now_s`` itself.
 
-        Row k from the end is the instant now_s - k * step_s. Queue, servers and nodes are those of the latest step at
-        or before it; where there is none, of the oldest step known. The pair's columns are exact at that instant.
-        Raises InputError while there is no step at all.
+        Row k from the end is the instant now_s - k * step_s. Queue, servers and nodes are those of
+        the latest step at or before it; where there is none, of the oldest step known. The pair's
+        columns are exact at that instant. Raises InputError while there is no step at all.
         """
         matrix: Vectors = self.matrices([pair], now_s)[0]
         return matrix
@@ -66,7 +79,10 @@ class History:
     def matrices(self, pairs: Sequence[Pair], now_s: int) -> Vectors:
         """`matrix` for many pairs at once, (pairs, length, 40): much cheaper than one by one."""
         if not self._steps:
-            raise InputError(f"The history of pool {self.pool!r} is empty; add a step before asking for a matrix.")
+            raise InputError(
+                f"The history of pool {self.pool!r} is empty; add a step before asking for a"
+                " matrix."
+            )
         result = np.empty((len(pairs), self.length, len(VARIABLES)), dtype=np.float32)
         without = pair_ids(pairs)
         for step, rows in self._rows(now_s):
@@ -76,7 +92,8 @@ class History:
         return result
 
     def known(self, now_s: int) -> float:
-        """Share of the matrix's rows, 0 to 1, whose step is less than two ``step_s`` older than the row's instant.
+        """Share of the matrix's rows, 0 to 1, whose step is less than two ``step_s`` older than the
+        row's instant.
 
         The others repeat a step that is older still, or, before the first step, the first one.
         """
@@ -102,16 +119,22 @@ class History:
 
     def _rows(self, now_s: int) -> Iterator[tuple[Step, slice]]:
         """Each step that is needed, with the rows that it fills."""
-        indices, first, count = np.unique(self._latest(self._instants(now_s)), return_index=True, return_counts=True)
+        indices, first, count = np.unique(
+            self._latest(self._instants(now_s)), return_index=True, return_counts=True
+        )
         for index, row, rows in zip(indices, first, count, strict=True):
             yield self._steps[index], slice(row, row + rows)
 
 
 class BrokenStep(MirageError):
-    """A stored step of the history can't be read. Drop it and go on: its rows repeat the step before it."""
+    """A stored step of the history can't be read. Drop it and go on: its rows repeat the step
+    before it.
+    """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"A stored step of the history can't be read: {reason}. Drop it and go on without it.")
+        super().__init__(
+            f"A stored step of the history can't be read: {reason}. Drop it and go on without it."
+        )
 
 
 _MAGIC = b"MIRSTEP\x01"
@@ -121,15 +144,21 @@ _BYTES_PER_JOB = 8 + 3 * 4
 
 
 def encode_step(step: Step) -> bytes:
-    """A step for the store: magic and version, then zlib over a header and the arrays, little-endian."""
-    head = _HEAD.pack(step.at_s, len(step.queued), len(step.running), step.idle_nodes, step.up_nodes)
+    """A step for the store: magic and version, then zlib over a header and the arrays,
+    little-endian.
+    """
+    head = _HEAD.pack(
+        step.at_s, len(step.queued), len(step.running), step.idle_nodes, step.up_nodes
+    )
     tables = [part for table in (step.queued, step.running) for part in (table.ids, table.values)]
     arrays = [array.astype(array.dtype.newbyteorder("<")).tobytes() for array in tables]
     return _MAGIC + zlib.compress(b"".join([head, *arrays]), level=1)
 
 
 def decode_step(payload: bytes) -> Step:
-    """The step that `encode_step` made this of. Raises BrokenStep, with the reason, if it is anything else."""
+    """The step that `encode_step` made this of. Raises BrokenStep, with the reason, if it is
+    anything else.
+    """
     if not payload.startswith(_MAGIC):
         raise BrokenStep(f"it does not begin as a step of version {_MAGIC[-1]}")
     try:
@@ -143,7 +172,9 @@ def _unpack(body: bytes) -> Step:
     split = _HEAD.size + queued * _BYTES_PER_JOB
     if len(body) != split + running * _BYTES_PER_JOB:
         raise ValueError(f"{len(body)} bytes do not fit {queued} queued and {running} running jobs")
-    return Step(at_s, _unpack_table(body[_HEAD.size : split]), _unpack_table(body[split:]), idle, up)
+    return Step(
+        at_s, _unpack_table(body[_HEAD.size : split]), _unpack_table(body[split:]), idle, up
+    )
 
 
 def _unpack_table(body: bytes) -> JobTable:

@@ -26,7 +26,9 @@ class Alike(NamedTuple):
     wait_s: Floats
     """Oldest start first."""
     words: str
-    """What they have in common with it, for people: `like jobs`, `jobs of partition gpu, of any size,`."""
+    """What they have in common with it, for people: `like jobs`, `jobs of partition gpu, of any
+    size,`.
+    """
 
 
 class Waits(Sequence[WaitSample]):
@@ -36,9 +38,13 @@ class Waits(Sequence[WaitSample]):
         self._samples = samples
         names = {sample.partition for sample in samples}
         self._codes = {name: code for code, name in enumerate(sorted(names))}
-        self._partition = np.array([self._codes[sample.partition] for sample in samples], dtype=np.int32)
+        self._partition = np.array(
+            [self._codes[sample.partition] for sample in samples], dtype=np.int32
+        )
         self._nodes = np.array([sample.nodes for sample in samples], dtype=np.int64)
-        self._limit_s = np.array([sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64)
+        self._limit_s = np.array(
+            [sample.time_limit_s or NO_LIMIT for sample in samples], dtype=np.int64
+        )
         self.wait_s: Floats = np.array([sample.wait_s for sample in samples], dtype=np.float64)
 
     def __len__(self) -> int:
@@ -56,16 +62,20 @@ class Waits(Sequence[WaitSample]):
     def like(self, job: Job, at_least: int) -> Alike:
         """The waits of the jobs most like ``job``: as alike as leaves ``at_least``.
 
-        Same partition, size and time limit within a factor of two; else same partition and size; else same
-        partition; else all of the pool, and then the words say of which partitions.
+        Same partition, size and time limit within a factor of two; else same partition and size;
+        else same partition; else all of the pool, and then the words say of which partitions.
         """
         for alike, words in self._narrowing(job):
             if int(alike.sum()) >= at_least:
                 return Alike(self.wait_s[alike], words)
-        return Alike(self.wait_s, f"jobs of {self.partitions()}, as too few of {job.partition} have started,")
+        return Alike(
+            self.wait_s, f"jobs of {self.partitions()}, as too few of {job.partition} have started,"
+        )
 
     def partitions(self, last: int | None = None) -> str:
-        """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug, gpu`."""
+        """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,
+        gpu`.
+        """
         seen = set(self._partition[-last if last else 0 :].tolist())
         names = sorted(name for name, code in self._codes.items() if code in seen)
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""

@@ -1,8 +1,9 @@
-"""Cold start: the last 24 hours of a pool from accounting records, as live snapshots would have shown them.
+"""Cold start: the last 24 hours of a pool from accounting records, as live snapshots would have
+shown them.
 
-At an instant t a job is queued if eligible <= t < start (t < end, if it never started), running if start <= t < end.
-A node is up outside its events, and idle if up and in no running job's node list. What accounting cannot tell is
-listed in `docs/state.md`.
+At an instant t a job is queued if eligible <= t < start (t < end, if it never started), running if
+start <= t < end. A node is up outside its events, and idle if up and in no running job's node list.
+What accounting cannot tell is listed in `docs/state.md`.
 """
 
 from __future__ import annotations
@@ -28,26 +29,38 @@ def rebuild(
     step_s: int = 600,
     length: int = 144,
 ) -> list[Step]:
-    """The pool's steps at snapshot.at_s - k * step_s, k < length, oldest first; the last is the snapshot's own.
+    """The pool's steps at snapshot.at_s - k * step_s, k < length, oldest first; the last is the
+    snapshot's own.
 
-    ``records`` are those of `Cluster.accounting` over that time and ``events`` those of `Cluster.node_events`. Read
-    both after the snapshot: a job that ends in between is then in at least one of them.
+    ``records`` are those of `Cluster.accounting` over that time and ``events`` those of
+    `Cluster.node_events`. Read both after the snapshot: a job that ends in between is then in at
+    least one of them.
     """
     first_s = snapshot.at_s - (length - 1) * step_s
-    lives = _Lives.of(sorted(_incarnations(records, snapshot, pool, first_s), key=lambda job: job.job_id))
+    lives = _Lives.of(
+        sorted(_incarnations(records, snapshot, pool, first_s), key=lambda job: job.job_id)
+    )
     servers = _Servers.of(nodes_in(snapshot, pool), events, lives.node_names, snapshot.at_s)
     past = [_step(lives, servers, at_s) for at_s in range(first_s, snapshot.at_s, step_s)]
     return [*past, encode(snapshot, pool)]
 
 
-def _incarnations(records: Sequence[Job], snapshot: Snapshot, pool: str, first_s: int) -> Iterator[Job]:
-    """Each life of the pool's jobs after ``first_s`` once; a requeued job has several, with their own submit times.
+def _incarnations(
+    records: Sequence[Job], snapshot: Snapshot, pool: str, first_s: int
+) -> Iterator[Job]:
+    """Each life of the pool's jobs after ``first_s`` once; a requeued job has several, with their
+    own submit times.
 
-    What slurmctld knows now goes before a record that is still open. An open record that slurmctld does not know is
-    of a job that was lost (`sacctmgr show runawayjobs`): nobody can say when it ended, so it is left out.
+    What slurmctld knows now goes before a record that is still open. An open record that slurmctld
+    does not know is of a job that was lost (`sacctmgr show runawayjobs`): nobody can say when it
+    ended, so it is left out.
     """
-    by_key = {(record.job_id, record.submit_s): record for record in jobs_in(records, snapshot, pool)}
-    yield from (record for record in by_key.values() if record.end_s is not None and record.end_s > first_s)
+    by_key = {
+        (record.job_id, record.submit_s): record for record in jobs_in(records, snapshot, pool)
+    }
+    yield from (
+        record for record in by_key.values() if record.end_s is not None and record.end_s > first_s
+    )
     for job in jobs_in(snapshot.jobs, snapshot, pool):
         record = by_key.get((job.job_id, job.submit_s))
         if record is None:
@@ -104,7 +117,8 @@ def _life(job: Job) -> tuple[int, int, int, int]:
     """(eligible, left the queue, start, end) of one incarnation."""
     end = _end(job)
     start = _NEVER if job.start_s is None else job.start_s
-    # What a hold or a limit keeps back now, it is taken to have kept back since: accounting has no reasons.
+    # What a hold or a limit keeps back now, it is taken to have kept back since: accounting has no
+    # reasons.
     kept_back = job.is_pending and job.end_s is None and not job.is_queueing
     eligible = _NEVER if job.eligible_s is None or kept_back else job.eligible_s
     return eligible, min(start, end), start, end
@@ -126,7 +140,11 @@ class _Servers:
 
     @classmethod
     def of(
-        cls, nodes: Sequence[Node], events: Iterable[NodeEvent], names: Sequence[tuple[str, ...]], at_s: int
+        cls,
+        nodes: Sequence[Node],
+        events: Iterable[NodeEvent],
+        names: Sequence[tuple[str, ...]],
+        at_s: int,
     ) -> _Servers:
         index = {node.name: i for i, node in enumerate(nodes)}
         down = [(index[e.node], e.start_s, _end(e)) for e in _settled(nodes, events, at_s)]
@@ -147,9 +165,11 @@ class _Servers:
 
 
 def _settled(nodes: Sequence[Node], events: Iterable[NodeEvent], at_s: int) -> Iterator[NodeEvent]:
-    """The pool's events. Where an event without an end and the node's present state disagree, the state is right.
+    """The pool's events. Where an event without an end and the node's present state disagree, the
+    state is right.
 
-    So an open event of a node that is up is left out, and a node that is down without a present event always was.
+    So an open event of a node that is up is left out, and a node that is down without a present
+    event always was.
     """
     up_now = {node.name: node.up for node in nodes}
     unexplained = {name for name, up in up_now.items() if not up}

@@ -1,7 +1,9 @@
-"""The 40 variables of the paper's state vector (section 4.1), as one table: the only place that says what they are.
+"""The 40 variables of the paper's state vector (section 4.1), as one table: the only place that
+says what they are.
 
-The paper names 38. Idle nodes and nodes up are added: both change with time, and neither can be told from the rest.
-Values are raw: nodes, seconds and counts, not scaled. `docs/state.md` shows this table; a test keeps the two equal.
+The paper names 38. Idle nodes and nodes up are added: both change with time, and neither can be
+told from the rest. Values are raw: nodes, seconds and counts, not scaled. `docs/state.md` shows
+this table; a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ PERCENTILES = (0, 25, 50, 75, 100)
 """With linear interpolation, as `numpy.percentile`. Of no jobs at all, every percentile is 0."""
 
 LIMIT_CAP_S = 30 * 86_400
-"""Limits above 30 days, and UNLIMITED, count as 30 days: longer than any job runs, short enough to keep the scale."""
+"""Limits above 30 days, and UNLIMITED, count as 30 days: longer than any job runs, short enough to
+keep the scale.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +35,58 @@ def capped_limit_s(time_limit_s: int | None) -> int:
 
 
 def _percentiles(name: str, unit: str, how: str, why: str) -> tuple[Variable, ...]:
-    return tuple(Variable(f"{name}_p{p}", unit, f"percentile {p} of {how}", why) for p in PERCENTILES)
+    return tuple(
+        Variable(f"{name}_p{p}", unit, f"percentile {p} of {how}", why) for p in PERCENTILES
+    )
 
 
 VARIABLES: tuple[Variable, ...] = (
-    Variable("queued_jobs", "jobs", "number of jobs that queue for nodes", "how many compete with the successor"),
-    *_percentiles(
-        "queued_nodes", "nodes", "nodes asked for by queued jobs", "wide jobs drain nodes, narrow ones fill gaps"
+    Variable(
+        "queued_jobs",
+        "jobs",
+        "number of jobs that queue for nodes",
+        "how many compete with the successor",
     ),
-    *_percentiles("queued_age_s", "seconds", "t - eligible time of queued jobs", "how long jobs wait at present"),
-    *_percentiles("queued_limit_s", "seconds", "time limit of queued jobs", "how long the work ahead may hold nodes"),
-    Variable("running_jobs", "jobs", "number of jobs that hold nodes", "each will free nodes by its limit"),
-    *_percentiles("running_nodes", "nodes", "nodes of running jobs", "how many nodes come free at a time"),
-    *_percentiles("running_elapsed_s", "seconds", "t - start time of running jobs", "how soon jobs will end"),
-    *_percentiles("running_limit_s", "seconds", "time limit of running jobs", "by when jobs end at the latest"),
+    *_percentiles(
+        "queued_nodes",
+        "nodes",
+        "nodes asked for by queued jobs",
+        "wide jobs drain nodes, narrow ones fill gaps",
+    ),
+    *_percentiles(
+        "queued_age_s",
+        "seconds",
+        "t - eligible time of queued jobs",
+        "how long jobs wait at present",
+    ),
+    *_percentiles(
+        "queued_limit_s",
+        "seconds",
+        "time limit of queued jobs",
+        "how long the work ahead may hold nodes",
+    ),
+    Variable(
+        "running_jobs",
+        "jobs",
+        "number of jobs that hold nodes",
+        "each will free nodes by its limit",
+    ),
+    *_percentiles(
+        "running_nodes", "nodes", "nodes of running jobs", "how many nodes come free at a time"
+    ),
+    *_percentiles(
+        "running_elapsed_s", "seconds", "t - start time of running jobs", "how soon jobs will end"
+    ),
+    *_percentiles(
+        "running_limit_s", "seconds", "time limit of running jobs", "by when jobs end at the latest"
+    ),
     Variable("predecessor_nodes", "nodes", "nodes of the predecessor", "what its end gives back"),
-    Variable("predecessor_limit_s", "seconds", "time limit of the predecessor", "with its elapsed time: when it ends"),
+    Variable(
+        "predecessor_limit_s",
+        "seconds",
+        "time limit of the predecessor",
+        "with its elapsed time: when it ends",
+    ),
     Variable(
         "predecessor_wait_s",
         "seconds",
@@ -60,9 +100,21 @@ VARIABLES: tuple[Variable, ...] = (
         "with its limit: the time left to get the successor started",
     ),
     Variable("successor_nodes", "nodes", "nodes of the successor", "wide jobs wait longer"),
-    Variable("successor_limit_s", "seconds", "time limit of the successor", "long jobs are backfilled less"),
-    Variable("idle_nodes", "nodes", "nodes that are up and empty", "added: what could start at once"),
-    Variable("up_nodes", "nodes", "nodes that Slurm can use", "added: the size of the cluster changes with time"),
+    Variable(
+        "successor_limit_s",
+        "seconds",
+        "time limit of the successor",
+        "long jobs are backfilled less",
+    ),
+    Variable(
+        "idle_nodes", "nodes", "nodes that are up and empty", "added: what could start at once"
+    ),
+    Variable(
+        "up_nodes",
+        "nodes",
+        "nodes that Slurm can use",
+        "added: the size of the cluster changes with time",
+    ),
 )
 
 QUEUED = slice(0, 16)
@@ -76,4 +128,10 @@ NODES = slice(38, 40)
 def as_markdown() -> str:
     """The table as `docs/state.md` shows it."""
     rows = [f"| {i} | `{v.name}` | {v.unit} | {v.how} | {v.why} |" for i, v in enumerate(VARIABLES)]
-    return "\n".join(["| column | name | unit | how it is computed | why |", "| --- | --- | --- | --- | --- |", *rows])
+    return "\n".join(
+        [
+            "| column | name | unit | how it is computed | why |",
+            "| --- | --- | --- | --- | --- |",
+            *rows,
+        ]
+    )

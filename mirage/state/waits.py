@@ -11,14 +11,18 @@ from mirage.reasons import BEFORE_ELIGIBLE, COMPETING, kind_of
 
 
 class WaitBook:
-    """The waits (Start - Eligible) of jobs that started, by pool, each start once; a requeued job starts again.
+    """The waits (Start - Eligible) of jobs that started, by pool, each start once; a requeued job
+    starts again.
 
-    Links of chains count like any job: from its release on, a successor competes as the others do. A job that was
-    seen kept back by a limit while eligible does not count: part of its wait was not for nodes.
+    Links of chains count like any job: from its release on, a successor competes as the others do.
+    A job that was seen kept back by a limit while eligible does not count: part of its wait was not
+    for nodes.
     """
 
     def __init__(self, keep_s: int = 7 * 86_400, most: int = 20_000) -> None:
-        """Keeps the starts of the last ``keep_s`` seconds, and of these the ``most`` newest of each pool."""
+        """Keeps the starts of the last ``keep_s`` seconds, and of these the ``most`` newest of each
+        pool.
+        """
         self._keep_s = keep_s
         self._most = most
         self._samples: dict[str, list[WaitSample]] = defaultdict(list)
@@ -27,17 +31,27 @@ class WaitBook:
         """Job id -> when a limit was last seen to keep it back."""
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Takes in the jobs that are seen running for the first time. Jobs shorter than a cycle are missed."""
+        """Takes in the jobs that are seen running for the first time. Jobs shorter than a cycle are
+        missed.
+        """
         since_s = snapshot.at_s - self._keep_s
-        self._limited = {job_id: seen_s for job_id, seen_s in self._limited.items() if seen_s >= since_s}
-        self._limited |= {job.job_id: snapshot.at_s for job in snapshot.jobs if _is_limited(job, snapshot.at_s)}
+        self._limited = {
+            job_id: seen_s for job_id, seen_s in self._limited.items() if seen_s >= since_s
+        }
+        self._limited |= {
+            job.job_id: snapshot.at_s for job in snapshot.jobs if _is_limited(job, snapshot.at_s)
+        }
         self.add(snapshot.jobs, snapshot)
 
     def add(self, records: Iterable[Job], snapshot: Snapshot) -> None:
         """Takes in accounting records; ``snapshot`` tells the pools and the present time."""
         since_s = snapshot.at_s - self._keep_s
         for job in records:
-            if job.start_s is not None and job.start_s >= since_s and (job.job_id, job.start_s) not in self._known:
+            if (
+                job.start_s is not None
+                and job.start_s >= since_s
+                and (job.job_id, job.start_s) not in self._known
+            ):
                 self._note(job, job.start_s, snapshot.pool_of(job.partition))
         for samples in self._samples.values():
             self._trim(samples, since_s)
@@ -58,7 +72,9 @@ class WaitBook:
     def _trim(self, samples: list[WaitSample], since_s: int) -> None:
         samples.sort(key=_start_s)
         surplus = max(bisect_left(samples, since_s, key=_start_s), len(samples) - self._most)
-        self._known.difference_update((sample.job_id, sample.start_s) for sample in samples[:surplus])
+        self._known.difference_update(
+            (sample.job_id, sample.start_s) for sample in samples[:surplus]
+        )
         del samples[:surplus]
 
 
@@ -72,6 +88,8 @@ def _ran(job: Job) -> bool:
 
 
 def _is_limited(job: Job, at_s: int) -> bool:
-    """Whether a rule keeps an eligible job back. One that still shows what kept it from that was let go just now."""
+    """Whether a rule keeps an eligible job back. One that still shows what kept it from that was
+    let go just now.
+    """
     is_eligible = job.eligible_s is not None and job.eligible_s <= at_s
     return is_eligible and job.is_pending and kind_of(job.reason) not in COMPETING | BEFORE_ELIGIBLE

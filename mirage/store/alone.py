@@ -18,8 +18,8 @@ from mirage.store.url import parse_url
 def alone(url: str | URL) -> Iterator[Callable[[], None]]:
     """Holds the store's lock: a file beside an SQLite file, a lock of the server elsewhere.
 
-    Yields what is to be called before each cycle: it raises StoreError while the lock is not ours. StoreError at once
-    if another program holds it.
+    Yields what is to be called before each cycle: it raises StoreError while the lock is not ours.
+    StoreError at once if another program holds it.
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":

@@ -1,7 +1,7 @@
 """An append-only file of JSON lines that is rotated by size and age. Only its owner can read it.
 
-One process writes (it holds the store's lock), any number read. A line is there in whole or not at all: what a full
-disk cut off is taken back, and what even that left is skipped by readers.
+One process writes (it holds the store's lock), any number read. A line is there in whole or not at
+all: what a full disk cut off is taken back, and what even that left is skipped by readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 @dataclass(frozen=True)
 class Journal:
-    """`file.jsonl`, and beside it `file.000001.jsonl` and so on for those that were put away, oldest first."""
+    """`file.jsonl`, and beside it `file.000001.jsonl` and so on for those that were put away,
+    oldest first.
+    """
 
     path: Path
     max_bytes: int
@@ -44,7 +46,8 @@ class Journal:
             _append(self.path, text.encode())
         except OSError as error:
             raise AuditError(
-                f"Audit log {self.path}: {error.strerror or error}. Make room, or name another audit.file."
+                f"Audit log {self.path}: {error.strerror or error}. Make room, or name another"
+                " audit.file."
             ) from error
 
     def _rotate(self, now_s: int) -> None:
@@ -52,7 +55,9 @@ class Journal:
             size = self.path.stat().st_size
         except FileNotFoundError:
             return
-        if size and (size >= self.max_bytes or now_s - _first_s(self.path, now_s) >= self.max_age_s):
+        if size and (
+            size >= self.max_bytes or now_s - _first_s(self.path, now_s) >= self.max_age_s
+        ):
             self.path.rename(_next_name(self.path))
             _sync_folder(self.path.parent)
             for old in _put_away(self.path)[: -self.keep]:
@@ -60,7 +65,8 @@ class Journal:
 
 
 def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
-    """All records, oldest first; None for a line that is no record. Raises AuditError if a file can't be read.
+    """All records, oldest first; None for a line that is no record. Raises AuditError if a file
+    can't be read.
 
     Files that were last written before ``since_s`` are left out.
     """
@@ -74,17 +80,24 @@ def read_journal(path: Path, since_s: int = 0) -> Iterator[Json | None]:
 
 
 def _opened(path: Path, stack: contextlib.ExitStack) -> Sequence[BinaryIO]:
-    """All files, oldest first. The one that is written to is opened first: it may be put away meanwhile."""
+    """All files, oldest first. The one that is written to is opened first: it may be put away
+    meanwhile.
+    """
     last, files = [], list[BinaryIO]()
     with contextlib.suppress(FileNotFoundError):  # put away this moment, or none yet
         last.append(stack.enter_context(path.open("rb")))
     for name in _put_away(path):
         with contextlib.suppress(FileNotFoundError):  # beyond `keep` by now
             files.append(stack.enter_context(name.open("rb")))
-    files += [it for it in last if not any(os.path.sameopenfile(it.fileno(), file.fileno()) for file in files)]
+    files += [
+        it
+        for it in last
+        if not any(os.path.sameopenfile(it.fileno(), file.fileno()) for file in files)
+    ]
     if not files:
         raise AuditError(
-            f"Audit log {path}: no such file. The daemon or agent writes it; name another one with --audit."
+            f"Audit log {path}: no such file. The daemon or agent writes it; name another one with"
+            " --audit."
         )
     return files
 

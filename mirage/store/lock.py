@@ -14,20 +14,25 @@ from mirage.store.files import make_private_folder
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Holds the lock file; makes it (0600), and its folder (0700). It stays there afterwards, unlocked.
+    """Holds the lock file; makes it (0600), and its folder (0700). It stays there afterwards,
+    unlocked.
 
-    StoreError, at once, if another process holds it (it says which), or if the file system has no locks.
+    StoreError, at once, if another process holds it (it says which), or if the file system has no
+    locks.
     """
     try:
         make_private_folder(path.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreError(f"Lock {path}: {error.strerror}. Name another state folder, or permit this one.") from error
+        raise StoreError(
+            f"Lock {path}: {error.strerror}. Name another state folder, or permit this one."
+        ) from error
     try:
         _lock(descriptor, path)
         yield
     finally:
-        # The file stays: were it removed, two processes could each hold a lock, one on the old file, one on a new one.
+        # The file stays: were it removed, two processes could each hold a lock, one on the old
+        # file, one on a new one.
         os.close(descriptor)
 
 
@@ -49,10 +54,12 @@ def _lock(descriptor: int, path: Path) -> None:
         os.truncate(descriptor, 0)
         os.write(descriptor, f"pid {os.getpid()} on {os.uname().nodename}\n".encode())
     except BlockingIOError as error:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace").strip() or "pid not written yet"
+        holder = (
+            os.pread(descriptor, 300, 0).decode(errors="replace").strip() or "pid not written yet"
+        )
         raise StoreError(
-            f"Lock {path}: another daemon or agent runs on this store ({holder}). Stop that one first, or give this one"
-            " a store of its own."
+            f"Lock {path}: another daemon or agent runs on this store ({holder}). Stop that one"
+            " first, or give this one a store of its own."
         ) from error
     except OSError as error:
         raise StoreError(

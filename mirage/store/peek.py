@@ -1,6 +1,8 @@
-"""An agent's SQLite file, read without SQLAlchemy, which takes longer to load than all that `mirage status` does.
+"""An agent's SQLite file, read without SQLAlchemy, which takes longer to load than all that `mirage
+status` does.
 
-It reads what `tables.py` describes: columns have the names of the records' fields, words are the enums' values.
+It reads what `tables.py` describes: columns have the names of the records' fields, words are the
+enums' values.
 """
 
 from __future__ import annotations
@@ -51,30 +53,35 @@ def read_chains(file: Path, job_id: int | None = None) -> MemoryStore:
 @contextmanager
 def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)) as connection:
+        with closing(
+            sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
+        ) as connection:
             connection.row_factory = sqlite3.Row
             connection.execute("BEGIN")  # all of it as it was at one moment
             yield connection
     except (sqlite3.Error, ValueError, TypeError) as error:
         raise StoreError(
-            f"Store {file}: can't be read: {error}. If it is of another release of Mirage, restart the agent with "
-            "this one."
+            f"Store {file}: can't be read: {error}. If it is of another release of Mirage, restart"
+            " the agent with this one."
         ) from error
 
 
 def _chains(connection: sqlite3.Connection) -> Iterator[Chain]:
     columns = [*_CHAIN, "penalty_interruption", "penalty_overlap"]
     for row in connection.execute(_select(columns, "chains")):
-        yield Chain(**_values(_CHAIN, row), penalties=Penalties(row["penalty_interruption"], row["penalty_overlap"]))
+        yield Chain(
+            **_values(_CHAIN, row),
+            penalties=Penalties(row["penalty_interruption"], row["penalty_overlap"]),
+        )
 
 
 def _put_decisions(connection: sqlite3.Connection, store: MemoryStore, job_id: int) -> None:
     """The newest ten, and all on which the agent acted."""
     own = ["intent_id", "created_s", "outcome", "detail", "finished_s"]
     joined = (
-        "decisions LEFT JOIN intents USING (decision_id) WHERE successor_id = ? AND (intent_id IS NOT NULL OR "
-        "decision_id IN (SELECT decision_id FROM decisions WHERE successor_id = ? ORDER BY at_s DESC LIMIT 10)) "
-        "ORDER BY at_s, decision_id"
+        "decisions LEFT JOIN intents USING (decision_id) WHERE successor_id = ? AND (intent_id IS"
+        " NOT NULL OR decision_id IN (SELECT decision_id FROM decisions WHERE successor_id = ?"
+        " ORDER BY at_s DESC LIMIT 10)) ORDER BY at_s, decision_id"
     )
     for row in connection.execute(_select([*_DECISION, *own], joined), (job_id, job_id)):
         decision = Decision(**_values(_DECISION, row))
@@ -85,11 +92,14 @@ def _intent(decision: Decision, row: sqlite3.Row) -> Intent | None:
     if row["intent_id"] is None:
         return None
     outcome = None if row["outcome"] is None else Outcome(row["outcome"])
-    return Intent(row["intent_id"], decision, row["created_s"], outcome, row["detail"], row["finished_s"])
+    return Intent(
+        row["intent_id"], decision, row["created_s"], outcome, row["detail"], row["finished_s"]
+    )
 
 
 def _select(columns: Collection[str], rest: str) -> str:
-    # In brackets: SQLite takes an unknown name in quotes for a text, and an older store lacks columns.
+    # In brackets: SQLite takes an unknown name in quotes for a text, and an older store lacks
+    # columns.
     names = ", ".join(f"[{name}]" for name in columns)
     return f"SELECT {names} FROM {rest}"  # noqa: S608  names of our own records
 

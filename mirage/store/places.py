@@ -1,4 +1,6 @@
-"""Where a store and its lock lie, found out without SQLAlchemy: commands that ask only this are to be fast."""
+"""Where a store and its lock lie, found out without SQLAlchemy: commands that ask only this are to
+be fast.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from pathlib import Path
 def file_in(url: str) -> Path | None:
     """The file of an SQLite store's URL, absolute; None: it is in memory, or on a server."""
     scheme, separator, path = url.partition(":///")
-    return Path(path).absolute() if scheme == "sqlite" and separator and path not in ("", ":memory:") else None
+    return (
+        Path(path).absolute()
+        if scheme == "sqlite" and separator and path not in ("", ":memory:")
+        else None
+    )
 
 
 def lock_file(path: Path) -> Path:

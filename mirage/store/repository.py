@@ -9,7 +9,18 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import URL, Column, Connection, Engine, Executable, Select, Table, bindparam, or_, select
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    Executable,
+    Select,
+    Table,
+    bindparam,
+    or_,
+    select,
+)
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from mirage.domain import Chain, ChainState, Decision, Intent, JobState, Link, Outcome, Penalties
@@ -31,7 +42,9 @@ def _columns(table: Table, record: type[Link] | type[Decision]) -> list[Column[A
 
 _LINK = _columns(links, Link)
 _DECISION = _columns(decisions, Decision)
-_INTENT = [intents.c[name] for name in ("intent_id", "created_s", "outcome", "detail", "finished_s")]
+_INTENT = [
+    intents.c[name] for name in ("intent_id", "created_s", "outcome", "detail", "finished_s")
+]
 _INTENTS = select(*_INTENT, *_DECISION).join_from(intents, decisions)
 _OVER = [state for state in JobState if state.is_over]
 _OPEN = [state for state in ChainState if not state.is_over]
@@ -44,8 +57,9 @@ _UPDATE = {
 class SqlStore:
     """Implements `ports.Store`. May be used by several threads; each has its own transaction.
 
-    If a statement fails inside `transaction()`, the whole of that transaction is lost, even if the error is caught.
-    A `transaction()` inside another one is undone alone if its body raises an error of its own.
+    If a statement fails inside `transaction()`, the whole of that transaction is lost, even if the
+    error is caught. A `transaction()` inside another one is undone alone if its body raises an
+    error of its own.
     """
 
     def __init__(self, engine: Engine, where: str = "") -> None:
@@ -57,14 +71,21 @@ class SqlStore:
 
     @classmethod
     def open(
-        cls, url: str | URL, *, create: bool = True, readonly: bool = False, busy_timeout_s: float = 5.0
+        cls,
+        url: str | URL,
+        *,
+        create: bool = True,
+        readonly: bool = False,
+        busy_timeout_s: float = 5.0,
     ) -> SqlStore:
-        """Opens the store of a URL: `sqlite:////path/of/file`, `sqlite://` for one in memory, or a server's (`url.py`).
+        """Opens the store of a URL: `sqlite:////path/of/file`, `sqlite://` for one in memory, or a
+        server's (`url.py`).
 
-        In a text, `%` and `?` are the URL's; for a path that has them give `URL.create("sqlite", database=path)`.
-        Makes the file (unless ``create`` is False) and runs the migrations that are missing. ``readonly`` does neither,
-        and does not hold up the daemon that writes. ``busy_timeout_s``: how long to wait for another program's lock.
-        Raises StoreError, and InputError for a URL that is none.
+        In a text, `%` and `?` are the URL's; for a path that has them give `URL.create("sqlite",
+        database=path)`. Makes the file (unless ``create`` is False) and runs the migrations that
+        are missing. ``readonly`` does neither, and does not hold up the daemon that writes.
+        ``busy_timeout_s``: how long to wait for another program's lock. Raises StoreError, and
+        InputError for a URL that is none.
         """
         engine, where = _engine(url, create, readonly, busy_timeout_s)
         store = cls(engine, where)
@@ -83,7 +104,10 @@ class SqlStore:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -103,15 +127,23 @@ class SqlStore:
                 finally:
                     self._local.connection = None
                 if not connection.in_transaction():
-                    raise StoreError(f"Store {self._where}: a part of this transaction failed, so nothing was written.")
+                    raise StoreError(
+                        f"Store {self._where}: a part of this transaction failed, so nothing was"
+                        " written."
+                    )
 
     def active_chains(self) -> list[Chain]:
         """Oldest first."""
         active = select(chains).where(chains.c.state.in_(_OPEN))
-        return [_chain(row) for row in self._rows(active.order_by(chains.c.created_s, chains.c.chain_id))]
+        return [
+            _chain(row)
+            for row in self._rows(active.order_by(chains.c.created_s, chains.c.chain_id))
+        ]
 
     def chains(self, user: str | None = None, since_s: int | None = None) -> list[Chain]:
-        """All chains (of a user), newest first; with ``since_s`` those that are active, or changed since then."""
+        """All chains (of a user), newest first; with ``since_s`` those that are active, or changed
+        since then.
+        """
         query = select(chains).order_by(chains.c.created_s.desc(), chains.c.chain_id.desc())
         if user is not None:
             query = query.where(chains.c.user == user)
@@ -121,13 +153,18 @@ class SqlStore:
 
     def chain(self, user: str, chain_id: str) -> Chain | None:
         """None: there is no such chain."""
-        rows = self._rows(select(chains).where(chains.c.user == user, chains.c.chain_id == chain_id))
+        rows = self._rows(
+            select(chains).where(chains.c.user == user, chains.c.chain_id == chain_id)
+        )
         return _chain(rows[0]) if rows else None
 
     def links(self, user: str, chain_id: str) -> list[Link]:
         """By segment; the retries of one segment as they were submitted."""
         query = select(*_LINK).where(links.c.user == user, links.c.chain_id == chain_id)
-        return [Link(*row) for row in self._rows(query.order_by(links.c.segment, links.c.submit_s, links.c.job_id))]
+        return [
+            Link(*row)
+            for row in self._rows(query.order_by(links.c.segment, links.c.submit_s, links.c.job_id))
+        ]
 
     def open_links(self) -> list[Link]:
         """Links of active chains whose job was not over when last seen."""
@@ -137,7 +174,12 @@ class SqlStore:
 
     def link_of_job(self, job_id: int) -> Link | None:
         """The newest one, if Slurm has used the job id twice."""
-        query = select(*_LINK).where(links.c.job_id == job_id).order_by(links.c.submit_s.desc()).limit(1)
+        query = (
+            select(*_LINK)
+            .where(links.c.job_id == job_id)
+            .order_by(links.c.submit_s.desc())
+            .limit(1)
+        )
         return next((Link(*row) for row in self._rows(query)), None)
 
     def save_chain(self, chain: Chain) -> None:
@@ -153,10 +195,16 @@ class SqlStore:
         of = links.c
         with self.transaction():
             self._write(
-                links.delete().where(of.user == link.user, of.chain_id == link.chain_id, of.job_id == link.job_id)
+                links.delete().where(
+                    of.user == link.user, of.chain_id == link.chain_id, of.job_id == link.job_id
+                )
             )
             if not self.links(link.user, link.chain_id):
-                self._write(chains.delete().where(chains.c.user == link.user, chains.c.chain_id == link.chain_id))
+                self._write(
+                    chains.delete().where(
+                        chains.c.user == link.user, chains.c.chain_id == link.chain_id
+                    )
+                )
 
     def add_decision(self, decision: Decision) -> None:
         """Adds to the record; decisions are never changed."""
@@ -169,12 +217,16 @@ class SqlStore:
         return [Decision(*row) for row in self._rows(query)]
 
     def gains(self, policy: str, since_s: int) -> dict[tuple[int, int], list[tuple[int, float]]]:
-        """By predecessor and successor: when a decision of this policy gave a gain, and which. Oldest first."""
+        """By predecessor and successor: when a decision of this policy gave a gain, and which.
+        Oldest first.
+        """
         of = decisions.c
         query = select(of.predecessor_id, of.successor_id, of.at_s, of.gain)
         query = query.where(of.at_s >= since_s, of.policy == policy, of.gain.is_not(None))
         found: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        for predecessor_id, successor_id, at_s, gain in self._rows(query.order_by(of.at_s, of.decision_id)):
+        for predecessor_id, successor_id, at_s, gain in self._rows(
+            query.order_by(of.at_s, of.decision_id)
+        ):
             found.setdefault((predecessor_id, successor_id), []).append((at_s, gain))
         return found
 
@@ -185,14 +237,20 @@ class SqlStore:
         """
         with self.transaction():
             decision_id = self._insert(decisions, _values(decision, _DECISION))
-            intent_id = self._insert(intents, {"decision_id": decision_id, "created_s": now_s, "detail": ""})
+            intent_id = self._insert(
+                intents, {"decision_id": decision_id, "created_s": now_s, "detail": ""}
+            )
         return Intent(intent_id, decision, now_s)
 
     def close_intent(self, intent: Intent, outcome: Outcome, detail: str, now_s: int) -> None:
         """StoreError if it is not open."""
-        update = intents.update().where(intents.c.intent_id == intent.intent_id, intents.c.finished_s.is_(None))
+        update = intents.update().where(
+            intents.c.intent_id == intent.intent_id, intents.c.finished_s.is_(None)
+        )
         if not self._write(update, {"outcome": outcome, "detail": detail, "finished_s": now_s}):
-            raise StoreError(f"Store {self._where}: intent {intent.intent_id} is not open. Nothing was written.")
+            raise StoreError(
+                f"Store {self._where}: intent {intent.intent_id} is not open. Nothing was written."
+            )
 
     def open_intents(self) -> list[Intent]:
         """Intents without an outcome, oldest first: a crash cut them short."""
@@ -201,12 +259,17 @@ class SqlStore:
 
     def intents(self, successor_id: int) -> list[Intent]:
         """Newest first."""
-        query = _INTENTS.where(decisions.c.successor_id == successor_id).order_by(intents.c.intent_id.desc())
+        query = _INTENTS.where(decisions.c.successor_id == successor_id).order_by(
+            intents.c.intent_id.desc()
+        )
         return [_intent(row) for row in self._rows(query)]
 
     def newest_intents(self, limit: int) -> list[Intent]:
         """Of all jobs, newest first."""
-        return [_intent(row) for row in self._rows(_INTENTS.order_by(intents.c.intent_id.desc()).limit(limit))]
+        return [
+            _intent(row)
+            for row in self._rows(_INTENTS.order_by(intents.c.intent_id.desc()).limit(limit))
+        ]
 
     def save_step(self, pool: str, at_s: int, payload: bytes) -> None:
         """One step of a pool's history, in place of the one that it has at this time."""
@@ -214,21 +277,28 @@ class SqlStore:
 
     def steps(self, pool: str, since_s: int) -> list[tuple[int, bytes]]:
         """Those at or after ``since_s``, oldest first."""
-        query = select(steps.c.at_s, steps.c.payload).where(steps.c.pool == pool, steps.c.at_s >= since_s)
+        query = select(steps.c.at_s, steps.c.payload).where(
+            steps.c.pool == pool, steps.c.at_s >= since_s
+        )
         return [(at_s, payload) for at_s, payload in self._rows(query.order_by(steps.c.at_s))]
 
     def drop_steps(self, before_s: int) -> None:
         """Those of all pools before this time."""
         self._write(steps.delete().where(steps.c.at_s < before_s))
 
-    def prune(self, decisions_before_s: int, chains_before_s: int, limit: int = PRUNED_AT_ONCE) -> int:
-        """Forgets what is older: decisions with their releases, and chains that were over then, with their links.
+    def prune(
+        self, decisions_before_s: int, chains_before_s: int, limit: int = PRUNED_AT_ONCE
+    ) -> int:
+        """Forgets what is older: decisions with their releases, and chains that were over then,
+        with their links.
 
-        At most ``limit`` of each, oldest first, so that it never holds up a cycle; returns how many went. What a crash
-        cut short (an open intent) stays.
+        At most ``limit`` of each, oldest first, so that it never holds up a cycle; returns how many
+        went. What a crash cut short (an open intent) stays.
         """
         with self.transaction():
-            return self._prune_decisions(decisions_before_s, limit) + self._prune_chains(chains_before_s, limit)
+            return self._prune_decisions(decisions_before_s, limit) + self._prune_chains(
+                chains_before_s, limit
+            )
 
     def _prune_decisions(self, before_s: int, limit: int) -> int:
         is_open = select(intents.c.decision_id).where(intents.c.finished_s.is_(None))
@@ -266,8 +336,8 @@ class SqlStore:
             current = schema.is_current(connection, self._where)
         if not current and readonly:
             raise StoreError(
-                f"Store {self._where}: its schema is older than this Mirage's ({schema.NEWEST}). The daemon or agent of"
-                " this Mirage brings it up to date when it starts."
+                f"Store {self._where}: its schema is older than this Mirage's ({schema.NEWEST})."
+                " The daemon or agent of this Mirage brings it up to date when it starts."
             )
         if not current:
             with self._explained():
@@ -293,9 +363,13 @@ class SqlStore:
             return int(connection.execute(table.insert(), values).inserted_primary_key[0])  # type: ignore[index]
 
     def _save(self, table: Table, values: Mapping[str, Any]) -> None:
-        """Inserts or replaces by primary key, in the one way that all databases know: update, else insert."""
+        """Inserts or replaces by primary key, in the one way that all databases know: update, else
+        insert.
+        """
         keys = {column.name for column in table.primary_key}
-        changes = {(f"old_{name}" if name in keys else name): value for name, value in values.items()}
+        changes = {
+            (f"old_{name}" if name in keys else name): value for name, value in values.items()
+        }
         with self._using(self._writer) as connection:
             if not connection.execute(_UPDATE[table], changes).rowcount:
                 connection.execute(table.insert(), values)
@@ -312,7 +386,8 @@ class SqlStore:
             try:
                 yield own
             except SQLAlchemyError:
-                # SQLite may have undone it already (disk full); what follows would be committed on its own.
+                # SQLite may have undone it already (disk full); what follows would be committed on
+                # its own.
                 _abandon(own)
                 raise
 
@@ -329,7 +404,9 @@ class SqlStore:
         return sqlite.explain(error.orig if isinstance(error, DBAPIError) and error.orig else error)
 
 
-def _engine(text: str | URL, create: bool, readonly: bool, busy_timeout_s: float) -> tuple[Engine, str]:
+def _engine(
+    text: str | URL, create: bool, readonly: bool, busy_timeout_s: float
+) -> tuple[Engine, str]:
     """The engine of a store URL, and what errors call it."""
     url = parse_url(text)
     if url.get_backend_name() != "sqlite":
@@ -337,7 +414,9 @@ def _engine(text: str | URL, create: bool, readonly: bool, busy_timeout_s: float
     path = sqlite.file_of(url)
     if path is None:
         return sqlite.memory_engine(), "in memory"
-    return sqlite.file_engine(path, create=create, readonly=readonly, busy_timeout_s=busy_timeout_s), str(path)
+    return sqlite.file_engine(
+        path, create=create, readonly=readonly, busy_timeout_s=busy_timeout_s
+    ), str(path)
 
 
 def _abandon(connection: Connection) -> None:
@@ -350,7 +429,11 @@ def _values(record: Link | Decision, columns: Sequence[Column[Any]]) -> dict[str
 
 
 def _chain_values(chain: Chain) -> dict[str, Any]:
-    values = {field.name: getattr(chain, field.name) for field in fields(chain) if field.name != "penalties"}
+    values = {
+        field.name: getattr(chain, field.name)
+        for field in fields(chain)
+        if field.name != "penalties"
+    }
     return values | {
         "penalty_interruption": chain.penalties.interruption,
         "penalty_overlap": chain.penalties.overlap,

@@ -17,27 +17,33 @@ VERSION_TABLE = "mirage_schema"
 
 
 def is_current(connection: Connection, where: str) -> bool:
-    """False: nothing there yet, or an older schema. StoreError: a newer one, or another program's tables."""
+    """False: nothing there yet, or an older schema. StoreError: a newer one, or another program's
+    tables.
+    """
     tables = set(inspect(connection).get_table_names())
     version = _version(connection) if VERSION_TABLE in tables else None
     if version is not None and version > NEWEST:
         raise StoreError(
-            f"Store {where}: written by a newer Mirage (schema {version}; this is Mirage {__version__} with schema"
-            f" {NEWEST}). Install that release again, or restore the back-up from before the upgrade."
+            f"Store {where}: written by a newer Mirage (schema {version}; this is Mirage"
+            f" {__version__} with schema {NEWEST}). Install that release again, or restore the"
+            " back-up from before the upgrade."
         )
-    # Tables beside an empty version table are ours: on MariaDB each table is there at once, even if the next one fails.
+    # Tables beside an empty version table are ours: on MariaDB each table is there at once, even if
+    # the next one fails.
     if tables and VERSION_TABLE not in tables:
         raise StoreError(
-            f"Store {where}: a database of another program (it has the table {min(tables)}). Name another file or"
-            " database."
+            f"Store {where}: a database of another program (it has the table {min(tables)}). Name"
+            " another file or database."
         )
     return version == NEWEST
 
 
 def bring_up_to_date(writer: Engine, where: str) -> None:
-    """Runs the missing migrations: all of them, or none (SQLite, PostgreSQL). StoreError as `is_current`.
+    """Runs the missing migrations: all of them, or none (SQLite, PostgreSQL). StoreError as
+    `is_current`.
 
-    On MariaDB, which has no transaction around changes of the schema, one that is cut short goes on at the next start.
+    On MariaDB, which has no transaction around changes of the schema, one that is cut short goes on
+    at the next start.
     """
     # Loading Alembic takes longer than all the rest of opening a store, and is seldom needed.
     from alembic import command
@@ -56,4 +62,6 @@ def _one_at_a_time(writer: Engine) -> AbstractContextManager[None]:
 
 
 def _version(connection: Connection) -> str | None:
-    return connection.scalars(select(column("version_num")).select_from(table(VERSION_TABLE))).first()
+    return connection.scalars(
+        select(column("version_num")).select_from(table(VERSION_TABLE))
+    ).first()

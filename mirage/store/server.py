@@ -1,7 +1,9 @@
-"""PostgreSQL and MariaDB, for sites that keep their services' data on a database server. What holds for these only.
+"""PostgreSQL and MariaDB, for sites that keep their services' data on a database server. What holds
+for these only.
 
-A server may go away and come back: each use asks whether its connection still lives (one round trip), so the first use
-after it came back works. A host that does not answer at all is given up after `ANSWER_S`.
+A server may go away and come back: each use asks whether its connection still lives (one round
+trip), so the first use after it came back works. A host that does not answer at all is given up
+after `ANSWER_S`.
 """
 
 from __future__ import annotations
@@ -19,31 +21,46 @@ from mirage.store.url import shown
 
 CONNECT_S = 5
 ANSWER_S = 60
-"""A statement that takes longer counts as "no answer"; no statement of ours takes a second, but for a migration."""
+"""A statement that takes longer counts as "no answer"; no statement of ours takes a second, but for
+a migration.
+"""
 _GONE = "The database does not answer, or refuses us. Mirage goes on when it does."
 
 
 def server_engine(url: URL, lock_timeout_s: float) -> Engine:
-    """``lock_timeout_s``: how long a statement waits for another program's lock. InputError: the driver is missing."""
+    """``lock_timeout_s``: how long a statement waits for another program's lock. InputError: the
+    driver is missing.
+    """
     connect = {"postgresql": _postgresql, "mariadb": _mariadb}[url.get_backend_name()]
     try:
-        # READ COMMITTED: MariaDB's own default locks gaps between rows, which makes two threads of ours deadlock.
+        # READ COMMITTED: MariaDB's own default locks gaps between rows, which makes two threads of
+        # ours deadlock.
         engine = create_engine(
-            url, connect_args=connect(lock_timeout_s), pool_pre_ping=True, isolation_level="READ COMMITTED"
+            url,
+            connect_args=connect(lock_timeout_s),
+            pool_pre_ping=True,
+            isolation_level="READ COMMITTED",
         )
     except ModuleNotFoundError as error:
         extra = url.get_backend_name()
         raise InputError(
-            f"Store {shown(url)}: {error.name} is not installed: pip install 'mirage-slurm[{extra}]'"
+            f"Store {shown(url)}: {error.name} is not installed: pip install"
+            f" 'mirage-slurm[{extra}]'"
         ) from error
     event.listen(engine, "do_connect", _connect)
     return engine
 
 
-def _connect(dialect: Dialect, _record: object, words: Sequence[Any], options: dict[str, Any]) -> Any:
+def _connect(
+    dialect: Dialect, _record: object, words: Sequence[Any], options: dict[str, Any]
+) -> Any:
     try:
         return dialect.connect(*words, **options)
-    except (AttributeError, TypeError, ValueError) as error:  # PyMySQL does not look at what it is given
+    except (
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:  # PyMySQL does not look at what it is given
         raise InputError(f"Store: an option behind the ? of its URL is wrong: {error}") from error
 
 
@@ -82,9 +99,11 @@ def explain(error: SQLAlchemyError) -> str:
 
 @contextmanager
 def migrating(engine: Engine, wait_s: int = ANSWER_S) -> Iterator[None]:
-    """One migration at a time: whoever comes second waits. StoreError if that takes longer than ``wait_s``.
+    """One migration at a time: whoever comes second waits. StoreError if that takes longer than
+    ``wait_s``.
 
-    The lock is of a connection of its own, so that it is let go only after the migration has been committed.
+    The lock is of a connection of its own, so that it is let go only after the migration has been
+    committed.
     """
     name = _lock_name(engine.url, "migration")
     with engine.begin() as connection:
@@ -93,8 +112,13 @@ def migrating(engine: Engine, wait_s: int = ANSWER_S) -> Iterator[None]:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _number(name)})
             yield
             return
-        if not connection.scalar(text("SELECT GET_LOCK(:name, :wait_s)"), {"name": name, "wait_s": wait_s}):
-            raise StoreError(f"Store {shown(engine.url)}: another program has been changing its schema for {wait_s} s")
+        if not connection.scalar(
+            text("SELECT GET_LOCK(:name, :wait_s)"), {"name": name, "wait_s": wait_s}
+        ):
+            raise StoreError(
+                f"Store {shown(engine.url)}: another program has been changing its schema for"
+                f" {wait_s} s"
+            )
         try:
             yield
         finally:
@@ -102,9 +126,11 @@ def migrating(engine: Engine, wait_s: int = ANSWER_S) -> Iterator[None]:
 
 
 class ServerLock:
-    """One daemon a database: a lock of the database session, which ends with the connection, however that ends.
+    """One daemon a database: a lock of the database session, which ends with the connection,
+    however that ends.
 
-    When the server went away the lock is gone too, so `ensure` asks before each cycle, and takes it anew.
+    When the server went away the lock is gone too, so `ensure` asks before each cycle, and takes it
+    anew.
     """
 
     def __init__(self, url: URL) -> None:
@@ -133,7 +159,8 @@ class ServerLock:
     def release(self) -> None:
         """Gives the lock back, and its connection."""
         if self._connection is not None:
-            # Told to, the server does it before this returns; when a connection merely ends, a little later.
+            # Told to, the server does it before this returns; when a connection merely ends, a
+            # little later.
             with suppress(SQLAlchemyError):
                 self._connection.execute(text(_GIVE_BACK[self._connection.dialect.name]), self._key)
             self._connection.invalidate()
@@ -151,8 +178,8 @@ class ServerLock:
             return connection
         connection.close()
         raise StoreError(
-            f"Store {shown(self._url)}: another daemon or agent runs on this database. Stop that one first, or give"
-            " this one a database of its own."
+            f"Store {shown(self._url)}: another daemon or agent runs on this database. Stop that"
+            " one first, or give this one a database of its own."
         )
 
     def _lives(self, connection: Connection) -> bool:
@@ -179,15 +206,19 @@ _GIVE_BACK = {
 }
 # pg_locks shows a key of 64 bits as two halves of 32 (PostgreSQL's manual, 52.12).
 _HELD = {
-    "postgresql": "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND (classid::bigint << 32) | objid::bigint = :key",
+    "postgresql": (
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND (classid::bigint << 32) | objid::bigint = :key"
+    ),
     "mariadb": "SELECT IS_USED_LOCK(:key) IS NOT NULL",
 }
 
 
 def _lock_name(url: URL, purpose: str) -> str:
-    """MariaDB's named locks are the whole server's, so the database is in the name; at most 64 characters."""
+    """MariaDB's named locks are the whole server's, so the database is in the name; at most 64
+    characters.
+    """
     return f"mirage-{purpose}-" + hashlib.sha256(str(url.database).encode()).hexdigest()[:32]
 
 

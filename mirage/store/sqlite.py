@@ -13,20 +13,26 @@ from mirage.errors import StoreError, system_says
 from mirage.store.files import is_on_network, make_private_file, make_private_folder
 
 FOR_WRITING = {"sqlite_begin": "IMMEDIATE"}
-"""Execution option. A transaction that is to write takes the write lock as it begins: one that begins by reading fails
-at once, without the busy time-out, if another program wrote in between (sqlite.org/rescode.html, BUSY_SNAPSHOT)."""
+"""Execution option. A transaction that is to write takes the write lock as it begins: one that
+begins by reading fails at once, without the busy time-out, if another program wrote in between
+(sqlite.org/rescode.html, BUSY_SNAPSHOT).
+"""
 
 _ADVICE = {
     "SQLITE_BUSY": "Another program keeps it locked. Nothing was written; retry later.",
     "SQLITE_CANTOPEN": "Check that this user may read and write the file and its folder.",
     "SQLITE_CONSTRAINT": "Nothing was written.",
-    "SQLITE_CONSTRAINT_FOREIGNKEY": "A link needs its chain, an intent its decision. Nothing was written.",
+    "SQLITE_CONSTRAINT_FOREIGNKEY": (
+        "A link needs its chain, an intent its decision. Nothing was written."
+    ),
     "SQLITE_CORRUPT": "The file is damaged: stop Mirage, move it away, and restore a back-up.",
     "SQLITE_FULL": "Make room on that disk. Nothing was written; retry then.",
     "SQLITE_IOERR": "The disk failed; see the kernel's log.",
     "SQLITE_NOTADB": "Name another file, or restore a back-up of the store.",
     "SQLITE_READONLY": "It was opened, or may be opened, for reading only. Nothing was written.",
-    "SQLITE_READONLY_ROLLBACK": "A crash left a write half done; the daemon or agent undoes it when it starts.",
+    "SQLITE_READONLY_ROLLBACK": (
+        "A crash left a write half done; the daemon or agent undoes it when it starts."
+    ),
 }
 
 
@@ -41,7 +47,9 @@ def memory_engine() -> Engine:
 
 
 def file_engine(path: Path, *, create: bool, readonly: bool, busy_timeout_s: float) -> Engine:
-    """A database file, made (0600) with its folder (0700) if told. StoreError if it is not there or can't be made."""
+    """A database file, made (0600) with its folder (0700) if told. StoreError if it is not there or
+    can't be made.
+    """
     try:
         if create and not readonly:
             make_private_folder(path.parent)
@@ -51,9 +59,13 @@ def file_engine(path: Path, *, create: bool, readonly: bool, busy_timeout_s: flo
             return _engine(lambda: _connect(f"{path.as_uri()}?mode=ro", busy_timeout_s))
         journal = "DELETE" if is_on_network(path.parent) else "WAL"
     except FileNotFoundError as error:
-        raise StoreError(f"Store {path}: not there (yet). The daemon or agent creates it when it starts.") from error
+        raise StoreError(
+            f"Store {path}: not there (yet). The daemon or agent creates it when it starts."
+        ) from error
     except OSError as error:
-        raise StoreError(f"Store {path}: {system_says(error, path)}. Name another file, or permit it.") from error
+        raise StoreError(
+            f"Store {path}: {system_says(error, path)}. Name another file, or permit it."
+        ) from error
     return _engine(lambda: _connect(f"{path.as_uri()}?mode=rw", busy_timeout_s, journal))
 
 
@@ -71,7 +83,8 @@ def _engine(connect: Callable[[], sqlite3.Connection], **pool: int) -> Engine:
 
 
 def _connect(target: str, busy_timeout_s: float, journal: str | None = None) -> sqlite3.Connection:
-    # Without isolation_level=None Python begins transactions itself, later than we need and never around reads or DDL.
+    # Without isolation_level=None Python begins transactions itself, later than we need and never
+    # around reads or DDL.
     connection = sqlite3.connect(
         target, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
@@ -79,15 +92,17 @@ def _connect(target: str, busy_timeout_s: float, journal: str | None = None) -> 
     # In WAL mode NORMAL may lose the last commits when power fails. An intent must not be lost.
     connection.execute("PRAGMA synchronous=FULL")
     if journal:
-        # WAL: readers and the writer don't wait for each other. Its index is shared memory, which other hosts don't see
-        # (sqlite.org/wal.html), so on a network file system the older way, which locks the file.
+        # WAL: readers and the writer don't wait for each other. Its index is shared memory, which
+        # other hosts don't see (sqlite.org/wal.html), so on a network file system the older way,
+        # which locks the file.
         _set_journal(connection, journal, busy_timeout_s)
     return connection
 
 
 def _set_journal(connection: sqlite3.Connection, journal: str, busy_timeout_s: float) -> None:
-    # As long as another connection holds the write lock of a new file, this fails at once: the busy time-out does not
-    # count where two who wait for one another could block (sqlite.org/c3ref/busy_handler.html).
+    # As long as another connection holds the write lock of a new file, this fails at once: the busy
+    # time-out does not count where two who wait for one another could block
+    # (sqlite.org/c3ref/busy_handler.html).
     until = time.monotonic() + busy_timeout_s
     while True:
         try:
@@ -100,4 +115,6 @@ def _set_journal(connection: sqlite3.Connection, journal: str, busy_timeout_s: f
 
 
 def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(f"BEGIN {connection.get_execution_options().get('sqlite_begin', 'DEFERRED')}")
+    connection.exec_driver_sql(
+        f"BEGIN {connection.get_execution_options().get('sqlite_begin', 'DEFERRED')}"
+    )

@@ -1,7 +1,8 @@
 """The tables. Columns are named after the fields of the records in `domain.py` that they hold.
 
-Portable types only, with lengths, so that the same schema works on SQLite, PostgreSQL and MariaDB. Points in time are
-Unix seconds in 64 bits. A change here needs a new file in `migrations/versions`; a test compares the two.
+Portable types only, with lengths, so that the same schema works on SQLite, PostgreSQL and MariaDB.
+Points in time are Unix seconds in 64 bits. A change here needs a new file in `migrations/versions`;
+a test compares the two.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ MARIADB: dict[str, Any] = {
     "mariadb_charset": "utf8mb4",
     "mariadb_collate": "utf8mb4_nopad_bin",
 }
-"""Of each table: transactions, all of Unicode, and names that differ in case or in a final space are different."""
+"""Of each table: transactions, all of Unicode, and names that differ in case or in a final space
+are different.
+"""
 
-# Names of users come from directories (`user@realm`), so they may be longer than Linux's 32 characters.
+# Names of users come from directories (`user@realm`), so they may be longer than Linux's 32
+# characters.
 _User = String(255)
 _ChainId = String(64)
 # SQLite numbers rows by itself only in a column of the very type INTEGER, which has 64 bits there.
@@ -56,7 +60,9 @@ _RowId = BigInteger().with_variant(Integer(), "sqlite")
 
 def _words(enum: type[Enum]) -> EnumOf:
     """Kept as the member's value, in a plain string column: a new member needs no migration."""
-    return EnumOf(enum, native_enum=False, length=32, values_callable=lambda e: [member.value for member in e])
+    return EnumOf(
+        enum, native_enum=False, length=32, values_callable=lambda e: [member.value for member in e]
+    )
 
 
 chains = Table(
@@ -143,6 +149,8 @@ steps = Table(
     metadata,
     Column("pool", String(255), primary_key=True),
     Column("at_s", BigInteger, primary_key=True, autoincrement=False, index=True),
-    Column("payload", LargeBinary(MAX_PAYLOAD).with_variant(MEDIUMBLOB(), "mariadb"), nullable=False),
+    Column(
+        "payload", LargeBinary(MAX_PAYLOAD).with_variant(MEDIUMBLOB(), "mariadb"), nullable=False
+    ),
     **MARIADB,
 )

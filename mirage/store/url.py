@@ -13,7 +13,9 @@ EXPECTED = "sqlite:////absolute/path, postgresql://USER:PASSWORD@HOST/DATABASE o
 
 
 def parse_url(text: str | URL) -> URL:
-    """The URL with its driver. InputError, which never shows the text: it may have a password in it."""
+    """The URL with its driver. InputError, which never shows the text: it may have a password in
+    it.
+    """
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
@@ -23,12 +25,16 @@ def parse_url(text: str | URL) -> URL:
     if url.drivername != "sqlite" and not (url.host and url.database):
         raise InputError(f"Store {shown(url)}: host or database is missing; expected {EXPECTED}")
     if url.drivername == "sqlite" and (url.host or url.query):
-        raise InputError(f"Store {shown(url)}: expected sqlite:////absolute/path, sqlite:///relative/path or sqlite://")
+        raise InputError(
+            f"Store {shown(url)}: expected sqlite:////absolute/path, sqlite:///relative/path or sqlite://"
+        )
     return url.set(drivername=DRIVERS[url.drivername])
 
 
 def shown(url: str | URL) -> str:
-    """The URL as people may see it: without password and options, which may be secrets too. "?" where it is none."""
+    """The URL as people may see it: without password and options, which may be secrets too. "?"
+    where it is none.
+    """
     try:
         url = make_url(url)
     except (ArgumentError, ValueError):

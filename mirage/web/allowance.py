@@ -1,4 +1,6 @@
-"""How much of a processor the visits of one user may take, so that no reloading slows the daemon's cycles down much."""
+"""How much of a processor the visits of one user may take, so that no reloading slows the daemon's
+cycles down much.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MOST = 1000
 class Allowance:
     """Processor seconds in hand, by user."""
 
-    def __init__(self, saved_s: float = SAVED_S, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, saved_s: float = SAVED_S, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._saved_s = saved_s
         self._now_s = now_s
         self._left: dict[str | None, tuple[float, float]] = {}
@@ -31,5 +35,9 @@ class Allowance:
 
     def take(self, user: str | None, seconds: float) -> None:
         if len(self._left) >= MOST:
-            self._left = {each: known for each, known in self._left.items() if self.left_s(each) < self._saved_s}
+            self._left = {
+                each: known
+                for each, known in self._left.items()
+                if self.left_s(each) < self._saved_s
+            }
         self._left[user] = self.left_s(user) - seconds, self._now_s()

@@ -1,6 +1,8 @@
-"""The pages (Flask, imported here only). Everything is read; what is written comes from templates that escape it.
+"""The pages (Flask, imported here only). Everything is read; what is written comes from templates
+that escape it.
 
-Without a session there are sums over the whole site. At `/s/ADDRESS/` are the pages of who came through `mirage web`.
+Without a session there are sums over the whole site. At `/s/ADDRESS/` are the pages of who came
+through `mirage web`.
 """
 
 from __future__ import annotations
@@ -40,10 +42,14 @@ LOG_EVERY_S = 60
 READING_S = 900
 """What the audit log says is shown for so long before somebody's visit has it read again."""
 REFUSAL_S = 0.1
-"""The one thread sleeps before it refuses: that costs time too, and so a flood gets ten refusals a second at most."""
+"""The one thread sleeps before it refuses: that costs time too, and so a flood gets ten refusals a
+second at most.
+"""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -52,8 +58,10 @@ HEADERS = {
 }
 PROBLEMS = {
     400: "This request is not one that the page understands.",
-    403: "These are the pages of one user, and this browser has not come through that user's link, or too long ago. "
-    "Run `mirage web` on the daemon's machine for a link of your own.",
+    403: (
+        "These are the pages of one user, and this browser has not come through that user's link,"
+        " or too long ago. Run `mirage web` on the daemon's machine for a link of your own."
+    ),
     404: "There is no such page, or no such chain among those that you may see.",
     405: "This page can only be read.",
     429: "You have reloaded these pages more often than is good for the daemon. Wait a minute.",
@@ -62,7 +70,9 @@ PROBLEMS = {
 
 @dataclass
 class Desk:
-    """What the pages are made from, in one thread. Its store is for reading only and is not the daemon's own."""
+    """What the pages are made from, in one thread. Its store is for reading only and is not the
+    daemon's own.
+    """
 
     board: Board
     store: Store
@@ -86,7 +96,9 @@ class Desk:
         """To the log, at most once in LOG_EVERY_S: visits must not fill it."""
         if self.now_s() - self._logged_s >= LOG_EVERY_S:
             self._logged_s = self.now_s()
-            log.warning("a page could not be made: %s", error, exc_info=not isinstance(error, StoreError))
+            log.warning(
+                "a page could not be made: %s", error, exc_info=not isinstance(error, StoreError)
+            )
 
 
 def make_app(desk: Desk, hosts: Sequence[str] = ()) -> Flask:
@@ -125,7 +137,9 @@ def _put_address(app: Flask, endpoint: str, values: dict[str, Any]) -> None:
 
 
 def _admit(desk: Desk) -> None:
-    """Who has the session of this address; 403 for anybody else, 429 for who has visited too much of late."""
+    """Who has the session of this address; 403 for anybody else, 429 for who has visited too much
+    of late.
+    """
     g.begun_s = time.thread_time()
     if g.address is not None:
         g.viewer = desk.visitors.find(g.address, request.cookies.get(COOKIE, ""))
@@ -137,7 +151,8 @@ def _admit(desk: Desk) -> None:
 
 
 def _payer() -> str:
-    """Who pays: a user, `root` for who may see all, without a session whoever holds the connection's other end.
+    """Who pays: a user, `root` for who may see all, without a session whoever holds the
+    connection's other end.
 
     Style sheets pay for themselves.
     """
@@ -176,7 +191,9 @@ def _add_public(app: Flask, desk: Desk) -> None:
         address, session = entered
         path = url_for("chains", address=address)
         response = redirect(path, 303)
-        response.set_cookie(COOKIE, session.secret, SESSION_S, path=path, httponly=True, samesite="Lax")
+        response.set_cookie(
+            COOKIE, session.secret, SESSION_S, path=path, httponly=True, samesite="Lax"
+        )
         return response
 
 
@@ -188,7 +205,11 @@ def _add_own(app: Flask, desk: Desk) -> None:
         user = g.viewer.user or request.args.get("user") or None
         window = Window.of_days(days, int(desk.now_s()))
         found = chain_list(desk.store, user, window, _number("page", 1), all_states=show_all)
-        asked = {"days": days, "show": "all" if show_all else "active", "user": request.args.get("user", "")}
+        asked = {
+            "days": days,
+            "show": "all" if show_all else "active",
+            "user": request.args.get("user", ""),
+        }
         return render_template("chains.html", found=found, asked=asked, every=DAYS)
 
     @app.get("/s/<address>/chain/<chain_id>/<path:user>")
@@ -199,11 +220,15 @@ def _add_own(app: Flask, desk: Desk) -> None:
         links = desk.store.links(user, chain_id)
         window = whole(links, int(desk.now_s()))
         rows = link_rows(desk.store, links, window)
-        return render_template("chain.html", chain=found, rows=rows, window=window, words=in_words(found, links))
+        return render_template(
+            "chain.html", chain=found, rows=rows, window=window, words=in_words(found, links)
+        )
 
     @app.get("/s/<address>/decisions")
     def decisions() -> str:
-        page, pages, found = waiting_list(desk.store, g.viewer.user, _number("page", 1), int(desk.now_s()))
+        page, pages, found = waiting_list(
+            desk.store, g.viewer.user, _number("page", 1), int(desk.now_s())
+        )
         return render_template("decisions.html", found=found, page=page, pages=pages)
 
     @app.get("/s/<address>/queue")
@@ -211,7 +236,9 @@ def _add_own(app: Flask, desk: Desk) -> None:
         summed = desk.digest()
         jobs = summed.jobs(g.viewer.user) if summed else ()
         page, pages, shown = paged(jobs, _number("page", 1))
-        return render_template("queue.html", digest=summed, jobs=shown, page=page, pages=pages, total=len(jobs))
+        return render_template(
+            "queue.html", digest=summed, jobs=shown, page=page, pages=pages, total=len(jobs)
+        )
 
     @app.get("/s/<address>/site", endpoint="own_site")
     def own_site() -> str:
@@ -229,26 +256,34 @@ def _add_errors(app: Flask, desk: Desk) -> None:
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> Response:
         code = error.code or 500
-        return _problem(code, PROBLEMS.get(code, "The page could not be made; the daemon's log says why."))
+        return _problem(
+            code, PROBLEMS.get(code, "The page could not be made; the daemon's log says why.")
+        )
 
     @app.errorhandler(StoreError)
     def unreadable(error: StoreError) -> Response:
         desk.complain(error)
         return _problem(
             503,
-            "The daemon's store can't be read now; its log says why. Nothing is lost: Slurm itself starts each "
-            "successor after its predecessor ends. Reload the page in a while.",
+            "The daemon's store can't be read now; its log says why. Nothing is lost: Slurm itself"
+            " starts each successor after its predecessor ends. Reload the page in a while.",
         )
 
     @app.errorhandler(Exception)
     def broken(error: Exception) -> Response:
         desk.complain(error)
-        return _problem(500, "The page could not be made; the daemon's log says why. The daemon itself goes on.")
+        return _problem(
+            500, "The page could not be made; the daemon's log says why. The daemon itself goes on."
+        )
 
 
 def _site(desk: Desk) -> str:
     board = desk.board
-    decided = Counter(decision.action.value for decision in board.sight.decisions) if board.sight else Counter()
+    decided = (
+        Counter(decision.action.value for decision in board.sight.decisions)
+        if board.sight
+        else Counter()
+    )
     told = desk.reading.told(READING_S)
     return render_template("site.html", digest=desk.digest(), decided=decided, told=told)
 

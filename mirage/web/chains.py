@@ -93,8 +93,11 @@ class Waiting:
     """What holds now, whatever was decided."""
 
 
-def chain_list(store: Store, user: str | None, window: Window, page: int, *, all_states: bool) -> List:
-    """Chains of a user (None: of all): active ones, then those that changed in the window. ``page``: from 1.
+def chain_list(
+    store: Store, user: str | None, window: Window, page: int, *, all_states: bool
+) -> List:
+    """Chains of a user (None: of all): active ones, then those that changed in the window.
+    ``page``: from 1.
 
     Without ``all_states``: of those that are over only those that ended badly within `BAD_DAYS`.
     """
@@ -106,7 +109,9 @@ def chain_list(store: Store, user: str | None, window: Window, page: int, *, all
     found.sort(key=lambda chain: chain.state.is_over)
     page, pages, shown = paged(found, page)
     links = [store.links(chain.user, chain.chain_id) for chain in shown]
-    begun_s = min((link.start_s or link.submit_s for own in links for link in own), default=window.start_s)
+    begun_s = min(
+        (link.start_s or link.submit_s for own in links for link in own), default=window.start_s
+    )
     window = window.from_first(begun_s)
     rows = [_row(chain, own, store, window) for chain, own in zip(shown, links, strict=True)]
     return List(rows, window, len(found), page, pages)
@@ -138,8 +143,12 @@ def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkR
     ]
 
 
-def waiting_list(store: Store, user: str | None, page: int, now_s: int) -> tuple[int, int, list[Waiting]]:
-    """The page of active chains (the nearest one that there is), how many there are, and the links that wait on it."""
+def waiting_list(
+    store: Store, user: str | None, page: int, now_s: int
+) -> tuple[int, int, list[Waiting]]:
+    """The page of active chains (the nearest one that there is), how many there are, and the links
+    that wait on it.
+    """
     active = [chain for chain in store.chains(user, now_s) if not chain.state.is_over]
     page, pages, shown = paged(active, page)
     return page, pages, [waiting for chain in shown for waiting in _waiting(chain, store)]
@@ -155,7 +164,11 @@ def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
 
 def verdict(decision: Decision) -> Verdict:
     restraint, reason = restraint_in(decision.reason)
-    axis_s = max(decision.wait_p90_s or 0, decision.remaining_s or 0) * 1.1 if decision.wait_p50_s is not None else 0
+    axis_s = (
+        max(decision.wait_p90_s or 0, decision.remaining_s or 0) * 1.1
+        if decision.wait_p50_s is not None
+        else 0
+    )
     return Verdict(decision, restraint, reason, axis_s)
 
 

@@ -1,4 +1,6 @@
-"""The queue of one snapshot, summed up for the page. Pure; made once a cycle, by whoever asks first."""
+"""The queue of one snapshot, summed up for the page. Pure; made once a cycle, by whoever asks
+first.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Digest:
     """By partition, of the jobs that queue, ascending."""
 
     def ahead(self, job: Job) -> int | None:
-        """How many jobs of its (first) partition queue with a higher priority; None: it does not queue."""
+        """How many jobs of its (first) partition queue with a higher priority; None: it does not
+        queue.
+        """
         if not job.is_queueing:
             return None
         ranked = self._priorities.get(_partitions(job)[0], ())
@@ -84,7 +88,10 @@ def digest(snapshot: Snapshot) -> Digest:
         len({(job.user, tag.chain_id) for job, tag in tagged_jobs(snapshot)}),
         tuple(rows),
         jobs_of,
-        {name: sorted(job.priority for job in own if job.is_queueing) for name, own in jobs.items()},
+        {
+            name: sorted(job.priority for job in own if job.is_queueing)
+            for name, own in jobs.items()
+        },
     )
 
 

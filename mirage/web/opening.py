@@ -21,11 +21,14 @@ BUSY_S = 2
 
 
 @contextmanager
-def opened(config: DaemonConfig, board: Board, reading: Reading) -> Iterator[Callable[[str | None], str]]:
-    """Serves the page at ``config.web``; gives what makes a link for a user (None: one who may see all).
+def opened(
+    config: DaemonConfig, board: Board, reading: Reading
+) -> Iterator[Callable[[str | None], str]]:
+    """Serves the page at ``config.web``; gives what makes a link for a user (None: one who may see
+    all).
 
-    The store is opened once more, for reading only, so that no visit can write, or take a connection that the daemon
-    needs. Raises InputError for the address, StoreError.
+    The store is opened once more, for reading only, so that no visit can write, or take a
+    connection that the daemon needs. Raises InputError for the address, StoreError.
     """
     visitors = Visitors()
     with (

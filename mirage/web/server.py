@@ -15,7 +15,9 @@ from mirage.errors import InputError
 KEY = "daemon.web"
 HOST = "127.0.0.1"
 THREADS = 1
-"""So many pages are made at once: Python runs one thread at a time, and the daemon's cycle needs it too."""
+"""So many pages are made at once: Python runs one thread at a time, and the daemon's cycle needs it
+too.
+"""
 VISITORS, VISITS_EACH = 64, 32
 """Connections at once: of all, and of one user (a proxy of the site's is one)."""
 IDLE_S = 30
@@ -27,26 +29,32 @@ MOST_BYTES = 8192
 
 
 def port_of(address: str) -> int:
-    """Of HOST:PORT. Raises InputError unless HOST is this machine: over a network it needs TLS, which it has not."""
+    """Of HOST:PORT. Raises InputError unless HOST is this machine: over a network it needs TLS,
+    which it has not.
+    """
     host, port = parse_address(address, KEY)
     if host not in (HOST, "localhost"):
         raise InputError(
-            f"{KEY} is {address!r}: the page has no TLS, so it is served on this machine only; use {HOST}:{port}. "
-            "From elsewhere: ssh -L, or a proxy with TLS (docs/web.md)."
+            f"{KEY} is {address!r}: the page has no TLS, so it is served on this machine only; use"
+            f" {HOST}:{port}. From elsewhere: ssh -L, or a proxy with TLS (docs/web.md)."
         )
     return port
 
 
 @contextmanager
 def served(app: Any, address: str) -> Iterator[str]:
-    """Serves a WSGI application; gives its URL (`:0` is any free port). Raises InputError for an address in use."""
+    """Serves a WSGI application; gives its URL (`:0` is any free port). Raises InputError for an
+    address in use.
+    """
     from waitress import create_server
     from waitress.wasyncore import close_all, loop
 
     from mirage.web.visit import visit_class
 
     port = port_of(address)
-    logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of each request that waits for another one
+    logging.getLogger("waitress").setLevel(
+        logging.ERROR
+    )  # it warns of each request that waits for another one
     try:
         server = create_server(
             app,
@@ -64,15 +72,17 @@ def served(app: Any, address: str) -> Iterator[str]:
         )
     except OSError as error:
         raise InputError(
-            f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another service there? "
-            "Choose another port, or none."
+            f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another"
+            " service there? Choose another port, or none."
         ) from error
     server.channel_class = visit_class(Guests("web page", VISITORS, VISITS_EACH))
     stopping = threading.Event()
 
     def serve() -> None:
         while not stopping.is_set():
-            loop(server.adj.asyncore_loop_timeout, server.adj.asyncore_use_poll, server._map, count=1)
+            loop(
+                server.adj.asyncore_loop_timeout, server.adj.asyncore_use_poll, server._map, count=1
+            )
 
     thread = threading.Thread(target=serve, name="mirage-web", daemon=True)
     thread.start()

@@ -42,19 +42,30 @@ class Window:
     def ticks(self) -> list[tuple[float, str]]:
         """Where the axis has lines, and what they say, in local time."""
         length_min = (self.end_s - self.start_s) / 60
-        step_min = next((step for step in TICKS_MIN if length_min / step <= MOST_TICKS), TICKS_MIN[-1])
+        step_min = next(
+            (step for step in TICKS_MIN if length_min / step <= MOST_TICKS), TICKS_MIN[-1]
+        )
         at = datetime.fromtimestamp(self.start_s).replace(hour=0, minute=0, second=0)
         found = []
         while at.timestamp() < self.end_s:
             if (x := self.x(at.timestamp())) > 0:
-                found.append((x, at.strftime("%d %b" if step_min >= 1440 or at.hour == at.minute == 0 else "%H:%M")))
+                found.append(
+                    (
+                        x,
+                        at.strftime(
+                            "%d %b" if step_min >= 1440 or at.hour == at.minute == 0 else "%H:%M"
+                        ),
+                    )
+                )
             at += timedelta(minutes=step_min)
         return found
 
 
 @dataclass(frozen=True)
 class Bar:
-    """``kind``: run, rest (until a running link's expected end), wait (in the queue), gap (interruption), both."""
+    """``kind``: run, rest (until a running link's expected end), wait (in the queue), gap
+    (interruption), both.
+    """
 
     kind: str
     x: float
@@ -98,7 +109,9 @@ def _clock(at_s: int) -> str:
 
 def _bar(kind: str, start_s: float, end_s: float, window: Window, title: str) -> Bar:
     x = window.x(start_s)
-    return Bar(kind, x, round(window.x(end_s) - x, 3), f"{title} ({format_duration(end_s - start_s)})")
+    return Bar(
+        kind, x, round(window.x(end_s) - x, 3), f"{title} ({format_duration(end_s - start_s)})"
+    )
 
 
 def _waits(links: Sequence[Link], window: Window) -> Iterator[Bar]:
@@ -113,7 +126,9 @@ def _runs(links: Sequence[Link], window: Window) -> Iterator[Bar]:
     for link in links:
         if link.start_s is None:
             continue
-        run = _bar("run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs")
+        run = _bar(
+            "run", link.start_s, link.end_s or window.now_s, window, f"link {link.segment} runs"
+        )
         yield replace(run, label=str(link.segment))
         expected_s = link.expected_end_s
         if link.end_s is None and expected_s is not None and expected_s > window.now_s:
@@ -127,7 +142,13 @@ def _between(chain: Chain, links: Sequence[Link], window: Window) -> Iterator[Ba
         if handoff.interruption_s:
             yield _bar("gap", ended_s, started_s, window, f"interrupted {before}")
         if handoff.overlap_s:
-            yield _bar("both", started_s, started_s + handoff.overlap_s, window, f"two links at once {before}")
+            yield _bar(
+                "both",
+                started_s,
+                started_s + handoff.overlap_s,
+                window,
+                f"two links at once {before}",
+            )
     ends = [link.end_s for link in links if link.end_s and link.start_s]
     runs = any(link.start_s and not link.end_s for link in links)
     if ends and not runs and not chain.state.is_over:

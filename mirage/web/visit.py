@@ -28,7 +28,9 @@ def visit_class(guests: Guests) -> type[HTTPChannel]:
     """Connections of one server, bounded by ``guests``."""
 
     class Visit(HTTPChannel):  # type: ignore[misc]
-        def __init__(self, server: Any, connection: socket.socket, *more: Any, **named: Any) -> None:
+        def __init__(
+            self, server: Any, connection: socket.socket, *more: Any, **named: Any
+        ) -> None:
             super().__init__(server, connection, *more, **named)
             if not guests.admit(_Visitor(self, connection, guests.now_s())):
                 self.handle_close()

@@ -1,9 +1,10 @@
 """Who looks at the page. A TCP port can't know who connects; the daemon's Unix socket does.
 
-`mirage web` asks there and gets a link with a ticket, which works once. It opens a session: an address that nobody can
-guess, and a cookie that the browser sends to that address only. Browsers send cookies to every port of a host, so a
-cookie for all of 127.0.0.1 would reach whoever else listens there; and an address alone is seen over shoulders, in
-histories and in `ps` (decision 0015). All of it is in memory: a daemon that starts anew knows nobody.
+`mirage web` asks there and gets a link with a ticket, which works once. It opens a session: an
+address that nobody can guess, and a cookie that the browser sends to that address only. Browsers
+send cookies to every port of a host, so a cookie for all of 127.0.0.1 would reach whoever else
+listens there; and an address alone is seen over shoulders, in histories and in `ps` (decision
+0015). All of it is in memory: a daemon that starts anew knows nobody.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class Visitors:
                 return None
             self._sessions = _kept(self._sessions, known.user, now_s)
             address = secrets.token_urlsafe(18)
-            self._sessions[address] = Session(known.user, secrets.token_urlsafe(24), now_s + SESSION_S)
+            self._sessions[address] = Session(
+                known.user, secrets.token_urlsafe(24), now_s + SESSION_S
+            )
             return address, self._sessions[address]
 
     def find(self, address: str, secret: str) -> Session | None:

@@ -14,7 +14,9 @@ MOST_THREADS = 1024
 def whole_number(text: str) -> int:
     """For argparse: a number of seconds, say; none of Slurm's has more digits."""
     if not re.fullmatch(r"[+-]?\d{1,15}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"expected a whole number of at most 15 digits, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at most 15 digits, got {text!r}"
+        )
     return int(text)
 
 
@@ -46,5 +48,7 @@ def amount(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, below 1,000,000, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a number above 0, below 1,000,000, got {text!r}"
+        )
     return value

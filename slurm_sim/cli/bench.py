@@ -16,7 +16,13 @@ from rich.console import Console
 
 from slurm_sim.cli import engine
 from slurm_sim.cli.arguments import amount, positive, thread_count
-from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, load_cluster, load_jobs, tell
+from slurm_sim.cli.inputs import (
+    add_cluster_arguments,
+    add_job_arguments,
+    load_cluster,
+    load_jobs,
+    tell,
+)
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.main import package_version
 from slurm_sim.cli.prepare import Ready, prepare
@@ -45,14 +51,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--trace", type=Path, metavar="T", help="a trace (`mirage trace import`)")
     source.add_argument("--jobs", type=Path, metavar="J", help="jobs as for `slurm-sim run`")
-    source.add_argument("--swf", type=Path, metavar="F", help="Standard Workload Format; a processor is a node")
+    source.add_argument(
+        "--swf", type=Path, metavar="F", help="Standard Workload Format; a processor is a node"
+    )
     add_cluster_arguments(parser, conf=False)
-    parser.add_argument("--repeat", type=positive, default=5, metavar="R", help="the median counts (%(default)s)")
     parser.add_argument(
-        "--threads", type=thread_count, default=1, help="simulators at once, one a thread (%(default)s)"
+        "--repeat", type=positive, default=5, metavar="R", help="the median counts (%(default)s)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=thread_count,
+        default=1,
+        help="simulators at once, one a thread (%(default)s)",
     )
     parser.add_argument("--first", type=positive, metavar="N", help="only the first N jobs")
-    parser.add_argument("--load", type=amount, default=1.0, metavar="X", help="the jobs arrive X times as fast")
+    parser.add_argument(
+        "--load", type=amount, default=1.0, metavar="X", help="the jobs arrive X times as fast"
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/slurm-sim.md)")
     add_job_arguments(parser)
 
@@ -67,7 +82,10 @@ def run(args: argparse.Namespace) -> int:
     tell(engine.without_core(args.reference), "warning")
     before_mib = _memory_mib("VmRSS")
     timings = [_measure(ready, args.threads, args.reference) for _ in range(args.repeat)]
-    figures = _figures(ready, timings, args) | {"before_mib": before_mib, "peak_mib": _memory_mib("VmHWM")}
+    figures = _figures(ready, timings, args) | {
+        "before_mib": before_mib,
+        "peak_mib": _memory_mib("VmHWM"),
+    }
     if args.json:
         console.file.write(json.dumps(figures, indent=2) + "\n")
     else:
@@ -96,9 +114,17 @@ def _thinned(jobs: Jobs, first: int | None, load: float) -> Jobs:
         given = columns[name]
         moved = begin_s + (given - begin_s) / load
         if moved.max() > LAST_S:
-            raise TraceError("--load", f"a factor with which all times stay below {LAST_S:,} s", found=f"{load:g}")
+            raise TraceError(
+                "--load",
+                f"a factor with which all times stay below {LAST_S:,} s",
+                found=f"{load:g}",
+            )
         faster = moved.astype("int64")
-        columns[name] = faster if name == "submit_s" else (faster * (given != MISSING) + MISSING * (given == MISSING))
+        columns[name] = (
+            faster
+            if name == "submit_s"
+            else (faster * (given != MISSING) + MISSING * (given == MISSING))
+        )
     return replace(jobs, columns=columns)
 
 
@@ -138,7 +164,9 @@ def _figures(ready: Ready, timings: list[Timing], args: argparse.Namespace) -> d
         "cluster": str(args.cluster) if args.cluster else f"{args.nodes} whole nodes",
         "nodes": len(ready.cluster.nodes),
         "select_type": params.select_type.value,
-        "priority_type": "priority/multifactor" if params.priority_multifactor else "priority/basic",
+        "priority_type": (
+            "priority/multifactor" if params.priority_multifactor else "priority/basic"
+        ),
         "slurm_params": args.slurm_params,
         "machine": _processor(),
         "python": platform.python_version(),
@@ -151,7 +179,10 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(": ")[2] for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def _memory_mib(name: str) -> float:
@@ -166,11 +197,21 @@ def _memory_mib(name: str) -> float:
 def _show(figures: dict[str, Any]) -> None:
     spread = f"{min(figures['repeats_cpu_s']):.4g} to {max(figures['repeats_cpu_s']):.4g}"
     console.print(
-        f"{figures['jobs']} jobs on {figures['cluster']} ({figures['select_type']}, {figures['priority_type']}), "
-        f"{figures['engine']}, {figures['threads']} thread{'s' if figures['threads'] > 1 else ''}"
+        f"{figures['jobs']} jobs on {figures['cluster']} ({figures['select_type']},"
+        f" {figures['priority_type']}), {figures['engine']}, {figures['threads']}"
+        f" thread{'s' if figures['threads'] > 1 else ''}"
     )
-    console.print(f"CPU           {figures['cpu_s']:.4g} s (median of {len(figures['repeats_cpu_s'])}: {spread})")
-    console.print(f"jobs/s        {figures['jobs_per_s']:,.0f} (of CPU), {figures['jobs_per_wall_s']:,.0f} (of wall)")
+    console.print(
+        f"CPU           {figures['cpu_s']:.4g} s (median of {len(figures['repeats_cpu_s'])}:"
+        f" {spread})"
+    )
+    console.print(
+        f"jobs/s        {figures['jobs_per_s']:,.0f} (of CPU), {figures['jobs_per_wall_s']:,.0f}"
+        " (of wall)"
+    )
     console.print(f"sim. days/s   {figures['sim_days_per_s']:,.1f}")
-    console.print(f"peak memory   {figures['peak_mib']:.0f} MiB, {figures['before_mib']:.0f} before the first run")
+    console.print(
+        f"peak memory   {figures['peak_mib']:.0f} MiB, {figures['before_mib']:.0f} before the"
+        " first run"
+    )
     console.print(f"set-up        {figures['setup_cpu_s']:.4g} s of CPU")

@@ -16,13 +16,18 @@ from slurm_sim.traces.table import replacing
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--slurm-conf", type=Path, metavar="F", help="a slurm.conf; what it includes is read, too")
+    source.add_argument(
+        "--slurm-conf", type=Path, metavar="F", help="a slurm.conf; what it includes is read, too"
+    )
     source.add_argument(
         "--scontrol",
         type=Path,
         nargs="+",
         metavar="F",
-        help="files with the output of `scontrol show config`, `... node -o` and `... partition -o`, in any order",
+        help=(
+            "files with the output of `scontrol show config`, `... node -o` and `... partition -o`,"
+            " in any order"
+        ),
     )
     parser.add_argument(
         "--sacctmgr",
@@ -33,13 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="beside either: of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`",
     )
     add_params_argument(parser)
-    parser.add_argument("--out", type=Path, metavar="C", help="the cluster, .toml (default: to the terminal)")
+    parser.add_argument(
+        "--out", type=Path, metavar="C", help="the cluster, .toml (default: to the terminal)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.out is not None and args.out.suffix != ".toml":
         raise TraceError(f"--out {args.out}", "a name ending in .toml")
-    cluster, notes = changed(_load(args), args.slurm_params, str(args.slurm_conf or "the live cluster"))
+    cluster, notes = changed(
+        _load(args), args.slurm_params, str(args.slurm_conf or "the live cluster")
+    )
     text = write_toml(cluster)
     tell(notes)
     if args.out is None:

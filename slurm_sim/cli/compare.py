@@ -35,11 +35,22 @@ ROWS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", type=Path, help="a result, a replay's actual.csv, or a trace")
+    parser.add_argument(
+        "a", metavar="A", type=Path, help="a result, a replay's actual.csv, or a trace"
+    )
     parser.add_argument("b", metavar="B", type=Path, help="the other one")
-    parser.add_argument("--jobs", type=Path, metavar="J", help="the jobs, for their nodes if A and B have none")
-    parser.add_argument("--nodes", type=positive, metavar="N", help="of the cluster (the most that were busy at once)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for compare.json and compare.png")
+    parser.add_argument(
+        "--jobs", type=Path, metavar="J", help="the jobs, for their nodes if A and B have none"
+    )
+    parser.add_argument(
+        "--nodes",
+        type=positive,
+        metavar="N",
+        help="of the cluster (the most that were busy at once)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for compare.json and compare.png"
+    )
     parser.add_argument("--json", action="store_true", help="for programs (docs/slurm-sim.md)")
 
 
@@ -72,14 +83,28 @@ def _remark(figures: dict[str, Any], jobs: Path | None) -> None:
     unknown, differing = figures["nodes"]["unknown"], figures["nodes"]["differ"]
     if unknown["jobs"]:
         where = f"A, B or --jobs {jobs}" if jobs else "A or B; give --jobs"
-        tell([f"node-hours and utilisation need the nodes of every job: {_which(unknown)} have none in {where}"])
+        tell(
+            [
+                f"node-hours and utilisation need the nodes of every job: {_which(unknown)} have"
+                f" none in {where}"
+            ]
+        )
     if differing["jobs"]:
         whose = "each result counts with its own, else with those of --jobs, else with the other's"
         tell([f"{_which(differing)} have other nodes in A than in B: {whose}"])
-    busy, nodes = max(figures[each]["busy_nodes_max"] for each in ("a", "b")), figures["cluster_nodes"]
+    busy, nodes = (
+        max(figures[each]["busy_nodes_max"] for each in ("a", "b")),
+        figures["cluster_nodes"],
+    )
     if busy > nodes:
-        why = f"up to {busy:.0f} nodes were busy at once, more than --nodes {nodes:.0f}: the utilisation is too high"
-        what = "give the most nodes that the cluster had (`mirage trace infer` estimates them from a log)"
+        why = (
+            f"up to {busy:.0f} nodes were busy at once, more than --nodes {nodes:.0f}: the"
+            " utilisation is too high"
+        )
+        what = (
+            "give the most nodes that the cluster had (`mirage trace infer` estimates them from a"
+            " log)"
+        )
         tell([f"{why}; {what}"], "warning")
 
 
@@ -115,7 +140,11 @@ def _plain(value: Any) -> Any:
 
 
 def _save(
-    figures: dict[str, Any], a: Results, b: Results, nodes_of: dict[str, float] | None, args: argparse.Namespace
+    figures: dict[str, Any],
+    a: Results,
+    b: Results,
+    nodes_of: dict[str, float] | None,
+    args: argparse.Namespace,
 ) -> list[Path]:
     from slurm_sim.cli.picture import save_picture
 
@@ -140,7 +169,12 @@ def _show(figures: dict[str, Any]) -> None:
     for name, keys, unit, digits in ROWS:
         of_a, of_b = (_at(figures[each], keys) for each in ("a", "b"))
         change = (of_b - of_a) / of_a if of_a else float("nan")
-        table.add_row(name, _n(of_a, digits, unit), _n(of_b, digits, unit), _n(100 * change, 3, "%", sign=True))
+        table.add_row(
+            name,
+            _n(of_a, digits, unit),
+            _n(of_b, digits, unit),
+            _n(100 * change, 3, "%", sign=True),
+        )
     console.print(table)
     difference, start = figures["difference"], figures["start"]
     ratio, jobs = _n(difference["completion_ratio"], 5), difference["completion_ratio_jobs"]
@@ -151,11 +185,12 @@ def _show(figures: dict[str, Any]) -> None:
     some = f" (of the {jobs} jobs that waited in both; {in_one})" if jobs < figures["jobs"] else ""
     console.print(f"geometric mean of the ratios of waits: {ratio}{some}")
     console.print(
-        f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute {_n(start['mean_absolute_s'], 2, 's')}, "
-        f"largest {_n(start['max_absolute_s'], 0, 's')}"
+        f"starts: mean difference {_n(start['mean_s'], 2, 's')}, mean absolute"
+        f" {_n(start['mean_absolute_s'], 2, 's')}, largest {_n(start['max_absolute_s'], 0, 's')}"
     )
     shares = ", ".join(
-        f"{_n(100 * start[f'within_{seconds}_s'], 1, '%')} {f'within {seconds} s' if seconds else 'equal'}"
+        f"{_n(100 * start[f'within_{seconds}_s'], 1, '%')}"
+        f" {f'within {seconds} s' if seconds else 'equal'}"
         for seconds in WITHIN_S
     )
     console.print(f"starts: {shares}")

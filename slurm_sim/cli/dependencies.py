@@ -23,7 +23,8 @@ def wishes_of(jobs: Jobs) -> dict[int, Dependencies]:
     return {int(row): parse_dependency(texts[row]) for row in np.flatnonzero(texts != "")}
 
 
-# --- circles ---------------------------------------------------------------------------------------------------------
+# --- circles
+# ---------------------------------------------------------------------------------------------------------
 
 
 def circles(jobs: Jobs, wishes: Wishes) -> dict[int, str]:
@@ -45,10 +46,16 @@ def circles(jobs: Jobs, wishes: Wishes) -> dict[int, str]:
 
     nodes = list(waits)
     place = {node: index for index, node in enumerate(nodes)}
-    begin, end = np.array([(place[node], place[other]) for node in nodes for other in waits[node]]).T
-    graph = sparse.csr_matrix((np.ones(len(begin), bool), (begin, end)), shape=(len(nodes), len(nodes)))
+    begin, end = np.array(
+        [(place[node], place[other]) for node in nodes for other in waits[node]]
+    ).T
+    graph = sparse.csr_matrix(
+        (np.ones(len(begin), bool), (begin, end)), shape=(len(nodes), len(nodes))
+    )
     _, group = sparse.csgraph.connected_components(graph, connection="strong")
-    inside = (group[begin] == group[end]) & ((np.bincount(group)[group[begin]] > 1) | (begin == end))
+    inside = (group[begin] == group[end]) & (
+        (np.bincount(group)[group[begin]] > 1) | (begin == end)
+    )
     next_of = dict(zip(begin[inside][::-1].tolist(), end[inside][::-1].tolist(), strict=True))
     row_of = {job_id: row for row, job_id in enumerate(ids)}
     shown: dict[int, str] = {}
@@ -74,37 +81,51 @@ def _circle(index: int, next_of: Mapping[int, int]) -> list[int]:
 
 def _in_words(members: list[str]) -> str:
     """Of a long circle its first jobs."""
-    middle = [*members[:SHOWN], f"... ({len(members)} jobs)"] if len(members) > 2 * SHOWN else members
+    middle = (
+        [*members[:SHOWN], f"... ({len(members)} jobs)"] if len(members) > 2 * SHOWN else members
+    )
     return " -> ".join([*middle, members[0]])
 
 
-# --- jobs that slurmctld does not know when others ask for them ------------------------------------------------------
+# --- jobs that slurmctld does not know when others ask for them
+# ------------------------------------------------------
 
 
 def check_known(jobs: Jobs, wishes: Wishes, circular: Container[int], strict: bool) -> list[str]:
-    """Notes on dependencies that are fulfilled at once, since the other job is not submitted before.
+    """Notes on dependencies that are fulfilled at once, since the other job is not submitted
+    before.
 
     Raises TraceError for the first of them if `strict`.
     """
     found = list(_unknown(jobs, wishes, circular))
     if found and strict:
         row, job_id, why = found[0]
-        expected = f"jobs that are submitted before: {jobs.name_of(job_id)} is {why}; {len(found)} dependencies"
+        expected = (
+            f"jobs that are submitted before: {jobs.name_of(job_id)} is {why}; {len(found)}"
+            " dependencies"
+        )
         expected += " are so; without --strict they are fulfilled at once, as slurmctld has it"
         raise jobs.refuse(row, "dependency", expected)
     notes = []
     for kind, what in ((ABSENT, "are not there"), (LATER, "are submitted later")):
-        names = [f"job {jobs.labels[row]} on {jobs.name_of(job_id)}" for row, job_id, why in found if why == kind]
+        names = [
+            f"job {jobs.labels[row]} on {jobs.name_of(job_id)}"
+            for row, job_id, why in found
+            if why == kind
+        ]
         if names:
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             told = (
-                f"{len(names)} dependencies are on jobs that {what} ({shown}): fulfilled at once, as slurmctld has it"
+                f"{len(names)} dependencies are on jobs that {what} ({shown}): fulfilled at once,"
+                " as slurmctld has it"
             )
             notes.append(f"{told}; --strict refuses them")
     return notes
 
 
-def _unknown(jobs: Jobs, wishes: Wishes, circular: Container[int]) -> Iterator[tuple[int, int, str]]:
+def _unknown(
+    jobs: Jobs, wishes: Wishes, circular: Container[int]
+) -> Iterator[tuple[int, int, str]]:
     """Row, the id that it depends on, and what is wrong with that."""
     rank, first = ranks(jobs), dict[int, int]()
     for name in ("job_id", "array_job_id") if wishes else ():
@@ -119,13 +140,16 @@ def _unknown(jobs: Jobs, wishes: Wishes, circular: Container[int]) -> Iterator[t
 
 
 def ranks(jobs: Jobs) -> NDArray[np.int64]:
-    """Each job's place in the order of submission, from 0; those of one second are in the file's order."""
+    """Each job's place in the order of submission, from 0; those of one second are in the file's
+    order.
+    """
     rank = np.empty(len(jobs), np.int64)
     rank[np.argsort(jobs.numbers("submit_s"), kind="stable")] = np.arange(len(jobs))
     return rank
 
 
-# --- other numbers ---------------------------------------------------------------------------------------------------
+# --- other numbers
+# ---------------------------------------------------------------------------------------------------
 
 
 def as_typed(wish: Dependencies, new_of: Mapping[int, int], nobody: int) -> str:

@@ -18,11 +18,23 @@ from slurm_sim.reference import Simulator as Reference
 from slurm_sim.table import JobTable
 
 SLICES = 500
-"""Pieces into which a run is cut, so that it can show progress and be interrupted; they change no result."""
+"""Pieces into which a run is cut, so that it can show progress and be interrupted; they change no
+result.
+"""
 SCHEDULERS = np.array(["", "main", "backfill"], object)
 STATES = np.array([*(state.value for state in State), ""], object)
 PLAIN = {
-    *("job_id", "submit_s", "nodes", "timelimit_s", "runtime_s", "user", "account", "partition", "qos"),
+    *(
+        "job_id",
+        "submit_s",
+        "nodes",
+        "timelimit_s",
+        "runtime_s",
+        "user",
+        "account",
+        "partition",
+        "qos",
+    ),
     *("cpus_per_node", "mem_mib_per_node", "gpus_per_node", "exclusive", "exit_code", "cancel_s"),
 }
 """Columns that a `JobTable` has; jobs with others are handed over one by one."""
@@ -55,7 +67,9 @@ def make(ready: Ready, use_reference: bool = False) -> Any:
 
 
 def simulator_class(use_reference: bool = False) -> tuple[Any, str]:
-    """The class to use and its name: core, or reference where there is no core or the user wants it."""
+    """The class to use and its name: core, or reference where there is no core or the user wants
+    it.
+    """
     if not use_reference:
         try:
             from slurm_sim.simulator import Simulator
@@ -70,7 +84,10 @@ def without_core(use_reference: bool) -> list[str]:
     """What to warn of, if the core is wanted and missing."""
     if use_reference or simulator_class()[1] == "core":
         return []
-    return ["the simulator's core is not installed: this is the reference, 150 to some thousand times slower"]
+    return [
+        "the simulator's core is not installed: this is the reference, 150 to some thousand times"
+        " slower"
+    ]
 
 
 def _table(ready: Ready) -> JobTable:
@@ -107,7 +124,9 @@ def _or(jobs: Jobs, name: str, otherwise: int) -> Ints:
     return np.where(values == MISSING, otherwise, values)
 
 
-def run(simulator: Any, ready: Ready, until_s: int | None = None, progress: Progress | None = None) -> None:
+def run(
+    simulator: Any, ready: Ready, until_s: int | None = None, progress: Progress | None = None
+) -> None:
     """Lets time pass until nothing can happen any more, or until this time of the file."""
     stop_s = None if until_s is None else max(until_s + ready.shift_s, simulator.now_s)
     last_s = int(ready.jobs.numbers("submit_s").max()) + ready.shift_s
@@ -123,9 +142,15 @@ def run(simulator: Any, ready: Ready, until_s: int | None = None, progress: Prog
 
 def outcome(simulator: Any, ready: Ready) -> Outcome:
     """What is known of the jobs now."""
-    found = _from_columns(simulator) if hasattr(simulator, "results") else _from_records(simulator, ready)
+    found = (
+        _from_columns(simulator)
+        if hasattr(simulator, "results")
+        else _from_records(simulator, ready)
+    )
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))
-    limits = ((qos.max_submit_jobs_per_user, qos.max_submit_jobs_per_account) for qos in ready.cluster.qos)
+    limits = (
+        (qos.max_submit_jobs_per_user, qos.max_submit_jobs_per_account) for qos in ready.cluster.qos
+    )
     refuses = any(limit is not None for each in limits for limit in each)
     for record in (*simulator.pending(), *(simulator.finished() if refuses else ())):
         if record.reason != "None" or not record.state.is_over:
@@ -171,7 +196,12 @@ def _from_records(simulator: Any, ready: Ready) -> Outcome:
 
 def records(simulator: Any) -> list[JobRecord]:
     """All jobs that have been submitted."""
-    return [*simulator.finished(), *simulator.running(), *simulator.suspended(), *simulator.pending()]
+    return [
+        *simulator.finished(),
+        *simulator.running(),
+        *simulator.suspended(),
+        *simulator.pending(),
+    ]
 
 
 def partitions(simulator: Any, ready: Ready, found: Outcome) -> NDArray[np.object_]:

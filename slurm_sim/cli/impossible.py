@@ -1,4 +1,6 @@
-"""Jobs that a cluster could never run as asked: found before a simulation, with the column that is at fault."""
+"""Jobs that a cluster could never run as asked: found before a simulation, with the column that is
+at fault.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ class Impossible:
 def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
     """By row. Each distinct request is checked once.
 
-    Raises TraceError for the first dependency that can't be read: a slip of the hand must not cost a job.
+    Raises TraceError for the first dependency that can't be read: a slip of the hand must not cost
+    a job.
     """
     found: dict[int, Impossible] = {}
 
@@ -66,13 +69,18 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
             parse_dependency(dependency)
         except InvalidJob as error:
             if not _is_slurms(dependency):
-                expected = f"a dependency that can be read ({error}); --ignore dependency leaves the column out"
+                expected = (
+                    f"a dependency that can be read ({error}); --ignore dependency leaves the"
+                    " column out"
+                )
                 raise jobs.refuse(int(rows[0]), "dependency", expected) from None
             add(rows, "dependency", str(error))
     for rows, why in _unknown_accounts(cluster, jobs):
         add(rows, "account", why)
     checker = Cluster(cluster, 0)
-    for rows, spec in _requests(jobs, np.array([row for row in range(len(jobs)) if row not in found], np.int64)):
+    for rows, spec in _requests(
+        jobs, np.array([row for row in range(len(jobs)) if row not in found], np.int64)
+    ):
         try:
             checker.check(spec)
         except InvalidJob as error:
@@ -80,14 +88,18 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
     return [found[row] for row in sorted(found)]
 
 
-NOT_SIMULATED = re.compile(r"singleton|(aftercorr|afterburstbuffer|expand)(:\d+)+", re.ASCII | re.IGNORECASE)
+NOT_SIMULATED = re.compile(
+    r"singleton|(aftercorr|afterburstbuffer|expand)(:\d+)+", re.ASCII | re.IGNORECASE
+)
 """The other conditions of `sbatch --dependency`."""
 
 
 def _is_slurms(dependency: str) -> bool:
     """Whether it can be read but for conditions that are not simulated."""
     sign = "?" if "?" in dependency else ","
-    rest = sign.join(term for term in dependency.strip().split(sign) if not NOT_SIMULATED.fullmatch(term))
+    rest = sign.join(
+        term for term in dependency.strip().split(sign) if not NOT_SIMULATED.fullmatch(term)
+    )
     try:
         parse_dependency(rest)
     except InvalidJob:
@@ -110,7 +122,9 @@ def _requests(jobs: Jobs, rows: NDArray[Any]) -> Iterator[tuple[NDArray[Any], Jo
         return
     names = [*NAMES, *(NAMES_OF_RESERVED if "reservation" in jobs.columns else ())]
     keys = {name: jobs.columns[name][rows] for name in SHAPE if name in jobs.columns}
-    keys |= {name: pd.factorize(jobs.columns[name][rows])[0] for name in names if name in jobs.columns}
+    keys |= {
+        name: pd.factorize(jobs.columns[name][rows])[0] for name in names if name in jobs.columns
+    }
     groups = pd.DataFrame(keys).groupby(list(keys), sort=False).ngroup().to_numpy()
     order = np.argsort(groups, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
@@ -133,14 +147,19 @@ def _each_text(jobs: Jobs, name: str) -> Iterator[tuple[NDArray[Any], str]]:
 
 
 def _column(why: str, checker: Cluster, spec: JobSpec) -> str:
-    """The column that a refusal is about, from how its text begins; else the first without which the job fits."""
+    """The column that a refusal is about, from how its text begins; else the first without which
+    the job fits.
+    """
     for name in NAMES:
         if why.startswith(name):
             return name
     if " nodes asked for" not in why:
         return "timelimit_s"
     if re.search(r"; \d+ of partition ", why):
-        return next((name for name, change in WITHOUT.items() if _fits(checker, replace(spec, **change))), "nodes")
+        return next(
+            (name for name, change in WITHOUT.items() if _fits(checker, replace(spec, **change))),
+            "nodes",
+        )
     return "nodes"
 
 
@@ -155,9 +174,17 @@ def _fits(checker: Cluster, spec: JobSpec) -> bool:
 def refusal(jobs: Jobs, impossible: list[Impossible]) -> TraceError:
     """For raising: the first of them, how many there are, and the ways out."""
     first, own = impossible[0], jobs.own_name(impossible[0].column)
-    count = f"{len(impossible)} of {len(jobs)} jobs are so" if len(impossible) > 1 else "the only such job"
+    count = (
+        f"{len(impossible)} of {len(jobs)} jobs are so"
+        if len(impossible) > 1
+        else "the only such job"
+    )
     is_range = first.why.startswith("from ")
-    what = f"a number {first.why}" if is_range else f"a job that this cluster could ever run ({first.why})"
+    what = (
+        f"a number {first.why}"
+        if is_range
+        else f"a job that this cluster could ever run ({first.why})"
+    )
     expected = f"{what}; {count}; --skip-impossible leaves them out"
     if first.column in CAN_BE_IGNORED:
         expected += f", --ignore {own} the column"
@@ -170,7 +197,10 @@ def skipped(jobs: Jobs, impossible: list[Impossible]) -> str:
     for each in impossible:
         reasons.setdefault(each.why, []).append(str(jobs.labels[each.row]))
     parts = [
-        f"{len(ids)}: {why} (job {', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})" for why, ids in reasons.items()
+        f"{len(ids)}: {why} (job {', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
+        for why, ids in reasons.items()
     ]
-    shown = "; ".join(parts[:10]) + (f"; and {len(parts) - 10} more reasons" if len(parts) > 10 else "")
+    shown = "; ".join(parts[:10]) + (
+        f"; and {len(parts) - 10} more reasons" if len(parts) > 10 else ""
+    )
     return f"{len(impossible)} impossible jobs left out: {shown}"

@@ -28,14 +28,19 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:
     """The cluster; `conf`: also --slurm-conf, which --cluster takes too."""
     cluster = parser.add_mutually_exclusive_group(required=True)
-    cluster.add_argument("--cluster", type=Path, metavar="C", help="a cluster: .toml, otherwise a slurm.conf")
+    cluster.add_argument(
+        "--cluster", type=Path, metavar="C", help="a cluster: .toml, otherwise a slurm.conf"
+    )
     if conf:
         cluster.add_argument("--slurm-conf", type=Path, metavar="F", help="a real slurm.conf")
     cluster.add_argument(
         "--nodes",
         type=node_count,
         metavar="N",
-        help="a plain cluster: N whole nodes, one partition, priority/basic, backfill with Slurm's defaults",
+        help=(
+            "a plain cluster: N whole nodes, one partition, priority/basic, backfill with Slurm's"
+            " defaults"
+        ),
     )
     add_params_argument(parser)
 
@@ -45,22 +50,37 @@ def add_params_argument(parser: argparse.ArgumentParser) -> None:
         "--slurm-params",
         default="",
         metavar="P",
-        help="changes, in Slurm's names and units: bf_max_job_test=500,bf_window=2880,PriorityWeightAge=1000",
+        help=(
+            "changes, in Slurm's names and units:"
+            " bf_max_job_test=500,bf_window=2880,PriorityWeightAge=1000"
+        ),
     )
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--skip-impossible", action="store_true", help="leave out jobs that could never run")
-    parser.add_argument("--strict", action="store_true", help="refuse dependencies on jobs not submitted before")
     parser.add_argument(
-        "--ignore", default="", metavar="COLUMNS", help="columns of the jobs not to use, like partition,qos"
+        "--skip-impossible", action="store_true", help="leave out jobs that could never run"
     )
-    parser.add_argument("--trace-priority", action="store_true", help="use the priorities that a trace has")
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse dependencies on jobs not submitted before"
+    )
+    parser.add_argument(
+        "--ignore",
+        default="",
+        metavar="COLUMNS",
+        help="columns of the jobs not to use, like partition,qos",
+    )
+    parser.add_argument(
+        "--trace-priority", action="store_true", help="use the priorities that a trace has"
+    )
     parser.add_argument(
         "--slurmctld-started-s",
         type=whole_number,
         metavar="S",
-        help=f"its timers count from here (-{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s before its first job)",
+        help=(
+            f"its timers count from here (-{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s"
+            " before its first job)"
+        ),
     )
     parser.add_argument("--reference", action="store_true", help="use the slow simulator in Python")
 
@@ -73,12 +93,16 @@ def load_cluster(args: argparse.Namespace) -> tuple[ClusterConfig, list[str]]:
 
 
 def changed(loaded: Loaded, params_text: str, source: str) -> tuple[ClusterConfig, list[str]]:
-    """The cluster with --slurm-params, and what its reader noted; notes on what has no effect are only counted."""
+    """The cluster with --slurm-params, and what its reader noted; notes on what has no effect are
+    only counted.
+    """
     params, more = params_from(params_text, loaded.cluster.params)
     told = [str(note) for note in loaded.notes if note.kind is not NoteKind.NO_EFFECT]
     if rest := len(loaded.notes) - len(told):
         told.append(f"{source}: {rest} parameters without effect on scheduling")
-    return replace(loaded.cluster, params=params), told + [f"--slurm-params: {note}" for note in more]
+    return replace(loaded.cluster, params=params), told + [
+        f"--slurm-params: {note}" for note in more
+    ]
 
 
 def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Jobs, int]:
@@ -88,10 +112,14 @@ def load_jobs(args: argparse.Namespace, trace: Trace | None = None) -> tuple[Job
     if trace is not None:
         _check_once(trace)
     elif args.trace_priority:
-        raise TraceError("--trace-priority", "--trace beside it: the jobs of --jobs have their own priorities")
+        raise TraceError(
+            "--trace-priority", "--trace beside it: the jobs of --jobs have their own priorities"
+        )
     jobs = read_jobs(args.jobs) if trace is None else jobs_of(trace, args.trace_priority)
     if args.ignore:
-        jobs = without_ignored(jobs, filter(None, (name.strip() for name in args.ignore.split(","))))
+        jobs = without_ignored(
+            jobs, filter(None, (name.strip() for name in args.ignore.split(",")))
+        )
     if args.nodes is not None:
         jobs = jobs.without(OF_THE_CLUSTER, "the plain cluster of --nodes has none")
     started_s = args.slurmctld_started_s

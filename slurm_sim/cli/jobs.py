@@ -1,4 +1,6 @@
-"""Jobs to simulate, as columns: from a CSV or Parquet file, or from a trace (docs/slurm-sim.md has the columns)."""
+"""Jobs to simulate, as columns: from a CSV or Parquet file, or from a trace (docs/slurm-sim.md has
+the columns).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Number:
         if DECIMAL.fullmatch(text) is None:
             return False
         value = float(text)
-        return self.least <= value <= self.most and (value == int(value) if self.whole else value > 0)
+        return self.least <= value <= self.most and (
+            value == int(value) if self.whole else value > 0
+        )
 
 
 def _whole(name: str, *, required: bool = False) -> Number:
@@ -53,11 +57,15 @@ def _whole(name: str, *, required: bool = False) -> Number:
     """
     least, most = WHOLE[name]
     most = min(most, LAST_ID - 1) - DAY_S * (name in ("submit_s", "begin_s", "cancel_s"))
-    expected = f"a whole number from {least} to {most:,}{' (seconds)' if name.endswith('_s') else ''}"
+    expected = (
+        f"a whole number from {least} to {most:,}{' (seconds)' if name.endswith('_s') else ''}"
+    )
     return Number(least, most, expected + ("" if required else ", or nothing"), required)
 
 
-_MINUTES = f"minutes above 0, at most {LONGEST_S // 60:,}, or nothing for the partition's DefaultTime"
+_MINUTES = (
+    f"minutes above 0, at most {LONGEST_S // 60:,}, or nothing for the partition's DefaultTime"
+)
 NUMBERS = {
     "job_id": _whole("job_id", required=True),
     "submit_s": _whole("submit_s", required=True),
@@ -81,7 +89,16 @@ NUMBERS = {
 WORDS = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1, "": MISSING}
 FLAGS = {"held": 0, "exclusive": 0, "requeue": 1}
 """Columns of yes and no, with what an empty field means."""
-TEXTS = ("user", "account", "partition", "qos", "dependency", "constraint", "reservation", "exit_code")
+TEXTS = (
+    "user",
+    "account",
+    "partition",
+    "qos",
+    "dependency",
+    "constraint",
+    "reservation",
+    "exit_code",
+)
 COLUMNS = (*NUMBERS, *FLAGS, *TEXTS)
 REQUIRED = ("job_id", "submit_s", "nodes", "runtime_s")
 SHARED = {"cpus": "cpus_per_node", "gpus": "gpus_per_node", "mem_mib": "mem_mib_per_node"}
@@ -92,18 +109,24 @@ DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 @dataclass(frozen=True)
 class Jobs:
-    """Jobs as columns of equal length: numbers as int64 with `MISSING`, texts as objects. Times as in the file."""
+    """Jobs as columns of equal length: numbers as int64 with `MISSING`, texts as objects. Times as
+    in the file.
+    """
 
     source: str
     columns: dict[str, Any]
-    """job_id, submit_s, nodes, timelimit_s, runtime_s always; of the others those that the file has."""
+    """job_id, submit_s, nodes, timelimit_s, runtime_s always; of the others those that the file
+    has.
+    """
     labels: Any
     """The ids as the file has them, for the results."""
     locate: Callable[[int], int | None]
     """Where a row is in the file: its line, if there is one."""
     notes: tuple[str, ...] = ()
     given: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """Of columns that have another name, or other values, in the file: that name, and the file's values."""
+    """Of columns that have another name, or other values, in the file: that name, and the file's
+    values.
+    """
     names: dict[int, str] = field(default_factory=dict)
     """Of numbers that stand for jobs in dependencies: what the file says instead."""
 
@@ -188,11 +211,14 @@ def without_ignored(jobs: Jobs, names: Iterable[str]) -> Jobs:
     return jobs.without(names, "--ignore")
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files
+# -----------------------------------------------------------------------------------------------------------
 
 
 def read_jobs(path: Path) -> Jobs:
-    """Reads .csv, .csv.gz or .parquet. Raises TraceError for the first bad line, saying where and what is expected."""
+    """Reads .csv, .csv.gz or .parquet. Raises TraceError for the first bad line, saying where and
+    what is expected.
+    """
     try:
         if path.name.endswith(".parquet"):
             table = read_parquet(path)
@@ -216,21 +242,29 @@ def _check_header(names: Sequence[str], file: str) -> None:
         raise TraceError(file, "each column once", found=", ".join(twice), line=1, field="header")
     for pair in (("timelimit_min", "timelimit_s"), *SHARED.items()):
         if set(pair) <= set(names):
-            raise TraceError(file, f"{pair[0]} or {pair[1]}, not both", found="both", line=1, field="header")
+            raise TraceError(
+                file, f"{pair[0]} or {pair[1]}, not both", found="both", line=1, field="header"
+            )
 
 
 def _read_csv(path: Path) -> Any:
     header = read_header(path)
     _check_header(header, str(path))
     types = {name: pa.float64() if name in NUMBERS else pa.string() for name in header}
-    return read_csv(path, types, {name: Rule(rule.is_good, rule.expected) for name, rule in NUMBERS.items()})
+    return read_csv(
+        path, types, {name: Rule(rule.is_good, rule.expected) for name, rule in NUMBERS.items()}
+    )
 
 
 def _jobs(path: Path, table: Any, locate: Callable[[int], int | None]) -> Jobs:
     raw: dict[str, Any] = {}
     jobs = Jobs(str(path), raw, np.arange(table.num_rows), locate)
     for name in (each for each in COLUMNS if each in table.column_names):
-        raw[name] = _numbers(jobs, name, table[name]) if name in NUMBERS else _texts(jobs, name, table[name])
+        raw[name] = (
+            _numbers(jobs, name, table[name])
+            if name in NUMBERS
+            else _texts(jobs, name, table[name])
+        )
     unknown = [name + like(name, COLUMNS) for name in table.column_names if name not in COLUMNS]
     notes = (f"unknown columns, not used: {', '.join(unknown)}",) if unknown else ()
     return _finished(replace(jobs, labels=raw["job_id"], notes=notes))
@@ -243,7 +277,9 @@ def _numbers(jobs: Jobs, name: str, column: Any) -> Any:
         floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         texts = pd.Series(column.to_pandas())
-        row = int(np.argmax((pd.to_numeric(texts, errors="coerce").isna() & texts.notna()).to_numpy()))
+        row = int(
+            np.argmax((pd.to_numeric(texts, errors="coerce").isna() & texts.notna()).to_numpy())
+        )
         raise jobs.refuse(row, name, rule.expected, str(texts[row])) from None
     empty = column.is_null().to_numpy()
     good = (floats >= rule.least) & (floats <= rule.most)
@@ -278,7 +314,9 @@ def _texts(jobs: Jobs, name: str, column: Any) -> Any:
         bad = known[codes] == -2
         expected = "yes or no"
     elif name == "exit_code":
-        bad = np.array([bool(text) and EXIT_CODE.fullmatch(text) is None for text in values], bool)[codes]
+        bad = np.array([bool(text) and EXIT_CODE.fullmatch(text) is None for text in values], bool)[
+            codes
+        ]
         expected = "an exit code like 1 or 1:0"
     else:
         return np.array([*values, ""], object)[codes]
@@ -293,7 +331,9 @@ def _texts(jobs: Jobs, name: str, column: Any) -> Any:
 def exit_codes(texts: NDArray[np.object_]) -> Ints:
     """``1``, ``1:0`` or ``0:9`` (a signal) as one number; anything else: 0."""
     found = (EXIT_CODE.fullmatch(str(text)) for text in texts)
-    return np.array([int(match[1]) or int(match[2] or 0) if match else 0 for match in found], np.int64)
+    return np.array(
+        [int(match[1]) or int(match[2] or 0) if match else 0 for match in found], np.int64
+    )
 
 
 def _finished(jobs: Jobs) -> Jobs:
@@ -302,12 +342,16 @@ def _finished(jobs: Jobs) -> Jobs:
     if "timelimit_min" in columns:
         minutes = columns.pop("timelimit_min")
         given["timelimit_s"] = ("timelimit_min", minutes)
-        columns["timelimit_s"] = np.where(minutes < 0, MISSING, np.ceil(np.round(minutes * 60, 6))).astype(np.int64)
+        columns["timelimit_s"] = np.where(
+            minutes < 0, MISSING, np.ceil(np.round(minutes * 60, 6))
+        ).astype(np.int64)
     for total, each in SHARED.items():
         if total in columns:
             amount = columns.pop(total)
             given[each] = (total, amount)
-            columns[each] = np.where(amount < 0, MISSING, -(-amount // np.maximum(columns["nodes"], 1)))
+            columns[each] = np.where(
+                amount < 0, MISSING, -(-amount // np.maximum(columns["nodes"], 1))
+            )
     ids = columns["job_id"]
     order = np.argsort(ids, kind="stable")
     again = order[1:][ids[order[1:]] == ids[order[:-1]]]
@@ -317,19 +361,22 @@ def _finished(jobs: Jobs) -> Jobs:
     return replace(jobs, columns=columns, given=given)
 
 
-# --- traces ----------------------------------------------------------------------------------------------------------
+# --- traces
+# ----------------------------------------------------------------------------------------------------------
 
 
 def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
     """What a trace's users asked for, and how their jobs behaved; times stay Unix seconds.
 
-    A job that never ran, or with nothing but an end, is cancelled when it ended in the log. One that was eligible
-    after its submission, without a dependency that says why, gets that as its begin time. Priorities are the
-    simulator's own, or with `priorities` the log's.
+    A job that never ran, or with nothing but an end, is cancelled when it ended in the log. One
+    that was eligible after its submission, without a dependency that says why, gets that as its
+    begin time. Priorities are the simulator's own, or with `priorities` the log's.
     """
     run = trace.run_s
     submit, start, end = (trace.column(name) for name in ("submit", "start", "end"))
-    never_ran = ~np.isnan(end) & (np.isnan(start) | ((run == 0) & (trace.text("state") == "CANCELLED")))
+    never_ran = ~np.isnan(end) & (
+        np.isnan(start) | ((run == 0) & (trace.text("state") == "CANCELLED"))
+    )
     cancel = np.where(never_ran, end, submit + trace.column("cancel_after_s"))
     columns: dict[str, Any] = {
         "job_id": numbered(trace),
@@ -353,28 +400,41 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
     for name in ("user", "partition", "account", "qos", "dependency"):
         if name in trace.jobs.columns and (trace.text(name) != "").any():
             columns[name] = trace.text(name)
-    numbers = {name: trace.column(name) for name in ("array_throttle", *(["priority"] if priorities else []))}
+    numbers = {
+        name: trace.column(name)
+        for name in ("array_throttle", *(["priority"] if priorities else []))
+    }
     if "priority" in numbers:  # 0: it was held when it was logged
         numbers["priority"] = np.where(numbers["priority"] == 0, np.nan, numbers["priority"])
     numbers["array_job_id"] = trace.array_ids
-    columns |= {name: _filled(values) for name, values in numbers.items() if not np.isnan(values).all()}
+    columns |= {
+        name: _filled(values) for name, values in numbers.items() if not np.isnan(values).all()
+    }
     later = trace.column("eligible") > submit
     names: dict[int, str] = {}
     if "dependency" in columns:
         given["dependency"] = ("dependency", columns["dependency"])
-        columns["dependency"], names = _by_number(columns["dependency"], trace.text("job_id"), columns["job_id"])
+        columns["dependency"], names = _by_number(
+            columns["dependency"], trace.text("job_id"), columns["job_id"]
+        )
         later &= columns["dependency"] == ""
     if later.any():
         columns["begin_s"] = _filled(np.where(later, trace.column("eligible"), np.nan))
         given["begin_s"] = ("eligible", _filled(trace.column("eligible")))
     failed = trace.text("state") == "FAILED"
-    codes = exit_codes(trace.text("exit_code")) if "exit_code" in trace.jobs.columns else np.zeros(len(trace), np.int64)
+    codes = (
+        exit_codes(trace.text("exit_code"))
+        if "exit_code" in trace.jobs.columns
+        else np.zeros(len(trace), np.int64)
+    )
     columns["exit_code"] = np.where(codes == 0, failed.astype(np.int64), codes)
     return Jobs(trace.source, columns, trace.text("job_id"), trace.line, given=given, names=names)
 
 
 NAMED = re.compile(r":([\w.\-]*[^\W\d][\w.\-]*\*?)", re.ASCII)
-"""A job that a dependency names by more than a number: a task, ``5_3`` or ``5_*``, or another run, ``5.r1``."""
+"""A job that a dependency names by more than a number: a task, ``5_3`` or ``5_*``, or another run,
+``5.r1``.
+"""
 
 
 def _by_number(
@@ -382,8 +442,8 @@ def _by_number(
 ) -> tuple[NDArray[np.object_], dict[int, str]]:
     """Dependencies on the simulator's numbers, and what the trace calls those.
 
-    Without ``(unfulfilled)``, as sacct has it for jobs that were pending. One on a task that the trace does not have
-    is on a number that no job has.
+    Without ``(unfulfilled)``, as sacct has it for jobs that were pending. One on a task that the
+    trace does not have is on a number that no job has.
     """
     number_of = dict(zip(labels.tolist(), numbers.tolist(), strict=True))
     nobody, names = int(numbers.max(initial=0)) + 1, dict[int, str]()
@@ -395,7 +455,10 @@ def _by_number(
         names[number_of.setdefault(name, nobody + len(names))] = name
         return f":{number_of[name]}"
 
-    return np.array([NAMED.sub(number, re.sub(r"\(\w+\)", "", text)) for text in texts], object), names
+    return (
+        np.array([NAMED.sub(number, re.sub(r"\(\w+\)", "", text)) for text in texts], object),
+        names,
+    )
 
 
 def _filled(values: NDArray[np.float64]) -> Ints:

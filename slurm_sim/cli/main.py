@@ -62,11 +62,15 @@ def full_parser() -> argparse.ArgumentParser:
 
 def _parser(*wanted: str) -> argparse.ArgumentParser:
     """The parser, with only the wanted verbs' modules imported: help stays fast."""
-    parser = argparse.ArgumentParser(prog="slurm-sim", description="A simulator of a Slurm cluster.")
+    parser = argparse.ArgumentParser(
+        prog="slurm-sim", description="A simulator of a Slurm cluster."
+    )
     parser.add_argument("--version", action="version", version=f"slurm-sim {package_version()}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb, summary in VERBS.items():
-        sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub = verbs.add_parser(
+            verb, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         if verb in wanted:
             module = importlib.import_module(f"slurm_sim.cli.{verb}")
             module.add_arguments(sub)

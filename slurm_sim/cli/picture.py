@@ -17,8 +17,12 @@ POINTS = 20_000
 """More than that are thinned out evenly."""
 
 
-def save_picture(a: Results, b: Results, nodes: tuple[Floats, Floats], names: tuple[str, str], path: Path) -> None:
-    """Four panels as PNG; a and b have the same jobs in the same order; `nodes`: of each job, in a and in b."""
+def save_picture(
+    a: Results, b: Results, nodes: tuple[Floats, Floats], names: tuple[str, str], path: Path
+) -> None:
+    """Four panels as PNG; a and b have the same jobs in the same order; `nodes`: of each job, in a
+    and in b.
+    """
     figure = Figure(figsize=(12, 8), layout="constrained")
     FigureCanvasAgg(figure)
     (queue, busy), (waits, scatter) = figure.subplots(2, 2)
@@ -28,8 +32,14 @@ def save_picture(a: Results, b: Results, nodes: tuple[Floats, Floats], names: tu
         _steps(queue, level(submit, start, np.ones(len(result))), begin_s, name, colour)
         _steps(busy, level(start, end, count), begin_s, name, colour)
         wait_h = np.sort((start - submit)[np.isfinite(start)]) / HOUR_S
-        waits.step(*_thinned(wait_h, np.arange(1, len(wait_h) + 1) / max(1, len(wait_h))), label=name, color=colour)
-    wait_a, wait_b = ((each.column("start_s") - each.column("submit_s")) / HOUR_S for each in (a, b))
+        waits.step(
+            *_thinned(wait_h, np.arange(1, len(wait_h) + 1) / max(1, len(wait_h))),
+            label=name,
+            color=colour,
+        )
+    wait_a, wait_b = (
+        (each.column("start_s") - each.column("submit_s")) / HOUR_S for each in (a, b)
+    )
     scatter.plot(*_thinned(wait_a, wait_b), ".", markersize=3, color="black", alpha=0.4)
     most = float(np.nanmax(np.concatenate([wait_a, wait_b]), initial=0.0))
     scatter.plot([0, most], [0, most], color="tab:red", linewidth=0.8)
@@ -43,7 +53,15 @@ def save_picture(a: Results, b: Results, nodes: tuple[Floats, Floats], names: tu
 
 def _steps(axes: Any, steps: tuple[Floats, Floats], begin_s: float, name: str, colour: str) -> None:
     times, levels = _thinned(*steps)
-    axes.step((times - begin_s) / HOUR_S, levels, where="post", label=name, color=colour, linewidth=0.9, alpha=0.8)
+    axes.step(
+        (times - begin_s) / HOUR_S,
+        levels,
+        where="post",
+        label=name,
+        color=colour,
+        linewidth=0.9,
+        alpha=0.8,
+    )
 
 
 def _label(axes: Any, title: str, x: str, y: str) -> None:

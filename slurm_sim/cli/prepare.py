@@ -1,4 +1,6 @@
-"""Jobs and a cluster made ready for the simulator: what could never run, what waits in a circle, where time begins."""
+"""Jobs and a cluster made ready for the simulator: what could never run, what waits in a circle,
+where time begins.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,33 @@ class Ready:
 
 
 def prepare(
-    cluster: ClusterConfig, jobs: Jobs, started_s: int, skip_impossible: bool = False, strict: bool = False
+    cluster: ClusterConfig,
+    jobs: Jobs,
+    started_s: int,
+    skip_impossible: bool = False,
+    strict: bool = False,
 ) -> tuple[Ready, list[str]]:
     """Checks all jobs; returns what to simulate and what the user should know.
 
-    Raises TraceError for the first job that could never run, unless those are to be left out; if `strict`, also for a
-    dependency on a job that is not submitted before.
+    Raises TraceError for the first job that could never run, unless those are to be left out; if
+    `strict`, also for a dependency on a job that is not submitted before.
     """
     notes = list(jobs.notes)
     if not len(jobs):
         raise TraceError(jobs.source, "at least one job", found="none")
     if started_s > int(jobs.numbers("submit_s").min()):
         row = int(jobs.numbers("submit_s").argmin())
-        raise jobs.refuse(row, "submit_s", f"a time from slurmctld's start on (--slurmctld-started-s, {started_s})")
+        raise jobs.refuse(
+            row,
+            "submit_s",
+            f"a time from slurmctld's start on (--slurmctld-started-s, {started_s})",
+        )
     if int(jobs.numbers("submit_s").max()) - started_s > LAST_S:
-        raise TraceError("--slurmctld-started-s", f"at most {LAST_S:,} s before the last job", found=str(started_s))
+        raise TraceError(
+            "--slurmctld-started-s",
+            f"at most {LAST_S:,} s before the last job",
+            found=str(started_s),
+        )
     cluster, of_memory = _memory(cluster, jobs)
     notes += of_memory
     impossible = find_impossible(cluster, jobs)
@@ -56,16 +70,27 @@ def prepare(
         keep[[each.row for each in impossible]] = False
         jobs = jobs.pick(keep)
     if not len(jobs):
-        raise TraceError(jobs.source, f"at least one job that this cluster can run; {left_out}", found="none")
+        raise TraceError(
+            jobs.source, f"at least one job that this cluster can run; {left_out}", found="none"
+        )
     wishes = wishes_of(jobs)
     circular = circles(jobs, wishes)
-    notes += [*_remarks(cluster, jobs), *check_known(jobs, wishes, circular, strict), *_uncounted(cluster, jobs)]
-    return Ready(_shifted(cluster, -started_s), renumbered(jobs, wishes), -started_s, circular), notes
+    notes += [
+        *_remarks(cluster, jobs),
+        *check_known(jobs, wishes, circular, strict),
+        *_uncounted(cluster, jobs),
+    ]
+    return (
+        Ready(_shifted(cluster, -started_s), renumbered(jobs, wishes), -started_s, circular),
+        notes,
+    )
 
 
 def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
     notes = []
-    later = any((cluster.params.over_time_limit_s, *(each.over_time_limit_s for each in cluster.partitions)))
+    later = any(
+        (cluster.params.over_time_limit_s, *(each.over_time_limit_s for each in cluster.partitions))
+    )
     limits, runs = jobs.numbers("timelimit_s"), jobs.numbers("runtime_s")
     if over := int(((limits > 0) & (runs > limits)).sum()):
         killed = "at it, or OverTimeLimit later" if later else "at it"
@@ -75,9 +100,14 @@ def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
     array, throttle = jobs.numbers("array_job_id"), jobs.numbers("array_throttle")
     pairs = np.unique(np.stack([array, throttle])[:, array != MISSING], axis=1)
     if several := np.unique(pairs[0][:-1][pairs[0][1:] == pairs[0][:-1]]).tolist():
-        whose = f"{len(several)} arrays, like {jobs.name_of(several[0])}" if len(several) > 1 else f"array {several[0]}"
+        whose = (
+            f"{len(several)} arrays, like {jobs.name_of(several[0])}"
+            if len(several) > 1
+            else f"array {several[0]}"
+        )
         notes.append(
-            f"{whose}: its tasks have different throttles, and each keeps to its own; in Slurm an array has one"
+            f"{whose}: its tasks have different throttles, and each keeps to its own; in Slurm an"
+            " array has one"
         )
     return notes
 
@@ -100,7 +130,10 @@ SIZES = {"cpus_per_node": "cpus", "gpus_per_node": "gpus", "mem_mib_per_node": "
 def _uncounted(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
     """A note on what jobs ask for and this kind of cluster does not count."""
     if cluster.params.select_type is SelectType.LINEAR:
-        uncounted, why = list(SIZES), "select/linear gives whole nodes and does not look at what they have"
+        uncounted, why = (
+            list(SIZES),
+            "select/linear gives whole nodes and does not look at what they have",
+        )
     else:
         uncounted = [] if cluster.params.memory_is_consumable else ["mem_mib_per_node"]
         why = "SelectTypeParameters without memory, such as CR_Core"
@@ -123,7 +156,8 @@ def _over(cluster: ClusterConfig, jobs: Jobs, name: str) -> NDArray[np.bool_]:
 
 
 def renumbered(jobs: Jobs, wishes: Wishes) -> Jobs:
-    """With ids as slurmctld gives them, by submission: of jobs of equal priority the one submitted first goes first.
+    """With ids as slurmctld gives them, by submission: of jobs of equal priority the one submitted
+    first goes first.
 
     Those of one second come in the file's order. Dependencies (`wishes`) and arrays follow.
     """
@@ -131,13 +165,17 @@ def renumbered(jobs: Jobs, wishes: Wishes) -> Jobs:
     new = ranks(jobs) + 1
     columns = {**jobs.columns, "job_id": new}
     new_of = (
-        dict(zip(given.tolist(), new.tolist(), strict=True)) if {"dependency", "array_job_id"} & set(columns) else {}
+        dict(zip(given.tolist(), new.tolist(), strict=True))
+        if {"dependency", "array_job_id"} & set(columns)
+        else {}
     )
     if "array_job_id" in columns:
         for array in np.unique(columns["array_job_id"]).tolist():
             new_of.setdefault(array, len(new_of) + 1)
         new_of[MISSING] = MISSING
-        columns["array_job_id"] = np.array([new_of[array] for array in columns["array_job_id"].tolist()], np.int64)
+        columns["array_job_id"] = np.array(
+            [new_of[array] for array in columns["array_job_id"].tolist()], np.int64
+        )
     if "dependency" in columns:
         columns["dependency"] = columns["dependency"].copy()
         for row, wish in wishes.items():
@@ -146,8 +184,12 @@ def renumbered(jobs: Jobs, wishes: Wishes) -> Jobs:
 
 
 def _shifted(cluster: ClusterConfig, shift_s: int) -> ClusterConfig:
-    """With the cluster's times as the simulator's; what was over before it begins happens at its beginning."""
-    changes = tuple(replace(each, time_s=max(0, each.time_s + shift_s)) for each in cluster.node_changes)
+    """With the cluster's times as the simulator's; what was over before it begins happens at its
+    beginning.
+    """
+    changes = tuple(
+        replace(each, time_s=max(0, each.time_s + shift_s)) for each in cluster.node_changes
+    )
     reservations = tuple(
         replace(each, start_s=max(0, each.start_s + shift_s), end_s=max(1, each.end_s + shift_s))
         for each in cluster.reservations

@@ -16,7 +16,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from slurm_sim.cli import engine
-from slurm_sim.cli.inputs import add_cluster_arguments, add_job_arguments, errors, load_cluster, load_jobs, tell
+from slurm_sim.cli.inputs import (
+    add_cluster_arguments,
+    add_job_arguments,
+    errors,
+    load_cluster,
+    load_jobs,
+    tell,
+)
 from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.prepare import Ready, prepare
 from slurm_sim.clusters.values import compress_hosts
@@ -39,15 +46,29 @@ KWH_J = 3_600_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--jobs", type=Path, metavar="J", help="jobs: .csv, .csv.gz or .parquet")
-    source.add_argument("--trace", type=Path, metavar="T", help="a trace in place of --jobs (`mirage trace import`)")
-    add_cluster_arguments(parser, conf=True)
-    parser.add_argument("--out", type=Path, required=True, metavar="R", help="results: .csv, .csv.gz or .parquet")
-    parser.add_argument(
-        "--columns", default="", metavar="C", help=f"more columns: `all`, or some of {','.join(MORE)}", type=_columns
+    source.add_argument(
+        "--trace", type=Path, metavar="T", help="a trace in place of --jobs (`mirage trace import`)"
     )
-    parser.add_argument("--until", type=int, metavar="S", help="stop at this time, in that of the jobs")
-    parser.add_argument("--json", action="store_true", help="the summary, for programs (docs/slurm-sim.md)")
-    parser.add_argument("--seed", type=int, default=0, help="accepted for scripts: nothing in a run is random")
+    add_cluster_arguments(parser, conf=True)
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="R", help="results: .csv, .csv.gz or .parquet"
+    )
+    parser.add_argument(
+        "--columns",
+        default="",
+        metavar="C",
+        help=f"more columns: `all`, or some of {','.join(MORE)}",
+        type=_columns,
+    )
+    parser.add_argument(
+        "--until", type=int, metavar="S", help="stop at this time, in that of the jobs"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the summary, for programs (docs/slurm-sim.md)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="accepted for scripts: nothing in a run is random"
+    )
     add_job_arguments(parser)
 
 
@@ -60,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
     ready, notes = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
     tell(notes)
     if args.until is not None and args.until < started_s:
-        raise TraceError("--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until))
+        raise TraceError(
+            "--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until)
+        )
     if args.until is not None and args.until > LAST_S:
         raise TraceError("--until", f"a time up to {LAST_S}", found=str(args.until))
     tell(engine.without_core(args.reference), "warning")
@@ -78,9 +101,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    names = MORE if text == "all" else tuple(filter(None, (name.strip() for name in text.split(","))))
+    names = (
+        MORE if text == "all" else tuple(filter(None, (name.strip() for name in text.split(","))))
+    )
     if unknown := [name for name in names if name not in MORE]:
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; expected `all` or some of {','.join(MORE)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown: {', '.join(unknown)}; expected `all` or some of {','.join(MORE)}"
+        )
     return tuple(name for name in MORE if name in names)
 
 
@@ -96,7 +123,9 @@ def _progress() -> Iterator[Callable[[float], None] | None]:
         yield lambda share: bar.update(task, completed=share)
 
 
-def _rows(more: tuple[str, ...], simulator: Any, ready: Ready, found: engine.Outcome) -> dict[str, Any]:
+def _rows(
+    more: tuple[str, ...], simulator: Any, ready: Ready, found: engine.Outcome
+) -> dict[str, Any]:
     jobs = ready.jobs
     submit_s = jobs.numbers("submit_s")
     columns: dict[str, Callable[[], Any]] = {
@@ -133,16 +162,22 @@ def _or(texts: Any, otherwise: str) -> Any:
     return np.where(texts == "", otherwise, texts)
 
 
-def _summary(simulator: Any, ready: Ready, found: engine.Outcome, args: argparse.Namespace) -> dict[str, Any]:
+def _summary(
+    simulator: Any, ready: Ready, found: engine.Outcome, args: argparse.Namespace
+) -> dict[str, Any]:
     """What became of the jobs and nodes as a whole (docs/slurm-sim.md)."""
     nodes = ready.cluster.nodes
     whole = args.until is None
     return {
         "out": str(args.out),
         "jobs": len(ready.jobs),
-        "states": dict(sorted(Counter(state or "not submitted yet" for state in found.state.tolist()).items())),
+        "states": dict(
+            sorted(Counter(state or "not submitted yet" for state in found.state.tolist()).items())
+        ),
         "stopped_s": simulator.now_s - ready.shift_s,
-        "energy_j": simulator.energy_j() if any(node.idle_w or node.busy_w for node in nodes) else None,
+        "energy_j": (
+            simulator.energy_j() if any(node.idle_w or node.busy_w for node in nodes) else None
+        ),
         "nodes_down": [node.name for node in nodes if not simulator.is_up(node.name)],
         "never_start": _listed(ready.jobs, found, (found.state == "PENDING") & whole),
         "never_end": _listed(ready.jobs, found, (found.state == "RUNNING") & whole),
@@ -154,7 +189,9 @@ def _listed(jobs: Jobs, found: engine.Outcome, which: Any) -> dict[str, Any]:
     rows = np.flatnonzero(which)
     return {
         "jobs": int(rows.size),
-        "reasons": dict(sorted(Counter(str(reason).split(" ")[0] for reason in found.reason[rows]).items())),
+        "reasons": dict(
+            sorted(Counter(str(reason).split(" ")[0] for reason in found.reason[rows]).items())
+        ),
         "first": {str(jobs.labels[row]): found.reason[row] for row in rows[:SHOWN]},
     }
 
@@ -170,11 +207,19 @@ def _report(summary: dict[str, Any], node_count: int) -> None:
         counted = ", ".join(f"{count} {reason}" for reason, count in stuck["reasons"].items())
         named = ", ".join(f"{job}: {reason}" for job, reason in stuck["first"].items())
         more = ", ..." if stuck["jobs"] > SHOWN else ""
-        errors.print(f"warning: {stuck['jobs']} jobs never start ({counted}): job {escape(named)}{more}")
+        errors.print(
+            f"warning: {stuck['jobs']} jobs never start ({counted}): job {escape(named)}{more}"
+        )
     if down and WAIT_FOR_NODES & set(stuck["reasons"]):
         many = f"all {node_count}" if len(down) == node_count else f"{len(down)} of {node_count}"
-        why = f"{many} nodes are down or drained at the end ({compress_hosts(down)}), and jobs wait for nodes"
+        why = (
+            f"{many} nodes are down or drained at the end ({compress_hosts(down)}), and jobs wait"
+            " for nodes"
+        )
         tell([f"{why}; a node_change RESUME brings nodes back (docs/clusters.md)"], "warning")
     if endless["jobs"]:
         named = ", ".join(endless["first"])
-        errors.print(f"warning: {endless['jobs']} jobs have neither a run time nor a limit and never end: {named}")
+        errors.print(
+            f"warning: {endless['jobs']} jobs have neither a run time nor a limit and never end:"
+            f" {named}"
+        )

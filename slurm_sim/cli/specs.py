@@ -12,7 +12,9 @@ from slurm_sim.jobs import JobSpec
 
 
 def specs(jobs: Jobs, shift_s: int = 0, circular: Container[int] = ()) -> Iterator[JobSpec]:
-    """Each row as a job; `shift_s` is added to its times. Rows in `circular` are held, and depend on nothing."""
+    """Each row as a job; `shift_s` is added to its times. Rows in `circular` are held, and depend
+    on nothing.
+    """
 
     def numbers(name: str, otherwise: int | None = None, shift: int = 0) -> list[int | None]:
         given: Ints = jobs.numbers(name)

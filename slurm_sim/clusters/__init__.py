@@ -29,8 +29,8 @@ __all__ = [
 def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> Loaded:
     """A cluster from a file: a ``.toml``, otherwise a slurm.conf.
 
-    `sacctmgr`: beside a slurm.conf, files with the output of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`,
-    or of one of them. Raises InvalidCluster with file and line or key.
+    `sacctmgr`: beside a slurm.conf, files with the output of `sacctmgr -P show qos` and `sacctmgr
+    -P show assoc tree`, or of one of them. Raises InvalidCluster with file and line or key.
     """
     path, accounting = Path(path), [Path(file) for file in sacctmgr]
     if path.suffix.lower() != ".toml":
@@ -40,5 +40,8 @@ def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> Loade
         except InvalidCluster as error:
             raise with_path(error, accounting) from None
     if accounting:
-        raise InvalidCluster(f"{path}: a TOML has its own QOS and associations; give {accounting[0]} with a slurm.conf")
+        raise InvalidCluster(
+            f"{path}: a TOML has its own QOS and associations; give {accounting[0]} with a"
+            " slurm.conf"
+        )
     return read_toml(path)

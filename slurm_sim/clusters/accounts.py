@@ -10,8 +10,9 @@ from slurm_sim.errors import InvalidCluster
 
 
 def check_accounts(associations: Sequence[Association], source: str = "") -> None:
-    """Raises InvalidCluster: a parent that is no account, a user in an account that is not listed while others are,
-    or accounts above each other. `source` begins the message; a place is ``associations[2].parent``.
+    """Raises InvalidCluster: a parent that is no account, a user in an account that is not listed
+    while others are, or accounts above each other. `source` begins the message; a place is
+    ``associations[2].parent``.
     """
     parents = {item.account: item.parent for item in associations if item.user is None}
     for number, item in enumerate(associations):
@@ -36,7 +37,9 @@ def _check_no_circle(parents: dict[str, str], source: str) -> None:
         while account not in good:
             if account in path:
                 names = " -> ".join([*path, account])
-                raise InvalidCluster(f"{source}associations: accounts above each other: {names}; put one under root")
+                raise InvalidCluster(
+                    f"{source}associations: accounts above each other: {names}; put one under root"
+                )
             path[account] = None
             account = parents[account]
         good |= set(path)

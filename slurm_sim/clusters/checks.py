@@ -1,8 +1,8 @@
-"""What slurmctld 22.05 does not start with, of parameters of the whole cluster: words that it does not know, and values
-that contradict each other. Numbers are checked where the lines are read.
+"""What slurmctld 22.05 does not start with, of parameters of the whole cluster: words that it does
+not know, and values that contradict each other. Numbers are checked where the lines are read.
 
-Checked are parameters that have to do with scheduling. What hangs on the machine, such as plugins, users and files, is
-not, nor are lists of flags, which grow with each release.
+Checked are parameters that have to do with scheduling. What hangs on the machine, such as plugins,
+users and files, is not, nor are lists of flags, which grow with each release.
 """
 
 from __future__ import annotations
@@ -16,12 +16,32 @@ from slurm_sim.clusters.values import duration_s, leading_whole, unsigned
 
 SLURMDBD = "accounting_storage/slurmdbd"
 PREEMPTION = ("off", "cancel", "requeue", "suspend", "gang", "within")
-ENFORCED = ("associations", "limits", "qos", "safe", "nojobs", "nosteps", "wckeys", "all", "1", "2", "yes")
+ENFORCED = (
+    "associations",
+    "limits",
+    "qos",
+    "safe",
+    "nojobs",
+    "nosteps",
+    "wckeys",
+    "all",
+    "1",
+    "2",
+    "yes",
+)
 WORDS: Mapping[str, tuple[str, ...]] = {
     "accountingstoragetype": ("accounting_storage/none", SLURMDBD),
     "enforcepartlimits": ("all", "any", "yes", "up", "true", "1", "no", "down", "false", "0"),
     "preempttype": ("preempt/none", "preempt/qos", "preempt/partition_prio"),
-    "priorityusageresetperiod": ("none", "now", "daily", "weekly", "monthly", "quarterly", "yearly"),
+    "priorityusageresetperiod": (
+        "none",
+        "now",
+        "daily",
+        "weekly",
+        "monthly",
+        "quarterly",
+        "yearly",
+    ),
 }
 EXACT = ("accountingstoragetype", "preempttype")
 """Names of plugins: slurmctld takes them in lower case only."""
@@ -35,7 +55,10 @@ def check_settings(entries: Entries) -> None:
     """Raises InvalidCluster where slurmctld would not start."""
     for name, known in WORDS.items():
         entry = entries.get(name)
-        if entry is not None and (entry.value if name in EXACT else entry.value.lower()) not in known:
+        if (
+            entry is not None
+            and (entry.value if name in EXACT else entry.value.lower()) not in known
+        ):
             raise entry.error(" or ".join(known))
     for name in NOT_ZERO:
         if name in entries and unsigned(entries[name], 32) == 0:
@@ -52,13 +75,19 @@ def _check_preemption(entries: Entries) -> None:
     mode, kind = entries.get("preemptmode"), entries.get("preempttype")
     modes = {"off"} if mode is None else {word.lower() for word in mode.value.split(",") if word}
     if mode is not None and not modes <= set(PREEMPTION):
-        raise mode.error(f"{', '.join(PREEMPTION).upper()}, or some of them with commas between them")
+        raise mode.error(
+            f"{', '.join(PREEMPTION).upper()}, or some of them with commas between them"
+        )
     if mode is not None and "suspend" in modes and "gang" not in modes:
         raise mode.error("SUSPEND,GANG: SUSPEND alone is nothing for slurmctld")
     preempts = bool(modes - {"off", "gang", "within"})
     if kind is not None and kind.value != "preempt/none" and not preempts:
         raise kind.error("it with a PreemptMode that preempts: CANCEL, REQUEUE or SUSPEND,GANG")
-    if mode is not None and modes - {"off", "gang"} and (kind is None or kind.value == "preempt/none"):
+    if (
+        mode is not None
+        and modes - {"off", "gang"}
+        and (kind is None or kind.value == "preempt/none")
+    ):
         raise mode.error("it with PreemptType=preempt/qos or preempt/partition_prio only")
     if (exempt := entries.get("preemptexempttime")) is not None:
         duration_s(exempt)
@@ -69,8 +98,14 @@ def _check_priority(entries: Entries) -> None:
     kind = entries.get("prioritytype")
     if weights is not None and kind is not None and kind.value == "priority/multifactor":
         weights_of_tres(weights, "", tracked(entries.get("accountingstoragetres")))
-    if half_life is not None and duration_s(half_life) == 0 and "priorityusageresetperiod" not in entries:
-        raise half_life.error("more than 0, or PriorityUsageResetPeriod, too: else usage would grow for ever")
+    if (
+        half_life is not None
+        and duration_s(half_life) == 0
+        and "priorityusageresetperiod" not in entries
+    ):
+        raise half_life.error(
+            "more than 0, or PriorityUsageResetPeriod, too: else usage would grow for ever"
+        )
 
 
 def _check_accounting(entries: Entries) -> None:
@@ -80,14 +115,22 @@ def _check_accounting(entries: Entries) -> None:
             if word and word not in ENFORCED:
                 raise enforced.error(f"some of {', '.join(ENFORCED)}, not {word}")
     kind = entries.get("accountingstoragetype")
-    if listed is not None and (kind is None or kind.value != SLURMDBD) and (more := tracked(listed) - STATIC):
-        raise listed.error(f"it without {sorted(more)[0]}, or AccountingStorageType={SLURMDBD}, which that needs")
+    if (
+        listed is not None
+        and (kind is None or kind.value != SLURMDBD)
+        and (more := tracked(listed) - STATIC)
+    ):
+        raise listed.error(
+            f"it without {sorted(more)[0]}, or AccountingStorageType={SLURMDBD}, which that needs"
+        )
 
 
 def _check_select(entries: Entries) -> None:
     types, nodes = entries.get("grestypes"), entries.get("maxnodecount")
     select = entries["selecttype"].value if "selecttype" in entries else "select/linear"
-    shared = [] if types is None else [name for name in types.value.split(",") if name in SHARED_GRES]
+    shared = (
+        [] if types is None else [name for name in types.value.split(",") if name in SHARED_GRES]
+    )
     if types is not None and shared and "gpu" not in types.value.split(","):
         raise types.error(f"gpu, too, with {shared[0]}")
     if types is not None and shared and select != "select/cons_tres":
@@ -99,6 +142,8 @@ def _check_select(entries: Entries) -> None:
 def _check_options(entry: Entry) -> None:
     text = entry.value.lower()
     if "max_job_bf=" in text and "bf_max_job_test=" not in text:
-        raise entry.error("bf_max_job_test in place of max_job_bf, which slurmctld does not take any more")
+        raise entry.error(
+            "bf_max_job_test in place of max_job_bf, which slurmctld does not take any more"
+        )
     if leading_whole(text.partition("max_script_size=")[2]) > LARGEST_SCRIPT:
         raise entry.error(f"a max_script_size up to {LARGEST_SCRIPT}")

@@ -1,4 +1,6 @@
-"""A cluster in the making: nodes and partitions as they are read, put together and checked at the end."""
+"""A cluster in the making: nodes and partitions as they are read, put together and checked at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Draft:
             if name.lower() == ALL:
                 raise head.error("names of nodes: ALL stands for all of them")
             if (before := self.node_where.get(name)) is not None:
-                raise InvalidCluster(f"{head.where}: node {name} stands at {before} already; describe each node once")
+                raise InvalidCluster(
+                    f"{head.where}: node {name} stands at {before} already; describe each node once"
+                )
             self.node_where[name] = head.where
             self.nodes[name] = make_node(name, entries, self.gres_types)
             if cpus_of_core(entries) > 1:
@@ -98,7 +102,8 @@ class Draft:
         if (before := self.partitions.get(head.value)) is not None:
             where = before["partitionname"].where
             raise InvalidCluster(
-                f"{head.where}: partition {head.value} stands at {where} already; describe each partition once"
+                f"{head.where}: partition {head.value} stands at {where} already; describe each"
+                " partition once"
             )
         self.partitions[head.value] = {**entries, "partitionname": head}
 
@@ -111,7 +116,9 @@ class Draft:
     ) -> Loaded:
         """The cluster; `qos` None: partitions may name QOS of which nothing else is known."""
         if not self.nodes:
-            raise InvalidCluster(f"{self.source}: no nodes that could be used; give at least one, with NodeName=")
+            raise InvalidCluster(
+                f"{self.source}: no nodes that could be used; give at least one, with NodeName="
+            )
         partitions = self._make_partitions()
         params = self._with_threads(params)
         changes = tuple(NodeChange(0, node, action) for node, action in self.actions.items())
@@ -156,10 +163,16 @@ class Draft:
                 made.append(make_partition(name, nodes, entries, self.tres))
                 default = name if "default" in entries and yes(entries["default"]) else default
         if not made:
-            raise InvalidCluster(f"{self.source}: no partition that can run jobs; give PartitionName= with Nodes=")
+            raise InvalidCluster(
+                f"{self.source}: no partition that can run jobs; give PartitionName= with Nodes="
+            )
         if default is None:
             head = self.partitions[made[0].name]["partitionname"]
-            self.notes.append(head.not_simulated("no partition has Default=YES; jobs that name none go to this one"))
+            self.notes.append(
+                head.not_simulated(
+                    "no partition has Default=YES; jobs that name none go to this one"
+                )
+            )
         return tuple(sorted(made, key=lambda partition: partition.name != default))
 
     def _nodes_of(self, entries: Entries) -> list[str]:
@@ -168,7 +181,11 @@ class Draft:
         names = self._expand(given, inside_set=False) if given is not None else set()
         present = [name for name in self.nodes if name in names]
         if not present:
-            self.notes.append(entries["partitionname"].not_simulated("left out: it has no nodes that could be used"))
+            self.notes.append(
+                entries["partitionname"].not_simulated(
+                    "left out: it has no nodes that could be used"
+                )
+            )
         elif given is not None and names & self.absent:
             self.notes.append(given.not_simulated("its FUTURE nodes are left out"))
         return present
@@ -183,14 +200,21 @@ class Draft:
             elif name in self.node_where:
                 names.add(name)
             else:
-                raise entry.error(f"ALL, or names of NodeName lines{'' if inside_set else ' and NodeSets'}: not {name}")
+                raise entry.error(
+                    f"ALL, or names of NodeName lines{'' if inside_set else ' and NodeSets'}: not"
+                    f" {name}"
+                )
         return names
 
     def _members(self, node_set: Mapping[str, Entry]) -> set[str]:
         """Of a NodeSet: its nodes, and those with its feature."""
         names = self._expand(node_set["nodes"], inside_set=True) if "nodes" in node_set else set()
         if "feature" in node_set:
-            names |= {node.name for node in self.nodes.values() if node_set["feature"].value in node.features}
+            names |= {
+                node.name
+                for node in self.nodes.values()
+                if node_set["feature"].value in node.features
+            }
         return names
 
     def _named_qos(self, partitions: tuple[Partition, ...]) -> tuple[Qos, ...]:
@@ -198,6 +222,9 @@ class Draft:
         for partition in partitions:
             if partition.qos is not None:
                 known[partition.qos] = Qos(partition.qos)
-                why = "its limits are in the accounting database: give them in a TOML, or read the live cluster"
+                why = (
+                    "its limits are in the accounting database: give them in a TOML, or read the"
+                    " live cluster"
+                )
                 self.notes.append(self.partitions[partition.name]["qos"].not_simulated(why))
         return tuple(known.values())

@@ -26,7 +26,9 @@ ACCOUNTING = tuple(COMMANDS)[3:]
 
 
 def read_live_files(paths: Iterable[Path]) -> Loaded:
-    """As `read_live`, from files in any order. Raises InvalidCluster, also for a file of which nothing can be made."""
+    """As `read_live`, from files in any order. Raises InvalidCluster, also for a file of which
+    nothing can be made.
+    """
     paths = list(paths)
     found = _by_kind(paths, tuple(COMMANDS))
     if missing := [kind for kind in NEEDED if kind not in found]:
@@ -41,14 +43,20 @@ def with_path(error: InvalidCluster, paths: Iterable[Path]) -> InvalidCluster:
     """With the file's name before the command whose output is wrong."""
     for path in paths:
         kind = _kind(_text(path))
-        command = COMMANDS[kind].removesuffix(" -o").replace(" -P", "").removesuffix(" tree") if kind else ""
+        command = (
+            COMMANDS[kind].removesuffix(" -o").replace(" -P", "").removesuffix(" tree")
+            if kind
+            else ""
+        )
         if command and str(error).startswith(f"{command}:"):
             return InvalidCluster(f"{path}: {error}")
     return error
 
 
 def read_accounting_files(paths: Iterable[Path]) -> dict[str, str]:
-    """Of `sacctmgr` only: the arguments `qos_text` and `assoc_text`, or one of them. Raises InvalidCluster."""
+    """Of `sacctmgr` only: the arguments `qos_text` and `assoc_text`, or one of them. Raises
+    InvalidCluster.
+    """
     return _by_kind(paths, ACCOUNTING)
 
 
@@ -58,9 +66,13 @@ def _by_kind(paths: Iterable[Path], kinds: tuple[str, ...]) -> dict[str, str]:
         text = _text(path)
         kind = _kind(text)
         if kind not in kinds:
-            raise InvalidCluster(f"{path}:1: found {_first(text)[:60]!r}; give the output of {_listed(kinds)}")
+            raise InvalidCluster(
+                f"{path}:1: found {_first(text)[:60]!r}; give the output of {_listed(kinds)}"
+            )
         if kind in found:
-            raise InvalidCluster(f"{path}: is of `{COMMANDS[kind]}`, like {found[kind][0]}; give each of them once")
+            raise InvalidCluster(
+                f"{path}: is of `{COMMANDS[kind]}`, like {found[kind][0]}; give each of them once"
+            )
         found[kind] = path, text
     return {kind: text for kind, (_, text) in found.items()}
 

@@ -1,6 +1,8 @@
-"""Which parameters Slurm 22.05 has (`slurm.conf(5)`), and what the ones that are not simulated would do.
+"""Which parameters Slurm 22.05 has (`slurm.conf(5)`), and what the ones that are not simulated
+would do.
 
-Those that are used stand where they are used: `scheduler.py`, `slurm_conf.py`. Names are in lower case.
+Those that are used stand where they are used: `scheduler.py`, `slurm_conf.py`. Names are in lower
+case.
 """
 
 from __future__ import annotations
@@ -32,10 +34,16 @@ _LESS = "jobs get the whole node, also what is kept back for the system"
 GLOBAL_DIFFERENCES: Differences = {
     "burstbuffertype": ("burst_buffer/none", "burst buffers and the time to stage data"),
     "completewait": ("0", "nodes of an ended job are free at once"),
-    "defcpupergpu": ("0", "jobs ask for their CPUs themselves here; give them in the job's cpus_per_node"),
+    "defcpupergpu": (
+        "0",
+        "jobs ask for their CPUs themselves here; give them in the job's cpus_per_node",
+    ),
     "defmempergpu": ("0 unlimited", _MEMORY),
     "dependencyparameters": ("", "how dependencies that cannot be fulfilled are dealt with"),
-    "enforcepartlimits": ("all any yes up true 1", "jobs over a limit of their partition are refused, as with ALL"),
+    "enforcepartlimits": (
+        "all any yes up true 1",
+        "jobs over a limit of their partition are refused, as with ALL",
+    ),
     "epilog": ("", _SCRIPT),
     "epilogslurmctld": ("", _SCRIPT),
     "fairsharedampeningfactor": ("1", "the fair-share factor is not dampened"),
@@ -65,7 +73,10 @@ GLOBAL_DIFFERENCES: Differences = {
     "suspendprogram": ("", _POWER),
     "suspendtime": ("-1 infinite none", _POWER),
     "topologyparam": ("", "which nodes a job gets does not depend on the network"),
-    "topologyplugin": ("topology/none topology/default", "which nodes a job gets does not depend on the network"),
+    "topologyplugin": (
+        "topology/none topology/default",
+        "which nodes a job gets does not depend on the network",
+    ),
     "trackwckey": ("no 0", "keys for accounting are not checked"),
 }
 
@@ -112,7 +123,10 @@ PARTITION_DIFFERENCES: Differences = {
     "reqresv": ("no", "jobs need no reservation"),
     "resumetimeout": ("", _POWER),
     "rootonly": ("no", _WHO),
-    "selecttypeparameters": ("none", "the cluster's own SelectTypeParameters holds in every partition"),
+    "selecttypeparameters": (
+        "none",
+        "the cluster's own SelectTypeParameters holds in every partition",
+    ),
     "suspendtime": ("-1 infinite none", _POWER),
     "suspendtimeout": ("", _POWER),
 }
@@ -178,10 +192,14 @@ NUMBERS: Mapping[str, int | None] = {
     **_typed(64, "defcpupergpu defmempercpu defmempergpu defmempernode maxmempercpu maxmempernode"),
     **_typed(None, "allowspecresourcesusage disablerootjobs priorityfavorsmall trackwckey usepam"),
 }
-"""Parameters of the whole cluster that slurmctld reads as numbers of so many bits; None: as YES or NO."""
+"""Parameters of the whole cluster that slurmctld reads as numbers of so many bits; None: as YES or
+NO.
+"""
 
 NODE_NUMBERS: Mapping[str, int | None] = {
-    **_typed(16, "boards corespeccount corespersocket cpus procs sockets socketsperboard threadspercore"),
+    **_typed(
+        16, "boards corespeccount corespersocket cpus procs sockets socketsperboard threadspercore"
+    ),
     **_typed(32, "tmpdisk weight"),
     **_typed(64, "memspeclimit realmemory"),
 }
@@ -192,32 +210,28 @@ PARTITION_NUMBERS: Mapping[str, int | None] = {
     **_typed(None, "default disablerootjobs exclusiveuser hidden lln reqresv rootonly"),
 }
 
-OBSOLETE = names(
-    """
+OBSOLETE = names("""
     accountingstorageloc accountingstorejobcomment cachegroups checkpointtype defaultstoragehost
     defaultstorageloc defaultstoragepass defaultstorageport defaultstoragetype defaultstorageuser fastschedule
     jobcheckpointdir jobdefaults memlimitenforce sallocdefaultcommand schedulerauth schedulerport schedulerrootfilter
-    """
-)
+    """)
 """Of older releases; 22.05 does not take them any more."""
-NEWER = names(
-    """
+NEWER = names("""
     certgenparameters certgentype certmgrparameters certmgrtype clifilterparameters dataparserparameters epilogtimeout
     hashplugin healthchecktimeout httpparsertype jobcomppassscript licenseparameters maxbatchrequeue metricsauthusers
     metricsparameters metricstype namespacetype preemptparameters prologtimeout slurmctldhttpauthparameters
     slurmdhttpauthparameters suspendexcstates tlsparameters tlstype urlparsertype
     gresconf maxcpuspersocket restrictedcorespergpu exclusivetopo powerdownonidle topology
-    """
-)
-"""Of releases from 23.02 to 26.05, of the cluster, nodes and partitions; 22.05 does not take them yet."""
-CGROUP_CONF = names(
-    """
+    """)
+"""Of releases from 23.02 to 26.05, of the cluster, nodes and partitions; 22.05 does not take them
+yet.
+"""
+CGROUP_CONF = names("""
     allowedramspace allowedswapspace cgroupautomount cgroupmountpoint constraincores constraindevices
     constrainkmemspace constrainramspace constrainswapspace enablecontrollers ignoresystemd ignoresystemdonfailure
     maxkmempercent maxrampercent maxswappercent memoryswappiness minkmemspace minramspace signalchildrenprocesses
     systemdtimeout taskaffinity
-    """
-)
+    """)
 """Of cgroup.conf, where they belong."""
 
 
@@ -234,10 +248,13 @@ def note_on(entry: Entry, differences: Differences, no_effect: frozenset[str]) -
         return entry.no_effect("it does not influence scheduling as simulated")
     if name in OBSOLETE:
         return entry.no_effect(
-            "of an older release; Slurm 22.05 does not take it, nor does it influence scheduling here"
+            "of an older release; Slurm 22.05 does not take it, nor does it influence scheduling"
+            " here"
         )
     if name in NEWER:
-        return entry.not_simulated("of a newer release; Slurm 22.05 does not take it, and nothing is known of it here")
+        return entry.not_simulated(
+            "of a newer release; Slurm 22.05 does not take it, and nothing is known of it here"
+        )
     if name in CGROUP_CONF:
         return entry.no_effect("of cgroup.conf; in slurm.conf, Slurm does not take it")
     return entry.unknown()

@@ -53,7 +53,9 @@ class _Reader:
     def lines(self, path: Path, advice: str, outer: tuple[Path, ...]) -> Iterator[Line]:
         place = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for a loop of links
         if place in outer:
-            raise InvalidCluster(f"{outer[-1]}: includes {path}, which includes it: give each file once")
+            raise InvalidCluster(
+                f"{outer[-1]}: includes {path}, which includes it: give each file once"
+            )
         for where, text in _logical(_text(path, advice), path):
             if (found := INCLUDE.fullmatch(text)) is not None:
                 inner = path.parent / found["path"].replace("%c", self.cluster_name.lower())
@@ -83,12 +85,15 @@ def _check_alone(line: Line) -> None:
     if len(line.entries) > 1 and line.kind not in SEVERAL:
         first, second = line.entries[:2]
         raise InvalidCluster(
-            f"{line.where}: {second.key}={second.value} stands behind {first.key}; give it a line of its own"
+            f"{line.where}: {second.key}={second.value} stands behind {first.key}; give it a line"
+            " of its own"
         )
 
 
 def _logical(text: str, path: Path) -> Iterator[tuple[str, str]]:
-    """Each logical line with its place; a backslash at the end joins the next line, without a blank between."""
+    """Each logical line with its place; a backslash at the end joins the next line, without a blank
+    between.
+    """
     begun, begun_at = "", 0
     for number, physical in enumerate(text.split("\n"), start=1):
         before = BEFORE_COMMENT.match(physical)
@@ -113,7 +118,9 @@ def pairs(text: str, where: str) -> tuple[Entry, ...]:
     position = 0
     while text[position:].strip():
         if (found := PAIR.match(text, position)) is None:
-            raise InvalidCluster(f'{where}: found {text[position:].strip()!r}; give Key=value, or Key="two words"')
+            raise InvalidCluster(
+                f'{where}: found {text[position:].strip()!r}; give Key=value, or Key="two words"'
+            )
         value = found["quoted"] if found["quoted"] is not None else found["plain"]
         entries.append(Entry(found["key"], value, where))
         position = found.end()

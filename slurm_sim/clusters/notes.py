@@ -1,4 +1,6 @@
-"""What a reader of cluster descriptions found besides the cluster: where something stands, and what it did not use."""
+"""What a reader of cluster descriptions found besides the cluster: where something stands, and what
+it did not use.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ class Entry:
         return Note(kind, self.key, value, self.where, why)
 
     def unknown(self) -> Note:
-        return self.note(NoteKind.UNKNOWN, "not a parameter of Slurm 22.05 that is known here; check its spelling")
+        return self.note(
+            NoteKind.UNKNOWN,
+            "not a parameter of Slurm 22.05 that is known here; check its spelling",
+        )
 
     def no_effect(self, why: str) -> Note:
         return self.note(NoteKind.NO_EFFECT, why)

@@ -1,4 +1,6 @@
-"""Nodes and partitions from their attributes: those of a slurm.conf's lines, or of what scontrol shows."""
+"""Nodes and partitions from their attributes: those of a slurm.conf's lines, or of what scontrol
+shows.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,13 @@ from slurm_sim.config import YEAR_S, Node, NodeAction, Partition
 from slurm_sim.ranges import MOST, MOST_WEIGHT
 
 NODE_USED = names(
-    "nodename cpus procs boards sockets socketsperboard corespersocket threadspercore realmemory gres weight feature "
-    "features state"
+    "nodename cpus procs boards sockets socketsperboard corespersocket threadspercore realmemory"
+    " gres weight feature features state"
 )
 PARTITION_USED = names(
-    "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier priorityjobfactor priority "
-    "oversubscribe shared overtimelimit qos state tresbillingweights defmempercpu defmempernode"
+    "partitionname nodes default maxtime defaulttime minnodes maxnodes prioritytier"
+    " priorityjobfactor priority oversubscribe shared overtimelimit qos state tresbillingweights"
+    " defmempercpu defmempernode"
 )
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 COUNT = re.compile(r"(\d+)([KMGTP]?)", re.IGNORECASE | re.ASCII)
@@ -52,18 +55,24 @@ def repeated_notes(pairs: Sequence[Entry]) -> list[Note]:
     """On what stands on a line again."""
     last = by_name(pairs)
     why = "given again on this line, and the last counts, as in slurmctld"
-    return [entry.note(NoteKind.IGNORED, why) for entry in pairs if last[entry.key.lower()] is not entry]
+    return [
+        entry.note(NoteKind.IGNORED, why) for entry in pairs if last[entry.key.lower()] is not entry
+    ]
 
 
 def with_defaults(own: Entries, defaults: Entries) -> Entries:
     """A line's attributes, and those of the DEFAULT lines above it that it does not set."""
     if "feature" in own or "features" in own:
-        defaults = {name: entry for name, entry in defaults.items() if name not in ("feature", "features")}
+        defaults = {
+            name: entry for name, entry in defaults.items() if name not in ("feature", "features")
+        }
     return {**defaults, **own}
 
 
 def check_numbers(entries: Iterable[Entry], kinds: Mapping[str, int | None]) -> None:
-    """Raises InvalidCluster where slurmctld would not start: a value that is no number, or no YES or NO."""
+    """Raises InvalidCluster where slurmctld would not start: a value that is no number, or no YES
+    or NO.
+    """
     for entry in entries:
         name = entry.key.lower()
         if name in kinds:
@@ -101,7 +110,11 @@ def make_node(name: str, entries: Entries, gres_types: Collection[str] | None = 
 
 def derived_notes(entries: Entries, gres_types: Collection[str] | None = None) -> list[Note]:
     """On attributes that are used, but not as they stand."""
-    notes = [*_cpus(entries)[1], *_gpus(entries, gres_types)[1], *_second_notes(entries, "feature", "features")]
+    notes = [
+        *_cpus(entries)[1],
+        *_gpus(entries, gres_types)[1],
+        *_second_notes(entries, "feature", "features"),
+    ]
     if _number(entries, "realmemory", 64, 1) > MOST:
         notes.append(entries["realmemory"].not_simulated(f"{MOST} MiB, the most that is simulated"))
     return notes
@@ -120,7 +133,9 @@ def _second_notes(entries: Entries, first: str, second: str) -> list[Note]:
     """Of two names for the same thing slurmctld takes the first."""
     if first not in entries or second not in entries:
         return []
-    return [entries[second].note(NoteKind.IGNORED, f"{entries[first].key} is given, too, and counts")]
+    return [
+        entries[second].note(NoteKind.IGNORED, f"{entries[first].key} is given, too, and counts")
+    ]
 
 
 def _number(entries: Entries, name: str, bits: int, default: int) -> int:
@@ -135,15 +150,17 @@ def _at_least_one(entries: Entries, name: str, notes: list[Note]) -> int:
 
 
 def _cpus(entries: Entries) -> tuple[int, list[Note], int]:
-    """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the threads.
+    """`slurm.conf(5)`, CPUs: as given, if they are the sockets, cores or threads; otherwise the
+    threads.
 
-    And how many of them a core has. Sockets are all of a node's, whatever its Boards; without them they follow from
-    the CPUs. Numbers have 16 bits.
+    And how many of them a core has. Sockets are all of a node's, whatever its Boards; without them
+    they follow from the CPUs. Numbers have 16 bits.
     """
     notes: list[Note] = []
     names_of_cpus = [name for name in ("cpus", "procs") if name in entries]
     boards, cores, each = (
-        _at_least_one(entries, name, notes) for name in ("boards", "corespersocket", "threadspercore")
+        _at_least_one(entries, name, notes)
+        for name in ("boards", "corespersocket", "threadspercore")
     )
     cpus = _at_least_one(entries, names_of_cpus[0], notes) if names_of_cpus else 0
     notes += _second_notes(entries, "cpus", "procs")
@@ -157,8 +174,8 @@ def _cpus(entries: Entries) -> tuple[int, list[Note], int]:
     threads = sockets * cores * each
     if names_of_cpus and cpus not in (sockets, sockets * cores, threads):
         why = (
-            f"neither the sockets ({sockets}), the cores ({sockets * cores}) nor the threads; slurmctld takes these, "
-            f"{threads & BITS_16}"
+            f"neither the sockets ({sockets}), the cores ({sockets * cores}) nor the threads;"
+            f" slurmctld takes these, {threads & BITS_16}"
         )
         notes.append(entries[names_of_cpus[0]].note(NoteKind.IGNORED, why))
         cpus = 0
@@ -176,7 +193,12 @@ def _gpus(entries: Entries, gres_types: Collection[str] | None) -> tuple[int, li
         name, *kinds = item.split(":")
         each = dataclasses.replace(entry, value=item)
         if gres_types is not None and name not in gres_types:
-            notes.append(each.note(NoteKind.IGNORED, f"GresTypes does not name {name!r}, so slurmctld has none of it"))
+            notes.append(
+                each.note(
+                    NoteKind.IGNORED,
+                    f"GresTypes does not name {name!r}, so slurmctld has none of it",
+                )
+            )
             continue
         if name != "gpu":
             notes.append(each.not_simulated(f"only GPUs are counted, not {name}"))
@@ -197,7 +219,8 @@ PORT = re.compile(r"0*[1-9]\d{0,4}", re.ASCII)
 
 
 def check_addresses(nodes: int, entries: Entries) -> None:
-    """Raises InvalidCluster where slurmctld would not start: addresses, names or ports that are not one for each node.
+    """Raises InvalidCluster where slurmctld would not start: addresses, names or ports that are not
+    one for each node.
 
     One alone serves for all.
     """
@@ -210,7 +233,9 @@ def check_addresses(nodes: int, entries: Entries) -> None:
             raise entry.error(f"one, or one for each node ({error})") from None
         if len(listed) not in (1, nodes):
             raise entry.error(f"one, or {nodes}, one for each node")
-        if key == "port" and not all(PORT.fullmatch(port) and int(port) <= BITS_16 for port in listed):
+        if key == "port" and not all(
+            PORT.fullmatch(port) and int(port) <= BITS_16 for port in listed
+        ):
             raise entry.error(f"ports from 1 to {BITS_16}")
 
 
@@ -235,7 +260,9 @@ BEGINNINGS: dict[str, NodeFate] = {"drain": DRAIN, "fail": DRAIN, "cloud": UP}
 
 def fate_of(state: str) -> NodeFate | None:
     """What a State= means; None: slurmctld knows no such state."""
-    of_beginning = (fate for beginning, fate in BEGINNINGS.items() if state.lower().startswith(beginning))
+    of_beginning = (
+        fate for beginning, fate in BEGINNINGS.items() if state.lower().startswith(beginning)
+    )
     return CONFIGURED.get(state.lower()) or next(of_beginning, None)
 
 
@@ -265,7 +292,9 @@ PARTITION_STATES = ("down", "up", "drain", "inactive")
 
 
 def is_open(entry: Entry | None) -> bool:
-    """Whether a partition's state lets jobs start; slurmctld reads no more of it than the beginning: DRAINED."""
+    """Whether a partition's state lets jobs start; slurmctld reads no more of it than the
+    beginning: DRAINED.
+    """
     if entry is None:
         return True
     state = next((word for word in PARTITION_STATES if entry.value.lower().startswith(word)), None)
@@ -294,7 +323,8 @@ def shut(entries: Entries) -> Note | None:
 
 
 def check_partition(entries: Entries, tres: Collection[str] | None) -> list[Note]:
-    """On what of a partition, with its defaults, slurmctld corrects. Raises InvalidCluster where it would not start.
+    """On what of a partition, with its defaults, slurmctld corrects. Raises InvalidCluster where it
+    would not start.
 
     `tres`: see `weights_of_tres`.
     """
@@ -305,7 +335,11 @@ def check_partition(entries: Entries, tres: Collection[str] | None) -> list[Note
     for key, known in PARTITION_WORDS.items():
         if key in entries and not known.match(entries[key].value):
             raise entries[key].error(WORDS_EXPECTED[key])
-    notes = [*_sharing_notes(entries), *_partition_state_notes(entries.get("state")), *_billing(entries, tres)[1]]
+    notes = [
+        *_sharing_notes(entries),
+        *_partition_state_notes(entries.get("state")),
+        *_billing(entries, tres)[1],
+    ]
     notes += default_time_notes(entries) + _over_time_notes(entries)
     notes += _second_notes(entries, "oversubscribe", "shared")
     notes += _second_notes(entries, "priority", "prioritytier") + _second_notes(
@@ -316,7 +350,8 @@ def check_partition(entries: Entries, tres: Collection[str] | None) -> list[Note
 
 PARTITION_WORDS = {
     "preemptmode": re.compile(
-        r"(off|cancel|requeue|suspend|gang|within)(,(off|cancel|requeue|suspend|gang|within))*$", re.I
+        r"(off|cancel|requeue|suspend|gang|within)(,(off|cancel|requeue|suspend|gang|within))*$",
+        re.I,
     ),
     "selecttypeparameters": re.compile(r"cr_(core|socket)", re.I),
 }
@@ -326,7 +361,9 @@ WORDS_EXPECTED = {
 }
 
 
-def make_partition(name: str, nodes: Sequence[str], entries: Entries, tres: Collection[str] | None = None) -> Partition:
+def make_partition(
+    name: str, nodes: Sequence[str], entries: Entries, tres: Collection[str] | None = None
+) -> Partition:
     """A partition with these attributes, not `shut`; what is not given has Slurm's default."""
     priority = entries.get("priority")
     most = _number(entries, "maxnodes", 32, MOST + 1)
@@ -338,21 +375,31 @@ def make_partition(name: str, nodes: Sequence[str], entries: Entries, tres: Coll
         default_time_s=None if exceeds(entries) or default_s is None else max(60, default_s),
         min_nodes=max(1, _number(entries, "minnodes", 32, 0)),
         max_nodes=None if most > MOST else most,
-        priority_tier=_number(entries, "prioritytier", 16, 1) if priority is None else unsigned(priority, 16),
-        priority_job_factor=_number(entries, "priorityjobfactor", 16, 1)
-        if priority is None
-        else unsigned(priority, 16),
+        priority_tier=(
+            _number(entries, "prioritytier", 16, 1) if priority is None else unsigned(priority, 16)
+        ),
+        priority_job_factor=(
+            _number(entries, "priorityjobfactor", 16, 1)
+            if priority is None
+            else unsigned(priority, 16)
+        ),
         over_time_limit_s=_over_time_s(entries),
         default_memory_per_cpu_mib=_optional(entries, "defmempercpu", memory_mib),
         default_memory_per_node_mib=_optional(entries, "defmempernode", memory_mib),
         exclusive=_sharing(entries) == "exclusive",
-        qos=entries["qos"].value if "qos" in entries and not is_unset(entries["qos"].value) else None,
+        qos=(
+            entries["qos"].value
+            if "qos" in entries and not is_unset(entries["qos"].value)
+            else None
+        ),
         **_billing(entries, tres)[0],
     )
 
 
 def _over_time_s(entries: Entries) -> int | None:
-    """A partition's OverTimeLimit, of which slurmctld reads what it begins with; negative: as not given."""
+    """A partition's OverTimeLimit, of which slurmctld reads what it begins with; negative: as not
+    given.
+    """
     entry = entries.get("overtimelimit")
     if entry is None or is_unset(entry.value):
         return None
@@ -364,7 +411,11 @@ def _over_time_s(entries: Entries) -> int | None:
 
 def _over_time_notes(entries: Entries) -> list[Note]:
     entry = entries.get("overtimelimit")
-    if entry is None or is_unset(entry.value) or re.fullmatch(r"\d+|infinite|unlimited", entry.value, re.I):
+    if (
+        entry is None
+        or is_unset(entry.value)
+        or re.fullmatch(r"\d+|infinite|unlimited", entry.value, re.I)
+    ):
         return []
     seconds = _over_time_s(entries)
     taken = "none, as if it were not given" if seconds is None else f"{seconds // 60} minutes"
@@ -373,17 +424,23 @@ def _over_time_notes(entries: Entries) -> list[Note]:
 
 def _billing(entries: Entries, tres: Collection[str] | None) -> tuple[dict[str, float], list[Note]]:
     entry = entries.get("tresbillingweights")
-    return ({}, []) if entry is None or is_unset(entry.value) else weights_of_tres(entry, "billing_weight_", tres)
+    return (
+        ({}, [])
+        if entry is None or is_unset(entry.value)
+        else weights_of_tres(entry, "billing_weight_", tres)
+    )
 
 
 def without_second_default(entries: Entries) -> tuple[Entries, list[Note]]:
-    """Of DefMemPerNode and DefMemPerCPU slurmctld takes the former, whatever it says; of the whole configuration, or of
-    a partition.
+    """Of DefMemPerNode and DefMemPerCPU slurmctld takes the former, whatever it says; of the whole
+    configuration, or of a partition.
     """
     if "defmempernode" not in entries or "defmempercpu" not in entries:
         return entries, []
     rest = {name: entry for name, entry in entries.items() if name != "defmempercpu"}
-    return rest, [entries["defmempercpu"].note(NoteKind.IGNORED, "DefMemPerNode is given, too, and counts")]
+    return rest, [
+        entries["defmempercpu"].note(NoteKind.IGNORED, "DefMemPerNode is given, too, and counts")
+    ]
 
 
 def exceeds(entries: Entries) -> bool:
@@ -397,9 +454,15 @@ def exceeds(entries: Entries) -> bool:
 def default_time_notes(entries: Entries) -> list[Note]:
     """On a DefaultTime that is not taken as it stands."""
     if exceeds(entries):
-        return [entries["defaulttime"].note(NoteKind.IGNORED, f"it exceeds MaxTime={entries['maxtime'].value}")]
+        return [
+            entries["defaulttime"].note(
+                NoteKind.IGNORED, f"it exceeds MaxTime={entries['maxtime'].value}"
+            )
+        ]
     if "defaulttime" in entries and limit_s(entries["defaulttime"]) == 0:
-        return [entries["defaulttime"].not_simulated("a job that names no limit gets a minute here")]
+        return [
+            entries["defaulttime"].not_simulated("a job that names no limit gets a minute here")
+        ]
     return []
 
 

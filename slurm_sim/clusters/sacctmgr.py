@@ -1,4 +1,6 @@
-"""QOS and associations from the accounting database, as `sacctmgr -P show qos` and `... show assoc` print them."""
+"""QOS and associations from the accounting database, as `sacctmgr -P show qos` and `... show assoc`
+print them.
+"""
 
 from __future__ import annotations
 
@@ -54,21 +56,31 @@ class Accounting:
     notes: tuple[Note, ...]
 
     def enforced(self, enforce: Entry) -> Accounting:
-        """What slurmctld follows with this AccountingStorageEnforce: limits only if it has `LIMITS` in it."""
+        """What slurmctld follows with this AccountingStorageEnforce: limits only if it has `LIMITS`
+        in it.
+        """
         if any(word in LIMITS for word in enforce.value.lower().split(",")):
             return self
         if self.qos is None and not self.associations:
             return self
-        why = "without limits in it slurmctld enforces no limits of QOS and associations; they are left out"
-        return dataclasses.replace(self._without_limits(), notes=(*self.notes, enforce.no_effect(why)))
+        why = (
+            "without limits in it slurmctld enforces no limits of QOS and associations; they are"
+            " left out"
+        )
+        return dataclasses.replace(
+            self._without_limits(), notes=(*self.notes, enforce.no_effect(why))
+        )
 
     def _without_limits(self) -> Accounting:
         """Shares, priorities and usage factors still count."""
         qos = None
         if self.qos is not None:
-            qos = tuple(Qos(item.name, item.priority, usage_factor=item.usage_factor) for item in self.qos)
+            qos = tuple(
+                Qos(item.name, item.priority, usage_factor=item.usage_factor) for item in self.qos
+            )
         associations = tuple(
-            Association(item.account, item.user, item.parent, item.shares) for item in self.associations
+            Association(item.account, item.user, item.parent, item.shares)
+            for item in self.associations
         )
         return dataclasses.replace(self, qos=qos, associations=associations)
 
@@ -82,18 +94,29 @@ def read_accounting(qos_text: str | None, assoc_text: str | None, cluster: str) 
 
 
 def _rows(text: str, source: str, needed: str) -> Iterator[Row]:
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    lines = [
+        (number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()
+    ]
     header = lines[0][1].split("|") if lines else []
     if needed not in [column.lower() for column in header]:
         found = lines[0][1] if lines else "nothing"
-        raise InvalidCluster(f"{source}:1: found {found!r}; give the output of `{source} -P`, with its header")
+        raise InvalidCluster(
+            f"{source}:1: found {found!r}; give the output of `{source} -P`, with its header"
+        )
     for number, line in lines[1:]:
         values = line.split("|")
         if len(values) != len(header):
-            raise InvalidCluster(f"{source}:{number}: {len(values)} columns; its header has {len(header)}")
-        entries = [Entry(key, value, f"{source}:{number}") for key, value in zip(header, values, strict=True)]
+            raise InvalidCluster(
+                f"{source}:{number}: {len(values)} columns; its header has {len(header)}"
+            )
+        entries = [
+            Entry(key, value, f"{source}:{number}")
+            for key, value in zip(header, values, strict=True)
+        ]
         # `tree` indents accounts: those blanks are kept.
-        yield {entry.key.lower().replace(" ", ""): entry for entry in entries if entry.value.strip()}
+        yield {
+            entry.key.lower().replace(" ", ""): entry for entry in entries if entry.value.strip()
+        }
 
 
 # ---- QOS
@@ -102,7 +125,9 @@ def _rows(text: str, source: str, needed: str) -> Iterator[Row]:
 def _qos(text: str, notes: list[Note]) -> tuple[Qos, ...]:
     found = [_one_qos(row, notes) for row in _rows(text, "sacctmgr show qos", "name")]
     if not found:
-        raise InvalidCluster("sacctmgr show qos:1: no QOS after the header; there is at least normal")
+        raise InvalidCluster(
+            "sacctmgr show qos:1: no QOS after the header; there is at least normal"
+        )
     return tuple(sorted(found, key=lambda qos: qos.name != NORMAL))
 
 
@@ -110,7 +135,9 @@ def _one_qos(row: Row, notes: list[Note]) -> Qos:
     values: dict[str, int | float | None] = {}
     for column, entry in row.items():
         if column in QOS_COUNTS:
-            values[QOS_COUNTS[column]] = integer(entry, 0, MOST_WEIGHT if column == "priority" else MOST)
+            values[QOS_COUNTS[column]] = integer(
+                entry, 0, MOST_WEIGHT if column == "priority" else MOST
+            )
         elif column in QOS_RESOURCES:
             values |= _resources(entry, QOS_RESOURCES[column], notes)
         elif column == "usagefactor":
@@ -118,7 +145,11 @@ def _one_qos(row: Row, notes: list[Note]) -> Qos:
         elif column == "maxwall":
             values["max_wall_s"] = limit_s(entry)
         elif column != "name" and entry.value != HARMLESS.get(column):
-            notes.append(entry.not_simulated(f"of QOS {row['name'].value}: it is not enforced or followed here"))
+            notes.append(
+                entry.not_simulated(
+                    f"of QOS {row['name'].value}: it is not enforced or followed here"
+                )
+            )
     return Qos(row["name"].value, **values)  # type: ignore[arg-type]
 
 
@@ -128,39 +159,65 @@ def _resources(entry: Entry, pattern: str, notes: list[Note]) -> dict[str, int]:
     for item in entry.value.split(","):
         name, _, value = item.partition("=")
         if name in RESOURCES:
-            limits[pattern.format(RESOURCES[name])] = integer(Entry(f"{entry.key} {name}", value, entry.where))
+            limits[pattern.format(RESOURCES[name])] = integer(
+                Entry(f"{entry.key} {name}", value, entry.where)
+            )
         else:
-            notes.append(entry.not_simulated(f"only cpu, node and gres/gpu are limited, not {name}"))
+            notes.append(
+                entry.not_simulated(f"only cpu, node and gres/gpu are limited, not {name}")
+            )
     return limits
 
 
 # ---- associations
 
 ASSOCIATION_COUNTS = {"maxjobs": "max_jobs", "grpjobs": "grp_jobs"}
-ASSOCIATION_USED = ("cluster", "account", "user", "parentname", "parname", "share", "fairshare", "qos")
+ASSOCIATION_USED = (
+    "cluster",
+    "account",
+    "user",
+    "parentname",
+    "parname",
+    "share",
+    "fairshare",
+    "qos",
+)
 
 
 def _associations(text: str, cluster: str, notes: list[Note]) -> tuple[Association, ...]:
     rows = [row for row in _rows(text, "sacctmgr show assoc", "account") if _is_of(row, cluster)]
     parents = _indented_parents(rows)
     if all(parent == ROOT for parent in parents) and not any(_parent_column(row) for row in rows):
-        accounts = [row["account"] for row in rows if "user" not in row and row["account"].value.strip() != ROOT]
+        accounts = [
+            row["account"]
+            for row in rows
+            if "user" not in row and row["account"].value.strip() != ROOT
+        ]
         notes += [account.not_simulated(_PARENTS) for account in accounts[:1]]
     return tuple(
-        _association(row, parent, notes) for row, parent in zip(rows, parents, strict=True) if _is_wanted(row, notes)
+        _association(row, parent, notes)
+        for row, parent in zip(rows, parents, strict=True)
+        if _is_wanted(row, notes)
     )
 
 
-_PARENTS = "the table has no ParentName, so all accounts are taken to be under root; add `tree`, or the column"
+_PARENTS = (
+    "the table has no ParentName, so all accounts are taken to be under root; add `tree`, or the"
+    " column"
+)
 
 
 def _is_of(row: Mapping[str, Entry], cluster: str) -> bool:
-    return "account" in row and ("cluster" not in row or row["cluster"].value.lower() == cluster.lower())
+    return "account" in row and (
+        "cluster" not in row or row["cluster"].value.lower() == cluster.lower()
+    )
 
 
 def _is_wanted(row: Row, notes: list[Note]) -> bool:
     if "partition" in row:
-        notes.append(row["partition"].not_simulated("left out: an association holds in all partitions"))
+        notes.append(
+            row["partition"].not_simulated("left out: an association holds in all partitions")
+        )
         return False
     limited = any(column in row for column in (*ASSOCIATION_COUNTS, "grptres"))
     return "user" in row or limited or row["account"].value.strip() != ROOT
@@ -194,7 +251,9 @@ def _association(row: Row, parent: str, notes: list[Note]) -> Association:
         elif column == "grptres":
             limits |= _resources(entry, QOS_RESOURCES["grptres"], notes)
         elif column not in ASSOCIATION_USED:
-            notes.append(entry.not_simulated(f"of account {row['account'].value.strip()}: not enforced here"))
+            notes.append(
+                entry.not_simulated(f"of account {row['account'].value.strip()}: not enforced here")
+            )
     user = row["user"].value if "user" in row else None
     return Association(
         row["account"].value.strip(),
@@ -209,6 +268,8 @@ def _shares(entry: Entry | None, notes: list[Note]) -> int:
     if entry is None:
         return 1
     if entry.value.lower() == "parent":
-        notes.append(entry.not_simulated("taken as one share; fair share is not passed on from the account"))
+        notes.append(
+            entry.not_simulated("taken as one share; fair share is not passed on from the account")
+        )
         return 1
     return integer(entry)

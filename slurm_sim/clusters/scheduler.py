@@ -1,4 +1,5 @@
-"""The scheduler's parameters, from Slurm's own names (`slurm.conf(5)`: SchedulerParameters, Priority*, Select*).
+"""The scheduler's parameters, from Slurm's own names (`slurm.conf(5)`: SchedulerParameters,
+Priority*, Select*).
 
 The same names come from a slurm.conf, from `scontrol show config` and from a command line.
 """
@@ -45,7 +46,9 @@ SLURM_DEFAULTS = Params(
     priority_weight_age=0,
     priority_weight_job_size=0,
 )
-"""What slurmctld 22.05 does with an empty slurm.conf: `Params` has other weights, for clusters described by hand."""
+"""What slurmctld 22.05 does with an empty slurm.conf: `Params` has other weights, for clusters
+described by hand.
+"""
 
 Change = dict[str, Any]
 """Fields of `Params` and their new values."""
@@ -58,7 +61,9 @@ def _field(name: str, convert: Callable[[Entry], object]) -> Rule:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of SchedulerParameters that is a number: outside its range slurmctld takes its default instead."""
+    """An option of SchedulerParameters that is a number: outside its range slurmctld takes its
+    default instead.
+    """
 
     field: str
     least: int
@@ -101,7 +106,8 @@ OPTIONS: Mapping[str, Option] = {
     "sched_max_job_start": Option("sched_max_job_start", 0, MOST, none=True),
     "sched_min_interval": Option("sched_min_interval_s", 0, MOST),
 }
-"""With the ranges that slurmctld 22.05 checks, and the units of the manual: bf_window is minutes."""
+"""With the ranges that slurmctld 22.05 checks, and the units of the manual: bf_window is minutes.
+"""
 
 SWITCHES: Mapping[str, Change] = {
     "bf_busy_nodes": {"bf_busy_nodes": True},
@@ -115,8 +121,8 @@ SIMULATED = (*OPTIONS, *SWITCHES)
 
 
 def _options(entry: Entry) -> tuple[Change, list[Note]]:
-    """As slurmctld finds them in the text: each option's first mention counts, what is no number is 0, and what is out
-    of range is the default.
+    """As slurmctld finds them in the text: each option's first mention counts, what is no number is
+    0, and what is out of range is the default.
     """
     text = entry.value.lower()
     changes: Change = {}
@@ -142,7 +148,10 @@ def _notes_on_options(entry: Entry, text: str) -> list[Note]:
             notes.append(option.note(NoteKind.IGNORED, "given twice: the first one counts"))
         elif name in OPTIONS and f"{name}=" not in text:
             notes.append(
-                option.note(NoteKind.IGNORED, f"slurmctld looks for {name}=, and takes {OPTIONS[name].default}")
+                option.note(
+                    NoteKind.IGNORED,
+                    f"slurmctld looks for {name}=, and takes {OPTIONS[name].default}",
+                )
             )
         elif name not in SIMULATED:
             notes += [note_on(option, OPTION_DIFFERENCES, OPTION_NO_EFFECT)]
@@ -155,7 +164,10 @@ def _numbered(given: Entry, option: Option) -> tuple[Change, list[Note]]:
     if number == -1 and given.key in OFF:
         return dict(OFF[given.key]), []
     if not option.least <= number <= option.most:
-        why = f"slurmctld takes its default, {option.default}, for what is not from {option.least} to {option.most}"
+        why = (
+            f"slurmctld takes its default, {option.default}, for what is not from {option.least} to"
+            f" {option.most}"
+        )
         return {}, [given.note(NoteKind.IGNORED, why)]
     notes = []
     if not re.fullmatch(r"\d+", given.value, re.ASCII) or int(given.value) != number:
@@ -169,7 +181,9 @@ def _simulated(given: Entry, option: Option, number: int) -> tuple[Change, list[
     if given.key == "sched_min_interval":
         # In microseconds; by default 2.
         seconds, rest_us = divmod(number, 1_000_000)
-        told = given.not_simulated(f"main passes come in whole seconds; here at least {seconds} s lie between them")
+        told = given.not_simulated(
+            f"main passes come in whole seconds; here at least {seconds} s lie between them"
+        )
         return {option.field: seconds}, [told] if rest_us > 2 else []
     if number == 0 and given.key in NOT_ZERO:
         return {option.field: 1}, [given.not_simulated(NOT_ZERO[given.key])]
@@ -200,7 +214,9 @@ def _option(option: Entry) -> tuple[Change, list[Note]]:
     if name in OFF and option.value == "-1":
         return dict(OFF[name]), []
     known = OPTIONS[name]
-    return _simulated(Entry(name, option.value, option.where), known, integer(option, known.least, known.most))
+    return _simulated(
+        Entry(name, option.value, option.where), known, integer(option, known.least, known.most)
+    )
 
 
 def _scheduler_type(entry: Entry) -> tuple[Change, list[Note]]:
@@ -216,16 +232,22 @@ def _priority_type(entry: Entry) -> tuple[Change, list[Note]]:
 
 
 def _select_type(entry: Entry) -> tuple[Change, list[Note]]:
-    """select/cray_aries takes the place of select/linear, or of another one that SelectTypeParameters names."""
+    """select/cray_aries takes the place of select/linear, or of another one that
+    SelectTypeParameters names.
+    """
     if entry.value == "select/cons_res":
         why = "simulated as select/cons_tres, which also hands out GPUs one by one"
         return {"select_type": SelectType.CONS_TRES}, [entry.not_simulated(why)]
     if entry.value == "select/cray_aries":
-        return {"select_type": SelectType.LINEAR}, [entry.not_simulated("simulated as the plugin that it works upon")]
+        return {"select_type": SelectType.LINEAR}, [
+            entry.not_simulated("simulated as the plugin that it works upon")
+        ]
     try:
         return {"select_type": SelectType(entry.value)}, []
     except ValueError:
-        raise entry.error("select/linear, select/cons_tres, select/cons_res or select/cray_aries") from None
+        raise entry.error(
+            "select/linear, select/cons_tres, select/cons_res or select/cray_aries"
+        ) from None
 
 
 SELECT_DIFFERENCES = {
@@ -234,9 +256,24 @@ SELECT_DIFFERENCES = {
     "cr_lln": ("", "nodes are not chosen by their load"),
     "cr_one_task_per_core": ("", "jobs ask for CPUs here, not for tasks"),
 }
-SELECT_UNITS = ("cr_cpu", "cr_core", "cr_socket", "cr_cpu_memory", "cr_core_memory", "cr_socket_memory")
+SELECT_UNITS = (
+    "cr_cpu",
+    "cr_core",
+    "cr_socket",
+    "cr_cpu_memory",
+    "cr_core_memory",
+    "cr_socket_memory",
+)
 """What is handed out; at most one of these, or CR_Memory, may be given."""
-SELECT_USED = ("cr_cpu", "cr_core", "cr_memory", "cr_cpu_memory", "cr_core_memory", "other_cons_res", "other_cons_tres")
+SELECT_USED = (
+    "cr_cpu",
+    "cr_core",
+    "cr_memory",
+    "cr_cpu_memory",
+    "cr_core_memory",
+    "other_cons_res",
+    "other_cons_tres",
+)
 SELECT_NO_EFFECT = frozenset(("cr_pack_nodes", "cr_core_default_dist_block"))
 
 
@@ -245,10 +282,17 @@ def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
     options = [word for word in entry.value.split(",") if word]
     names = [option.lower() for option in options]
     known = {*SELECT_UNITS, *SELECT_USED, *SELECT_DIFFERENCES, *SELECT_NO_EFFECT}
-    if unknown := [option for option, name in zip(options, names, strict=True) if name not in known]:
-        raise entry.error(f"CR_CPU, CR_Core, CR_Socket or CR_Memory and the like, without blanks: not {unknown[0]!r}")
+    if unknown := [
+        option for option, name in zip(options, names, strict=True) if name not in known
+    ]:
+        raise entry.error(
+            "CR_CPU, CR_Core, CR_Socket or CR_Memory and the like, without blanks: not"
+            f" {unknown[0]!r}"
+        )
     if len([name for name in names if name in SELECT_UNITS or name == "cr_memory"]) > 1:
-        raise entry.error("one of CR_CPU, CR_Core, CR_Socket, CR_Memory, or one with both, such as CR_Core_Memory")
+        raise entry.error(
+            "one of CR_CPU, CR_Core, CR_Socket, CR_Memory, or one with both, such as CR_Core_Memory"
+        )
     if "cr_one_task_per_core" in names and {"cr_cpu", "cr_cpu_memory"} & set(names):
         raise entry.error("CR_ONE_TASK_PER_CORE with CR_Core or CR_Core_Memory, not with CR_CPU")
     notes = [
@@ -268,16 +312,28 @@ def _select_parameters(entry: Entry) -> tuple[Change, list[Note]]:
 
 
 def _with_select(changes: Change, given: Entries) -> Change:
-    """SelectType and SelectTypeParameters together. Raises InvalidCluster where slurmctld would not start."""
+    """SelectType and SelectTypeParameters together. Raises InvalidCluster where slurmctld would not
+    start.
+    """
     kind, entry = given.get("selecttype"), given.get("selecttypeparameters")
     names = [] if entry is None else [name for name in entry.value.lower().split(",") if name]
-    if kind is not None and kind.value == "select/cray_aries" and {"other_cons_res", "other_cons_tres"} & set(names):
+    if (
+        kind is not None
+        and kind.value == "select/cray_aries"
+        and {"other_cons_res", "other_cons_tres"} & set(names)
+    ):
         changes = {**changes, "select_type": SelectType.CONS_TRES}
     linear = changes.get("select_type", SelectType.LINEAR) is SelectType.LINEAR
     units = set(names) & set(SELECT_UNITS)
     if entry is not None and names and linear == bool(units):
-        wanted = "CR_Memory at most" if linear else "one of CR_CPU, CR_Core, CR_Socket and their forms with _Memory"
-        raise entry.error(f"{wanted}, with SelectType={kind.value if kind is not None else 'select/linear'}")
+        wanted = (
+            "CR_Memory at most"
+            if linear
+            else "one of CR_CPU, CR_Core, CR_Socket and their forms with _Memory"
+        )
+        raise entry.error(
+            f"{wanted}, with SelectType={kind.value if kind is not None else 'select/linear'}"
+        )
     # `slurm.conf(5)`, SelectTypeParameters: by default CR_Core_Memory.
     return {**changes, "memory_is_consumable": True} if not linear and not names else changes
 
@@ -306,12 +362,24 @@ def _priority_flags(entry: Entry) -> tuple[Change, list[Note]]:
     text = entry.value.lower()
     notes = []
     for flag in re.split(r"[\s,|]+", entry.value):
-        known = [name for name in (*PRIORITY_FLAGS_USED, *PRIORITY_FLAGS, *NO_DIFFERENCE) if name in flag.lower()]
+        known = [
+            name
+            for name in (*PRIORITY_FLAGS_USED, *PRIORITY_FLAGS, *NO_DIFFERENCE)
+            if name in flag.lower()
+        ]
         if flag and not any(name in PRIORITY_FLAGS_USED for name in known):
-            shown = note_on(Entry(max(known, key=len, default=flag), "", entry.where), PRIORITY_FLAGS, NO_DIFFERENCE)
+            shown = note_on(
+                Entry(max(known, key=len, default=flag), "", entry.where),
+                PRIORITY_FLAGS,
+                NO_DIFFERENCE,
+            )
             notes.append(dataclasses.replace(shown, parameter=entry.key, value=flag))
-    given = {field for name, fields in PRIORITY_FLAGS_USED.items() if name in text for field in fields}
-    return {field: field in given for fields in PRIORITY_FLAGS_USED.values() for field in fields}, notes
+    given = {
+        field for name, fields in PRIORITY_FLAGS_USED.items() if name in text for field in fields
+    }
+    return {
+        field: field in given for fields in PRIORITY_FLAGS_USED.values() for field in fields
+    }, notes
 
 
 def _span_s(entry: Entry) -> int:
@@ -336,14 +404,20 @@ def _age_s(entry: Entry) -> int:
 def _seconds(bits: int, least: int = 0) -> Callable[[Entry], int]:
     """`scontrol` writes "30 sec"."""
     return lambda entry: min(
-        LONGEST_S, max(least, unsigned(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")), bits))
+        LONGEST_S,
+        max(
+            least,
+            unsigned(dataclasses.replace(entry, value=entry.value.removesuffix(" sec")), bits),
+        ),
     )
 
 
 def _min_job_age(entry: Entry) -> tuple[Change, list[Note]]:
     seconds = _seconds(32, least=2)(entry)
     too_short = _seconds(32)(entry) < seconds
-    notes = [entry.note(NoteKind.IGNORED, f"slurmctld takes {seconds}, the least")] if too_short else []
+    notes = (
+        [entry.note(NoteKind.IGNORED, f"slurmctld takes {seconds}, the least")] if too_short else []
+    )
     return {"min_job_age_s": seconds}, notes
 
 
@@ -364,7 +438,10 @@ def _auth_info(entry: Entry) -> tuple[Change, list[Note]]:
     seconds = leading_whole(lifetime)
     if not 0 < seconds < LONGEST_S:
         return {}, [
-            entry.note(NoteKind.IGNORED, f"slurmctld takes its default, {SLURM_DEFAULTS.requeue_delay_s - 1} s")
+            entry.note(
+                NoteKind.IGNORED,
+                f"slurmctld takes its default, {SLURM_DEFAULTS.requeue_delay_s - 1} s",
+            )
         ]
     return {"requeue_delay_s": seconds + 1}, []
 
@@ -410,13 +487,19 @@ def of_cluster(entries: Entries) -> tuple[Params, list[Note]]:
         elif (rule := GLOBALS.get(name)) is not None:
             change, more = rule(entry)
             # bf_interval=-1 also switches backfill off.
-            changes |= change | {"backfill": changes.get("backfill", True) and change.get("backfill", True)}
+            changes |= change | {
+                "backfill": changes.get("backfill", True) and change.get("backfill", True)
+            }
             notes += more
         elif name not in ELSEWHERE:
             notes.append(note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT))
     params = dataclasses.replace(SLURM_DEFAULTS, **_with_select(changes, entries))
     without, more = _without_slurmdbd(params, entries)
-    in_vain = _basic_notes(params, entries) + _linear_notes(params, entries) + _memory_notes(params, entries)
+    in_vain = (
+        _basic_notes(params, entries)
+        + _linear_notes(params, entries)
+        + _memory_notes(params, entries)
+    )
     return without, notes + more + in_vain
 
 
@@ -429,14 +512,22 @@ def _memory_notes(params: Params, entries: Entries) -> list[Note]:
     if params.memory_is_consumable and params.select_type is not SelectType.LINEAR:
         return []
     vain = [entries[name] for name in ("defmempercpu", "defmempernode") if name in entries]
-    notes = [entry.no_effect("memory is not counted, with these Select parameters") for entry in vain]
+    notes = [
+        entry.no_effect("memory is not counted, with these Select parameters") for entry in vain
+    ]
     if params.memory_is_consumable:
-        notes.append(entries["selecttypeparameters"].not_simulated("select/linear does not count memory here"))
+        notes.append(
+            entries["selecttypeparameters"].not_simulated(
+                "select/linear does not count memory here"
+            )
+        )
     return notes
 
 
 def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[Note]]:
-    """Without slurmdbd a real slurmctld says: PriorityWeightAge can only be used with SlurmDBD, ignoring."""
+    """Without slurmdbd a real slurmctld says: PriorityWeightAge can only be used with SlurmDBD,
+    ignoring.
+    """
     kind = entries.get("accountingstoragetype")
     if kind is not None and kind.value == SLURMDBD:
         return params, []
@@ -449,14 +540,19 @@ def _without_slurmdbd(params: Params, entries: Entries) -> tuple[Params, list[No
     return dataclasses.replace(params, priority_weight_age=0, priority_weight_fairshare=0), notes
 
 
-BASIC = "priority/basic is first come, first served; it counts with PriorityType=priority/multifactor only"
+BASIC = (
+    "priority/basic is first come, first served; it counts with PriorityType=priority/multifactor"
+    " only"
+)
 
 
 def _basic_notes(params: Params, entries: Entries) -> list[Note]:
     """On priorities that are set beside priority/basic."""
     if params.priority_multifactor:
         return []
-    looked_at = [name for name in entries if name.startswith("priority") and name != "priorityweighttres"]
+    looked_at = [
+        name for name in entries if name.startswith("priority") and name != "priorityweighttres"
+    ]
     rules = {name: GLOBALS[name] for name in looked_at if name in GLOBALS}
     return [
         entries[name].note(NoteKind.IGNORED, BASIC)
@@ -465,7 +561,9 @@ def _basic_notes(params: Params, entries: Entries) -> list[Note]:
     ]
 
 
-LINEAR = "select/linear gives whole nodes and does not look at it; it counts with select/cons_tres only"
+LINEAR = (
+    "select/linear gives whole nodes and does not look at it; it counts with select/cons_tres only"
+)
 NOT_LINEAR = ("threads_per_core", "bf_busy_nodes", "bf_window_linear_s")
 
 
@@ -487,7 +585,9 @@ FLAG_FIELDS = frozenset(field for fields in PRIORITY_FLAGS_USED.values() for fie
 
 
 def why_ignored(params: Params, field: str, value: object) -> str:
-    """Why a field of `Params` asks in vain, beside priority/basic or select/linear; empty: it does not."""
+    """Why a field of `Params` asks in vain, beside priority/basic or select/linear; empty: it does
+    not.
+    """
     if value == getattr(SLURM_DEFAULTS, field):
         return ""
     if not params.priority_multifactor and (field.startswith("priority_") or field in FLAG_FIELDS):
@@ -498,9 +598,9 @@ def why_ignored(params: Params, field: str, value: object) -> str:
 def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple[Note, ...]]:
     """`base` with changes such as ``bf_window=2880,bf_max_job_test=500,PriorityWeightAge=1000``.
 
-    Each is an option of SchedulerParameters or another parameter of slurm.conf, in Slurm's notation and units, or a
-    field of `Params` that Slurm has no name for (`OWN_FIELDS`). A known one
-    that is not simulated gives a `Note`; an unknown one is an error here, since it was typed by hand.
+    Each is an option of SchedulerParameters or another parameter of slurm.conf, in Slurm's notation
+    and units, or a field of `Params` that Slurm has no name for (`OWN_FIELDS`). A known one that is
+    not simulated gives a `Note`; an unknown one is an error here, since it was typed by hand.
     """
     changes: Change = {}
     notes: list[Note] = []
@@ -515,7 +615,9 @@ def params_from(text: str, base: Params = SLURM_DEFAULTS) -> tuple[Params, tuple
         notes += more
         entries[entry.key.lower()] = entry
     if {"defmempercpu", "defmempernode"} <= set(entries):
-        raise InvalidCluster("parameters: DefMemPerCPU and DefMemPerNode are given; give one of them")
+        raise InvalidCluster(
+            "parameters: DefMemPerCPU and DefMemPerNode are given; give one of them"
+        )
     if "selecttype" in entries or "selecttypeparameters" in entries:
         changes = _with_select({"select_type": base.select_type, **changes}, entries)
     params = dataclasses.replace(base, **changes)
@@ -555,7 +657,11 @@ def _typed(entry: Entry) -> tuple[Change, list[Note]]:
     if name in GLOBAL_DIFFERENCES or name in GLOBAL_NO_EFFECT:
         return {}, [note_on(entry, GLOBAL_DIFFERENCES, GLOBAL_NO_EFFECT)]
     like = difflib.get_close_matches(name, [*SIMULATED, *GLOBALS, *OWN_FIELDS], 1)
-    hint = f"did you mean {like[0]}?" if like else f"known: {', '.join(sorted((*SIMULATED, *GLOBALS, *OWN_FIELDS)))}"
+    hint = (
+        f"did you mean {like[0]}?"
+        if like
+        else f"known: {', '.join(sorted((*SIMULATED, *GLOBALS, *OWN_FIELDS)))}"
+    )
     raise InvalidCluster(f"{entry.where}: {entry.key}: not a parameter of slurm.conf; {hint}")
 
 

@@ -1,4 +1,6 @@
-"""A cluster from what a live Slurm prints: `scontrol show config`, `show node -o`, `show partition -o`, sacctmgr."""
+"""A cluster from what a live Slurm prints: `scontrol show config`, `show node -o`, `show partition
+-o`, sacctmgr.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from collections.abc import Iterator
 
 from slurm_sim.clusters.draft import Draft
 from slurm_sim.clusters.notes import Entries, Entry, Loaded
-from slurm_sim.clusters.parts import ABSENT, DOWN, DRAIN, UP, NodeFate, by_name, node_notes, partition_notes
+from slurm_sim.clusters.parts import (
+    ABSENT,
+    DOWN,
+    DRAIN,
+    UP,
+    NodeFate,
+    by_name,
+    node_notes,
+    partition_notes,
+)
 from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.clusters.scheduler import of_cluster, set_entries
 from slurm_sim.clusters.values import compress_hosts, hosts
@@ -30,7 +41,9 @@ NODE_ATTRIBUTES = {
     "cpuspeclist": "CpuSpecList",
     "memspeclimit": "MemSpecLimit",
 }
-"""Of `scontrol show node`: what is configuration, and its name in slurm.conf; the rest is the node's present state."""
+"""Of `scontrol show node`: what is configuration, and its name in slurm.conf; the rest is the
+node's present state.
+"""
 LATE = {"nodename": ("state", "weight"), "partitionname": ("state",)}
 """Of a node and a partition: what stands late in a whole record, and decides much."""
 PARTITION_COUNTS = ("totalcpus", "totalnodes", "tres", "nodesets")
@@ -46,9 +59,10 @@ def read_live(
 ) -> Loaded:
     """The cluster as slurmctld has it now.
 
-    `config_text`: `scontrol show config`; `nodes_text`, `partitions_text`: `scontrol show node -o`, `... partition -o`;
-    `qos_text`, `assoc_text`: `sacctmgr -P show qos`, `sacctmgr -P show assoc tree` (or with a column ParentName).
-    Nodes that are down or drained now are so from time 0. Raises InvalidCluster with the command and the line.
+    `config_text`: `scontrol show config`; `nodes_text`, `partitions_text`: `scontrol show node -o`,
+    `... partition -o`; `qos_text`, `assoc_text`: `sacctmgr -P show qos`, `sacctmgr -P show assoc
+    tree` (or with a column ParentName). Nodes that are down or drained now are so from time 0.
+    Raises InvalidCluster with the command and the line.
     """
     settings = _settings(config_text)
     params, notes = of_cluster(settings)
@@ -58,31 +72,45 @@ def read_live(
     for entries in _records(partitions_text, PARTITIONS, "partitionname"):
         _add_partition(draft, entries)
     name = settings["clustername"].value if "clustername" in settings else "cluster"
-    enforce = settings.get("accountingstorageenforce") or Entry("AccountingStorageEnforce", "", CONFIG)
+    enforce = settings.get("accountingstorageenforce") or Entry(
+        "AccountingStorageEnforce", "", CONFIG
+    )
     accounting = read_accounting(qos_text, assoc_text, name).enforced(enforce)
     draft.notes += accounting.notes
     return draft.finish(name, params, accounting.qos, accounting.associations)
 
 
 def _settings(text: str) -> Entries:
-    """The lines ``Key = value``, up to the blank line before what is not slurm.conf's; slurmctld's state is last."""
+    """The lines ``Key = value``, up to the blank line before what is not slurm.conf's; slurmctld's
+    state is last.
+    """
     entries: Entries = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if entries and not line.strip():
             break
         if (found := SETTING.fullmatch(line)) is not None:
-            entries[found["key"].lower()] = Entry(found["key"], found["value"].strip(), f"{CONFIG}:{number}")
+            entries[found["key"].lower()] = Entry(
+                found["key"], found["value"].strip(), f"{CONFIG}:{number}"
+            )
         elif line.strip() and not line.startswith("Configuration data as of"):
-            raise InvalidCluster(f"{CONFIG}:{number}: found {line!r}; give the output of `{CONFIG}`: Key = value")
+            raise InvalidCluster(
+                f"{CONFIG}:{number}: found {line!r}; give the output of `{CONFIG}`: Key = value"
+            )
     last = text.rstrip().rpartition("\n")[2]
     if "schedulertype" not in entries or not last.startswith("Slurmctld("):
-        missing = "line Slurmctld(...) at its end" if "schedulertype" in entries else "SchedulerType"
-        raise InvalidCluster(f"{CONFIG}: no {missing}: cut short? Give the whole output of `{CONFIG}`")
+        missing = (
+            "line Slurmctld(...) at its end" if "schedulertype" in entries else "SchedulerType"
+        )
+        raise InvalidCluster(
+            f"{CONFIG}: no {missing}: cut short? Give the whole output of `{CONFIG}`"
+        )
     return set_entries(entries)
 
 
 def _records(text: str, source: str, first: str) -> Iterator[Entries]:
-    """One line each (`-o`). Values may hold blanks; of a key that seems to come twice the first counts."""
+    """One line each (`-o`). Values may hold blanks; of a key that seems to come twice the first
+    counts.
+    """
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -92,19 +120,23 @@ def _records(text: str, source: str, first: str) -> Iterator[Entries]:
         for key, value in zip(pieces[1::2], pieces[2::2], strict=True):
             entries.setdefault(key.lower(), Entry(key, value.strip(), where))
         if next(iter(entries), None) != first:
-            raise InvalidCluster(f"{where}: found {line[:40]!r}; give the output of `{source} -o`, one line each")
+            raise InvalidCluster(
+                f"{where}: found {line[:40]!r}; give the output of `{source} -o`, one line each"
+            )
         if late := [name for name in LATE[first] if name not in entries]:
             whose = entries[first]
             raise InvalidCluster(
-                f"{where}: {whose.key}={whose.value}: no {late[0].capitalize()} in its record: cut short? "
-                f"Give the whole output of `{source} -o`"
+                f"{where}: {whose.key}={whose.value}: no {late[0].capitalize()} in its record: cut"
+                f" short? Give the whole output of `{source} -o`"
             )
         yield set_entries(entries)
 
 
 def _add_node(draft: Draft, shown: Entries) -> None:
     known = [
-        Entry(NODE_ATTRIBUTES[name], shown[name].value, shown[name].where) for name in shown if name in NODE_ATTRIBUTES
+        Entry(NODE_ATTRIBUTES[name], shown[name].value, shown[name].where)
+        for name in shown
+        if name in NODE_ATTRIBUTES
     ]
     entries = by_name(known)
     draft.note(node_notes(entries))
@@ -122,9 +154,15 @@ def _fate(draft: Draft, state: Entry) -> NodeFate:
     if not known.up:
         return DRAIN if known.is_drained or "MAINTENANCE" in known.flags else DOWN
     if any("POWER" in flag for flag in known.flags):
-        draft.notes.append(state.not_simulated("nodes are never powered down here, so none has to boot"))
+        draft.notes.append(
+            state.not_simulated("nodes are never powered down here, so none has to boot")
+        )
     if "RESERVED" in known.flags:
-        draft.notes.append(state.not_simulated("reservations are not in this output: the node is free for all jobs"))
+        draft.notes.append(
+            state.not_simulated(
+                "reservations are not in this output: the node is free for all jobs"
+            )
+        )
     return UP
 
 
@@ -141,5 +179,9 @@ def _leave_out_hidden(draft: Draft, entries: Entries, nodes: Entry) -> None:
     """FUTURE nodes are in a partition's list, but `show node` does not have them."""
     there = [name for name in hosts(nodes) if name in draft.node_where]
     if len(there) < len(hosts(nodes)):
-        draft.notes.append(nodes.not_simulated("nodes that `scontrol show node` does not list (FUTURE) are left out"))
+        draft.notes.append(
+            nodes.not_simulated(
+                "nodes that `scontrol show node` does not list (FUTURE) are left out"
+            )
+        )
         entries["nodes"] = Entry(nodes.key, compress_hosts(there), nodes.where)

@@ -32,7 +32,9 @@ DEFAULT = "DEFAULT"
 SPANS = ("prioritycalcperiod", "prioritydecayhalflife", "prioritymaxage")
 
 
-def read_slurm_conf(path: Path, qos_text: str | None = None, assoc_text: str | None = None) -> Loaded:
+def read_slurm_conf(
+    path: Path, qos_text: str | None = None, assoc_text: str | None = None
+) -> Loaded:
     """The cluster, and a note on each parameter that did not go into it; texts as for `read_live`.
 
     Raises InvalidCluster.
@@ -44,7 +46,8 @@ def read_slurm_conf(path: Path, qos_text: str | None = None, assoc_text: str | N
 
 
 class _Reader:
-    """Goes through the lines; what becomes of nodes and partitions is known at the end, when all settings are read.
+    """Goes through the lines; what becomes of nodes and partitions is known at the end, when all
+    settings are read.
 
     Lines named DEFAULT hold for the later ones of their kind.
     """
@@ -91,13 +94,22 @@ class _Reader:
                 unset.not_simulated(f"not set, so NO; {GLOBAL_DIFFERENCES['enforcepartlimits'][1]}")
             )
         if (accounting := self._settings.get("accountingstoragetype")) is not None:
-            self._draft.notes.append(accounting.no_effect("only says whether PriorityWeightAge and Fairshare count"))
+            self._draft.notes.append(
+                accounting.no_effect("only says whether PriorityWeightAge and Fairshare count")
+            )
         # slurmctld has it in lower case, and so have the files and tables that are named after it.
-        name = self._settings["clustername"].value.lower() if "clustername" in self._settings else "cluster"
+        name = (
+            self._settings["clustername"].value.lower()
+            if "clustername" in self._settings
+            else "cluster"
+        )
         enforce = self._settings.get("accountingstorageenforce")
         if self._accounting == (None, None):
             if enforce is not None:
-                why = "associations, QOS and their limits are in the accounting database: give what sacctmgr shows, too"
+                why = (
+                    "associations, QOS and their limits are in the accounting database: give what"
+                    " sacctmgr shows, too"
+                )
                 self._draft.notes.append(enforce.not_simulated(why))
             return self._draft.finish(name, params)
         unset = Entry("AccountingStorageEnforce", "", str(self._path))
@@ -125,26 +137,38 @@ class _Reader:
     def _nodes(self, line: Line) -> None:
         head, own = line.entries[0], by_name(line.entries)
         check_numbers(line.entries, NODE_NUMBERS)
-        self._draft.note([*repeated_notes(line.entries), *node_notes(own), *state_notes(own.get("state"))])
+        self._draft.note(
+            [*repeated_notes(line.entries), *node_notes(own), *state_notes(own.get("state"))]
+        )
         if head.value.upper() != DEFAULT:
             self._node_lines.append((head, with_defaults(own, self._node_defaults)))
             return
-        if address := next((own[key] for key in ("nodehostname", "nodeaddr", "bcastaddr") if key in own), None):
+        if address := next(
+            (own[key] for key in ("nodehostname", "nodeaddr", "bcastaddr") if key in own), None
+        ):
             raise address.error("it on the lines of single nodes, not for DEFAULT")
         self._node_defaults |= own
 
     def _down_nodes(self, line: Line) -> None:
         """The state of nodes, of later lines, too; DOWN, if none is given."""
         own = by_name(line.entries)
-        others = {name: entry for name, entry in own.items() if name not in ("downnodes", "state", "reason")}
-        self._draft.note([*repeated_notes(line.entries), *(entry.unknown() for entry in others.values())])
+        others = {
+            name: entry
+            for name, entry in own.items()
+            if name not in ("downnodes", "state", "reason")
+        }
+        self._draft.note(
+            [*repeated_notes(line.entries), *(entry.unknown() for entry in others.values())]
+        )
         self._down_lines.append((line.entries[0], own))
 
     def _down(self, head: Entry, state: Entry | None) -> dict[str, NodeFate]:
         """What a DownNodes line makes of nodes that there are."""
         fate = DOWN if state is None else fate_of(state.value)
         if state is not None and (fate is None or state.value.lower() == "unknown"):
-            self._draft.note([state.note(NoteKind.IGNORED, "slurmctld leaves the nodes as they are")])
+            self._draft.note(
+                [state.note(NoteKind.IGNORED, "slurmctld leaves the nodes as they are")]
+            )
             return {}
         self._draft.note(state_notes(state))
         names = hosts(head)
@@ -157,10 +181,20 @@ class _Reader:
         """slurmctld takes its name as it stands, and of two sets of one name the first."""
         head, own = line.entries[0], by_name(line.entries)
         known = ("nodeset", "nodes", "feature")
-        self._draft.note([*repeated_notes(line.entries), *(own[name].unknown() for name in own if name not in known)])
+        self._draft.note(
+            [
+                *repeated_notes(line.entries),
+                *(own[name].unknown() for name in own if name not in known),
+            ]
+        )
         if head.value in self._draft.node_sets:
             self._draft.note(
-                [head.note(NoteKind.IGNORED, "there is a NodeSet of this name above, and the first counts")]
+                [
+                    head.note(
+                        NoteKind.IGNORED,
+                        "there is a NodeSet of this name above, and the first counts",
+                    )
+                ]
             )
             return
         self._draft.node_sets[head.value] = own

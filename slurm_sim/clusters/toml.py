@@ -1,4 +1,6 @@
-"""A cluster as a TOML that people read and write (`docs/clusters.md`): the fields of `slurm_sim.config`, by name."""
+"""A cluster as a TOML that people read and write (`docs/clusters.md`): the fields of
+`slurm_sim.config`, by name.
+"""
 
 from __future__ import annotations
 
@@ -62,16 +64,23 @@ def read_toml(path: Path) -> Loaded:
     except OSError as error:
         raise InvalidCluster(f"{path}: {error.strerror}; give a cluster that can be read") from None
     except UnicodeDecodeError as error:
-        raise InvalidCluster(f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8") from None
+        raise InvalidCluster(
+            f"{path}: not UTF-8 text at byte {error.start}; save it as UTF-8"
+        ) from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidCluster(f"{path}: not TOML: {error}") from None
     cluster = _Reader(path).cluster(data)
     check_accounts(cluster.associations, f"{path}: ")
     given = {key: getattr(cluster.params, key) for key in data.get("scheduler", {})}
-    ignored = {key: why for key, value in given.items() if (why := why_ignored(cluster.params, key, value))}
+    ignored = {
+        key: why for key, value in given.items() if (why := why_ignored(cluster.params, key, value))
+    }
     return Loaded(
         cluster,
-        tuple(Note(NoteKind.IGNORED, key, str(given[key]), f"{path}: scheduler", why) for key, why in ignored.items()),
+        tuple(
+            Note(NoteKind.IGNORED, key, str(given[key]), f"{path}: scheduler", why)
+            for key, why in ignored.items()
+        ),
     )
 
 
@@ -84,11 +93,19 @@ class _Reader:
         head, scheduler = self._table(data, "cluster"), self._table(data, "scheduler")
         self._known_keys(head, HEAD, "cluster.")
         nodes = self._nodes(data)
-        rest = {name: self._list(data, name, [node.name for node in nodes]) for name in TABLES if name != "nodes"}
+        rest = {
+            name: self._list(data, name, [node.name for node in nodes])
+            for name in TABLES
+            if name != "nodes"
+        }
         arguments: Table = {name: values for name, values in rest.items() if values or name in data}
-        arguments |= {key: self._value(value, HEAD[key], f"cluster.{key}") for key, value in head.items()}
+        arguments |= {
+            key: self._value(value, HEAD[key], f"cluster.{key}") for key, value in head.items()
+        }
         params = self._make(Params, scheduler, "scheduler")
-        return typing.cast(ClusterConfig, self._build(ClusterConfig, "", nodes=nodes, params=params, **arguments))
+        return typing.cast(
+            ClusterConfig, self._build(ClusterConfig, "", nodes=nodes, params=params, **arguments)
+        )
 
     def _nodes(self, data: Table) -> tuple[Node, ...]:
         nodes: list[Node] = []
@@ -106,7 +123,10 @@ class _Reader:
             return names
         count = self._value(table[COUNT], int, f"{where}.{COUNT}")
         if len(names) != 1 or not 1 <= count <= MOST_NODES:
-            raise self._error(f"{where}.{COUNT}", f"a number from 1 to {MOST_NODES:,}, and as name the part before it")
+            raise self._error(
+                f"{where}.{COUNT}",
+                f"a number from 1 to {MOST_NODES:,}, and as name the part before it",
+            )
         return tuple(f"{names[0]}{number}" for number in range(1, count + 1))
 
     def _list(self, data: Table, name: str, nodes: list[str]) -> tuple[Any, ...]:
@@ -117,7 +137,11 @@ class _Reader:
                 made += [self._make(NodeChange, {**table, "node": node}, where) for node in several]
                 continue
             if "nodes" in table and name in ("partitions", "reservations"):
-                listed = nodes if table["nodes"] == ALL else self._hosts(table["nodes"], f"{where}.nodes")
+                listed = (
+                    nodes
+                    if table["nodes"] == ALL
+                    else self._hosts(table["nodes"], f"{where}.nodes")
+                )
                 table = {**table, "nodes": list(listed)}
             made.append(self._make(TABLES[name], table, where))
         return tuple(made)
@@ -152,10 +176,14 @@ class _Reader:
     def _make(self, kind: type, table: Table, where: str) -> Any:
         fields = _fields(kind)
         self._known_keys(table, fields, f"{where}.")
-        if missing := [name for name, field in fields.items() if _is_needed(field) and name not in table]:
+        if missing := [
+            name for name, field in fields.items() if _is_needed(field) and name not in table
+        ]:
             raise self._error(f"{where}.{missing[0]}", "a value; it is missing")
         hints = typing.get_type_hints(kind)
-        values = {key: self._value(value, hints[key], f"{where}.{key}") for key, value in table.items()}
+        values = {
+            key: self._value(value, hints[key], f"{where}.{key}") for key, value in table.items()
+        }
         return self._build(kind, f"{where}: ", **values)
 
     def _build(self, kind: type, where: str, **values: Any) -> Any:
@@ -164,11 +192,17 @@ class _Reader:
         except InvalidCluster as error:
             raise InvalidCluster(f"{self._path}: {where}{error}") from None
         except TypeError:
-            raise self._error("nodes and partitions", "at least one [[nodes]] and one [[partitions]]") from None
+            raise self._error(
+                "nodes and partitions", "at least one [[nodes]] and one [[partitions]]"
+            ) from None
 
     def _value(self, value: object, hint: Any, where: str) -> Any:
         try:
-            if where.endswith(".over_time_limit_s") and isinstance(value, str) and _time_s(value) is None:
+            if (
+                where.endswith(".over_time_limit_s")
+                and isinstance(value, str)
+                and _time_s(value) is None
+            ):
                 return YEAR_S
             return _convert(value, hint, is_time=where.endswith("_s"))
         except _Wrong as wrong:
@@ -200,7 +234,9 @@ def _convert(value: object, hint: Any, is_time: bool) -> object:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if is_time and isinstance(value, str):
             return _time_s(value)
-        return _convert(value, next(kind for kind in typing.get_args(hint) if kind is not type(None)), is_time)
+        return _convert(
+            value, next(kind for kind in typing.get_args(hint) if kind is not type(None)), is_time
+        )
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise _Wrong("a list of strings")
@@ -246,13 +282,18 @@ def write_toml(cluster: ClusterConfig) -> str:
     ]
     for name in TABLES:
         if name not in ("nodes", "node_changes"):
-            tables += [_text(f"[[{name}]]", _with_hosts(_values(part, plain=True))) for part in getattr(cluster, name)]
+            tables += [
+                _text(f"[[{name}]]", _with_hosts(_values(part, plain=True)))
+                for part in getattr(cluster, name)
+            ]
     tables += [_text("[[node_changes]]", table) for table in _change_tables(cluster.node_changes)]
     return "\n".join(tables)
 
 
 def _head(cluster: ClusterConfig) -> Table:
-    return {"name": cluster.name} | ({"scheduler_is_assumed": True} if cluster.scheduler_is_assumed else {})
+    return {"name": cluster.name} | (
+        {"scheduler_is_assumed": True} if cluster.scheduler_is_assumed else {}
+    )
 
 
 def _node_tables(nodes: tuple[Node, ...]) -> Iterable[Table]:
@@ -266,7 +307,10 @@ def _change_tables(changes: tuple[NodeChange, ...]) -> Iterable[Table]:
     """One for each run of nodes that change alike at one time."""
     for _, group in itertools.groupby(changes, key=lambda change: (change.time_s, change.action)):
         alike = list(group)
-        yield {**_values(alike[0], plain=True), "node": _hosts_text([change.node for change in alike])}
+        yield {
+            **_values(alike[0], plain=True),
+            "node": _hosts_text([change.node for change in alike]),
+        }
 
 
 def _with_hosts(table: Table) -> Table:
@@ -281,11 +325,15 @@ def _hosts_text(names: Iterable[str]) -> str:
             return text
     except ValueError:
         pass
-    raise InvalidCluster(f"nodes {', '.join(map(repr, names[:3]))}: brackets, commas and blanks cannot be written")
+    raise InvalidCluster(
+        f"nodes {', '.join(map(repr, names[:3]))}: brackets, commas and blanks cannot be written"
+    )
 
 
 def _values(part: Any, plain: bool = False) -> Table:
-    """Its fields; `plain`: without those that have their default. None has no TOML: it is always the default."""
+    """Its fields; `plain`: without those that have their default. None has no TOML: it is always
+    the default.
+    """
     values = {}
     for name, field in _fields(type(part)).items():
         value = getattr(part, name)

@@ -18,14 +18,18 @@ NO_LIMIT_16 = 2**16 - 1
 UNSET = ("", "(null)", "none", "n/a", "(null type)")
 LEAST_S = 60
 TIMES = "minutes, m:s, h:m:s, days-h, days-h:m, days-h:m:s or UNLIMITED"
-TIME = re.compile(r"(?:(?P<days>\d+)-(?=\d|$))?(?P<first>\d+)?(?::(?P<second>\d+))?(?::(?P<third>\d+))?", re.ASCII)
+TIME = re.compile(
+    r"(?:(?P<days>\d+)-(?=\d|$))?(?P<first>\d+)?(?::(?P<second>\d+))?(?::(?P<third>\d+))?", re.ASCII
+)
 NUMBER = re.compile(
-    r"\s*(?:\+?(?:0x(?P<hexadecimal>[0-9a-f]+)|(?P<digits>\d+)))?(?P<kilo>k)?", re.ASCII | re.IGNORECASE
+    r"\s*(?:\+?(?:0x(?P<hexadecimal>[0-9a-f]+)|(?P<digits>\d+)))?(?P<kilo>k)?",
+    re.ASCII | re.IGNORECASE,
 )
 WHOLE = re.compile(r"\s*([+-]?\d+)", re.ASCII)
 RANGE = re.compile(r"(\d{1,18})-(\d{1,18})", re.ASCII)
 REAL = re.compile(
-    r"\s*(?P<number>[+-]?(?:inf(?:inity)?|nan|0x[0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?))", re.ASCII | re.IGNORECASE
+    r"\s*(?P<number>[+-]?(?:inf(?:inity)?|nan|0x[0-9a-f]+|(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?))",
+    re.ASCII | re.IGNORECASE,
 )
 MOST_IN_RANGE = 2**16
 """Names that slurmctld makes of one range, such as ``n[1-65536]``."""
@@ -34,14 +38,17 @@ MOST_IN_RANGE = 2**16
 def parse_time_s(text: str) -> int | None:
     """Slurm's durations (`slurm.conf(5)`, MaxTime) in seconds; None: no limit. Raises ValueError.
 
-    >>> [parse_time_s(text) for text in ("90", "90:30", "1:00:30", "2-0", "2-", "1-2:30", "1-0:0:1", "UNLIMITED")]
+    >>> [parse_time_s(text) for text in ("90", "90:30", "1:00:30", "2-0", "2-", "1-2:30", "1-0:0:1",
+    "UNLIMITED")]
     [5400, 5430, 3630, 172800, 172800, 95400, 86401, None]
     """
     if text.lower() in NO_LIMIT:
         return None
     if not text or (found := TIME.fullmatch(text)) is None or text[0] == ":":
         raise ValueError(f"{text!r} is no time: give {TIMES}")
-    days, first, second, third = (int(found[name] or 0) for name in ("days", "first", "second", "third"))
+    days, first, second, third = (
+        int(found[name] or 0) for name in ("days", "first", "second", "third")
+    )
     if found["days"] is not None or found["third"] is not None:
         return ((days * 24 + first) * 60 + second) * 60 + third
     return first * 60 + second
@@ -77,7 +84,8 @@ def duration_s(entry: Entry) -> int | None:
 
 
 def kept_time(entry: Entry) -> Entry:
-    """A time of a slurm.conf as slurmctld keeps it: its seconds have 32 bits with a sign, and more (68 years) run over.
+    """A time of a slurm.conf as slurmctld keeps it: its seconds have 32 bits with a sign, and more
+    (68 years) run over.
 
     Raises InvalidCluster where what is left is negative: slurmctld does not start then.
     """
@@ -99,10 +107,12 @@ def _signed(number: int) -> int:
 
 
 def unsigned(entry: Entry, bits: int) -> int:
-    """A number as slurmctld reads it (`strtoul(3)`): 0x is hexadecimal, a leading 0 octal; of 32 and 64 bits also with
-    a K for 1024. INFINITE and UNLIMITED are the largest one. Raises InvalidCluster, as slurmctld does not start then.
+    """A number as slurmctld reads it (`strtoul(3)`): 0x is hexadecimal, a leading 0 octal; of 32
+    and 64 bits also with a K for 1024. INFINITE and UNLIMITED are the largest one. Raises
+    InvalidCluster, as slurmctld does not start then.
 
-    >>> [unsigned(Entry("Weight", text, ""), 32) for text in ("12", "0x10", "010", "4K", "INFINITE")]
+    >>> [unsigned(Entry("Weight", text, ""), 32) for text in ("12", "0x10", "010", "4K",
+    "INFINITE")]
     [12, 16, 8, 4096, 4294967295]
     """
     most: int = 2**bits - 1
@@ -113,7 +123,11 @@ def unsigned(entry: Entry, bits: int) -> int:
         if found is None or (found["kilo"] and bits == 16):
             raise ValueError
         digits = found["digits"] or "0"
-        number = int(found["hexadecimal"], 16) if found["hexadecimal"] else int(digits, 8 if digits[0] == "0" else 10)
+        number = (
+            int(found["hexadecimal"], 16)
+            if found["hexadecimal"]
+            else int(digits, 8 if digits[0] == "0" else 10)
+        )
     except ValueError:
         number = most + 1
     if found is not None and found["kilo"]:
@@ -124,7 +138,8 @@ def unsigned(entry: Entry, bits: int) -> int:
 
 
 def leading_whole(text: str, bits: int = 32) -> int:
-    """The whole number that a text begins with, as `atoi(3)`: what 32 bits keep of it; 0 if there is none.
+    """The whole number that a text begins with, as `atoi(3)`: what 32 bits keep of it; 0 if there
+    is none.
 
     >>> [leading_whole(text) for text in ("30s", " -5", "x", "4294967297")]
     [30, -5, 0, 1]
@@ -135,7 +150,9 @@ def leading_whole(text: str, bits: int = 32) -> int:
 
 
 def leading_real(text: str) -> tuple[float, str] | None:
-    """The number that a text begins with, as `strtod(3)`, and what follows it; None: it begins with none."""
+    """The number that a text begins with, as `strtod(3)`, and what follows it; None: it begins with
+    none.
+    """
     if (found := REAL.match(text)) is None:
         return None
     number = found["number"]
@@ -144,7 +161,10 @@ def leading_real(text: str) -> tuple[float, str] | None:
 
 def integer(entry: Entry, least: int = 0, most: int = MOST) -> int:
     """A whole number in a range."""
-    if not re.fullmatch(r"-?\d{1,18}", entry.value, re.ASCII) or not least <= int(entry.value) <= most:
+    if (
+        not re.fullmatch(r"-?\d{1,18}", entry.value, re.ASCII)
+        or not least <= int(entry.value) <= most
+    ):
         raise entry.error(f"a whole number from {least} to {most}")
     return int(entry.value)
 
@@ -196,7 +216,10 @@ def expand_list(text: str) -> list[str]:
     # A comma or a blank separates; within brackets there is no blank.
     for item in re.findall(r"(?:[^,\s\[\]]|\[[^\]]*\]|[\[\]])+", text):
         if "[" in item and not item.endswith("]"):
-            raise ValueError(f"{text!r} is no list of nodes ({item!r}: nothing may stand behind the last bracket)")
+            raise ValueError(
+                f"{text!r} is no list of nodes ({item!r}: nothing may stand behind the last"
+                " bracket)"
+            )
         if any(int(last) - int(first) >= MOST_IN_RANGE for first, last in RANGE.findall(item)):
             raise ValueError(f"{text!r} is no list of nodes ({item!r}: too large)")
         try:
@@ -213,11 +236,14 @@ def hosts(entry: Entry) -> list[str]:
     try:
         return expand_list(entry.value)
     except ValueError as error:
-        raise entry.error(f"a list of nodes such as n[1-16] or n[01-04,9],login1 ({error})") from None
+        raise entry.error(
+            f"a list of nodes such as n[1-16] or n[01-04,9],login1 ({error})"
+        ) from None
 
 
 def compress_hosts(names: Iterable[str]) -> str:
-    """The shortest list that `expand_hosts` turns into these names, in this order, if runs count up at the end.
+    """The shortest list that `expand_hosts` turns into these names, in this order, if runs count up
+    at the end.
 
     >>> compress_hosts(["n1", "n2", "n3", "x", "n08", "n09", "n10"])
     'n[1-3],x,n[08-10]'

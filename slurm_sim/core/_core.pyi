@@ -118,7 +118,9 @@ class Lanes:
         partitions: list[bool],
         scale: list[float],
     ) -> None: ...
-    def add_start(self, core: Core, predecessor: int, successor: int, history: NDArray[np.float32]) -> None: ...
+    def add_start(
+        self, core: Core, predecessor: int, successor: int, history: NDArray[np.float32]
+    ) -> None: ...
     def step(
         self,
         actions: Ints,

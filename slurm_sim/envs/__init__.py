@@ -1,4 +1,6 @@
-"""Gymnasium environments on the simulator (docs/environments.md). Importing this registers `slurm_sim/Submit-v0`."""
+"""Gymnasium environments on the simulator (docs/environments.md). Importing this registers
+`slurm_sim/Submit-v0`.
+"""
 
 import gymnasium
 

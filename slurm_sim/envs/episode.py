@@ -1,6 +1,7 @@
 """One episode: a predecessor, its successor held back by a dependency, and when that is dropped.
 
-This is the rule that `SubmitEnv` and `SubmitVectorEnv` share; `core/vector_env.cpp` does the same in C++.
+This is the rule that `SubmitEnv` and `SubmitVectorEnv` share; `core/vector_env.cpp` does the same
+in C++.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ WAIT, SUBMIT = 0, 1
 
 @dataclass(frozen=True)
 class Task:
-    """What an episode is. The defaults are the paper's: a decision each 10 minutes on 24 hours of history."""
+    """What an episode is. The defaults are the paper's: a decision each 10 minutes on 24 hours of
+    history.
+    """
 
     step_s: int = 600
     history: int = 144
@@ -46,11 +49,15 @@ class Task:
             weight = amount(f"Task.{name}", getattr(self, name), MOST_WEIGHT, SimulationError)
             object.__setattr__(self, name, weight)
         for name in ("skip_to_outcome", "scaled"):
-            object.__setattr__(self, name, flag(f"Task.{name}", getattr(self, name), SimulationError))
+            object.__setattr__(
+                self, name, flag(f"Task.{name}", getattr(self, name), SimulationError)
+            )
 
 
 class Start(NamedTuple):
-    """Where episodes begin: the pair is submitted, nothing is decided. Make it with `starts.starts`."""
+    """Where episodes begin: the pair is submitted, nothing is decided. Make it with
+    `starts.starts`.
+    """
 
     simulation: Simulation
     """Never run any more: each episode has a fork."""
@@ -68,12 +75,16 @@ class Facts(NamedTuple):
     may_submit: int
     """1: the successor's dependency is there to be dropped."""
     submitted_s: int = -1
-    """When it was dropped; -1: it was not, so the successor follows the predecessor's end (reactive)."""
+    """When it was dropped; -1: it was not, so the successor follows the predecessor's end
+    (reactive).
+    """
     predecessor_start_s: int = -1
     predecessor_end_s: int = -1
     successor_start_s: int = -1
     interruption_s: int = -1
-    """Successor's start - predecessor's end, where that is positive, else 0; -1: one of them is not known yet."""
+    """Successor's start - predecessor's end, where that is positive, else 0; -1: one of them is not
+    known yet.
+    """
     overlap_s: int = -1
     """Predecessor's end - successor's start, where that is positive, else 0."""
 
@@ -103,7 +114,9 @@ class Episode:
     @property
     def truncated(self) -> bool:
         """It took too long."""
-        return not self.terminated and self._simulation.now_s >= self._begin_s + self._task.horizon_s
+        return (
+            not self.terminated and self._simulation.now_s >= self._begin_s + self._task.horizon_s
+        )
 
     def step(self, action: int) -> float:
         """Takes the action, goes on for one step; returns the reward, which is 0 until the end."""
@@ -111,7 +124,9 @@ class Episode:
             self._simulation.drop_dependency(self._pair[1])
             self._submitted_s = self._simulation.now_s
         self._advance()
-        while self._task.skip_to_outcome and not (self.facts.may_submit or self.terminated or self.truncated):
+        while self._task.skip_to_outcome and not (
+            self.facts.may_submit or self.terminated or self.truncated
+        ):
             self._advance()
         return reward(self.facts, self._task) if self.terminated or self.truncated else 0.0
 
@@ -138,25 +153,34 @@ class Episode:
         )
         if end_s < 0 or start_s < 0:
             return facts
-        return facts._replace(interruption_s=max(0, start_s - end_s), overlap_s=max(0, end_s - start_s))
+        return facts._replace(
+            interruption_s=max(0, start_s - end_s), overlap_s=max(0, end_s - start_s)
+        )
 
 
 def last_rows(start: Start, count: int) -> Vectors:
     """So many rows before the start. Raises SimulationError if it has fewer."""
     if len(start.history) < count:
         raise SimulationError(
-            f"this start has {len(start.history)} rows of history, the task needs {count}; make it so"
+            f"this start has {len(start.history)} rows of history, the task needs {count}; make"
+            " it so"
         )
     return start.history[len(start.history) - count :]
 
 
 def reward(facts: Facts, task: Task) -> float:
-    """Minus the cost of interruption and overlap, in hours (the paper, eq. 8); of a truncated episode: so far."""
+    """Minus the cost of interruption and overlap, in hours (the paper, eq. 8); of a truncated
+    episode: so far.
+    """
     interruption_s, overlap_s = facts.interruption_s, facts.overlap_s
     if interruption_s < 0:
-        interruption_s = facts.time_s - facts.predecessor_end_s if facts.predecessor_end_s >= 0 else 0
+        interruption_s = (
+            facts.time_s - facts.predecessor_end_s if facts.predecessor_end_s >= 0 else 0
+        )
         overlap_s = facts.time_s - facts.successor_start_s if facts.successor_start_s >= 0 else 0
-    cost = task.interruption_weight * (interruption_s / HOUR_S) + task.overlap_weight * (overlap_s / HOUR_S)
+    cost = task.interruption_weight * (interruption_s / HOUR_S) + task.overlap_weight * (
+        overlap_s / HOUR_S
+    )
     return -cost if cost else 0.0
 
 

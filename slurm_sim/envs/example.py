@@ -15,7 +15,9 @@ NODES = 16
 
 
 def busy_jobs(seed: int, days: float, nodes: int = NODES, load: float = 0.95) -> list[JobSpec]:
-    """Jobs of 1 to 4 nodes with limits of 2 to 24 hours, as many as keep `load` of the nodes busy on average."""
+    """Jobs of 1 to 4 nodes with limits of 2 to 24 hours, as many as keep `load` of the nodes busy
+    on average.
+    """
     rng = np.random.default_rng(seed)
     mean_node_s = 2.0 * 0.6 * 10 * HOUR_S
     count = int(days * DAY_S * nodes * load / mean_node_s)
@@ -25,7 +27,9 @@ def busy_jobs(seed: int, days: float, nodes: int = NODES, load: float = 0.95) ->
     runtime_s = np.ceil(limit_s * rng.uniform(0.2, 1.0, count)).astype(int)
     return [
         JobSpec(int(wide), int(limit), int(run), user=f"u{number % 7}", submit_s=int(at))
-        for number, (wide, limit, run, at) in enumerate(zip(size, limit_s, runtime_s, submit_s, strict=True))
+        for number, (wide, limit, run, at) in enumerate(
+            zip(size, limit_s, runtime_s, submit_s, strict=True)
+        )
     ]
 
 
@@ -35,7 +39,9 @@ def busy_cluster() -> ClusterConfig:
 
 
 def example_starts(seed: int = 0, count: int = 8, task: Task | None = None) -> list[Start]:
-    """Starts 7 hours apart on the busy cluster, after two days of warming up; pairs of 24 hours on 2 nodes."""
+    """Starts 7 hours apart on the busy cluster, after two days of warming up; pairs of 24 hours on
+    2 nodes.
+    """
     begins_s = [2 * DAY_S + 7 * HOUR_S * number for number in range(count)]
     days = begins_s[-1] / DAY_S + 4
     simulation = make_simulation(busy_cluster(), busy_jobs(seed, days))

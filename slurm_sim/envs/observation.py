@@ -1,7 +1,9 @@
-"""The 40 variables of a pair of jobs and the queue around it (the Mirage paper, section 4.1), of a simulation.
+"""The 40 variables of a pair of jobs and the queue around it (the Mirage paper, section 4.1), of a
+simulation.
 
-Values are raw: jobs, nodes, seconds. They are those that `mirage.state` makes of a snapshot of the same moment, bit for
-bit; a test holds the two together. The C++ form of this file is `core/observe.hpp` with `core/vector_env.cpp`.
+Values are raw: jobs, nodes, seconds. They are those that `mirage.state` makes of a snapshot of the
+same moment, bit for bit; a test holds the two together. The C++ form of this file is
+`core/observe.hpp` with `core/vector_env.cpp`.
 """
 
 from __future__ import annotations
@@ -87,12 +89,16 @@ class Pool:
         by_name = {item.name: item for item in config.partitions}
         name = config.partitions[0].name if partition is None else partition
         if name not in by_name:
-            raise InvalidJob(f"partition {name!r} does not exist; this cluster has {', '.join(by_name)}")
+            raise InvalidJob(
+                f"partition {name!r} does not exist; this cluster has {', '.join(by_name)}"
+            )
         members, nodes = {name}, set(by_name[name].nodes)
         while more := [item for item in config.partitions if _joins(item, members, nodes)]:
             members.update(item.name for item in more)
             nodes.update(node for item in more for node in item.nodes)
-        return cls(frozenset(members), tuple(node.name for node in config.nodes if node.name in nodes))
+        return cls(
+            frozenset(members), tuple(node.name for node in config.nodes if node.name in nodes)
+        )
 
 
 def _joins(partition: Partition, members: set[str], nodes: set[str]) -> bool:
@@ -100,14 +106,19 @@ def _joins(partition: Partition, members: set[str], nodes: set[str]) -> bool:
 
 
 def scales(pool: Pool) -> Vectors:
-    """Factors, (40,), that bring the columns near 1: jobs and nodes by the pool's size, seconds by the day."""
+    """Factors, (40,), that bring the columns near 1: jobs and nodes by the pool's size, seconds by
+    the day.
+    """
     seconds = re.compile(r"_s(_p\d+)?$")
-    return np.array([1 / DAY_S if seconds.search(name) else 1 / len(pool.nodes) for name in NAMES], dtype=np.float32)
+    return np.array(
+        [1 / DAY_S if seconds.search(name) else 1 / len(pool.nodes) for name in NAMES],
+        dtype=np.float32,
+    )
 
 
 def observe(simulation: Simulation, pool: Pool, pair: tuple[int, int] | None) -> Vectors:
-    """The row, (40,), of this moment. `pair`: ids of predecessor and successor, which the queue's columns leave out;
-    None: there is no pair yet, and its columns are 0.
+    """The row, (40,), of this moment. `pair`: ids of predecessor and successor, which the queue's
+    columns leave out; None: there is no pair yet, and its columns are 0.
     """
     now_s = simulation.now_s
     queued = [job for job in simulation.pending() if _counts(job, pool, pair) and _is_queued(job)]
@@ -122,7 +133,9 @@ def observe(simulation: Simulation, pool: Pool, pair: tuple[int, int] | None) ->
     return row.astype(np.float32)
 
 
-def walk(simulation: Simulation, pool: Pool, pair: tuple[int, int] | None, times_s: Sequence[int] | Ints) -> Vectors:
+def walk(
+    simulation: Simulation, pool: Pool, pair: tuple[int, int] | None, times_s: Sequence[int] | Ints
+) -> Vectors:
     """The rows, (times, 40), of these moments, to which the simulation goes on one by one."""
     rows = np.empty((len(times_s), WIDTH), dtype=np.float32)
     core = getattr(simulation, "_core", None)
@@ -164,13 +177,20 @@ def _summary(jobs: Sequence[JobRecord], seconds: Sequence[int]) -> NDArray[np.fl
 
 
 def pair_columns(predecessor: JobRecord, successor: JobRecord, at_s: int) -> tuple[int, ...]:
-    """The pair's six columns at this time: all 0 before the predecessor became eligible, or while it is kept back."""
+    """The pair's six columns at this time: all 0 before the predecessor became eligible, or while
+    it is kept back.
+    """
     eligible_s, start_s, end_s = predecessor.eligible_s, predecessor.start_s, predecessor.end_s
     if eligible_s is None or eligible_s > at_s:
         return (0,) * 6
     waited_s = min(time for time in (at_s, start_s, end_s) if time is not None) - eligible_s
     elapsed_s = 0 if start_s is None else (at_s if end_s is None else min(at_s, end_s)) - start_s
-    facts = (predecessor.nodes, _capped_s(predecessor.time_limit_s), max(0, waited_s), max(0, elapsed_s))
+    facts = (
+        predecessor.nodes,
+        _capped_s(predecessor.time_limit_s),
+        max(0, waited_s),
+        max(0, elapsed_s),
+    )
     return (*facts, successor.nodes, _capped_s(successor.time_limit_s))
 
 

@@ -23,16 +23,19 @@ MOST = float(2**31)
 class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
     """One pair of jobs on a cluster that others use too; docs/environments.md has the whole story.
 
-    Action 0 waits for `task.step_s`, 1 submits: it drops the successor's dependency, once. An observation is the matrix
-    (`task.history`, 40), float32, oldest row first. The episode ends when both the predecessor's end and the
-    successor's start are known; the reward is 0 until then. `info` has the fields of `Facts` (-1: not known yet) and
-    `action_mask`, which of the two actions have an effect.
+    Action 0 waits for `task.step_s`, 1 submits: it drops the successor's dependency, once. An
+    observation is the matrix (`task.history`, 40), float32, oldest row first. The episode ends when
+    both the predecessor's end and the successor's start are known; the reward is 0 until then.
+    `info` has the fields of `Facts` (-1: not known yet) and `action_mask`, which of the two actions
+    have an effect.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
 
     def __init__(self, starts: Sequence[Start] | None = None, task: Task | None = None) -> None:
-        """`starts`: where episodes may begin, one is drawn at each reset; None: those of a small example cluster."""
+        """`starts`: where episodes may begin, one is drawn at each reset; None: those of a small
+        example cluster.
+        """
         self.starts, self.task = given(starts, task)
         self._scale = scale_of(self.starts, self.task)
         self.observation_space: spaces.Space[Vectors] = observation_space(self.task)
@@ -82,7 +85,11 @@ def given(starts: Sequence[Start] | None, task: Task | None) -> tuple[list[Start
     """What an environment is made of; None: the defaults. Raises SimulationError."""
     task = Task() if task is None else task
     check_kind("task", task, Task, SimulationError)
-    return example_starts(task=task) if starts is None else listed("starts", starts, Start, SimulationError), task
+    return (
+        example_starts(task=task)
+        if starts is None
+        else listed("starts", starts, Start, SimulationError)
+    ), task
 
 
 def given_start(options: dict[str, Any] | None, starts: Sequence[Start]) -> int | None:
@@ -106,9 +113,13 @@ def observation_space(task: Task) -> Any:
 
 
 def scale_of(starts: Sequence[Start], task: Task) -> Vectors:
-    """The factors of all columns. Raises SimulationError if there is no start, or they are of different pools."""
+    """The factors of all columns. Raises SimulationError if there is no start, or they are of
+    different pools.
+    """
     pools = {start.pool for start in starts}
     if len(pools) != 1:
-        raise SimulationError(f"{len(starts)} starts of {len(pools)} pools; give at least one, all of the same pool")
+        raise SimulationError(
+            f"{len(starts)} starts of {len(pools)} pools; give at least one, all of the same pool"
+        )
     pool: Pool = pools.pop()
     return scales(pool) if task.scaled else np.ones(WIDTH, dtype=np.float32)

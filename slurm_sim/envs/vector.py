@@ -1,4 +1,6 @@
-"""`SubmitVectorEnv`: many `SubmitEnv` in one call, in C++ where the core is there, writing into the caller's arrays."""
+"""`SubmitVectorEnv`: many `SubmitEnv` in one call, in C++ where the core is there, writing into the
+caller's arrays.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,13 @@ def _layout(num_envs: int, task: Task) -> list[tuple[tuple[int, ...], type]]:
     """Shape and type of each array."""
     each = (num_envs,)
     observations, facts = (*each, task.history, WIDTH), (*each, len(Facts._fields))
-    return [(observations, np.float32), (each, np.float64), (each, np.bool_), (each, np.bool_), (facts, np.int64)]
+    return [
+        (observations, np.float32),
+        (each, np.float64),
+        (each, np.bool_),
+        (each, np.bool_),
+        (facts, np.int64),
+    ]
 
 
 def _fits(array: object, shape: tuple[int, ...], kind: type) -> bool:
@@ -56,10 +64,14 @@ def _fits(array: object, shape: tuple[int, ...], kind: type) -> bool:
 
 
 class Lanes(Protocol):
-    """Episodes side by side, without Gymnasium: `PythonLanes`, or the core's, which must do exactly the same."""
+    """Episodes side by side, without Gymnasium: `PythonLanes`, or the core's, which must do exactly
+    the same.
+    """
 
     def step(self, actions: Ints, starts: Ints, out: Buffers) -> None:
-        """Where `starts` has a start's number, a new episode begins; where it has -1, the old one takes its action."""
+        """Where `starts` has a start's number, a new episode begins; where it has -1, the old one
+        takes its action.
+        """
 
 
 class PythonLanes:
@@ -73,7 +85,9 @@ class PythonLanes:
         for lane, (action, start) in enumerate(zip(actions, starts, strict=True)):
             episode, reward = self._episodes[lane], 0.0
             if start != GOES_ON or episode is None:
-                episode = self._episodes[lane] = Episode(self._starts[start], self._task, self._scale)
+                episode = self._episodes[lane] = Episode(
+                    self._starts[start], self._task, self._scale
+                )
             else:
                 reward = episode.step(int(action))
             out.observations[lane] = episode.rows
@@ -110,7 +124,9 @@ class CoreLanes:
             )
 
     def step(self, actions: Ints, starts: Ints, out: Buffers) -> None:
-        self._lanes.step(actions, starts, out.observations, out.rewards, out.terminated, out.truncated, out.facts)
+        self._lanes.step(
+            actions, starts, out.observations, out.rewards, out.terminated, out.truncated, out.facts
+        )
 
 
 def _core_of(start: Start) -> Any:
@@ -135,8 +151,8 @@ def _random(seed: int | None) -> np.random.Generator:
 class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
     """`num_envs` times `SubmitEnv`: equal, step by step, to `SyncVectorEnv` of as many `SubmitEnv`.
 
-    Gymnasium's next-step autoreset: the step after an episode's end ignores the action and begins a new one.
-    `infos` has an array for each field of `Facts`, and `action_mask` (environments, 2).
+    Gymnasium's next-step autoreset: the step after an episode's end ignores the action and begins a
+    new one. `infos` has an array for each field of `Facts`, and `action_mask` (environments, 2).
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium's own way
@@ -151,7 +167,9 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         task: Task | None = None,
         lanes: type[PythonLanes] | type[CoreLanes] | None = None,
     ) -> None:
-        """`starts`, `task`: as of `SubmitEnv`. `lanes` None: the core's if the starts are simulations of the core."""
+        """`starts`, `task`: as of `SubmitEnv`. `lanes` None: the core's if the starts are
+        simulations of the core.
+        """
         self.num_envs = num_envs = whole("num_envs", num_envs, 1, MOST, SimulationError)
         self.starts, self.task = given(starts, task)
         scale = scale_of(self.starts, self.task)
@@ -201,7 +219,9 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         actions = np.asarray(actions)
         fit = actions.shape == (self.num_envs,) and actions.dtype.kind in "iub"
         if not fit or not ((actions == 0) | (actions == 1)).all():
-            raise SimulationError(f"actions must be {self.num_envs} numbers, each 0 (wait) or 1 (submit)")
+            raise SimulationError(
+                f"actions must be {self.num_envs} numbers, each 0 (wait) or 1 (submit)"
+            )
         actions = np.ascontiguousarray(actions, dtype=np.int64)
         self._draw(self._over, None)
         self._lanes.step(actions, self._begins, buffers)
@@ -219,7 +239,10 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         check_kind("out", out, Buffers, SimulationError)
         arrays = (out.observations, out.rewards, out.terminated, out.truncated, out.facts)
         if not all(map(_fits, arrays, *zip(*self._layout, strict=True))):
-            raise SimulationError("the arrays of out have other shapes or types than this environment's; use buffers()")
+            raise SimulationError(
+                "the arrays of out have other shapes or types than this environment's; use"
+                " buffers()"
+            )
         self._checked = out
         return out
 
@@ -235,18 +258,24 @@ class SubmitVectorEnv(VectorEnv[Vectors, Ints, NDArray[Any]]):
         if len(seeds) != self.num_envs:
             raise SimulationError(f"{len(seeds)} seeds for {self.num_envs} environments")
         old = self._random
-        self._random = [old[lane] if one is None and old else _random(one) for lane, one in enumerate(seeds)]
+        self._random = [
+            old[lane] if one is None and old else _random(one) for lane, one in enumerate(seeds)
+        ]
 
     def _draw(self, chosen: Bools, start: int | None) -> None:
         self._begins.fill(GOES_ON)
         for lane in np.flatnonzero(chosen):
-            self._begins[lane] = self._random[lane].integers(len(self.starts)) if start is None else start
+            self._begins[lane] = (
+                self._random[lane].integers(len(self.starts)) if start is None else start
+            )
 
     def _infos(self, buffers: Buffers) -> dict[str, Any]:
         infos: dict[str, Any] = {}
         for column, name in enumerate(Facts._fields):
             infos[name] = buffers.facts[:, column]
         may_submit = infos["may_submit"]
-        infos["action_mask"] = np.stack([np.ones_like(may_submit), may_submit], axis=1).astype(np.int8)
+        infos["action_mask"] = np.stack([np.ones_like(may_submit), may_submit], axis=1).astype(
+            np.int8
+        )
         every = np.ones(self.num_envs, dtype=np.bool_)
         return infos | {f"_{name}": every for name in infos}

@@ -1,4 +1,6 @@
-"""How many nodes a cluster had over time, as far as its log shows: a step function over the envelope of busy nodes."""
+"""How many nodes a cluster had over time, as far as its log shows: a step function over the
+envelope of busy nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,25 @@ from slurm_sim.traces.usage import Steps, busy_nodes, steps
 Floats = NDArray[np.float64]
 HOUR = 3600
 HELD_S = 600
-"""A level counts if it was reached for this long within an hour: seconds of overlap between two jobs don't."""
+"""A level counts if it was reached for this long within an hour: seconds of overlap between two
+jobs don't.
+"""
 TAU = 0.95
-"""While jobs wait, a full cluster may still show a few nodes less than it has (wide jobs that don't fit)."""
+"""While jobs wait, a full cluster may still show a few nodes less than it has (wide jobs that don't
+fit).
+"""
 OVER = 50.0
-"""An hour above the supposed node count costs this much more than one below it: nodes can't be invented."""
+"""An hour above the supposed node count costs this much more than one below it: nodes can't be
+invented.
+"""
 WAITED_S = 2 * HOUR
 """Only jobs that waited this long in all count as a queue."""
 WAITING = 3
 """So many users (jobs, where a log has no users) must wait."""
 STEP_COST = 24.0
-"""A change of the node count has to explain so much: 480 idle node-hours while jobs wait, or half an hour of one node
-above the count."""
+"""A change of the node count has to explain so much: 480 idle node-hours while jobs wait, or half
+an hour of one node above the count.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,17 +44,20 @@ class NodeStep:
     time: int
     nodes: int
     contended_h: float
-    """Hours of this step in which jobs waited, so that busy nodes show the cluster's size. 0: only a lower bound."""
+    """Hours of this step in which jobs waited, so that busy nodes show the cluster's size. 0: only
+    a lower bound.
+    """
     at_level_h: float
     """Hours of them with at least this many nodes busy, less 2 %."""
 
 
 def infer_nodes(trace: Trace, step_cost: float = STEP_COST) -> tuple[NodeStep, ...]:
-    """The step function that costs least over hours: pinball loss against the hour's level where jobs waited, only
-    excess above it where none did, and a price for each step (Viterbi over all levels).
+    """The step function that costs least over hours: pinball loss against the hour's level where
+    jobs waited, only excess above it where none did, and a price for each step (Viterbi over all
+    levels).
 
-    Limits: nodes that nobody used don't exist for it; an outage of days looks like a smaller cluster;
-    while nothing waits only growth can be seen.
+    Limits: nodes that nobody used don't exist for it; an outage of days looks like a smaller
+    cluster; while nothing waits only growth can be seen.
     """
     busy = busy_nodes(trace)
     if len(busy.times) < 2:
@@ -59,7 +71,9 @@ def infer_nodes(trace: Trace, step_cost: float = STEP_COST) -> tuple[NodeStep, .
 
 def hourly_levels(curve: Steps, edges: Floats) -> Floats:
     """The greatest value held for at least `HELD_S` in all within each hour, shape (edges - 1,)."""
-    times = np.union1d(curve.times[(curve.times >= edges[0]) & (curve.times < edges[-1])], edges[:-1])
+    times = np.union1d(
+        curve.times[(curve.times >= edges[0]) & (curve.times < edges[-1])], edges[:-1]
+    )
     durations, values = np.diff(np.append(times, edges[-1])), curve.at(times)
     hour = np.searchsorted(edges, times, side="right") - 1
     order = np.lexsort((-values, hour))
@@ -75,7 +89,9 @@ def hourly_levels(curve: Steps, edges: Floats) -> Floats:
 
 
 def _contended(trace: Trace, busy: Steps, edges: Floats) -> NDArray[np.bool_]:
-    """Hours in which small jobs of several users wait throughout: a queue for nodes, not one user's limit or chain."""
+    """Hours in which small jobs of several users wait throughout: a queue for nodes, not one user's
+    limit or chain.
+    """
     small = trace.column("nodes") <= max(1.0, 0.02 * busy.values.max())
     chosen = np.flatnonzero(small & (np.nan_to_num(trace.queued_s) >= WAITED_S))
     if not len(chosen):
@@ -85,7 +101,9 @@ def _contended(trace: Trace, busy: Steps, edges: Floats) -> NDArray[np.bool_]:
     if (user != "").any():
         begin, end = _per_user(user, begin, end)
     queue = steps(begin, end, np.ones(len(begin)))
-    least = np.array([queue.at(edges[:-1] + share * HOUR) for share in (0.0, 0.25, 0.5, 0.75)]).min(axis=0)
+    least = np.array([queue.at(edges[:-1] + share * HOUR) for share in (0.0, 0.25, 0.5, 0.75)]).min(
+        axis=0
+    )
     return np.asarray(least >= WAITING, dtype=np.bool_)
 
 
@@ -95,7 +113,9 @@ def _per_user(user: NDArray[np.object_], begin: Floats, end: Floats) -> tuple[Fl
     order = np.lexsort((begin, code))
     code, begin, end = code[order], begin[order], end[order]
     base = begin.min()
-    span = float(end.max() - base) + 1.0  # one user after the other on one axis, so that one running maximum serves all
+    span = (
+        float(end.max() - base) + 1.0
+    )  # one user after the other on one axis, so that one running maximum serves all
     begin, end = begin - base + code * span, end - base + code * span
     reached = np.maximum.accumulate(end)
     new = np.concatenate([[True], begin[1:] > reached[:-1]])
@@ -104,7 +124,9 @@ def _per_user(user: NDArray[np.object_], begin: Floats, end: Floats) -> tuple[Fl
     return begin[new] - shift, reached[last] - shift
 
 
-def _cheapest_path(levels: Floats, waiting: NDArray[np.bool_], step_cost: float) -> NDArray[np.int64]:
+def _cheapest_path(
+    levels: Floats, waiting: NDArray[np.bool_], step_cost: float
+) -> NDArray[np.int64]:
     candidates = np.unique(levels)
     cost = np.empty(len(candidates))
     best = np.zeros(len(candidates))
@@ -144,7 +166,9 @@ def _describe(
 
 
 def _exact(hour: float, before: int, after: int, busy: Steps) -> int:
-    """When, within three hours: growth at the first second above the old level, loss after the last above the new."""
+    """When, within three hours: growth at the first second above the old level, loss after the last
+    above the new.
+    """
     low, high = np.searchsorted(busy.times, [hour - 3 * HOUR, hour + 3 * HOUR])
     times, values = busy.times[low:high], busy.values[low:high]
     if after > before:

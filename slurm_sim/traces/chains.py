@@ -1,4 +1,6 @@
-"""Dependency chains that a log doesn't tell: a job that was queued long ago starts as an older one of its user ends."""
+"""Dependency chains that a log doesn't tell: a job that was queued long ago starts as an older one
+of its user ends.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,21 @@ class Chains:
 
     predecessor: Ints
     idle: NDArray[np.bool_]
-    """Enough nodes were idle in the ten minutes before the predecessor's end: the wait wasn't for nodes."""
+    """Enough nodes were idle in the ten minutes before the predecessor's end: the wait wasn't for
+    nodes.
+    """
     same_shape: NDArray[np.bool_]
     """Same nodes and limit as the predecessor."""
     at_limit: NDArray[np.bool_]
-    """The user was at the limit of running jobs, which explains the hand-over as well; such pairs are no links."""
+    """The user was at the limit of running jobs, which explains the hand-over as well; such pairs
+    are no links.
+    """
     handovers: int
     """Pairs that met the time rule, before the evidence was asked for."""
     by_chance: int
-    """Links found the same way in the window from 600 to 300 s before the start: about as many are no links."""
+    """Links found the same way in the window from 600 to 300 s before the start: about as many are
+    no links.
+    """
 
     @property
     def trust(self) -> float:
@@ -53,17 +61,21 @@ class Chains:
     def lengths(self) -> Ints:
         """Jobs a chain, longest first."""
         root = np.arange(len(self.predecessor))
-        for job in np.flatnonzero(self.predecessor >= 0):  # rows are in order of submission, predecessors come first
+        for job in np.flatnonzero(
+            self.predecessor >= 0
+        ):  # rows are in order of submission, predecessors come first
             root[job] = root[self.predecessor[job]]
         sizes = np.bincount(root)
         return np.sort(sizes[sizes > 1])[::-1]
 
 
 def infer_chains(trace: Trace, nodes: Steps | None = None, limit: int | None = None) -> Chains:
-    """Pairs by time, then by evidence: idle nodes, or a run of three or more jobs of one shape, never at the limit.
+    """Pairs by time, then by evidence: idle nodes, or a run of three or more jobs of one shape,
+    never at the limit.
 
-    ``nodes``: the cluster's size over time; ``limit``: the limit per user. Limits: needs users; a successor that had
-    to queue for nodes after its predecessor's end is not seen, nor one that started after 300 s.
+    ``nodes``: the cluster's size over time; ``limit``: the limit per user. Limits: needs users; a
+    successor that had to queue for nodes after its predecessor's end is not seen, nor one that
+    started after 300 s.
     """
     codes = user_codes(trace)
     if (codes < 0).all() or np.isnan(trace.column("end")).all():
@@ -77,11 +89,15 @@ def infer_chains(trace: Trace, nodes: Steps | None = None, limit: int | None = N
 def _links(
     trace: Trace, codes: Ints, shift_s: int, nodes: Steps | None, limit: int | None
 ) -> tuple[Ints, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_], int]:
-    """Predecessors, idle, same shape, at limit, and how many pairs there were before the evidence was asked for."""
+    """Predecessors, idle, same shape, at limit, and how many pairs there were before the evidence
+    was asked for.
+    """
     pairs = _one_to_one(trace, _pairs(trace, codes, shift_s))
     has = pairs >= 0
     same = has & _same(trace, pairs)
-    limited = has & (at_limit(trace, codes, limit) if limit else np.zeros(len(trace), dtype=np.bool_))
+    limited = has & (
+        at_limit(trace, codes, limit) if limit else np.zeros(len(trace), dtype=np.bool_)
+    )
     idle = has & _idle(trace, pairs, nodes)
     kept = has & ~limited & (idle | (same & _in_series(np.where(same, pairs, -1))))
     return np.where(kept, pairs, -1), idle, same, limited, int(has.sum())
@@ -95,8 +111,12 @@ def _pairs(trace: Trace, codes: Ints, shift_s: int) -> Ints:
     span = float(np.nanmax(end) - base) + 2.0 * WINDOW_S + LONG_BEFORE_S
     order = run[np.lexsort((end[run], codes[run]))]
     keys = codes[order] * span + (end[order] - base)
-    late = np.flatnonzero(trace.ran & (codes >= 0) & (np.nan_to_num(start - submit) >= LONG_BEFORE_S))
-    place = np.searchsorted(keys, codes[late] * span + (start[late] - shift_s - base), side="right") - 1
+    late = np.flatnonzero(
+        trace.ran & (codes >= 0) & (np.nan_to_num(start - submit) >= LONG_BEFORE_S)
+    )
+    place = (
+        np.searchsorted(keys, codes[late] * span + (start[late] - shift_s - base), side="right") - 1
+    )
     best = np.full(len(trace), -1)
     score = np.full(len(trace), -1)
     for back in range(CANDIDATES):
@@ -104,7 +124,11 @@ def _pairs(trace: Trace, codes: Ints, shift_s: int) -> Ints:
         before = order[np.maximum(index, 0)]
         gap = start[late] - shift_s - end[before]
         good = (index >= 0) & (codes[before] == codes[late]) & (gap >= 0) & (gap <= WINDOW_S)
-        good &= (end[before] - submit[late] >= LONG_BEFORE_S) & (before < late) & (start[before] < start[late])
+        good &= (
+            (end[before] - submit[late] >= LONG_BEFORE_S)
+            & (before < late)
+            & (start[before] < start[late])
+        )
         shape = _shape_score(trace, before, late)
         better = good & (shape > score[late])
         best[late[better]], score[late[better]] = before[better], shape[better]
@@ -119,10 +143,14 @@ def _shape_score(trace: Trace, left: Ints, right: Ints) -> Ints:
 
 
 def _one_to_one(trace: Trace, pairs: Ints) -> Ints:
-    """Of several successors of one job only the first to start is kept (the others may be a fan: afterany of many)."""
+    """Of several successors of one job only the first to start is kept (the others may be a fan:
+    afterany of many).
+    """
     rows = np.flatnonzero(pairs >= 0)
     order = rows[np.lexsort((rows, trace.column("start")[rows], pairs[rows]))]
-    first = np.concatenate([[True], np.diff(pairs[order]) != 0]) if len(order) else np.zeros(0, bool)
+    first = (
+        np.concatenate([[True], np.diff(pairs[order]) != 0]) if len(order) else np.zeros(0, bool)
+    )
     result = np.full(len(pairs), -1)
     result[order[first]] = pairs[order[first]]
     return result
@@ -133,12 +161,15 @@ def _same(trace: Trace, pairs: Ints) -> NDArray[np.bool_]:
 
 
 def _idle(trace: Trace, pairs: Ints, nodes: Steps | None) -> NDArray[np.bool_]:
-    """At least half of four instants in the predecessor's last ten minutes had nodes enough for the successor."""
+    """At least half of four instants in the predecessor's last ten minutes had nodes enough for the
+    successor.
+    """
     if nodes is None:
         return np.zeros(len(pairs), dtype=np.bool_)
     busy, end = busy_nodes(trace), trace.column("end")[np.maximum(pairs, 0)]
     enough = [
-        nodes.at(end - back) - busy.at(end - back) >= trace.column("nodes") for back in (600.0, 400.0, 200.0, 1.0)
+        nodes.at(end - back) - busy.at(end - back) >= trace.column("nodes")
+        for back in (600.0, 400.0, 200.0, 1.0)
     ]
     return np.asarray(np.mean(enough, axis=0) >= IDLE_SHARE)
 
@@ -159,4 +190,6 @@ def dependency_text(trace: Trace, chains: Chains) -> pd.Series:
     """``afterany:ID`` for each link, "" otherwise, as `sbatch --dependency` has it."""
     ids = trace.text("job_id")
     linked = chains.predecessor >= 0
-    return pd.Series(np.where(linked, "afterany:" + ids[np.maximum(chains.predecessor, 0)].astype(object), ""))
+    return pd.Series(
+        np.where(linked, "afterany:" + ids[np.maximum(chains.predecessor, 0)].astype(object), "")
+    )

@@ -17,7 +17,8 @@ Mask = NDArray[np.bool_]
 EXAMPLES = 3
 TEXT = [name for name, kind in COLUMNS.items() if kind == "text"]
 GRACE_S = 120
-"""slurmctld kills jobs over their limit within about a minute, and nodes take a while to clean up."""
+"""slurmctld kills jobs over their limit within about a minute, and nodes take a while to clean up.
+"""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Rules:
     nodes: int | None = None
     """The cluster's size: wider jobs can't have run here. None: don't check."""
     cancelled: Literal["keep", "drop"] = "keep"
-    """Jobs cancelled in the queue. They add to the queue but not to the load; their wait is censored."""
+    """Jobs cancelled in the queue. They add to the queue but not to the load; their wait is
+    censored.
+    """
     overruns: Literal["keep", "clip"] = "keep"
     """Jobs that ran longer than their limit (and two minutes' grace)."""
     duplicates: Literal["restarts", "last"] = "restarts"
@@ -63,7 +66,8 @@ class CleaningReport:
 def clean(trace: Trace, rules: Rules | None = None) -> tuple[Trace, CleaningReport]:
     """Applies every rule in the order of docs/traces.md; the report lists them all.
 
-    A job is counted by the first rule that drops it; rules that only mark or report may count it again.
+    A job is counted by the first rule that drops it; rules that only mark or report may count it
+    again.
     """
     rules = rules or Rules()
     jobs = trace.jobs
@@ -92,10 +96,12 @@ def _known(jobs: Any, name: str) -> NDArray[np.float64]:
 
 
 def _seen_again(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
-    """One run in several rows, as dumps of overlapping times have it: pending, running, ended. The last state counts.
+    """One run in several rows, as dumps of overlapping times have it: pending, running, ended. The
+    last state counts.
 
-    Rows of one id and one submission are one run if they have the same start, or none. A row with neither a start nor
-    an end (pending) may be of any run of that submission. A row with an end only was cancelled before it started.
+    Rows of one id and one submission are one run if they have the same start, or none. A row with
+    neither a start nor an end (pending) may be of any run of that submission. A row with an end
+    only was cancelled before it started.
     """
     mask = np.zeros(len(jobs), bool)
     rows = np.flatnonzero(jobs.duplicated(["job_id", "submit"], keep=False).to_numpy(bool))
@@ -123,7 +129,9 @@ def _steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     """Of jobs that have a row of their own, which says all that the steps say."""
     step = _is_step(jobs)
     own = jobs["job_id"][~step]
-    ids = pd.concat([own, own.str.replace(r"\+\d+$", "", regex=True)])  # step 5.0 of the heterogeneous job 5+0, 5+1
+    ids = pd.concat(
+        [own, own.str.replace(r"\+\d+$", "", regex=True)]
+    )  # step 5.0 of the heterogeneous job 5+0, 5+1
     mask = step & _job_of(jobs).isin(ids).to_numpy(bool)
     return _drop("steps", jobs, mask, "rows of job steps (5.batch, 5.0): sacct -X leaves them out")
 
@@ -131,14 +139,19 @@ def _steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
 def _lone_steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     """Steps of a job without a row of its own: one job, from their first start to their last end.
 
-    They share the job's nodes, so it had those of the widest step; a step without an end is still running.
+    They share the job's nodes, so it had those of the widest step; a step without an end is still
+    running.
     """
     mask = _is_step(jobs)
     text = "steps (5.batch, 5.0) of jobs without a row of their own, merged into one job each"
     found = _finding("steps without a job", "merged", jobs, mask, text)
     if not mask.any():
         return jobs, found
-    parts = jobs[mask].assign(job_id=_job_of(jobs[mask])).sort_values("end", kind="stable", na_position="last")
+    parts = (
+        jobs[mask]
+        .assign(job_id=_job_of(jobs[mask]))
+        .sort_values("end", kind="stable", na_position="last")
+    )
     how: dict[str, Any] = dict.fromkeys(parts.columns, "max")
     how |= dict.fromkeys(("submit", "start", "eligible"), "min")
     how |= {name: _first_text for name in parts.columns if name in TEXT}
@@ -158,13 +171,19 @@ def _job_of(jobs: Any) -> Any:
 
 
 def _groups(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
-    """Parts of a heterogeneous job (5+0, 5+1) start and end together: one job with the sum of what they have."""
+    """Parts of a heterogeneous job (5+0, 5+1) start and end together: one job with the sum of what
+    they have.
+    """
     mask = jobs["job_id"].str.fullmatch(r"\d+\+\d+").to_numpy(bool)
-    found = _finding("job groups", "merged", jobs, mask, "parts of heterogeneous jobs, merged into one job each")
+    found = _finding(
+        "job groups", "merged", jobs, mask, "parts of heterogeneous jobs, merged into one job each"
+    )
     if not mask.any():
         return jobs, found
     parts = jobs[mask].assign(job_id=jobs["job_id"][mask].str.split("+").str[0])
-    how = dict.fromkeys(parts.columns, "first") | dict.fromkeys(("nodes", "gpus", "cpus", "mem_mib"), _sum)
+    how = dict.fromkeys(parts.columns, "first") | dict.fromkeys(
+        ("nodes", "gpus", "cpus", "mem_mib"), _sum
+    )
     return _with(jobs[~mask], _merged(parts, how | {"end": "max"})), found
 
 
@@ -224,7 +243,11 @@ def _resubmitted(jobs: Any, earlier: Mask) -> Any:
     plain = jobs["job_id"].str.replace(r"\.r\d+$", "", regex=True)
     before = jobs["end"].groupby(plain).shift()
     again = plain.duplicated(keep="first").to_numpy(bool) | earlier
-    later = again & before.notna().to_numpy(bool) & (before.fillna(0).to_numpy(np.int64) > jobs["submit"].to_numpy())
+    later = (
+        again
+        & before.notna().to_numpy(bool)
+        & (before.fillna(0).to_numpy(np.int64) > jobs["submit"].to_numpy())
+    )
     later &= ~(jobs["start"].notna() & (jobs["start"] < before)).fillna(False).to_numpy(bool)
     jobs.loc[later, "submit"] = before[later].astype(np.int64)
     return jobs
@@ -237,7 +260,9 @@ def _zero_nodes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
 def _too_wide(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     if rules.nodes is None:
         none = np.zeros(len(jobs), bool)
-        return jobs, Finding("wider than the cluster", "not checked", int(none.sum()), "give the cluster's nodes")
+        return jobs, Finding(
+            "wider than the cluster", "not checked", int(none.sum()), "give the cluster's nodes"
+        )
     mask = jobs["nodes"].to_numpy() > rules.nodes
     return _drop("wider than the cluster", jobs, mask, f"more than {rules.nodes} nodes")
 
@@ -245,7 +270,9 @@ def _too_wide(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
 def _cancelled(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     start, end = _known(jobs, "start"), _known(jobs, "end")
     mask = (
-        jobs["state"].str.startswith("CANCELLED").to_numpy(bool) & ~np.isnan(end) & (np.isnan(start) | (start == end))
+        jobs["state"].str.startswith("CANCELLED").to_numpy(bool)
+        & ~np.isnan(end)
+        & (np.isnan(start) | (start == end))
     )
     rule, text = (
         "cancelled in the queue",
@@ -271,16 +298,24 @@ def _unstarted(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
 
 def _backwards(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     mask = np.nan_to_num(_known(jobs, "end") - _known(jobs, "start")) < 0
-    return _drop("end before start", jobs, mask, "wrong clocks, or local times across a clock change")
+    return _drop(
+        "end before start", jobs, mask, "wrong clocks, or local times across a clock change"
+    )
 
 
 def _too_early(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     mask = np.nan_to_num(_known(jobs, "start") - jobs["submit"].to_numpy()) < 0
-    return _drop("start before submit", jobs, mask, "requeued after a node failure, or wrong clocks")
+    return _drop(
+        "start before submit", jobs, mask, "requeued after a node failure, or wrong clocks"
+    )
 
 
 def _unfinished(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
-    mask = ~np.isnan(_known(jobs, "start")) & np.isnan(_known(jobs, "end")) & np.isnan(_known(jobs, "runtime_s"))
+    mask = (
+        ~np.isnan(_known(jobs, "start"))
+        & np.isnan(_known(jobs, "end"))
+        & np.isnan(_known(jobs, "runtime_s"))
+    )
     return jobs, _finding("still running", "kept", jobs, mask, "their run time is unknown")
 
 
@@ -288,24 +323,34 @@ def _overruns(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     over = _known(jobs, "end") - _known(jobs, "start") - _known(jobs, "timelimit_s")
     mask = np.nan_to_num(over, nan=-1.0) > GRACE_S
     text = (
-        f"over the limit by more than {GRACE_S} s, at most {np.nanmax(over[mask]) / 3600:.1f} h" if mask.any() else ""
+        f"over the limit by more than {GRACE_S} s, at most {np.nanmax(over[mask]) / 3600:.1f} h"
+        if mask.any()
+        else ""
     )
     if rules.overruns == "keep" or not mask.any():
-        return jobs, _finding("overruns", "kept" if rules.overruns == "keep" else "clipped", jobs, mask, text)
+        return jobs, _finding(
+            "overruns", "kept" if rules.overruns == "keep" else "clipped", jobs, mask, text
+        )
     jobs = jobs.copy()
     jobs.loc[mask, "end"] = (jobs["start"] + jobs["timelimit_s"])[mask]
-    return jobs, _finding("overruns", "clipped", jobs, mask, text + "; their end is now start + limit")
+    return jobs, _finding(
+        "overruns", "clipped", jobs, mask, text + "; their end is now start + limit"
+    )
 
 
 def _no_limit(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     limit = _known(jobs, "timelimit_s")
     if (limit == 0).any():
         jobs = jobs.assign(timelimit_s=jobs["timelimit_s"].mask(limit == 0))
-    return jobs, _finding("no time limit", "kept", jobs, ~(limit > 0), "UNLIMITED, unknown or 0, written as nothing")
+    return jobs, _finding(
+        "no time limit", "kept", jobs, ~(limit > 0), "UNLIMITED, unknown or 0, written as nothing"
+    )
 
 
 def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
-    """Local times across a clock change: jobs that overrun by exactly an hour, all running at one instant."""
+    """Local times across a clock change: jobs that overrun by exactly an hour, all running at one
+    instant.
+    """
     start, end, limit = (_known(jobs, name) for name in ("start", "end", "timelimit_s"))
     over = end - start - limit
     suspect = np.nan_to_num(over, nan=-1.0) - 3600
@@ -315,7 +360,10 @@ def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
         return jobs, Finding("clock changes", "reported", 0)
     mask = suspects & (start <= instant) & (end >= instant)
     when = datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M")
-    text = f"overrun by exactly 1 h, all running about {when}: local times? Import again with --timezone"
+    text = (
+        f"overrun by exactly 1 h, all running about {when}: local times? Import again with"
+        " --timezone"
+    )
     return jobs, _finding("clock changes", "reported", jobs, mask, text)
 
 

@@ -10,11 +10,20 @@ MOST_SHOWN = 600
 class TraceError(ValueError):
     """A file of jobs is not what it should be.
 
-    Its text is ``file:line: field: found ..., expected ...``; the parts that are known are kept as attributes.
+    Its text is ``file:line: field: found ..., expected ...``; the parts that are known are kept as
+    attributes.
     """
 
-    def __init__(self, file: str, expected: str, *, found: str = "", line: int | None = None, field: str = "") -> None:
-        self.file, self.line, self.field, self.found, self.expected = file, line, field, found, expected
+    def __init__(
+        self, file: str, expected: str, *, found: str = "", line: int | None = None, field: str = ""
+    ) -> None:
+        self.file, self.line, self.field, self.found, self.expected = (
+            file,
+            line,
+            field,
+            found,
+            expected,
+        )
         place = file if line is None else f"{file}:{line}"
         expected = _printable(expected)
         what = f"found {_short(found)}, expected {expected}" if found else f"expected {expected}"
@@ -25,7 +34,9 @@ def refuse_overwriting(out: Path, *inputs: Path | None) -> None:
     """Raises TraceError if the file to write is one of those to read."""
     for file in inputs:
         if file is not None and out.exists() and file.exists() and out.samefile(file):
-            raise TraceError(f"--out {out}", "another file: this one is the input, and would be lost")
+            raise TraceError(
+                f"--out {out}", "another file: this one is the input, and would be lost"
+            )
 
 
 def _printable(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Slurm's ways to write values, turned into numbers a column at a time. The first bad value raises `TraceError`.
+"""Slurm's ways to write values, turned into numbers a column at a time. The first bad value raises
+`TraceError`.
 
 Sources: `sacct(1)` (Timelimit, AllocTRES, State, ReqMem), `sbatch(1)` (--time).
 """
@@ -18,7 +19,18 @@ from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import LAST_TIME_S
 
 Floats = NDArray[np.float64]
-UNKNOWN = {"", "Unknown", "None", "N/A", "NONE", "Invalid", "INVALID", "(null)", "Partition_Limit", "UNLIMITED"}
+UNKNOWN = {
+    "",
+    "Unknown",
+    "None",
+    "N/A",
+    "NONE",
+    "Invalid",
+    "INVALID",
+    "(null)",
+    "Partition_Limit",
+    "UNLIMITED",
+}
 
 
 @dataclass
@@ -33,7 +45,9 @@ class Batch:
     notes: dict[str, int] = field(default_factory=dict)
     """What was done to values, and how often; shared by all batches of a file."""
     bad: dict[int, tuple[str, str, str]] | None = None
-    """Rows with a bad value: its column, the value, what was expected. None: the first one raises `TraceError`."""
+    """Rows with a bad value: its column, the value, what was expected. None: the first one raises
+    `TraceError`.
+    """
 
     def note(self, what: str, count: int) -> None:
         if count:
@@ -44,7 +58,9 @@ class Batch:
         return next((name for name in names if name in self.columns), None)
 
     def refuse(self, name: str, rows: Iterable[int], expected: str) -> None:
-        """These rows have a bad value. Raises TraceError for the first, or takes them down in `bad`."""
+        """These rows have a bad value. Raises TraceError for the first, or takes them down in
+        `bad`.
+        """
         for row in rows:
             found = self.columns[name][row] or "nothing"
             if self.bad is None:
@@ -54,7 +70,8 @@ class Batch:
     def mapped(
         self, name: str, convert: Callable[[str], Any], expected: str, wrong: Any = np.nan
     ) -> NDArray[np.object_]:
-        """``convert`` over the column, once for each distinct text; it raises ValueError for a bad one.
+        """``convert`` over the column, once for each distinct text; it raises ValueError for a bad
+        one.
 
         `wrong` stands for a bad one, if that does not raise.
         """
@@ -75,9 +92,9 @@ class Batch:
     def limits_s(self, name: str) -> Floats:
         invalid = sum(text.strip().upper() == "INVALID" for text in self.columns[name])
         self.note(f"{name} INVALID, taken as unknown", invalid)
-        return self.mapped(name, time_limit_s, "a time limit like 2-00:00:00, 30:00, 90 or UNLIMITED").astype(
-            np.float64
-        )
+        return self.mapped(
+            name, time_limit_s, "a time limit like 2-00:00:00, 30:00, 90 or UNLIMITED"
+        ).astype(np.float64)
 
     def times(self, name: str) -> Floats:
         """Unix seconds of ISO stamps (local, or with an offset) or Unix seconds; NaN: Unknown."""
@@ -96,7 +113,9 @@ class Batch:
 
     def _iso(self, name: str, texts: list[str], rows: NDArray[np.intp]) -> Floats:
         expected = "a time like 2023-01-31T12:00:00, Unix seconds or Unknown"
-        offsets = np.array([re.search(r":.*(Z|[+-]\d\d:?\d\d)$", text) is not None for text in texts])
+        offsets = np.array(
+            [re.search(r":.*(Z|[+-]\d\d:?\d\d)$", text) is not None for text in texts]
+        )
         if offsets.any() and not offsets.all():
             parts = [np.flatnonzero(offsets), np.flatnonzero(~offsets)]
             result = np.full(len(texts), np.nan)
@@ -112,7 +131,10 @@ class Batch:
         if not offset:
             stamps = self._localised(stamps)
         seconds: Floats = (
-            stamps.dt.tz_convert("UTC").dt.tz_localize(None).astype("datetime64[s]").astype(np.int64)
+            stamps.dt.tz_convert("UTC")
+            .dt.tz_localize(None)
+            .astype("datetime64[s]")
+            .astype(np.int64)
         ).to_numpy(dtype=np.float64)
         return np.where(bad, np.nan, seconds)
 
@@ -120,10 +142,19 @@ class Batch:
         zone = self.timezone or "UTC"
         if zone == "UTC":
             return stamps.dt.tz_localize("UTC")
-        early = stamps.dt.tz_localize(zone, ambiguous=np.ones(len(stamps), bool), nonexistent="shift_forward")
-        late = stamps.dt.tz_localize(zone, ambiguous=np.zeros(len(stamps), bool), nonexistent="shift_forward")
-        self.note("times in an hour that the clock showed twice, taken as the second", (early != late).sum())
-        gap = stamps.dt.tz_localize(zone, ambiguous=np.zeros(len(stamps), bool), nonexistent="NaT").isna()
+        early = stamps.dt.tz_localize(
+            zone, ambiguous=np.ones(len(stamps), bool), nonexistent="shift_forward"
+        )
+        late = stamps.dt.tz_localize(
+            zone, ambiguous=np.zeros(len(stamps), bool), nonexistent="shift_forward"
+        )
+        self.note(
+            "times in an hour that the clock showed twice, taken as the second",
+            (early != late).sum(),
+        )
+        gap = stamps.dt.tz_localize(
+            zone, ambiguous=np.zeros(len(stamps), bool), nonexistent="NaT"
+        ).isna()
         self.note("times that the clock never showed, moved to the next that it did", gap.sum())
         return late
 
@@ -150,7 +181,9 @@ def whole_number(text: str) -> float:
 
 
 def time_limit_s(text: str) -> float:
-    """`sbatch(1)`: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]; NaN: UNLIMITED."""
+    """`sbatch(1)`: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]];
+    NaN: UNLIMITED.
+    """
     if text in UNKNOWN:
         return np.nan
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", text)
@@ -194,8 +227,24 @@ SHORT_STATES = {
 }
 
 
-STATES = {*SHORT_STATES.values(), "LAUNCH_FAILED", "POWER_UP_NODE", "RECONFIG_FAIL", "REQUEUE_FED", "REQUEUE_HOLD"}
-STATES |= {"RESIZING", "RESV_DEL_HOLD", "REVOKED", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "UPDATE_DB"}
+STATES = {
+    *SHORT_STATES.values(),
+    "LAUNCH_FAILED",
+    "POWER_UP_NODE",
+    "RECONFIG_FAIL",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+}
+STATES |= {
+    "RESIZING",
+    "RESV_DEL_HOLD",
+    "REVOKED",
+    "SIGNALING",
+    "SPECIAL_EXIT",
+    "STAGE_OUT",
+    "STOPPED",
+    "UPDATE_DB",
+}
 STATES |= {"EXPEDITING", "UNKNOWN"}
 """`squeue(1)`, JOB STATE CODES."""
 
@@ -236,7 +285,9 @@ def tres_mem_mib(text: str) -> float:
 
 
 def memory_mib(text: str) -> float:
-    """``64G``, ``4000M``, ``2T``, plain MiB (ReqMem of old releases adds n or c: a node, a CPU); NaN: unknown."""
+    """``64G``, ``4000M``, ``2T``, plain MiB (ReqMem of old releases adds n or c: a node, a CPU);
+    NaN: unknown.
+    """
     if text in UNKNOWN:
         return np.nan
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)[nc]?", text)

@@ -20,22 +20,46 @@ from slurm_sim.traces.fields import Batch, count_zoneless
 from slurm_sim.traces.reading import Imported, Row, gather, opened, opened_csv
 from slurm_sim.traces.table import COLUMNS
 
-# --- SWF -------------------------------------------------------------------------------------------------------------
+# --- SWF
+# -------------------------------------------------------------------------------------------------------------
 
-SWF = ["job", "submit", "wait", "run", "procs_used", "cpu", "mem_used", "procs", "run_asked", "mem_asked", "status"]
+SWF = [
+    "job",
+    "submit",
+    "wait",
+    "run",
+    "procs_used",
+    "cpu",
+    "mem_used",
+    "procs",
+    "run_asked",
+    "mem_asked",
+    "status",
+]
 SWF += ["user", "group", "app", "queue", "partition", "before", "think"]
 STATUS, SUBMIT, RUN = SWF.index("status"), SWF.index("submit"), SWF.index("run")
-SWF_STATE = {"0": "FAILED", "1": "COMPLETED", "3": "COMPLETED", "4": "FAILED", "5": "CANCELLED", "-1": ""}
+SWF_STATE = {
+    "0": "FAILED",
+    "1": "COMPLETED",
+    "3": "COMPLETED",
+    "4": "FAILED",
+    "5": "CANCELLED",
+    "-1": "",
+}
 PARTS = ("2", "3", "4")
-"""Statuses of one execution of a job that was swapped out in between: to be continued, the last one, one killed."""
+"""Statuses of one execution of a job that was swapped out in between: to be continued, the last
+one, one killed.
+"""
 
 
 def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
-    """The Standard Workload Format 2.2: 18 numbers a job, -1 unknown; times from the header's UnixStartTime.
+    """The Standard Workload Format 2.2: 18 numbers a job, -1 unknown; times from the header's
+    UnixStartTime.
 
-    Processors become nodes by ``cpus_per_node``, rounded up; the memory asked for, KB a processor, that of the job. A
-    job without a wait has ``runtime_s`` only. Of a job that was swapped out the line that sums it up counts; where
-    there is none, its executions are put together. Source: Feitelson, The Standard Workload Format,
+    Processors become nodes by ``cpus_per_node``, rounded up; the memory asked for, KB a processor,
+    that of the job. A job without a wait has ``runtime_s`` only. Of a job that was swapped out the
+    line that sums it up counts; where there is none, its executions are put together. Source:
+    Feitelson, The Standard Workload Format,
     https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 
     Raises TraceError for the first line that is none of this format.
@@ -52,7 +76,9 @@ def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
         notes["times from 1970 on: the header has no UnixStartTime"] = done.rows
     cpus = _header_number(header, "MaxProcs") / max(1, _header_number(header, "MaxNodes"))
     if cpus_per_node == 1 and cpus > 1:
-        notes[f"a processor taken for a node: the header has {cpus:g} a node (--cpus-per-node)"] = done.rows
+        notes[f"a processor taken for a node: the header has {cpus:g} a node (--cpus-per-node)"] = (
+            done.rows
+        )
     return Imported(done.trace, done.rows, done.notes | notes)
 
 
@@ -62,7 +88,9 @@ def _header_number(header: Mapping[str, str], name: str) -> int:
 
 
 def _whole_jobs(rows: Iterator[Row], notes: dict[str, int]) -> Iterator[Row]:
-    """One row a job. Lines of one job that was swapped out follow each other; only the first has a submit time."""
+    """One row a job. Lines of one job that was swapped out follow each other; only the first has a
+    submit time.
+    """
     for _, group in groupby(rows, key=lambda row: row[1][0]):
         lines = list(group)
         parts = [line for line in lines if _status(line) in PARTS]
@@ -70,7 +98,9 @@ def _whole_jobs(rows: Iterator[Row], notes: dict[str, int]) -> Iterator[Row]:
         if parts and len(parts) == len(lines):
             yield _put_together(lines)
         if parts:
-            what = "lines of single executions of jobs that were swapped out; one line a job is kept"
+            what = (
+                "lines of single executions of jobs that were swapped out; one line a job is kept"
+            )
             notes[what] = notes.get(what, 0) + len(parts)
 
 
@@ -116,7 +146,13 @@ def _swf_rows(path: Path | str, header: dict[str, str]) -> Iterator[Row]:
             continue
         parts = line.split()
         if len(parts) != len(SWF):
-            raise TraceError(str(path), "18 numbers (SWF)", found=f"{len(parts)} fields", line=number, field="line")
+            raise TraceError(
+                str(path),
+                "18 numbers (SWF)",
+                found=f"{len(parts)} fields",
+                line=number,
+                field="line",
+            )
         yield number, parts
 
 
@@ -128,26 +164,36 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
     submitted = batch.mapped("submit", _swf_submit, "seconds from 0 on").astype(np.float64)
     submit, wait, run = begin + submitted, column("wait"), column("run")
     procs = np.where(
-        np.isnan(column("procs_used")) | (column("procs_used") == 0), column("procs"), column("procs_used")
+        np.isnan(column("procs_used")) | (column("procs_used") == 0),
+        column("procs"),
+        column("procs_used"),
     )
     start = np.floor(submit + wait)
     before = column("before")
     chained = ~np.isnan(before) & (before > 0)
-    state = np.array([SWF_STATE.get(text.split(".")[0], "") for text in batch.columns["status"]], dtype=object)
+    state = np.array(
+        [SWF_STATE.get(text.split(".")[0], "") for text in batch.columns["status"]], dtype=object
+    )
     batch.note("jobs whose status is unknown, or none of the format's", (state == "").sum())
     # Its wait is the time in the queue until it was cancelled.
     never_ran = (state == "CANCELLED") & ~(np.nan_to_num(run) > 0)
-    batch.note("jobs without a wait: only their run time is known", (np.isnan(wait) & ~never_ran).sum())
+    batch.note(
+        "jobs without a wait: only their run time is known", (np.isnan(wait) & ~never_ran).sum()
+    )
     batch.note("jobs whose run time is unknown", (np.isnan(run) & ~never_ran).sum())
     batch.note("jobs whose processors are unknown", (~(procs > 0)).sum())
     thinks = chained & (np.nan_to_num(column("think")) > 0)
     batch.note("think times after the job before, left out: there is only afterany", thinks.sum())
     ids = [text.split(".")[0] for text in batch.columns["job"]]
     memory = column("mem_asked")
-    memory = np.ceil(np.where(memory > 0, memory, np.nan) * np.where(procs > 0, procs, np.nan) / 1024)
+    memory = np.ceil(
+        np.where(memory > 0, memory, np.nan) * np.where(procs > 0, procs, np.nan) / 1024
+    )
     result = {
         "job_id": ids,
-        "user": np.where(np.isnan(column("user")), "", [f"u{text}" for text in batch.columns["user"]]),
+        "user": np.where(
+            np.isnan(column("user")), "", [f"u{text}" for text in batch.columns["user"]]
+        ),
         "partition": np.where(np.isnan(column("queue")), "", batch.columns["queue"]),
         "submit": np.floor(submit),
         "start": np.where(never_ran, np.nan, start),
@@ -157,7 +203,9 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
         "gpus": 0.0,
         "cpus": procs,
         "state": state,
-        "dependency": np.where(chained, [f"afterany:{text}" for text in batch.columns["before"]], ""),
+        "dependency": np.where(
+            chained, [f"afterany:{text}" for text in batch.columns["before"]], ""
+        ),
         "runtime_s": np.where(never_ran, np.nan, np.floor(run)),
     }
     return result if np.isnan(memory).all() else result | {"mem_mib": memory}
@@ -177,15 +225,19 @@ def _swf_submit(text: str) -> float:
     return value
 
 
-# --- the published Mirage log ----------------------------------------------------------------------------------------
+# --- the published Mirage log
+# ----------------------------------------------------------------------------------------
 
 
-def import_mirage_log(path: Path | str, timezone: str | None = "America/Chicago", gpus_per_node: int = 0) -> Imported:
-    """The log format of github.com/zhaozhang/Mirage (data/ls6-a100.log): sacct's columns with a count line and a dashed
-    line, tabs or blanks between fields, local times (TACC's), limits in minutes.
+def import_mirage_log(
+    path: Path | str, timezone: str | None = "America/Chicago", gpus_per_node: int = 0
+) -> Imported:
+    """The log format of github.com/zhaozhang/Mirage (data/ls6-a100.log): sacct's columns with a
+    count line and a dashed line, tabs or blanks between fields, local times (TACC's), limits in
+    minutes.
 
-    The file has no state: end == start is CANCELLED (in the queue), a run of at least its limit TIMEOUT, exit
-    0:0 COMPLETED, else FAILED; no CPUs.
+    The file has no state: end == start is CANCELLED (in the queue), a run of at least its limit
+    TIMEOUT, exit 0:0 COMPLETED, else FAILED; no CPUs.
     """
     lines = opened(path)
     header: list[str] = []
@@ -206,7 +258,9 @@ def import_mirage_log(path: Path | str, timezone: str | None = "America/Chicago"
     return Imported(done.trace, done.rows, done.notes | notes)
 
 
-def _mirage_rows(lines: Iterator[Row], header: list[str], file: str, notes: dict[str, int]) -> Iterator[Row]:
+def _mirage_rows(
+    lines: Iterator[Row], header: list[str], file: str, notes: dict[str, int]
+) -> Iterator[Row]:
     stamp = re.compile(r"\d{4}-\d\d-\d\dT")
     first_time = min(header.index(name) for name in ("Start", "Submit", "End"))
     repaired = "lines with a stray field before the times, left out"
@@ -219,7 +273,13 @@ def _mirage_rows(lines: Iterator[Row], header: list[str], file: str, notes: dict
             del parts[first_time]
             notes[repaired] = notes.get(repaired, 0) + 1
         if len(parts) != len(header):
-            raise TraceError(file, f"{len(header)} fields", found=f"{len(parts)} fields", line=number, field="line")
+            raise TraceError(
+                file,
+                f"{len(header)} fields",
+                found=f"{len(parts)} fields",
+                line=number,
+                field="line",
+            )
         yield number, parts
 
 
@@ -253,18 +313,24 @@ def _mirage_columns(batch: Batch, gpus_per_node: int) -> dict[str, Any]:
     return result
 
 
-# --- any CSV ---------------------------------------------------------------------------------------------------------
+# --- any CSV
+# ---------------------------------------------------------------------------------------------------------
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def import_csv(
-    path: Path | str, mapping: Mapping[str, str] | None = None, timezone: str | None = None, delimiter: str = ","
+    path: Path | str,
+    mapping: Mapping[str, str] | None = None,
+    timezone: str | None = None,
+    delimiter: str = ",",
 ) -> Imported:
-    """Any CSV with a header. ``mapping``: our column -> theirs, ``timelimit_s: walltime:min`` for another unit.
+    """Any CSV with a header. ``mapping``: our column -> theirs, ``timelimit_s: walltime:min`` for
+    another unit.
 
-    Columns that already have our names need no mapping; ``wait_s`` may stand for ``start``, ``runtime_s`` for ``end``.
-    Needs at least ``submit`` and ``nodes``; others are left empty, ids are numbered.
+    Columns that already have our names need no mapping; ``wait_s`` may stand for ``start``,
+    ``runtime_s`` for ``end``. Needs at least ``submit`` and ``nodes``; others are left empty, ids
+    are numbered.
     """
     rows = opened_csv(path, delimiter)
     try:
@@ -281,19 +347,30 @@ def import_csv(
     return done
 
 
-def _mapping(header: list[str], mapping: Mapping[str, str], file: str, line: int) -> dict[str, tuple[str, float]]:
+def _mapping(
+    header: list[str], mapping: Mapping[str, str], file: str, line: int
+) -> dict[str, tuple[str, float]]:
     chosen = {name: (name, 1.0) for name in (*COLUMNS, "wait_s") if name in header}
     for ours, theirs in mapping.items():
-        name, _, unit = theirs.rpartition(":") if theirs.rpartition(":")[2] in UNITS else (theirs, "", "s")
+        name, _, unit = (
+            theirs.rpartition(":") if theirs.rpartition(":")[2] in UNITS else (theirs, "", "s")
+        )
         if ours not in COLUMNS and ours != "wait_s":
-            raise TraceError(file, f"one of {', '.join((*COLUMNS, 'wait_s'))}", found=ours, field="--column")
+            raise TraceError(
+                file, f"one of {', '.join((*COLUMNS, 'wait_s'))}", found=ours, field="--column"
+            )
         if name not in header:
-            raise TraceError(file, f"one of {', '.join(header)}", found=name, line=line, field="--column")
+            raise TraceError(
+                file, f"one of {', '.join(header)}", found=name, line=line, field="--column"
+            )
         chosen[ours] = (name, UNITS[unit])
     for needed in ("submit", "nodes"):
         if needed not in chosen:
             raise TraceError(
-                file, f"--column {needed}=NAME, NAME one of {', '.join(header)}", line=line, field="header"
+                file,
+                f"--column {needed}=NAME, NAME one of {', '.join(header)}",
+                line=line,
+                field="header",
             )
     return chosen
 
@@ -301,7 +378,13 @@ def _mapping(header: list[str], mapping: Mapping[str, str], file: str, line: int
 def _even_rows(rows: Iterator[Row], header: list[str], file: str) -> Iterator[Row]:
     for number, parts in rows:
         if len(parts) != len(header):
-            raise TraceError(file, f"{len(header)} fields", found=f"{len(parts)} fields", line=number, field="line")
+            raise TraceError(
+                file,
+                f"{len(header)} fields",
+                found=f"{len(parts)} fields",
+                line=number,
+                field="line",
+            )
         yield number, parts
 
 

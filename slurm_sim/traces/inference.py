@@ -1,4 +1,6 @@
-"""What a log hides and a simulation needs: dependencies, running limits, the node count over time, array throttles."""
+"""What a log hides and a simulation needs: dependencies, running limits, the node count over time,
+array throttles.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ MIN_HELD = 0.8
 WAIT_S = 600.0
 YEAR_S = 365 * 86400
 MOST_YEARS = 20
-"""Between a job and the middle one: a log of so long would take minutes, and is none of one cluster."""
+"""Between a job and the middle one: a log of so long would take minutes, and is none of one
+cluster.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ def _known(record: dict[str, Any]) -> dict[str, Any]:
 def infer(trace: Trace) -> Inferred:
     """All of it for a cleaned trace; a second or two for 400,000 jobs.
 
-    Raises TraceError for a job that no cluster could run, or of another time than the others: it takes a step an hour.
+    Raises TraceError for a job that no cluster could run, or of another time than the others: it
+    takes a step an hour.
     """
     _refuse_slips(trace)
     nodes = infer_nodes(trace)
@@ -101,7 +106,12 @@ def infer(trace: Trace) -> Inferred:
 def _refuse_slips(trace: Trace) -> None:
     wide = trace.column("nodes") > MOST_NODES
     if wide.any():
-        raise _slip(trace, "nodes", int(wide.argmax()), f"at most {MOST_NODES:,}, which is more than any cluster has")
+        raise _slip(
+            trace,
+            "nodes",
+            int(wide.argmax()),
+            f"at most {MOST_NODES:,}, which is more than any cluster has",
+        )
     if not len(trace):
         return
     middle = float(np.median(trace.column("submit")))
@@ -115,14 +125,18 @@ def _refuse_slips(trace: Trace) -> None:
 
 def _slip(trace: Trace, name: str, row: int, expected: str) -> TraceError:
     found, job = str(int(trace.column(name)[row])), trace.text("job_id")[row]
-    return TraceError(trace.source, f"{expected} (job {job})", found=found, line=trace.line(row), field=name)
+    return TraceError(
+        trace.source, f"{expected} (job {job})", found=found, line=trace.line(row), field=name
+    )
 
 
 def node_curve(nodes: tuple[NodeStep, ...]) -> Steps:
     """The steps as a function of time; 0 before the first."""
     if not nodes:
         return Steps(np.array([0.0]), np.array([0.0]))
-    return Steps(np.array([s.time for s in nodes], float), np.array([s.nodes for s in nodes], float))
+    return Steps(
+        np.array([s.time for s in nodes], float), np.array([s.nodes for s in nodes], float)
+    )
 
 
 def with_dependencies(trace: Trace, inferred: Inferred) -> Trace:
@@ -143,7 +157,9 @@ def with_dependencies(trace: Trace, inferred: Inferred) -> Trace:
 
 
 def array_groups(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
-    """A number a group (-1: none) and the groups' names: arrays (ids like 5_3), else equal jobs of one second."""
+    """A number a group (-1: none) and the groups' names: arrays (ids like 5_3), else equal jobs of
+    one second.
+    """
     ids = trace.jobs["job_id"].astype(str)
     array = pd.Series(trace.array_ids).astype("Int64").astype("string")
     parts = ["user", "partition", "submit", "nodes", "timelimit_s"]
@@ -158,11 +174,15 @@ def array_groups(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
     return np.where(large, code, -1), groups
 
 
-def infer_throttles(trace: Trace, nodes: Steps) -> tuple[tuple[ArrayThrottle, ...], NDArray[np.int64]]:
-    """Groups whose waiting tasks started as others of the group ended, at the group's peak, while nodes were idle.
+def infer_throttles(
+    trace: Trace, nodes: Steps
+) -> tuple[tuple[ArrayThrottle, ...], NDArray[np.int64]]:
+    """Groups whose waiting tasks started as others of the group ended, at the group's peak, while
+    nodes were idle.
 
-    Limits: a user's running limit looks the same for a user with one array; groups of equal jobs are taken for arrays
-    where the log has no array ids; nothing is said of groups that the cluster's load held back.
+    Limits: a user's running limit looks the same for a user with one array; groups of equal jobs
+    are taken for arrays where the log has no array ids; nothing is said of groups that the
+    cluster's load held back.
     """
     codes, names = array_groups(trace)
     none = np.full(len(trace), -1)
@@ -178,28 +198,44 @@ def infer_throttles(trace: Trace, nodes: Steps) -> tuple[tuple[ArrayThrottle, ..
     full = waited & (running == peak[np.maximum(codes, 0)])
     handed = full & (_seconds_since_end(codes, start, end, ran) <= 60)
     idle = nodes.at(start - 61) - busy_nodes(trace).at(start - 61) >= trace.column("nodes")
-    count = {name: np.bincount(codes[mask], minlength=size) for name, mask in _masks(ran, waited, handed, idle).items()}
+    count = {
+        name: np.bincount(codes[mask], minlength=size)
+        for name, mask in _masks(ran, waited, handed, idle).items()
+    }
     with np.errstate(invalid="ignore", divide="ignore"):
         share, free = count["handed"] / count["waited"], count["idle"] / count["waited"]
-    found = (count["ran"] >= MIN_TASKS) & (peak * 2 <= count["ran"]) & (count["waited"] >= 4) & (share >= MIN_HELD)
+    found = (
+        (count["ran"] >= MIN_TASKS)
+        & (peak * 2 <= count["ran"])
+        & (count["waited"] >= 4)
+        & (share >= MIN_HELD)
+    )
     chosen = np.flatnonzero(found & (free >= MIN_HELD))
     place = np.full(size + 1, -1)
     place[chosen] = np.arange(len(chosen))
     throttles = tuple(
-        ArrayThrottle(str(names[g]), int(count["ran"][g]), int(peak[g]), float(share[g]), float(free[g]))
+        ArrayThrottle(
+            str(names[g]), int(count["ran"][g]), int(peak[g]), float(share[g]), float(free[g])
+        )
         for g in chosen
     )
     return throttles, place[codes]
 
 
 def _masks(
-    ran: NDArray[np.bool_], waited: NDArray[np.bool_], handed: NDArray[np.bool_], idle: NDArray[np.bool_]
+    ran: NDArray[np.bool_],
+    waited: NDArray[np.bool_],
+    handed: NDArray[np.bool_],
+    idle: NDArray[np.bool_],
 ) -> Any:
     return {"ran": ran, "waited": waited, "handed": handed, "idle": idle & waited}
 
 
 def _seconds_since_end(
-    codes: NDArray[np.int64], start: NDArray[np.float64], end: NDArray[np.float64], ran: NDArray[np.bool_]
+    codes: NDArray[np.int64],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    ran: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
     """From the last end in the job's group to its start; infinite if there was none."""
     known = ran & ~np.isnan(end)
@@ -214,4 +250,12 @@ def _seconds_since_end(
     return np.where((place >= 0) & (gap < span / 2), gap, np.inf)
 
 
-__all__ = ["ArrayThrottle", "Inferred", "infer", "infer_throttles", "node_curve", "user_codes", "with_dependencies"]
+__all__ = [
+    "ArrayThrottle",
+    "Inferred",
+    "infer",
+    "infer_throttles",
+    "node_curve",
+    "user_codes",
+    "with_dependencies",
+]

@@ -42,7 +42,10 @@ def open_text(path: Path) -> TextIO:
     begin = file.peek(4)
     if begin.startswith(PARQUET):
         file.close()
-        raise TraceError(str(path), "text, not Parquet; write it as .csv instead (`slurm-sim run --out R.csv` does)")
+        raise TraceError(
+            str(path),
+            "text, not Parquet; write it as .csv instead (`slurm-sim run --out R.csv` does)",
+        )
     if begin.startswith(GZIP):
         raw, file = file, gzip.GzipFile(fileobj=file)
         file.myfileobj = raw  # what it closes with itself
@@ -50,7 +53,9 @@ def open_text(path: Path) -> TextIO:
 
 
 def bounded(lines: TextIO, path: Path | str) -> Iterator[str]:
-    """Line by line, each with its end. Raises TraceError for one of more than `MOST_LINE` characters."""
+    """Line by line, each with its end. Raises TraceError for one of more than `MOST_LINE`
+    characters.
+    """
     number = 0
     while line := lines.readline(MOST_LINE):
         number += 1
@@ -60,7 +65,9 @@ def bounded(lines: TextIO, path: Path | str) -> Iterator[str]:
 
 
 def read_header(path: Path) -> list[str]:
-    """The names in a CSV's first line. Raises TraceError for a pipe: a table is read more than once."""
+    """The names in a CSV's first line. Raises TraceError for a pipe: a table is read more than
+    once.
+    """
     if path.is_fifo():
         raise TraceError(str(path), "a file: a table is read more than once", found="a pipe")
     with open_text(path) as lines:
@@ -73,16 +80,18 @@ def read_header(path: Path) -> list[str]:
 def read_csv(path: Path, types: Mapping[str, Any], rules: Mapping[str, Rule]) -> Any:
     """A CSV, plain or gzipped, as an Arrow table.
 
-    `types`: Arrow's, of columns that may be there; those of others are guessed. Raises TraceError for the first line
-    that is wrong, by `rules` as `refuse_bad_line`; OSError, EOFError.
+    `types`: Arrow's, of columns that may be there; those of others are guessed. Raises TraceError
+    for the first line that is wrong, by `rules` as `refuse_bad_line`; OSError, EOFError.
     """
     with open_bytes(path) as probe:
         compression = "gzip" if probe.read(2) == GZIP else None
-    # Types are given, so that a column that is whole in one block and empty in another stays one type.
+    # Types are given, so that a column that is whole in one block and empty in another stays one
+    # type.
     convert = pa_csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=False)
     try:
         with pa.input_stream(str(path), compression=compression) as stream:
-            # Without it Arrow drops what comes after a quote that is never closed, to the end of its block.
+            # Without it Arrow drops what comes after a quote that is never closed, to the end of
+            # its block.
             parse = pa_csv.ParseOptions(newlines_in_values=True)
             table = pa_csv.read_csv(stream, parse_options=parse, convert_options=convert)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
@@ -95,8 +104,12 @@ def read_csv(path: Path, types: Mapping[str, Any], rules: Mapping[str, Rule]) ->
 
 
 def _spans_lines(column: Any) -> bool:
-    """Whether a text of this column goes on in the next line: Arrow takes a quote that is never closed for that."""
-    return bool(pa.types.is_string(column.type) and pc.any(pc.match_substring(column, "\n")).as_py())
+    """Whether a text of this column goes on in the next line: Arrow takes a quote that is never
+    closed for that.
+    """
+    return bool(
+        pa.types.is_string(column.type) and pc.any(pc.match_substring(column, "\n")).as_py()
+    )
 
 
 def line_of(path: Path, wanted: int) -> int | None:
@@ -113,16 +126,20 @@ def line_of(path: Path, wanted: int) -> int | None:
 
 
 def refuse_bad_line(path: Path, rules: Mapping[str, Rule]) -> None:
-    """Streams a CSV, slowly and in little memory, and raises TraceError for the first line that is wrong.
+    """Streams a CSV, slowly and in little memory, and raises TraceError for the first line that is
+    wrong.
 
-    `rules`: by the column's name; every line must have as many fields as the header, in UTF-8, and end where they do.
+    `rules`: by the column's name; every line must have as many fields as the header, in UTF-8, and
+    end where they do.
     """
     with open_text(path) as lines:
         reader = csv.reader(bounded(lines, path), strict=True)
         line = 1
         try:
             header = next(reader, [])
-            checks = [(index, name, rules[name]) for index, name in enumerate(header) if name in rules]
+            checks = [
+                (index, name, rules[name]) for index, name in enumerate(header) if name in rules
+            ]
             line = reader.line_num + 1
             for row in reader:
                 if row:
@@ -132,7 +149,9 @@ def refuse_bad_line(path: Path, rules: Mapping[str, Rule]) -> None:
             raise TraceError(str(path), f"a CSV line ({error})", line=line) from error
 
 
-def _check_row(path: Path, line: int, row: list[str], header: list[str], checks: list[tuple[int, str, Rule]]) -> None:
+def _check_row(
+    path: Path, line: int, row: list[str], header: list[str], checks: list[tuple[int, str, Rule]]
+) -> None:
     for index, text in enumerate(row):
         if "\n" in text or "\r" in text:
             field = header[index] if index < len(header) else "line"
@@ -142,6 +161,8 @@ def _check_row(path: Path, line: int, row: list[str], header: list[str], checks:
         raise TraceError(str(path), expected, found=found, line=line, field="line")
     for index, name, rule in checks:
         if not rule.is_good(row[index]):
-            raise TraceError(str(path), rule.expected, found=row[index] or "nothing", line=line, field=name)
+            raise TraceError(
+                str(path), rule.expected, found=row[index] or "nothing", line=line, field=name
+            )
     if UNDECODABLE in "".join(row):
         raise TraceError(str(path), "text in UTF-8", line=line)

@@ -19,8 +19,12 @@ HOUR = 3600.0
 Axes = Any
 
 
-def save_plots(trace: Trace, figures: Figures, folder: Path, nodes: int | None = None) -> list[Path]:
-    """Writes waits.png, load.png, sizes.png, arrivals.png, users.png into a folder that exists; returns their paths."""
+def save_plots(
+    trace: Trace, figures: Figures, folder: Path, nodes: int | None = None
+) -> list[Path]:
+    """Writes waits.png, load.png, sizes.png, arrivals.png, users.png into a folder that exists;
+    returns their paths.
+    """
     made = []
     draws: dict[str, Callable[[Axes, Axes], None]] = {
         "arrivals": lambda left, right: _arrivals(trace, figures["timezone"], left, right),
@@ -45,7 +49,12 @@ def save_plots(trace: Trace, figures: Figures, folder: Path, nodes: int | None =
 def _waits(trace: Trace, figures: Figures, left: Axes, right: Axes) -> None:
     wait = np.sort(trace.wait_s[trace.ran & ~np.isnan(trace.wait_s)])
     left.step(np.maximum(wait, 1) / HOUR, np.arange(1, len(wait) + 1) / len(wait))
-    left.set(xscale="log", xlabel="wait (h)", ylabel="share of jobs that waited at most this", ylim=(0, 1))
+    left.set(
+        xscale="log",
+        xlabel="wait (h)",
+        ylabel="share of jobs that waited at most this",
+        ylim=(0, 1),
+    )
     for hours in (2, 12):
         left.axvline(hours, color="grey", linewidth=0.8, linestyle=":")
     months = figures["months"]
@@ -103,9 +112,15 @@ def _arrivals(trace: Trace, timezone: str, left: Axes, right: Axes) -> None:
 
     stamps = pd.to_datetime(trace.jobs["submit"], unit="s", utc=True).dt.tz_convert(timezone)
     hour = (stamps.dt.day_of_week * 24 + stamps.dt.hour).to_numpy()
-    weeks = max((trace.column("submit").max() - trace.column("submit").min()) / (7 * 86400), 1 / 168)
+    weeks = max(
+        (trace.column("submit").max() - trace.column("submit").min()) / (7 * 86400), 1 / 168
+    )
     left.plot(np.arange(168) / 24, np.bincount(hour, minlength=168) / weeks)
-    left.set(xlabel=f"day of the week (Monday 0, {timezone})", ylabel="submissions per hour", ylim=(0, None))
+    left.set(
+        xlabel=f"day of the week (Monday 0, {timezone})",
+        ylabel="submissions per hour",
+        ylim=(0, None),
+    )
     limit = trace.column("timelimit_s")
     limit = limit[np.nan_to_num(limit) > 0]
     right.hist(np.log10(limit / HOUR), bins=50)
@@ -119,4 +134,6 @@ def _users(trace: Trace, left: Axes, right: Axes) -> None:
     for axes, weight, label in ((left, np.ones(len(user)), "jobs"), (right, hours, "node-hours")):
         total = np.sort(np.bincount(index, weights=weight))[::-1]
         axes.plot(np.arange(1, len(total) + 1), 100 * np.cumsum(total) / max(total.sum(), 1e-9))
-        axes.set(xscale="log", xlabel="busiest users", ylabel=f"share of all {label} (%)", ylim=(0, 100))
+        axes.set(
+            xscale="log", xlabel="busiest users", ylabel=f"share of all {label} (%)", ylim=(0, 100)
+        )

@@ -44,7 +44,9 @@ def opened(path: Path | str) -> Iterator[Row]:
                 if line.strip():
                     yield number, [line.rstrip("\r\n")]
     except (OSError, EOFError) as error:
-        raise TraceError(str(path), f"a readable text file ({getattr(error, 'strerror', None) or error})") from error
+        raise TraceError(
+            str(path), f"a readable text file ({getattr(error, 'strerror', None) or error})"
+        ) from error
 
 
 def opened_csv(path: Path | str, delimiter: str = ",") -> Iterator[Row]:
@@ -60,7 +62,9 @@ def opened_csv(path: Path | str, delimiter: str = ",") -> Iterator[Row]:
     except csv.Error as error:
         raise TraceError(str(path), f"a CSV line ({error})", line=last + 1) from error
     except (OSError, EOFError) as error:
-        raise TraceError(str(path), f"a readable text file ({getattr(error, 'strerror', None) or error})") from error
+        raise TraceError(
+            str(path), f"a readable text file ({getattr(error, 'strerror', None) or error})"
+        ) from error
 
 
 def gather(
@@ -70,14 +74,17 @@ def gather(
     file: str,
     timezone: str | None = None,
 ) -> Imported:
-    """Runs ``convert`` over batches of rows, each as long as the header, and puts the tables together."""
+    """Runs ``convert`` over batches of rows, each as long as the header, and puts the tables
+    together.
+    """
     notes: dict[str, int] = {}
     frames = []
     numbers: list[int] = []
     check_zone(timezone)
     while batch := list(islice(rows, BATCH_ROWS)):
         columns = {
-            name: list(values) for name, values in zip(header, zip(*(r for _, r in batch), strict=True), strict=True)
+            name: list(values)
+            for name, values in zip(header, zip(*(r for _, r in batch), strict=True), strict=True)
         }
         part = Batch(file, [number for number, _ in batch], columns, timezone, notes)
         note_undecodable(part, [row for _, row in batch])
@@ -86,8 +93,12 @@ def gather(
     return put_together(frames, numbers, file, notes)
 
 
-def put_together(frames: list[Any], numbers: list[int], file: str, notes: dict[str, int]) -> Imported:
-    """One table of all batches; `numbers`: the line of each row. Raises TraceError where there is none."""
+def put_together(
+    frames: list[Any], numbers: list[int], file: str, notes: dict[str, int]
+) -> Imported:
+    """One table of all batches; `numbers`: the line of each row. Raises TraceError where there is
+    none.
+    """
     if not numbers:
         raise TraceError(file, "at least one job", found="none")
     frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
@@ -96,7 +107,10 @@ def put_together(frames: list[Any], numbers: list[int], file: str, notes: dict[s
 
 def note_undecodable(batch: Batch, rows: Iterable[Sequence[str]]) -> None:
     """Notes rows that have bytes which are no UTF-8."""
-    batch.note(f"lines with bytes that are not UTF-8, read as {UNDECODABLE}", sum(map(_is_undecodable, rows)))
+    batch.note(
+        f"lines with bytes that are not UTF-8, read as {UNDECODABLE}",
+        sum(map(_is_undecodable, rows)),
+    )
 
 
 def _is_undecodable(row: Sequence[str]) -> bool:
@@ -111,4 +125,6 @@ def check_zone(timezone: str | None) -> None:
     try:
         ZoneInfo(timezone)
     except (ValueError, OSError, KeyError) as error:
-        raise TraceError("--timezone", "a name like America/Chicago or UTC", found=timezone) from error
+        raise TraceError(
+            "--timezone", "a name like America/Chicago or UTC", found=timezone
+        ) from error

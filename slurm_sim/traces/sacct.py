@@ -1,4 +1,6 @@
-"""`sacct -P` as a trace: which records it has (sacct_rows.py), and what their columns mean (fields.py)."""
+"""`sacct -P` as a trace: which records it has (sacct_rows.py), and what their columns mean
+(fields.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from numpy.typing import NDArray
 from slurm_sim.traces import fields
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch, count_zoneless
-from slurm_sim.traces.reading import BATCH_ROWS, Imported, check_zone, note_undecodable, opened, put_together
+from slurm_sim.traces.reading import (
+    BATCH_ROWS,
+    Imported,
+    check_zone,
+    note_undecodable,
+    opened,
+    put_together,
+)
 from slurm_sim.traces.sacct_layout import Layout, Values, Wrong
 from slurm_sim.traces.sacct_rows import NAMES, Found, LeftOut, Rows
 from slurm_sim.traces.table import make_trace
@@ -28,13 +37,14 @@ MOST_NUMBER = 2.0**53
 
 
 def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
-    """``sacct -X -P -D --format=...`` with its header, columns in any order; times ISO or epoch (SLURM_TIME_FORMAT=%s).
+    """``sacct -X -P -D --format=...`` with its header, columns in any order; times ISO or epoch
+    (SLURM_TIME_FORMAT=%s).
 
-    Needs JobID (or JobIDRaw), Submit, Start, End, State, and the nodes: NNodes/AllocNodes/ReqNodes or a TRES list.
-    Reads also User, Partition, Account, QOS, Eligible, Priority, Timelimit or TimelimitRaw (minutes),
-    NCPUS/AllocCPUS/ReqCPUS, AllocTRES/ReqTRES, ReqMem, ExitCode, Dependency. Steps (``5.batch``) and parts of
-    heterogeneous jobs (``5+1``) are told apart by cleaning. A record that can't be read for sure is left out and
-    counted in the notes.
+    Needs JobID (or JobIDRaw), Submit, Start, End, State, and the nodes: NNodes/AllocNodes/ReqNodes
+    or a TRES list. Reads also User, Partition, Account, QOS, Eligible, Priority, Timelimit or
+    TimelimitRaw (minutes), NCPUS/AllocCPUS/ReqCPUS, AllocTRES/ReqTRES, ReqMem, ExitCode,
+    Dependency. Steps (``5.batch``) and parts of heterogeneous jobs (``5+1``) are told apart by
+    cleaning. A record that can't be read for sure is left out and counted in the notes.
 
     Raises TraceError: no header, or more than half of the records are left out.
     """
@@ -62,7 +72,13 @@ def _batches(
 
     def batch(layout: Layout) -> Batch:
         found = waiting.pop(layout)
-        columns = dict(zip(layout.read, map(list, zip(*(values for _, values in found), strict=True)), strict=True))
+        columns = dict(
+            zip(
+                layout.read,
+                map(list, zip(*(values for _, values in found), strict=True)),
+                strict=True,
+            )
+        )
         for name in NAMES:
             rows.names[name].update(columns.get(name, ()))
         result = Batch(rows.file, [number for number, _ in found], columns, timezone, notes, {})
@@ -91,7 +107,9 @@ def _sound(batch: Batch, frame: Any) -> NDArray[np.bool_]:
     for name in ("nodes", "gpus", "cpus", "timelimit_s", "mem_mib", "priority"):
         if name in frame.columns:
             values = np.nan_to_num(frame[name].to_numpy(np.float64))
-            for row in np.flatnonzero((values != np.floor(values)) | (values > MOST_NUMBER)).tolist():
+            for row in np.flatnonzero(
+                (values != np.floor(values)) | (values > MOST_NUMBER)
+            ).tolist():
                 bad.setdefault(row, (name, str(values[row]), "a whole number from 0 to 2^53"))
     kept = np.ones(len(batch.lines), bool)
     kept[list(bad)] = False
@@ -108,7 +126,10 @@ def _refuse_rubbish(file: str, left_out: LeftOut, taken: int) -> None:
     if left_out.first is not None and bad > MOST_LEFT_OUT * (bad + taken):
         number, wrong = left_out.first
         share = f"{bad} of {bad + taken} records can't be read"
-        expected = f"{wrong.expected} ({share}; give what `sacct -P` prints, without texts that users choose)"
+        expected = (
+            f"{wrong.expected} ({share}; give what `sacct -P` prints, without texts that users"
+            " choose)"
+        )
         raise TraceError(file, expected, found=wrong.found, line=number, field=wrong.column)
 
 
@@ -157,10 +178,17 @@ def _check_tasks(batch: Batch, ids: str) -> None:
 
 def _note_states(batch: Batch, states: NDArray[np.object_]) -> None:
     names, counts = np.unique(states.astype(str), return_counts=True)
-    strange = [(name, count) for name, count in zip(names, counts, strict=True) if name not in fields.STATES]
+    strange = [
+        (name, count)
+        for name, count in zip(names, counts, strict=True)
+        if name not in fields.STATES
+    ]
     for name, count in strange[:MOST_STATES]:
         batch.note(f"state {name}, none of Slurm's, kept", count)
-    batch.note("more states that are none of Slurm's, kept", sum(count for _name, count in strange[MOST_STATES:]))
+    batch.note(
+        "more states that are none of Slurm's, kept",
+        sum(count for _name, count in strange[MOST_STATES:]),
+    )
 
 
 def _sacct_limit(batch: Batch, rows: int) -> NDArray[np.float64]:
@@ -177,7 +205,9 @@ def _first_number(batch: Batch, rows: int, *names: str) -> NDArray[np.float64]:
     for name in names:
         if name in batch.columns:
             values = batch.numbers(name)
-            result = np.where(np.nan_to_num(result) > 0, result, np.where(np.isnan(values), result, values))
+            result = np.where(
+                np.nan_to_num(result) > 0, result, np.where(np.isnan(values), result, values)
+            )
     return result
 
 
@@ -189,7 +219,9 @@ def _nodes(batch: Batch, rows: int) -> NDArray[np.float64]:
 
 
 def _cpus(batch: Batch, rows: int) -> NDArray[np.float64]:
-    """NaN: unknown. A job that was cancelled in the queue has AllocCPUS 0; what it asked for is in ReqTRES."""
+    """NaN: unknown. A job that was cancelled in the queue has AllocCPUS 0; what it asked for is in
+    ReqTRES.
+    """
     counted = _first_number(batch, rows, "AllocCPUS", "NCPUS", "ReqCPUS")
     asked = _tres(batch, rows, fields.tres_cpus, positive=False)
     result = np.where(np.nan_to_num(counted) > 0, counted, asked)
@@ -200,16 +232,24 @@ def _tres(batch: Batch, rows: int, convert: Any, *, positive: bool) -> NDArray[n
     result = np.full(rows, 0.0 if positive else np.nan)
     for name in ("ReqTRES", "AllocTRES"):
         if name in batch.columns:
-            values = batch.mapped(name, convert, "a list like cpu=4,mem=64G,gres/gpu=2").astype(np.float64)
+            values = batch.mapped(name, convert, "a list like cpu=4,mem=64G,gres/gpu=2").astype(
+                np.float64
+            )
             result = np.where(np.nan_to_num(values) > 0, values, result)
     return result
 
 
-def _memory(batch: Batch, nodes: NDArray[np.float64], cpus: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the whole job; `sacct` before Slurm 21.08 has ReqMem a node (4Gn) or a CPU (4000Mc). NaN: unknown."""
+def _memory(
+    batch: Batch, nodes: NDArray[np.float64], cpus: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Of the whole job; `sacct` before Slurm 21.08 has ReqMem a node (4Gn) or a CPU (4000Mc). NaN:
+    unknown.
+    """
     result = _tres(batch, len(nodes), fields.tres_mem_mib, positive=False)
     if "ReqMem" in batch.columns:
-        asked = batch.mapped("ReqMem", fields.memory_mib, "memory like 64G, 4000M or 4Gn").astype(np.float64)
+        asked = batch.mapped("ReqMem", fields.memory_mib, "memory like 64G, 4000M or 4Gn").astype(
+            np.float64
+        )
         of = batch.mapped("ReqMem", lambda text: text[-1:], "").astype(str)
         asked = asked * np.select([of == "n", of == "c"], [nodes, cpus], 1.0)
         result = np.where(np.isnan(result), asked, result)
@@ -217,7 +257,9 @@ def _memory(batch: Batch, nodes: NDArray[np.float64], cpus: NDArray[np.float64])
 
 
 def _expand_arrays(done: Imported) -> Imported:
-    """``5_[2-7%1]`` (tasks that never became jobs of their own) -> six rows; ids of tasks into their columns."""
+    """``5_[2-7%1]`` (tasks that never became jobs of their own) -> six rows; ids of tasks into
+    their columns.
+    """
     jobs = done.trace.jobs
     parts = jobs["job_id"].str.extract(r"^(?P<array>\d+)_(?P<task>\d+)?(?:\[(?P<range>[^\]]+)\]?)?")
     if parts["array"].isna().all():
@@ -229,20 +271,34 @@ def _expand_arrays(done: Imported) -> Imported:
     folded = parts["range"].notna()
     file = done.trace.source
     tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
-    cut = int((folded & (parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]"))).sum())
-    jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(drop=True)
+    cut = int(
+        (
+            folded
+            & (parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]"))
+        ).sum()
+    )
+    jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(
+        drop=True
+    )
     flat = [task for each in tasks for task in each]
     new = np.array([task is not None for task in flat])
-    jobs.loc[new, "array_task_id"] = pd.array([task for task in flat if task is not None], dtype="Int64")
+    jobs.loc[new, "array_task_id"] = pd.array(
+        [task for task in flat if task is not None], dtype="Int64"
+    )
     jobs.loc[new, "job_id"] = [
         f"{array}_{task}"
-        for array, task in zip(jobs.loc[new, "array_job_id"], jobs.loc[new, "array_task_id"], strict=True)
+        for array, task in zip(
+            jobs.loc[new, "array_job_id"], jobs.loc[new, "array_task_id"], strict=True
+        )
     ]
     notes = dict(done.notes)
     if folded.any():
         notes["pending array ranges, written out task by task"] = int(folded.sum())
     if cut:
-        notes["pending array ranges that sacct cut short, tasks are missing (SLURM_BITSTR_LEN=0 shows all)"] = cut
+        notes[
+            "pending array ranges that sacct cut short, tasks are missing (SLURM_BITSTR_LEN=0 shows"
+            " all)"
+        ] = cut
     return replace(done, trace=make_trace(jobs, done.trace.source), notes=notes)
 
 
@@ -251,7 +307,9 @@ MAX_TASKS = 4_000_001
 
 
 def task_ids(text: str, file: str, line: int | None = None) -> list[int]:
-    """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``) gives what it shows."""
+    """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``)
+    gives what it shows.
+    """
     result: list[int] = []
     for part in text.split("%")[0].split(","):
         if part.endswith("..."):

@@ -1,8 +1,9 @@
 """What the columns of `sacct -P` may hold, and where the fields of a record lie in its text.
 
-`sacct(1)` escapes nothing: a job's name, comment or command line may hold delimiters and line ends. So a record's
-pieces, those between delimiters, are more than its columns. Columns of a fixed form (times, numbers, states) say
-which pieces belong together. Sources: `sacct(1)`, Job Accounting Fields; `sacct -e`.
+`sacct(1)` escapes nothing: a job's name, comment or command line may hold delimiters and line ends.
+So a record's pieces, those between delimiters, are more than its columns. Columns of a fixed form
+(times, numbers, states) say which pieces belong together. Sources: `sacct(1)`, Job Accounting
+Fields; `sacct -e`.
 """
 
 from __future__ import annotations
@@ -19,40 +20,31 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-FREE = _words(
-    """
+FREE = _words("""
     AdminComment AllocGRES Comment Constraints Container Extra JobName Licenses McsLabel Reason ReqGRES
     StdErr StdIn StdOut SubmitLine SystemComment WCKey WorkDir
-    """
-)
-"""Text that a user or an administrator chooses. A column that this version does not know counts as one of them."""
-_NAMES = _words(
-    """
+    """)
+"""Text that a user or an administrator chooses. A column that this version does not know counts as
+one of them.
+"""
+_NAMES = _words("""
     Account Cluster Dependency Group NodeList Partition QOS QOSREQ Reservation User
-    """
-)
+    """)
 """Names that Slurm checks. They may hold anything, but neither delimiters nor line ends."""
 _TIMES = _words("Eligible End Start Submit")
-_DURATIONS = _words(
-    """
+_DURATIONS = _words("""
     AveCPU CPUTime Elapsed MinCPU Planned PlannedCPU Reserved ResvCPU Suspended SystemCPU Timelimit
     TotalCPU UserCPU
-    """
-)
-_COUNTS = _words(
-    """
+    """)
+_COUNTS = _words("""
     AllocCPUS AllocNodes AssocID CPUTimeRAW ElapsedRaw GID NCPUS NNodes NTasks PlannedCPURAW Priority
     QOSRAW ReqCPUS ReqNodes ReservationId Restarts ResvCPURAW TimelimitRaw UID WCKeyID
-    """
-)
-_LISTS = _words(
-    """
+    """)
+_LISTS = _words("""
     AllocTRES ReqTRES TRESUsageInAve TRESUsageInMax TRESUsageInMin TRESUsageInTot TRESUsageOutAve
     TRESUsageOutMax TRESUsageOutMin TRESUsageOutTot
-    """
-)
-_MORE = _words(
-    """
+    """)
+_MORE = _words("""
     AveCPUFreq AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize BlockID ConsumedEnergy
     ConsumedEnergyRaw DBIndex FailedNode Flags JobComment Layout MaxDiskRead MaxDiskReadNode
     MaxDiskReadTask MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask
@@ -60,8 +52,7 @@ _MORE = _words(
     ReqCPUFreqGov ReqCPUFreqMax ReqCPUFreqMin SegmentSize SLUID TRESUsageInMaxNode TRESUsageInMaxTask
     TRESUsageInMinNode TRESUsageInMinTask TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMinNode
     TRESUsageOutMinTask
-    """
-)
+    """)
 READ = (
     "JobID",
     "JobIDRaw",
@@ -94,7 +85,15 @@ IDS = ("JobID", "JobIDRaw")
 NEEDED = ("Submit", "Start", "End", "State")
 NODES = ("AllocNodes", "NNodes", "ReqNodes", "AllocTRES", "ReqTRES")
 KNOWN = frozenset().union(
-    FREE, _NAMES, _TIMES, _DURATIONS, _COUNTS, _LISTS, _MORE, IDS, ("State", "ExitCode", "DerivedExitCode", "ReqMem")
+    FREE,
+    _NAMES,
+    _TIMES,
+    _DURATIONS,
+    _COUNTS,
+    _LISTS,
+    _MORE,
+    IDS,
+    ("State", "ExitCode", "DerivedExitCode", "ReqMem"),
 )
 _LONGEST_FIRST = sorted(KNOWN, key=len, reverse=True)
 
@@ -107,29 +106,53 @@ _ISO = (
 JOB_ID = r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,\-:%.]+\]?))?(?:\+\d{1,5})?(?:\.\w+(?:\+\d{1,5})?)?"
 _FORMS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset(IDS), JOB_ID, "a job id like 5, 5_3, 5_[2-7%1], 5+1 or 5.batch"),
-    (_TIMES, rf"(?:{_NOTHING}|\d{{1,10}}|{_ISO})?", "a time like 2023-01-31T12:00:00, Unix seconds or Unknown"),
+    (
+        _TIMES,
+        rf"(?:{_NOTHING}|\d{{1,10}}|{_ISO})?",
+        "a time like 2023-01-31T12:00:00, Unix seconds or Unknown",
+    ),
     (
         _DURATIONS,
         rf"(?:{_NOTHING}|(?:\d{{1,9}}-)?\d{{1,12}}(?::\d{{1,9}}){{0,2}}(?:\.\d{{1,9}})?)?",
         "a time limit like 2-00:00:00, 30:00, 90 or UNLIMITED",
     ),
     (_COUNTS, rf"(?:{_NOTHING}|\d{{1,15}}(?:\.\d{{1,9}})?[KMGT]?)?", "a whole number"),
-    (frozenset({"State"}), r"[A-Z_]{1,32}\+?(?: by [^\s]*)?", "a state like COMPLETED or CANCELLED by 1000"),
-    (frozenset({"ExitCode", "DerivedExitCode"}), r"(?:\d{1,10}:\d{1,10})?", "an exit code like 0:0"),
-    (frozenset({"ReqMem"}), rf"(?:{_NOTHING}|\d{{1,15}}(?:\.\d{{1,9}})?[KMGTP]?[nc]?)?", "memory like 64G or 4Gn"),
-    (_LISTS, r"(?:[^=,\s]+=[^=,\s]*(?:,[^=,\s]+=[^=,\s]*)*)?", "a list like cpu=4,mem=64G,gres/gpu=2"),
+    (
+        frozenset({"State"}),
+        r"[A-Z_]{1,32}\+?(?: by [^\s]*)?",
+        "a state like COMPLETED or CANCELLED by 1000",
+    ),
+    (
+        frozenset({"ExitCode", "DerivedExitCode"}),
+        r"(?:\d{1,10}:\d{1,10})?",
+        "an exit code like 0:0",
+    ),
+    (
+        frozenset({"ReqMem"}),
+        rf"(?:{_NOTHING}|\d{{1,15}}(?:\.\d{{1,9}})?[KMGTP]?[nc]?)?",
+        "memory like 64G or 4Gn",
+    ),
+    (
+        _LISTS,
+        r"(?:[^=,\s]+=[^=,\s]*(?:,[^=,\s]+=[^=,\s]*)*)?",
+        "a list like cpu=4,mem=64G,gres/gpu=2",
+    ),
 )
 _PARTS = {
     **dict.fromkeys(IDS, r"[\d_\[\]\-:%.+]+(?:\.\w+(?:\+\d+)?)?"),
     **dict.fromkeys(_LISTS, r"(?:[^=,\s]+=[^=,\s]*)?"),
-    **dict.fromkeys(("Partition", "NodeList", "Reservation", "Flags", "Dependency", "QOSREQ"), r"[^\n\r]*"),
+    **dict.fromkeys(
+        ("Partition", "NodeList", "Reservation", "Flags", "Dependency", "QOSREQ"), r"[^\n\r]*"
+    ),
 }
 """Columns that hold commas, and what stands between two of them: for the delimiter ","."""
 _IN_VALUES = frozenset(":-+._=[]%/ \"'()\\")
 CSV_GLUE = "\x1f"
 """Between the fields of a line that is quoted as CSV, once it is taken apart."""
 MOST_CHARS = 131_072
-"""Of one record: `sbatch`'s command line has 64 KiB in Slurm's database, other texts at most as much together."""
+"""Of one record: `sbatch`'s command line has 64 KiB in Slurm's database, other texts at most as
+much together.
+"""
 Values = tuple[str, ...]
 
 
@@ -143,7 +166,9 @@ class Wrong(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """A header: its columns, and what is between them. `Record` finds them in text, `exact` takes the easy case."""
+    """A header: its columns, and what is between them. `Record` finds them in text, `exact` takes
+    the easy case.
+    """
 
     names: tuple[str, ...]
     delimiter: str
@@ -196,7 +221,9 @@ class Layout:
     @cached_property
     def forms(self) -> tuple[Callable[[str], object] | None, ...]:
         """For each column what one piece of it must match; None: anything."""
-        return tuple(self._form(name) for name in self.names) + ((_is_empty,) if self.trailing else ())
+        return tuple(self._form(name) for name in self.names) + (
+            (_is_empty,) if self.trailing else ()
+        )
 
     def _form(self, name: str) -> Callable[[str], object] | None:
         if is_free(name):
@@ -209,7 +236,10 @@ class Layout:
     def _pattern(self) -> Callable[[str], object]:
         glue = re.escape(self.glue)
         hole = rf"[^{glue}]*" if len(self.glue) == 1 else rf"(?:(?!{glue}).)*"
-        forms = [hole if form_of(name)[0] in (_ANY, _ONE_LINE) else form_of(name)[0] for name in self.names]
+        forms = [
+            hole if form_of(name)[0] in (_ANY, _ONE_LINE) else form_of(name)[0]
+            for name in self.names
+        ]
         return re.compile(glue.join(forms) + glue * self.trailing, re.DOTALL).fullmatch
 
     def is_exact(self, text: str) -> bool:
@@ -239,11 +269,15 @@ class Layout:
         return Wrong("line", f"{len(pieces) - self.trailing} fields", f"{len(self.names)} fields")
 
     def misfits(self, text: str) -> list[Wrong]:
-        """Fields that are not of their column's form, in a line that has as many as there are columns; else none."""
+        """Fields that are not of their column's form, in a line that has as many as there are
+        columns; else none.
+        """
         pieces = self.split(text)
         if len(pieces) != self.width:
             return []
-        found = ((name, piece, *form_of(name)) for name, piece in zip(self.names, pieces, strict=False))
+        found = (
+            (name, piece, *form_of(name)) for name, piece in zip(self.names, pieces, strict=False)
+        )
         return [
             Wrong(name, piece, expected)
             for name, piece, pattern, expected in found
@@ -267,7 +301,8 @@ def _is_empty(piece: str) -> bool:
     return not piece
 
 
-# --- headers ---------------------------------------------------------------------------------------------------------
+# --- headers
+# ---------------------------------------------------------------------------------------------------------
 
 
 def parse_header(line: str) -> Layout | None:
@@ -278,11 +313,17 @@ def parse_header(line: str) -> Layout | None:
 
 
 def is_header(line: str) -> bool:
-    """Whether a line within a file is a header: a job's id and other names, most of which `sacct` has."""
+    """Whether a line within a file is a header: a job's id and other names, most of which `sacct`
+    has.
+    """
     if "JobID" not in line:
         return False
     layout = parse_header(line)
-    return layout is not None and len(layout.names) > 2 and 2 * len(KNOWN & set(layout.names)) > len(layout.names)
+    return (
+        layout is not None
+        and len(layout.names) > 2
+        and 2 * len(KNOWN & set(layout.names)) > len(layout.names)
+    )
 
 
 def _of_usual_delimiter(line: str) -> Layout | None:
@@ -318,18 +359,22 @@ def _cut(line: str, delimiter: str) -> Layout:
 
 def bad_delimiter(layout: Layout) -> bool:
     """Whether the delimiter is one that values of a fixed form have in them."""
-    return len(layout.delimiter) == 1 and (layout.delimiter in _IN_VALUES or layout.delimiter.isalnum())
+    return len(layout.delimiter) == 1 and (
+        layout.delimiter in _IN_VALUES or layout.delimiter.isalnum()
+    )
 
 
-# --- records ---------------------------------------------------------------------------------------------------------
+# --- records
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Record:
     """Lines that may be one record, and all ways to lay its pieces out over the columns.
 
-    `starts[i]`, `running[i]`: sets of columns, as bits. Column c is in `starts[i]` if the pieces before i fill just the
-    columns before c; it is in `running[i]` if it takes several pieces and may have piece i as one of them.
+    `starts[i]`, `running[i]`: sets of columns, as bits. Column c is in `starts[i]` if the pieces
+    before i fill just the columns before c; it is in `running[i]` if it takes several pieces and
+    may have piece i as one of them.
     """
 
     layout: Layout
@@ -344,7 +389,9 @@ class Record:
     pieces: list[str] = field(default_factory=lambda: [""])
     starts: list[int] = field(default_factory=lambda: [1])
     running: list[int] = field(default_factory=lambda: [0])
-    """One before the first piece, then one for each piece but the last, which may go on in the next line."""
+    """One before the first piece, then one for each piece but the last, which may go on in the next
+    line.
+    """
 
     def __post_init__(self) -> None:
         places = {name: at for at, name in enumerate(self.layout.names)}
@@ -355,7 +402,9 @@ class Record:
         for name in self.loose & places.keys():
             forms[places[name]] = None
         self._forms = forms
-        self._banned = {places[name]: values for name, values in self.banned.items() if name in places}
+        self._banned = {
+            places[name]: values for name, values in self.banned.items() if name in places
+        }
 
     def add(self, line: str) -> None:
         """One line more."""
@@ -370,7 +419,9 @@ class Record:
             self.pieces.append(piece)
 
     def _step(self, at: int) -> tuple[int, int]:
-        """The columns that may have piece `at` as one of several, and those that may start after it."""
+        """The columns that may have piece `at` as one of several, and those that may start after
+        it.
+        """
         piece, starts = self.pieces[at], self.starts[at]
         running = self._fitting((self.running[at] | starts) & self._many, piece)
         return running, (self._fitting(starts & ~self._many, piece) | running) << 1
@@ -405,7 +456,9 @@ class Record:
         return bool((self.running[-1] | self.starts[-1]) & self._free) and self.chars < MOST_CHARS
 
     def values(self) -> Values | None:
-        """What an import reads, if all ways to read the record agree on it; None: there is no way, or they do not."""
+        """What an import reads, if all ways to read the record agree on it; None: there is no way,
+        or they do not.
+        """
         alive = self._alive()
         if not alive[0] & self.starts[0]:
             return None
@@ -417,7 +470,9 @@ class Record:
         """What a column of one piece may hold, over all ways to read the record."""
         column, alive = self.layout.names.index(name), self._alive()
         both = (start & live for start, live in zip(self.starts, alive, strict=True))
-        return {piece for piece, columns in zip(self.pieces, both, strict=True) if columns >> column & 1}
+        return {
+            piece for piece, columns in zip(self.pieces, both, strict=True) if columns >> column & 1
+        }
 
     def _alive(self) -> list[int]:
         """For each piece the columns that, started there, leave the rest of the record in order."""
@@ -445,8 +500,12 @@ class Record:
 
 
 def unquoted(lines: list[str], delimiter: str) -> str | None:
-    """A CSV record of these lines with `CSV_GLUE` between its fields; None: it is not whole, or no CSV."""
+    """A CSV record of these lines with `CSV_GLUE` between its fields; None: it is not whole, or no
+    CSV.
+    """
     try:
-        return CSV_GLUE.join(next(csv.reader(["\n".join(lines)], delimiter=delimiter, strict=True), []))
+        return CSV_GLUE.join(
+            next(csv.reader(["\n".join(lines)], delimiter=delimiter, strict=True), [])
+        )
     except csv.Error:
         return None

@@ -1,7 +1,9 @@
-"""The records of `sacct -P`, one after the other, as they lie in a file: whole, joined from several lines, or left out.
+"""The records of `sacct -P`, one after the other, as they lie in a file: whole, joined from several
+lines, or left out.
 
-A record that is complete ends: what `sacct` prints of a job begins in a new line. Lines that begin no record belong to
-the one before. Where two readings differ in a column that an import reads, the record is left out and counted.
+A record that is complete ends: what `sacct` prints of a job begins in a new line. Lines that begin
+no record belong to the one before. Where two readings differ in a column that an import reads, the
+record is left out and counted.
 """
 
 from __future__ import annotations
@@ -34,19 +36,25 @@ PROBED = 200
 MOST_LINES = 2_000
 """Of one record."""
 MOST_MISFITS = 2
-"""Of a line with the right number of fields: it is a record with bad values, not the beginning of a longer one."""
+"""Of a line with the right number of fields: it is a record with bad values, not the beginning of a
+longer one.
+"""
 QUOTED = (",", ";", "\t")
 """Delimiters of tables whose fields may be quoted."""
 MOST_QUOTED = 100
 """Of one record whose fields are quoted."""
 MOST_SUFFIXES = 20
-"""Lines of a joined record, from its end, that are tried as the beginning of another one; and ends tried after it."""
+"""Lines of a joined record, from its end, that are tried as the beginning of another one; and ends
+tried after it.
+"""
 MOST_KEPT = 100_000
 """Records kept for the end of the file, where the names of users and partitions are known."""
 NAMES = ("User", "Partition", "Account")
 _OTHERS = {"User": ("Partition",), "Account": ("Partition",), "Partition": ("User", "Account")}
 """A text known as one of these, and never as what the column has, is none of the column's."""
-SEVERAL = Wrong("record", "", "one way to read it; a text with delimiters or line ends in it leaves several")
+SEVERAL = Wrong(
+    "record", "", "one way to read it; a text with delimiters or line ends in it leaves several"
+)
 CUT = Wrong("record", "", "a whole one; this is cut off or too long")
 RIVALS = Wrong("record", "", "one header that fits; two of the file's headers do")
 REPEATED = "header lines within the file, left out"
@@ -83,7 +91,10 @@ class LeftOut:
 
     def _note(self, key: tuple[str, str]) -> str:
         column, expected = key
-        places = (f"{number}: {found[:40]!r}" if found else str(number) for number, found in self.examples[key])
+        places = (
+            f"{number}: {found[:40]!r}" if found else str(number)
+            for number, found in self.examples[key]
+        )
         more = ", ..." if self.counts[key] > len(self.examples[key]) else ""
         return f"records left out: {column}: expected {expected} (line {', '.join(places)}{more})"
 
@@ -96,7 +107,9 @@ class Rows:
     left_out: LeftOut = field(default_factory=LeftOut)
     notes: dict[str, int] = field(default_factory=dict)
     names: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in NAMES})
-    """Users, partitions and accounts of lines that have one reading; whoever takes the rows adds them."""
+    """Users, partitions and accounts of lines that have one reading; whoever takes the rows adds
+    them.
+    """
     _layouts: list[Layout] = field(default_factory=list)
     _proven: set[Layout] = field(default_factory=set)
     """Headers without what is needed that have had an exact record: they are no lines of a text."""
@@ -120,7 +133,11 @@ class Rows:
             if self._begun is None and layout.is_exact(line):
                 if (held := self._held) is not None:
                     if held.is_exact and len(self._layouts) == 1:
-                        yield held.layout, held.number, held.layout.values(held.layout.split(held.lines[0]))
+                        yield (
+                            held.layout,
+                            held.number,
+                            held.layout.values(held.layout.split(held.lines[0])),
+                        )
                     else:
                         yield from self._done(held)
                 self._held = _Held(layout, number, [line], is_exact=True)
@@ -153,13 +170,17 @@ class Rows:
     def _check_header(self, layout: Layout, number: int, line: str) -> None:
         for name in NEEDED:
             if name not in layout.names:
-                raise TraceError(self.file, f"a column {name}", found=line, line=number, field="header")
+                raise TraceError(
+                    self.file, f"a column {name}", found=line, line=number, field="header"
+                )
         if not set(NODES) & set(layout.names):
             expected = f"a column with the job's nodes: one of {', '.join(NODES)}"
             raise TraceError(self.file, expected, found=line, line=number, field="header")
         if bad_delimiter(layout):
             expected = "a delimiter that times and numbers do not have in them, like | (`sacct -P`)"
-            raise TraceError(self.file, expected, found=layout.delimiter, line=number, field="header")
+            raise TraceError(
+                self.file, expected, found=layout.delimiter, line=number, field="header"
+            )
 
     def _as_quoted(self, layout: Layout, rows: list[Row]) -> Layout:
         """The layout of fields in quotes, if more of these lines are whole with it."""
@@ -293,7 +314,9 @@ class Rows:
         layout = held.layout
         if layout.lacks:
             self._proven.add(layout)
-            self.left_out.add(held.number, Wrong("header", "", f"a column {layout.lacks} in the header above"))
+            self.left_out.add(
+                held.number, Wrong("header", "", f"a column {layout.lacks} in the header above")
+            )
             return
         if self._is_of_two_headers(held):
             self.left_out.add(held.number, RIVALS)
@@ -310,16 +333,24 @@ class Rows:
             self._leave_out(held)
 
     def _leave_out(self, held: _Held) -> None:
-        """Counts it, and each of its lines that would be a record alone: a bad one may have drawn a good one in."""
+        """Counts it, and each of its lines that would be a record alone: a bad one may have drawn a
+        good one in.
+        """
         drawn_in = sum(map(held.layout.is_exact, held.lines[1:]))
         self.left_out.drawn_in += drawn_in
         for _ in range(1 + drawn_in):
             self.left_out.add(held.number, SEVERAL)
 
     def _is_of_two_headers(self, held: _Held) -> bool:
-        """Whether another header of the file fits as well, with something else in the columns that are read."""
+        """Whether another header of the file fits as well, with something else in the columns that
+        are read.
+        """
         for other in self._layouts:
-            if other.names != held.layout.names and other.glue == held.layout.glue and other.width == held.layout.width:
+            if (
+                other.names != held.layout.names
+                and other.glue == held.layout.glue
+                and other.width == held.layout.width
+            ):
                 if not held.is_exact:
                     return True
                 pieces = other.split(held.lines[0])
@@ -330,7 +361,9 @@ class Rows:
         return False
 
     def _is_settled(self, layout: Layout, values: Values) -> bool:
-        """Without an account, which sites without accounting limits do not check, or of a user who is known."""
+        """Without an account, which sites without accounting limits do not check, or of a user who
+        is known.
+        """
         if "Account" not in layout.read or "User" not in layout.read:
             return True
         return values[layout.read.index("User")] in self.names["User"]
@@ -369,7 +402,9 @@ class Rows:
 
     def _may_be_of_another(self, held: _Held, values: Values) -> bool:
         """Whether a user who is known would be this job's, were its account a text with delimiters."""
-        return not self._is_settled(held.layout, values) and bool(self._users(held) & self.names["User"])
+        return not self._is_settled(held.layout, values) and bool(
+            self._users(held) & self.names["User"]
+        )
 
 
 @dataclass
@@ -392,8 +427,8 @@ class _Held:
     def values(self, banned: Banned | None = None) -> Values | None:
         """What all readings agree on; None: they do not.
 
-        Its last lines may be a record of their own, after rubbish. And it may end later than it seems, if a text of it
-        looks like the columns behind that text.
+        Its last lines may be a record of their own, after rubbish. And it may end later than it
+        seems, if a text of it looks like the columns behind that text.
         """
         values = _again(self.layout, self.number, self.lines, banned).values()
         for begin in range(max(1, len(self.lines) - MOST_SUFFIXES), len(self.lines)):

@@ -1,4 +1,6 @@
-"""Figures of a job history: waits, load, sizes, limits, users. Every one is over jobs that ran, unless it says so."""
+"""Figures of a job history: waits, load, sizes, limits, users. Every one is over jobs that ran,
+unless it says so.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,12 @@ HOUR = 3600.0
 SCHEMA = 1
 
 
-def trace_stats(trace: Trace, timezone: str = "UTC", nodes: int | None = None, top: int = 10) -> Figures:
-    """All figures, ready for JSON (docs/traces.md). ``timezone``: of months; ``nodes``: the cluster's, for its load."""
+def trace_stats(
+    trace: Trace, timezone: str = "UTC", nodes: int | None = None, top: int = 10
+) -> Figures:
+    """All figures, ready for JSON (docs/traces.md). ``timezone``: of months; ``nodes``: the
+    cluster's, for its load.
+    """
     ran = trace.ran
     started = ran & ~np.isnan(trace.column("start"))
     busy = busy_nodes(trace) if started.any() else None
@@ -44,7 +50,9 @@ def trace_stats(trace: Trace, timezone: str = "UTC", nodes: int | None = None, t
 
 
 def wait_figures(trace: Trace, chosen: NDArray[np.bool_]) -> Figures:
-    """Waits (start - submit) in seconds; ``node_hours_mean_s`` weighs a job by the node-hours it used."""
+    """Waits (start - submit) in seconds; ``node_hours_mean_s`` weighs a job by the node-hours it
+    used.
+    """
     wait = trace.wait_s[chosen]
     if not len(wait):
         return {"jobs": 0}
@@ -103,7 +111,10 @@ def _load(trace: Trace, busy: Steps | None, nodes: int | None) -> Figures:
     submit = trace.column("submit")
     span = float(submit.max() - submit.min())
     offered = float(np.nansum(trace.column("nodes") * trace.run_s))
-    figures: Figures = {"node_hours": offered / HOUR, "offered_mean_nodes": offered / span if span else 0.0}
+    figures: Figures = {
+        "node_hours": offered / HOUR,
+        "offered_mean_nodes": offered / span if span else 0.0,
+    }
     if busy is not None:
         first, last = float(submit.min()), float(submit.max())
         figures |= {
@@ -142,7 +153,9 @@ def _users(trace: Trace, ran: NDArray[np.bool_], top: int) -> Figures:
     }
 
 
-def _months(trace: Trace, started: NDArray[np.bool_], busy: Steps | None, timezone: str) -> list[Figures]:
+def _months(
+    trace: Trace, started: NDArray[np.bool_], busy: Steps | None, timezone: str
+) -> list[Figures]:
     """A row a calendar month of submission; busy nodes are over the whole month."""
     zone = ZoneInfo(timezone)
     stamps = pd.to_datetime(trace.jobs["submit"], unit="s", utc=True).dt.tz_convert(zone)

@@ -1,7 +1,7 @@
 """The table of jobs that every part works on: a checked pandas DataFrame, and its files.
 
-Columns are those of docs/traces.md; times are Unix seconds, durations seconds. A time or limit that is not known
-(pending, running, UNLIMITED) is missing, never a magic number.
+Columns are those of docs/traces.md; times are Unix seconds, durations seconds. A time or limit that
+is not known (pending, running, UNLIMITED) is missing, never a magic number.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ REQUIRED: dict[str, str] = {
     "cpus": "number",
     "state": "text",
 }
-"""Column: kind. known: a whole number that must be there; number: one that may be missing; time: Unix seconds; id,
-text."""
+"""Column: kind. known: a whole number that must be there; number: one that may be missing; time:
+Unix seconds; id, text.
+"""
 
 OPTIONAL: dict[str, str] = {
     "account": "text",
@@ -77,13 +78,18 @@ FORMATS = (".csv", ".csv.gz", ".parquet")
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs sorted by submission, one a row; ``jobs`` has all `REQUIRED` columns and some of `OPTIONAL`."""
+    """Jobs sorted by submission, one a row; ``jobs`` has all `REQUIRED` columns and some of
+    `OPTIONAL`.
+    """
 
     jobs: Any
-    """The DataFrame: text columns as str, known columns as int64, the other numbers as Int64 (nullable)."""
+    """The DataFrame: text columns as str, known columns as int64, the other numbers as Int64
+    (nullable).
+    """
     source: str = "table"
     rows: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
-    """Each job's row in the file ``source``, from 0; None: the jobs are not simply those of a file."""
+    """Each job's row in the file ``source``, from 0; None: the jobs are not simply those of a file.
+    """
     _cache: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -127,8 +133,14 @@ class Trace:
 
     @property
     def array_ids(self) -> NDArray[np.float64]:
-        """Of tasks the array's id, as it is in ``array_job_id`` or in the task's own (``5_3``); NaN: no task."""
-        own = self.jobs["job_id"].str.extract(r"^(\d{1,15})_\d+")[0].to_numpy(dtype=np.float64, na_value=np.nan)
+        """Of tasks the array's id, as it is in ``array_job_id`` or in the task's own (``5_3``);
+        NaN: no task.
+        """
+        own = (
+            self.jobs["job_id"]
+            .str.extract(r"^(\d{1,15})_\d+")[0]
+            .to_numpy(dtype=np.float64, na_value=np.nan)
+        )
         given = self.column("array_job_id")
         return np.where(np.isnan(given), own, given)
 
@@ -149,10 +161,12 @@ class Trace:
 def make_trace(
     frame: Any, source: str = "table", lines: NDArray[np.int64] | None = None, of_file: bool = False
 ) -> Trace:
-    """Checks a DataFrame's columns and values, orders rows by submission (stable) and columns as documented.
+    """Checks a DataFrame's columns and values, orders rows by submission (stable) and columns as
+    documented.
 
     Raises `TraceError`: a column is missing or unknown, or a value is not of its kind. The line is
-    ``lines[row]``, else row + 2, as in a CSV file. `of_file`: the rows are those of the file `source`.
+    ``lines[row]``, else row + 2, as in a CSV file. `of_file`: the rows are those of the file
+    `source`.
     """
     _check_header([str(name) for name in frame.columns], source)
     columns = {}
@@ -207,22 +221,30 @@ def _typed(values: Any, name: str, kind: str, source: str, lines: NDArray[np.int
 
 
 def _refuse(
-    values: NDArray[np.object_], bad: NDArray[np.bool_], name: str, source: str, lines: NDArray[np.int64] | None
+    values: NDArray[np.object_],
+    bad: NDArray[np.bool_],
+    name: str,
+    source: str,
+    lines: NDArray[np.int64] | None,
 ) -> None:
     if bad.any():
         row = int(np.argmax(bad))
         found = "" if pd.isna(values[row]) else str(values[row])
         line = row + 2 if lines is None else int(lines[row])
-        raise TraceError(source, _EXPECTED[COLUMNS[name]], found=found or "nothing", line=line, field=name)
+        raise TraceError(
+            source, _EXPECTED[COLUMNS[name]], found=found or "nothing", line=line, field=name
+        )
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- files
+# -----------------------------------------------------------------------------------------------------------
 
 
 def read_trace(path: Path | str) -> Trace:
     """Reads .csv, .csv.gz or .parquet; a million lines take about a second.
 
-    Raises `TraceError` with file, line, field, what was found and what was expected, for the first bad line.
+    Raises `TraceError` with file, line, field, what was found and what was expected, for the first
+    bad line.
     """
     path = Path(path)
     form = _form(path)
@@ -232,7 +254,9 @@ def read_trace(path: Path | str) -> Trace:
     except OSError as error:
         raise TraceError(str(path), f"a readable file ({reason(error)})") from error
     except (EOFError, pa.ArrowInvalid) as error:
-        raise TraceError(str(path), f"a whole {form} file ({str(error).splitlines()[0]})") from error
+        raise TraceError(
+            str(path), f"a whole {form} file ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def reason(error: Exception) -> str:
@@ -243,12 +267,16 @@ def reason(error: Exception) -> str:
 
 
 def read_parquet(path: Path) -> Any:
-    """A table whose columns are numbers or texts. Raises TraceError for another kind, OSError, ArrowInvalid."""
+    """A table whose columns are numbers or texts. Raises TraceError for another kind, OSError,
+    ArrowInvalid.
+    """
     table = pa_parquet.read_table(path)
     for column in table.schema:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
-        if not any(is_one(kind) for is_one in (*known, pa.types.is_string, pa.types.is_large_string)):
+        if not any(
+            is_one(kind) for is_one in (*known, pa.types.is_string, pa.types.is_large_string)
+        ):
             expected = "a column of numbers or text; times and durations are whole seconds"
             raise TraceError(str(path), expected, found=str(column.type), field=column.name)
     return table
@@ -266,7 +294,9 @@ def _read_csv(path: Path) -> Any:
     _check_header(header, str(path))
     types = {name: pa.int64() if COLUMNS[name] in _MOST else pa.string() for name in header}
     table = read_csv(path, types, _rules())
-    for name in header:  # a value of the right type can still be wrong: negative, missing, not an id
+    for (
+        name
+    ) in header:  # a value of the right type can still be wrong: negative, missing, not an id
         if _arrow_is_bad(table[name], COLUMNS[name]):
             refuse_bad_line(path, _rules())
     return table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
@@ -294,17 +324,22 @@ def _checker(kind: str) -> Callable[[str], bool]:
     if kind == "id":
         return lambda text: _ID.fullmatch(text) is not None
     return lambda text: (
-        (not text and kind not in _KNOWN) or (text.isdecimal() and text.isascii() and int(text) <= _MOST[kind])
+        (not text and kind not in _KNOWN)
+        or (text.isdecimal() and text.isascii() and int(text) <= _MOST[kind])
     )
 
 
 def write_trace(trace: Trace, path: Path | str) -> None:
-    """Writes .csv, .csv.gz or .parquet by the name's ending: the same jobs give the same bytes; all or nothing."""
+    """Writes .csv, .csv.gz or .parquet by the name's ending: the same jobs give the same bytes; all
+    or nothing.
+    """
     path = Path(path)
     form = _form(path)
     with replacing(path) as temporary:
         if form == ".parquet":
-            pa_parquet.write_table(pa.Table.from_pandas(trace.jobs, preserve_index=False), temporary)
+            pa_parquet.write_table(
+                pa.Table.from_pandas(trace.jobs, preserve_index=False), temporary
+            )
         elif form == ".csv":
             temporary.write_bytes(_csv_bytes(trace))
         else:  # no name and no time in the header, so that equal jobs give equal files
@@ -317,7 +352,9 @@ def _csv_bytes(trace: Trace) -> bytes:
 
 
 class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as temporary`
-    """A temporary name beside ``path`` that becomes ``path`` if all goes well and disappears otherwise."""
+    """A temporary name beside ``path`` that becomes ``path`` if all goes well and disappears
+    otherwise.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -349,7 +386,8 @@ class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as tempo
 def filling(folder: Path) -> Iterator[Path]:
     """An empty folder, of which the files move to ``folder`` if all goes well.
 
-    Otherwise nothing stays, not even ``folder`` if it was not there before. Raises TraceError if that can't be had.
+    Otherwise nothing stays, not even ``folder`` if it was not there before. Raises TraceError if
+    that can't be had.
     """
     made: list[Path] = []
     try:
@@ -358,7 +396,9 @@ def filling(folder: Path) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             temporary = tempfile.TemporaryDirectory(prefix=".", dir=folder)
         except OSError as error:
-            raise TraceError(f"--out {folder}", f"a folder to write to ({error.strerror})") from error
+            raise TraceError(
+                f"--out {folder}", f"a folder to write to ({error.strerror})"
+            ) from error
         with temporary as name:
             yield Path(name)
             files = sorted(Path(name).iterdir())
@@ -377,9 +417,11 @@ def filling(folder: Path) -> Iterator[Path]:
 
 
 def numbered(trace: Trace) -> NDArray[np.int64]:
-    """A number for each job, unique, shape (jobs,): its id where that is a plain number, else one above all ids.
+    """A number for each job, unique, shape (jobs,): its id where that is a plain number, else one
+    above all ids.
 
-    For programs that know jobs by number (the simulator); ``6203_5`` has no number of its own in a log.
+    For programs that know jobs by number (the simulator); ``6203_5`` has no number of its own in a
+    log.
     """
     numbers = pd.to_numeric(
         trace.jobs["job_id"].where(trace.jobs["job_id"].str.fullmatch(r"\d{1,15}")), errors="coerce"

@@ -14,7 +14,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Steps:
-    """``values[i]`` from ``times[i]`` (included) to ``times[i + 1]``; 0 before the first; both of shape (steps,)."""
+    """``values[i]`` from ``times[i]`` (included) to ``times[i + 1]``; 0 before the first; both of
+    shape (steps,).
+    """
 
     times: Floats
     values: Floats
@@ -53,7 +55,9 @@ class Steps:
 
 
 def steps(begin: Floats, end: Floats, amount: Floats) -> Steps:
-    """The sum of ``amount`` over intervals [begin, end); an end comes before a begin of the same second."""
+    """The sum of ``amount`` over intervals [begin, end); an end comes before a begin of the same
+    second.
+    """
     times = np.concatenate([begin, end])
     change = np.concatenate([amount, -amount])
     moments, index = np.unique(times, return_inverse=True)
@@ -61,7 +65,9 @@ def steps(begin: Floats, end: Floats, amount: Floats) -> Steps:
 
 
 def busy_nodes(trace: Trace) -> Steps:
-    """Nodes with a job, over time; jobs whose end is unknown count until the last known instant of the log."""
+    """Nodes with a job, over time; jobs whose end is unknown count until the last known instant of
+    the log.
+    """
     start, end = trace.column("start"), trace.column("end")
     if np.isnan(start).all():
         return Steps(np.zeros(0), np.zeros(0))

@@ -1,4 +1,6 @@
-"""Users' running jobs over time: at each job's start, and the peaks that betray a limit (MaxJobsPerUser)."""
+"""Users' running jobs over time: at each job's start, and the peaks that betray a limit
+(MaxJobsPerUser).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,13 @@ class UserLimit:
     """Users whose peak is exactly this."""
     users_above: int
     users_just_below: int
-    """Users whose peak is one less: without a limit there would be about as many at it as here, or fewer."""
+    """Users whose peak is one less: without a limit there would be about as many at it as here, or
+    fewer.
+    """
     blocked_jobs: int
-    """Jobs that waited over 10 minutes and started within a minute of an end of one of their user's full set."""
+    """Jobs that waited over 10 minutes and started within a minute of an end of one of their user's
+    full set.
+    """
     blocked_while_idle: float
     """Share of them during whose last minute of waiting enough nodes for them were idle."""
 
@@ -40,8 +46,12 @@ def user_codes(trace: Trace) -> NDArray[np.int64]:
     return np.where(user == "", -1, code)
 
 
-def running_at(trace: Trace, codes: NDArray[np.int64], times: Floats, *, after: bool) -> NDArray[np.int64]:
-    """How many jobs the job's user runs at ``times[job]``; ``after``: with starts and ends of that second done."""
+def running_at(
+    trace: Trace, codes: NDArray[np.int64], times: Floats, *, after: bool
+) -> NDArray[np.int64]:
+    """How many jobs the job's user runs at ``times[job]``; ``after``: with starts and ends of that
+    second done.
+    """
     start, end = trace.column("start"), trace.column("end")
     held = (codes >= 0) & ~np.isnan(start) & (np.nan_to_num(end, nan=np.inf) > start)
     base = float(np.nanmin(start)) if held.any() else 0.0
@@ -58,10 +68,12 @@ def running_at(trace: Trace, codes: NDArray[np.int64], times: Floats, *, after: 
 
 
 def infer_limit(trace: Trace, nodes: Steps | None = None) -> UserLimit | None:
-    """The number of running jobs at which many users stop and (nearly) none goes beyond; None: there is no such.
+    """The number of running jobs at which many users stop and (nearly) none goes beyond; None:
+    there is no such.
 
-    ``nodes``: the cluster's size over time (capacity.infer_nodes), for the evidence of idle nodes. Limits: one value
-    for all users and the whole log; a limit on nodes or GPUs, or of one QOS among several, is not seen.
+    ``nodes``: the cluster's size over time (capacity.infer_nodes), for the evidence of idle nodes.
+    Limits: one value for all users and the whole log; a limit on nodes or GPUs, or of one QOS among
+    several, is not seen.
     """
     codes = user_codes(trace)
     chosen = trace.ran & (codes >= 0) & ~np.isnan(trace.column("start"))
@@ -77,12 +89,19 @@ def infer_limit(trace: Trace, nodes: Steps | None = None) -> UserLimit | None:
     blocked = _blocked(trace, codes, limit)
     idle = _idle_share(trace, blocked, nodes)
     return UserLimit(
-        limit, int(counts[limit]), int(counts[limit + 1 :].sum()), int(counts[limit - 1]), int(blocked.sum()), idle
+        limit,
+        int(counts[limit]),
+        int(counts[limit + 1 :].sum()),
+        int(counts[limit - 1]),
+        int(blocked.sum()),
+        idle,
     )
 
 
 def _sharpest(counts: NDArray[np.int64]) -> int | None:
-    """The peak shared by at least `MIN_USERS`, more than the two below it have, and at most a tenth as many above."""
+    """The peak shared by at least `MIN_USERS`, more than the two below it have, and at most a tenth
+    as many above.
+    """
     for limit in range(len(counts) - 1, MIN_LIMIT - 1, -1):
         below = counts[max(limit - 2, 1) : limit].sum()
         above = counts[limit + 1 :].sum()

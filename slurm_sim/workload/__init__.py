@@ -5,4 +5,12 @@ from slurm_sim.workload.fit import fit
 from slurm_sim.workload.generate import generate, hour_of_week
 from slurm_sim.workload.model import WorkloadModel, load_model, shipped_models
 
-__all__ = ["WorkloadModel", "compare_workloads", "fit", "generate", "hour_of_week", "load_model", "shipped_models"]
+__all__ = [
+    "WorkloadModel",
+    "compare_workloads",
+    "fit",
+    "generate",
+    "hour_of_week",
+    "load_model",
+    "shipped_models",
+]

@@ -1,4 +1,6 @@
-"""How near synthetic jobs are to a trace: two-sample distances, beside those between parts of the trace itself."""
+"""How near synthetic jobs are to a trace: two-sample distances, beside those between parts of the
+trace itself.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Distance:
     quantity: str
     ks: float
     wasserstein: float
-    """Mean distance (earth mover's) of log10(1 + x): 0.3 is a factor of 2; of x itself for run / limit."""
+    """Mean distance (earth mover's) of log10(1 + x): 0.3 is a factor of 2; of x itself for run /
+    limit.
+    """
     floor_ks: float
     """The same between the trace's first and second half."""
     floor_wasserstein: float
@@ -35,7 +39,9 @@ class Distance:
 
 
 def compare_workloads(trace: Trace, synthetic: Trace) -> list[Distance]:
-    """Distances of inter-arrival times, nodes, limits, run times, run/limit and jobs per user and hour."""
+    """Distances of inter-arrival times, nodes, limits, run times, run/limit and jobs per user and
+    hour.
+    """
     whole, drawn = samples(trace), samples(synthetic)
     halves = [samples(part) for part in _parts(trace, 2)]
     span = float(trace.column("submit").max() - trace.column("submit").min())
@@ -46,7 +52,11 @@ def compare_workloads(trace: Trace, synthetic: Trace) -> list[Distance]:
         ks, far = _distance(name, values, drawn[name])
         floor_ks, floor_far = _distance(name, halves[0][name], halves[1][name])
         known = [value for value in pairs if value == value]
-        result.append(Distance(name, ks, far, floor_ks, floor_far, float(np.mean(known)) if known else float("nan")))
+        result.append(
+            Distance(
+                name, ks, far, floor_ks, floor_far, float(np.mean(known)) if known else float("nan")
+            )
+        )
     return result
 
 

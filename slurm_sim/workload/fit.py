@@ -24,7 +24,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MIN_JOBS = 200
 MIN_CELL = 20
-"""A pair of nodes and limit with fewer jobs shares a bin: nobody's single job can be read from the file."""
+"""A pair of nodes and limit with fewer jobs shares a bin: nobody's single job can be read from the
+file.
+"""
 MIN_BIN = 60
 PAIRS = (90, 60, 30, 10)
 """Pairs with a cell of their own: fewer if the file would be too long."""
@@ -45,13 +47,18 @@ def fit(
 ) -> WorkloadModel:
     """The model of a cleaned trace, without its chance: the same trace gives the same model.
 
-    ``nodes``: of the cluster; ``timezone``: of the hours of the week; ``inferred``: chains and throttles, found if not
-    given. Raises `TraceError` for fewer than `MIN_JOBS` jobs or less than a day.
+    ``nodes``: of the cluster; ``timezone``: of the hours of the week; ``inferred``: chains and
+    throttles, found if not given. Raises `TraceError` for fewer than `MIN_JOBS` jobs or less than a
+    day.
     """
-    span_s = float(trace.column("submit").max() - trace.column("submit").min()) if len(trace) else 0.0
+    span_s = (
+        float(trace.column("submit").max() - trace.column("submit").min()) if len(trace) else 0.0
+    )
     if len(trace) < MIN_JOBS or span_s < 86400:
         raise TraceError(
-            trace.source, f"at least {MIN_JOBS} jobs over a day", found=f"{len(trace)} over {span_s:.0f} s"
+            trace.source,
+            f"at least {MIN_JOBS} jobs over a day",
+            found=f"{len(trace)} over {span_s:.0f} s",
         )
     inferred = inferred or infer(trace)
     about = {"name": name, "source": source, "licence": licence, "timezone": timezone}
@@ -107,11 +114,16 @@ def _fit(
 
 
 def _calibrated(model: WorkloadModel, jobs_per_s: float) -> WorkloadModel:
-    """Tables round the tails of batch sizes: the session rate is set so that the jobs per hour come out right."""
+    """Tables round the tails of batch sizes: the session rate is set so that the jobs per hour come
+    out right.
+    """
     a_week = jobs_per_s * 604800
     weeks = int(np.clip(2e5 / a_week, max(1.0, min(8.0, MOST_JOBS / 2 / a_week)), 520))
     drawn = generate(replace(model, day_shape=0.0), seed=0, duration_s=weeks * 604800)
-    return replace(model, sessions_per_h=_digits(model.sessions_per_h * jobs_per_s * weeks * 604800 / len(drawn)))
+    return replace(
+        model,
+        sessions_per_h=_digits(model.sessions_per_h * jobs_per_s * weeks * 604800 / len(drawn)),
+    )
 
 
 def _digits(value: float) -> float:
@@ -123,11 +135,14 @@ def _gpus_per_node(trace: Trace) -> int:
     return int(np.nan_to_num(np.nanmedian(ratio))) if not np.isnan(ratio).all() else 0
 
 
-# --- cells -----------------------------------------------------------------------------------------------------------
+# --- cells
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _cell_numbers(trace: Trace, pairs: int) -> Ints:
-    """A cell's number for each job: common pairs of (nodes, limit) one each, the rest by powers of two of both."""
+    """A cell's number for each job: common pairs of (nodes, limit) one each, the rest by powers of
+    two of both.
+    """
     nodes, limit = trace.column("nodes"), np.nan_to_num(trace.column("timelimit_s"))
     pair = pd.DataFrame({"nodes": nodes, "limit": limit})
     count = pair.groupby(["nodes", "limit"])["nodes"].transform("size").to_numpy()
@@ -167,9 +182,11 @@ def _cells(trace: Trace, sessions: Sessions, cell_of: Ints) -> tuple[Cell, ...]:
         sizes = size[batch_cell == cell].astype(float)
         cells.append(
             Cell(
-                nodes=table(nodes[inside])
-                if nodes[inside].min() == nodes[inside].max()
-                else _own_values(nodes[inside]),
+                nodes=(
+                    table(nodes[inside])
+                    if nodes[inside].min() == nodes[inside].max()
+                    else _own_values(nodes[inside])
+                ),
                 limit_s=_own_values(limits) if not _is_smooth(limits) else table(limits),
                 smooth=_is_smooth(limits),
                 run=table(runs, digits=5) if len(runs) else (0.0,),
@@ -186,7 +203,9 @@ def _own_values(values: Floats) -> tuple[float, ...]:
     from slurm_sim.workload.tables import LEVELS
 
     points = np.quantile(values, LEVELS, method="inverted_cdf")
-    return (float(points[0]),) if points[0] == points[-1] else tuple(float(point) for point in points)
+    return (
+        (float(points[0]),) if points[0] == points[-1] else tuple(float(point) for point in points)
+    )
 
 
 def _is_smooth(limits: Floats) -> bool:
@@ -201,15 +220,20 @@ def _cancelled(trace: Trace) -> Bools:
 def _patience(trace: Trace) -> tuple[float, ...]:
     patience = trace.column("cancel_after_s")
     gone = _cancelled(trace)
-    known = np.where(np.isnan(patience), trace.column("end") - trace.column("submit"), patience)[gone]
+    known = np.where(np.isnan(patience), trace.column("end") - trace.column("submit"), patience)[
+        gone
+    ]
     return table(known[known >= 0]) or (0.0,)
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
+# --- time
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _rates(trace: Trace, sessions: Sessions, timezone: str) -> tuple[Floats, float]:
-    """Factors by hour of the week, and the gamma shape of days. Few weeks: shrunk to day type times hour of the day."""
+    """Factors by hour of the week, and the gamma shape of days. Few weeks: shrunk to day type times
+    hour of the day.
+    """
     begin = trace.jobs["submit"].to_numpy()[sessions.order[sessions.session_first]]
     stamps = pd.to_datetime(pd.Series(begin), unit="s", utc=True).dt.tz_convert(timezone)
     day, hour = stamps.dt.day_of_week.to_numpy(), stamps.dt.hour.to_numpy()
@@ -225,10 +249,14 @@ def _rates(trace: Trace, sessions: Sessions, timezone: str) -> tuple[Floats, flo
 
 
 def _day_shape(begin: Ints, weekly: Floats) -> float:
-    """By moments: counts over expectations vary by 1/mean (Poisson) plus 1/shape. ``begin``: local times."""
+    """By moments: counts over expectations vary by 1/mean (Poisson) plus 1/shape. ``begin``: local
+    times.
+    """
     day = begin // 86400
     daily = np.bincount(day - day.min())[1:-1].astype(float)  # whole days
-    weekday = (day.min() + 4 + np.arange(len(daily))) % 7  # 1970-01-01 was a Thursday; the first day is left out
+    weekday = (
+        day.min() + 4 + np.arange(len(daily))
+    ) % 7  # 1970-01-01 was a Thursday; the first day is left out
     share = weekly.reshape(7, 24).mean(axis=1)[weekday]
     some = share > 0.05
     if some.sum() < 7:
@@ -253,7 +281,8 @@ def _batch_gaps(sessions: Sessions) -> tuple[float, ...]:
     return table(sessions.gap_s[between]) or (60.0,)
 
 
-# --- users -----------------------------------------------------------------------------------------------------------
+# --- users
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _classes(trace: Trace, sessions: Sessions, cell_of: Ints) -> tuple[UserClass, ...]:
@@ -267,7 +296,9 @@ def _classes(trace: Trace, sessions: Sessions, cell_of: Ints) -> tuple[UserClass
     for number in range(int(group.max()) + 1):
         members = np.flatnonzero(group == number)
         mine = group[session_user] == number
-        cells, count = np.unique(cell_of[sessions.order[first]][group[batch_user] == number], return_counts=True)
+        cells, count = np.unique(
+            cell_of[sessions.order[first]][group[batch_user] == number], return_counts=True
+        )
         classes.append(
             UserClass(
                 users=len(members),
@@ -282,7 +313,9 @@ def _classes(trace: Trace, sessions: Sessions, cell_of: Ints) -> tuple[UserClass
 
 
 def _groups(trace: Trace, sessions: Sessions, users: int) -> Ints:
-    """k-means over users: mean log size, limit, batch size and run time, and activity. Seeded, so repeatable."""
+    """k-means over users: mean log size, limit, batch size and run time, and activity. Seeded, so
+    repeatable.
+    """
     classes = min(MAX_CLASSES, users // USERS_A_CLASS)
     if classes < 2:
         return np.zeros(users, dtype=np.int64)
@@ -290,12 +323,22 @@ def _groups(trace: Trace, sessions: Sessions, users: int) -> Ints:
     jobs = np.bincount(sessions.user, minlength=users)
 
     def mean(values: Floats) -> Floats:
-        return np.bincount(sessions.user, weights=np.log1p(np.nan_to_num(values[rows])), minlength=users) / jobs
+        return (
+            np.bincount(
+                sessions.user, weights=np.log1p(np.nan_to_num(values[rows])), minlength=users
+            )
+            / jobs
+        )
 
     batch = np.bincount(sessions.batch)[sessions.batch].astype(float)
     in_row_order = np.empty(len(rows))
     in_row_order[rows] = batch
-    columns = [mean(trace.column("nodes")), mean(trace.column("timelimit_s")), mean(trace.run_s), mean(in_row_order)]
+    columns = [
+        mean(trace.column("nodes")),
+        mean(trace.column("timelimit_s")),
+        mean(trace.run_s),
+        mean(in_row_order),
+    ]
     points = np.column_stack([*columns, np.log1p(jobs)])
     points = (points - points.mean(axis=0)) / np.maximum(points.std(axis=0), 1e-9)
     label = kmeans2(points, classes, minit="++", rng=np.random.default_rng(0), missing="warn")[1]
@@ -312,20 +355,29 @@ def _at_least_three(label: Ints, points: Floats) -> Ints:
     return np.unique(label, return_inverse=True)[1]
 
 
-# --- dependence ------------------------------------------------------------------------------------------------------
+# --- dependence
+# ------------------------------------------------------------------------------------------------------
 
 
 def _run_correlation(trace: Trace, sessions: Sessions) -> float:
-    """Between neighbours in a batch: of normal scores of run times, ranked among jobs of the same nodes and limit."""
+    """Between neighbours in a batch: of normal scores of run times, ranked among jobs of the same
+    nodes and limit.
+    """
     run = trace.run_s
     keys = [trace.jobs["nodes"], trace.jobs["timelimit_s"].fillna(0)]
     ranks = (
-        pd.Series(np.where(trace.ran, run, np.nan)).groupby(keys).rank(pct=True, method="average").to_numpy(np.float64)
+        pd.Series(np.where(trace.ran, run, np.nan))
+        .groupby(keys)
+        .rank(pct=True, method="average")
+        .to_numpy(np.float64)
     )
     size = pd.Series(run).groupby(keys).transform("size").to_numpy(np.float64)
     score = ndtri(np.clip(ranks - 0.5 / size, 1e-6, 1 - 1e-6))[sessions.order]
     pair = (
-        (np.diff(sessions.batch) == 0) & ~np.isnan(score[1:]) & ~np.isnan(score[:-1]) & (size[sessions.order][1:] >= 50)
+        (np.diff(sessions.batch) == 0)
+        & ~np.isnan(score[1:])
+        & ~np.isnan(score[:-1])
+        & (size[sessions.order][1:] >= 50)
     )
     if pair.sum() < 100:
         return 0.0
@@ -339,8 +391,12 @@ def _chained(inferred: Inferred, batch_size: Ints) -> float:
     return min(1.0, inferred.chains.links / followers)
 
 
-def _arrays(trace: Trace, sessions: Sessions, inferred: Inferred) -> tuple[float, float, tuple[float, ...]]:
-    """Share of large batches that are arrays, of those with a throttle, and the throttles; zeros without array ids."""
+def _arrays(
+    trace: Trace, sessions: Sessions, inferred: Inferred
+) -> tuple[float, float, tuple[float, ...]]:
+    """Share of large batches that are arrays, of those with a throttle, and the throttles; zeros
+    without array ids.
+    """
     is_task = trace.jobs["job_id"].str.contains("_").to_numpy(bool)
     if "array_job_id" in trace.jobs.columns:
         is_task |= trace.jobs["array_job_id"].notna().to_numpy(bool)

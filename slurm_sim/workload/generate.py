@@ -1,6 +1,7 @@
 """Draws jobs from a `WorkloadModel`.
 
-Only `Generator(PCG64).random()` and inverse transforms, so a seed means the same jobs with every numpy.
+Only `Generator(PCG64).random()` and inverse transforms, so a seed means the same jobs with every
+numpy.
 """
 
 from __future__ import annotations
@@ -47,18 +48,23 @@ def generate(
 ) -> Trace:
     """Jobs submitted within ``duration_s`` from ``begin``, Unix seconds; no start, no end.
 
-    ``first_hour``: the model's hour of the week that ``begin`` is, 0: Monday 00:00 (`hour_of_week`). ``nodes``: of the
-    cluster (None: the model's): arrivals scale with it, jobs are at most as wide. ``load`` multiplies arrivals.
-    Columns beside the trace's: ``runtime_s``; ``cancel_after_s`` (cancelled if still pending then); ``dependency``;
-    array columns; ``exit_code``. Raises ValueError for what must be positive and isn't, TraceError for more than
+    ``first_hour``: the model's hour of the week that ``begin`` is, 0: Monday 00:00
+    (`hour_of_week`). ``nodes``: of the cluster (None: the model's): arrivals scale with it, jobs
+    are at most as wide. ``load`` multiplies arrivals. Columns beside the trace's: ``runtime_s``;
+    ``cancel_after_s`` (cancelled if still pending then); ``dependency``; array columns;
+    ``exit_code``. Raises ValueError for what must be positive and isn't, TraceError for more than
     `MOST_JOBS`.
     """
     nodes = model.nodes if nodes is None else nodes
     if not duration_s > 0 or not load > 0 or nodes < 1:
-        raise ValueError(f"duration_s, load and nodes must be positive, got {duration_s}, {load}, {nodes}")
+        raise ValueError(
+            f"duration_s, load and nodes must be positive, got {duration_s}, {load}, {nodes}"
+        )
     rng = np.random.Generator(np.random.PCG64(seed))
     factor = load * nodes / model.nodes
-    batches = _batches(model, _session_times(model, rng, float(duration_s), factor, first_hour), rng)
+    batches = _batches(
+        model, _session_times(model, rng, float(duration_s), factor, first_hour), rng
+    )
     return _jobs(model, batches, rng, float(duration_s), nodes, begin)
 
 
@@ -69,10 +75,18 @@ def hour_of_week(time_s: int, timezone: str = "UTC") -> int:
 
 
 def _session_times(
-    model: WorkloadModel, rng: np.random.Generator, duration_s: float, factor: float, first_hour: int
+    model: WorkloadModel,
+    rng: np.random.Generator,
+    duration_s: float,
+    factor: float,
+    first_hour: int,
 ) -> Floats:
     hours = int(np.ceil(duration_s / HOUR))
-    rate = model.sessions_per_h * factor * np.asarray(model.hour_of_week)[(first_hour + np.arange(hours)) % 168]
+    rate = (
+        model.sessions_per_h
+        * factor
+        * np.asarray(model.hour_of_week)[(first_hour + np.arange(hours)) % 168]
+    )
     if model.day_shape > 0:
         days = rng.random(hours // 24 + 1)
         rate = rate * (gammaincinv(model.day_shape, days) / model.day_shape)[np.arange(hours) // 24]
@@ -87,19 +101,25 @@ def _refuse_too_many(model: WorkloadModel, sessions: float) -> None:
     share, jobs = 0.0, 0.0
     for group in model.classes:
         batch = np.average(size[list(group.cells)], weights=group.weights)
-        share, jobs = share + group.share, jobs + group.share * mean(group.batches, least=1.0) * float(batch)
+        share, jobs = (
+            share + group.share,
+            jobs + group.share * mean(group.batches, least=1.0) * float(batch),
+        )
     expected = sessions * jobs / share
     if not expected <= MOST_JOBS:
         raise TraceError(
             f"model {model.name}",
-            f"at most {MOST_JOBS:,}: fewer days, a lower load, a smaller cluster, or a lower sessions_per_h",
+            f"at most {MOST_JOBS:,}: fewer days, a lower load, a smaller cluster, or a lower"
+            " sessions_per_h",
             found=f"about {expected:.3g}",
             field="jobs",
         )
 
 
 def _poisson(mean: Floats, uniform: Floats) -> Ints:
-    """The inverse of the Poisson distribution: the first count whose cumulative share reaches ``uniform``."""
+    """The inverse of the Poisson distribution: the first count whose cumulative share reaches
+    ``uniform``.
+    """
     most = int(mean.max() + 12 * np.sqrt(mean.max()) + 20)
     low, high = np.full(len(mean), -1), np.full(len(mean), most)
     while (high - low > 1).any():
@@ -174,7 +194,12 @@ def _running_sum(values: Floats, count: Ints) -> Floats:
 
 
 def _jobs(
-    model: WorkloadModel, batches: _Batches, rng: np.random.Generator, duration_s: float, nodes: int, begin: int
+    model: WorkloadModel,
+    batches: _Batches,
+    rng: np.random.Generator,
+    duration_s: float,
+    nodes: int,
+    begin: int,
 ) -> Trace:
     size = batches.size
     jobs = int(size.sum())
@@ -187,7 +212,9 @@ def _jobs(
     # a batch is of equal jobs: one draw for all of them
     wide = np.minimum(_by_cell(model, batches.cell, "nodes", rng.random(len(size))), nodes)[batch]
     limit = np.rint(_by_cell(model, batches.cell, "limit_s", rng.random(len(size))))[batch]
-    run = _by_cell(model, cell, "run", _run_scores(model, batch, rng)) * np.where(limit > 0, limit, 1.0)
+    run = _by_cell(model, cell, "run", _run_scores(model, batch, rng)) * np.where(
+        limit > 0, limit, 1.0
+    )
     cancelled = rng.random(jobs) < _share(model.cells, "cancelled")[cell]
     failed = rng.random(jobs) < _share(model.cells, "failed")[cell]
     patience = np.floor(draw(model.patience_s, rng.random(jobs)))
@@ -196,7 +223,9 @@ def _jobs(
     order = np.flatnonzero(inside)[np.argsort(submit[inside], kind="stable")]
     number = np.zeros(jobs, dtype=np.int64)
     number[order] = np.arange(1, len(order) + 1)
-    before = np.concatenate([[0], number[:-1]])  # within a batch times only grow, so a predecessor is inside too
+    before = np.concatenate(
+        [[0], number[:-1]]
+    )  # within a batch times only grow, so a predecessor is inside too
     leader = number[np.flatnonzero(first)][batch]
     frame = pd.DataFrame(
         {
@@ -219,7 +248,9 @@ def _jobs(
     )
     if array.any():
         frame["array_job_id"] = np.where(array[batch], leader, np.nan)[order]
-        frame["array_task_id"] = np.where(array[batch], _running_sum(np.ones(jobs), size) - 1, np.nan)[order]
+        frame["array_task_id"] = np.where(
+            array[batch], _running_sum(np.ones(jobs), size) - 1, np.nan
+        )[order]
         frame["array_throttle"] = np.where(array[batch], throttle[batch], np.nan)[order]
     return make_trace(frame, f"synthetic {model.name}")
 
@@ -231,7 +262,9 @@ def _afterany(chained: NDArray[np.bool_], before: Ints) -> NDArray[np.object_]:
     return text
 
 
-def _arrays(model: WorkloadModel, size: Ints, rng: np.random.Generator) -> tuple[NDArray[np.bool_], Floats]:
+def _arrays(
+    model: WorkloadModel, size: Ints, rng: np.random.Generator
+) -> tuple[NDArray[np.bool_], Floats]:
     array = (rng.random(len(size)) < model.arrays) & (size >= SIZE_EDGES[1])
     held = rng.random(len(size)) < model.throttled
     tasks = np.maximum(np.rint(draw(model.throttle, rng.random(len(size))) * size), 1)
@@ -247,7 +280,9 @@ def _gaps(model: WorkloadModel, size: Ints, uniform: Floats) -> Floats:
 
 
 def _run_scores(model: WorkloadModel, batch: Ints, rng: np.random.Generator) -> Floats:
-    """Uniform numbers, correlated within a batch: a normal score shared by the batch plus one of the job's own."""
+    """Uniform numbers, correlated within a batch: a normal score shared by the batch plus one of
+    the job's own.
+    """
     shared = ndtri(np.clip(rng.random(int(batch[-1]) + 1 if len(batch) else 0), 1e-12, 1 - 1e-12))
     own = ndtri(np.clip(rng.random(len(batch)), 1e-12, 1 - 1e-12))
     weight = model.run_correlation

@@ -1,4 +1,6 @@
-"""The fitted model of a workload, and its file: TOML, under 100 kB, no user names and none of the trace's jobs."""
+"""The fitted model of a workload, and its file: TOML, under 100 kB, no user names and none of the
+trace's jobs.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class UserClass:
 
 @dataclass(frozen=True)
 class WorkloadModel:
-    """Sessions arrive by hour of the week; a session is a user's batches, a batch equal jobs (docs/traces.md)."""
+    """Sessions arrive by hour of the week; a session is a user's batches, a batch equal jobs
+    (docs/traces.md).
+    """
 
     name: str
     source: str
@@ -105,13 +109,20 @@ class WorkloadModel:
 
     def text(self) -> str:
         """The TOML file's text; the same model gives the same text."""
-        lines = ["# A synthetic workload (docs/traces.md). Quantile tables; no user names, none of the trace's jobs."]
+        lines = [
+            "# A synthetic workload (docs/traces.md). Quantile tables; no user names, none of the"
+            " trace's jobs."
+        ]
         record = {"schema": SCHEMA} | asdict(self)
         parts = {name: record.pop(name) for name in ("classes", "cells")}
         lines += [f"{name} = {_toml(value)}" for name, value in record.items()]
         for name, rows in parts.items():
             for row in rows:
-                lines += ["", f"[[{name}]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
+                lines += [
+                    "",
+                    f"[[{name}]]",
+                    *(f"{key} = {_toml(value)}" for key, value in row.items()),
+                ]
         return "\n".join(lines) + "\n"
 
 
@@ -128,22 +139,34 @@ def _toml(value: Any) -> str:
 def shipped_models() -> list[str]:
     """Names of the models that come with the package."""
     folder = resources.files("slurm_sim.workload") / "data"
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")
+    )
 
 
 def load_model(name_or_path: Path | str) -> WorkloadModel:
-    """A shipped model by its name, or a file ending in .toml. Raises `TraceError` for any other file."""
+    """A shipped model by its name, or a file ending in .toml. Raises `TraceError` for any other
+    file.
+    """
     if str(name_or_path) in shipped_models():
-        text = (resources.files("slurm_sim.workload") / "data" / f"{name_or_path}.toml").read_text(encoding="utf-8")
+        text = (resources.files("slurm_sim.workload") / "data" / f"{name_or_path}.toml").read_text(
+            encoding="utf-8"
+        )
         return _parsed(text, f"{name_or_path}.toml")
     path = Path(name_or_path)
     if path.suffix != ".toml":
         names = ", ".join(shipped_models())
-        raise TraceError(str(path), f"a .toml file of `mirage trace fit`, or one of {names}", found=str(name_or_path))
+        raise TraceError(
+            str(path),
+            f"a .toml file of `mirage trace fit`, or one of {names}",
+            found=str(name_or_path),
+        )
     try:
         return _parsed(read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(str(path), f"a readable TOML file ({getattr(error, 'strerror', None) or error})") from error
+        raise TraceError(
+            str(path), f"a readable TOML file ({getattr(error, 'strerror', None) or error})"
+        ) from error
 
 
 def _parsed(text: str, file: str) -> WorkloadModel:
@@ -154,10 +177,15 @@ def _parsed(text: str, file: str) -> WorkloadModel:
     if record.pop("schema", None) != SCHEMA:
         raise TraceError(file, f"a workload model with schema = {SCHEMA}", field="schema")
     cells, classes = (
-        tuple(_record(kind, row, file, f"{name}[{index}]") for index, row in enumerate(_rows(record, name, file)))
+        tuple(
+            _record(kind, row, file, f"{name}[{index}]")
+            for index, row in enumerate(_rows(record, name, file))
+        )
         for name, kind in (("cells", Cell), ("classes", UserClass))
     )
-    model: WorkloadModel = _record(WorkloadModel, record | {"cells": cells, "classes": classes}, file, "")
+    model: WorkloadModel = _record(
+        WorkloadModel, record | {"cells": cells, "classes": classes}, file, ""
+    )
     _check(model, file)
     return model
 
@@ -175,13 +203,24 @@ def _record(kind: Any, row: Any, file: str, where: str) -> Any:
     names = [item.name for item in fields(kind)]
     for name in (*names, *row):
         if name not in row or name not in names:
-            raise TraceError(file, "missing" if name not in row else "unknown key", field=f"{where}.{name}".strip("."))
+            raise TraceError(
+                file,
+                "missing" if name not in row else "unknown key",
+                field=f"{where}.{name}".strip("."),
+            )
     types = {item.name: str(item.type) for item in fields(kind)}
-    return kind(**{name: _value(row[name], types[name], file, f"{where}.{name}".strip(".")) for name in names})
+    return kind(
+        **{
+            name: _value(row[name], types[name], file, f"{where}.{name}".strip("."))
+            for name in names
+        }
+    )
 
 
 def _value(value: Any, kind: str, file: str, where: str) -> Any:
-    good: Any = {"str": str, "bool": bool, "int": int, "float": (int, float)}.get(kind, (list, tuple))
+    good: Any = {"str": str, "bool": bool, "int": int, "float": (int, float)}.get(
+        kind, (list, tuple)
+    )
     if not isinstance(value, good) or (isinstance(value, bool) and kind != "bool"):
         raise TraceError(file, kind, found=str(value), field=where)
     if kind in ("int", "float"):
@@ -220,7 +259,9 @@ def _check_range(values: list[Any], file: str, where: str) -> None:
     low, high = RANGES.get(where.rpartition(".")[2], (0, MOST))
     for each in values:
         if isinstance(each, bool) or not isinstance(each, (int, float)) or not low <= each <= high:
-            raise TraceError(file, f"a number from {low:g} to {high:g}", found=str(each), field=where)
+            raise TraceError(
+                file, f"a number from {low:g} to {high:g}", found=str(each), field=where
+            )
 
 
 def _check(model: WorkloadModel, file: str) -> None:
@@ -230,9 +271,19 @@ def _check(model: WorkloadModel, file: str) -> None:
         if not good:
             raise TraceError(file, expected, field=where, found=found)
 
-    need(len(model.hour_of_week) == 168, "168 numbers", "hour_of_week", f"{len(model.hour_of_week)} numbers")
+    need(
+        len(model.hour_of_week) == 168,
+        "168 numbers",
+        "hour_of_week",
+        f"{len(model.hour_of_week)} numbers",
+    )
     need(any(model.hour_of_week), "a number above 0", "hour_of_week", "only 0")
-    need(len(model.gaps_s) == len(SIZE_EDGES), f"{len(SIZE_EDGES)} tables", "gaps_s", f"{len(model.gaps_s)} tables")
+    need(
+        len(model.gaps_s) == len(SIZE_EDGES),
+        f"{len(SIZE_EDGES)} tables",
+        "gaps_s",
+        f"{len(model.gaps_s)} tables",
+    )
     need(bool(model.cells) and bool(model.classes), "at least one of each", "cells, classes")
     need(any(group.share for group in model.classes), "a share above 0", "classes", "only 0")
     for index, group in enumerate(model.classes):
@@ -243,15 +294,33 @@ def _check(model: WorkloadModel, file: str) -> None:
             f"classes[{index}]",
         )
         need(any(group.weights), "a number above 0", f"classes[{index}].weights", "only 0")
-    tables = [(f"cells[{i}].{name}", getattr(cell, name)) for i, cell in enumerate(model.cells) for name in CELL_TABLES]
-    tables += [(f"classes[{i}].{name}", getattr(c, name)) for i, c in enumerate(model.classes) for name in CLASS_TABLES]
+    tables = [
+        (f"cells[{i}].{name}", getattr(cell, name))
+        for i, cell in enumerate(model.cells)
+        for name in CELL_TABLES
+    ]
+    tables += [
+        (f"classes[{i}].{name}", getattr(c, name))
+        for i, c in enumerate(model.classes)
+        for name in CLASS_TABLES
+    ]
     tables += [("gaps_s", each) for each in model.gaps_s]
     tables += [(name, getattr(model, name)) for name in ("batch_gap_s", "patience_s", "throttle")]
     for where, points in tables:
-        need(len(points) in (1, len(LEVELS)), f"1 or {len(LEVELS)} numbers", where, f"{len(points)} numbers")
+        need(
+            len(points) in (1, len(LEVELS)),
+            f"1 or {len(LEVELS)} numbers",
+            where,
+            f"{len(points)} numbers",
+        )
     for index, cell in enumerate(model.cells):
         longest = max(cell.run) * max(1.0, *cell.limit_s)
-        need(longest <= MOST, f"run times of at most {MOST:g} s", f"cells[{index}].run", f"{longest:g} s")
+        need(
+            longest <= MOST,
+            f"run times of at most {MOST:g} s",
+            f"cells[{index}].run",
+            f"{longest:g} s",
+        )
 
 
 CELL_TABLES = ("nodes", "limit_s", "run", "batch")

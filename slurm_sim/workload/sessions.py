@@ -17,7 +17,9 @@ SESSION_GAP_S = 1200
 
 @dataclass(frozen=True)
 class Sessions:
-    """All arrays in the order of users, then time; ``order``: the trace's rows in it. Shape (jobs,) unless said."""
+    """All arrays in the order of users, then time; ``order``: the trace's rows in it. Shape (jobs,)
+    unless said.
+    """
 
     order: Ints
     user: Ints
@@ -44,7 +46,11 @@ def find_sessions(trace: Trace) -> Sessions:
     """A session ends with a gap; within it a batch ends when the nodes or the limit change."""
     codes = user_codes(trace)
     has_users = bool((codes >= 0).any()) and len(np.unique(codes)) > 1
-    user = np.unique(codes, return_inverse=True)[1] if has_users else np.zeros(len(trace), dtype=np.int64)
+    user = (
+        np.unique(codes, return_inverse=True)[1]
+        if has_users
+        else np.zeros(len(trace), dtype=np.int64)
+    )
     order = np.lexsort((trace.column("submit"), user))
     gap = np.diff(trace.column("submit")[order], prepend=np.nan)
     new_session = np.diff(user[order], prepend=-1).astype(bool) | ~(gap <= SESSION_GAP_S)

@@ -1,4 +1,6 @@
-"""Distributions as short tables of quantiles: fitted from samples, drawn from by one uniform number each."""
+"""Distributions as short tables of quantiles: fitted from samples, drawn from by one uniform number
+each.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,22 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 LEVELS = np.concatenate(
-    [[0, 0.005, 0.02, 0.05], np.arange(0.1, 0.901, 0.05).round(2), [0.925, 0.95, 0.975, 0.99, 0.997, 1]]
+    [
+        [0, 0.005, 0.02, 0.05],
+        np.arange(0.1, 0.901, 0.05).round(2),
+        [0.925, 0.95, 0.975, 0.99, 0.997, 1],
+    ]
 )
 """At which shares a table has its values; denser where jobs differ most in node-hours."""
 
 
 def table(values: Floats, digits: int = 4) -> tuple[float, ...]:
-    """The sample's quantiles at `LEVELS`; a table of one value if they are all equal, () if there are none.
+    """The sample's quantiles at `LEVELS`; a table of one value if they are all equal, () if there
+    are none.
 
-    Lines between the last points overstate a long tail, so the last points are lowered until the table has the sample's
-    mean: jobs an hour and node-hours come out right, the greatest values don't.
+    Lines between the last points overstate a long tail, so the last points are lowered until the
+    table has the sample's mean: jobs an hour and node-hours come out right, the greatest values
+    don't.
     """
     if not len(values):
         return ()
@@ -38,14 +46,18 @@ def _with_mean(points: Floats, mean: float) -> Floats:
 
 
 def draw(points: tuple[float, ...], uniform: Floats) -> Floats:
-    """Inverse transform: the table's value at each uniform number, linear between its points; shape as ``uniform``."""
+    """Inverse transform: the table's value at each uniform number, linear between its points; shape
+    as ``uniform``.
+    """
     if len(points) == 1:
         return np.full(uniform.shape, points[0])
     return np.asarray(np.interp(uniform, LEVELS, np.asarray(points)), dtype=np.float64)
 
 
 def pick(points: tuple[float, ...], uniform: Floats) -> Floats:
-    """One of the table's own values, never one between them: for node counts and limits, which have favourites."""
+    """One of the table's own values, never one between them: for node counts and limits, which have
+    favourites.
+    """
     if len(points) == 1:
         return np.full(uniform.shape, points[0])
     middle = (LEVELS[1:] + LEVELS[:-1]) / 2

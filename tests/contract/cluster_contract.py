@@ -1,4 +1,6 @@
-"""What every adapter of the Cluster port does. The test files beside this one run it on each of them."""
+"""What every adapter of the Cluster port does. The test files beside this one run it on each of
+them.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class ClusterContract:
         assert f"afterany:{first}" in job.dependency
         assert (job.eligible_s, job.start_s) == (None, None)
 
-    @pytest.mark.parametrize("comment", ["mirage chain=a", "a|b,c 'd' \"e\" é", "one\n2|two|PENDING\n", "%s (x) $HOME"])
+    @pytest.mark.parametrize(
+        "comment", ["mirage chain=a", "a|b,c 'd' \"e\" é", "one\n2|two|PENDING\n", "%s (x) $HOME"]
+    )
     def test_comments_come_back_as_they_are(self, site: Site, comment: str) -> None:
         job_id = site.submit(f"--comment={comment}")
         snapshot = site.cluster(site.bob).snapshot()
@@ -210,7 +214,9 @@ class ClusterContract:
         assert over.end_s
         until_s = cluster.snapshot().at_s + 60
         site.until(
-            lambda: {over.job_id, running, waiting} <= ids(cluster.accounting(over.submit_s, until_s)),
+            lambda: (
+                {over.job_id, running, waiting} <= ids(cluster.accounting(over.submit_s, until_s))
+            ),
             lambda: f"records of {over.job_id}, {running}, {waiting}",
         )
         jobs = {job.job_id: job for job in cluster.accounting(over.submit_s, until_s)}
@@ -222,7 +228,9 @@ class ClusterContract:
         assert jobs[running].end_s is None
         assert jobs[waiting].start_s is None
         assert over.job_id not in ids(cluster.accounting(over.end_s + 1, until_s))
-        assert not {over.job_id, running} & ids(cluster.accounting(over.submit_s - DAY, over.submit_s - 1))
+        assert not {over.job_id, running} & ids(
+            cluster.accounting(over.submit_s - DAY, over.submit_s - 1)
+        )
 
     def test_accounting_of_some_jobs(self, site: Site) -> None:
         cluster = site.cluster(site.alice)
@@ -244,8 +252,14 @@ class ClusterContract:
         kept_back = site.submit(f"--dependency=afterany:{first.job_id}")
         window = (first.submit_s, first.submit_s + DAY)
         both = [first.job_id, kept_back]
-        site.until(lambda: ids(cluster.accounting(*window, both)) == set(both), lambda: f"the records of {both}")
-        site.until(lambda: first.job_id in ids(cluster.accounting(*window)), lambda: f"the record of {first.job_id}")
+        site.until(
+            lambda: ids(cluster.accounting(*window, both)) == set(both),
+            lambda: f"the records of {both}",
+        )
+        site.until(
+            lambda: first.job_id in ids(cluster.accounting(*window)),
+            lambda: f"the record of {first.job_id}",
+        )
         assert kept_back not in ids(cluster.accounting(*window))
 
     def test_what_users_submitted_in_the_window_is_known_by_its_tag(self, site: Site) -> None:
@@ -256,16 +270,24 @@ class ClusterContract:
         site.submit(user=site.bob)
 
         def told() -> list[Job]:
-            return [record for record in cluster.submissions(*window, [site.alice]) if record.job_id == job.job_id]
+            return [
+                record
+                for record in cluster.submissions(*window, [site.alice])
+                if record.job_id == job.job_id
+            ]
 
         site.until(
             lambda: [record.state for record in told()] == [JobState.COMPLETED],
-            lambda: f"the record of {job.job_id}; there is {cluster.submissions(*window, [site.alice])}",
+            lambda: (
+                f"the record of {job.job_id}; there is {cluster.submissions(*window, [site.alice])}"
+            ),
             pauses=480,  # slurmdbd may be told late
         )
         (record,) = told()
         assert (record.comment, record.start_s, record.end_s) == (tag, job.start_s, job.end_s)
-        assert {record.user for record in cluster.submissions(*window, [site.alice])} == {site.alice}
+        assert {record.user for record in cluster.submissions(*window, [site.alice])} == {
+            site.alice
+        }
         assert cluster.submissions(*window, []) == []
 
     def test_no_node_was_down_a_year_ago(self, site: Site) -> None:
@@ -291,10 +313,14 @@ class ClusterContract:
             lambda: cluster.submissions(DAY, 2 * DAY, ["alice"]),
             lambda: cluster.node_events(DAY, 2 * DAY),
         ]
-        with ThreadPoolExecutor(len(calls + accounting)) as pool:  # a real Slurm takes 9 s to give up
+        with ThreadPoolExecutor(
+            len(calls + accounting)
+        ) as pool:  # a real Slurm takes 9 s to give up
             errors = list(pool.map(_error, calls + accounting))
         assert [type(error) for error in errors[: len(calls)]] == [ClusterUnavailable] * len(calls)
-        assert [type(error) for error in errors[len(calls) :]] == [AccountingUnavailable] * len(accounting)
+        assert [type(error) for error in errors[len(calls) :]] == [AccountingUnavailable] * len(
+            accounting
+        )
 
 
 def _error(call: Callable[[], object]) -> Exception | None:

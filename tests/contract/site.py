@@ -1,4 +1,6 @@
-"""What the contract suite needs of a cluster to try an adapter on it: people, time, jobs, and a way to be down."""
+"""What the contract suite needs of a cluster to try an adapter on it: people, time, jobs, and a way
+to be down.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Site(ABC):
         """Lets a second pass, or a part of one."""
 
     def submit(self, *args: str, user: str = "", run_s: int = 600, exit_code: int = 0) -> int:
-        """Submits a job, alice's if not said otherwise, with these options of sbatch (in their long form)."""
+        """Submits a job, alice's if not said otherwise, with these options of sbatch (in their long
+        form).
+        """
         return self.cluster(user or self.alice).submit(args, self.script(run_s, exit_code))
 
     def job(self, job_id: int) -> Job:
@@ -52,10 +56,14 @@ class Site(ABC):
 
     def reaches(self, job_id: int, *states: JobState) -> Job:
         """Waits until the job is in one of these states."""
-        self.until(lambda: self.job(job_id).state in states, lambda: f"{states}; it is {self.job(job_id)}")
+        self.until(
+            lambda: self.job(job_id).state in states, lambda: f"{states}; it is {self.job(job_id)}"
+        )
         return self.job(job_id)
 
-    def until(self, condition: Callable[[], bool], what: Callable[[], str], pauses: int = 120) -> None:
+    def until(
+        self, condition: Callable[[], bool], what: Callable[[], str], pauses: int = 120
+    ) -> None:
         for _ in range(pauses):
             if condition():
                 return

@@ -1,4 +1,6 @@
-"""The command-line adapter on fake commands: the contract, what it costs, and commands that misbehave."""
+"""The command-line adapter on fake commands: the contract, what it costs, and commands that
+misbehave.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def test_nothing_is_asked_about_no_jobs(site: FakeSite) -> None:
     assert site.called() == []
 
 
-def test_a_read_without_an_answer_is_tried_three_times_and_a_submission_once(site: FakeSite) -> None:
+def test_a_read_without_an_answer_is_tried_three_times_and_a_submission_once(
+    site: FakeSite,
+) -> None:
     cluster = site.down()
     for act, commands in (
         (cluster.settings, ["scontrol"] * 3),
@@ -127,7 +131,8 @@ def test_node_events(site: FakeSite) -> None:
     assert [event.end_s for event in cluster.node_events(NOW - 10, NOW - 10)] == [None]
 
 
-# --- misbehaviour ----------------------------------------------------------------------------------------------------
+# --- misbehaviour
+# ----------------------------------------------------------------------------------------------------
 
 READS: dict[str, Callable[[Cluster], object]] = {
     "squeue": lambda cluster: cluster.snapshot(),
@@ -153,7 +158,9 @@ def test_garbage_of_sbatch_is_nonsense(site: FakeSite) -> None:
 
 
 @pytest.mark.parametrize("command", ["sinfo", "scontrol"])
-def test_an_empty_answer_is_nonsense_where_there_is_always_one(site: FakeSite, command: str) -> None:
+def test_an_empty_answer_is_nonsense_where_there_is_always_one(
+    site: FakeSite, command: str
+) -> None:
     site.slurm.misbehave(command, "empty")
     with pytest.raises(ClusterNonsense, match=command):
         READS[command](site.cluster(site.alice))

@@ -1,4 +1,6 @@
-"""The PySlurm adapter: the contract on a faithful fake, and on a real Slurm where the real PySlurm imports."""
+"""The PySlurm adapter: the contract on a faithful fake, and on a real Slurm where the real PySlurm
+imports.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,18 @@ def test_both_adapters_see_the_same_queue(site: PyslurmOnFakes) -> None:
     site.submit(f"--dependency=afterany:{running}", "--comment=mirage chain=a", "--time=90")
     site.pause()
     site.submit("--nodes=2")
-    ours, theirs = site.cluster(site.alice).snapshot(), FakeSite.cluster(site, site.alice).snapshot()
+    ours, theirs = (
+        site.cluster(site.alice).snapshot(),
+        FakeSite.cluster(site, site.alice).snapshot(),
+    )
     assert ours.jobs == tuple(map(without_sizes, theirs.jobs))
-    assert [replace(each, state="") for each in ours.nodes] == [replace(each, state="") for each in theirs.nodes]
+    assert [replace(each, state="") for each in ours.nodes] == [
+        replace(each, state="") for each in theirs.nodes
+    ]
 
 
-# --- what PySlurm says, record by record -----------------------------------------------------------------------------
+# --- what PySlurm says, record by record
+# -----------------------------------------------------------------------------
 
 RUNNING = {
     "job_id": 7,
@@ -94,15 +102,31 @@ def seen(**raw: object) -> tuple[Job, ...]:
 
 def test_a_running_job() -> None:
     (job,) = seen(**RUNNING, gpus={"gpu": 4, "gpu:a100": 4}, priority=4294901700)
-    assert (job.job_id, job.user, job.account, job.state) == (7, "alice", "research", JobState.RUNNING)
+    assert (job.job_id, job.user, job.account, job.state) == (
+        7,
+        "alice",
+        "research",
+        JobState.RUNNING,
+    )
     assert (job.node_names, job.nodes, job.gpus, job.priority) == (("n1", "n2"), 2, 4, 4294901700)
-    assert (job.start_s, job.end_s, job.time_limit_s, job.limit_end_s) == (NOW - 400, None, 3600, NOW + 3200)
+    assert (job.start_s, job.end_s, job.time_limit_s, job.limit_end_s) == (
+        NOW - 400,
+        None,
+        3600,
+        NOW + 3200,
+    )
     assert (job.reason, job.dependency, job.comment, job.array_task) == ("", "", "", "")
 
 
 def test_a_pending_job_has_no_start_and_maybe_no_limit() -> None:
     (job,) = seen(**PENDING | {"time_limit": None, "num_nodes": 0})
-    assert (job.start_s, job.end_s, job.node_names, job.time_limit_s, job.nodes) == (None, None, (), None, 0)
+    assert (job.start_s, job.end_s, job.node_names, job.time_limit_s, job.nodes) == (
+        None,
+        None,
+        (),
+        None,
+        0,
+    )
     assert job.is_queueing
 
 
@@ -114,19 +138,29 @@ def test_typed_gpus_are_added_up() -> None:
     ("text", "shown"),
     [
         ("afterany:7(unfulfilled)", "afterany:7(unfulfilled)"),
-        ("afterany:7(unfulfilled),afterany:8(unfulfilled)", "afterany:7(unfulfilled),afterany:8(unfulfilled)"),
-        ("afterok:7(failed)?afterany:8_3(unfulfilled)", "afterany:8_3(unfulfilled)?afterok:7(failed)"),
+        (
+            "afterany:7(unfulfilled),afterany:8(unfulfilled)",
+            "afterany:7(unfulfilled),afterany:8(unfulfilled)",
+        ),
+        (
+            "afterok:7(failed)?afterany:8_3(unfulfilled)",
+            "afterany:8_3(unfulfilled)?afterok:7(failed)",
+        ),
         ("singleton", "singleton"),
         ("singleton(unfulfilled)", ""),  # PySlurm does not know it
     ],
 )
 def test_dependencies_are_as_slurm_prints_them(text: str, shown: str) -> None:
-    (job,) = seen(**PENDING | {"dependency": text, "state_reason": "Dependency", "eligible_time": 0})
+    (job,) = seen(
+        **PENDING | {"dependency": text, "state_reason": "Dependency", "eligible_time": 0}
+    )
     assert (job.dependency, job.reason, job.eligible_s) == (shown, "Dependency", None)
 
 
 def test_what_is_acted_on_is_read_as_slurm_prints_it(site: PyslurmOnFakes) -> None:
-    """PySlurm leaves parts of a dependency out, and Mirage drops only one that is nothing but its own."""
+    """PySlurm leaves parts of a dependency out, and Mirage drops only one that is nothing but its
+    own.
+    """
     job_id = site.submit()
     site.called()
     assert set(site.cluster(site.alice).jobs([job_id])) == {job_id}
@@ -176,8 +210,12 @@ def test_node_states(state: str, up: bool, idle: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("job", [{"comment": b"caf\xe9"}, {"array_job_id": 1, "array_task_str": "1-9,..."}])
-def test_what_pyslurm_can_not_say_is_asked_of_the_commands(site: PyslurmOnFakes, job: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "job", [{"comment": b"caf\xe9"}, {"array_job_id": 1, "array_task_str": "1-9,..."}]
+)
+def test_what_pyslurm_can_not_say_is_asked_of_the_commands(
+    site: PyslurmOnFakes, job: dict[str, object]
+) -> None:
     """Anybody may submit such a job: it must not blind the service."""
     job_id = site.submit()
     cluster = site.cluster(site.alice)
@@ -196,11 +234,14 @@ def test_a_cluster_without_nodes_is_nonsense(site: PyslurmOnFakes) -> None:
 
 
 def test_slurms_words_come_with_advice(site: PyslurmOnFakes) -> None:
-    with pytest.raises(ClusterUnavailable, match=r"PySlurm: Unable to contact .*Retry later; is slurmctld up"):
+    with pytest.raises(
+        ClusterUnavailable, match=r"PySlurm: Unable to contact .*Retry later; is slurmctld up"
+    ):
         site.down().snapshot()
 
 
-# --- which adapter ---------------------------------------------------------------------------------------------------
+# --- which adapter
+# ---------------------------------------------------------------------------------------------------
 
 
 def version(text: str) -> Callable[[], str]:
@@ -212,7 +253,9 @@ def missing() -> str:
 
 
 @pytest.fixture
-def connected(site: PyslurmOnFakes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., adapter.Adapter]:
+def connected(
+    site: PyslurmOnFakes, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., adapter.Adapter]:
     """`connect` on the fake Slurm, which is 22.05.8."""
     monkeypatch.setattr(CommandCluster, "from_config", lambda _: FakeSite.cluster(site, site.alice))
 
@@ -224,7 +267,9 @@ def connected(site: PyslurmOnFakes, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 
 @pytest.mark.parametrize("choice", ["auto", "pyslurm"])
-def test_pyslurm_of_the_running_release_is_taken(connected: Callable[..., adapter.Adapter], choice: str) -> None:
+def test_pyslurm_of_the_running_release_is_taken(
+    connected: Callable[..., adapter.Adapter], choice: str
+) -> None:
     chosen = connected(choice, version("22.05.3"))
     assert type(chosen.cluster) is PyslurmCluster
     assert "PySlurm 22.05.3 for the queue" in chosen.why
@@ -232,14 +277,19 @@ def test_pyslurm_of_the_running_release_is_taken(connected: Callable[..., adapte
 
 @pytest.mark.parametrize(
     ("probe", "why"),
-    [(missing, "PySlurm is not installed"), (version("25.11.2"), r"PySlurm 25\.11\.2 is not for Slurm 22\.05\.8")],
+    [
+        (missing, "PySlurm is not installed"),
+        (version("25.11.2"), r"PySlurm 25\.11\.2 is not for Slurm 22\.05\.8"),
+    ],
 )
 def test_else_auto_takes_the_commands_and_pyslurm_is_an_error(
     connected: Callable[..., adapter.Adapter], probe: Callable[[], str], why: str
 ) -> None:
     chosen = connected("auto", probe)
     assert type(chosen.cluster) is CommandCluster
-    with pytest.raises(InputError, match=rf'cluster\.adapter = "pyslurm": {why}.*set it to "commands"'):
+    with pytest.raises(
+        InputError, match=rf'cluster\.adapter = "pyslurm": {why}.*set it to "commands"'
+    ):
         connected("pyslurm", probe)
     assert chosen.why.startswith("the commands: PySlurm")
 
@@ -251,7 +301,9 @@ def test_without_slurmctld_auto_takes_the_commands(
     assert type(connected("auto", version("22.05.3")).cluster) is CommandCluster
 
 
-def test_the_commands_are_taken_without_a_look_at_pyslurm(connected: Callable[..., adapter.Adapter]) -> None:
+def test_the_commands_are_taken_without_a_look_at_pyslurm(
+    connected: Callable[..., adapter.Adapter],
+) -> None:
     chosen = connected("commands", lambda: pytest.fail("asked"))
     assert (type(chosen.cluster), chosen.why) == (CommandCluster, "the commands, as configured")
 
@@ -260,8 +312,14 @@ def test_the_commands_are_taken_without_a_look_at_pyslurm(connected: Callable[..
     ("source", "expected"),
     [
         ('__version__ = "25.11.2"', "25.11.2"),
-        ('raise ImportError("libslurm.so.44: no such file")', r"can't be imported: ImportError: libslurm"),
-        ("import os; os._exit(1)", r"can't be imported: it ended with 1"),  # as libslurm does without a slurm.conf
+        (
+            'raise ImportError("libslurm.so.44: no such file")',
+            r"can't be imported: ImportError: libslurm",
+        ),
+        (
+            "import os; os._exit(1)",
+            r"can't be imported: it ended with 1",
+        ),  # as libslurm does without a slurm.conf
         ("import os; os.abort()", r"can't be imported: it ended with -6"),
     ],
 )
@@ -278,18 +336,22 @@ def test_pyslurm_is_tried_where_it_can_do_no_harm(
         adapter.probed_version()
 
 
-# --- the real one ----------------------------------------------------------------------------------------------------
+# --- the real one
+# ----------------------------------------------------------------------------------------------------
 
 
 class PyslurmOnSlurm(RealSite):
-    """Reads as the user who runs the tests (root), acts by the commands as the user who is asked for."""
+    """Reads as the user who runs the tests (root), acts by the commands as the user who is asked
+    for.
+    """
 
     def in_queue(self, job: Job) -> Job:
         return without_sizes(job)
 
     def cluster(self, user: str, conf: Path | None = None) -> Cluster:  # type: ignore[override]
         commands = super().cluster(user, conf)
-        # libslurm reads its configuration once in a process, so a cluster that is down is one of the commands.
+        # libslurm reads its configuration once in a process, so a cluster that is down is one of
+        # the commands.
         return commands if conf else PyslurmCluster(sys.modules["pyslurm"], commands)  # type: ignore[arg-type]
 
     def fill_rest(self, job: Job) -> int:
@@ -299,7 +361,9 @@ class PyslurmOnSlurm(RealSite):
         return job_id
 
     def both_when_quiet(self) -> tuple[Snapshot, Snapshot]:
-        """PySlurm's snapshot and the commands', once the scheduler has been over all jobs and nothing changes."""
+        """PySlurm's snapshot and the commands', once the scheduler has been over all jobs and
+        nothing changes.
+        """
         pyslurm = PyslurmCluster(sys.modules["pyslurm"], self.root)  # type: ignore[arg-type]
         pairs: list[tuple[Snapshot, Snapshot]] = []
 
@@ -329,7 +393,9 @@ class TestPyslurmOnSlurm(ClusterContract):
             site.clean()
 
     def test_both_adapters_see_the_same_queue_and_nodes(self, site: PyslurmOnSlurm) -> None:
-        running = site.reaches(site.submit("--nodes=2", "--gres=gpu:2", "--time=30"), JobState.RUNNING)
+        running = site.reaches(
+            site.submit("--nodes=2", "--gres=gpu:2", "--time=30"), JobState.RUNNING
+        )
         last = site.fill_rest(running)
         site.submit("--nodes=4", "--time=90", "--comment=a|b\nc é")
         site.submit(f"--dependency=afterany:{running.job_id}", "--partition=gpu,debug")
@@ -339,4 +405,6 @@ class TestPyslurmOnSlurm(ClusterContract):
         site.submit("--begin=now+1hour")
         ours, theirs = site.both_when_quiet()
         assert ours.jobs == tuple(map(without_sizes, theirs.jobs))
-        assert [replace(each, state="") for each in ours.nodes] == [replace(each, state="") for each in theirs.nodes]
+        assert [replace(each, state="") for each in ours.nodes] == [
+            replace(each, state="") for each in theirs.nodes
+        ]

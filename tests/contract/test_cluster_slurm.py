@@ -62,14 +62,19 @@ class RealSite(Site):
         """Ends all jobs, and waits until the nodes are free again."""
         self.root.cancel([job.job_id for job in self.root.snapshot().jobs])
         self.until(
-            lambda: not self.root.snapshot().jobs and all(node.idle for node in self.root.snapshot().nodes),
+            lambda: (
+                not self.root.snapshot().jobs
+                and all(node.idle for node in self.root.snapshot().nodes)
+            ),
             lambda: f"an idle cluster: {self.root.snapshot()}",
         )
 
 
 @pytest.fixture(scope="module")
 def real_site(real_slurm: Path) -> Iterator[RealSite]:
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:  # users can't enter pytest's own folders
+    with tempfile.TemporaryDirectory(
+        dir="/var/tmp"
+    ) as scratch:  # users can't enter pytest's own folders
         Path(scratch).chmod(0o755)
         yield RealSite(Path(real_slurm), Path(scratch))
 
@@ -103,7 +108,9 @@ def test_the_tasks_of_an_array_are_jobs_of_their_own(site: RealSite) -> None:
 
 
 def test_a_waiting_job_shows_the_cpus_and_the_memory_that_it_asks_for(site: RealSite) -> None:
-    job_id = site.submit("--begin=now+1hour", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--mem=100M")
+    job_id = site.submit(
+        "--begin=now+1hour", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--mem=100M"
+    )
     (job,) = site.root.jobs([job_id]).values()
     assert (job.nodes, job.cpus, job.memory_mib) == (2, 4, 200)
 
@@ -125,9 +132,13 @@ def test_a_drained_node_is_not_up_and_leaves_an_event(site: RealSite) -> None:
     name = site.root.snapshot().nodes[-1].name
     scontrol = ["scontrol", "update", f"NodeName={name}"]
     try:
-        subprocess.run([*scontrol, "State=DRAIN", "Reason=test"], env=site.env(site.conf), check=True)
+        subprocess.run(
+            [*scontrol, "State=DRAIN", "Reason=test"], env=site.env(site.conf), check=True
+        )
         assert [node.name for node in site.root.snapshot().nodes if not node.up] == [name]
-        site.until(lambda: bool(site.root.node_events(started_s, started_s + 60)), lambda: "the event")
+        site.until(
+            lambda: bool(site.root.node_events(started_s, started_s + 60)), lambda: "the event"
+        )
         (event,) = site.root.node_events(started_s, started_s + 60)
         assert (event.node, event.end_s) == (name, None)
     finally:
@@ -135,7 +146,9 @@ def test_a_drained_node_is_not_up_and_leaves_an_event(site: RealSite) -> None:
 
 
 def test_a_site_without_accounting(site: RealSite) -> None:
-    conf = site.changed("AccountingStorageType=accounting_storage/none", without="AccountingStorage")
+    conf = site.changed(
+        "AccountingStorageType=accounting_storage/none", without="AccountingStorage"
+    )
     cluster = site.cluster(site.alice, conf)
     with pytest.raises(AccountingUnavailable, match="accounting storage is disabled"):
         cluster.accounting(1, 2)

@@ -1,6 +1,7 @@
 """A module like PySlurm 25.11.2, over the state of `FakeSlurm`: the part of it that Mirage uses.
 
-Names, types and what they lose are those of its source, which each line names; written from reading it, not copied.
+Names, types and what they lose are those of its source, which each line names; written from reading
+it, not copied.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Job:
         self._raw = raw
 
     def _text(self, name: str) -> str | None:
-        """cstr.to_unicode (utils/cstr.pyx): nothing, and the word None, are None; bytes are decoded strictly."""
+        """cstr.to_unicode (utils/cstr.pyx): nothing, and the word None, are None; bytes are decoded
+        strictly.
+        """
         value = self._raw.get(name)
         value = value.decode() if isinstance(value, bytes) else value
         return None if value in (None, "", "None") else value
@@ -51,7 +54,9 @@ class Job:
 
     id = property(lambda self: self._raw["job_id"])
     user_id = property(lambda self: self._raw["user_id"])
-    user_name = property(lambda self: self._raw["user"])  # uid_to_name (utils/helpers.pyx): the number if unknown
+    user_name = property(
+        lambda self: self._raw["user"]
+    )  # uid_to_name (utils/helpers.pyx): the number if unknown
     account = property(lambda self: self._text("account"))
     partition = property(lambda self: self._text("partition"))
     state = property(lambda self: self._text("job_state"))
@@ -59,15 +64,21 @@ class Job:
     comment = property(lambda self: self._text("comment"))
     allocated_nodes = property(lambda self: self._text("nodes"))
     priority = property(lambda self: self._raw.get("priority", 0))
-    num_nodes = property(lambda self: self._raw["num_nodes"] or None)  # u32_parse (utils/uint.pyx): 0 is None
+    num_nodes = property(
+        lambda self: self._raw["num_nodes"] or None
+    )  # u32_parse (utils/uint.pyx): 0 is None
     time_limit = property(lambda self: self._at("time_limit"))  # minutes; unlimited is None too
     submit_time = property(lambda self: self._at("submit_time"))
     eligible_time = property(lambda self: self._at("eligible_time"))
     start_time = property(lambda self: self._at("start_time"))
     end_time = property(lambda self: self._at("end_time"))
     array_id = property(lambda self: self._raw.get("array_job_id") or None)
-    array_task_id = property(lambda self: self._raw.get("array_task_id") or None)  # so task 0 is None
-    gpus = property(lambda self: {name: GPU(count) for name, count in self._raw.get("gpus", {}).items()})
+    array_task_id = property(
+        lambda self: self._raw.get("array_task_id") or None
+    )  # so task 0 is None
+    gpus = property(
+        lambda self: {name: GPU(count) for name, count in self._raw.get("gpus", {}).items()}
+    )
 
     @property
     def array_tasks_waiting(self) -> str | None:
@@ -91,7 +102,10 @@ class Job:
         if text is None:
             return None
         kinds = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok")
-        found: dict[str, Any] = {kind: [] for kind in kinds} | {"singleton": False, "satisfy": "all"}
+        found: dict[str, Any] = {kind: [] for kind in kinds} | {
+            "singleton": False,
+            "satisfy": "all",
+        }
         found["satisfy"] = "any" if "?" in text else "all"
         for item in text.split("?" if "?" in text else ","):
             kind, colon, jobs = item.partition(":")
@@ -109,7 +123,9 @@ class Node:
 
 
 class _Map(UserDict[Any, Any]):
-    """xcollections.pyx, class MultiClusterMap: `values()` goes through the elements of all clusters."""
+    """xcollections.pyx, class MultiClusterMap: `values()` goes through the elements of all
+    clusters.
+    """
 
 
 def module(slurm: FakeSlurm) -> Any:
@@ -126,7 +142,11 @@ def module(slurm: FakeSlurm) -> Any:
             held = {name for job in state["jobs"] if job["state"] == RUNNING for name in job["on"]}
             return _Map(
                 {
-                    name: Node(name, "ALLOCATED" if name in held else node["state"].upper(), node["partitions"])
+                    name: Node(
+                        name,
+                        "ALLOCATED" if name in held else node["state"].upper(),
+                        node["partitions"],
+                    )
                     for name, node in state["nodes"].items()
                 }
             )
@@ -146,7 +166,9 @@ def _answer(slurm: FakeSlurm) -> None:
 
 
 def _job(job: dict[str, Any]) -> Job:
-    """What slurmctld sends: of a pending job an estimated start, of a job without dependencies none."""
+    """What slurmctld sends: of a pending job an estimated start, of a job without dependencies
+    none.
+    """
     dependency = ",".join(f"afterany:{pred}(unfulfilled)" for pred in job["dependency"])
     start = job["start"] or job["submit"] + 7777
     queued = "Dependency" if job["dependency"] else "Resources"

@@ -1,8 +1,9 @@
 """A Slurm made of one JSON file and fake commands that read and write it.
 
-Run as `fake_slurm.py COMMAND ARGUMENTS...` it is one of Slurm's commands (for what Mirage sends; anything else fails
-loudly). Each call is written to `calls`. A file `misbehave.COMMAND` makes the command misbehave:
-garbage, empty, hang, fail, or down. Imported, `FakeSlurm` sets it up and lets its time pass.
+Run as `fake_slurm.py COMMAND ARGUMENTS...` it is one of Slurm's commands (for what Mirage sends;
+anything else fails loudly). Each call is written to `calls`. A file `misbehave.COMMAND` makes the
+command misbehave: garbage, empty, hang, fail, or down. Imported, `FakeSlurm` sets it up and lets
+its time pass.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class FakeSlurm:
             file.unlink()
 
 
-# --- the scheduler ---------------------------------------------------------------------------------------------------
+# --- the scheduler
+# ---------------------------------------------------------------------------------------------------
 
 
 def _pass(state: dict[str, Any]) -> None:
@@ -125,11 +127,14 @@ def _held(job: Job) -> list[str]:
 
 def _end(job: Job, now: int, state: str) -> None:
     job["end"], job["state"] = now, state
-    job["start"] = job["start"] or now  # what slurmctld does to a job that is cancelled while pending
+    job["start"] = (
+        job["start"] or now
+    )  # what slurmctld does to a job that is cancelled while pending
     job["status"] = job["exit"] << 8 if state == FAILED else 0
 
 
-# --- the commands ----------------------------------------------------------------------------------------------------
+# --- the commands
+# ----------------------------------------------------------------------------------------------------
 
 
 def _fail(message: str, code: int = 1) -> NoReturn:
@@ -142,7 +147,9 @@ def _option(args: list[str], name: str) -> str | None:
     for index, word in enumerate(args):
         if word == name:
             return args[index + 1]
-        if word.startswith(name + "=") or (len(name) == 2 and word.startswith(name) and word != name):
+        if word.startswith(name + "=") or (
+            len(name) == 2 and word.startswith(name) and word != name
+        ):
             return word[len(name) :].removeprefix("=")
     return None
 
@@ -184,7 +191,9 @@ def _squeue_field(job: Job, name: str) -> str:
         "tres-alloc": f"cpu={job['nodes']},node={job['nodes']},billing=1",
         "NodeList": ",".join(job["on"]),
         "Dependency": dependency or "(null)",
-        "Reason": ("JobHeldUser" if job.get("held") else queued) if job["state"] == PENDING else "None",
+        "Reason": (
+            ("JobHeldUser" if job.get("held") else queued) if job["state"] == PENDING else "None"
+        ),
         "Comment": job["comment"] or "(null)",
     }[name]
 
@@ -213,12 +222,16 @@ def sacct(state: dict[str, Any], args: list[str], user: str) -> None:
         if users != [""] and job["user"] not in users:
             continue
         eligible = job["eligible"] is not None and job["eligible"] < end
-        if (asked and job["id"] in ids) or (not asked and eligible and (job["end"] is None or job["end"] >= start)):
+        if (asked and job["id"] in ids) or (
+            not asked and eligible and (job["end"] is None or job["end"] >= start)
+        ):
             if "-P" in args:
                 print("|".join(_sacct_field(job, name) for name in names))
             else:
                 sys.stdout.flush()
-                sys.stdout.buffer.write(b"".join(_padded(job, *name.split("%-")) for name in names) + b"\n")
+                sys.stdout.buffer.write(
+                    b"".join(_padded(job, *name.split("%-")) for name in names) + b"\n"
+                )
 
 
 def _padded(job: Job, name: str, width: str) -> bytes:
@@ -275,7 +288,10 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
         return
     if args == ["show", "node", "-o"]:
         for name, node in state["nodes"].items():
-            print(f"NodeName={name} CPUTot=4 RealMemory=4000 State=IDLE Partitions={','.join(node['partitions'])}")
+            print(
+                f"NodeName={name} CPUTot=4 RealMemory=4000 State=IDLE"
+                f" Partitions={','.join(node['partitions'])}"
+            )
         return
     if args == ["show", "partition", "-o"]:
         print(f"PartitionName=gpu MaxTime=2-00:00:00 Nodes={','.join(state['nodes'])} State=UP")
@@ -314,7 +330,10 @@ def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
     assert "--parsable" in args, args
     partition = _option(args, "--partition") or "gpu"
     if partition != "gpu":
-        _fail(f"sbatch: error: invalid partition specified: {partition}\nsbatch: error: Batch job submission failed")
+        _fail(
+            f"sbatch: error: invalid partition specified: {partition}\nsbatch: error: Batch job"
+            " submission failed"
+        )
     path = next(Path(word) for word in args if word.startswith("/"))
     if not path.exists():
         _fail(f"sbatch: error: Unable to open file {path}")
@@ -352,7 +371,10 @@ def scancel(state: dict[str, Any], args: list[str], user: str) -> None:
         if job is None or job["state"] in OVER:
             continue
         if user not in (job["user"], OPERATOR):
-            print(f"scancel: error: Kill job error on job id {job['id']}: Access/permission denied", file=sys.stderr)
+            print(
+                f"scancel: error: Kill job error on job id {job['id']}: Access/permission denied",
+                file=sys.stderr,
+            )
             denied = True
         else:
             _end(job, state["now"], CANCELLED)

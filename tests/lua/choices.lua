@@ -1,4 +1,4 @@
--- choices.lua LIB FOLDER: reads FOLDER/cases, prints a choice a line. For tests/unit/test_routing_lua.py.
+-- choices.lua LIB FOLDER: reads FOLDER/cases, prints a choice a line. For tests/unit/routing/test_lua.py.
 -- A line `table N` reads N.agents and N.state; `job NOW GPUS CPUS MIB NODES LIMIT ALLOWED` is decided on it (LIMIT 0:
 -- none; ALLOWED: a,b), and the next job sees it where it was put.
 

@@ -58,10 +58,10 @@ class Service:
     ) -> None:
         """``acting``: more lines of that table."""
         (self.folder / "mirage.toml").write_text(
-            f'[daemon]\npoll_s = {poll_s}\nstore = "sqlite:///{self.store}"\nsocket = "{self.site.socket}"\n'
-            f'web = "{web}"\nmetrics = "{metrics}"\n'
-            f'[acting]\nmode = "{mode}"\ndisable_file = "{self.folder}/disabled"\n{acting}\n'
-            f'[cluster]\ntimeout_s = 10\n[policy]\nname = "{policy}"\n[policy.timer]\nlead_s = {lead_s}\n'
+            f'[daemon]\npoll_s = {poll_s}\nstore = "sqlite:///{self.store}"\nsocket ='
+            f' "{self.site.socket}"\nweb = "{web}"\nmetrics = "{metrics}"\n[acting]\nmode ='
+            f' "{mode}"\ndisable_file = "{self.folder}/disabled"\n{acting}\n[cluster]\ntimeout_s ='
+            f' 10\n[policy]\nname = "{policy}"\n[policy.timer]\nlead_s = {lead_s}\n'
         )
 
     def start(self, *crash_at: str, files: int | None = None) -> subprocess.Popen[bytes]:
@@ -70,7 +70,11 @@ class Service:
         ``files``: the soft limit of open files that it starts with.
         """
         config = ["--config", str(self.folder / "mirage.toml")]
-        crashing = [str(self.site.bin / "python"), str(self.folder / "crashing_daemon.py"), *crash_at]
+        crashing = [
+            str(self.site.bin / "python"),
+            str(self.folder / "crashing_daemon.py"),
+            *crash_at,
+        ]
         words = [*crashing, *config] if crash_at else ["mirage", "daemon", *config]
         words = ["prlimit", f"--nofile={files}:", *words] if files else words
         self.process = self.site.start(OPERATOR, *words, log=self.log)
@@ -79,7 +83,9 @@ class Service:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self.process and self.process.poll() is None:
             os.killpg(self.process.pid, how)
-            self.process.wait(90)  # a cycle under way is finished; with slurmctld down that takes some time-outs
+            self.process.wait(
+                90
+            )  # a cycle under way is finished; with slurmctld down that takes some time-outs
         self.process = None
 
     @contextmanager
@@ -107,7 +113,9 @@ class Service:
         return str(rows[0]["state"]) if rows else ""
 
     def wait_for(self, chain: str, state: str, timeout_s: float = 60) -> None:
-        until(lambda: self.chain_state(chain) == state, timeout_s, f"chain {chain} to be {state}", 0.5)
+        until(
+            lambda: self.chain_state(chain) == state, timeout_s, f"chain {chain} to be {state}", 0.5
+        )
 
 
 _QUERY = """

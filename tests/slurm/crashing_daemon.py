@@ -1,7 +1,7 @@
 """`mirage daemon` that dies by SIGKILL at one point of a release: crashing_daemon.py POINT ARGS...
 
-Run by tests/slurm/test_faults.py with the installed Mirage. The points, in order: before-intent, after-intent (and
-before the act), after-act (and before the outcome is written).
+Run by tests/slurm/test_faults.py with the installed Mirage. The points, in order: before-intent,
+after-intent (and before the act), after-act (and before the outcome is written).
 """
 
 import os

@@ -1,7 +1,8 @@
-"""What one user can do with sockets, for a minute at most: `crowd.py SECONDS METRICS_PORT WEB_PORT SOCKET [COUNT]`.
+"""What one user can do with sockets, for a minute at most: `crowd.py SECONDS METRICS_PORT WEB_PORT
+SOCKET [COUNT]`.
 
-Holds COUNT idle connections to each of the three, and COUNT more that send a byte now and then. What is hung up on is
-opened again. Sends to this machine only.
+Holds COUNT idle connections to each of the three, and COUNT more that send a byte now and then.
+What is hung up on is opened again. Sends to this machine only.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def main(seconds: float, targets: list[str | int], count: int) -> None:
                     held.append((kind, connection))
         kept = []
         for kind, connection in held:
-            if is_open(connection) and (kind % 2 == 0 or trickles(connection, b"{" if kind // 2 == 2 else b"G")):
+            if is_open(connection) and (
+                kind % 2 == 0 or trickles(connection, b"{" if kind // 2 == 2 else b"G")
+            ):
                 kept.append((kind, connection))
             else:
                 connection.close()

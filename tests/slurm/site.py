@@ -1,4 +1,6 @@
-"""A site for tests and benchmarks: a real Slurm (scripts/slurm-up), and Mirage installed for its users."""
+"""A site for tests and benchmarks: a real Slurm (scripts/slurm-up), and Mirage installed for its
+users.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,23 @@ class Site:
     def install(self) -> None:
         """Installs Mirage as a site would: from a wheel, for all users."""
         if not (self.bin / "python").exists():
-            _check([PYTHON, "-m", "venv", str((self.folder / "site").resolve())])  # venv refuses a link
-            _check([str(self.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), f"{ROOT}[web]"])
+            _check(
+                [PYTHON, "-m", "venv", str((self.folder / "site").resolve())]
+            )  # venv refuses a link
+            _check(
+                [
+                    str(self.bin / "pip"),
+                    "install",
+                    "-q",
+                    "-c",
+                    str(ROOT / "constraints.txt"),
+                    f"{ROOT}[web]",
+                ]
+            )
             return
-        _check([str(self.bin / "pip"), "install", "-q", "--no-deps", "--force-reinstall", str(ROOT)])
+        _check(
+            [str(self.bin / "pip"), "install", "-q", "--no-deps", "--force-reinstall", str(ROOT)]
+        )
 
     def environment(self, user: str) -> dict[str, str]:
         return {
@@ -58,7 +73,11 @@ class Site:
         return self.folder / "mirage" / "mirage.sock"
 
     def argv(self, user: str, words: Sequence[str]) -> list[str]:
-        become = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        become = (
+            []
+            if user == "root"
+            else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        )
         return ["env", "-C", str(self.home(user)), *become, *words]
 
     def run(
@@ -76,7 +95,9 @@ class Site:
             check=False,
         )
         if check and done.returncode:
-            raise AssertionError(f"{user}: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+            raise AssertionError(
+                f"{user}: {' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+            )
         return done
 
     def start(self, user: str, *words: str, log: Path) -> subprocess.Popen[bytes]:
@@ -114,7 +135,9 @@ class Site:
 
     def chain_jobs(self, user: str, chain: str) -> dict[int, list[int]]:
         """segment -> job ids, of a chain's jobs that slurmctld knows, ended ones too."""
-        rows = self.run("root", "squeue", "-h", "-t", "all", "-u", user, "-o", "%A %k").stdout.splitlines()
+        rows = self.run(
+            "root", "squeue", "-h", "-t", "all", "-u", user, "-o", "%A %k"
+        ).stdout.splitlines()
         found: dict[int, list[int]] = {}
         for row in rows:
             job_id, _, comment = row.partition(" ")
@@ -135,17 +158,35 @@ class Site:
             _check([str(ROOT / "scripts/slurm-up"), "--dir", str(self.folder), "--start", daemon])
         else:
             signal = ["--signal", "KILL"] if action == "kill" else []
-            _check([str(ROOT / "scripts/slurm-down"), "--dir", str(self.folder), "--only", daemon, *signal, *more])
+            _check(
+                [
+                    str(ROOT / "scripts/slurm-down"),
+                    "--dir",
+                    str(self.folder),
+                    "--only",
+                    daemon,
+                    *signal,
+                    *more,
+                ]
+            )
 
     @contextmanager
-    def full(self, *, backlog: int, run_s: tuple[int, int], limit_min: int = 3, nodes: int = 1) -> Iterator[None]:
+    def full(
+        self, *, backlog: int, run_s: tuple[int, int], limit_min: int = 3, nodes: int = 1
+    ) -> Iterator[None]:
         """Keeps the nodes full of another user's jobs, and ``backlog`` of them waiting."""
-        script = self.script(CAROL, "filler.sh", f"#!/bin/sh\nsleep $(({run_s[0]} + $$ % {run_s[1] - run_s[0] + 1}))\n")
+        script = self.script(
+            CAROL,
+            "filler.sh",
+            f"#!/bin/sh\nsleep $(({run_s[0]} + $$ % {run_s[1] - run_s[0] + 1}))\n",
+        )
         stop = threading.Event()
 
         def fill() -> None:
             while not stop.is_set():
-                waiting = self.run(CAROL, "squeue", "-h", "-t", "PD", "-u", CAROL, check=False).stdout.count("\n")
+                waiting = self.run(
+                    CAROL, "squeue", "-h", "-t", "PD", "-u", CAROL, check=False
+                ).stdout.count("\n")
                 for _ in range(backlog - waiting):
                     words = ["sbatch", "-o/dev/null", f"-N{nodes}", f"-t{limit_min}", script]
                     self.run(CAROL, *words, check=False)
@@ -155,7 +196,11 @@ class Site:
         thread.start()
         try:
             until(
-                lambda: not self.run("root", "sinfo", "-h", "-t", "idle", "-o", "%n").stdout.strip(), 60, "full nodes"
+                lambda: (
+                    not self.run("root", "sinfo", "-h", "-t", "idle", "-o", "%n").stdout.strip()
+                ),
+                60,
+                "full nodes",
             )
             yield
         finally:
@@ -167,7 +212,9 @@ class Site:
 def _check(words: Sequence[str]) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise AssertionError(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        raise AssertionError(
+            f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+        )
 
 
 def until(what: Callable[[], object], timeout_s: float, name: str, every_s: float = 0.3) -> object:

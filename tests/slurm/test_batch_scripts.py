@@ -1,4 +1,6 @@
-"""The real sbatch judges what Mirage makes of a batch script. Many more: `python -m benchmarks.batch_scripts`."""
+"""The real sbatch judges what Mirage makes of a batch script. Many more: `python -m
+benchmarks.batch_scripts`.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,22 @@ WRITTEN = {
 
 def test_a_chains_first_link_is_the_job_that_sbatch_makes(site: Site) -> None:
     written = [
-        Case(name="job.sh", content=content, words=(), arguments=("a b",), environ=(), program=program)
-        for content, program in zip(WRITTEN.values(), ("mirage-submit", "mirage-sbatch") * 4, strict=True)
+        Case(
+            name="job.sh",
+            content=content,
+            words=(),
+            arguments=("a b",),
+            environ=(),
+            program=program,
+        )
+        for content, program in zip(
+            WRITTEN.values(), ("mirage-submit", "mirage-sbatch") * 4, strict=True
+        )
     ]
     drawn = [make_case(random.Random(number), number) for number in range(10)]
     with Judge(site).ready() as judge:
-        differences = {case: found for case in (*written, *drawn) if (found := judge.differences(case))}
+        differences = {
+            case: found for case in (*written, *drawn) if (found := judge.differences(case))
+        }
         assert differences == {}
         assert judge.taken >= len(WRITTEN) - 1

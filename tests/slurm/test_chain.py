@@ -43,12 +43,18 @@ def start(site, *options, script):
 
 
 def test_a_training_chain_hands_over_checkpoint_first_and_ends_with_mirage_done(site, service):
-    """One writer at any time: the old link has saved before the new one resumes; and so from link to link."""
+    """One writer at any time: the old link has saved before the new one resumes; and so from link
+    to link.
+    """
     with service.running():
         chain, jobs = start(site, "--segments=3", script=TRAINING)
         until(lambda: "2 resumed" in log_of(site, chain), 90, "the second link's work")
         assert log_of(site, chain)[:3] == ["1 resumed", "1 saved", "2 resumed"]
-        until(lambda: "3 resumed" in log_of(site, chain), 90, "the third link, which the second one queued")
+        until(
+            lambda: "3 resumed" in log_of(site, chain),
+            90,
+            "the third link, which the second one queued",
+        )
         assert log_of(site, chain) == ["1 resumed", "1 saved", "2 resumed", "2 saved", "3 resumed"]
         links = site.chain_jobs(ALICE, chain)
         assert [len(links[segment]) for segment in (1, 2, 3)] == [1, 1, 1]
@@ -71,17 +77,26 @@ def test_the_work_says_that_it_is_done(site):
     chain, jobs = site.submit_chain(
         ALICE,
         "--segments=3",
-        site.script(ALICE, "work.sh", '#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nsleep 3\ntouch "$MIRAGE_DONE_FILE"\n'),
+        site.script(
+            ALICE,
+            "work.sh",
+            '#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nsleep 3\ntouch "$MIRAGE_DONE_FILE"\n',
+        ),
     )
     until(lambda: site.state(jobs[1]) == "CANCELLED", 60, "the queued link to be cancelled")
-    until(lambda: site.state(jobs[0]) == "COMPLETED", 30, "the running link, which cancelled it, to end")
+    until(
+        lambda: site.state(jobs[0]) == "COMPLETED",
+        30,
+        "the running link, which cancelled it, to end",
+    )
     assert set(site.chain_jobs(ALICE, chain)) == {1, 2}
     assert '"done"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout
 
 
 def test_up_front_all_links_are_queued_at_once_and_run_without_sbatch_in_the_job(site):
     script = (
-        '#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\necho "$MIRAGE_SEGMENT ran" >>"$HOME/log.$MIRAGE_CHAIN_ID"\nsleep 2\n'
+        '#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\necho "$MIRAGE_SEGMENT ran"'
+        ' >>"$HOME/log.$MIRAGE_CHAIN_ID"\nsleep 2\n'
     )
     options = ("--segments=3", "--up-front", "--min-runtime=0")
     chain, jobs = site.submit_chain(ALICE, *options, site.script(ALICE, "work.sh", script))
@@ -95,14 +110,18 @@ def test_a_crash_loop_is_stopped(site):
     script = site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nexit 0\n")
     chain, _ = site.submit_chain(ALICE, "--segments=9", "--max-short=2", script)
     until(
-        lambda: '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json", check=False).stdout,
+        lambda: (
+            '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json", check=False).stdout
+        ),
         60,
         "the chain to be stopped",
         1,
     )
     assert "crash loop" in site.run(ALICE, "mirage", "status", chain).stdout
     (second,) = site.chain_jobs(ALICE, chain)[2]
-    until(lambda: site.state(second) == "FAILED", 30, "Slurm's records to say that not all went well")
+    until(
+        lambda: site.state(second) == "FAILED", 30, "Slurm's records to say that not all went well"
+    )
     assert max(site.chain_jobs(ALICE, chain)) <= 3
 
 
@@ -115,16 +134,26 @@ def test_cancel_ends_the_chain_and_not_only_its_running_link(site):
 
 
 def test_a_plain_users_agent_carries_a_chain_through_a_full_cluster(site, tmp_path):
-    """As the benchmark does at length: the successor is let in while its predecessor runs and the nodes are taken."""
+    """As the benchmark does at length: the successor is let in while its predecessor runs and the
+    nodes are taken.
+    """
     subprocess.run(["rm", "-rf", str(site.home(ALICE) / ".local")], check=True)
-    script = site.script(ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t1 -o /dev/null\nexec sleep 300\n")
+    script = site.script(
+        ALICE, "work.sh", "#!/bin/sh\n#SBATCH -N1 -t1 -o /dev/null\nexec sleep 300\n"
+    )
     with site.full(backlog=3, run_s=(15, 30)):
         chain, jobs = site.submit_chain(ALICE, "--segments=2", script)
-        agent = site.start(ALICE, "mirage", "agent", "--poll=2", "--policy=avg", log=tmp_path / "agent.log")
+        agent = site.start(
+            ALICE, "mirage", "agent", "--poll=2", "--policy=avg", log=tmp_path / "agent.log"
+        )
         try:
             until(lambda: site.state(jobs[0]) == "RUNNING", 120, "the first link")
             until(lambda: site.state(jobs[1]) == "RUNNING", 240, "the second link")
-            until(lambda: site.state(jobs[0]) not in ("RUNNING", "COMPLETING"), 60, "the first link to end")
+            until(
+                lambda: site.state(jobs[0]) not in ("RUNNING", "COMPLETING"),
+                60,
+                "the first link to end",
+            )
         finally:
             agent.send_signal(signal.SIGTERM)
             assert agent.wait(20) == 0
@@ -140,7 +169,11 @@ def test_a_plain_users_agent_carries_a_chain_through_a_full_cluster(site, tmp_pa
         (["--segments=2", "nothing.sh"], 2, "nothing.sh"),
         (["--segments=0", "work.sh"], 2, "segments"),
         (["work.sh"], 2, "--segments"),
-        (["--segments=2", "--partition=nosuch", "work.sh"], 1, "invalid partition specified: nosuch"),
+        (
+            ["--segments=2", "--partition=nosuch", "work.sh"],
+            1,
+            "invalid partition specified: nosuch",
+        ),
         (["--segments=2", "--array=1-3", "work.sh"], 2, "array"),
     ],
 )

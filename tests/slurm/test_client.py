@@ -1,4 +1,6 @@
-"""What users ask and say about their chains, on a real Slurm: with the site's daemon, an agent, and neither."""
+"""What users ask and say about their chains, on a real Slurm: with the site's daemon, an agent, and
+neither.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ BAD = "#!/bin/sh\n#SBATCH -N1 -t10 -o /dev/null\nexit 3\n"
 
 @pytest.fixture
 def clean_home(site: Site) -> None:
-    subprocess.run(["rm", "-rf", site.home(ALICE) / ".mirage", site.home(ALICE) / ".local"], check=True)
+    subprocess.run(
+        ["rm", "-rf", site.home(ALICE) / ".mirage", site.home(ALICE) / ".local"], check=True
+    )
 
 
 def status(site: Site, *words: str) -> list[dict]:
@@ -40,9 +44,13 @@ def the_next(site: Site) -> str:
 
 @contextmanager
 def agent(site: Site, tmp_path: Path, *words: str) -> Iterator[None]:
-    process = site.start(ALICE, "mirage", "agent", "--poll", "1s", *words, log=tmp_path / "agent.log")
+    process = site.start(
+        ALICE, "mirage", "agent", "--poll", "1s", *words, log=tmp_path / "agent.log"
+    )
     try:
-        until(lambda: " started: " in (tmp_path / "agent.log").read_text(), 30, "the agent to start")
+        until(
+            lambda: " started: " in (tmp_path / "agent.log").read_text(), 30, "the agent to start"
+        )
         yield
     finally:
         process.terminate()
@@ -53,12 +61,18 @@ def test_a_chain_from_its_submission_to_cancel_all(site: Site, clean_home: None)
     """With neither a daemon nor an agent."""
     script = site.script(ALICE, "night.sh", WORK)
     done = site.run(ALICE, "mirage-submit", "--segments=3", script)
-    assert "no Mirage daemon answers on this machine, and no agent of yours is seen to run" in done.stderr
+    assert (
+        "no Mirage daemon answers on this machine, and no agent of yours is seen to run"
+        in done.stderr
+    )
     (report,) = status(site)
     first, second = (link["job_id"] for link in report["links"])
     until(lambda: site.state(first) == "RUNNING", 30, "the first link to run")
     assert (report["name"], report["script"]) == ("night", script)
-    says(site, f"Job {second} (link 2) waits for job {first}. Slurm starts it after job {first} ends.")
+    says(
+        site,
+        f"Job {second} (link 2) waits for job {first}. Slurm starts it after job {first} ends.",
+    )
 
     chain = report["chain"]
     for name in (chain[:4], str(first), str(second)):
@@ -84,8 +98,13 @@ def test_a_chain_from_its_submission_to_cancel_all(site: Site, clean_home: None)
 
     refused = site.run(ALICE, "mirage", "cancel", "--all", check=False)
     assert (refused.returncode, site.state(second)) == (2, "RUNNING")
-    assert f"chain {chain} is cancelled" in site.run(ALICE, "mirage", "cancel", "--all", "--yes").stdout
-    until(lambda: not site.run(ALICE, "squeue", "-h", "-u", ALICE).stdout, 60, "the queue to be empty")
+    assert (
+        f"chain {chain} is cancelled"
+        in site.run(ALICE, "mirage", "cancel", "--all", "--yes").stdout
+    )
+    until(
+        lambda: not site.run(ALICE, "squeue", "-h", "-u", ALICE).stdout, 60, "the queue to be empty"
+    )
     assert status(site) == []
 
 
@@ -100,10 +119,14 @@ def test_a_failed_chain_is_shown_until_it_is_old(site: Site, clean_home: None) -
 def test_daemon_and_agent_side_by_side_tell_one_truth(
     site: Site, service: Service, clean_home: None, tmp_path: Path
 ) -> None:
-    """The agent lets the successor in while the daemon only observes; neither hides it or says it was another."""
+    """The agent lets the successor in while the daemon only observes; neither hides it or says it
+    was another.
+    """
     # It takes some seconds to save, so that its successor is in the queue before it has ended.
     script = site.script(
-        ALICE, "night.sh", WORK.replace("exec sleep 300", "trap 'sleep 4; exit' TERM\nsleep 300 & wait")
+        ALICE,
+        "night.sh",
+        WORK.replace("exec sleep 300", "trap 'sleep 4; exit' TERM\nsleep 300 & wait"),
     )
     service.configure(mode="observe", policy="reactive")
     with service.running():
@@ -114,7 +137,9 @@ def test_daemon_and_agent_side_by_side_tell_one_truth(
         until(lambda: "Mirage only observes here" in the_next(site), 60, "the daemon to observe")
         assert status(site)[0]["watched_by"] == "daemon"
         with agent(site, tmp_path, "--policy", "timer"):
-            until(lambda: status(site)[0]["links"][1]["let_in_by"] == "agent", 60, "the agent to act")
+            until(
+                lambda: status(site)[0]["links"][1]["let_in_by"] == "agent", 60, "the agent to act"
+            )
             until(lambda: site.state(second) == "RUNNING", 60, "the second link to run")
         until(lambda: len(status(site)[0]["links"]) == 3, 60, "the third link")
         report = status(site)[0]
@@ -122,6 +147,8 @@ def test_daemon_and_agent_side_by_side_tell_one_truth(
         assert report["links"][1]["released"]
         said = site.run(ALICE, "mirage", "explain", str(second)).stdout
         assert "it was let into the queue by its owner's Mirage agent" in said
-        of_root = json.loads(site.run("root", "mirage", "status", "--json", told["chain"][:6]).stdout)["chains"][0]
+        of_root = json.loads(
+            site.run("root", "mirage", "status", "--json", told["chain"][:6]).stdout
+        )["chains"][0]
         assert of_root["links"][1]["let_in_by"] == "owner"
     assert first < second

@@ -1,4 +1,6 @@
-"""One user takes all that the service gives away: its connections, its releases, its store. The others go on."""
+"""One user takes all that the service gives away: its connections, its releases, its store. The
+others go on.
+"""
 
 from __future__ import annotations
 
@@ -79,12 +81,15 @@ def as_bob(site: Site, log: Path, *words: str) -> Iterator[None]:
 
 def released(service: Service, user: str) -> int:
     rows = service.query(
-        f"select 1 from intents join decisions using (decision_id) where outcome = 'released' and \"user\" = '{user}'"
+        "select 1 from intents join decisions using (decision_id) where outcome = 'released' and"
+        f" \"user\" = '{user}'"
     )
     return len(rows)
 
 
-def test_a_crowd_of_idle_and_trickling_connections_is_in_nobodys_way(site: Site, service: Service, tmp_path: Path):
+def test_a_crowd_of_idle_and_trickling_connections_is_in_nobodys_way(
+    site: Site, service: Service, tmp_path: Path
+):
     metrics, web = free_port(), free_port()
     service.configure(lead_s=3600, web=f"127.0.0.1:{web}", metrics=f"127.0.0.1:{metrics}")
     crowd = site.script(BOB, "crowd.py", (Path(__file__).parent / "crowd.py").read_text())
@@ -101,12 +106,18 @@ def test_a_crowd_of_idle_and_trickling_connections_is_in_nobodys_way(site: Site,
             str(site.socket),
         ),
     ):
-        until(lambda: (tmp_path / "crowd.log").read_text().count("\n") >= 15, 60, "the crowd to be there")
+        until(
+            lambda: (tmp_path / "crowd.log").read_text().count("\n") >= 15,
+            60,
+            "the crowd to be there",
+        )
         chain, _ = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK))
         begun = time.monotonic()
         until(lambda: released(service, ALICE), 30, "the release of Alice's successor")
         print(f"released after {time.monotonic() - begun:.1f} s")
-        took_s, chains = json.loads(site.run(ALICE, str(site.bin / "python"), "-c", ASK, str(site.socket)).stdout)
+        took_s, chains = json.loads(
+            site.run(ALICE, str(site.bin / "python"), "-c", ASK, str(site.socket)).stdout
+        )
         print(f"Alice was answered after {took_s:.2f} s")
         assert took_s < 5
         assert chain in chains
@@ -123,37 +134,63 @@ def test_a_crowd_of_idle_and_trickling_connections_is_in_nobodys_way(site: Site,
 
 
 def watched(service: Service, user: str, words: str = "") -> int:
-    return len(service.query(f"select 1 from chains where \"user\" = '{user}' and state = 'active' {words}"))
+    return len(
+        service.query(
+            f"select 1 from chains where \"user\" = '{user}' and state = 'active' {words}"
+        )
+    )
 
 
-def test_who_takes_releases_and_chains_without_end_is_bounded(site: Site, service: Service, tmp_path: Path):
+def test_who_takes_releases_and_chains_without_end_is_bounded(
+    site: Site, service: Service, tmp_path: Path
+):
     service.configure(lead_s=LIMIT_S - 20)
     work = site.script(BOB, "work.sh", WORK.replace("-t10", "-t5"))
     hog = site.script(BOB, "hog.sh", HOG)
     many = site.script(BOB, "many.sh", MANY)
     # She submits first, so that she need not queue in Slurm, and is due later than he is.
-    chain, (first, second) = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK))
+    chain, (first, second) = site.submit_chain(
+        ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK)
+    )
     until(lambda: site.state(first) == "RUNNING", 30, "Alice's first link")
     with service.running():
         with as_bob(site, tmp_path / "hog.log", hog, work):
-            until(lambda: "[set-again: " in service.log.read_text(), 60, "a job of Bob's to be left alone")
+            until(
+                lambda: "[set-again: " in service.log.read_text(),
+                60,
+                "a job of Bob's to be left alone",
+            )
             until(lambda: released(service, ALICE), 60, "the release of Alice's successor")
-            rows = service.query(f"select start_s, released_s from links where job_id in ({first}, {second})")
-            late_s = max(row["released_s"] or 0 for row in rows) - max(row["start_s"] or 0 for row in rows) - 20
+            rows = service.query(
+                f"select start_s, released_s from links where job_id in ({first}, {second})"
+            )
+            late_s = (
+                max(row["released_s"] or 0 for row in rows)
+                - max(row["start_s"] or 0 for row in rows)
+                - 20
+            )
             print(f"{late_s} s late; releases of Bob's: {released(service, BOB)}")
             assert late_s < 10, "a cycle is 2 s"
             assert released(service, BOB) <= 9, "three times each of three pairs"
             assert watched(service, BOB, "and chain_id like 'shifty%'") <= 1
-        left = re.search(rf"of {BOB}, job (\d+): would be let in, but \[set-again: ", service.log.read_text())
+        left = re.search(
+            rf"of {BOB}, job (\d+): would be let in, but \[set-again: ", service.log.read_text()
+        )
         assert left
         assert "made it wait again" in site.run(BOB, "mirage", "explain", left[1]).stdout
         site.run(BOB, many, work)
-        until(lambda: f"user {BOB} has started more than 60 chains" in service.log.read_text(), 30, "the bound")
+        until(
+            lambda: f"user {BOB} has started more than 60 chains" in service.log.read_text(),
+            30,
+            "the bound",
+        )
         assert watched(service, BOB) <= 60
         assert "only 60 new ones" in site.run(BOB, "mirage", "status").stdout.replace("\n", " ")
         assert watched(service, ALICE) == 1
         config = ["--config", str(service.folder / "mirage.toml")]
-        told = json.loads(site.run(OPERATOR, "mirage", "doctor", *config, "--json", check=False).stdout)
+        told = json.loads(
+            site.run(OPERATOR, "mirage", "doctor", *config, "--json", check=False).stdout
+        )
         (found,) = (each for each in told["findings"] if each["check"] == "chains")
         assert BOB in found["what"]
         assert chain in site.run(ALICE, "mirage", "status").stdout

@@ -1,4 +1,6 @@
-"""The worked examples of docs/handover.md as users run them: bytes of checkpoints, one writer, no lost request."""
+"""The worked examples of docs/handover.md as users run them: bytes of checkpoints, one writer, no
+lost request.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,30 @@ pace=0.5; [ "$MIRAGE_SEGMENT" -lt "$MIRAGE_SEGMENTS" ] || pace=0
 
 @pytest.fixture(scope="session")
 def path(site, tmp_path_factory) -> str:
-    """PYTHONPATH with which plain users have the examples and their frameworks: those of the tests where that works."""
+    """PYTHONPATH with which plain users have the examples and their frameworks: those of the tests
+    where that works.
+    """
     examples = site.folder / "examples"
     shutil.copytree(EXAMPLES, examples, dirs_exist_ok=True)
     ours = Path(torch.__file__).parents[1]
-    theirs = site.run(ALICE, PYTHON, "-c", "import sys; print(*sys.version_info[:2])").stdout.split()
-    readable = site.run(ALICE, "test", "-r", str(ours / "torch" / "__init__.py"), check=False).returncode == 0
+    theirs = site.run(
+        ALICE, PYTHON, "-c", "import sys; print(*sys.version_info[:2])"
+    ).stdout.split()
+    readable = (
+        site.run(ALICE, "test", "-r", str(ours / "torch" / "__init__.py"), check=False).returncode
+        == 0
+    )
     if not readable or theirs != [str(number) for number in sys.version_info[:2]]:
         ours = site.folder / "frameworks"
-        pip = [str(site.bin / "pip"), "install", "-q", "-c", str(ROOT / "constraints.txt"), "--target", str(ours)]
+        pip = [
+            str(site.bin / "pip"),
+            "install",
+            "-q",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            "--target",
+            str(ours),
+        ]
         subprocess.run([*pip, "torch", "pytorch-lightning"], check=True)
     return f"{examples}:{ours}"
 
@@ -55,7 +72,10 @@ def run(site, path):
         name = command.split()[-1].removesuffix(".py")
         (site.home(ALICE) / f"{name}.log").unlink(missing_ok=True)
         head = HEAD.format(home=site.home(ALICE), name=name, path=path)
-        program = f"{command.replace(name + '.py', str(site.folder / 'examples' / (name + '.py')))} {folder}"
+        program = (
+            f"{command.replace(name + '.py', str(site.folder / 'examples' / (name + '.py')))}"
+            f" {folder}"
+        )
         chain, jobs = site.submit_chain(
             ALICE, *options, site.script(ALICE, f"{name}.sbatch", head + program + ARGS[name])
         )
@@ -78,20 +98,36 @@ class Run:
     def journal(self) -> list[str]:
         """`what link` of each line of writers.log, in the order in which they were written."""
         path = self.folder / "writers.log"
-        return [" ".join(line.split()[1:3]) for line in path.read_text().splitlines()] if path.exists() else []
+        return (
+            [" ".join(line.split()[1:3]) for line in path.read_text().splitlines()]
+            if path.exists()
+            else []
+        )
 
     def wait_for(self, entry: str, timeout_s: float = 120) -> None:
-        until(lambda: entry in self.journal(), timeout_s, f"{entry!r} in {self.journal()}, {self._told()}")
+        until(
+            lambda: entry in self.journal(),
+            timeout_s,
+            f"{entry!r} in {self.journal()}, {self._told()}",
+        )
 
     def let_in(self, segment: int) -> None:
         """The link starts although its predecessor runs, as when Mirage has let it into the queue."""
-        links = until(lambda: self.site.chain_jobs(ALICE, self.chain).get(segment), 60, f"link {segment} in the queue")
+        links = until(
+            lambda: self.site.chain_jobs(ALICE, self.chain).get(segment),
+            60,
+            f"link {segment} in the queue",
+        )
         self.site.run(ALICE, "scontrol", "update", f"JobId={links[0]}", "Dependency=")
 
     def finish(self, segment: int) -> None:
         """Waits until the work is done and its last link has ended."""
         (job,) = self.site.chain_jobs(ALICE, self.chain)[segment]
-        until(lambda: self.site.state(job) == "COMPLETED", 150, f"link {segment}, the last, to end: {self._told()}")
+        until(
+            lambda: self.site.state(job) == "COMPLETED",
+            150,
+            f"link {segment}, the last, to end: {self._told()}",
+        )
         marker = self.site.home(ALICE) / ".mirage" / "chains" / self.chain / "done"
         assert marker.exists()
 
@@ -124,13 +160,20 @@ def test_pytorch_three_links_end_with_the_bits_of_one_uninterrupted_run(site, ru
         f"{what} {link}" for link in (1, 2, 3) for what in ("begin", "end")
     ]
     held = [entry.split() for entry in train.journal()]
-    assert [link for _, link in held] == sorted(link for _, link in held)  # nobody saved before or after its turn
+    assert [link for _, link in held] == sorted(
+        link for _, link in held
+    )  # nobody saved before or after its turn
     told = [line.split() for line in train.log.read_text().splitlines() if " step " in line]
     froms = [int(words[-1]) for words in told if words[0] == "from"]
     saved = [int(words[-1]) for words in told if words[0] == "saved"]
     assert froms == [0, *saved[:2]]
     assert 0 < saved[0] < saved[1] < saved[2] == 400
-    command = [str(site.bin / "python3"), str(EXAMPLES / "train.py"), str(tmp_path / "once"), "--steps=400"]
+    command = [
+        str(site.bin / "python3"),
+        str(EXAMPLES / "train.py"),
+        str(tmp_path / "once"),
+        "--steps=400",
+    ]
     subprocess.run(command, check=True, env={"PYTHONPATH": path, "OMP_NUM_THREADS": "1"})
     ends = [
         torch.load(io.BytesIO(payload(folder / "checkpoint.pt")), weights_only=True)
@@ -142,17 +185,26 @@ def test_pytorch_three_links_end_with_the_bits_of_one_uninterrupted_run(site, ru
 def test_lightning_requeues_itself_and_its_successor_goes_on_from_what_it_saved(site, run):
     lightning = run("--segments=2", "--signal=USR1@60", command="srun python3 lightning_train.py")
     lightning.wait_for("begin 1")
-    # Lightning takes the signal once it trains; one that came before would end it without a checkpoint.
-    until(lambda: "SLURM auto-requeueing enabled" in lightning.log.read_text(), 60, "Lightning's own handler")
+    # Lightning takes the signal once it trains; one that came before would end it without a
+    # checkpoint.
+    until(
+        lambda: "SLURM auto-requeueing enabled" in lightning.log.read_text(),
+        60,
+        "Lightning's own handler",
+    )
     lightning.let_in(2)
     lightning.finish(2)
     journal = lightning.journal()
     first, second = journal[: journal.index("begin 2")], journal[journal.index("begin 2") :]
-    (saved,) = [entry.split()[0].removeprefix("save-") for entry in first if entry.startswith("save")]
+    (saved,) = [
+        entry.split()[0].removeprefix("save-") for entry in first if entry.startswith("save")
+    ]
     assert first == ["begin 1", f"save-{saved} 1"]  # it is killed by its own requeue: no "end"
     assert second == ["begin 2", f"load-{saved} 2", "save-200 2", "end 2"]
     assert "Requeued SLURM job" in lightning.log.read_text()
-    until(lambda: site.state(lightning.jobs[0]) == "COMPLETED", 90, "the requeued link, which leaves")
+    until(
+        lambda: site.state(lightning.jobs[0]) == "COMPLETED", 90, "the requeued link, which leaves"
+    )
     assert lightning.journal() == journal
 
 
@@ -166,7 +218,12 @@ def test_a_service_hands_its_port_over_without_a_lost_request(site, run, tmp_pat
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     relay = site.start(
-        ALICE, "python3", str(EXAMPLES / "relay.py"), str(port), str(serve.folder), log=tmp_path / "relay.log"
+        ALICE,
+        "python3",
+        str(EXAMPLES / "relay.py"),
+        str(port),
+        str(serve.folder),
+        log=tmp_path / "relay.log",
     )
     client = Client(f"http://127.0.0.1:{port}/predict?x=1,2,3,4,5,6,7,8")
     try:

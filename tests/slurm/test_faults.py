@@ -1,4 +1,6 @@
-"""What must hold whatever fails: no link lost, none twice, the chain's state true, and Slurm's fallback in force."""
+"""What must hold whatever fails: no link lost, none twice, the chain's state true, and Slurm's
+fallback in force.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def chain(site: Site) -> tuple[str, int, int]:
 
 
 def start_chain(site: Site, *options: str, script: str = WORK) -> tuple[str, int, int]:
-    name, jobs = site.submit_chain(ALICE, "--segments", "2", *options, site.script(ALICE, "work.sh", script))
+    name, jobs = site.submit_chain(
+        ALICE, "--segments", "2", *options, site.script(ALICE, "work.sh", script)
+    )
     first, second = jobs
     until(lambda: site.state(first) != "PENDING", 30, "the first link to start")
     return name, first, second
@@ -78,7 +82,8 @@ def test_the_daemon_is_killed_in_the_middle_of_a_release(site, service, chain, p
 def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
     seen = site.home(ALICE) / "seen"
     seen.unlink(missing_ok=True)
-    # The successor goes on until the daemon has come: one that is over before is known from its folder alone.
+    # The successor goes on until the daemon has come: one that is over before is known from its
+    # folder alone.
     wait = f"sh -c '[ $MIRAGE_SEGMENT = 1 ] || until [ -e {seen} ]; do sleep 0.3; done'"
     name, first, second = start_chain(site, script=WORK.replace("sleep 300", wait))
     until(lambda: site.state(second) == "RUNNING", 40, "Slurm to start the successor")
@@ -92,29 +97,47 @@ def test_with_the_daemon_dead_the_chain_goes_on_reactively(site, service):
 
 def failed_in_accounting(site, since):
     """Whether slurmdbd knows that a job from this one on has failed."""
-    asked = site.run("root", "sacct", "-nXP", "-u", ALICE, "-S", "now-1hours", "-o", "JobIDRaw,State")
-    jobs = (line.split("|") for line in asked.stdout.splitlines())  # a state may be "CANCELLED by 1001"
+    asked = site.run(
+        "root", "sacct", "-nXP", "-u", ALICE, "-S", "now-1hours", "-o", "JobIDRaw,State"
+    )
+    jobs = (
+        line.split("|") for line in asked.stdout.splitlines()
+    )  # a state may be "CANCELLED by 1001"
     return any(int(job_id) >= since and state == "FAILED" for job_id, state in jobs)
 
 
-def test_links_that_lived_while_nobody_looked_are_in_the_store_and_the_crash_loop_is_no_success(site, service):
+def test_links_that_lived_while_nobody_looked_are_in_the_store_and_the_crash_loop_is_no_success(
+    site, service
+):
     service.configure(lead_s=1)  # nothing to let in early
     go = site.home(ALICE) / "go"
     go.unlink(missing_ok=True)
     script = site.script(
-        ALICE, "loop.sh", f"#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nuntil [ -e {go} ]; do sleep 0.2; done\n"
+        ALICE,
+        "loop.sh",
+        f"#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\nuntil [ -e {go} ]; do sleep 0.2; done\n",
     )
     options = ("--segments=9", "--max-short=3", "--min-runtime=5min")
     chain, jobs = site.submit_chain(ALICE, *options, script)
     with service.running():
         until(lambda: service.chain_state(chain) == "active", 30, "the daemon to see the chain")
     go.touch()
-    until(lambda: '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout, 90, "the crash loop")
+    until(
+        lambda: '"failed"' in site.run(ALICE, "mirage", "status", chain, "--json").stdout,
+        90,
+        "the crash loop",
+    )
     until(lambda: not site.run("root", "squeue", "-h").stdout.strip(), 60, "all jobs to end")
-    until(lambda: failed_in_accounting(site, jobs[0]), 240, "slurmdbd to have the last link, which comes late")
+    until(
+        lambda: failed_in_accounting(site, jobs[0]),
+        240,
+        "slurmdbd to have the last link, which comes late",
+    )
     with service.running():
         service.wait_for(chain, "failed")
-    links = service.query(f"select segment, job_id, state from links where chain_id = '{chain}' order by segment")
+    links = service.query(
+        f"select segment, job_id, state from links where chain_id = '{chain}' order by segment"
+    )
     assert [row["segment"] for row in links[:3]] == [1, 2, 3]
     assert [row["job_id"] for row in links[:2]] == jobs
     assert [row["state"] for row in links[:3]] == ["COMPLETED", "COMPLETED", "FAILED"]
@@ -125,16 +148,23 @@ def test_slurmctld_is_killed_and_restarted_mid_chain(site, service, chain):
     service.configure(lead_s=1)  # nothing to do until slurmctld is back
     with service.running():
         until(lambda: service.chain_state(name) == "active", 30, "the daemon to see the chain")
-        time.sleep(8)  # slurmctld saves its state every few seconds; what is younger it loses when it is killed
+        time.sleep(
+            8
+        )  # slurmctld saves its state every few seconds; what is younger it loses when it is killed
         site.slurm("kill", "slurmctld")
         until(lambda: "cycle skipped" in service.log.read_text(), 60, "a cycle without slurmctld")
         assert service.chain_state(name) == "active"
         service.stop()
     service.configure()
     with service.running():
-        until(lambda: service.log.read_text().count("cycle skipped") > 1, 60, "a cycle after the restart")
+        until(
+            lambda: service.log.read_text().count("cycle skipped") > 1,
+            60,
+            "a cycle after the restart",
+        )
         site.slurm("start", "slurmctld")
-        # Until slurmdbd has answered the new slurmctld, it refuses: "the DB index is being set, try again in a bit".
+        # Until slurmdbd has answered the new slurmctld, it refuses: "the DB index is being set, try
+        # again in a bit".
         until(lambda: "released" in outcomes(service, second), 180, "the release")
         until(lambda: site.state(first) in ("COMPLETED", "CANCELLED", "FAILED"), 60, "the handover")
     assert_no_link_lost_or_twice(site, name, (first, second))
@@ -169,7 +199,9 @@ def test_the_user_cancels_the_predecessor(site, service, chain):
 def test_the_predecessor_fails_at_once(site, service):
     service.configure(lead_s=1)
     with service.running():
-        name, first, second = start_chain(site, script=WORK.replace("exec sleep 300", "sleep 6; exit 3"))
+        name, first, second = start_chain(
+            site, script=WORK.replace("exec sleep 300", "sleep 6; exit 3")
+        )
         service.wait_for(name, "failed")
     assert site.state(first) == "FAILED"
     assert site.state(second) == "CANCELLED"
@@ -177,7 +209,9 @@ def test_the_predecessor_fails_at_once(site, service):
 
 
 def test_the_predecessor_is_requeued(site, service, chain):
-    """Slurm does not fire afterany for a requeue: the pair stays as it is, and goes on when the link runs again."""
+    """Slurm does not fire afterany for a requeue: the pair stays as it is, and goes on when the
+    link runs again.
+    """
     name, first, second = chain
     service.configure(lead_s=1)
     with service.running():
@@ -202,14 +236,17 @@ def test_the_predecessor_is_requeued(site, service, chain):
 
 
 def test_the_successor_has_started_already_when_we_act(site, service, chain):
-    """The daemon decided on a snapshot; the owner was faster. That is no failure, and nothing is done twice."""
+    """The daemon decided on a snapshot; the owner was faster. That is no failure, and nothing is
+    done twice.
+    """
     name, first, second = chain
     assert service.start("after-intent").wait(30) == -9
     site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=")
     until(lambda: site.state(second) == "RUNNING", 40, "the successor to start")
     with service.running():
         until(lambda: outcomes(service, second) != [None], 40, "the open intent to be closed")
-    # Which of the two it says depends on whether the owner's drop and the predecessor's end fell into one second.
+    # Which of the two it says depends on whether the owner's drop and the predecessor's end fell
+    # into one second.
     assert outcomes(service, second)[0] in ("released", "already released")
     assert len(outcomes(service, second)) == 1
     assert_no_link_lost_or_twice(site, name, (first, second))
@@ -224,17 +261,25 @@ def test_the_database_is_locked(site, service, chain):
     lock = sqlite3.connect(service.store, isolation_level=None)
     lock.execute("begin exclusive")
     with service.running():
-        until(lambda: "lock" in service.log.read_text().lower(), 60, "a cycle that finds the database locked")
+        until(
+            lambda: "lock" in service.log.read_text().lower(),
+            60,
+            "a cycle that finds the database locked",
+        )
         time.sleep(3)
         assert not released(site, second), "nothing is done that can't be written down first"
         lock.execute("rollback")
         lock.close()
-        until(lambda: "released" in outcomes(service, second), 60, "the release once the lock is gone")
+        until(
+            lambda: "released" in outcomes(service, second), 60, "the release once the lock is gone"
+        )
     assert_no_link_lost_or_twice(site, name, (first, second))
 
 
 def test_the_daemon_leaves_alone_who_did_not_opt_in(site, service, chain):
-    """A chain made by hand, and a stranger's job that names Alice's chain and her job as its predecessor."""
+    """A chain made by hand, and a stranger's job that names Alice's chain and her job as its
+    predecessor.
+    """
     name, first, second = chain
     script = site.script(BOB, "work.sh", WORK)
     by_hand = _sbatch(site, script, f"--dependency=afterany:{first}")
@@ -245,7 +290,9 @@ def test_the_daemon_leaves_alone_who_did_not_opt_in(site, service, chain):
         f"--comment=mirage/1 chain={name} seg=2/2 pred={first} mode=train ei=1 eo=1",
     )
     with service.running():
-        until(lambda: "released" in outcomes(service, second), 40, "the release of the true successor")
+        until(
+            lambda: "released" in outcomes(service, second), 40, "the release of the true successor"
+        )
         time.sleep(5)
         rows = service.query(f"select distinct user from decisions where successor_id = {forged}")
     assert rows == []
@@ -261,7 +308,11 @@ def _sbatch(site: Site, script: str, *options: str) -> int:
 def test_another_user_sees_nothing_and_can_do_nothing(site, service, chain):
     name, first, second = chain
     with service.running():
-        until(lambda: site.socket.exists() and service.chain_state(name), 30, "the daemon to see the chain")
+        until(
+            lambda: site.socket.exists() and service.chain_state(name),
+            30,
+            "the daemon to see the chain",
+        )
         assert name in site.run(ALICE, "mirage", "status", name).stdout
         assert name not in site.run(BOB, "mirage", "status", "--all").stdout
         for words in (["status", name], ["explain", str(second)], ["history", name]):
@@ -280,6 +331,13 @@ def test_another_user_sees_nothing_and_can_do_nothing(site, service, chain):
 def test_a_second_daemon_on_the_same_store_is_refused(site, service):
     with service.running():
         until(lambda: site.socket.exists(), 30, "the daemon")
-        second = site.run("mirage", "mirage", "daemon", "--config", str(service.folder / "mirage.toml"), check=False)
+        second = site.run(
+            "mirage",
+            "mirage",
+            "daemon",
+            "--config",
+            str(service.folder / "mirage.toml"),
+            check=False,
+        )
         assert second.returncode != 0
         assert str(service.process.pid) in second.stderr

@@ -1,4 +1,6 @@
-"""When a link leaves by its own signal, when its grace is over, and what follows a chain, on a real Slurm."""
+"""When a link leaves by its own signal, when its grace is over, and what follows a chain, on a real
+Slurm.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def report_of(site, chain, verb="history"):
 
 
 def test_handovers_come_before_the_chains_own_signal_and_a_cut_checkpoint_is_told(site, service):
-    """Slurm sends the signal 30 to 90 s before the limit of 120 s; with a lead of 15 s Mirage acts 15 s from the start.
+    """Slurm sends the signal 30 to 90 s before the limit of 120 s; with a lead of 15 s Mirage acts
+    15 s from the start.
 
     Without the signal's lead it would act at 105 s, when the link has long left.
     """
@@ -47,23 +50,34 @@ def test_handovers_come_before_the_chains_own_signal_and_a_cut_checkpoint_is_tol
         words = ["--segments=2", site.script(ALICE, "early.sh", LEAVES_EARLY)]
         early, early_jobs = site.submit_chain(ALICE, *words)
         words = ["--segments=2", "--handover-signal=B:USR2", "--handover-grace=3s"]
-        slow, slow_jobs = site.submit_chain(ALICE, *words, site.script(ALICE, "slow.sh", SAVES_TOO_LONG))
+        slow, slow_jobs = site.submit_chain(
+            ALICE, *words, site.script(ALICE, "slow.sh", SAVES_TOO_LONG)
+        )
         until(lambda: "1 resumed" in log_of(site, slow), 60, "the first link's work")
         site.run(ALICE, "scontrol", "update", f"JobId={slow_jobs[1]}", "Dependency=")
-        until(lambda: log_of(site, early)[-1:] == ["2 resumed"], 75, "the handover before the signal")
+        until(
+            lambda: log_of(site, early)[-1:] == ["2 resumed"], 75, "the handover before the signal"
+        )
         until(lambda: log_of(site, slow)[-1:] == ["2 resumed"], 75, "the end of the grace")
-        until(lambda: report_of(site, early)["links"][0]["end"], 20, "the daemon to have seen it", 1)
+        until(
+            lambda: report_of(site, early)["links"][0]["end"], 20, "the daemon to have seen it", 1
+        )
         first, second = report_of(site, early)["links"]
     assert log_of(site, early) == ["1 resumed", "1 saved", "2 resumed"]
     assert second["released"]
     assert second["interruption_s"] == 0
-    assert first["cut_short_s"] == max(0, 120 - 90 - (first["end"] - first["start"])), "from the signal, not the limit"
+    assert first["cut_short_s"] == max(0, 120 - 90 - (first["end"] - first["start"])), (
+        "from the signal, not the limit"
+    )
     assert log_of(site, slow) == ["1 resumed", "1 saving", "2 resumed"]
     asked = report_of(site, slow, "status")["links"][0]["handover"]
     assert (asked["successor"], asked["grace_s"], asked["cut_off_by"]) == (slow_jobs[1], 3, "grace")
     assert asked["gone"] >= asked["cut_off"] >= asked["asked"] + 3
     for verb in ("history", "status"):
-        assert "was cancelled by its successor 3 s after it was asked" in site.run(ALICE, "mirage", verb, slow).stdout
+        assert (
+            "was cancelled by its successor 3 s after it was asked"
+            in site.run(ALICE, "mirage", verb, slow).stdout
+        )
     said = [(site.home(ALICE) / f"out.{job}").read_text() for job in slow_jobs]
     assert f"job {slow_jobs[1]} takes over and cancels this link" in said[0]
     assert f"link 1 (job {slow_jobs[0]}) is cancelled, since it did not end within 3 s" in said[1]
@@ -77,7 +91,9 @@ def chain_with_post(site, name, body, *options):
     written.unlink(missing_ok=True)
     head = "#!/bin/sh\n#SBATCH -n1 -t5 -o /dev/null\n"
     post = site.script(ALICE, f"post.{name}.sh", f'{head}echo "post $SLURM_JOB_NAME" >>{written}\n')
-    work = site.script(ALICE, f"work.{name}.sh", f'{head}say() {{ echo "$1" >>{written}; }}\n{body}\n')
+    work = site.script(
+        ALICE, f"work.{name}.sh", f'{head}say() {{ echo "$1" >>{written}; }}\n{body}\n'
+    )
     chain, jobs = site.submit_chain(ALICE, "--min-runtime=0", f"--then={post}", *options, work)
     return chain, jobs, lambda: written.read_text().split("\n")[:-1] if written.exists() else []
 
@@ -89,7 +105,9 @@ def test_then_follows_a_chain_that_is_done_once_and_no_other(site):
     early_body = 'say begins; touch "$MIRAGE_DONE_FILE"; sleep 3; say ends'
     _, _, of_early = chain_with_post(site, "early", early_body, "--segments=3", "--up-front")
     lost, _, of_lost = chain_with_post(site, "lost", "say 1; exit 3", "--segments=3", "--up-front")
-    said, said_jobs, of_said = chain_with_post(site, "said", "say begins; sleep 9; say ends", "--segments=3")
+    said, said_jobs, of_said = chain_with_post(
+        site, "said", "say begins; sleep 9; say ends", "--segments=3"
+    )
     until(lambda: of_said() == ["begins"], 60, "the chain that its owner ends")
     site.run(ALICE, "mirage", "done", said)
     until(lambda: site.state(said_jobs[1]) == "CANCELLED", 20, "its queued link to go")

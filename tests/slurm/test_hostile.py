@@ -28,20 +28,36 @@ def cluster(site: Site) -> CommandCluster:
 def test_the_job_of_the_issue_blinds_nobody(site: Site, service) -> None:
     """Cycles go on, another user's chain is let in, and the log says whose job it is."""
     nap = site.script(BOB, "nap.sh", "#!/bin/sh\nsleep 60\n")
-    wild = ["sbatch", "--parsable", "-o/dev/null", "--gres=gpu:1000000000000000000", "--wrap", "hostname"]
+    wild = [
+        "sbatch",
+        "--parsable",
+        "-o/dev/null",
+        "--gres=gpu:1000000000000000000",
+        "--wrap",
+        "hostname",
+    ]
     held = int(site.run(ALICE, *wild[:2], "--hold", *wild[2:]).stdout)
     assert site.run(ALICE, *wild, check=False).returncode, "slurmctld refuses it without --hold"
     with service.running():
         chain, jobs = site.submit_chain(BOB, "--segments=2", "--time=30", "--nodes=1", nap)
-        until(lambda: site.job(jobs[1]).get("Dependency") == "(null)", 60, "the successor to be let in")
+        until(
+            lambda: site.job(jobs[1]).get("Dependency") == "(null)",
+            60,
+            "the successor to be let in",
+        )
     log = service.log.read_text()
-    assert f"job {held} of {ALICE} is read with the largest number that can be meant: its gpus is" in log
+    assert (
+        f"job {held} of {ALICE} is read with the largest number that can be meant: its gpus is"
+        in log
+    )
     assert log.count(f"job {held} of ") == 1
     assert "cycle skipped" not in log
     assert chain
 
 
-def test_a_refused_submission_stays_in_accounting_and_hides_nothing(site: Site, cluster: CommandCluster) -> None:
+def test_a_refused_submission_stays_in_accounting_and_hides_nothing(
+    site: Site, cluster: CommandCluster
+) -> None:
     since_s = int(time.time()) - 60
     wild = ["sbatch", "-o/dev/null", "--gres=gpu:1000000000000000000", "--wrap", "hostname"]
     assert site.run(ALICE, *wild, check=False).returncode
@@ -62,7 +78,9 @@ def test_no_value_that_a_user_can_choose_hides_a_job_of_another(site: Site, tmp_
     assert fuzz.counts["readings"] >= 20
 
 
-def test_a_user_who_watches_every_command_line_can_not_forge_a_row(site: Site, cluster: CommandCluster) -> None:
+def test_a_user_who_watches_every_command_line_can_not_forge_a_row(
+    site: Site, cluster: CommandCluster
+) -> None:
     with spying(site, cluster) as spy:
         for _ in range(15):
             now_s = int(time.time())
@@ -75,7 +93,9 @@ def test_a_user_who_watches_every_command_line_can_not_forge_a_row(site: Site, c
     assert spy.stolen == 0, "the separator can be read by anybody"
 
 
-def test_sinfo_and_scontrol_agree_on_every_state_that_can_be_set(site: Site, cluster: CommandCluster) -> None:
+def test_sinfo_and_scontrol_agree_on_every_state_that_can_be_set(
+    site: Site, cluster: CommandCluster
+) -> None:
     def scontrol(*words: str) -> str:
         return site.run("root", "scontrol", *words).stdout
 
@@ -88,7 +108,9 @@ def test_sinfo_and_scontrol_agree_on_every_state_that_can_be_set(site: Site, clu
         def agreed() -> Node | None:
             by_sinfo = next(node for node in cluster.snapshot().nodes if node.name == "n1")
             record = scontrol("show", "node", "-o", "n1")
-            full = next(part for part in record.split() if part.startswith("State=")).removeprefix("State=")
+            full = next(part for part in record.split() if part.startswith("State=")).removeprefix(
+                "State="
+            )
             if full != state or by_sinfo.state != full.lower():
                 return None
             known = node_state(full)

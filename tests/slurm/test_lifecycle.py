@@ -1,4 +1,6 @@
-"""Chains that their owners extend, pause, resume and read, on a real Slurm. Several run side by side."""
+"""Chains that their owners extend, pause, resume and read, on a real Slurm. Several run side by
+side.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     mail = ["--mail-type=END", "--mail-user=alice@example.org", f"--notify={TELL}"]
     one, _ = site.submit_chain(ALICE, "--segments=1", "--output=%x-%j.out", *mail, script)
     shared = f"front-{time.time_ns()}.log"
-    mailing = WORK.replace("#SBATCH", "#SBATCH --mail-type=FAIL --mail-user=front@example.org\n#SBATCH", 1)
+    mailing = WORK.replace(
+        "#SBATCH", "#SBATCH --mail-type=FAIL --mail-user=front@example.org\n#SBATCH", 1
+    )
     words = ["--segments=2", "--up-front", f"--output={shared}", "--open-mode=append"]
     front, fronts = site.submit_chain(ALICE, *words, site.script(ALICE, "front.sh", mailing))
     assert all(site.job(job)["MailUser"] == "front@example.org" for job in fronts)
@@ -64,10 +68,14 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
 
     assert "has 2 links now, 1 before" in mirage(site, "extend", one, "--segments", "+1")
     assert "queued link 3" in mirage(site, "extend", front, "--total-time", "15")
-    assert site.job(job_of(site, front, 3))["Dependency"].startswith(f"afterany:{job_of(site, front, 2)}")
+    assert site.job(job_of(site, front, 3))["Dependency"].startswith(
+        f"afterany:{job_of(site, front, 2)}"
+    )
     assert site.job(job_of(site, front, 3))["MailUser"] == "front@example.org"
     assert "can't have 2 links" in mirage(site, "extend", front, "--segments", "2", code=2)
-    assert "no chain of yours has this id" in mirage(site, "extend", one, "--segments", "9", user=BOB, code=2)
+    assert "no chain of yours has this id" in mirage(
+        site, "extend", one, "--segments", "9", user=BOB, code=2
+    )
     second = until(lambda: job_of(site, one, 2), 30, "the link that the last one queued")
     assert site.job(second)["MailUser"] == "alice@example.org"
     assert site.job(second)["MailType"] == "END"
@@ -82,20 +90,31 @@ def test_a_chain_grows_while_its_last_link_runs_and_after_it_ended(site, tmp_pat
     told = site.home(ALICE) / f"told.{one}"
     until(told.exists, 10, "the notification")
     assert told.read_text() == "ended: all 2 links have run\n"
-    until(lambda: site.state(second) == "COMPLETED", 30, "its end: a command that fails changes nothing")
+    until(
+        lambda: site.state(second) == "COMPLETED",
+        30,
+        "its end: a command that fails changes nothing",
+    )
 
-    until(lambda: "all 3 links have run" in record(site, front, "done"), 40, "the end of the other chain")
+    until(
+        lambda: "all 3 links have run" in record(site, front, "done"),
+        40,
+        "the end of the other chain",
+    )
     assert follower.wait(30) == 0
     lines = [line for line in log.read_text().splitlines() if not line.startswith("mirage:")]
     assert lines[0] == f"==> link 1: {site.home(ALICE)}/{shared} <=="
     words = [f"{what} {segment}" for segment in (1, 2, 3) for what in ("works", "ends")]
     assert [" ".join(line.split()[:2]) for line in lines if line[:5] in ("works", "ends ")] == words
 
-    assert "has 3 links now, 2 before; queued link 3" in mirage(site, "extend", one, "--segments", "3")
+    assert "has 3 links now, 2 before; queued link 3" in mirage(
+        site, "extend", one, "--segments", "3"
+    )
     until(lambda: runs(site, one, 3), 30, "the link of the chain that had ended")
     output = mirage(site, "logs", one)
     assert [line for line in output.splitlines() if line.startswith("==>")] == [
-        f"==> link {segment}: {site.home(ALICE)}/work.sh-{job_of(site, one, segment)}.out <==" for segment in (1, 2, 3)
+        f"==> link {segment}: {site.home(ALICE)}/work.sh-{job_of(site, one, segment)}.out <=="
+        for segment in (1, 2, 3)
     ]
     head = f"mirage logs {one} | head -1"
     assert site.run(ALICE, "sh", "-c", head).stderr == ""
@@ -125,7 +144,11 @@ def test_a_paused_chain_keeps_its_place_and_goes_on(site, service):
         assert "paused the chain" in mirage(site, "explain", str(second))
         assert f"chain {chain} paused" in mirage(site, "status", chain)
 
-        until(lambda: "how=paused" in record(site, last, "link.1"), 30, "the link that was asked to end")
+        until(
+            lambda: "how=paused" in record(site, last, "link.1"),
+            30,
+            "the link that was asked to end",
+        )
         assert "saved 1" in mirage(site, "logs", last)
         let_end(site, chain, 1)
         until(lambda: site.state(first) == "COMPLETED", 40, "the running link's end")

@@ -17,7 +17,9 @@ from tests.slurm.site import ALICE, BOB, until
 pytestmark = pytest.mark.slurm
 
 TOLERANCE_S = 8
-"""The phases of slurmctld's timers are not known, and sleep, prolog and accounting take a second each."""
+"""The phases of slurmctld's timers are not known, and sleep, prolog and accounting take a second
+each.
+"""
 
 
 def test_the_simulator_starts_pending_jobs_as_slurm_does(site):
@@ -27,14 +29,27 @@ def test_the_simulator_starts_pending_jobs_as_slurm_does(site):
     runtimes = {}
 
     def sbatch(user, seconds, *options):
-        words = ["sbatch", "--parsable", "-o/dev/null", "--exclusive", "-t2", *options, scripts[user], str(seconds)]
+        words = [
+            "sbatch",
+            "--parsable",
+            "-o/dev/null",
+            "--exclusive",
+            "-t2",
+            *options,
+            scripts[user],
+            str(seconds),
+        ]
         job_id = int(site.run(user, *words).stdout)
         runtimes[job_id] = seconds
         return job_id
 
     first = [sbatch(ALICE, 20, f"-N{every - 2}"), sbatch(BOB, 26, "-N2")]
     until(lambda: all(site.state(job_id) == "RUNNING" for job_id in first), 30, "the nodes to fill")
-    wide, narrow, last = sbatch(BOB, 8, f"-N{every}"), sbatch(ALICE, 6, "-N2"), sbatch(ALICE, 5, "-N1")
+    wide, narrow, last = (
+        sbatch(BOB, 8, f"-N{every}"),
+        sbatch(ALICE, 6, "-N2"),
+        sbatch(ALICE, 5, "-N1"),
+    )
     follower = sbatch(BOB, 4, "-N1", f"-dafterany:{last}")
     held = sbatch(BOB, 4, "-N1", "--hold")
     time.sleep(2)

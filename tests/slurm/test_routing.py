@@ -1,4 +1,6 @@
-"""The plugin inside a real slurmctld: it routes what it should, and whatever is wrong, every job is accepted."""
+"""The plugin inside a real slurmctld: it routes what it should, and whatever is wrong, every job is
+accepted.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ pytestmark = pytest.mark.slurm
 DAY = 86400
 FLAVORS = (Flavor("s", 1, 2, 2000, DAY), Flavor("l", 2, 4, 4000, DAY))
 KINDS = tuple(PartitionKind(name, 2, 2, 4, 4000, 0.0, 0.0, FLAVORS) for name in ("left", "right"))
-PARTITIONS = ("PartitionName=left Nodes=n[1-2] MaxTime=1-0", "PartitionName=right Nodes=n[3-4] MaxTime=1-0")
+PARTITIONS = (
+    "PartitionName=left Nodes=n[1-2] MaxTime=1-0",
+    "PartitionName=right Nodes=n[3-4] MaxTime=1-0",
+)
 SIZES = (("--gres=gpu:1", Demand(1, limit_s=600)), ("--gpus=2", Demand(2, limit_s=600)))
 
 
@@ -51,7 +56,10 @@ class Plugin:
 
     def verb(self, *words: str) -> subprocess.CompletedProcess[str]:
         folder = self.site.folder
-        more = {"SLURM_CONF": f"{folder}/etc/slurm.conf", "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+        more = {
+            "SLURM_CONF": f"{folder}/etc/slurm.conf",
+            "PATH": f"{folder}/bin:{os.environ['PATH']}",
+        }
         return subprocess.run(
             [sys.executable, "-m", "mirage.cli.main", *words],
             env=os.environ | more,
@@ -85,7 +93,9 @@ class Plugin:
 
     def expected(self, demand: Demand) -> str:
         now_s = int(time.time())
-        choice = decide(corrected(self.table(now_s - 60), self.routed), self.agents, demand, {"left", "right"})
+        choice = decide(
+            corrected(self.table(now_s - 60), self.routed), self.agents, demand, {"left", "right"}
+        )
         assert choice is not None
         self.routed.append(Routed(now_s, choice, limit_of(self.table(), choice, demand)))
         return choice.partition
@@ -109,7 +119,10 @@ def enabled(site: Site) -> Iterator[Plugin]:
 def configure(site: Site, *lines: str) -> None:
     words = [word for line in lines for word in ("--set", line)]
     done = subprocess.run(
-        [str(ROOT / "scripts/slurm-up"), "--dir", str(site.folder), *words], capture_output=True, text=True, check=False
+        [str(ROOT / "scripts/slurm-up"), "--dir", str(site.folder), *words],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -167,7 +180,9 @@ def test_jobs_that_are_decided_are_left_alone(plugin: Plugin, words: tuple[str, 
 def test_heterogeneous_and_interactive_jobs_are_left_alone(plugin: Plugin) -> None:
     job, told = plugin.submit("--gres=gpu:1", "-n1", ":", "--gres=gpu:1", "-n1")
     assert (job["Partition"], told) == ("gpu", "")
-    done = plugin.site.run(ALICE, "srun", "-t", "1", "--gres=gpu:1", "printenv", "SLURM_JOB_PARTITION")
+    done = plugin.site.run(
+        ALICE, "srun", "-t", "1", "--gres=gpu:1", "printenv", "SLURM_JOB_PARTITION"
+    )
     assert (done.stdout, "mirage" in done.stderr) == ("gpu\n", False)
 
 
@@ -230,10 +245,16 @@ def test_what_is_published_of_the_real_cluster_is_routed_by(plugin: Plugin, tmp_
     done = plugin.verb("route", "publish", "--model", str(tmp_path / "m"), "--run", str(plugin.run))
     assert done.returncode == 0, done.stderr
     report = json.loads(plugin.plugin("status", "--run", str(plugin.run), "--json").stdout)
-    assert (report["routes"], report["problem"], report["partitions"]) == (True, "", ["left", "right"])
-    assert [line.split()[2:9] for line in (plugin.run / STATE).read_text().splitlines() if "server" in line] == [
-        ["1", "2", "4", "4000", "2", "4", "4000"]
-    ] * 4
+    assert (report["routes"], report["problem"], report["partitions"]) == (
+        True,
+        "",
+        ["left", "right"],
+    )
+    assert [
+        line.split()[2:9]
+        for line in (plugin.run / STATE).read_text().splitlines()
+        if "server" in line
+    ] == [["1", "2", "4", "4000", "2", "4", "4000"]] * 4
     first, _ = plugin.submit("--gres=gpu:1")
     assert first["Partition"] in ("left", "right")
 
@@ -246,7 +267,8 @@ def test_the_daemon_publishes_with_each_cycle(plugin: Plugin, tmp_path: Path) ->
     (plugin.run / STATE).unlink()
     config = tmp_path / "mirage.toml"
     config.write_text(
-        f'[daemon]\nstore = "sqlite:///{tmp_path}/m.db"\n[routing]\nmodel = "{tmp_path}/m"\nrun = "{plugin.run}"\n'
+        f'[daemon]\nstore = "sqlite:///{tmp_path}/m.db"\n[routing]\nmodel = "{tmp_path}/m"\nrun ='
+        f' "{plugin.run}"\n'
     )
     done = plugin.verb("daemon", "--once", "--config", str(config))
     assert done.returncode == 0, done.stderr

@@ -28,9 +28,15 @@ ODD = 'it\'s "a" | $(touch pwned) `touch pwned`'
 def victim(site, service) -> Iterator[tuple[str, int, int]]:
     """Alice's chain, and a daemon that will not let its successor in during the test."""
     service.configure(lead_s=1)
-    chain, (first, second) = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK))
+    chain, (first, second) = site.submit_chain(
+        ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK)
+    )
     with service.running():
-        until(lambda: service.query(f"select * from decisions where successor_id = {second}"), 30, "a decision")
+        until(
+            lambda: service.query(f"select * from decisions where successor_id = {second}"),
+            30,
+            "a decision",
+        )
         runs = f"select 1 from links where job_id = {first} and state = 'RUNNING'"
         until(lambda: service.query(runs), 30, "the daemon to see the first link run")
         yield chain, first, second
@@ -67,12 +73,39 @@ def test_commands_and_socket_know_who_asks(site, service, victim):
         refused(site, "env", f"MIRAGE_HOME={alices}", "mirage", verb, chain)
     for words in (("status", "--all", "--json"), ("history", "--json"), ("done", chain)):
         assert str(second) not in site.run(BOB, "mirage", *words, check=False).stdout
-    refused(site, "env", f"MIRAGE_HOME={alices}", "mirage-submit", "--segments=2", site.script(BOB, "b.sh", WORK))
+    refused(
+        site,
+        "env",
+        f"MIRAGE_HOME={alices}",
+        "mirage-submit",
+        "--segments=2",
+        site.script(BOB, "b.sh", WORK),
+    )
     refused(site, "mirage", "explain", str(second))
-    refused(site, "env", f"USER={ALICE}", f"LOGNAME={ALICE}", f"HOME={site.home(ALICE)}", "mirage", "status", chain)
-    assert asked(site, service, '{"ask": "chains", "chain": null, "user": "mirage-alice", "uid": 0}')["chains"] == []
+    refused(
+        site,
+        "env",
+        f"USER={ALICE}",
+        f"LOGNAME={ALICE}",
+        f"HOME={site.home(ALICE)}",
+        "mirage",
+        "status",
+        chain,
+    )
+    assert (
+        asked(site, service, '{"ask": "chains", "chain": null, "user": "mirage-alice", "uid": 0}')[
+            "chains"
+        ]
+        == []
+    )
     assert asked(site, service, json.dumps({"ask": "chains", "chain": chain}))["chains"] == []
-    for question in (f'{{"ask": "explain", "job": {second}}}', "[" * 4000, "1", '{"ask": "cancel"}', "x" * 9000):
+    for question in (
+        f'{{"ask": "explain", "job": {second}}}',
+        "[" * 4000,
+        "1",
+        '{"ask": "cancel"}',
+        "x" * 9000,
+    ):
         assert "error" in asked(site, service, question)
     assert seen_by_alice(site, chain) == [(first, "RUNNING"), (second, "PENDING")]
     assert site.job(second)["Dependency"].startswith(f"afterany:{first}")
@@ -102,7 +135,16 @@ def test_files_socket_and_lock_are_not_bobs(site, service, victim):
     own = site.home(BOB) / "own"
     words = ["--once", "--mode", "enforce", "--policy", "timer"]
     store = [f"MIRAGE__DAEMON__STORE=sqlite:///{own}/m.db", f"MIRAGE__DAEMON__SOCKET={own}/s"]
-    site.run(BOB, "env", *store, "MIRAGE__POLICY__TIMER__LEAD_S=9999", "mirage", "daemon", *words, check=False)
+    site.run(
+        BOB,
+        "env",
+        *store,
+        "MIRAGE__POLICY__TIMER__LEAD_S=9999",
+        "mirage",
+        "daemon",
+        *words,
+        check=False,
+    )
     refused(site, "scontrol", "update", f"JobId={second}", "Dependency=")
     refused(site, "scontrol", "update", f"JobId={second}", "Comment=")
     assert site.job(second)["Dependency"].startswith(f"afterany:{first}")
@@ -123,18 +165,29 @@ def test_forged_tags_and_odd_names_reach_nobody_else(site, service, victim):
     ]
     jobs = [
         site.run(
-            BOB, "sbatch", "--parsable", f"-dafterany:{first}", f"-J{ODD}\n|'", f"--comment={words}", script
+            BOB,
+            "sbatch",
+            "--parsable",
+            f"-dafterany:{first}",
+            f"-J{ODD}\n|'",
+            f"--comment={words}",
+            script,
         ).stdout
         for words in forged
     ]
     before = decided(service, second)
     until(lambda: decided(service, second) >= before + 2, 30, "the daemon to have seen them")
     assert seen_by_alice(site, chain) == [(first, "RUNNING"), (second, "PENDING")]
-    assert {row["job_id"] for row in service.query(f"select job_id from links where user = '{ALICE}'")} == {
+    assert {
+        row["job_id"] for row in service.query(f"select job_id from links where user = '{ALICE}'")
+    } == {
         first,
         second,
     }
-    mine = {int(row["job_id"]) for row in service.query(f"select job_id from links where user = '{BOB}'")}
+    mine = {
+        int(row["job_id"])
+        for row in service.query(f"select job_id from links where user = '{BOB}'")
+    }
     assert mine <= {int(job) for job in jobs}, "what Bob's tags say is true of Bob's jobs alone"
     assert "skipped" not in service.log.read_text()
 
@@ -148,7 +201,13 @@ def test_values_of_mirage_lines_are_values(site, victim):
     chain, (job,) = site.submit_chain(BOB, "--comment", f"{ODD}\nmirage/1 chain=x", work, ODD)
     until(lambda: site.state(job) == "COMPLETED", 60, "the link to run")
     assert not list(site.home(BOB).rglob("pwned"))
-    for line in ("--segments 9999999999999", "--mode 'train;id'", "--penalties 1:1|x", "--done-file", "'"):
+    for line in (
+        "--segments 9999999999999",
+        "--mode 'train;id'",
+        "--penalties 1:1|x",
+        "--done-file",
+        "'",
+    ):
         bad = site.script(BOB, "bad.sh", f"#!/bin/sh\n#MIRAGE {line}\nexit 0\n")
         refused(site, "mirage-submit", "--dry-run", bad)
     assert chain in site.run(BOB, "mirage", "status", "--all").stdout

@@ -1,4 +1,6 @@
-"""The 24 hours that are rebuilt from sacct at a cold start are those that live polls would have shown."""
+"""The 24 hours that are rebuilt from sacct at a cold start are those that live polls would have
+shown.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def test_rebuilt_steps_are_the_live_ones(site):
 
     def sbatch(user, *words):
         path = script.replace(ALICE, user)
-        return int(site.run(user, "sbatch", "--parsable", "-o/dev/null", *words[:-1], path, words[-1]).stdout)
+        return int(
+            site.run(
+                user, "sbatch", "--parsable", "-o/dev/null", *words[:-1], path, words[-1]
+            ).stdout
+        )
 
     pair = []
     acts = [
@@ -34,7 +40,10 @@ def test_rebuilt_steps_are_the_live_ones(site):
         lambda: pair.append(sbatch(ALICE, "-N1", "-t5", f"-dafterany:{pair[0]}", "60")),
         lambda: [sbatch(BOB, "-N1", f"-t{minutes}", "8") for minutes in (1, 2, 3)],
         lambda: sbatch(BOB, "-N6", "-t10", "5"),
-        lambda: [sbatch(BOB, "-N1", "-t9", "--begin=now+8", "20"), sbatch(BOB, "-N1", "-t7", "--hold", "20")],
+        lambda: [
+            sbatch(BOB, "-N1", "-t9", "--begin=now+8", "20"),
+            sbatch(BOB, "-N1", "-t7", "--hold", "20"),
+        ],
         lambda: site.run("root", "scontrol", "update", "NodeName=n6", "State=DRAIN", "Reason=test"),
         lambda: site.run("root", "scancel", "-u", BOB, "-t", "PD"),
         lambda: site.run("root", "scontrol", "update", "NodeName=n6", "State=RESUME"),
@@ -47,14 +56,18 @@ def test_rebuilt_steps_are_the_live_ones(site):
         act()
         time.sleep(max(0.0, start + number * STEP_S + 0.2 - time.time()))
         live.append(cluster.snapshot())
-        time.sleep(1)  # times are whole seconds: what happens within the snapshot's own can't be told from it
+        time.sleep(
+            1
+        )  # times are whole seconds: what happens within the snapshot's own can't be told from it
     time.sleep(4)  # slurmdbd lags by seconds
     now = live[-1]
     records = cluster.accounting(now.at_s - 3600, now.at_s + 10)
     events = cluster.node_events(now.at_s - 3600, now.at_s + 10)
     pool = now.pool_of("gpu")
     rebuilt = rebuild(records, events, now, pool, STEP_S, len(live))
-    assert [step.at_s for step in rebuilt] == [snapshot.at_s for snapshot in live], "a poll came late; run it again"
+    assert [step.at_s for step in rebuilt] == [snapshot.at_s for snapshot in live], (
+        "a poll came late; run it again"
+    )
     watched = Pair(now.by_id[pair[0]], now.by_id[pair[1]])
     expected = np.array([vector(encode(snapshot, pool), watched) for snapshot in live])
     found = np.array([vector(step, watched) for step in rebuilt])

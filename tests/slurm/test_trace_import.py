@@ -11,13 +11,31 @@ from tests.slurm.site import ALICE, BOB, Site, until
 
 pytestmark = pytest.mark.slurm
 
-TEXTS = ("a|b", "sweep lr0.5\n", "x\ny|z", "||", "a|ann|gpu", "12|b", "CANCELLED by 1|2024-01-01T00:00:00", 'q",\t')
+TEXTS = (
+    "a|b",
+    "sweep lr0.5\n",
+    "x\ny|z",
+    "||",
+    "a|ann|gpu",
+    "12|b",
+    "CANCELLED by 1|2024-01-01T00:00:00",
+    'q",\t',
+)
 FORMATS = {
-    "names first": "JobID,JobName,User,Account,Partition,Comment,Submit,Start,End,Timelimit,NNodes,State,SubmitLine",
-    "names last": "JobID,User,Partition,Submit,Start,End,AllocTRES,NNodes,State,Comment,JobName,SubmitLine",
+    "names first": (
+        "JobID,JobName,User,Account,Partition,Comment,Submit,Start,End,Timelimit,NNodes,State,SubmitLine"
+    ),
+    "names last": (
+        "JobID,User,Partition,Submit,Start,End,AllocTRES,NNodes,State,Comment,JobName,SubmitLine"
+    ),
     "all": "ALL",
 }
-OPTIONS = {"-P": ("-P",), "-p": ("-p",), "own delimiter": ("-P", "--delimiter=#7f#"), "tab": ("-P", "--delimiter=\t")}
+OPTIONS = {
+    "-P": ("-P",),
+    "-p": ("-p",),
+    "own delimiter": ("-P", "--delimiter=#7f#"),
+    "tab": ("-P", "--delimiter=\t"),
+}
 
 
 def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_path: Path) -> None:
@@ -25,7 +43,9 @@ def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_p
     for user, partition in ((ALICE, "gpu"), (BOB, "debug")):
         for text in (*TEXTS, "plain", "plain"):  # by these the users and partitions are known
             words = ("-J", text, "--comment", text, "-p", partition, "-t", "2", "-o", "/dev/null")
-            told = site.run(user, "sbatch", "--parsable", *words, "--wrap", "echo one\necho two | cat").stdout
+            told = site.run(
+                user, "sbatch", "--parsable", *words, "--wrap", "echo one\necho two | cat"
+            ).stdout
             ids.append(told.strip())
     which = ("-X", "-D", "-j", ",".join(ids))
 
@@ -53,8 +73,19 @@ def test_each_job_that_is_read_is_as_sacct_has_it_and_most_are(site: Site, tmp_p
                     break
             done = import_sacct(tmp_path / "dump", "UTC")
             jobs = done.trace.jobs
-            read = {row.job_id: (row.user, row.partition, row.submit, row.start, row.end) for row in jobs.itertuples()}
-            wrong = {job: (found, truth.get(job)) for job, found in read.items() if found != truth.get(job)}
+            read = {
+                row.job_id: (row.user, row.partition, row.submit, row.start, row.end)
+                for row in jobs.itertuples()
+            }
+            wrong = {
+                job: (found, truth.get(job))
+                for job, found in read.items()
+                if found != truth.get(job)
+            }
             assert not wrong, (name, option)
             assert len(jobs) + done.left_out >= len(ids), (name, option)
-            assert len(jobs) >= len(ids) * (0.5 if name == "all" else 0.8), (name, option, done.notes)
+            assert len(jobs) >= len(ids) * (0.5 if name == "all" else 0.8), (
+                name,
+                option,
+                done.notes,
+            )

@@ -1,4 +1,6 @@
-"""What an administrator relies on before the daemon may act: modes, the disable file, and what doctor says."""
+"""What an administrator relies on before the daemon may act: modes, the disable file, and what
+doctor says.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,19 @@ WORK = "#!/bin/sh\n#SBATCH -N1 -t10 -o /dev/null\nexec sleep 600\n"
 
 
 def test_observe_does_nothing_advise_tells_and_enforce_acts_unless_it_is_disabled(site, service):
-    """The timer's lead is longer than the time limit, so that the policy wants the release from the first cycle on."""
-    chain, (first, second) = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK))
+    """The timer's lead is longer than the time limit, so that the policy wants the release from the
+    first cycle on.
+    """
+    chain, (first, second) = site.submit_chain(
+        ALICE, "--segments=2", site.script(ALICE, "work.sh", WORK)
+    )
     until(lambda: site.state(first) == "RUNNING", 30, "the first link")
     disabled = service.folder / "disabled"
 
     def status():
-        (report,) = json.loads(site.run(ALICE, "mirage", "status", chain, "--json").stdout)["chains"]
+        (report,) = json.loads(site.run(ALICE, "mirage", "status", chain, "--json").stdout)[
+            "chains"
+        ]
         return report
 
     def decisions():
@@ -43,7 +51,10 @@ def test_observe_does_nothing_advise_tells_and_enforce_acts_unless_it_is_disable
     assert fallback in told
     assert fallback in " ".join(explained.split())
     told, _ = run("advise", mode="advise")
-    assert f"Mirage advises to let it into the queue now (scontrol update JobId={second} Dependency=)" in told
+    assert (
+        f"Mirage advises to let it into the queue now (scontrol update JobId={second} Dependency=)"
+        in told
+    )
     told, _ = run("not-allowed", acting='accounts = ["others"]')
     assert "account research is not in acting.accounts" in told
     disabled.touch()
@@ -54,13 +65,21 @@ def test_observe_does_nothing_advise_tells_and_enforce_acts_unless_it_is_disable
     with service.running():
         disabled.unlink()
         until(lambda: site.state(second) == "RUNNING", 60, "the second link")
-        until(lambda: site.state(first) not in ("RUNNING", "COMPLETING"), 60, "the first link to hand over")
+        until(
+            lambda: site.state(first) not in ("RUNNING", "COMPLETING"),
+            60,
+            "the first link to hand over",
+        )
         until(lambda: '"handover"' in audit_of(service), 30, "the handover in the audit log")
     assert [row["outcome"] for row in service.query("select outcome from intents")] == ["released"]
     held_back = [record["held_back"] for record in records(service) if record["kind"] == "decision"]
     assert list(dict.fromkeys(held_back)) == ["observe", "advise", "not-allowed", "disabled", None]
-    assert [record["outcome"] for record in records(service) if record["kind"] == "outcome"] == ["released"]
-    report = site.run(OPERATOR, "mirage", "report", "--config", str(service.folder / "mirage.toml")).stdout
+    assert [record["outcome"] for record in records(service) if record["kind"] == "outcome"] == [
+        "released"
+    ]
+    report = site.run(
+        OPERATOR, "mirage", "report", "--config", str(service.folder / "mirage.toml")
+    ).stdout
     assert "Handovers: 1, of which Mirage let in 1." in report
     assert site.run(ALICE, "cat", str(service.folder / "audit.jsonl"), check=False).returncode != 0
 
@@ -83,14 +102,19 @@ def doctor(site, user, *words):
 def test_doctor_says_what_will_work_here_and_what_will_not(site, service):
     code, told, found = doctor(site, OPERATOR, "--config", str(service.folder / "mirage.toml"))
     assert (told["for"], code) == ("daemon", {"ok": 0, "note": 0, "warning": 3}[told["severity"]])
-    assert f"Slurm {(site.folder / 'etc' / 'version').read_text().strip()}." in found["release"]["what"]
+    assert (
+        f"Slurm {(site.folder / 'etc' / 'version').read_text().strip()}."
+        in found["release"]["what"]
+    )
     assert found["rights"]["what"].endswith("(admin level: Operator)")
     assert {
-        found[check]["severity"] for check in ("release", "adapter", "clock", "queue", "priority", "rights", "limits")
+        found[check]["severity"]
+        for check in ("release", "adapter", "clock", "queue", "priority", "rights", "limits")
     } == {"ok"}
-    assert {found[check]["severity"] for check in ("backfill", "time-limit", "mode", "store", "audit", "model")} == {
-        "ok"
-    }
+    assert {
+        found[check]["severity"]
+        for check in ("backfill", "time-limit", "mode", "store", "audit", "model")
+    } == {"ok"}
     assert found["plugin"]["severity"] == "note"
     assert "sacct has jobs" in found["accounting"]["what"]
 
@@ -120,5 +144,9 @@ def test_doctor_while_slurmctld_is_down(site, service):
         code, _, found = doctor(site, OPERATOR)
     finally:
         site.slurm("start", "slurmctld")
-        until(lambda: "UP" in site.run("root", "scontrol", "ping", check=False).stdout, 60, "slurmctld")
+        until(
+            lambda: "UP" in site.run("root", "scontrol", "ping", check=False).stdout,
+            60,
+            "slurmctld",
+        )
     assert (code, found["slurm"]["severity"]) == (4, "error")

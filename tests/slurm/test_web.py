@@ -59,7 +59,11 @@ def check(site: Site, service: Service, chains: dict[str, tuple[str, list[int]]]
         for path in ("", "decisions", "queue", "site"):
             text = visitor.read(path)
             named = {user for user in chains if user in text or chains[user][0] in text}
-            shown = {int(number) for number in re.findall(r'<th scope="row">(\d+)', text)} if path == "queue" else set()
+            shown = (
+                {int(number) for number in re.findall(r'<th scope="row">(\d+)', text)}
+                if path == "queue"
+                else set()
+            )
             jobs = {user for user in chains if shown & set(chains[user][1])}
             assert path != "queue" or jobs == seen
             assert named | jobs <= seen, path
@@ -68,12 +72,16 @@ def check(site: Site, service: Service, chains: dict[str, tuple[str, list[int]]]
         assert {user for user in chains if chains[user][0] in text} == seen
     mine = f"chain/{chains[ALICE][0]}/{ALICE}"
     told = re.compile(rf"{chains[ALICE][1][1]}\b.*only observes", re.S)
-    until(lambda: told.search(alice.read(mine)), 60, "a decision on the second link")  # once the first one runs
+    until(
+        lambda: told.search(alice.read(mine)), 60, "a decision on the second link"
+    )  # once the first one runs
     assert alice.status(f"chain/{chains[BOB][0]}/{BOB}") == 404
     assert bob.status(f"chain/{chains[BOB][0]}/{BOB}") == 200
     anyone = build_opener().open(alice.told["url"].split("/enter")[0], timeout=60).read().decode()
     assert "Mode" in anyone
-    assert not [word for user, (chain, _) in chains.items() for word in (user, chain) if word in anyone]
+    assert not [
+        word for user, (chain, _) in chains.items() for word in (user, chain) if word in anyone
+    ]
 
 
 def test_a_new_daemon_knows_no_old_visitor(site: Site, service: Service) -> None:

@@ -24,7 +24,9 @@ def wrapped(site: Site) -> str:
     return str(folder)
 
 
-def sbatch(site: Site, wrapped: str, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def sbatch(
+    site: Site, wrapped: str, *words: str, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
     env = site.environment(ALICE)
     return subprocess.run(
         site.argv(ALICE, ["sbatch", *words]),
@@ -42,16 +44,27 @@ def test_what_has_no_mirage_lines_goes_through(site: Site, wrapped: str) -> None
     assert done.stdout.startswith("Submitted batch job ")
     assert done.returncode == 3, "the job's own, by --wait"
     assert out.read_text() == "a  b\n"
-    done = sbatch(site, wrapped, "-W", "-o", str(out), stdin="#!/bin/sh\n#MIRAGE --segments=2\necho from stdin\n")
+    done = sbatch(
+        site,
+        wrapped,
+        "-W",
+        "-o",
+        str(out),
+        stdin="#!/bin/sh\n#MIRAGE --segments=2\necho from stdin\n",
+    )
     assert (done.returncode, out.read_text()) == (0, "from stdin\n")
-    array = sbatch(site, wrapped, "--parsable", "--array=1-2", "-o/dev/null", "--wrap", "true").stdout.strip()
+    array = sbatch(
+        site, wrapped, "--parsable", "--array=1-2", "-o/dev/null", "--wrap", "true"
+    ).stdout.strip()
     assert site.job(int(array)).get("ArrayJobId") == array
     plain = site.run(ALICE, "sbatch", "--no-such", check=False)
     wrong = sbatch(site, wrapped, "--no-such")
     assert (wrong.returncode, wrong.stderr) == (plain.returncode, plain.stderr)
 
 
-def test_a_script_with_mirage_lines_is_a_chain_whose_links_queue_the_next(site: Site, wrapped: str) -> None:
+def test_a_script_with_mirage_lines_is_a_chain_whose_links_queue_the_next(
+    site: Site, wrapped: str
+) -> None:
     script = site.script(ALICE, "wrapped.sh", CHAIN)
     done = sbatch(site, wrapped, script)
     assert done.returncode == 0, done.stderr
@@ -72,14 +85,22 @@ def test_the_cli_filter_refuses_who_forgot_mirage_submit_and_nobody_else(site: S
     def submitted(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         env = site.environment(ALICE) | {"SLURM_CONF": str(conf)}
         argv = site.argv(ALICE, words)
-        return subprocess.run(argv, env=env, input=stdin, capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            argv, env=env, input=stdin, capture_output=True, text=True, timeout=60
+        )
 
     script = site.script(ALICE, "wrapped.sh", CHAIN)
     refused = submitted("sbatch", script)
     assert refused.returncode != 0
     assert "this script has #MIRAGE lines: start it as a chain" in refused.stderr
-    plain = site.script(ALICE, "plain.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\ntrue\n#MIRAGE --segments=2\n")
-    for words in (["sbatch", plain], ["sbatch", "-o/dev/null", "--wrap", "true"], ["mirage-submit", script]):
+    plain = site.script(
+        ALICE, "plain.sh", "#!/bin/sh\n#SBATCH -N1 -t5 -o /dev/null\ntrue\n#MIRAGE --segments=2\n"
+    )
+    for words in (
+        ["sbatch", plain],
+        ["sbatch", "-o/dev/null", "--wrap", "true"],
+        ["mirage-submit", script],
+    ):
         done = submitted(*words)
         assert done.returncode == 0, done.stderr
         assert "lua" not in done.stderr
@@ -104,13 +125,22 @@ def test_a_script_that_still_resubmits_itself_is_one_chain(site: Site, wrapped: 
     before = set(site.home(ALICE).glob("self-*.log"))
     done = sbatch(site, wrapped, script)
     assert done.returncode == 0, done.stderr
-    until(lambda: not site.run("root", "squeue", "-h", "-u", ALICE).stdout.strip(), 60, "the chain's end")
+    until(
+        lambda: not site.run("root", "squeue", "-h", "-u", ALICE).stdout.strip(),
+        60,
+        "the chain's end",
+    )
     rows = site.run("root", "squeue", "-h", "-t", "all", "-u", ALICE, "-o", "%A|%j").stdout
     first = int(done.stdout.removeprefix("Submitted batch job "))
-    names = [row.partition("|")[2] for row in rows.splitlines() if int(row.partition("|")[0]) >= first]
+    names = [
+        row.partition("|")[2] for row in rows.splitlines() if int(row.partition("|")[0]) >= first
+    ]
     assert sorted(names) == ["evaluation", "evaluation", "self.sh", "self.sh"]
     written = set(site.home(ALICE).glob("self-*.log")) - before
-    logs = [path.read_text() for path in sorted(written, key=lambda path: int(path.stem.removeprefix("self-")))]
+    logs = [
+        path.read_text()
+        for path in sorted(written, key=lambda path: int(path.stem.removeprefix("self-")))
+    ]
     assert len(logs) == 2
     for segment, log in enumerate(logs, start=1):
         assert log.count("remove this submission from the script") == 3

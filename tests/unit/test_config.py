@@ -12,8 +12,14 @@ def test_no_file_gives_the_defaults():
 
 
 def test_values_are_read():
-    config = parse_config('[daemon]\npoll_s = 60\n[policy]\nname = "timer"\n[policy.timer]\nlead_s = 5\n')
-    assert (config.daemon.poll_s, config.policy.name, config.policy.timer.lead_s) == (60, "timer", 5)
+    config = parse_config(
+        '[daemon]\npoll_s = 60\n[policy]\nname = "timer"\n[policy.timer]\nlead_s = 5\n'
+    )
+    assert (config.daemon.poll_s, config.policy.name, config.policy.timer.lead_s) == (
+        60,
+        "timer",
+        5,
+    )
 
 
 def test_what_the_service_may_do_is_read():
@@ -22,7 +28,10 @@ def test_what_the_service_may_do_is_read():
 
 
 def test_a_model_and_how_to_look_ahead_are_read():
-    text = '[policy]\nname = "lookahead"\nmodel = "models/x/lookahead"\n[policy.lookahead]\nfutures = 8\n'
+    text = (
+        '[policy]\nname = "lookahead"\nmodel = "models/x/lookahead"\n[policy.lookahead]\nfutures'
+        " = 8\n"
+    )
     policy = parse_config(text).policy
     assert (policy.name, policy.model) == ("lookahead", "models/x/lookahead")
     assert (policy.lookahead.futures, policy.lookahead.seconds) == (8, 4)
@@ -33,7 +42,11 @@ def test_a_model_and_how_to_look_ahead_are_read():
     [
         ("[daemon]\npoll_s = \n", "site.toml:2:10", "not TOML"),
         ('[daemon]\nstore = "x\n', "site.toml:2:", "not TOML"),
-        ('[daemon]\n\npoll_s = "10"\n', "site.toml:3: daemon.poll_s", "expected a whole number, got '10' (str)"),
+        (
+            '[daemon]\n\npoll_s = "10"\n',
+            "site.toml:3: daemon.poll_s",
+            "expected a whole number, got '10' (str)",
+        ),
         ("[daemon]\npoll_s = true\n", "site.toml:2: daemon.poll_s", "expected a whole number"),
         ("[daemon]\npoll_s = 0\n", "site.toml:2: daemon.poll_s", "expected at least 1"),
         (
@@ -44,13 +57,33 @@ def test_a_model_and_how_to_look_ahead_are_read():
         ("[daemon]\npol_s = 10\n", "site.toml:2: daemon.pol_s", "did you mean 'poll_s'?"),
         ("\n[demon]\nx = 1\n", "site.toml:2: demon", "did you mean 'daemon'?"),
         ("policy.timer.lead = 1\n", "site.toml:1: policy.timer.lead", "did you mean 'lead_s'?"),
-        ('[policy]\nname = "oracel"\n', "site.toml:2: policy.name", "expected one of reactive, timer, avg, quantile"),
-        ('[daemon]\nstore = "sqlite:///"\n', "site.toml:2: daemon.store", "expected sqlite:///FILE"),
+        (
+            '[policy]\nname = "oracel"\n',
+            "site.toml:2: policy.name",
+            "expected one of reactive, timer, avg, quantile",
+        ),
+        (
+            '[daemon]\nstore = "sqlite:///"\n',
+            "site.toml:2: daemon.store",
+            "expected sqlite:///FILE",
+        ),
         ('[daemon]\nstore = "mysql://x"\n', "site.toml:2: daemon.store", "expected sqlite:///FILE"),
-        ('[acting]\nmode = "act"\n', "site.toml:2: acting.mode", "expected one of observe, advise, enforce, got 'act'"),
+        (
+            '[acting]\nmode = "act"\n',
+            "site.toml:2: acting.mode",
+            "expected one of observe, advise, enforce, got 'act'",
+        ),
         ('[acting]\nusers = "alice"\n', "site.toml:2: acting.users", "expected a list of names"),
-        ('[acting]\nusers = ["alice", 3]\n', "site.toml:2: acting.users", "expected a list of names"),
-        ("[policy]\ntimer = 3\n", "site.toml:2: policy.timer", "expected a table [policy.timer], got 3 (int)"),
+        (
+            '[acting]\nusers = ["alice", 3]\n',
+            "site.toml:2: acting.users",
+            "expected a list of names",
+        ),
+        (
+            "[policy]\ntimer = 3\n",
+            "site.toml:2: policy.timer",
+            "expected a table [policy.timer], got 3 (int)",
+        ),
     ],
 )
 def test_an_error_names_file_line_key_and_what_was_expected(text, where, what):
@@ -67,6 +100,8 @@ def test_a_file_that_can_not_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"# \xff\n")
     with pytest.raises(InputError, match="can't read the configuration"):
         load_config(tmp_path / "latin.toml")
-    with pytest.raises(InputError, match=r"/dev/zero: can't read the configuration: .*a device, not a file"):
+    with pytest.raises(
+        InputError, match=r"/dev/zero: can't read the configuration: .*a device, not a file"
+    ):
         load_config(Path("/dev/zero"))
     assert load_config(Path(os.devnull)) == Config()

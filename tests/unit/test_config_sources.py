@@ -34,14 +34,22 @@ def test_a_file_that_was_named_must_be_there(file: Path) -> None:
 
 
 def test_the_later_wins_flag_before_environment_before_parts_before_file(file: Path) -> None:
-    write(file, "[daemon]\npoll_s = 1\n[policy.timer]\nlead_s = 1\n[policy.avg]\nlast = 1\n[cluster]\ntimeout_s = 1\n")
+    write(
+        file,
+        "[daemon]\npoll_s = 1\n[policy.timer]\nlead_s = 1\n[policy.avg]\nlast ="
+        " 1\n[cluster]\ntimeout_s = 1\n",
+    )
     write(
         file.parent / "conf.d" / "10-site.toml",
         "[daemon]\npoll_s = 2\n[policy.timer]\nlead_s = 2\n[policy.avg]\nlast = 2\n",
     )
     write(file.parent / "conf.d" / "20-more.toml", "policy.timer.lead_s = 3\ndaemon.poll_s = 3\n")
     (file.parent / "conf.d" / "30-not-this.toml~").write_text("broken")
-    environ = {"MIRAGE__POLICY__TIMER__LEAD_S": "4", "MIRAGE__DAEMON__POLL_S": "4", "MIRAGE_HOME": "/x"}
+    environ = {
+        "MIRAGE__POLICY__TIMER__LEAD_S": "4",
+        "MIRAGE__DAEMON__POLL_S": "4",
+        "MIRAGE_HOME": "/x",
+    }
     loaded = load(None, file, environ, {("daemon", "poll_s"): 5, ("policy", "name"): None})
     config = loaded.config
     assert (config.cluster.timeout_s, config.policy.avg.last) == (1, 2)
@@ -65,7 +73,11 @@ def test_parts_count_without_the_main_file_too(file: Path) -> None:
             "soon",
             "MIRAGE__DAEMON__POLL_S: daemon.poll_s: expected a whole number, got 'soon'",
         ),
-        ("MIRAGE__DAEMON__POLL_S", "0", "MIRAGE__DAEMON__POLL_S: daemon.poll_s: expected at least 1"),
+        (
+            "MIRAGE__DAEMON__POLL_S",
+            "0",
+            "MIRAGE__DAEMON__POLL_S: daemon.poll_s: expected at least 1",
+        ),
         ("MIRAGE__DAEMON__POL_S", "1", "did you mean 'poll_s'?"),
         ("MIRAGE__DEMON__POLL_S", "1", "did you mean 'daemon'?"),
         ("MIRAGE__DAEMON", "1", "expected a table [daemon]"),
@@ -104,7 +116,9 @@ def test_what_is_printed_has_no_password_and_is_a_configuration(file: Path, url:
     assert again.policy == loaded.config.policy
 
 
-@pytest.mark.parametrize("text", ['store = "oracle://alice:hunter2@db"', 'store = ["postgresql://alice:hunter2@db"]'])
+@pytest.mark.parametrize(
+    "text", ['store = "oracle://alice:hunter2@db"', 'store = ["postgresql://alice:hunter2@db"]']
+)
 def test_an_error_about_the_store_does_not_show_it(file: Path, text: str) -> None:
     write(file, f"[daemon]\n{text}\n")
     with pytest.raises(InputError, match=f"{file}:2: daemon.store") as caught:
@@ -115,7 +129,10 @@ def test_an_error_about_the_store_does_not_show_it(file: Path, text: str) -> Non
 def test_a_stores_url_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
     secret = tmp_path / "store.url"
     secret.write_text("postgresql://alice:hunter2@db/mirage\n# a comment\n")
-    assert store_url(DaemonConfig(store_file=str(secret)), "x") == "postgresql://alice:hunter2@db/mirage"
+    assert (
+        store_url(DaemonConfig(store_file=str(secret)), "x")
+        == "postgresql://alice:hunter2@db/mirage"
+    )
     assert store_url(DaemonConfig(store="sqlite:///a"), "x") == "sqlite:///a"
     assert store_url(DaemonConfig(), "x") == "x"
     with pytest.raises(InputError, match="give one of them"):
@@ -134,10 +151,14 @@ def test_an_agents_file_follows_the_xdg_specification() -> None:
     assert user_file({}) == Path.home() / ".config" / "mirage" / "mirage.toml"
 
 
-def test_a_configuration_that_may_not_be_looked_for_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_that_may_not_be_looked_for_is_an_error(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def forbidden(_path: Path) -> bool:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", forbidden)
-    with pytest.raises(InputError, match=r"mirage\.toml: can't be read: permission denied; name another one"):
+    with pytest.raises(
+        InputError, match=r"mirage\.toml: can't be read: permission denied; name another one"
+    ):
         load(None, file, {})

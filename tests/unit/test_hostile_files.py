@@ -17,7 +17,7 @@ import slurm_sim.files
 from mirage.config import read_tree
 from mirage.config_sources import load
 from mirage.errors import InputError
-from mirage.learn.folder import RECIPE, read_recipe
+from mirage.provision.learn.folder import RECIPE, read_recipe
 from mirage.routing.flavors import load_partitions
 from mirage.shipped import shipped
 from slurm_sim.clusters import read_cluster
@@ -87,7 +87,9 @@ def test_a_link_to_itself_is_refused(tmp_path: Path, name: str) -> None:
     refused(read, tmp_path / file)
 
 
-@pytest.mark.parametrize("name", [name for name, (file, _) in READERS.items() if file[0] == "s" and "conf" not in file])
+@pytest.mark.parametrize(
+    "name", [name for name, (file, _) in READERS.items() if file[0] == "s" and "conf" not in file]
+)
 def test_one_line_without_an_end_does_not_fill_the_memory(tmp_path: Path, name: str) -> None:
     file, read = READERS[name]
     with (tmp_path / file).open("wb") as sparse:
@@ -107,7 +109,9 @@ def test_a_device_in_place_of_a_file_is_refused(tmp_path: Path, name: str) -> No
     assert "device" in refused(read, tmp_path / file).lower()
 
 
-@pytest.mark.parametrize("name", [name for name, (file, _) in READERS.items() if file[0] != "s" or "conf" in file])
+@pytest.mark.parametrize(
+    "name", [name for name, (file, _) in READERS.items() if file[0] != "s" or "conf" in file]
+)
 def test_a_file_far_too_large_is_not_read(tmp_path: Path, name: str) -> None:
     file, read = READERS[name]
     with (tmp_path / file).open("wb") as sparse:
@@ -116,7 +120,9 @@ def test_a_file_far_too_large_is_not_read(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOML)
-@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, ".".join("a" * 200_000) + " = 1", "a = " + "{a=" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 100_000, ".".join("a" * 200_000) + " = 1", "a = " + "{a=" * 50_000]
+)
 def test_toml_that_is_nested_too_deep_is_refused(tmp_path: Path, name: str, text: str) -> None:
     file, read = READERS[name]
     (tmp_path / file).write_text(text + "\n")
@@ -140,7 +146,9 @@ def test_toml_as_people_write_it_is_read() -> None:
     assert parse_toml(text)["t"] == {"u": {"v": 1.5}}
 
 
-@pytest.mark.parametrize("read", [read_bytes, read_bytes_of_sim, lambda path: open_bytes(path).read()])
+@pytest.mark.parametrize(
+    "read", [read_bytes, read_bytes_of_sim, lambda path: open_bytes(path).read()]
+)
 def test_pipes_and_files_are_read_whole(tmp_path: Path, read: Callable[[Path], bytes]) -> None:
     content = b"text" * 100_000
     (tmp_path / "file").write_bytes(content)
@@ -167,11 +175,11 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from mirage.errors import InputError
-from mirage.learn import futures
-from mirage.learn.episode import HISTORY
-from mirage.learn.folder import RECIPE, _sha256, check_folder, read_recipe, recipe_text
-from mirage.learn.methods import read_model
-from mirage.learn.model import States
+from mirage.provision.learn import futures
+from mirage.provision.learn.episode import HISTORY
+from mirage.provision.learn.folder import RECIPE, _sha256, check_folder, read_recipe, recipe_text
+from mirage.provision.learn.methods import read_model
+from mirage.provision.learn.model import States
 from mirage.state.variables import VARIABLES
 
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
@@ -221,7 +229,9 @@ def test_sealed_weights_with_any_bytes_never_end_the_process(tmp_path: Path) -> 
     for method, count in METHODS.items():
         copytree(shipped("kth-sp2") / method, tmp_path / method)
         words += [str(tmp_path / method), str(count)]
-    done = subprocess.run([sys.executable, "-c", FLIPS, *words], capture_output=True, text=True, timeout=150)
+    done = subprocess.run(
+        [sys.executable, "-c", FLIPS, *words], capture_output=True, text=True, timeout=150
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     refused = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines()}
     assert refused.keys() == METHODS.keys()

@@ -1,7 +1,8 @@
-"""Alembic migrations. They ship with the package and run by themselves (`store/schema.py`); there is no alembic.ini.
+"""Alembic migrations. They ship with the package and run by themselves (`store/schema.py`); there
+is no alembic.ini.
 
-To change the schema: change `tables.py`, copy the newest file of `versions/`, number it, write the two directions, and
-set `schema.NEWEST`.
+To change the schema: change `tables.py`, copy the newest file of `versions/`, number it, write the
+two directions, and set `schema.NEWEST`.
 """
 
 from __future__ import annotations

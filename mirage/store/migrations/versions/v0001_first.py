@@ -10,7 +10,8 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
-# A retry after a failure finds what was made before it, where the database has no transaction around this (MariaDB).
+# A retry after a failure finds what was made before it, where the database has no transaction
+# around this (MariaDB).
 AT_MOST_ONCE: dict[str, Any] = {
     "if_not_exists": True,
     "mariadb_engine": "InnoDB",
@@ -73,7 +74,9 @@ def _create_links() -> None:
         sa.Column("exit_code", sa.Integer, nullable=False),
         sa.Column("released_s", sa.BigInteger),
         sa.PrimaryKeyConstraint("user", "chain_id", "job_id", name="pk_links"),
-        sa.ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"], name="fk_links_chains"),
+        sa.ForeignKeyConstraint(
+            ["user", "chain_id"], ["chains.user", "chains.chain_id"], name="fk_links_chains"
+        ),
         **AT_MOST_ONCE,
     )
     op.create_index("ix_links_job_id", "links", ["job_id"], if_not_exists=True)
@@ -101,7 +104,9 @@ def _create_decisions() -> None:
         sa.PrimaryKeyConstraint("decision_id", name="pk_decisions"),
         **AT_MOST_ONCE,
     )
-    op.create_index("ix_decisions_successor_id_at_s", "decisions", ["successor_id", "at_s"], if_not_exists=True)
+    op.create_index(
+        "ix_decisions_successor_id_at_s", "decisions", ["successor_id", "at_s"], if_not_exists=True
+    )
 
 
 def _create_intents() -> None:
@@ -114,7 +119,9 @@ def _create_intents() -> None:
         sa.Column("detail", sa.Text, nullable=False),
         sa.Column("finished_s", sa.BigInteger),
         sa.PrimaryKeyConstraint("intent_id", name="pk_intents"),
-        sa.ForeignKeyConstraint(["decision_id"], ["decisions.decision_id"], name="fk_intents_decisions"),
+        sa.ForeignKeyConstraint(
+            ["decision_id"], ["decisions.decision_id"], name="fk_intents_decisions"
+        ),
         sa.UniqueConstraint("decision_id", name="uq_intents_decision_id"),
         **AT_MOST_ONCE,
     )

@@ -1,4 +1,6 @@
-"""What models said of each pair: those that decide by the mean of the last hours must not forget it at a restart."""
+"""What models said of each pair: those that decide by the mean of the last hours must not forget it
+at a restart.
+"""
 
 from __future__ import annotations
 
@@ -22,4 +24,6 @@ def downgrade() -> None:
 
 
 def _is_there() -> bool:
-    return "gain" in {column["name"] for column in sa.inspect(op.get_bind()).get_columns("decisions")}
+    return "gain" in {
+        column["name"] for column in sa.inspect(op.get_bind()).get_columns("decisions")
+    }

@@ -1,4 +1,6 @@
-"""How long before its time limit a link's own signal comes: what a handover cost is measured from there."""
+"""How long before its time limit a link's own signal comes: what a handover cost is measured from
+there.
+"""
 
 from __future__ import annotations
 

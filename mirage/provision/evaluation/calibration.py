@@ -1,0 +1,123 @@
+"""Whether the waits that a method foretells come true: of a calibrated p90, nine in ten real waits
+stay at or below.
+
+Many waits are exactly zero, and a quantile can then only be right as a range: P(wait < q) <= level
+<= P(wait <= q). Both ends are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from mirage.provision.evaluation.metrics import Figure, Group
+from mirage.provision.evaluation.protocol import Trial
+from mirage.provision.evaluation.resample import Mask
+from mirage.provision.learn.episode import HOUR_S, Floats
+
+LEVELS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+BINS_H = (0.0, 1 / 6, 1.0, 4.0, 12.0, 24.0, np.inf)
+"""Edges of the bins of foretold medians."""
+FEWEST = 50
+"""Decision points in a bin worth showing."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """One quantile of one method, over all decision points (which count alike) of a load class."""
+
+    nodes: int
+    load: str
+    method: str
+    quantile: str
+    level: float
+    points: int
+    below: Figure
+    """Share of real waits below the foretold quantile."""
+    at_most: Figure
+    """Share at or below it."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Decision points at which the method foretold about the same median."""
+
+    nodes: int
+    method: str
+    from_h: float
+    to_h: float | None
+    """None: no upper end."""
+    points: int
+    told_h: tuple[float, float, float]
+    """Mean of the foretold p10, p50, p90."""
+    real_h: tuple[float, float, float]
+    """p10, p50, p90 of the real waits."""
+
+
+def coverages(group: Group, method: str) -> Iterator[Coverage]:
+    """For each load class and quantile; nothing if the method tells none."""
+    if not any(method in trial.told_s for trial in group.trials):
+        return
+    for index, (name, level) in enumerate(LEVELS.items()):
+        tallies = np.array(
+            [_tally(trial, method, index) for trial in group.trials], dtype=np.float64
+        )
+        for load in group.present:
+            mask = group.mask(load)
+            if tallies[mask, 0].sum():
+                yield _coverage(group, load, mask, method, name, level, tallies)
+
+
+def _coverage(
+    group: Group, load: str, mask: Mask, method: str, name: str, level: float, tallies: Floats
+) -> Coverage:
+    points, below, at_most = tallies.T
+    shares = group.ratio(below, points, mask), group.ratio(at_most, points, mask)
+    return Coverage(group.nodes, load, method, name, level, int(points[mask].sum()), *shares)
+
+
+def _tally(trial: Trial, method: str, index: int) -> tuple[int, int, int]:
+    """Decision points with a foretold quantile; of these, real waits below it; at or below it."""
+    told_s = trial.told_s.get(method)
+    if told_s is None:
+        return 0, 0, 0
+    quantile_s, wait_s = told_s[:, index], trial.episode.waits_s[:-1]
+    return (
+        int(np.isfinite(quantile_s).sum()),
+        int((wait_s < quantile_s).sum()),
+        int((wait_s <= quantile_s).sum()),
+    )
+
+
+def bins(group: Group, method: str) -> Iterator[Bin]:
+    """The foretold against the real waits, by the foretold median."""
+    told_h, real_h = _pairs(group.trials, method)
+    for low, high in pairwise(BINS_H):
+        inside = (told_h[:, 1] >= low) & (told_h[:, 1] < high)
+        if inside.sum() >= FEWEST:
+            told = told_h[inside].mean(axis=0)
+            real = np.quantile(real_h[inside], list(LEVELS.values()))
+            end = None if high == np.inf else high
+            yield Bin(group.nodes, method, low, end, int(inside.sum()), _three(told), _three(real))
+
+
+def _pairs(trials: Sequence[Trial], method: str) -> tuple[Floats, Floats]:
+    """Foretold quantiles (n, 3) and real waits (n,) in hours, where all three were told."""
+    told = [
+        (trial.told_s[method], trial.episode.waits_s[:-1])
+        for trial in trials
+        if method in trial.told_s
+    ]
+    if not told:
+        return np.empty((0, 3)), np.empty(0)
+    told_s, wait_s = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    whole = np.isfinite(told_s).all(axis=1)
+    return told_s[whole] / HOUR_S, wait_s[whole] / HOUR_S
+
+
+def _three(values: Floats) -> tuple[float, float, float]:
+    low, middle, high = (float(value) for value in values)
+    return low, middle, high

@@ -1,0 +1,189 @@
+"""An episode as the policies of the daemon see it: with the recent starts, and a history, at each
+decision point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, overload
+
+import numpy as np
+
+from mirage.domain import Job, JobState, Penalties, WaitSample
+from mirage.errors import MirageError
+from mirage.ports import Observation
+from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, Link
+from mirage.state.encoder import JobTable, Step
+from mirage.state.history import History
+from mirage.state.likeness import Alike, Waits
+from mirage.state.variables import NODES, QUEUED, RUNNING
+
+KEPT_S = 7 * 86_400
+"""So old may a start be that a policy still learns from: as in the daemon."""
+PARTITION = ""
+"""The pair and all starts are in one pool, whose name does not matter."""
+PREDECESSOR_ID, SUCCESSOR_ID = 1, 2
+_COUNTS = (QUEUED.start, RUNNING.start, NODES.start, NODES.start + 1)
+"""Columns: queued jobs, running jobs, idle nodes, nodes up."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Jobs that started in the simulated cluster and, before the simulation, in the log. Oldest
+    start first.
+    """
+
+    start_s: Ints
+    """(n,) Unix seconds."""
+    wait_s: Ints
+    """(n,) start - eligible."""
+    nodes: Ints
+    """(n,)"""
+    limit_s: Ints
+    """(n,); 0: no limit."""
+
+    def __post_init__(self) -> None:
+        assert np.all(np.diff(self.start_s) >= 0), "starts must be in the order of time"
+
+    @classmethod
+    def none(cls) -> Starts:
+        empty = np.empty(0, dtype=np.int64)
+        return cls(empty, empty, empty, empty)
+
+    def seen_at(self, now_s: int) -> SeenWaits:
+        """Those that a daemon knows of at this time."""
+        first, last = np.searchsorted(self.start_s, (now_s - KEPT_S, now_s + 1))
+        return SeenWaits(self, int(first), int(last))
+
+
+class SeenWaits(Waits):
+    """A run of `Starts` as `Waits`, without an object for each job: so a decision point costs next
+    to nothing.
+    """
+
+    def __init__(self, starts: Starts, first: int, last: int) -> None:
+        part = slice(first, last)
+        self._start_s = starts.start_s[part]
+        self._codes = {PARTITION: 0}
+        self._partition = np.zeros(last - first, dtype=np.int32)
+        self._nodes = starts.nodes[part]
+        self._limit_s = starts.limit_s[part]
+        self.wait_s = starts.wait_s[part].astype(np.float64)
+        self._alike: dict[tuple[Link, int], Alike] = {}
+
+    def like(self, job: Job, at_least: int) -> Alike:
+        """Kept: the same is asked for each ratio of penalties."""
+        key = Link(job.nodes, job.time_limit_s or 0, 0), at_least
+        if key not in self._alike:
+            self._alike[key] = super().like(job, at_least)
+        return self._alike[key]
+
+    def __len__(self) -> int:
+        return len(self.wait_s)
+
+    @overload
+    def __getitem__(self, index: int) -> WaitSample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[WaitSample]: ...
+
+    def __getitem__(self, index: int | slice) -> WaitSample | Sequence[WaitSample]:
+        if isinstance(index, slice):
+            return [self._sample(row) for row in range(*index.indices(len(self)))]
+        return self._sample(range(len(self))[index])
+
+    def _sample(self, row: int) -> WaitSample:
+        limit_s = int(self._limit_s[row]) or None
+        return WaitSample(
+            0,
+            PARTITION,
+            int(self._nodes[row]),
+            limit_s,
+            int(self._start_s[row]),
+            int(self.wait_s[row]),
+        )
+
+
+class EpisodeHistory(History):
+    """What an episode tells of its pool at one decision point: the latest step, nothing before it.
+
+    The step has the right numbers of jobs and nodes, but not the jobs' own values, which an episode
+    does not keep. What a policy needs beyond stands in the observation's matrix.
+    """
+
+    def __init__(self, episode: Episode, point: int) -> None:
+        super().__init__(PARTITION)
+        row = episode.rows[HISTORY - 1 + point]
+        queued, running, idle, up = (int(row[column]) for column in _COUNTS)
+        self._newest = Step(int(episode.decision_s[point]), _jobs(queued), _jobs(running), idle, up)
+
+    @property
+    def latest(self) -> Step:
+        return self._newest
+
+
+def _jobs(count: int) -> JobTable:
+    values = np.zeros((3, count), dtype=np.int32)
+    return JobTable(np.arange(count) + SUCCESSOR_ID + 1, values, values)
+
+
+class Observing(Protocol):
+    """What gives observations, point after point."""
+
+    def observe(self, point: int, penalties: Penalties) -> Observation: ...
+
+
+def _no_simulation() -> Observing:
+    raise MirageError("This episode has no simulation to look ahead from.")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One episode to be judged on."""
+
+    episode: Episode
+    starts: Starts
+    live: Callable[[], Observing] = field(default=_no_simulation, repr=False, compare=False)
+    """The episode's simulation anew, for policies that look at the cluster itself."""
+    _observed: dict[int, Observation] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def observe(self, point: int, penalties: Penalties) -> Observation:
+        """What the daemon would give its policy at a decision point."""
+        if point not in self._observed:
+            self._observed[point] = self._observation(point)
+        return replace(self._observed[point], penalties=penalties)
+
+    def _observation(self, point: int) -> Observation:
+        episode = self.episode
+        now_s = int(episode.decision_s[point])
+        return Observation(
+            now_s=now_s,
+            step_s=STEP_S,
+            predecessor=self._job(PREDECESSOR_ID, episode.pair.predecessor, JobState.RUNNING),
+            successor=self._job(SUCCESSOR_ID, episode.pair.successor, JobState.PENDING),
+            penalties=Penalties(),
+            waits=self.starts.seen_at(now_s),
+            history=EpisodeHistory(episode, point),
+            matrix=episode.rows[point : point + HISTORY],
+            forecast_s=int(episode.forecast_s[point]),
+        )
+
+    def _job(self, job_id: int, link: Link, state: JobState) -> Job:
+        runs = state is JobState.RUNNING
+        begin_s = self.episode.begin_s
+        return Job(
+            job_id,
+            "",
+            PARTITION,
+            state,
+            link.nodes,
+            begin_s,
+            link.time_limit_s,
+            reason="" if runs else "Dependency",
+            eligible_s=begin_s if runs else None,
+            start_s=self.episode.predecessor_start_s if runs else None,
+            dependency="" if runs else f"afterany:{PREDECESSOR_ID}(unfulfilled)",
+        )

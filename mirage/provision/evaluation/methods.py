@@ -1,0 +1,240 @@
+"""Names on the command line -> methods that choose."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mirage.chain.durations import format_duration
+from mirage.config import TRAINED as NEED_MODEL
+from mirage.config import LookaheadConfig, PolicyConfig
+from mirage.errors import InputError, MirageError
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, Method
+from mirage.provision.evaluation.protocol import (
+    ORACLE,
+    REACTIVE,
+    Chooser,
+    ModelChooser,
+    Never,
+    Oracle,
+    PolicyChooser,
+)
+from mirage.provision.evaluation.stepped import SteppedChooser
+from mirage.provision.learn.folder import RECIPE, Recipe, read_recipe
+from mirage.provision.learn.methods import read_model
+from mirage.provision.learn.times import iso
+from mirage.provision.policies.heuristics import Average, Timer
+from mirage.provision.policies.learned import is_of
+from mirage.provision.policies.quantile import Quantile
+from slurm_sim.config import ClusterConfig
+from slurm_sim.envs.observation import Pool
+
+RECENT, LOOK = "recent-quantile", "lookahead"
+_CONFIG = PolicyConfig()
+RULES = {
+    "timer": (
+        f"lets the successor in {format_duration(_CONFIG.timer.lead_s)} before its predecessor's"
+        " limit"
+    ),
+    "avg": f"the mean wait of the last {_CONFIG.avg.last} jobs that started is the lead",
+    RECENT: (
+        "of the waits of like jobs that started last, the quantile at e_I / (e_I + e_O) is the"
+        " lead; no training"
+    ),
+}
+ABOUT = {
+    ORACLE: "the cheapest of all outcomes, known only afterwards",
+    REACTIVE: "the successor enters the queue when its predecessor ends",
+    LOOK: (
+        "simulates the live cluster in sampled futures; here it is asked less often than in service"
+    ),
+    "quantile": "the wait's quantile at e_I / (e_I + e_O), conditional on the state",
+    "random-forest": "a random forest foretells the cost of a release",
+    "xgboost": "boosted trees foretell the cost of a release",
+    "transformer": "a transformer foretells the cost of a release",
+    "moe": "a mixture of transformers foretells the cost of a release",
+    "transformer-dqn": "a transformer with a Q-head, trained online",
+    "moe-dqn": "a mixture of transformers with a Q-head, trained online",
+    "transformer-pg": "a transformer with a policy head, trained online",
+    "moe-pg": "a mixture of transformers with a policy head, trained online",
+}
+FUTURES = 32
+"""Of the look-ahead in each decision, whatever time they take: a result must not depend on how busy
+the machine is.
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One method as asked for."""
+
+    label: str
+    """How it is called in the results."""
+    method: str
+    folder: Path | None = None
+    """Of its model."""
+    futures: int = FUTURES
+    """Of the look-ahead."""
+
+    def chooser(self) -> Chooser:
+        """Reads the model. Raises InputError."""
+        if self.method == ORACLE:
+            return Oracle()
+        if self.method == REACTIVE:
+            return Never()
+        if self.folder is None:
+            return _rule(self.method, self.label)
+        if self.method == LOOK:
+            return SteppedChooser(_lookahead(self.folder, self.futures), self.label)
+        return ModelChooser(read_model(self.folder, self.method).model, self.label)
+
+    def described(
+        self,
+        cluster: ClusterConfig,
+        partition: str | None,
+        trace_sha256: str,
+        judged_s: tuple[int, int],
+    ) -> Method:
+        """For the results. ``judged_s``: from the first to the last moment that the figures depend
+        on.
+        """
+        if self.folder is None:
+            about = ABOUT[self.method] if self.method in (ORACLE, REACTIVE) else RULES[self.method]
+            return Method(self.label, BOUND if self.method in (ORACLE, REACTIVE) else RULE, about)
+        recipe = read_recipe(self.folder)
+        foreign = _foreign(recipe, cluster, partition)
+        digest = hashlib.sha256((self.folder / RECIPE).read_bytes()).hexdigest()
+        return Method(
+            self.label,
+            LOOKAHEAD if self.method == LOOK else TRAINED,
+            (
+                f"{ABOUT[LOOK]}, with {self.futures} futures"
+                if self.method == LOOK
+                else ABOUT[self.method]
+            ),
+            str(self.folder),
+            digest,
+            recipe.train_s,
+            (foreign is None or recipe.trace_sha256 == trace_sha256) and _saw(recipe, judged_s),
+            foreign,
+        )
+
+
+def _foreign(recipe: Recipe, cluster: ClusterConfig, partition: str | None) -> str | None:
+    """What the model is of, if not of this."""
+    pool = Pool.of(cluster, partition)
+    if recipe.cluster == cluster.name and is_of(recipe, min(pool.partitions), len(pool.nodes)):
+        return None
+    return f"{recipe.cluster} {recipe.pool} with {recipe.nodes} nodes"
+
+
+def _saw(recipe: Recipe, judged_s: tuple[int, int]) -> bool:
+    return recipe.train_s[0] < judged_s[1] and judged_s[0] < recipe.train_s[1]
+
+
+def _rule(method: str, label: str) -> Chooser:
+    if method == "timer":
+        return PolicyChooser(Timer(_CONFIG.timer.lead_s), label, minds_penalties=False)
+    if method == "avg":
+        return PolicyChooser(Average(_CONFIG.avg.last), label, minds_penalties=False)
+    return PolicyChooser(Quantile(_CONFIG.quantile.last, _CONFIG.quantile.at_least), label)
+
+
+def _lookahead(folder: Path, futures: int) -> Policy:
+    from mirage.provision.policies.lookahead import (
+        read_lookahead,  # the simulator and its futures, which others do without
+    )
+
+    plenty_s = 10**9
+    return read_lookahead(
+        folder, LookaheadConfig(futures=futures, seconds=plenty_s, cycle_s=plenty_s), _NoWayBack()
+    )
+
+
+@dataclass(frozen=True)
+class _NoWayBack:
+    """In the service another policy steps in where there is nothing to simulate; here its figures
+    would be mistaken.
+    """
+
+    name: str = "none"
+
+    def decide(self, observation: Observation) -> Advice:
+        raise MirageError(
+            f"lookahead could not simulate the cluster as it was at {iso(observation.now_s)}; "
+            "is its model for this cluster?"
+        )
+
+
+def asked_for(names: Sequence[str], models: Path | None, futures: int = FUTURES) -> list[Asked]:
+    """The methods in the order in which they are shown: reactive, those asked for, oracle.
+
+    A name is a rule, a trained method whose folder is in ``models`` (or is ``models``), or
+    LABEL=FOLDER. `quantile` without a model is the rule, as in the service. Raises InputError.
+    """
+    chosen = [
+        replace(_asked(name, models), futures=futures)
+        for name in names
+        if name not in (REACTIVE, ORACLE)
+    ]
+    labels = [each.label for each in chosen]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise InputError(
+            f"--methods: {twice} twice; name each method once (LABEL=FOLDER gives a model a name)."
+        )
+    return [Asked(REACTIVE, REACTIVE), *chosen, Asked(ORACLE, ORACLE)]
+
+
+def _asked(name: str, models: Path | None) -> Asked:
+    label, equals, folder = name.partition("=")
+    if equals:
+        if not label or label in (REACTIVE, ORACLE, *RULES):
+            raise InputError(f"--methods {name}: expected LABEL=FOLDER with a label of your own.")
+        return Asked(label, _known(read_recipe(Path(folder)).method, folder), Path(folder))
+    if name in RULES:
+        return Asked(name, name)
+    if name == "quantile" and not _has(models, name):
+        return Asked(name, RECENT)
+    if name not in NEED_MODEL:
+        known = ", ".join(dict.fromkeys((*RULES, *NEED_MODEL, REACTIVE, ORACLE)))
+        raise InputError(
+            f"--methods {name}: no such method; there are {known}, and LABEL=FOLDER for a trained"
+            " model."
+        )
+    return Asked(name, name, _folder(name, models))
+
+
+def _known(method: str, folder: str) -> str:
+    if method not in NEED_MODEL:
+        raise InputError(f"{folder}: method {method!r} is none of {', '.join(NEED_MODEL)}.")
+    return method
+
+
+def _has(models: Path | None, name: str) -> bool:
+    return models is not None and ((models / name).is_dir() or (models / RECIPE).is_file())
+
+
+def _folder(name: str, models: Path | None) -> Path:
+    """Where a method's model is. Raises InputError."""
+    if models is None:
+        raise InputError(
+            f"--methods {name}: needs a trained model; give --models FOLDER, or train one (mirage"
+            " train)."
+        )
+    if (models / RECIPE).is_file() and read_recipe(models).method == name:
+        return models
+    if not (models / name).is_dir():
+        there = (
+            sorted(path.parent.name for path in models.glob(f"*/{RECIPE}"))
+            if models.is_dir()
+            else []
+        )
+        found = f"it has {', '.join(there)}" if there else "it has none"
+        raise InputError(
+            f"--models {models}: no model of {name} there ({found}); train it (mirage train), or"
+            f" give {name}=FOLDER."
+        )
+    return models / name

@@ -1,0 +1,287 @@
+"""From trials to figures: per size, load class, penalties and method. Hours, shares from 0 to 1,
+node-hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mirage.domain import Penalties
+from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, Trial
+from mirage.provision.evaluation.resample import Blocks, Mask, correlation_time, spells
+from mirage.provision.learn.episode import HOUR_S, Floats, Ints, Load
+
+ALL = "all"
+LOADS = (*(load.value for load in Load), ALL)
+ON_TIME_S = 600
+"""Less than a decision step away from the predecessor's end."""
+EDGES_H = (-12.0, -2.0, -ON_TIME_S / HOUR_S, ON_TIME_S / HOUR_S, 2.0, 12.0)
+"""Between the classes of outcomes: hours of overlap (negative) or of interruption."""
+LEAST_TO_GAIN_H = 0.5
+"""Of penalty, between reactive and oracle: below it no regret is told."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A mean, share or ratio over episodes, and its 95 % interval (None: too few blocks for one)."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __neg__(self) -> Figure:
+        if self.low is None or self.high is None:
+            return Figure(-self.value)
+        return Figure(-self.value, -self.high, -self.low)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Quantiles over the episodes, in hours."""
+
+    p25: float
+    p50: float
+    p75: float
+    p90: float
+    p95: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method, in one load class, for one pair of penalties and one size."""
+
+    nodes: int
+    load: str
+    penalties: str
+    method: str
+    episodes: int
+    interruption_h: Figure
+    overlap_h: Figure
+    interruption_spread: Spread
+    overlap_spread: Spread
+    zero_interruption: Figure
+    """Share of handovers without any."""
+    under_10_min: Figure
+    """Share with less than 10 minutes of interruption."""
+    penalty_h: Figure
+    """e_I * interruption + e_O * overlap (paper, eq. 8, negated)."""
+    regret: Figure | None
+    """Share of the distance from reactive to oracle that is left: 0 is the oracle, 1 is reactive,
+    above 1 is worse.
+    """
+    reduction: Figure | None
+    """Share of reactive's mean interruption that is gone."""
+    node_hours_wasted: Figure
+    """Mean node-hours held twice at a handover."""
+    node_hours_wasted_total: float
+    outcomes: tuple[int, ...]
+    """Episodes by outcome, from an interruption over 12 h to an overlap over 12 h; between: 2 h, 10
+    min (EDGES_H).
+    """
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Method minus another one, in the same episodes; below zero the method has less."""
+
+    nodes: int
+    load: str
+    penalties: str
+    method: str
+    than: str
+    interruption_h: Figure
+    overlap_h: Figure
+    penalty_h: Figure
+
+    def reversed(self) -> Difference:
+        """The other one minus this."""
+        same = self.nodes, self.load, self.penalties
+        return Difference(
+            *same, self.than, self.method, -self.interruption_h, -self.overlap_h, -self.penalty_h
+        )
+
+
+@dataclass(frozen=True)
+class Situation:
+    """How much the episodes of a load class can tell."""
+
+    nodes: int
+    load: str
+    episodes: int
+    blocks: int
+    """Of the bootstrap, that hold at least one."""
+    spells: int | None
+    """Separate stretches of time that the reactive successors spend in the queue; None where they
+    hardly wait.
+    """
+    effective: float | None
+    """Of all episodes: as many independent ones, by the autocorrelation of the reactive wait."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One method's mean outcome for one ratio of penalties."""
+
+    nodes: int
+    load: str
+    method: str
+    penalties: str
+    interruption_h: float
+    overlap_h: float
+
+
+class Group:
+    """All trials of one size, in the order of their begins, as columns."""
+
+    def __init__(self, trials: Sequence[Trial], resamples: int, seed: int) -> None:
+        self.trials = sorted(trials, key=lambda trial: trial.episode.begin_s)
+        self.nodes = self.trials[0].nodes
+        episodes = [trial.episode for trial in self.trials]
+        self.begin_s: Ints = np.array([episode.begin_s for episode in episodes], dtype=np.int64)
+        self.wait_h: Floats = np.array([episode.reactive_wait_s for episode in episodes]) / HOUR_S
+        self._load = np.array([episode.load.value for episode in episodes])
+        self._nodes = np.array(
+            [episode.pair.predecessor.nodes for episode in episodes], dtype=np.float64
+        )
+        self.blocks = Blocks.of(self.begin_s, self.wait_h, resamples, seed)
+        self._outcomes: dict[tuple[str, Penalties], tuple[Floats, Floats]] = {}
+
+    def mask(self, load: str) -> Mask:
+        return np.full(len(self.trials), True) if load == ALL else np.asarray(self._load == load)
+
+    def outcomes(self, method: str, penalties: Penalties) -> tuple[Floats, Floats]:
+        """Interruption and overlap in hours, (n,) each."""
+        key = method, penalties
+        if key not in self._outcomes:
+            late_s = np.array(
+                [trial.late_s(trial.choices[key]) for trial in self.trials], dtype=np.float64
+            )
+            self._outcomes[key] = np.maximum(late_s, 0) / HOUR_S, np.maximum(-late_s, 0) / HOUR_S
+        return self._outcomes[key]
+
+    def costs(self, method: str, penalties: Penalties) -> Floats:
+        """Penalty in hours, (n,)."""
+        interruption, overlap = self.outcomes(method, penalties)
+        return penalties.interruption * interruption + penalties.overlap * overlap
+
+    @cached_property
+    def present(self) -> list[str]:
+        """The load classes that occur, and all."""
+        return [load for load in LOADS if self.mask(load).any()]
+
+    def mean(self, values: Floats, mask: Mask) -> Figure:
+        return self.ratio(values, np.ones(len(values)), mask)
+
+    def ratio(self, above: Floats, below: Floats, mask: Mask, *, left: bool = True) -> Figure:
+        """sum(above) / sum(below) over a mask, or what it leaves of 1."""
+        value = float(above[mask].sum() / below[mask].sum())
+        low, high = self.blocks.interval(above, below, mask) or (None, None)
+        if left or low is None or high is None:
+            return Figure(value if left else 1 - value, low, high)
+        return Figure(1 - value, 1 - high, 1 - low)
+
+    def summary(self, method: str, penalties: Penalties, load: str) -> Summary:
+        mask = self.mask(load)
+        interruption, overlap = self.outcomes(method, penalties)
+        wasted = overlap * self._nodes
+        return Summary(
+            self.nodes,
+            load,
+            ratio_text(penalties),
+            method,
+            int(mask.sum()),
+            self.mean(interruption, mask),
+            self.mean(overlap, mask),
+            _spread(interruption[mask]),
+            _spread(overlap[mask]),
+            self.mean((interruption == 0).astype(np.float64), mask),
+            self.mean((interruption < ON_TIME_S / HOUR_S).astype(np.float64), mask),
+            self.mean(self.costs(method, penalties), mask),
+            self._regret(method, penalties, mask),
+            self._reduction(interruption, mask),
+            self.mean(wasted, mask),
+            float(wasted[mask].sum()),
+            _by_outcome((interruption - overlap)[mask]),
+        )
+
+    def _regret(self, method: str, penalties: Penalties, mask: Mask) -> Figure | None:
+        best = self.costs(ORACLE, penalties)
+        distance = self.costs(REACTIVE, penalties) - best
+        if distance[mask].mean() < LEAST_TO_GAIN_H:
+            return None
+        return self.ratio(self.costs(method, penalties) - best, distance, mask)
+
+    def _reduction(self, interruption: Floats, mask: Mask) -> Figure | None:
+        if self.wait_h[mask].sum() == 0:
+            return None
+        return self.ratio(interruption, self.wait_h, mask, left=False)
+
+    def difference(self, method: str, than: str, penalties: Penalties, load: str) -> Difference:
+        mask = self.mask(load)
+        mine, theirs = self.outcomes(method, penalties), self.outcomes(than, penalties)
+        return Difference(
+            self.nodes,
+            load,
+            ratio_text(penalties),
+            method,
+            than,
+            self.mean(mine[0] - theirs[0], mask),
+            self.mean(mine[1] - theirs[1], mask),
+            self.mean(self.costs(method, penalties) - self.costs(than, penalties), mask),
+        )
+
+    def situation(self, load: str) -> Situation:
+        mask = self.mask(load)
+        picked = [trial.episode for trial, inside in zip(self.trials, mask, strict=True) if inside]
+        begin_s = np.array([episode.predecessor_end_s for episode in picked])
+        end_s = np.array([episode.successor_start_s[-1] for episode in picked])
+        queued = load in (Load.HEAVY.value, Load.MEDIUM.value)
+        effective = len(self.trials) / correlation_time(self.wait_h) if load == ALL else None
+        return Situation(
+            self.nodes,
+            load,
+            len(picked),
+            self.blocks.holding(mask),
+            spells(begin_s, end_s) if queued else None,
+            effective,
+        )
+
+    def points(self, method: str, ratios: Sequence[Penalties]) -> Iterator[Point]:
+        """The trade-off curve of a method, in each load class: for those penalties that it was
+        asked for.
+        """
+        for penalties in ratios:
+            if (method, penalties) not in self.trials[0].choices:
+                continue
+            interruption, overlap = self.outcomes(method, penalties)
+            for load in self.present:
+                mask = self.mask(load)
+                means = float(interruption[mask].mean()), float(overlap[mask].mean())
+                yield Point(self.nodes, load, method, ratio_text(penalties), *means)
+
+
+def ratio_text(penalties: Penalties) -> str:
+    """As on the command line: 4:1 weighs interruption four times as much as overlap."""
+    return f"{penalties.interruption:g}:{penalties.overlap:g}"
+
+
+def _spread(hours: Floats) -> Spread:
+    return Spread(
+        *(float(value) for value in np.quantile(hours, [0.25, 0.5, 0.75, 0.9, 0.95, 1.0]))
+    )
+
+
+def _by_outcome(signed_h: Floats) -> tuple[int, ...]:
+    """Counts from long interruption to long overlap. A class holds its edge that is nearer to zero:
+    10 min is late.
+    """
+    late = np.searchsorted(EDGES_H, signed_h, side="right")
+    early = np.searchsorted(EDGES_H, signed_h, side="left")
+    place = np.where(signed_h > 0, late, early)
+    counts = np.bincount(place, minlength=len(EDGES_H) + 1)[::-1]
+    return tuple(int(count) for count in counts)

@@ -1,0 +1,75 @@
+"""Growing gradient-boosted trees: the one place that imports xgboost. `boosted.py` stores and
+applies them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirage.provision.learn.boosted import Boosted, from_xgboost
+from mirage.provision.learn.checks import refuse_below, refuse_no_share
+from mirage.provision.learn.episode import Floats, Vectors
+from mirage.provision.learn.model import Flags
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """Hyperparameters, under xgboost's names where they say what they mean."""
+
+    rounds: int = 150
+    depth: int = 5
+    learning_rate: float = 0.08
+    leaf: float = 40
+    """Rows that a leaf has at least (min_child_weight): neighbouring decision points are alike."""
+    rows: float = 0.5
+    features: float = 0.5
+    """Shares of the rows and features that each tree sees."""
+    l2: float = 5.0
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "rounds", "depth")
+        refuse_below(self, 0, "leaf", "l2")
+        refuse_no_share(self, "learning_rate", "rows", "features")
+
+    def parameters(self, seed: int) -> dict[str, object]:
+        return {
+            "max_depth": self.depth,
+            "learning_rate": self.learning_rate,
+            "min_child_weight": self.leaf,
+            "subsample": self.rows,
+            "colsample_bytree": self.features,
+            "reg_lambda": self.l2,
+            "tree_method": "hist",
+            "max_bin": 128,
+            "nthread": 1,
+            "seed": seed,
+        }
+
+
+def boost_chances(rows: Vectors, flags: Flags, options: Boosting, seed: int) -> Boosted:
+    """Cross-entropy: the conditional chance of each flag, (n, outputs)."""
+    return _boost(
+        rows, flags, {"objective": "binary:logistic"} | options.parameters(seed), options.rounds
+    )
+
+
+def boost_quantiles(
+    rows: Vectors, target: Floats, levels: Sequence[float], options: Boosting, seed: int
+) -> Boosted:
+    """Pinball loss: the conditional quantiles of one target, (n,), at these levels: (n, levels)
+    outputs.
+    """
+    pinball = {"objective": "reg:quantileerror", "quantile_alpha": list(levels)}
+    return _boost(rows, target, pinball | options.parameters(seed), options.rounds)
+
+
+def _boost(
+    rows: Vectors, targets: Floats | Flags, parameters: dict[str, object], rounds: int
+) -> Boosted:
+    import xgboost
+
+    data = xgboost.QuantileDMatrix(rows, targets, max_bin=parameters["max_bin"], nthread=1)
+    booster = xgboost.train(parameters, data, rounds)
+    return from_xgboost(json.loads(booster.save_raw("json"))["learner"])

@@ -1,0 +1,289 @@
+"""Deep Q-learning (Mnih et al.; paper, sections 2.2, 4.8, 4.9.2): `transformer-dqn`, `moe-dqn`.
+
+Online, on fresh episodes, after the pretraining. Each round
+1. draws episodes and rolls the present network's policy out on them, epsilon-greedily;
+2. puts the states that were visited into the replay memory, which is shuffled over episodes and
+   times;
+3. takes gradient steps on random batches of it, towards the Bellman target of equation 4,
+
+       Q(s, submit) -> r          Q(s, wait) -> discount * max_a Q'(s', a)
+
+   where Q' is the target network, a copy that follows every few steps, and the reward of waiting is
+   0.
+
+What is ours, and why:
+- Epsilon is the share of *episodes* that explore: they release at a point drawn evenly over all of
+  theirs. With 288
+  decisions an episode, a per-step epsilon of 1 % would release nearly all of them by chance, and
+  would never learn what follows after waiting past a point where the policy releases.
+- A fork of the simulator gives the exact reward of submitting at every visited state: both actions
+  are learned there.
+- ``ahead``: the target looks that many waits ahead (n-step return) along the policy's own
+  decisions: if it releases
+  before, the target is the reward seen there, else Q' of the state reached. 1 is equation 4 to the
+  letter; then news travels back from the outcome by only one decision for each copy of the target
+  network.
+- The discount is 1: an episode always ends, and a smaller one would make a late interruption look
+  small, so it
+  rewards putting off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirage.errors import InputError
+from mirage.provision.learn.checks import refuse_below, refuse_no_share
+from mirage.provision.learn.episode import Episode, Floats, Ints
+from mirage.provision.learn.foundation import Network
+from mirage.provision.learn.model import Flags
+from mirage.provision.learn.neural import Neural
+from mirage.provision.learn.points import Points, Prepared
+from mirage.provision.learn.pretrain import PretrainOptions, begin
+from mirage.provision.learn.training import (
+    Best,
+    Draw,
+    Judge,
+    Report,
+    anneal,
+    decide,
+    gate_loss,
+    go_on,
+    pick_device,
+    seeded,
+    step,
+)
+
+
+@dataclass(frozen=True)
+class DqnOptions:
+    """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten
+    experts: ten).
+    """
+
+    pretrain: PretrainOptions = field(default_factory=PretrainOptions)
+    """Foundation, penalty share and device; and the supervised phase, unless it is skipped."""
+    pretrained: bool = True
+    """False: begin with random weights."""
+    replay: bool = True
+    """False: learn each round's own states in the order of time, then forget them."""
+    rounds: int = 40
+    episodes: int = 16
+    """Fresh episodes a round."""
+    memory: int = 256
+    """Episodes whose visited states the replay memory holds."""
+    updates: int = 40
+    """Gradient steps a round."""
+    batch: int = 256
+    rate: float = 1e-4
+    """Adam's learning rate at its highest; it falls to a tenth along a cosine. At five times this
+    the first rounds undo what pretraining learnt.
+    """
+    epsilon: float = 0.5
+    """Share of exploring episodes in the first round;"""
+    epsilon_end: float = 0.1
+    """in the last; between them it falls evenly."""
+    discount: float = 1.0
+    """Of one decision to the next."""
+    ahead: int = 12
+    """Decisions that the Bellman target looks ahead: two hours."""
+    sync: int = 40
+    """Gradient steps between copies to the target network."""
+    patience: int = 15
+    """Rounds without a better validation, after which it stops."""
+
+    def __post_init__(self) -> None:
+        refuse_below(
+            self, 1, "rounds", "episodes", "memory", "updates", "batch", "ahead", "sync", "patience"
+        )
+        refuse_no_share(self, "rate")
+        for name in ("epsilon", "epsilon_end", "discount"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
+
+
+class Rollout(NamedTuple):
+    """One episode as it was lived through. M: penalty shares it was lived at, T: decision points."""
+
+    episode: Prepared
+    shares: Floats
+    """(M,)."""
+    release: Flags
+    """(T + 1, M): what the policy decided at each point."""
+    visited: Flags
+    """(T + 1,): points up to the release, whichever share's was last."""
+
+
+class Replay:
+    """The states of some rollouts, to be drawn from in any order, and what followed them."""
+
+    def __init__(self, rollouts: Sequence[Rollout], device: torch.device) -> None:
+        self.points = Points([rollout.episode for rollout in rollouts], device)
+        self.shares: Floats = np.stack([rollout.shares for rollout in rollouts])
+        visited = np.concatenate([rollout.visited for rollout in rollouts])
+        self.visited: Ints = np.flatnonzero(visited & ~self.points.never)
+        self._rewards_h = -self.points.costs_h(self.shares)
+        self._stops = self.points.stops(np.concatenate([rollout.release for rollout in rollouts]))
+
+    def rewards_h(self, slots: Ints) -> Floats:
+        """(n, m): of submitting at slots (n,), or at one for each share, (n, m)."""
+        return np.take_along_axis(self._rewards_h, slots.reshape(len(slots), -1), axis=0)
+
+    def after(self, slots: Ints, ahead: int) -> Future:
+        """What follows waiting at decision points (n,), up to so many decisions later."""
+        horizon = slots + ahead
+        stops = self._stops[slots + 1]
+        over = (stops < horizon[:, None]) | (self.points.never[stops] & (stops == horizon[:, None]))
+        # Where the episode ends before the horizon it is over, and any of its points will do.
+        reached = np.minimum(horizon, self.points.last_decision[self.points.episode[slots]])
+        return Future(
+            over,
+            np.take_along_axis(self._rewards_h, stops, axis=0),
+            stops - slots[:, None],
+            reached,
+        )
+
+
+class Future(NamedTuple):
+    over: Flags
+    """(n, m): the policy releases before the horizon, or the episode ends."""
+    reward_h: Floats
+    """(n, m): what it then got."""
+    waits: Ints
+    """(n, m): after so many waits."""
+    reached: Ints
+    """(n,): the decision point at the horizon, for where it is not over."""
+
+
+@dataclass
+class Learner:
+    """The Q-network, its target network and its memory."""
+
+    network: Network
+    draw: Draw
+    options: DqnOptions
+    generator: np.random.Generator
+    device: torch.device
+    _updates: int = field(default=0, init=False)
+    _rounds: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._memory: deque[Rollout] = deque(maxlen=self.options.memory)
+        self._target = deepcopy(self.network).eval()
+        self._optimizer = torch.optim.Adam(
+            self.network.parameters(), lr=self.options.rate, fused=True
+        )
+
+    def round(self) -> float:
+        """Lives through fresh episodes, then learns from the memory; returns the mean loss."""
+        if not self.options.replay:
+            self._memory.clear()
+        self._memory.extend(self._live(self.draw(self.options.episodes)))
+        replay = Replay(self._memory, self.device)
+        anneal(self._optimizer, self.options.rate, self._rounds / self.options.rounds)
+        self.network.train()
+        losses = [self._update(replay, slots) for slots in self._batches(replay.visited)]
+        self._rounds += 1
+        return float(np.mean(losses))
+
+    @property
+    def epsilon(self) -> float:
+        done = self._rounds / max(self.options.rounds - 1, 1)
+        return self.options.epsilon + (self.options.epsilon_end - self.options.epsilon) * done
+
+    def _live(self, episodes: Sequence[Prepared]) -> list[Rollout]:
+        points = Points(episodes, self.device)
+        recipe = self.options.pretrain
+        shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
+        release = decide(self.network, points, shares, "value")
+        visited = np.arange(len(points.never)) <= self._ends(points, release)[points.episode]
+        each = zip(episodes, shares, points.split(release), points.split(visited), strict=True)
+        return [Rollout(*parts) for parts in each]
+
+    def _ends(self, points: Points, release: Flags) -> Ints:
+        """(N,): the slot up to which each episode is lived through, epsilon-greedily."""
+        greedy = points.stops(release)[points.first].max(axis=1)
+        explored = self.generator.integers(points.first, points.last_decision + 2)
+        explores = self.generator.random(len(points)) < self.epsilon
+        ends: Ints = np.where(explores, explored, greedy)
+        return ends
+
+    def _batches(self, visited: Ints) -> list[Ints]:
+        size, updates = self.options.batch, self.options.updates
+        if self.options.replay:
+            return list(self.generator.choice(visited, (updates, size)))
+        return np.array_split(visited, math.ceil(len(visited) / size))[:updates]
+
+    def _update(self, replay: Replay, slots: Ints) -> float:
+        found = self.network.values(
+            replay.points.states(slots), replay.points.asked(replay.shares, slots)
+        )
+        loss = torch.nn.functional.mse_loss(found.q, self._targets(replay, slots))
+        step(self._optimizer, loss + gate_loss(found, self.network.shape))
+        self._updates += 1
+        if self._updates % self.options.sync == 0:
+            self._target.load_state_dict(self.network.state_dict())
+        return float(loss.detach())
+
+    def _targets(self, replay: Replay, slots: Ints) -> Tensor:
+        """(n, m, 2): the rewards, in the network's units, that Q of submitting and of waiting
+        should be.
+        """
+        unit_h, ahead = float(self.network.scale_h), self.options.ahead
+        future = replay.after(slots, ahead)
+        asked = (
+            replay.points.states(future.reached),
+            replay.points.asked(replay.shares, future.reached),
+        )
+        with torch.no_grad():
+            later = self._target.values(*asked).q.max(dim=-1).values.cpu().numpy()
+        worth = np.where(future.over, future.reward_h / unit_h, later)
+        wait = self.options.discount ** np.where(future.over, future.waits, ahead) * worth
+        targets = np.stack([replay.rewards_h(slots) / unit_h, wait], axis=-1)
+        return torch.from_numpy(targets.astype(np.float32)).to(self.device)
+
+
+def train_dqn(
+    train: Sequence[Episode],
+    validation: Sequence[Episode],
+    options: DqnOptions,
+    fresh: Sequence[Episode] | None = None,
+    progress: Report | None = None,
+    seed: int = 0,
+    base: Neural | None = None,
+) -> Neural:
+    """Pretrains, or goes on from ``base``, then learns online from ``fresh`` episodes (without:
+    ``train``).
+
+    Returns the weights that did best on validation, those before the online phase included, also
+    after Ctrl-C. Raises InputError without episodes, or for a base of another shape or taste.
+    """
+    begun = begin(train, validation, options.pretrain, options.pretrained, base, progress, seed)
+    if base is None and begun.serving.interrupted:
+        return replace(begun, name=f"{begun.name}-dqn")
+    device = pick_device(options.pretrain.device)
+    network = deepcopy(begun.network).to(device)
+    with seeded(seed) as generator:
+        draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
+        learner = Learner(network, draw, options, generator, device)
+        pretrain = options.pretrain
+        judge = Judge(
+            validation, begun.scaling, pretrain.tastes, device, pretrain.judged, pretrain.memory
+        )
+        best = Best(network, options.patience)
+        if options.pretrained or base is not None:
+            best.offer(judge(network, "value"))
+        go_on("dqn", learner.round, options.rounds, best, lambda: judge(network, "value"), progress)
+    serving = replace(
+        begun.serving, memory=judge.best(network, "value")[1], interrupted=best.interrupted
+    )
+    return Neural(f"{begun.name}-dqn", network.eval().cpu(), begun.scaling, serving)

@@ -1,0 +1,310 @@
+"""The paper's network (sections 4.3, 4.6, 4.7; figures 5 and 6): a foundation, a V-head and a
+P-head.
+
+Input is the scaled state matrix, flattened, and the ordinal action variable: 144 x 40 + 1 = 5761
+numbers, one more where the penalty share is an input, and two for the forecast from the present
+queue (decision 0020). The paper's hyperparameters stand in a figure that the text does not have;
+ours are small enough for two CPU cores.
+
+- `Expert`: a transformer encoder over the history. A token is `patch` consecutive rows, as in a
+  vision transformer:
+  attention is between hours, not between ten minutes, and costs patch^2 less.
+- The action enters as one more token, which attends to the history and is not attended to. So the
+  history is encoded
+  once, and asking for both actions, or for many penalty shares, costs next to nothing.
+- `Foundation`: one expert, or several that a gate mixes. Expert i's features are multiplied by its
+  gate weight and
+  stand side by side; a head's single linear map of them is the weighted sum of the experts' own
+  Q-values (equation 7).
+- The heads share the foundation and have their own embedding of what is asked, as in section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mirage.errors import InputError
+from mirage.provision.learn.episode import HISTORY
+from mirage.state.variables import VARIABLES
+
+STATE = HISTORY * len(VARIABLES)
+SHARE, FORECAST = slice(0, 1), slice(1, 3)
+"""What a state is asked about, the action aside: e_I / (e_I + e_O); the forecast and how far it
+exceeds the time left (`scaling.forecast_inputs`).
+"""
+SUBMIT, WAIT, NEITHER = 1.0, -1.0, 0.0
+"""The ordinal action variable (section 4.3); the P-head always gets 0."""
+_LARGEST = 4096
+"""Of any hyperparameter: a file that asks for more is damaged."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What fixes the network's tensors."""
+
+    penalty_input: bool = True
+    """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
+    forecast_input: bool = True
+    """Whether the successor's wait as the present queue tells it is one: two numbers more."""
+    experts: int = 1
+    gate: Literal["none", "dense", "top1"] = "none"
+    """none: a plain transformer. dense: the softmax-weighted mean of all experts. top1: the
+    likeliest expert alone.
+    """
+    patch: int = 12
+    """Rows a token: 12 are two hours."""
+    width: int = 48
+    heads: int = 4
+    layers: int = 2
+    feedforward: int = 96
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("experts", "patch", "width", "heads", "layers", "feedforward"):
+            if not 1 <= getattr(self, name) <= _LARGEST:
+                raise InputError(
+                    f"{name} is {getattr(self, name)}; give at least 1 and at most {_LARGEST}"
+                )
+        if self.experts * self.layers > _LARGEST:
+            raise InputError(
+                f"{self.experts} experts of {self.layers} layers are too many; give at most"
+                f" {_LARGEST}"
+            )
+        if self.gate not in ("none", "dense", "top1"):
+            raise InputError(f"gate is {self.gate!r}; say none, dense or top1")
+        if HISTORY % self.patch:
+            raise InputError(
+                f"patch is {self.patch}; give a divisor of the {HISTORY} rows of the state matrix"
+            )
+        if self.width % self.heads:
+            raise InputError(f"width {self.width} must be a multiple of heads {self.heads}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(
+                f"dropout is {self.dropout}; give a number from 0 up to, but not including, 1"
+            )
+        if self.gate == "none" and self.experts > 1:
+            raise InputError(f"{self.experts} experts need a gate: dense or top1")
+
+    @property
+    def inputs(self) -> int:
+        """Numbers a state is given as: from 5761 (the paper's) to 5764."""
+        return STATE + self.question
+
+    @property
+    def question(self) -> int:
+        """How many of them do not belong to the matrix."""
+        return 1 + self.penalty_input + 2 * self.forecast_input
+
+
+MOE = Shape(experts=10, gate="dense", patch=24, width=32, heads=2, layers=1, feedforward=64)
+"""Ten smaller experts (paper, section 4.7)."""
+
+
+class Attention(nn.Module):
+    """Multi-head attention, spelt out: on a CPU and short sequences 2 to 3 times as fast as torch's
+    own.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, asking: Tensor, asked: Tensor) -> Tensor:
+        n, rows, width = asking.shape
+        query = self.query(asking).view(n, rows, self.heads, -1).transpose(1, 2)
+        key, value = (
+            self.key_value(asked).view(n, asked.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )
+        weights = (query @ key.transpose(-1, -2) * (width // self.heads) ** -0.5).softmax(-1)
+        result: Tensor = self.out((weights @ value).transpose(1, 2).reshape(n, rows, width))
+        return result
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward net, each behind a layer norm, and each added to its input."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.before_attention = nn.LayerNorm(shape.width)
+        self.attention = Attention(shape.width, shape.heads)
+        self.before_forward = nn.LayerNorm(shape.width)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(shape.width, shape.feedforward),
+            nn.ReLU(),
+            nn.Linear(shape.feedforward, shape.width),
+        )
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, tokens: Tensor, asked: Tensor | None = None) -> Tensor:
+        """``asked``: what to attend to; None: the tokens themselves."""
+        normed = self.before_attention(tokens)
+        tokens = tokens + self.dropout(self.attention(normed, normed if asked is None else asked))
+        result: Tensor = tokens + self.dropout(self.feed_forward(self.before_forward(tokens)))
+        return result
+
+
+class Expert(nn.Module):
+    """One transformer: the history becomes tokens, and questions about it become features."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.patches = HISTORY // shape.patch
+        self.embedding = nn.Linear(shape.patch * len(VARIABLES), shape.width)
+        self.position = nn.Parameter(torch.randn(self.patches, shape.width) * 0.02)
+        self.encoder = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.action = nn.Linear(shape.question, shape.width)
+        self.policy = nn.Linear(shape.question, shape.width)
+        self.reader = Block(shape)
+        self.norm = nn.LayerNorm(shape.width)
+
+    def forward(
+        self, states: Tensor, questions: Tensor, head: Literal["action", "policy"]
+    ) -> Tensor:
+        """Features, (n, m, width), of m questions, (n, m, 1 to 4), about each of n scaled states,
+        (n, 5760).
+        """
+        tokens: Tensor = self.embedding(states.view(len(states), self.patches, -1)) + self.position
+        for block in self.encoder:
+            tokens = block(tokens)
+        asked = self.action(questions) if head == "action" else self.policy(questions)
+        # A question starts from the newest token: the moment of the decision.
+        result: Tensor = self.norm(self.reader(tokens[:, -1:] + asked, tokens))
+        return result
+
+
+class Mixed(NamedTuple):
+    features: Tensor
+    """(n, m, experts * width)."""
+    gate: Tensor
+    """(n, experts): softmax probabilities."""
+
+
+class Foundation(nn.Module):
+    """One expert, or several behind a gate."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.experts = nn.ModuleList(Expert(shape) for _ in range(shape.experts))
+        self.gate: nn.Linear | None = None
+        if shape.gate != "none":
+            self.gate = nn.Linear(STATE, shape.experts)
+            # Nearly equal weights at first; not quite, since a top-1 gate must not have ties.
+            nn.init.normal_(self.gate.weight, std=0.01 / STATE**0.5)
+            nn.init.zeros_(self.gate.bias)
+
+    def forward(
+        self, states: Tensor, questions: Tensor, head: Literal["action", "policy"]
+    ) -> Mixed:
+        """Of scaled states, (n, 5760), and m questions about each, (n, m, 1 to 4)."""
+        gate = (
+            states.new_ones(len(states), 1) if self.gate is None else self.gate(states).softmax(-1)
+        )
+        if self.shape.gate == "top1":
+            return Mixed(self._sparse(states, questions, head, gate), gate)
+        parts = [
+            expert(states, questions, head) * gate[:, i, None, None]
+            for i, expert in enumerate(self.experts)
+        ]
+        return Mixed(torch.cat(parts, dim=-1), gate)
+
+    def _sparse(
+        self, states: Tensor, questions: Tensor, head: Literal["action", "policy"], gate: Tensor
+    ) -> Tensor:
+        """Each state through its likeliest expert alone, the other experts' features zero.
+
+        The weight is 1 going forward; going back the gate learns as if it were its probability
+        (Switch transformer).
+        """
+        best, chosen = gate.max(dim=-1)
+        weight = best / best.detach()
+        width = self.shape.width
+        features = states.new_zeros(*questions.shape[:2], len(self.experts) * width)
+        for i, expert in enumerate(self.experts):
+            mine = (chosen == i).nonzero()[:, 0]
+            if len(mine):
+                part = expert(states[mine], questions[mine], head) * weight[mine, None, None]
+                features[mine, :, i * width : (i + 1) * width] = part
+        return features
+
+
+class Values(NamedTuple):
+    q: Tensor
+    """(n, m, 2): predicted reward of submitting now and of waiting, at each of m penalty shares."""
+    gate: Tensor
+    """(n, experts)."""
+
+
+class Network(nn.Module):
+    """Foundation, V-head and P-head. Rewards are in units of `scale_h` hours, with e_I + e_O = 1."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.foundation = Foundation(shape)
+        features = shape.experts * shape.width
+        # No bias: the last layer norm has one for each expert, so that an expert's Q-value mixes as
+        # a whole.
+        self.value = nn.Linear(features, 1, bias=False)
+        self.choice = nn.Linear(features, 2)
+        self.scale_h: Tensor
+        self.register_buffer("scale_h", torch.ones(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The V-head on the paper's flat input, (n, 5761 to 5764): (n,) Q-values."""
+        states, question = inputs[:, :STATE], inputs[:, None, STATE:]
+        mixed: Mixed = self.foundation(states, question, "action")
+        q: Tensor = self.value(mixed.features)[:, 0, 0]
+        return q
+
+    def values(self, states: Tensor, asked: Tensor) -> Values:
+        """Both actions' Q-values of scaled states, (n, 144, 40), asked at m shares and forecasts,
+        (n, m, 3).
+        """
+        questions = self._questions(asked, (SUBMIT, WAIT))
+        mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "action")
+        return Values(self.value(mixed.features).view(*asked.shape[:2], 2), mixed.gate)
+
+    def log_chances(self, states: Tensor, asked: Tensor) -> Tensor:
+        """The P-head: log-probabilities, (n, m, 2), of submitting and of waiting (softmax of a
+        linear map).
+        """
+        questions = self._questions(asked, (NEITHER,))
+        mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "policy")
+        logits: Tensor = self.choice(mixed.features)
+        return logits.log_softmax(-1)
+
+    def policy_parameters(self) -> list[nn.Parameter]:
+        """What belongs to the P-head alone: its embedding and its linear map."""
+        return [
+            item
+            for name, item in self.named_parameters()
+            if name.startswith("choice.") or ".policy." in name
+        ]
+
+    @torch.no_grad()
+    def adopt(self, alone: Network, i: int) -> None:
+        """Makes a network of a single expert the i-th expert, with its part of the V-head."""
+        width = self.shape.width
+        self.foundation.experts[i].load_state_dict(alone.foundation.experts[0].state_dict())
+        self.value.weight[:, i * width : (i + 1) * width] = alone.value.weight
+
+    def _questions(self, asked: Tensor, actions: tuple[float, ...]) -> Tensor:
+        """(n, m * actions, 1 to 4): the action, and of what else is asked the inputs that the shape
+        has.
+        """
+        parts = [asked.new_tensor(actions)[:, None].expand(*asked.shape[:2], len(actions), 1)]
+        if self.shape.penalty_input:
+            parts.append(2 * asked[..., None, SHARE] - 1)  # centred: an even taste adds nothing
+        if self.shape.forecast_input:
+            parts.append(asked[..., None, FORECAST])
+        return torch.cat(
+            [part.expand(*parts[0].shape[:3], part.shape[-1]) for part in parts], dim=-1
+        ).flatten(1, 2)

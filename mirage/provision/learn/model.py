@@ -1,0 +1,129 @@
+"""What every trained method is: a function from states to decisions, that can be written to a
+folder and read back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage.provision.learn.episode import STEP_S, Episode, Floats, Ints, Vectors
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class States:
+    """n pairs at their decision points, to be decided at once."""
+
+    matrices: Vectors
+    """(n, 144, 40), raw: `Episode.windows`, or `mirage.state.history.History.matrices`."""
+    remaining_s: Ints
+    """(n,): until the predecessor's time limit."""
+    penalties: Floats
+    """(n, 2): e_I, e_O of each pair."""
+    step_s: int = STEP_S
+    forecast_s: Ints | None = None
+    """(n,): `Episode.forecast_s`; None where nobody made one, for methods that do without."""
+
+    def __len__(self) -> int:
+        return len(self.matrices)
+
+    @classmethod
+    def of(cls, episode: Episode, interruption: float = 1.0, overlap: float = 1.0) -> States:
+        """All decision points of an episode, with one user's penalties."""
+        penalties = np.tile(
+            np.array([[interruption, overlap]], dtype=np.float64), (len(episode), 1)
+        )
+        return cls(episode.windows, episode.remaining_s, penalties, forecast_s=episode.forecast_s)
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What a method thinks of n states. NaN: it does not say."""
+
+    release: Flags
+    """(n,): whether to release now."""
+    cost_now_s: Floats
+    """(n,): expected e_I * interruption + e_O * overlap of releasing now."""
+    cost_wait_s: Floats
+    """(n,): the same of waiting at least one more step."""
+    wait_p10_s: Floats
+    wait_p50_s: Floats
+    wait_p90_s: Floats
+    """(n,) each: quantiles of the successor's wait if released now."""
+    gain: Floats | None = None
+    """(n,): how much better a release now is than waiting, in any unit, for a method with a memory.
+    """
+
+    @classmethod
+    def plain(
+        cls, release: Flags, cost_now_s: Floats | None = None, cost_wait_s: Floats | None = None
+    ) -> Assessment:
+        """Of a method that tells no quantiles."""
+        unknown = np.full(len(release), np.nan)
+        now_s = unknown if cost_now_s is None else cost_now_s
+        wait_s = unknown if cost_wait_s is None else cost_wait_s
+        return cls(release, now_s, wait_s, unknown, unknown, unknown)
+
+
+class Model(Protocol):
+    """A trained method. It never changes as it is used: the same states give the same assessment.
+
+    Who asks it keeps what its `memory` needs: `releases` for the points of an episode, the service
+    from cycle to cycle.
+    """
+
+    @property
+    def name(self) -> str:
+        """The method's name in the registry."""
+
+    @property
+    def foresees(self) -> bool:
+        """Whether it is asked with forecasts (`forecast.py`), for which its folder has the
+        cluster's description.
+        """
+
+    @property
+    def memory(self) -> int:
+        """Decision points, the present one included, whose mean gain decides; 1: what it says now
+        decides.
+        """
+
+    @property
+    def share(self) -> float | None:
+        """The only penalty share e_I / (e_I + e_O) that it was trained for; None: it serves all."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether its training was cut short, so that it is the best until then."""
+
+    def assess(self, states: States) -> Assessment: ...
+
+    def write(self, folder: Path) -> None:
+        """Its weights, as files in this folder (safetensors or a native tree format); never pickle."""
+
+
+def releases(model: Model, said: Assessment) -> Flags:
+    """(n,): at which of a pair's n decision points, all from the first on, a model releases that
+    said this of them.
+    """
+    if model.memory == 1 or said.gain is None:
+        return said.release
+    means = recent_means(said.gain[:, None], np.zeros(len(said.gain), dtype=np.int64), model.memory)
+    return np.asarray(means[:, 0] > 0)
+
+
+def recent_means(values: Floats, first: Ints, count: int) -> Floats:
+    """(n, m): of each row and those before it, ``count`` in all, but none before row ``first`` (n,)
+    of its series.
+    """
+    rows = np.arange(len(values))
+    since = np.maximum(first, rows - count + 1)
+    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+    means: Floats = (sums[rows + 1] - sums[since]) / (rows + 1 - since)[:, None]
+    return means

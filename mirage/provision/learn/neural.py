@@ -1,0 +1,292 @@
+"""A trained network as a `Model`: decisions for many pairs in one forward pass, and its files.
+
+Serving is deterministic. Dropout is off, and a P-head releases where submitting is at least as
+likely as waiting. The paper samples the action instead (section 4.4); a service that is asked to
+explain a decision must be able to repeat it, so that is an option (`sampled`), and even then the
+draw is a function of the state and a seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from mirage.errors import InputError
+from mirage.provision.learn.checks import refuse_memory
+from mirage.provision.learn.episode import HISTORY, HOUR_S, Floats
+from mirage.provision.learn.foundation import Network, Shape
+from mirage.provision.learn.model import Assessment, Flags, States
+from mirage.provision.learn.points import questions
+from mirage.provision.learn.scaling import Scaling, forecast_inputs
+from mirage.provision.learn.training import Head, prefers_release, score
+from mirage.state.variables import VARIABLES
+from slurm_sim.files import read_text
+from slurm_sim.formats import parse_json
+
+SCHEMA = 1
+HEADER, WEIGHTS = "network.json", "network.safetensors"
+_BATCH = 512
+_SCALING = "scaling."
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How a network's output becomes decisions."""
+
+    decides: Head = "value"
+    """The V-head (supervised and DQN) or the P-head (policy gradient)."""
+    share: float | None = None
+    """The only penalty share e_I / (e_I + e_O) that it was trained for; None: the share is an
+    input.
+    """
+    memory: int = 1
+    """V-head only: the mean difference of the two Q-values over so many decision points decides; 1:
+    as in the paper.
+    """
+    sampled: bool = False
+    """P-head only: release with the predicted probability, as the paper does."""
+    seed: int = 0
+    """Of the sampling."""
+    interrupted: bool = False
+    """Whether the training was cut short, so that these are the best weights until then."""
+
+    def __post_init__(self) -> None:
+        if self.decides not in ("value", "policy"):
+            raise InputError(f"decides is {self.decides!r}; say value or policy")
+        if self.share is not None and not 0 <= self.share <= 1:
+            raise InputError(f"share is {self.share}; give e_I / (e_I + e_O), from 0 to 1")
+        refuse_memory(self.memory)
+
+
+@dataclass(frozen=True)
+class Neural:
+    """Implements `mirage.provision.learn.model.Model`. Make it by training, or with `read`."""
+
+    name: str
+    network: Network
+    scaling: Scaling
+    serving: Serving = Serving()
+
+    @property
+    def foresees(self) -> bool:
+        return self.network.shape.forecast_input
+
+    @property
+    def memory(self) -> int:
+        return self.serving.memory if self.serving.decides == "value" else 1
+
+    @property
+    def share(self) -> float | None:
+        return self.serving.share
+
+    @property
+    def interrupted(self) -> bool:
+        return self.serving.interrupted
+
+    def assess(self, states: States) -> Assessment:
+        """Decisions of n pairs. Costs are the V-head's; NaN where it does not decide, or for a
+        taste it was not taught.
+
+        Raises InputError for matrices of another shape, values that are no numbers, penalties
+        without a sum, and where forecasts are needed and not there.
+        """
+        _check(states)
+        if self.foresees and states.forecast_s is None:
+            raise InputError(
+                "This network needs a forecast from the present queue with each state."
+            )
+        total = states.penalties.sum(axis=1)
+        shares = states.penalties[:, 0] / total
+        scores = self._scores(states, shares)
+        release = self._release(states, scores)
+        if self.serving.decides == "policy":
+            return Assessment.plain(release)
+        costs_s = -scores * float(self.network.scale_h) * HOUR_S * total[:, None]
+        if self.serving.share is not None:
+            costs_s[~np.isclose(shares, self.serving.share)] = np.nan
+        return replace(
+            Assessment.plain(release, costs_s[:, 0], costs_s[:, 1]),
+            gain=scores[:, 0] - scores[:, 1],
+        )
+
+    def _scores(self, states: States, shares: Floats) -> Floats:
+        """(n, 2): Q-values or log-probabilities of submitting and of waiting."""
+        self.network.eval()
+        device = next(self.network.parameters()).device
+        forecast_s = (
+            np.zeros(len(states), dtype=np.int64)
+            if states.forecast_s is None
+            else states.forecast_s
+        )
+        asked = questions(shares[:, None], forecast_inputs(forecast_s, states.remaining_s))
+        scores = [np.empty((0, 2))]
+        with torch.no_grad():
+            for begin in range(0, len(states), _BATCH):
+                part = slice(begin, begin + _BATCH)
+                matrices = torch.from_numpy(self.scaling.apply(states.matrices[part])).to(device)
+                found = score(
+                    self.network,
+                    matrices,
+                    torch.from_numpy(asked[part]).to(device),
+                    self.serving.decides,
+                )
+                scores.append(found[:, 0].double().cpu().numpy())
+        return np.concatenate(scores)
+
+    def _release(self, states: States, scores: Floats) -> Flags:
+        if self.serving.sampled and self.serving.decides == "policy":
+            drawn: Flags = _uniform(states, self.serving.seed) < np.exp(scores[:, 0])
+            return drawn
+        return prefers_release(scores, self.serving.decides)
+
+    def write(self, folder: Path) -> None:
+        """`network.safetensors` (weights and scaling) and `network.json` (everything else) into an
+        existing folder.
+        """
+        tensors = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in self.network.state_dict().items()
+        }
+        for item in fields(self.scaling):
+            tensors[_SCALING + item.name] = torch.from_numpy(getattr(self.scaling, item.name))
+        header = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "inputs": self.network.shape.inputs,
+            "shape": asdict(self.network.shape),
+            "serving": asdict(self.serving),
+        }
+        save_file(tensors, folder / WEIGHTS)
+        (folder / HEADER).write_text(json.dumps(header, indent=2) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Neural:
+    """What `Neural.write` wrote. Raises InputError for files that are missing, damaged, or do not
+    fit each other.
+    """
+    header = _read_header(folder / HEADER)
+    shape = _record(Shape, header, "shape", folder / HEADER)
+    serving = _record(Serving, header, "serving", folder / HEADER)
+    tensors = _read_tensors(folder / WEIGHTS)
+    scaling = {
+        item.name: tensors.pop(_SCALING + item.name, torch.empty(0)).numpy()
+        for item in fields(Scaling)
+    }
+    _check_tensors(tensors, shape, folder / WEIGHTS)
+    network = Network(shape)
+    network.load_state_dict(tensors)
+    network.eval()
+    return Neural(header["name"], network, Scaling(**scaling), serving)
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    try:
+        header = parse_json(read_text(path))
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; give a folder that `mirage train` wrote") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} can't be read ({error}); train the model again") from None
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        found = header.get("schema") if isinstance(header, dict) else None
+        raise InputError(
+            f"{path} has schema {found!r}, this version reads {SCHEMA}; train the model again"
+        )
+    if not isinstance(header.get("name"), str):
+        raise InputError(f"{path} has no name; train the model again")
+    return header
+
+
+def _record(kind: type[Any], header: dict[str, Any], key: str, path: Path) -> Any:
+    """A dataclass of the header; raises InputError where fields are missing, unknown, or of another
+    type.
+    """
+    values = header.get(key)
+    names = {item.name for item in fields(kind)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise InputError(
+            f"{path}: {key} must have exactly {', '.join(sorted(names))}; train the model again"
+        )
+    wrong = [
+        name for name, value in values.items() if type(value) not in _types(getattr(kind(), name))
+    ]
+    if wrong:
+        raise InputError(f"{path}: {key}.{wrong[0]} is {values[wrong[0]]!r}; train the model again")
+    try:
+        return kind(**values)
+    except InputError as error:
+        raise InputError(f"{path}: {key}: {error}; train the model again") from None
+
+
+def _types(default: object) -> tuple[type, ...]:
+    """What a field with this default may be."""
+    if default is None:
+        return (type(None), float, int)
+    return (float, int) if isinstance(default, float) else (type(default),)
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing; give a folder that `mirage train` wrote") from None
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path} can't be read ({error}); copy or train the model again") from None
+
+
+def _check_tensors(tensors: dict[str, torch.Tensor], shape: Shape, path: Path) -> None:
+    with torch.device(
+        "meta"
+    ):  # shapes only: a header that asks for a huge network must not get the memory for it
+        expected = {name: tensor.shape for name, tensor in Network(shape).state_dict().items()}
+    if different := sorted(set(expected) ^ set(tensors)):
+        state = "missing" if different[0] in expected else "unknown"
+        raise InputError(f"{path}: tensor {different[0]} is {state}; train the model again")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name]:
+            raise InputError(
+                f"{path}: tensor {name} has shape {tuple(tensor.shape)}, the header asks for"
+                f" {tuple(expected[name])}"
+            )
+        if not tensor.is_floating_point() or not torch.isfinite(tensor).all():
+            raise InputError(
+                f"{path}: tensor {name} has values that are no numbers; train the model again"
+            )
+
+
+def _check(states: States) -> None:
+    expected = (len(states), HISTORY, len(VARIABLES))
+    if states.matrices.shape != expected:
+        raise InputError(
+            f"state matrices have shape {states.matrices.shape}, the model needs {expected}"
+        )
+    if not np.isfinite(states.matrices).all():
+        raise InputError(
+            "a state matrix has values that are no numbers; the state could not be encoded"
+        )
+    penalties = states.penalties
+    if (
+        not np.isfinite(penalties).all()
+        or (penalties < 0).any()
+        or (penalties.sum(axis=1) <= 0).any()
+    ):
+        raise InputError("penalties must be at least 0, and one of each pair above it")
+
+
+def _uniform(states: States, seed: int) -> Floats:
+    """(n,): a number from 0 to 1 for each state, which depends on nothing but it and the seed."""
+    return np.array([_fraction(matrix[-1].tobytes(), seed) for matrix in states.matrices])
+
+
+def _fraction(state: bytes, seed: int) -> float:
+    digest = hashlib.blake2b(
+        state, digest_size=8, key=seed.to_bytes(8, "little", signed=True)
+    ).digest()
+    return int.from_bytes(digest, "little") / 2**64

@@ -1,0 +1,280 @@
+"""Policy gradient by REINFORCE (paper, sections 2.3, 4.9.2, equation 6): `transformer-pg`,
+`moe-pg`.
+
+Online, on fresh episodes, after the pretraining. Each round
+1. draws episodes, and samples several rollouts of each from the P-head's probabilities, decision by
+   decision;
+2. climbs the gradient of equation 6: the sum of grad log pi(action | state) over a rollout's
+   decisions, times its
+   reward less a baseline; and that of the visited states' entropy, with a weight that falls to 0.
+
+- The baseline of a rollout is the mean reward of the *other* rollouts of the same episode. It does
+  not depend on the
+  rollout's actions, so the gradient stays unbiased, and what differs between episodes, most of the
+  variance, is gone.
+- The reward comes at the end and is not discounted: each decision of a rollout is credited with all
+  of it (section
+  4.5).
+- The P-head begins as a soft copy of what the pretrained V-head would do (``warm``). From nothing,
+  on a cluster that is
+  mostly idle, it learns within a few rounds that never submitting is good on average, and then
+  tries nothing else.
+- Without pretraining it begins with a small probability of releasing at any state. At one half, no
+  rollout would ever
+  get past an episode's first hour, and nothing could be learnt about the rest.
+- Rollouts of past policies can't be used again: equation 6 holds for the present policy's. So there
+  is no replay here,
+  although section 4.8 mentions policy networks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from mirage.errors import InputError
+from mirage.provision.learn.checks import refuse_below, refuse_no_share
+from mirage.provision.learn.episode import Episode, Floats, Ints
+from mirage.provision.learn.foundation import Network
+from mirage.provision.learn.neural import Neural
+from mirage.provision.learn.points import Points
+from mirage.provision.learn.pretrain import PretrainOptions, begin
+from mirage.provision.learn.training import (
+    Best,
+    Draw,
+    Judge,
+    Report,
+    anneal,
+    backward,
+    chunks,
+    go_on,
+    pick_device,
+    scores,
+    seeded,
+    step,
+    take,
+)
+
+
+@dataclass(frozen=True)
+class PgOptions:
+    """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten
+    experts: ten).
+    """
+
+    pretrain: PretrainOptions = field(default_factory=PretrainOptions)
+    """Foundation, penalty share and device; and the supervised phase, unless it is skipped."""
+    pretrained: bool = True
+    """False: begin with random weights."""
+    tune: bool = True
+    """Whether the foundation learns online too; False: the P-head alone, as in section 4.9."""
+    rounds: int = 80
+    episodes: int = 48
+    """Fresh episodes a round."""
+    every: int = 4
+    """Rollouts decide only at every 4th point, from a random first one on: forty minutes say little
+    about a policy, and so many times more episodes fit into a round. In service it is asked at
+    every point.
+    """
+    rollouts: int = 16
+    """Sampled rollouts of each, at each penalty share."""
+    rate: float = 1e-3
+    """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
+    entropy: float = 1e-3
+    """Weight of the entropy bonus of a visited state in the first round; it falls evenly to 0."""
+    warm: int = 10
+    """Rounds in which the P-head learns, before it climbs, what the pretrained V-head would do; 0:
+    none.
+    """
+    warm_rate: float = 1e-3
+    """Adam's learning rate in them."""
+    temperature_h: float = 0.25
+    """How soft the copy is: a difference of Q-values of so many hours makes an action e times as
+    likely.
+    """
+    first_chance: float = 0.03
+    """With which a P-head that is not warmed up releases at any state."""
+    sampled: bool = False
+    """Serve by sampling, as the paper does; False: release where submitting is at least as likely
+    as waiting.
+    """
+    patience: int = 40
+    """Rounds without a better validation, after which it stops."""
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "rounds", "episodes", "every", "patience")
+        refuse_below(self, 2, "rollouts")
+        refuse_below(self, 0, "entropy", "warm")
+        refuse_no_share(self, "rate", "warm_rate")
+        if not 0 < self.first_chance < 1:
+            raise InputError(f"first_chance is {self.first_chance}; give a number between 0 and 1")
+
+
+@dataclass
+class Learner:
+    """The P-head, and the rounds of its training."""
+
+    network: Network
+    draw: Draw
+    options: PgOptions
+    generator: np.random.Generator
+    device: torch.device
+    _rounds: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        with torch.no_grad():
+            self.network.choice.weight.zero_()
+            chance = self.options.first_chance
+            self.network.choice.bias.copy_(torch.tensor([math.log(chance), math.log(1 - chance)]))
+        # Dropout stays off: rollouts and gradient must be of the same policy.
+        self.network.eval()
+        self._learning = (
+            [*self.network.parameters()] if self.options.tune else self.network.policy_parameters()
+        )
+        self.network.requires_grad_(self.options.tune)
+        for item in self._learning:
+            item.requires_grad_()
+        self._optimizer = self._adam(self.options.rate)
+
+    def _adam(self, rate: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self._learning, lr=rate, fused=True)
+
+    def warm_up(self, teacher: Network) -> None:
+        """Learns the teacher's V-head softly: cross-entropy to the softmax of its Q-values."""
+        recipe, heat = self.options.pretrain, self.options.temperature_h / float(teacher.scale_h)
+        optimizer = self._adam(
+            self.options.warm_rate
+        )  # its own: these gradients are no measure of those to come
+        for _ in range(self.options.warm):
+            points = Points(self.draw(self.options.episodes), self.device)
+            shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
+            slots = self.generator.permutation(points.clock(self.options.every, self.generator))
+            for batch in np.array_split(slots, math.ceil(len(slots) / recipe.batch)):
+                asked = points.states(batch), points.asked(shares, batch)
+                with torch.no_grad():
+                    wanted = (teacher.values(*asked).q / heat).softmax(-1)
+                loss = -(wanted * self.network.log_chances(*asked)).sum(-1).mean()
+                step(optimizer, loss)
+
+    def round(self) -> float:
+        """Samples rollouts of fresh episodes and climbs once; returns their mean penalty in hours."""
+        points = Points(self.draw(self.options.episodes), self.device)
+        recipe = self.options.pretrain
+        shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
+        costs_h = points.costs_h(shares)
+        asked = points.clock(self.options.every, self.generator)
+        ends = self._sample(points, self._chances(points, shares, asked))
+        spent_h = np.take_along_axis(costs_h, ends.reshape(-1, ends.shape[2]), axis=0).reshape(
+            ends.shape
+        )
+        anneal(self._optimizer, self.options.rate, self._rounds / self.options.rounds)
+        self._climb(points, shares, asked, Credit.of(points, ends, advantages(-spent_h)))
+        self._rounds += 1
+        return float(spent_h.mean())
+
+    def _chances(self, points: Points, shares: Floats, asked: Ints) -> Floats:
+        """(S, m): the probability of releasing at each slot, 0 where the rollouts don't decide."""
+        chances = np.zeros((len(points.never), shares.shape[1]))
+        chances[asked] = np.exp(scores(self.network, points, shares, "policy", asked)[..., 0])
+        return chances
+
+    def _sample(self, points: Points, chances: Floats) -> Ints:
+        """(rollouts, N, m): the slot at which each rollout of each episode ends."""
+        drawn = [
+            self.generator.random(chances.shape) < chances for _ in range(self.options.rollouts)
+        ]
+        return np.stack([points.stops(release)[points.first] for release in drawn])
+
+    def _climb(self, points: Points, shares: Floats, asked: Ints, credit: Credit) -> None:
+        entropy = self.options.entropy * (1 - self._rounds / self.options.rounds)
+        self._optimizer.zero_grad()
+        for slots in chunks(asked[credit.visits[asked].any(axis=1)]):
+            logs = self.network.log_chances(points.states(slots), points.asked(shares, slots))
+            weights = torch.from_numpy(credit.actions[slots].astype(np.float32)).to(self.device)
+            visits = torch.from_numpy(credit.visits[slots].astype(np.float32)).to(self.device)
+            gain = (weights * logs).sum() - entropy * (
+                visits * (logs.exp() * logs).sum(dim=-1)
+            ).sum()
+            backward(-gain)
+        take(self._optimizer)
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What equation 6 weighs the gradients with, as means over rollouts. S: slots, m: penalty
+    shares.
+    """
+
+    actions: Floats
+    """(S, m, 2): of log pi(submit), log pi(wait): summed advantages of the rollouts that did it
+    there.
+    """
+    visits: Floats
+    """(S, m): the share of rollouts that came there, over episodes."""
+
+    @classmethod
+    def of(cls, points: Points, ends: Ints, advantage: Floats) -> Credit:
+        """``ends``, ``advantage``: (rollouts, N, m), the slot at which each rollout ended and what
+        it is worth.
+        """
+        shape = (len(points.never), ends.shape[2])
+        submit, ended = np.zeros(shape), np.zeros(shape)
+        share = np.broadcast_to(np.arange(ends.shape[2]), ends.shape)
+        np.add.at(submit, (ends, share), advantage)
+        np.add.at(ended, (ends, share), 1.0)
+        rollouts = ends.size
+        wait = points.later(submit) / rollouts
+        return cls(
+            np.stack([submit / rollouts, wait], axis=-1), (points.later(ended) + ended) / rollouts
+        )
+
+
+def advantages(rewards: Floats) -> Floats:
+    """(rollouts, N, m): reward less the mean of the same episode's other rollouts, scaled to a
+    deviation of 1.
+    """
+    others = (rewards.sum(axis=0) - rewards) / (len(rewards) - 1)
+    difference = rewards - others
+    result: Floats = difference / max(float(difference.std()), 1e-9)
+    return result
+
+
+def train_pg(
+    train: Sequence[Episode],
+    validation: Sequence[Episode],
+    options: PgOptions,
+    fresh: Sequence[Episode] | None = None,
+    progress: Report | None = None,
+    seed: int = 0,
+    base: Neural | None = None,
+) -> Neural:
+    """Pretrains, or goes on from ``base``, then learns online from ``fresh`` episodes (without:
+    ``train``).
+
+    Returns the weights whose deterministic decisions did best on validation, also after Ctrl-C.
+    Raises InputError without episodes, or for a base of another shape or taste.
+    """
+    begun = begin(train, validation, options.pretrain, options.pretrained, base, progress, seed)
+    if base is None and begun.serving.interrupted:
+        raise KeyboardInterrupt  # the P-head has learnt nothing yet, so there is nothing to keep
+    device = pick_device(options.pretrain.device)
+    network = deepcopy(begun.network).to(device)
+    with seeded(seed) as generator:
+        draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
+        learner = Learner(network, draw, options, generator, device)
+        judge = Judge(
+            validation, begun.scaling, options.pretrain.tastes, device, options.pretrain.judged
+        )
+        if options.pretrained or base is not None:
+            learner.warm_up(deepcopy(begun.network).to(device))
+        best = Best(network, options.patience)
+        best.offer(judge(network, "policy"))
+        go_on("pg", learner.round, options.rounds, best, lambda: judge(network, "policy"), progress)
+    serving = replace(begun.serving, decides="policy", sampled=options.sampled, seed=seed, memory=1)
+    serving = replace(serving, interrupted=best.interrupted)
+    return Neural(f"{begun.name}-pg", network.eval().cpu(), begun.scaling, serving)

@@ -1,0 +1,194 @@
+"""Random forest and gradient-boosted trees: the paper's statistical methods (section 4).
+
+The paper lets them predict the observed reward of submitting, and does not say what that is
+compared with. Here they learn the chances that the wait exceeds each of some durations
+(distribution regression: Foresi and Peracchi, 1995; for the forest: Meinshausen, Quantile
+regression forests, 2006), at every decision point of the training episodes. From these follow the
+expected reward of submitting and that of the best later submission, for any penalties: `law.py`.
+
+Tried instead: fitted policy iteration (Ernst, Geurts, Wehenkel, 2005), which prices waiting by the
+exact outcomes of the last fit's own later decisions. With the few independent weeks that a trace
+has, its rules swung between releasing far too early and never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from mirage.errors import InputError
+from mirage.provision.learn.boosted import Boosted
+from mirage.provision.learn.boosting import Boosting, boost_chances
+from mirage.provision.learn.checks import refuse_below
+from mirage.provision.learn.episode import HOUR_S, Episode, Floats, Vectors
+from mirage.provision.learn.features import NAMES, features, features_of
+from mirage.provision.learn.forest import Forest, Growth, grow
+from mirage.provision.learn.law import Law, assess
+from mirage.provision.learn.model import Assessment, Flags, States
+
+_HOURS = (
+    1 / 60,
+    1 / 6,
+    0.5,
+    1,
+    1.5,
+    *range(2, 7),
+    *range(8, 24, 2),
+    24,
+    27,
+    30,
+    34,
+    38,
+    43,
+    48,
+    60,
+    72,
+    96,
+    144,
+)
+DURATIONS_S = np.array(_HOURS) * HOUR_S
+"""The chance of waiting longer is learnt at each; it is 1 at 0, and falls to 0 at `LONGEST_S`."""
+LONGEST_S = 240 * HOUR_S
+FILES = {"random-forest": "forest.safetensors", "xgboost": "boosted.safetensors"}
+
+
+class Regressor(Protocol):
+    def predict(self, rows: Vectors) -> Floats:
+        """(n, len(DURATIONS_S)): the chances, of (n, features)."""
+
+    def save(self, path: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A trained statistical method."""
+
+    name: str
+    regressor: Regressor
+
+    @property
+    def foresees(self) -> bool:
+        return True
+
+    @property
+    def memory(self) -> int:
+        return 1
+
+    @property
+    def share(self) -> float | None:
+        return None
+
+    @property
+    def interrupted(self) -> bool:
+        return False
+
+    def assess(self, states: States) -> Assessment:
+        return assess(self.law(states), states)
+
+    def law(self, states: States) -> Law:
+        """Of the waits at these states."""
+        chances = np.clip(self.regressor.predict(features_of(states)), 0, 1)
+        falling = np.minimum.accumulate(chances, axis=1)
+        waits_s = np.concatenate([[0], DURATIONS_S, [LONGEST_S]])
+        ends = np.ones((len(states), 1)), np.zeros((len(states), 1))
+        return Law(
+            np.tile(waits_s, (len(states), 1)), np.concatenate([ends[0], falling, ends[1]], axis=1)
+        )
+
+    def write(self, folder: Path) -> None:
+        self.regressor.save(folder / FILES[self.name])
+
+
+@dataclass(frozen=True)
+class ForestOptions:
+    every: int = 3
+    """Of each episode every so many decision points are learnt from; neighbours are nearly equal.
+    """
+    growth: Growth = field(default_factory=Growth)
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "every")
+
+
+@dataclass(frozen=True)
+class BoostingOptions:
+    every: int = 3
+    boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80))
+
+    def __post_init__(self) -> None:
+        refuse_below(self, 1, "every")
+
+
+def train_random_forest(
+    train: Sequence[Episode],
+    validation: Sequence[Episode],  # noqa: ARG001 - all methods are called alike
+    options: ForestOptions = ForestOptions(),
+    fresh: Any = None,  # noqa: ARG001
+    progress: Any = None,  # noqa: ARG001 - there is nothing to tell: one fit, some seconds
+    seed: int = 0,
+) -> Trees:
+    """The splits tell waits apart on a logarithmic scale; the leaves keep the chances of the
+    durations.
+
+    Raises InputError if no episode has a decision point.
+    """
+    rows, waits_s = labelled(train, options.every)
+    return Trees(
+        "random-forest",
+        grow(rows, np.log1p(waits_s / HOUR_S), _longer(waits_s), options.growth, seed),
+    )
+
+
+def train_xgboost(
+    train: Sequence[Episode],
+    validation: Sequence[Episode],  # noqa: ARG001
+    options: BoostingOptions = BoostingOptions(),
+    fresh: Any = None,  # noqa: ARG001
+    progress: Any = None,  # noqa: ARG001
+    seed: int = 0,
+) -> Trees:
+    """One booster a duration, with the number of rounds that is given: nothing is tuned on
+    `validation`.
+
+    Raises InputError if no episode has a decision point.
+    """
+    rows, waits_s = labelled(train, options.every)
+    return Trees("xgboost", boost_chances(rows, _longer(waits_s), options.boosting, seed))
+
+
+def labelled(episodes: Sequence[Episode], every: int) -> tuple[Vectors, Floats]:
+    """Features, (n, len(NAMES)), and the exact wait of a release there, (n,), of every so many
+    decision points.
+    """
+    chosen = [episode for episode in episodes if len(episode)]
+    if not chosen:
+        raise InputError(
+            "no episode has a decision point; give longer predecessors or more episodes."
+        )
+    rows = np.concatenate(
+        [features(episode.windows[::every], episode.forecast_s[::every]) for episode in chosen]
+    )
+    return rows, np.concatenate([episode.waits_s[:-1:every] for episode in chosen]).astype(
+        np.float64
+    )
+
+
+def _longer(waits_s: Floats) -> Flags:
+    """(n, len(DURATIONS_S)): whether the wait is longer."""
+    return np.asarray(waits_s[:, None] > DURATIONS_S)
+
+
+def read_random_forest(folder: Path) -> Trees:
+    """Raises InputError."""
+    return Trees(
+        "random-forest", Forest.load(folder / FILES["random-forest"], len(NAMES), len(DURATIONS_S))
+    )
+
+
+def read_xgboost(folder: Path) -> Trees:
+    """Raises InputError."""
+    return Trees("xgboost", Boosted.load(folder / FILES["xgboost"], len(NAMES), len(DURATIONS_S)))

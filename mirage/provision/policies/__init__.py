@@ -1,0 +1,1 @@
+"""Policies: when the successor enters the queue."""

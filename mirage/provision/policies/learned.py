@@ -1,0 +1,244 @@
+"""A trained model as the service's policy: all pairs of a cycle in one forward pass, and guards
+around it.
+
+Where the model can't be trusted the untrained `fallback` decides, and the advice's reason begins
+with a code in brackets: `stale`, `incomplete`, `other-cluster`, `out-of-range`, `no-forecast`,
+`model-failed`. These words stay as they are: people search for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirage.chain.durations import format_duration
+from mirage.domain import Action
+from mirage.errors import InputError
+from mirage.ports import Advice, Observation, Policy
+from mirage.provision.learn.episode import STEP_S, Ints
+from mirage.provision.learn.folder import Recipe
+from mirage.provision.learn.model import Assessment, Model, States
+from mirage.provision.learn.ranges import outside
+from mirage.provision.policies.heuristics import end_is_away, not_yet
+from mirage.state.encoder import Pair, Vectors
+from slurm_sim.errors import SimulationError
+
+if TYPE_CHECKING:
+    from mirage.provision.policies.foreseen import Foresight
+
+log = logging.getLogger(__name__)
+
+LEAST_KNOWN = 0.9
+"""Share of the 144 rows that must be known: a poll or two may fail, hours may not."""
+MOST_STEPS_OLD = 2
+"""The newest row may be so many steps older than the decision."""
+SIZES = (0.5, 1.1)
+"""The pool may have so many times the nodes that the model was trained with: fewer when some are
+down.
+"""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Implements `mirage.ports.BatchPolicy`."""
+
+    model: Model
+    recipe: Recipe
+    fallback: Policy
+    foresight: Foresight | None = None
+    """For a model that is asked with forecasts."""
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def decide(self, observation: Observation) -> Advice:
+        return self.decide_all([observation])[0]
+
+    def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
+        answers = [not_yet(observation) for observation in observations]
+        problems = [unusable(observation, self.recipe) for observation in observations]
+        asked = [i for i in range(len(observations)) if answers[i] is None and problems[i] is None]
+        if asked:
+            for index, answer in zip(
+                asked, self._assessed([observations[i] for i in asked]), strict=True
+            ):
+                if isinstance(answer, Advice):
+                    answers[index] = answer
+                else:
+                    problems[index] = answer
+        given = zip(observations, answers, problems, strict=True)
+        return [
+            answer or fall_back(self.fallback, each, problem or "")
+            for each, answer, problem in given
+        ]
+
+    def _assessed(self, observations: Sequence[Observation]) -> list[Advice | str]:
+        """The model's advice, or why there is none."""
+        states = states_of(observations)
+        answers: list[Advice | str] = [
+            f"out-of-range: {words}" if words else ""
+            for words in outside(self.recipe.ranges, states.matrices, states.remaining_s)
+        ]
+        if self.foresight is not None:
+            states = replace(states, forecast_s=_forecasts(self.foresight, observations, answers))
+        inside = [index for index, words in enumerate(answers) if not words]
+        if not inside:
+            return answers
+        try:
+            assessment = self.model.assess(chosen(states, inside))
+        except Exception as error:  # a model that fails must not leave users without an answer
+            log.exception("model %s failed on %d pairs", self.name, len(inside))
+            return [words or f"model-failed: {error!r}" for words in answers]
+        for row, index in enumerate(inside):
+            answers[index] = self._advice(observations[index], assessment, row)
+        return answers
+
+    def _advice(self, observation: Observation, said: Assessment, row: int) -> Advice:
+        if self.model.memory == 1 or said.gain is None:
+            return _advice(self.name, observation, said, row, bool(said.release[row]))
+        now_s, gain = observation.now_s, float(said.gain[row])
+        oldest_s = now_s - self.model.memory * STEP_S  # of which the mean is not any more
+        before = [each for each in observation.gains if oldest_s < each[0] < now_s]
+        release = float(np.mean([gain, *(each for _, each in before)])) > 0
+        since = (
+            f"on average over the last {format_duration(now_s - before[0][0])}" if before else ""
+        )
+        return replace(
+            _advice(self.name, observation, said, row, release, since), gain=_known(gain)
+        )
+
+
+def _forecasts(
+    foresight: Foresight, observations: Sequence[Observation], answers: list[Advice | str]
+) -> Ints:
+    """(n,), 0 where there is none; the answer then says why. Who is pressed most goes first, as
+    time is bounded.
+    """
+    found = np.zeros(len(observations), dtype=np.int64)
+    for index in sorted(
+        range(len(observations)), key=lambda index: observations[index].remaining_s or 0
+    ):
+        try:
+            found[index] = foresight.of(observations[index])
+        except (InputError, SimulationError) as error:
+            answers[index] = answers[index] or f"no-forecast: {error}"
+    return found
+
+
+def chosen(states: States, indices: Sequence[int]) -> States:
+    """These of the states."""
+    rows = list(indices)
+    return replace(
+        states,
+        matrices=states.matrices[rows],
+        remaining_s=states.remaining_s[rows],
+        penalties=states.penalties[rows],
+        forecast_s=None if states.forecast_s is None else states.forecast_s[rows],
+    )
+
+
+def unusable(observation: Observation, recipe: Recipe) -> str | None:
+    """Why the observation is none that this model could be asked about: a code and the facts; None
+    if it is one.
+    """
+    history = observation.history
+    if observation.matrix is not None:
+        return None
+    if history is None or history.latest is None:
+        return "incomplete: nothing is known of the last 24 h"
+    age_s = observation.now_s - history.latest.at_s
+    if age_s > MOST_STEPS_OLD * history.step_s:
+        return f"stale: the newest state is {format_duration(age_s)} old"
+    if (known := history.known(observation.now_s)) < LEAST_KNOWN:
+        return f"incomplete: {known:.0%} of the last 24 h are known"
+    nodes = history.latest.up_nodes
+    if not is_of(recipe, history.pool, nodes):
+        here = f"pool {history.pool} with {nodes} nodes up"
+        return (
+            f"other-cluster: this is {here}, the model is of {recipe.cluster} {recipe.pool} with"
+            f" {recipe.nodes}"
+        )
+    return None
+
+
+def is_of(recipe: Recipe, pool: str, nodes: int) -> bool:
+    """Whether a model is of a pool of this name and about this many nodes."""
+    least, most = (factor * recipe.nodes for factor in SIZES)
+    return recipe.pool in ("", pool) and least <= nodes <= most
+
+
+def fall_back(policy: Policy, observation: Observation, problem: str) -> Advice:
+    """The fallback's advice, with the reason's code in front."""
+    advice = policy.decide(observation)
+    return replace(advice, reason=f"[{problem}] {advice.reason}")
+
+
+def states_of(observations: Sequence[Observation]) -> States:
+    """All running pairs at once; each history is asked once."""
+    matrices: list[Vectors | None] = [observation.matrix for observation in observations]
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, observation in enumerate(observations):
+        if matrices[index] is None:
+            groups[id(observation.history), observation.now_s].append(index)
+    for (_, now_s), group in groups.items():
+        history = observations[group[0]].history
+        assert history is not None
+        pairs = [
+            Pair(observations[index].predecessor, observations[index].successor) for index in group
+        ]
+        for index, matrix in zip(group, history.matrices(pairs, now_s), strict=True):
+            matrices[index] = matrix
+    return States(
+        np.stack([matrix for matrix in matrices if matrix is not None]),
+        np.array([observation.remaining_s for observation in observations], dtype=np.int64),
+        np.array(
+            [(each.penalties.interruption, each.penalties.overlap) for each in observations],
+            dtype=np.float64,
+        ),
+        observations[0].step_s,
+    )
+
+
+def _advice(
+    name: str,
+    observation: Observation,
+    assessment: Assessment,
+    index: int,
+    release: bool,
+    since: str = "",
+) -> Advice:
+    quantiles = (assessment.wait_p10_s, assessment.wait_p50_s, assessment.wait_p90_s)
+    # Sorted, since a model may have them cross; NaN goes last, and with it none is known.
+    p10, p50, p90 = map(_known, np.sort([values[index] for values in quantiles]))
+    facts = [*_costs(assessment, index), *_waits(p10, p90), end_is_away(observation)]
+    choice = f"{'now' if release else 'later'}{since and f' {since}'}"
+    return Advice(
+        Action.RELEASE if release else Action.WAIT,
+        f"{name}: better {choice} ({'; '.join(facts)})",
+        wait_p10_s=p10,
+        wait_p50_s=p50,
+        wait_p90_s=p90,
+        penalty_now_s=_known(assessment.cost_now_s[index]),
+        penalty_later_s=_known(assessment.cost_wait_s[index]),
+    )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _costs(assessment: Assessment, index: int) -> Iterable[str]:
+    now_s, later_s = _known(assessment.cost_now_s[index]), _known(assessment.cost_wait_s[index])
+    if now_s is not None and later_s is not None:
+        yield f"expected penalty {format_duration(now_s)} now, {format_duration(later_s)} later"
+
+
+def _waits(p10: float | None, p90: float | None) -> Iterable[str]:
+    if p10 is not None and p90 is not None:
+        yield f"it would wait {format_duration(p10)} to {format_duration(p90)}"

@@ -1,0 +1,102 @@
+"""The newsvendor rule on recent waits.
+
+Releasing with ``lead`` seconds to go costs e_i * E[(W - lead)+] + e_o * E[(lead - W)+] for a wait W
+and the user's penalties e_i (interruption) and e_o (overlap); the best lead is the wait's quantile
+at e_i / (e_i + e_o). Here W's distribution is simply that of the waits of like jobs which started
+last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirage.chain.durations import format_duration
+from mirage.domain import Action, Penalties
+from mirage.ports import Advice, Observation
+from mirage.provision.policies.heuristics import end_is_away, not_yet
+
+
+@dataclass(frozen=True)
+class Quantile:
+    last: int
+    at_least: int
+    name: str = "quantile"
+
+    def decide(self, observation: Observation) -> Advice:
+        if advice := not_yet(observation):
+            return advice
+        alike = observation.waits.like(observation.successor, self.at_least)
+        waits_s = alike.wait_s[-self.last :]
+        if not len(waits_s):
+            return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
+        return _would_start_now(observation) or _advise(observation, waits_s, alike.words)
+
+
+def _would_start_now(observation: Observation) -> Advice | None:
+    """Wait while nodes are free and nobody queues: whatever others waited before, a release would
+    start at once.
+    """
+    latest = observation.history.latest if observation.history else None
+    remaining_s = observation.remaining_s or 0
+    if (
+        latest is None
+        or len(latest.queued)
+        or latest.idle_nodes < observation.successor.nodes
+        or remaining_s == 0
+    ):
+        return None
+    left = format_duration(remaining_s)
+    return Advice(
+        Action.WAIT,
+        f"{latest.idle_nodes} nodes are free and nothing is queued, so it would start at once,"
+        f" {left} too early",
+        expected_interruption_s=0.0,
+        expected_overlap_s=float(remaining_s),
+    )
+
+
+def expected_costs(waits_s: NDArray[np.float64], lead_s: float) -> tuple[float, float]:
+    """Mean interruption and mean overlap in seconds of a release ``lead_s`` before the
+    predecessor's end.
+    """
+    late_s = waits_s - lead_s
+    return float(np.maximum(late_s, 0).mean()), float(np.maximum(-late_s, 0).mean())
+
+
+def penalty(waits_s: NDArray[np.float64], lead_s: float, penalties: Penalties) -> float:
+    """Expected penalty of a release ``lead_s`` before the end (paper, equation 8, negated)."""
+    interruption_s, overlap_s = expected_costs(waits_s, lead_s)
+    return penalties.interruption * interruption_s + penalties.overlap * overlap_s
+
+
+def _advise(observation: Observation, waits_s: NDArray[np.float64], words: str) -> Advice:
+    remaining_s, penalties = observation.remaining_s, observation.penalties
+    assert remaining_s is not None
+    level = penalties.interruption / (penalties.interruption + penalties.overlap)
+    lead_s, p10, p50, p90 = (
+        float(q) for q in np.quantile(waits_s, [level, 0.1, 0.5, 0.9], method="inverted_cdf")
+    )
+    # Decisions come every step_s: where the quantile lies between two of them, the cheaper one is
+    # taken.
+    later_s = max(remaining_s - observation.step_s, 0)
+    penalty_now_s, penalty_later_s = (
+        penalty(waits_s, each_s, penalties) for each_s in (remaining_s, later_s)
+    )
+    release = lead_s > 0 and (remaining_s <= lead_s or penalty_now_s < penalty_later_s)
+    interruption_s, overlap_s = expected_costs(waits_s, remaining_s)
+    return Advice(
+        Action.RELEASE if release else Action.WAIT,
+        f"{len(waits_s)} {words} waited {format_duration(waits_s.min())} to"
+        f" {format_duration(waits_s.max())} (the {level:.0%} quantile is"
+        f" {format_duration(lead_s)}); {end_is_away(observation)}",
+        wait_p10_s=p10,
+        wait_p50_s=p50,
+        wait_p90_s=p90,
+        expected_interruption_s=interruption_s,
+        expected_overlap_s=overlap_s,
+        penalty_now_s=penalty_now_s,
+        penalty_later_s=penalty_later_s,
+    )

@@ -1,0 +1,43 @@
+from dataclasses import replace
+
+from mirage.chain.handoff import handoffs
+from mirage.domain import JobState, Link
+
+
+def link(segment, job_id, predecessor, start_s, end_s, nodes=2):
+    return Link("abc123", "alice", segment, job_id, predecessor, JobState.COMPLETED, "gpu", nodes, 60, 0,
+                start_s=start_s, end_s=end_s)  # fmt: skip
+
+
+def test_a_gap_is_interruption_and_an_early_start_is_overlap():
+    links = [link(3, 13, 12, 4000, None), link(1, 11, None, 0, 1000), link(2, 12, 11, 1600, 4400)]
+    second, third = handoffs(links)
+    assert (second.interruption_s, second.overlap_s, second.node_hours_wasted) == (600, 0, 0)
+    assert (third.interruption_s, third.overlap_s) == (0, 400)
+    assert third.node_hours_wasted == 400 * 2 / 3600
+
+
+def test_a_successor_that_ends_first_overlaps_only_while_it_runs():
+    (handoff,) = handoffs([link(1, 11, None, 0, 1000), link(2, 12, 11, 100, 110)])
+    assert (handoff.interruption_s, handoff.overlap_s) == (0, 10)
+
+
+def test_unknown_ends_are_not_counted():
+    assert (
+        handoffs(
+            [link(1, 11, None, 0, None), link(2, 12, 11, 5, None), link(3, 13, 12, None, None)]
+        )
+        == []
+    )
+    assert handoffs([link(2, 12, 11, 5, 9)]) == []
+
+
+def test_what_a_link_gave_up_counts_from_its_signal_if_it_has_one():
+    """With a limit of 1 h and `--signal=USR1@300` it would have left 6 min before the limit at the
+    latest.
+    """
+    first = replace(link(1, 11, None, 0, 3000), time_limit_s=3600)
+    second = link(2, 12, 11, 2900, 4000)
+    assert handoffs([first, second])[0].cut_short_s == 600
+    assert handoffs([replace(first, lead_s=300), second])[0].cut_short_s == 240
+    assert handoffs([replace(first, lead_s=600), second])[0].cut_short_s == 0

@@ -1,0 +1,1210 @@
+"""job.sh under each shell that may be /bin/sh, with fakes of Slurm's commands on PATH."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from mirage.chain.batch_script import parse_script
+from mirage.chain.folder import over_marker, queued_jobs, read_handover, read_link, then_script
+from mirage.chain.sbatch import Option
+from mirage.chain.script import (
+    ChainSettings,
+    Failure,
+    Handover,
+    LimitSignal,
+    Then,
+    build_job_script,
+)
+from mirage.domain import Mode, Penalties
+
+SHELLS = [
+    words for words in (["dash"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(words[0])
+]
+CHAIN = "abcdefgh"
+TAG = f"mirage/1 chain={CHAIN} seg={{}}/4 pred={{}} mode=train ei=1 eo=1"
+
+# Each fake keeps a log of its calls. squeue answers from files: queue (-u), state.JOB (-j),
+# steps.JOB (-s), end (%e).
+FAKES = {
+    "squeue": (
+        r"""
+echo "$*" >>"$FAKE/squeue.log"
+[ ! -e "$FAKE/slow" ] || sleep 1
+[ ! -e "$FAKE/down" ] || { echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }
+case "$*" in
+    *' -s '*) for last; do [ "$prev" = -j ] && cat "$FAKE/steps.$last" 2>/dev/null; prev=$last; done; exit 0 ;;
+    *%e*) cat "$FAKE/end" ;;
+    *' -u '*) cat "$FAKE/queue" ;;
+    *) for word; do [ "$prev" = -j ] && job=$word; prev=$word; done
+       [ -e "$FAKE/state.$job" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
+       cat "$FAKE/state.$job" ;;
+esac
+"""
+    ),
+    "sbatch": (
+        r"""
+printf '%s\n' "$@" >"$FAKE/sbatch.args"; env | sort >"$FAKE/sbatch.env"; pwd >"$FAKE/sbatch.pwd"
+echo call >>"$FAKE/sbatch.log"
+[ ! -e "$FAKE/refuse" ] || { cat "$FAKE/refuse" >&2; exit 1; }
+echo "9$(wc -l <"$FAKE/sbatch.log" | tr -d ' ');cluster"
+"""
+    ),
+    "scancel": (
+        r"""
+echo "$*" >>"$FAKE/scancel.log"
+for job; do :; done
+[ -e "$FAKE/pid.$job" ] || exit 0
+case "$*" in *--signal=*) sig=${*#*--signal=} sig=${sig%% *} ;; *) sig=TERM ;; esac
+kill -s "$sig" "$(cat "$FAKE/pid.$job")"
+"""
+    ),
+    "scontrol": (
+        r"""
+echo "$*" >>"$FAKE/scontrol.log"
+case "$1" in show) cat "$FAKE/details" 2>/dev/null ;; requeuehold) [ ! -e "$FAKE/refuse.requeue" ] ;; esac
+"""
+    ),
+    "sacct": (
+        r"""
+cat "$FAKE/ends"
+"""
+    ),
+}
+
+
+def _default_signals() -> None:
+    """As slurmstepd does. Under nohup, say, SIGHUP is ignored, and a shell can't trap what it was
+    started to ignore.
+    """
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    ):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@dataclass
+class Rig:
+    """A chain's folder, the fakes, and a way to run its links."""
+
+    shell: list[str]
+    root: Path
+    settings: ChainSettings
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.folder
+
+    @property
+    def fake(self) -> Path:
+        return self.root / "fake"
+
+    def script(self, body: str) -> None:
+        content = f"#!/bin/sh\n{body}\n".encode()
+        (self.folder / "script").write_bytes(content)
+        (self.folder / "script").chmod(0o700)
+        (self.folder / "job.sh").write_bytes(build_job_script(self.settings, parse_script(content)))
+
+    def start(
+        self, segment: int, job: int, pred: int = 0, *args: str, **environ: str
+    ) -> subprocess.Popen[str]:
+        """Starts a link as slurmd does: in a process group of its own."""
+        words = [*self.shell, str(self.folder / "job.sh"), str(segment), str(pred), *args]
+        base = {
+            "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
+            "FAKE": str(self.fake),
+            "HOME": str(self.root),
+        }
+        env = {**base, "SLURM_JOB_ID": str(job), **environ}
+        with (self.fake / "queue").open("a") as queue:
+            queue.write(f"{job} RUNNING {TAG.format(segment, pred)}\n")
+        (self.fake / f"state.{job}").write_text("RUNNING\n")
+        link = subprocess.Popen(
+            words,
+            env=env,
+            cwd=self.root,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_default_signals,
+        )
+        (self.fake / f"pid.{job}").write_text(str(link.pid))
+        self.running.append(link)
+        return link
+
+    def run(
+        self, segment: int, job: int, pred: int = 0, *args: str, **environ: str
+    ) -> tuple[int, str, str]:
+        """Runs a link to its end: exit code, stdout, stderr."""
+        link = self.start(segment, job, pred, *args, **environ)
+        out, err = link.communicate(timeout=30)
+        self.over(job)
+        return link.returncode, out, err
+
+    def over(self, job: int, state: str = "COMPLETED") -> None:
+        (self.fake / f"state.{job}").write_text(f"{state}\n")
+
+    def log(self, command: str) -> list[str]:
+        path = self.fake / f"{command}.log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def queue(self, job: int, segment: int, pred: int) -> None:
+        """Link `segment` is queued."""
+        (self.folder / f"queued.{segment}").write_text(f"{job}\n")
+        with (self.fake / "queue").open("a") as queue:
+            queue.write(f"{job} PENDING {TAG.format(segment, pred)}\n")
+        (self.fake / f"state.{job}").write_text("PENDING\n")
+
+
+every_shell = pytest.mark.parametrize(
+    "rig", SHELLS, indirect=True, ids=[words[0] for words in SHELLS]
+)
+"""For what shells do differently; the other tests run under the first one."""
+
+
+@pytest.fixture
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "fake").mkdir()
+    for name, body in FAKES.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}")
+        (tmp_path / "bin" / name).chmod(0o755)
+    folder = tmp_path / "chains" / CHAIN
+    folder.mkdir(parents=True)
+    settings = ChainSettings(
+        chain_id=CHAIN,
+        folder=folder,
+        source=tmp_path / "train.sh",
+        segments=4,
+        options=(Option("nodes", "2", ("-N", "2")),),
+        mode=Mode.TRAIN,
+        penalties=Penalties(),
+        failure=Failure(min_runtime_s=0),
+        submit_dir=str(tmp_path),
+        work_dir=str(tmp_path),
+    )
+    rig = Rig(getattr(request, "param", SHELLS[0]), tmp_path, settings)
+    yield rig
+    for link in rig.running:
+        if link.poll() is None:
+            os.killpg(link.pid, signal.SIGKILL)
+        link.communicate()
+
+
+def wait_until(happened: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def change(rig: Rig, **changes: object) -> None:
+    rig.settings = replace(rig.settings, **changes)  # type: ignore[arg-type]
+
+
+# ---- The user's script notices nothing
+
+
+def test_a_link_that_can_not_write_its_name_into_the_lock_does_not_work(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.WRITE_PATIENCE_S", 1)
+    rig.script("touch worked")
+    (rig.folder / ".owner.101").mkdir()  # there the name is written first
+    code, _, err = rig.run(1, 101)
+    assert (code, (rig.root / "worked").exists()) == (1, False)
+    assert f"cannot write to the chain's folder {rig.folder}" in err
+    assert not list(rig.folder.glob("writer.*")), "nobody holds the lock"
+
+
+@every_shell
+@pytest.mark.parametrize("record", [".start.1.101", ".owner.101"])
+def test_a_folder_that_can_be_written_again_is_waited_for(rig: Rig, record: str) -> None:
+    """A full disk, or a file system that comes back: a folder of the name under which a record is
+    written first.
+    """
+    rig.script("touch worked")
+    (rig.folder / record).mkdir()
+    link = rig.start(1, 101)
+    time.sleep(1.5)
+    assert link.poll() is None
+    (rig.folder / record).rmdir()
+    _, err = link.communicate(timeout=30)
+    assert link.returncode == 0, err
+    assert (rig.root / "worked").exists()
+    assert err.count("cannot write to the chain's folder") == 1
+    assert "trying again for 300 s" in err
+
+
+def test_a_link_whose_end_can_not_be_recorded_says_so_and_ends_as_it_did(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.RECORD_PATIENCE_S", 1)
+    rig.script("exit 3")
+    (rig.folder / ".link.1.101").mkdir()
+    code, _, err = rig.run(1, 101)
+    assert code == 3
+    assert "how this link ended is not recorded: cannot write to" in err
+
+
+@every_shell
+def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) -> None:
+    rig.script('echo "$#,$1,$2"; cat; pwd; env | grep MIRAGE_ | sort; echo "code=$code"; exit 7')
+    change(rig, failure=Failure("continue", min_runtime_s=0))
+    link = rig.start(2, 11, 10, "a b", "*", code="untouched")
+    out, _err = link.communicate("from stdin\n", timeout=30)
+    assert link.returncode == 7
+    assert out.splitlines() == [
+        "2,a b,*",
+        "from stdin",
+        str(rig.root),
+        f"MIRAGE_CHAIN_DIR={rig.folder}",
+        f"MIRAGE_CHAIN_ID={CHAIN}",
+        f"MIRAGE_DONE_FILE={rig.folder}/done",
+        "MIRAGE_PRED_JOBID=10",
+        f"MIRAGE_READY_FILE={rig.folder}/ready.2",
+        f"MIRAGE_SCRIPT={rig.root}/train.sh",
+        "MIRAGE_SEGMENT=2",
+        "MIRAGE_SEGMENTS=4",
+        "code=untouched",
+    ]
+
+
+REPORTER = """
+import os, signal, sys, time
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+assert signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL
+def report(number, frame=None):
+    os.write(1, f"{signal.Signals(number).name}\\n".encode())
+    if number == signal.SIGTERM:
+        sys.exit(5)
+for name in ("HUP", "INT", "USR1", "USR2", "TERM"):
+    signal.signal(getattr(signal, "SIG" + name), report)
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(0.1)
+"""
+
+
+def start_reporter(
+    rig: Rig, segment: int = 1, job: int = 11, pred: int = 0
+) -> subprocess.Popen[str]:
+    rig.script("")
+    (rig.folder / "script").write_text(f"#!{sys.executable}\n{REPORTER}")
+    link = rig.start(segment, job, pred)
+    assert link.stdout
+    assert link.stdout.readline() == "ready\n"
+    return link
+
+
+@every_shell
+def test_a_signal_to_the_batch_shell_alone_is_passed_on_once(rig: Rig) -> None:
+    link = start_reporter(rig)
+    for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+        os.kill(link.pid, number)
+        time.sleep(0.6)
+    os.kill(link.pid, signal.SIGTERM)
+    out, _err = link.communicate(timeout=20)
+    assert out.split() == ["SIGUSR1", "SIGINT", "SIGHUP", "SIGTERM"]
+    assert link.returncode == 5
+
+
+@every_shell
+def test_a_signal_to_all_processes_reaches_the_script_once(rig: Rig) -> None:
+    link = start_reporter(rig)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+        os.killpg(link.pid, number)
+        time.sleep(0.8)
+    out, _err = link.communicate(timeout=20)
+    assert out.split() == ["SIGUSR1", "SIGUSR2", "SIGTERM"]
+    assert link.returncode in (5, 128 + signal.SIGTERM)  # see m_wait
+
+
+# ---- The next link
+
+
+@every_shell
+def test_the_next_link_is_queued_as_the_user_asked(rig: Rig) -> None:
+    change(
+        rig,
+        comment="it's mine",
+        has_begin=True,
+        environment=(("SLURM_MPI_TYPE", "pmix"), ("CUDA_VISIBLE_DEVICES", "as before")),
+    )
+    rig.script("sleep 1")
+    rig.run(
+        1,
+        11,
+        0,
+        "a b",
+        SLURM_NODEID="0",
+        SLURMD_NODENAME="n1",
+        SLURM_CONF="/c",
+        CUDA_VISIBLE_DEVICES="0",
+        MINE="1",
+    )
+    assert (rig.fake / "sbatch.args").read_text().splitlines() == [
+        "-N",
+        "2",
+        "--begin=now",
+        f"--chdir={rig.root}",
+        "--parsable",
+        "--comment=mirage/1 chain=abcdefgh seg=2/4 pred=11 mode=train ei=1 eo=1 -- it's mine",
+        "--dependency=afterany:11",
+        f"{rig.folder}/job.sh",
+        "2",
+        "11",
+        "a b",
+    ]
+    environ = (rig.fake / "sbatch.env").read_text().splitlines()
+    kept = {line for line in environ if line.startswith(("SLURM", "CUDA", "MIRAGE", "MINE"))}
+    assert kept == {
+        "SLURM_CONF=/c",
+        "SLURM_MPI_TYPE=pmix",
+        "CUDA_VISIBLE_DEVICES=as before",
+        "MINE=1",
+    }
+    assert queued_jobs(rig.folder) == {2: 91}
+
+
+@pytest.mark.parametrize(
+    "after", ["echo 91", "echo '91;cluster'", "echo 91; echo 'Have a nice day'"]
+)
+def test_a_banner_on_sbatchs_stdout_does_not_hide_the_id(rig: Rig, after: str) -> None:
+    sbatch = rig.root / "bin" / "sbatch"
+    sbatch.write_text(
+        f"#!/bin/sh\necho call >>$FAKE/sbatch.log; echo; echo '--> 3 checks ...OK'; {after}\n"
+    )
+    rig.script("sleep 1")
+    rig.run(1, 11)
+    assert queued_jobs(rig.folder) == {2: 91}
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_a_next_link_whose_id_cannot_be_read_is_found_by_its_tag(rig: Rig) -> None:
+    sbatch = rig.root / "bin" / "sbatch"
+    tag = TAG.format(2, 11)
+    sbatch.write_text(
+        f"#!/bin/sh\necho call >>$FAKE/sbatch.log; echo '91 PENDING {tag}' >>$FAKE/queue; echo"
+        " welcome\n"
+    )
+    rig.script("sleep 4")
+    rig.run(1, 11)
+    assert queued_jobs(rig.folder) == {2: 91}
+    assert len(rig.log("sbatch")) == 1
+
+
+@pytest.mark.parametrize("words", [[], ["7"], ["train", "now"]])
+def test_submitted_as_if_it_were_the_users_script_it_leaves(rig: Rig, words: list[str]) -> None:
+    """`sbatch` on what scontrol's Command= says. There it has no link's number."""
+    rig.script("touch worked")
+    done = subprocess.run(
+        [*rig.shell, str(rig.folder / "job.sh"), *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"not a script to submit: yours is {rig.root}/train.sh" in done.stderr
+    assert sorted(path.name for path in rig.folder.iterdir()) == ["job.sh", "script"]
+
+
+def test_the_next_link_is_queued_once_however_often_this_one_is_requeued(rig: Rig) -> None:
+    rig.script(":")
+    rig.run(1, 11)
+    rig.run(1, 11, SLURM_RESTART_COUNT="1")
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_a_successor_that_slurm_has_but_no_record_names_is_adopted(rig: Rig) -> None:
+    rig.script(":")
+    (rig.fake / "queue").write_text(f"55 PENDING {TAG.format(2, 11)} -- mine\n")
+    rig.run(1, 11)
+    assert rig.log("sbatch") == []
+    assert queued_jobs(rig.folder) == {2: 55}
+
+
+def test_link_1_leaves_link_2_to_a_mirage_submit_that_is_at_work(rig: Rig) -> None:
+    rig.script("sleep 3")
+    (rig.folder / "submitting").touch()
+    link = rig.start(1, 11)
+    time.sleep(1.5)
+    assert rig.log("sbatch") == []
+    rig.queue(12, 2, 11)
+    (rig.folder / "submitting").unlink()
+    link.communicate(timeout=20)
+    assert rig.log("sbatch") == []
+    assert queued_jobs(rig.folder) == {2: 12}
+
+
+def test_a_refused_submission_is_tried_again(rig: Rig) -> None:
+    rig.script("sleep 5")
+    (rig.fake / "refuse").write_text("sbatch: error: AssocMaxSubmitJobLimit\n")
+    link = rig.start(1, 11)
+    said = rig.folder / ".sbatch.11"
+    wait_until(lambda: said.exists() and "AssocMaxSubmitJobLimit" in said.read_text())
+    (rig.fake / "refuse").unlink()
+    _out, err = link.communicate(timeout=20)
+    assert "link 2 is not queued yet, trying on: sbatch: error: AssocMaxSubmitJobLimit" in err
+    assert queued_jobs(rig.folder) == {2: 92}
+
+
+@every_shell
+def test_a_link_that_slurm_forgot_is_queued_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmctld was killed before it had saved the job that it had just taken."""
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    rig.script("while [ ! -e stop ]; do sleep 0.1; done")
+    rig.over(92, "PENDING")  # this one it will know
+    link = rig.start(1, 11)
+    wait_until(lambda: queued_jobs(rig.folder) == {2: 92}, 30)
+    (rig.root / "stop").touch()
+    assert "Slurm has forgotten link 2 (job 91)" in link.communicate(timeout=20)[1]
+    assert queued_jobs(rig.folder) == {2: 92}
+
+
+def test_a_link_that_its_user_cancelled_is_not_queued_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    rig.script("while [ ! -e stop ]; do sleep 0.1; done")
+    rig.over(91, "CANCELLED")
+    link = rig.start(1, 11)
+    wait_until(lambda: any("-j 91" in line for line in rig.log("squeue")), 30)
+    (rig.root / "stop").touch()
+    link.communicate(timeout=20)
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_a_chain_whose_next_link_cannot_be_queued_says_so(rig: Rig) -> None:
+    rig.script(":")
+    (rig.fake / "refuse").write_text("sbatch: error: no\n")
+    code, _out, err = rig.run(1, 11)
+    assert code == 1
+    assert "link 2 could not be queued, so the chain ends here: sbatch: error: no" in err
+    assert over_marker(rig.folder) == ("failed", "link 2 could not be queued")
+
+
+def test_nothing_is_submitted_while_squeue_gives_no_sound_answer(rig: Rig) -> None:
+    rig.script("sleep 3")
+    (rig.fake / "down").touch()
+    link = rig.start(1, 11)
+    time.sleep(1)
+    (rig.fake / "down").unlink()
+    (rig.fake / "queue").write_text("")  # not even this job: nonsense
+    time.sleep(1)
+    assert rig.log("sbatch") == []
+    (rig.fake / "queue").write_text(f"11 RUNNING {TAG.format(1, 0)}\n")
+    link.communicate(timeout=20)
+    assert len(rig.log("sbatch")) == 1
+
+
+def test_neither_the_last_link_nor_a_chain_queued_up_front_submits(rig: Rig) -> None:
+    rig.script(":")
+    rig.run(4, 14, 13)
+    change(rig, up_front=True)
+    rig.script(":")
+    (rig.folder / "done").unlink()
+    rig.run(1, 11)
+    assert rig.log("sbatch") == []
+
+
+# ---- How a chain ends
+
+
+def test_the_last_link_ends_the_chain(rig: Rig) -> None:
+    rig.script("exit 0")
+    rig.run(4, 14, 13)
+    assert over_marker(rig.folder) == ("done", "all 4 links have run")
+
+
+def test_a_last_link_that_slurm_ends_may_be_requeued_so_it_is_not_the_end(rig: Rig) -> None:
+    link = start_reporter(rig, 4, 14, 13)
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    assert over_marker(rig.folder) is None
+    assert rig.log("sbatch") == []
+
+
+@every_shell
+def test_the_done_file_ends_the_chain_and_takes_the_successors_along(rig: Rig) -> None:
+    rig.script('echo enough >"$MIRAGE_DONE_FILE"; exit 3')
+    rig.queue(12, 2, 11)
+    rig.queue(13, 3, 12)
+    code, _out, _err = rig.run(1, 11)
+    assert code == 3
+    assert rig.log("scancel") == ["--state=PENDING 12 13"]
+    assert over_marker(rig.folder) == ("done", "enough")
+
+
+def test_the_users_own_done_file_counts(rig: Rig) -> None:
+    change(rig, done_file=rig.root / "finished")
+    rig.script('touch "$MIRAGE_DONE_FILE"')
+    rig.queue(12, 2, 11)
+    rig.run(1, 11)
+    assert rig.log("scancel") == ["--state=PENDING 12"]
+    assert over_marker(rig.folder) == ("done", f"{rig.root}/finished exists")
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected", "ends_itself"),
+    [("done", 0, []), ("failed", 1, []), ("cancelled", 0, ["12"])],
+)
+def test_a_link_of_a_chain_that_is_over_does_nothing_but_tells_slurm_how_it_ended(
+    rig: Rig, marker: str, expected: int, ends_itself: list[str]
+) -> None:
+    rig.script("touch ran")
+    (rig.folder / marker).write_text("why\n")
+    rig.queue(13, 3, 12)
+    code, _out, err = rig.run(2, 12, 11)
+    assert not (rig.root / "ran").exists()
+    assert rig.log("scancel") == ["--state=PENDING 13", *ends_itself]
+    if not ends_itself:
+        assert (code, err) == (expected, "mirage: the chain is over: why\n")
+
+
+@every_shell
+def test_stop_ends_the_chain_at_the_first_failure(rig: Rig) -> None:
+    rig.script("exit 3")
+    rig.queue(12, 2, 11)
+    code, _out, err = rig.run(1, 11)
+    assert code == 3
+    assert "link 1 ended with exit code 3: the chain ends here" in err
+    assert over_marker(rig.folder) == ("failed", "link 1 ended with exit code 3")
+    assert rig.log("scancel") == ["--state=PENDING 12"]
+
+
+def test_continue_ignores_failures(rig: Rig) -> None:
+    change(rig, failure=Failure("continue", min_runtime_s=0))
+    rig.script("exit 3")
+    rig.run(1, 11)
+    assert over_marker(rig.folder) is None
+    assert queued_jobs(rig.folder) == {2: 91}
+
+
+@every_shell
+def test_retry_counts_failures_in_a_row(rig: Rig) -> None:
+    change(rig, segments=9, up_front=True, failure=Failure("retry", 1, min_runtime_s=0))
+    rig.script("case $MIRAGE_SEGMENT in 1 | 3 | 4) exit 3 ;; esac")
+    for segment in (1, 2, 3):
+        rig.run(segment, 10 + segment, 9 + segment if segment > 1 else 0)
+        assert over_marker(rig.folder) is None
+    rig.run(4, 14, 13)
+    assert over_marker(rig.folder) == ("failed", "link 4 ended with exit code 3")
+
+
+def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
+    change(rig, segments=9, up_front=True, failure=Failure("stop", min_runtime_s=60, max_short=3))
+    rig.script("exit 0")
+    rig.run(1, 11)
+    rig.run(2, 12, 11)
+    assert over_marker(rig.folder) is None
+    assert rig.run(3, 13, 12)[0] == 1, "Slurm's records must not say that all went well"
+    record = read_link(rig.folder, 3)
+    assert record
+    assert record.exit_code == 0, "the script's own"
+    assert over_marker(rig.folder) == (
+        "failed",
+        "crash loop: 3 links in a row ran for less than 60 s each",
+    )
+
+
+def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: Rig) -> None:
+    change(rig, segments=9, up_front=True, failure=Failure("stop", min_runtime_s=60, max_short=2))
+    rig.script("touch ran")
+    now = int(time.time())
+    (rig.folder / "start.1").write_text(f"job=11\nstart={now - 20}\n")
+    (rig.folder / "start.2").write_text(f"job=12\nstart={now - 10}\n")
+    code, _out, _err = rig.run(3, 13, 12)
+    assert code == 1
+    assert not (rig.root / "ran").exists()
+    assert over_marker(rig.folder) == (
+        "failed",
+        "crash loop: 2 links in a row ran for less than 60 s each",
+    )
+
+
+@every_shell
+def test_what_slurm_ends_goes_on_whatever_its_exit_code(rig: Rig) -> None:
+    """Time limit, preemption, scancel: every process of the job gets SIGTERM."""
+    link = start_reporter(rig)
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "slurm"
+    assert over_marker(rig.folder) is None
+    assert list(queued_jobs(rig.folder)) == [2]
+
+
+@pytest.mark.parametrize(("left_s", "marker"), [(90, None), (900, "failed")])
+def test_dying_of_ones_own_limit_signal_near_the_limit_is_no_failure(
+    rig: Rig, left_s: int, marker: str | None
+) -> None:
+    change(rig, limit_signal=LimitSignal(signal.SIGUSR1, batch=True, lead_s=60))
+    rig.script("kill -USR1 $$")
+    (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
+    code, _out, _err = rig.run(1, 11)
+    assert code == 128 + signal.SIGUSR1
+    assert (over_marker(rig.folder) or [None])[0] == marker
+
+
+def test_a_failure_that_the_link_before_could_not_mark_is_found(rig: Rig) -> None:
+    rig.script("touch ran")
+    (rig.folder / "link.1").write_text(
+        "job=11\nrestart=0\nstart=1\nwork=1\nend=99\nexit=3\nhow=exit\n"
+    )
+    rig.run(2, 12, 11)
+    assert over_marker(rig.folder) == ("failed", "link 1 ended with exit code 3")
+    assert not (rig.root / "ran").exists()
+
+
+# ---- Handover
+
+TRAINING = r"""
+trap 'echo "$MIRAGE_SEGMENT saved" >>trace; exit 1' TERM USR1
+echo "$MIRAGE_SEGMENT starts" >>trace
+while :; do sleep 0.1; done
+"""
+
+
+def trace(rig: Rig) -> list[str]:
+    path = rig.root / "trace"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def start_first(rig: Rig) -> subprocess.Popen[str]:
+    rig.queue(12, 2, 11)
+    link = rig.start(1, 11)
+    wait_until(lambda: trace(rig) == ["1 starts"])
+    return link
+
+
+@every_shell
+def test_the_successor_asks_waits_and_only_then_starts(rig: Rig) -> None:
+    rig.script(TRAINING)
+    first = start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: len(trace(rig)) == 3)
+    assert trace(rig) == ["1 starts", "1 saved", "2 starts"]
+    first.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert (record.exit_code, record.how) == (1, "handover")
+    assert over_marker(rig.folder) is None, "being asked to end is no failure"
+    assert [line for line in rig.log("scancel") if "--batch" in line] == [
+        "--batch --signal=TERM 11"
+    ]
+    wait_until(lambda: (asked := read_handover(rig.folder, 1)) and asked.gone_s)
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert (asked.job_id, asked.grace_s, asked.cut_s, asked.cut_by) == (12, 300, None, "")
+    assert asked.asked_s is not None
+    assert asked.gone_s is not None
+    assert asked.asked_s <= asked.gone_s <= asked.asked_s + 60
+
+
+def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
+    change(rig, handover=Handover("USR1"))
+    rig.script(TRAINING)
+    (rig.fake / "steps.11").write_text("11.batch\n11.extern\n11.0\n")
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel")[0] == "--signal=USR1 11"
+
+
+def test_after_its_grace_the_predecessor_is_cancelled(rig: Rig) -> None:
+    change(rig, handover=Handover("USR2", grace_s=2))
+    rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
+    first = start_first(rig)
+    second = rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel")[:2] == ["--batch --signal=USR2 11", "11"]
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert (asked.grace_s, asked.cut_by, bool(asked.cut_s)) == (2, "grace", True)
+    said = first.communicate(timeout=20)[1]
+    assert (
+        "job 12 takes over and cancels this link, since it did not end within 2 s after it was"
+        " asked to" in said
+    )
+    assert "--handover-grace=60s" in said
+    os.killpg(second.pid, signal.SIGKILL)
+    said = second.communicate(timeout=20)[1]
+    assert "link 1 (job 11) is cancelled, since it did not end within 2 s" in said
+    assert "--handover-grace=60s" in said
+    assert "twice as long" not in said, "the user's own grace always holds"
+
+
+def handover_record(rig: Rig, segment: int, took_s: int, *, cut: bool = False) -> None:
+    end = f"by=grace\ncut={1000 + took_s}\ngone={1030 + took_s}" if cut else f"gone={1000 + took_s}"
+    (rig.folder / f"handover.{segment}").write_text(f"job=5\ngrace=300\nasked=1000\n{end}\n")
+
+
+@pytest.mark.parametrize(
+    ("past", "grace_s", "left_s", "expected_s"),
+    [
+        ([], None, 99_999, 300),
+        ([(200, False), (500, False), (30, False)], None, 99_999, 1000),
+        ([(100, False)], None, 99_999, 300),
+        ([(300, True)], None, 99_999, 600),
+        ([(300, True), (600, True)], None, 99_999, 1200),
+        ([(5000, False)], None, 8000, 2000),  # of its own time a quarter
+        ([(5000, False)], None, 400, 300),
+        ([(5000, False)], 7, 99_999, 7),  # the user's
+    ],
+)
+def test_the_grace_follows_the_chains_own_checkpoints(
+    rig: Rig, past: list[tuple[int, bool]], grace_s: int | None, left_s: int, expected_s: int
+) -> None:
+    change(rig, handover=Handover("USR2", grace_s=grace_s))
+    rig.script(TRAINING.replace("trap", "trap '' USR2; trap"))
+    for segment, (took_s, cut) in enumerate(past, start=11):
+        handover_record(rig, segment, took_s, cut=cut)
+    (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: (asked := read_handover(rig.folder, 1)) and asked.asked_s)
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert expected_s - 20 <= (asked.grace_s or 0) <= expected_s
+
+
+def test_a_handover_that_the_overlap_cuts_off_names_it(rig: Rig) -> None:
+    change(rig, handover=Handover("USR2", max_overlap_s=2))
+    rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
+    start_first(rig)
+    second = rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    asked = read_handover(rig.folder, 1)
+    assert asked
+    assert asked.cut_by == "max-overlap"
+    os.killpg(second.pid, signal.SIGKILL)
+    assert (
+        "since two links ran together for 2 s (--max-overlap)" in second.communicate(timeout=20)[1]
+    )
+
+
+def test_the_grace_begins_when_the_predecessor_could_be_asked(rig: Rig) -> None:
+    """Slurm was away meanwhile: it must not be cancelled in the same breath."""
+    change(rig, handover=Handover("USR2", grace_s=3))
+    rig.script(TRAINING.replace("trap", "trap '' USR2; trap"))
+    start_first(rig)
+    scancel = rig.root / "bin" / "scancel"
+    body = scancel.read_text()
+    scancel.write_text("#!/bin/sh\nexit 1\n")
+    rig.start(2, 12, 11)
+    time.sleep(4)
+    scancel.write_text(body)
+    wait_until(lambda: rig.log("scancel"))
+    asked_s = time.monotonic()
+    wait_until(lambda: len(rig.log("scancel")) > 1)
+    assert time.monotonic() - asked_s > 1.5
+    assert rig.log("scancel")[:2] == ["--batch --signal=USR2 11", "11"]
+
+
+def test_none_waits_for_the_predecessors_own_end_up_to_the_overlap(rig: Rig) -> None:
+    change(rig, handover=Handover("none", grace_s=0, max_overlap_s=3))
+    rig.script(TRAINING)
+    start_first(rig)
+    rig.start(2, 12, 11)
+    time.sleep(1.5)
+    assert rig.log("scancel") == []
+    wait_until(lambda: "2 starts" in trace(rig))
+    assert rig.log("scancel") == ["11"]
+
+
+def test_no_answer_about_the_predecessor_means_waiting(rig: Rig) -> None:
+    change(rig, up_front=True, handover=Handover("none"))
+    rig.script("echo started >>trace")
+    (rig.fake / "state.11").write_text("")
+    link = rig.start(2, 12, 11)
+    time.sleep(1.5)
+    assert trace(rig) == []
+    (rig.folder / "link.1").write_text(
+        "job=11\nhow=exit\nexit=0\nwork=1\nend=99\n"
+    )  # its own record counts at once
+    link.communicate(timeout=20)
+    assert trace(rig) == ["started"]
+
+
+@every_shell
+def test_a_predecessor_that_slurm_ends_is_waited_for_until_all_its_processes_are_gone(
+    rig: Rig,
+) -> None:
+    """Its batch script has ended, and said so, but a step of it may save until KillWait is over."""
+    change(rig, up_front=True, handover=Handover("none"))
+    rig.script(TRAINING)
+    first = start_first(rig)
+    os.killpg(first.pid, signal.SIGTERM)
+    first.communicate(timeout=20)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert record.how == "slurm"
+    rig.over(11, "COMPLETING")
+    rig.start(2, 12, 11)
+    wait_until(lambda: len(rig.log("squeue")) >= 2)
+    assert "2 starts" not in trace(rig)
+    rig.over(11, "TIMEOUT")
+    wait_until(lambda: "2 starts" in trace(rig), 30)  # Slurm is asked every ten seconds
+
+
+def commands_of(group: int) -> dict[int, bytes]:
+    """The command lines of the group's processes, by pid."""
+    found = {}
+    for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()):
+        with contextlib.suppress(OSError):  # it has just ended
+            if os.getpgid(pid) == group:
+                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return found
+
+
+@every_shell
+def test_a_script_that_dies_of_the_time_limit_before_its_shell_knows_has_not_failed(
+    rig: Rig,
+) -> None:
+    """Slurm signals one process after the other."""
+    rig.script("exec sleep 60")
+    link = rig.start(1, 11)
+    dying = {
+        b"sleep\x0060\x00",
+        b"sleep\x002147483647\x00",
+    }  # the script and the canary, not the shell
+    wait_until(lambda: set(commands_of(link.pid).values()) >= dying)
+    for pid, command in commands_of(link.pid).items():
+        if command in dying:
+            os.kill(pid, signal.SIGTERM)
+    link.communicate(timeout=30)
+    record = read_link(rig.folder, 1)
+    assert record
+    assert (record.exit_code, record.how) == (143, "slurm")
+    assert over_marker(rig.folder) is None
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "PENDING", "NODE_FAIL", None])
+def test_a_predecessor_that_is_over_requeued_or_forgotten_is_not_waited_for(
+    rig: Rig, state: str | None
+) -> None:
+    change(rig, up_front=True)
+    rig.script("echo started >>trace")
+    if state:
+        (rig.fake / "state.11").write_text(f"{state}\n")
+    rig.run(2, 12, 11)
+    assert trace(rig) == ["started"]
+    assert rig.log("scancel") == []
+
+
+@every_shell
+def test_a_requeued_predecessor_finds_itself_superseded(rig: Rig) -> None:
+    change(rig, up_front=True)
+    rig.script('echo "$MIRAGE_SEGMENT" >>trace')
+    rig.run(2, 12, 11)
+    code, _out, err = rig.run(1, 11, SLURM_RESTART_COUNT="1")
+    assert (code, err) == (0, "mirage: link 2 (job 12) has taken over; nothing to do\n")
+    assert trace(rig) == ["2"]
+
+
+def test_a_requeued_link_that_nobody_superseded_runs_again(rig: Rig) -> None:
+    change(rig, up_front=True)
+    rig.script('echo "$MIRAGE_SEGMENT" >>trace')
+    rig.run(1, 11)
+    rig.run(1, 11, SLURM_RESTART_COUNT="1")
+    assert trace(rig) == ["1", "1"]
+
+
+def test_of_two_jobs_for_one_link_the_second_leaves(rig: Rig) -> None:
+    rig.script(TRAINING)
+    start_first(rig)
+    code, _out, err = rig.run(1, 99)
+    assert (code, err) == (0, "mirage: link 1 (job 11) has taken over; nothing to do\n")
+
+
+@every_shell
+def test_of_many_jobs_that_start_together_one_writes(rig: Rig) -> None:
+    change(rig, up_front=True)
+    rig.script('echo "$SLURM_JOB_ID" >>trace; sleep 2')
+    links = [rig.start(1, job) for job in range(20, 26)]
+    for link in links:
+        link.communicate(timeout=30)
+    assert len(trace(rig)) == 1
+
+
+def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
+    change(rig, handover=Handover("none"))
+    rig.script(TRAINING)
+    start_first(rig)
+    link = rig.start(2, 12, 11)
+    wait_until((rig.folder / "ready.2").exists)
+    (rig.folder / "failed").write_text("no more\n")
+    _out, err = link.communicate(timeout=20)
+    assert link.returncode == 1
+    assert "the chain is over: no more" in err
+    assert trace(rig) == ["1 starts"]
+
+
+@every_shell
+def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig) -> None:
+    change(rig, handover=Handover("none"))
+    rig.script(TRAINING)
+    start_first(rig)
+    link = rig.start(2, 12, 11)
+    wait_until((rig.folder / "ready.2").exists)
+    os.killpg(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    record = read_link(rig.folder, 2)
+    assert record
+    assert (record.exit_code, record.how) == (143, "told")
+    assert 3 in queued_jobs(rig.folder)
+    assert over_marker(rig.folder) is None
+
+
+@every_shell
+@pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.SERVICE])
+@pytest.mark.parametrize("whole_job", [True, False], ids=["whole job", "batch shell"])
+def test_a_link_that_slurm_ends_in_its_prologue_has_not_failed(
+    rig: Rig, mode: Mode, whole_job: bool
+) -> None:
+    """Preempted or cancelled before its work began: the script is not started, and the chain goes
+    on.
+    """
+    change(rig, mode=mode)
+    rig.script("echo started >started")
+    rig.queue(13, 3, 12)
+    (rig.fake / "state.11").write_text("TIMEOUT\n")
+    (rig.fake / "slow").touch()
+    link = rig.start(2, 12, 11)
+    wait_until(lambda: rig.log("squeue"))
+    (os.killpg if whole_job else os.kill)(link.pid, signal.SIGTERM)
+    link.communicate(timeout=20)
+    record = read_link(rig.folder, 2)
+    assert record
+    assert (record.exit_code, record.how) == (143, "told")
+    assert over_marker(rig.folder) is None
+    assert rig.log("scancel") == []
+    assert not (rig.root / "started").exists()
+
+
+@every_shell
+def test_a_service_starts_at_once_and_ends_the_old_one_when_it_is_healthy(rig: Rig) -> None:
+    change(
+        rig, mode=Mode.SERVICE, handover=Handover(health_command="[ -e healthy ]", health_count=1)
+    )
+    rig.script(TRAINING)
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "2 starts" in trace(rig))
+    time.sleep(0.5)
+    assert trace(rig) == ["1 starts", "2 starts"], "both run until the new one is healthy"
+    (rig.root / "healthy").touch()
+    wait_until(lambda: "1 saved" in trace(rig), 15)
+    wait_until((rig.folder / "writer.2" / "owner").exists)
+    assert "job=12" in (rig.folder / "writer.2" / "owner").read_text()
+
+
+def test_a_service_without_a_health_command_says_when_it_is_ready(rig: Rig) -> None:
+    change(rig, mode=Mode.SERVICE)
+    rig.script(TRAINING.replace("while", 'touch "$MIRAGE_READY_FILE"\nwhile'))
+    start_first(rig)
+    rig.start(2, 12, 11)
+    wait_until(lambda: "1 saved" in trace(rig), 15)
+    assert trace(rig) == ["1 starts", "2 starts", "1 saved"]
+
+
+# ---- The text itself
+
+
+def test_shellcheck_has_nothing_to_say(rig: Rig) -> None:
+    shellcheck = shutil.which("shellcheck") or str(Path(sys.executable).with_name("shellcheck"))
+    if not Path(shellcheck).exists():
+        pytest.skip("shellcheck is not installed")
+    change(rig, comment="it's $HOME `x`", environment=(("SLURM_X", "a'b"),))
+    rig.script("exit 0")
+    # What the code says about itself counts for the code alone; the values above it are not ours.
+    words = [shellcheck, "-s", "sh", "-e", "SC2016,SC2034,SC2154,SC2329"]
+    for path in (str(rig.folder / "job.sh"), str(files("mirage.chain") / "job.sh")):
+        assert subprocess.run([*words, path], capture_output=True, text=True).stdout == ""
+
+
+def with_then(rig: Rig, body: str, count: int = 1, **changes: object) -> None:
+    then = tuple(
+        Then(Path(f"/home/a/post{number}.sh"), b"#!/bin/sh\n", False)
+        for number in range(1, count + 1)
+    )
+    change(rig, then=then, **changes)
+    rig.script(body)
+    for number in range(1, count + 1):
+        then_script(rig.folder, number).write_bytes(b"#!/bin/sh\n")
+
+
+def then_calls(rig: Rig) -> list[list[str]]:
+    """The calls of sbatch for scripts of --then."""
+    calls = (
+        (rig.fake / "sbatch.calls").read_text().split("\0")
+        if (rig.fake / "sbatch.calls").exists()
+        else []
+    )
+    return [
+        words
+        for call in calls
+        if (words := call.splitlines()) and words[-1].endswith(".sh") and "then." in call
+    ]
+
+
+@pytest.fixture
+def keeping(rig: Rig) -> Rig:
+    """sbatch keeps the words of all its calls."""
+    sbatch = rig.root / "bin" / "sbatch"
+    keep = '#!/bin/sh\n{ printf "%s\\n" "$@"; printf "\\0"; } >>"$FAKE/sbatch.calls"\n'
+    sbatch.write_text(keep + sbatch.read_text())
+    return rig
+
+
+@every_shell
+def test_the_last_link_queues_what_follows_the_chain(keeping: Rig) -> None:
+    with_then(keeping, "echo ran >>trace", count=2, segments=2)
+    environ = {
+        "SLURM_JOB_NAME": "x",
+        "SBATCH_X": "y",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "MIRAGE_CHAIN_ID": CHAIN,
+    }
+    keeping.queue(12, 2, 11)
+    assert keeping.run(1, 11)[0] == 0
+    assert then_calls(keeping) == [], "the chain goes on"
+    code, _, err = keeping.run(2, 12, 11, **environ)
+    assert code == 0
+    comment, after = f"--comment=mirage-then/1 chain={CHAIN} n=", "--dependency=afterany:12:11"
+    assert [call[:-1] for call in then_calls(keeping)] == [
+        ["--parsable", f"--job-name=post{n}.sh", f"{comment}{n}", after] for n in (1, 2)
+    ]
+    assert [call[-1] for call in then_calls(keeping)] == [
+        str(then_script(keeping.folder, n)) for n in (1, 2)
+    ]
+    environment = (keeping.fake / "sbatch.env").read_text()
+    assert not [
+        name for name in ("SLURM_JOB", "CUDA", "MIRAGE_CHAIN_ID") if f"\n{name}" in environment
+    ]
+    assert (keeping.folder / "then.1").read_text().strip() in err
+    assert (keeping.fake / "sbatch.pwd").read_text().strip() == str(keeping.root)
+
+
+def test_it_follows_once_also_when_several_links_find_the_chain_over(keeping: Rig) -> None:
+    with_then(keeping, "sleep 1; touch $MIRAGE_DONE_FILE; sleep 1", up_front=False)
+    keeping.queue(12, 2, 11)
+    first = keeping.start(1, 11)
+    wait_until(lambda: (keeping.folder / "start.1").exists())
+    (keeping.folder / "done").write_text("said to be done\n")
+    links = [keeping.start(2, 12, 11), keeping.start(3, 13, 12)]
+    for link in [*links, first]:
+        link.communicate(timeout=20)
+    assert len(then_calls(keeping)) == 1
+    (words,) = then_calls(keeping)
+    assert any(word.startswith("--dependency=afterany:1") and "11" in word for word in words), (
+        "link 1 ran on"
+    )
+
+
+@pytest.mark.parametrize("body", ["exit 3", "true"], ids=["failed", "goes on"])
+def test_nothing_follows_a_chain_that_is_not_done(keeping: Rig, body: str) -> None:
+    with_then(keeping, body)
+    keeping.queue(12, 2, 11)
+    keeping.run(1, 11)
+    assert then_calls(keeping) == []
+
+
+def test_nothing_follows_a_chain_that_was_cancelled(keeping: Rig) -> None:
+    with_then(keeping, "echo ran >>trace", up_front=True)
+    (keeping.folder / "then.1").write_text("77\n")
+    (keeping.folder / "cancelled").write_text("by its owner\n")
+    keeping.run(2, 12, 11)
+    assert then_calls(keeping) == []
+    assert "--state=PENDING 77" in keeping.log("scancel")
+
+
+def test_up_front_it_is_let_go_when_the_chain_is_done_early_and_before_the_links_that_it_waits_for(
+    rig: Rig,
+) -> None:
+    with_then(rig, "touch $MIRAGE_DONE_FILE", up_front=True)
+    (rig.folder / "then.1").write_text("77\n")
+    rig.queue(12, 2, 11)
+    rig.run(1, 11)
+    assert rig.log("scontrol") == ["update JobId=77 Dependency=afterany:11"]
+    assert rig.log("sbatch") == []
+    assert rig.log("scancel") == ["--state=PENDING 12"]
+
+
+def test_what_cannot_be_queued_is_said_and_mirage_done_tries_again(keeping: Rig) -> None:
+    with_then(keeping, "true", segments=1)
+    (keeping.root / "bin" / "sleep").write_text("#!/bin/sh\nexec /bin/sleep 0.05\n")
+    (keeping.root / "bin" / "sleep").chmod(0o755)
+    (keeping.fake / "refuse").write_text("sbatch: error: QOSMaxSubmitJobPerUserLimit\n")
+    code, _, err = keeping.run(1, 11)
+    assert code == 0, "the chain is done all the same"
+    assert "QOSMaxSubmitJobPerUserLimit" in err
+    assert f"mirage done {CHAIN}" in err
+    assert "QOSMax" in (keeping.folder / "then.1.error").read_text()
+    (keeping.fake / "refuse").unlink()
+    (keeping.fake / "queue").write_text("")
+    words = [*keeping.shell, str(keeping.folder / "job.sh"), "follow-up"]
+    env = {"PATH": f"{keeping.root / 'bin'}:{os.environ['PATH']}", "FAKE": str(keeping.fake)}
+    for _ in range(2):
+        assert subprocess.run(words, env=env, timeout=20, check=False).returncode == 0
+    assert (
+        len(
+            queued := [call for call in then_calls(keeping) if "--dependency" not in " ".join(call)]
+        )
+        == 1
+    )
+    assert queued[0][-1] == str(then_script(keeping.folder, 1))
+    assert not (keeping.folder / "then.1.error").exists()
+
+
+def test_one_whose_submission_got_no_answer_is_found_in_the_queue(keeping: Rig) -> None:
+    with_then(keeping, "true", segments=1)
+    (keeping.fake / "queue").write_text(
+        f"55 PENDING 1/ mirage-then/1 chain={CHAIN} n=12 -- x\n"
+        f"33 FAILED 1/ mirage-then/1 chain={CHAIN} n=1 -- x\n"
+        f"44 PENDING 1/ mirage-then/1 chain={CHAIN} n=1 -- x\n"
+    )
+    keeping.run(1, 11)
+    assert then_calls(keeping) == []
+    assert (keeping.folder / "then.1").read_text() == "44\n"
+
+
+@pytest.mark.parametrize(("state", "calls"), [("RUNNING", 0), ("FAILED", 1)])
+def test_mirage_done_queues_what_a_link_that_died_had_begun_to(
+    keeping: Rig, state: str, calls: int
+) -> None:
+    with_then(keeping, "true", segments=1)
+    (keeping.folder / "done").write_text("all 1 links have run\n")
+    (keeping.folder / "then.1.claim").mkdir()
+    (keeping.folder / "then.1.claim" / "job").write_text("11\n")
+    (keeping.fake / "state.11").write_text(f"{state}\n")
+    (keeping.fake / "queue").write_text("")
+    words = [*keeping.shell, str(keeping.folder / "job.sh"), "follow-up"]
+    env = {"PATH": f"{keeping.root / 'bin'}:{os.environ['PATH']}", "FAKE": str(keeping.fake)}
+    for _ in range(2):
+        assert subprocess.run(words, env=env, timeout=20, check=False).returncode == 0
+    assert len(then_calls(keeping)) == calls

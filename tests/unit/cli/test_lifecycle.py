@@ -1,0 +1,430 @@
+"""`mirage extend`, `pause`, `resume` and `logs`, as users run them, on fake Slurm commands."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from mirage.chain.batch_script import parse_script
+from mirage.chain.command_line import parse_request
+from mirage.chain.folder import over_marker
+from mirage.chain.request import settle
+from mirage.chain.script import build_job_script
+from mirage.cli import steering
+from mirage.cli.main import main
+from mirage.daemon.socket import Source, serving
+from mirage.errors import InputError
+from mirage.store.lock import is_held
+from mirage.store.repository import SqlStore
+from tests.fakes.fake_slurm import FakeSlurm
+from tests.unit.cli import test_cli
+from tests.unit.cli.test_cli import NOW
+
+
+class Shell(test_cli.Shell):
+    """Runs the commands in this process, which saves their start."""
+
+    def run(self, *words, **_more):
+        out, err = io.TextIOWrapper(io.BytesIO(), write_through=True), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(words)
+            except SystemExit as wrong:  # argparse
+                code = wrong.code
+        return subprocess.CompletedProcess(
+            words, code, out.buffer.getvalue().decode(), err.getvalue()
+        )
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    for name, value in {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "FAKE_SLURM_DIR": tmp_path,
+        "FAKE_SLURM_USER": test_cli.ME,
+        "HOME": tmp_path,
+        "XDG_STATE_HOME": tmp_path / "state",
+        "MIRAGE_SOCKET": tmp_path / "no.sock",
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    return Shell(tmp_path, FakeSlurm.create(tmp_path, 2, NOW))
+
+
+CHAIN = "abcdef12"
+SCRIPT = b"#!/bin/sh\nsleep 600\nexit 0\n"
+
+
+def started(shell, *options):
+    """A chain of three whose first link runs, with its folder; the folder and both jobs."""
+    first, second = shell.chain()
+    words = ["--segments=3", *options, "--time=60", "work.sh"]
+    environ = {"HOME": str(shell.folder)}
+    settings = settle(
+        parse_request(words),
+        parse_script(SCRIPT),
+        shell.folder / "work.sh",
+        environ=environ,
+        cwd=str(shell.folder),
+        slurm_bin="",
+        chain_id=CHAIN,
+    )
+    folder = settings.folder
+    folder.mkdir(parents=True)
+    text = build_job_script(settings, parse_script(SCRIPT)).replace(
+        b"\n", b"\n# sleep 600\n# exit 0\n", 1
+    )
+    (folder / "job.sh").write_bytes(text)
+    up_front = int("--up-front" in options)
+    (folder / "chain").write_text(
+        f"chain={CHAIN}\nsegments=3\nmode=train\nsubmitted={NOW}\nup_front={up_front}\n"
+    )
+    (folder / "queued.1").write_text(f"{first}\n")
+    (folder / "queued.2").write_text(f"{second}\n")
+    (folder / "start.1").write_text(
+        f"job={first}\nrestart=0\nstart={NOW}\nout={shell.folder}/1.out\n"
+    )
+    return folder, first, second
+
+
+def job(shell, job_id):
+    with shell.slurm.state() as state:
+        return next(job for job in state["jobs"] if job["id"] == job_id)
+
+
+def end_all(shell, folder, reason):
+    with shell.slurm.state() as state:
+        for each in state["jobs"]:
+            each |= {"state": "COMPLETED", "end": state["now"]}
+    if reason:
+        (folder / "done").write_text(f"{reason}\n")
+
+
+def report(shell):
+    (found,) = json.loads(shell.run("status", CHAIN, "--json").stdout)["chains"]
+    return found
+
+
+# ---- pause and resume
+
+
+def test_a_pause_holds_the_successor_and_is_seen_by_all(shell):
+    folder, first, second = started(shell)
+    done = shell.run("pause", CHAIN)
+    assert done.returncode == 0, done
+    assert (
+        f"held job {second}; job {first} runs on to its end. `mirage resume {CHAIN}`" in done.stdout
+    )
+    assert (job(shell, second)["held"], job(shell, first).get("held")) == (True, False)
+    assert "was paused already" in shell.run("pause", CHAIN).stdout
+    assert (
+        f"Job {second} (link 2) is held: its owner has paused the chain."
+        in shell.run("explain", str(second)).stdout
+    )
+    shell.slurm.advance(4000)  # past the end of link 1
+    shell.run("agent", "--once", "--policy", "reactive")
+    assert (report(shell)["state"], job(shell, second)["state"]) == ("paused", "PENDING")
+
+    assert f"goes on; released job {second}" in shell.run("resume", CHAIN).stdout
+    assert "is not paused: nothing to do" in shell.run("resume", CHAIN).stdout
+    assert not (folder / "paused").exists()
+    shell.slurm.advance(2)
+    assert (report(shell)["state"], job(shell, second)["state"]) == ("active", "RUNNING")
+
+
+@pytest.mark.parametrize("words", [("pause",), ("resume",), ("extend", "--segments=9")])
+def test_only_ones_own_jobs_are_asked_for(shell, words):
+    """On a large site the whole queue is much to read, and what is odd in other users' jobs is
+    nobody's business.
+    """
+    started(shell)
+    assert shell.run(words[0], CHAIN, *words[1:]).returncode == 0
+    asked = [call for call in shell.slurm.calls() if call[0] in ("squeue", "sinfo")]
+    assert asked
+    of_some_jobs = ("--user", "-u", "--jobs", "-j", "--me")
+    assert [call for call in asked if not any(word.startswith(of_some_jobs) for word in call)] == []
+
+
+def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as_waiting(shell):
+    folder, _first, second = started(shell)
+    shell.run("agent", "--once", "--policy", "reactive")
+    (shell.folder / "state" / "mirage" / "mirage.once").unlink()
+    (shell.folder / "state" / "mirage" / "mirage.db").rename(shell.folder / "site.db")
+    with (
+        SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store,
+        serving(shell.folder / "no.sock", Source(store, seen=lambda: int(time.time()) - 600)),
+    ):
+        assert f"Job {second} (link 2) is held back for now" in shell.run("explain", CHAIN).stdout
+        shell.run("pause", CHAIN)
+        assert "As the site's daemon saw the queue at" in shell.run("status", CHAIN).stdout
+        shell.run("cancel", CHAIN)
+        assert f"Job {second} (link 2) never started" in shell.run("explain", str(second)).stdout
+    assert over_marker(folder) == ("cancelled", "cancelled by its owner")
+
+
+def test_a_done_file_that_is_empty_gives_a_reason(shell):
+    folder, _first, _second = started(shell)
+    (folder / "done").touch()
+    assert over_marker(folder) == ("done", f"{folder}/done exists")
+
+
+def test_two_commands_at_the_same_time_queue_no_link_twice(shell, monkeypatch):
+    folder, _first, _second = started(shell)
+    end_all(shell, folder, "all 3 links have run")
+    held = []
+    monkeypatch.setattr(
+        steering,
+        "queue_link",
+        lambda *_: held.append(is_held(folder / steering.STEERING_LOCK)) or 99,
+    )
+    assert shell.run("extend", CHAIN, "--segments=+1").returncode == 0
+    assert held == [True]
+    assert not is_held(folder / steering.STEERING_LOCK)
+
+
+def test_a_paused_chain_without_a_job_is_queued_again(shell):
+    """Its running link could not queue the next one, or the owner cancelled it."""
+    folder, first, _second = started(shell)
+    shell.run("pause", CHAIN)
+    end_all(shell, folder, "")
+    done = shell.run("resume", CHAIN)
+    assert "goes on; queued link 2 (job 3)" in done.stdout, done
+    new = job(shell, 3)
+    assert (new["comment"], new["held"]) == (
+        f"mirage/1 chain={CHAIN} seg=2/3 pred={first} mode=train ei=1 eo=1",
+        False,
+    )
+    assert f"--dependency=afterany:{first}" in new["line"]
+    assert (folder / "queued.2").read_text() == "3\n"
+
+
+def test_a_link_that_is_on_its_way_back_to_the_queue_is_waited_for(shell):
+    _folder, _first, second = started(shell)
+    shell.run("pause", CHAIN)
+
+    def change(**how):
+        with shell.slurm.state() as state:
+            next(job for job in state["jobs"] if job["id"] == second).update(how)
+
+    change(state="COMPLETING", held=False)
+    back = threading.Timer(4, change, kwargs={"state": "PENDING", "held": True})
+    back.start()
+    assert f"released job {second}" in shell.run("resume", CHAIN).stdout
+    assert job(shell, second)["held"] is False
+
+
+def test_an_unsound_answer_starts_no_second_link(shell):
+    _folder, _first, second = started(shell)
+    shell.run("pause", CHAIN)
+    fake = shell.folder / "bin" / "squeue"
+    fake.write_text(
+        fake.read_text().replace("exec", 'case "$*" in *" -j "*) ;; *) exit 0 ;; esac\nexec')
+    )
+    assert shell.run("resume", CHAIN).returncode == 0
+    assert [call for call in shell.slurm.calls() if call[0] == "sbatch"][2:] == []
+    assert job(shell, second)["held"] is False
+
+
+# ---- extend
+
+
+def test_a_chain_gets_more_links_in_folder_store_and_tags(shell):
+    folder, first, second = started(shell)
+    done = shell.run("extend", CHAIN, "--segments", "+2")
+    assert f"chain {CHAIN} has 5 links now, 3 before" in done.stdout, done
+    assert "segments=5\n" in (folder / "chain").read_text()
+    assert [job(shell, each)["comment"].split()[2] for each in (first, second)] == [
+        "seg=1/5",
+        "seg=2/5",
+    ]
+    assert report(shell)["segments"] == 5
+    assert "has 7 links now" in shell.run("extend", CHAIN, "--total-time", "7h").stdout
+    assert "has 9 links now" in shell.run("extend", CHAIN, "--total-time=+90").stdout
+    assert "has 9 links already" in shell.run("extend", CHAIN, "--segments=9").stdout
+
+
+def test_a_chain_queued_up_front_gets_its_jobs_at_once(shell):
+    folder, _first, second = started(shell, "--up-front")
+    assert (
+        "queued link 3 (job 3), link 4 (job 4)"
+        in shell.run("extend", CHAIN, "--segments", "4").stdout
+    )
+    assert [job(shell, each)["dependency"] for each in (3, 4)] == [[second], [3]]
+    assert (folder / "queued.4").read_text() == "4\n"
+
+
+def test_what_follows_a_chain_that_was_queued_up_front_follows_its_new_last_link(shell):
+    folder, _first, second = started(shell, "--up-front")
+    post = shell.sbatch(f"--dependency=afterany:{second}")
+    with (folder / "chain").open("a") as record:
+        record.write("then.1=/home/a/post.sh\n")
+    (folder / "then.1").write_text(f"{post}\n")
+    done = shell.run("extend", CHAIN, "--segments", "4")
+    last = int((folder / "queued.4").read_text())
+    assert [
+        "scontrol",
+        "update",
+        f"JobId={post}",
+        f"Dependency=afterok:{last}",
+    ] in shell.slurm.calls(), done.stderr
+
+
+def test_a_chain_whose_links_have_all_run_is_continued(shell):
+    folder, _first, second = started(shell)
+    (folder / "start.3").write_text("job=77\nrestart=0\nstart=1\n")
+    end_all(shell, folder, "all 3 links have run")
+    (folder / "notified").mkdir()
+    done = shell.run("extend", CHAIN, "--segments=+1")
+    assert "has 4 links now, 3 before; queued link 4 (job 3)" in done.stdout, done
+    assert not (folder / "done").exists()
+    assert not (folder / "notified").exists()
+    assert "seg=4/4 pred=77" in job(shell, 3)["comment"]
+    assert second
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["extend", CHAIN, "--segments", "0"], "expected a number of links"),
+        (["extend", CHAIN, "--segments", "1"], "link 2 has started or is queued"),
+        (["extend", CHAIN, "--segments", "+9998"], "too many"),
+        (["extend", CHAIN, "--total-time", "soon"], "is not a duration"),
+        (["logs", CHAIN, "--link", "2"], "link 2 has not started"),
+        (["logs", CHAIN, "--link", "x"], "expected the number of a link"),
+    ],
+)
+def test_wrong_input_changes_nothing(shell, words, said):
+    folder, _first, _second = started(shell)
+    before = sorted((path.name, path.read_text()) for path in folder.iterdir())
+    done = shell.run(*words)
+    assert (done.returncode, said in done.stderr) == (2, True), done
+    assert sorted((path.name, path.read_text()) for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("verb", ["extend", "pause", "resume", "logs"])
+def test_a_chain_that_is_not_ones_own_is_refused(shell, verb):
+    more = ["--segments=4"] if verb == "extend" else []
+    for chain, said in (("zzzzzz99", "no chain of yours has this id"), ("../x", "is no chain")):
+        done = shell.run(verb, chain, *more)
+        assert (done.returncode, said in done.stderr) == (2, True), done
+
+
+def test_a_chain_that_is_over_says_what_to_do(shell):
+    folder, _first, _second = started(shell)
+    end_all(shell, folder, "it has converged")
+    for words, said in (
+        (["extend", CHAIN, "--segments=9"], "start it again with mirage-submit"),
+        (["pause", CHAIN], "nothing to pause"),
+        (["resume", CHAIN], "nothing to resume"),
+    ):
+        done = shell.run(*words)
+        assert (done.returncode, "it has converged" in done.stderr, said in done.stderr) == (
+            2,
+            True,
+            True,
+        ), done
+    (folder / "done").unlink()
+    assert (
+        f"`mirage resume {CHAIN}` queues the next one"
+        in shell.run("extend", CHAIN, "--segments=9").stderr
+    )
+
+
+@pytest.mark.parametrize("words", [["pause", "--now"], ["resume"], ["extend", "--segments=5"]])
+def test_without_slurm_nothing_is_done(shell, words):
+    folder, _first, _second = started(shell)
+    before = sorted(path.name for path in folder.iterdir())
+    shell.slurm.misbehave("squeue", "fail")
+    assert shell.run(*words, CHAIN).returncode == 1
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert "segments=3\n" in (folder / "chain").read_text()
+
+
+def test_a_chain_of_an_older_mirage_is_left_alone(shell):
+    folder, _first, _second = started(shell)
+    (folder / "job.sh").write_text("#!/bin/sh\n")
+    assert "older Mirage" in shell.run("pause", CHAIN).stderr
+    assert not (folder / "paused").exists()
+
+
+# ---- logs
+
+
+def test_the_output_of_all_links_in_order_each_file_once(shell):
+    folder, _first, _second = started(shell)
+    for segment, files in ((2, ("a", "a.err")), (3, ("a", "gone")), (10, ("b", "b"))):
+        out, err = (f"{shell.folder}/{name}" for name in files)
+        (folder / f"start.{segment}").write_text(f"job=1{segment}\nstart=1\nout={out}\nerr={err}\n")
+    for name, text in (
+        ("1.out", "one\n"),
+        ("a", "two\nthree\n"),
+        ("a.err", "oops\n"),
+        ("b", "ten"),
+    ):
+        (shell.folder / name).write_text(text)
+    done = shell.run("logs", CHAIN)
+    at = shell.folder
+    assert done.stdout == (
+        f"==> link 1: {at}/1.out <==\none\n\n==> links 2, 3: {at}/a <==\ntwo\nthree\n"
+        f"\n==> link 2: {at}/a.err <==\noops\n\n==> link 10: {at}/b <==\nten"
+    )
+    assert done.stderr == f"mirage logs: link 3: {at}/gone: can't be read here\n"
+    assert shell.run("logs", CHAIN, "--link", "10").stdout == f"==> link 10: {at}/b <==\nten"
+
+
+def test_following_goes_on_until_the_chain_is_over(shell):
+    folder, _first, _second = started(shell)
+    out = shell.folder / "1.out"
+    out.write_text("one\n")
+    words = [sys.executable, "-m", "mirage.cli.main", "logs", "-f", CHAIN]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout
+        assert [follower.stdout.readline() for _ in range(2)] == [
+            f"==> link 1: {out} <==\n",
+            "one\n",
+        ]
+        with out.open("a") as more:
+            more.write("two\n")
+        assert follower.stdout.readline() == "two\n"
+        (folder / "start.2").write_text(f"job=2\nstart=1\nout={shell.folder}/2.out\n")
+        (shell.folder / "2.out").write_text("three\n")
+        assert [follower.stdout.readline() for _ in range(3)] == [
+            "\n",
+            f"==> link 2: {shell.folder}/2.out <==\n",
+            "three\n",
+        ]
+        time.sleep(1)
+        assert follower.poll() is None
+        end_all(shell, folder, "all 3 links have run")
+        assert follower.wait(30) == 0
+
+
+# ---- mirage-submit --notify
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--notify="], "--notify needs a shell command"),
+        (["--notify-after=5min"], "no meaning without --notify"),
+    ],
+)
+def test_what_notify_needs_is_said(tmp_path, words, said):
+    request = parse_request(["--segments=2", *words, "x.sh"])
+    with pytest.raises(InputError, match=said):
+        settle(
+            request,
+            parse_script(SCRIPT),
+            tmp_path / "x.sh",
+            environ={"HOME": str(tmp_path)},
+            cwd=str(tmp_path),
+            slurm_bin="",
+            chain_id=CHAIN,
+        )

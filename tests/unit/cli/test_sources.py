@@ -1,0 +1,168 @@
+"""What `mirage status` takes over from an agent's store, and how it joins what daemon and agent
+say.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirage.cli.sources import _joined, _of_server
+from mirage.daemon.report import chain_reports
+from mirage.daemon.standing import AGENT, DAEMON
+from mirage.domain import Chain, ChainState, Decision, JobState, Link, Mode, Outcome, Penalties
+from mirage.errors import StoreError
+from mirage.store.memory import MemoryStore
+from mirage.store.peek import read_chains
+from mirage.store.repository import SqlStore
+from tests.unit.store.test_store import a_chain, a_decision, a_link
+
+OVER, WAITING = 11, 12
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An agent's store: a link that is over and one that waits, each with two decisions and a
+    release.
+    """
+    path = tmp_path / "mirage.db"
+    with SqlStore.open(f"sqlite:///{path}") as source:
+        source.save_chain(
+            Chain(
+                "c1",
+                "alice",
+                5,
+                Mode.SERVICE,
+                Penalties(2.5, 0.1),
+                ChainState.FAILED,
+                "exit code 3",
+                10,
+                2**33,
+            )
+        )
+        source.save_chain(a_chain("c2"))
+        source.save_link(a_link(OVER, state=JobState.COMPLETED))
+        source.save_link(
+            a_link(WAITING, segment=2, reason="Dependency", dependency="afterany:11", released_s=7)
+        )
+        for job_id in (OVER, WAITING):
+            source.add_decision(a_decision(job_id, at_s=1000, wait_p50_s=1.5))
+            source.close_intent(
+                source.open_intent(a_decision(job_id, at_s=2000), 2000), Outcome.RELEASED, "", 2001
+            )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("asked", "copied"), [(None, [WAITING]), (WAITING, [WAITING]), (OVER, [OVER, WAITING])]
+)
+def test_decisions_on_links_that_are_over_come_only_where_they_are_asked_for(
+    file: Path, asked: int | None, copied: list[int]
+) -> None:
+    """A year of them would be read for nothing. With SQLAlchemy or without, the same comes."""
+    for target in (read_chains(file, asked), _of_server(f"sqlite:///{file}", asked)):
+        with SqlStore.open(f"sqlite:///{file}", readonly=True) as source:
+            assert target.chains() == source.chains()
+            assert target.links("alice", "c1") == source.links("alice", "c1")
+            assert [job_id for job_id in (OVER, WAITING) if target.decisions(job_id)] == copied
+            for job_id in copied:
+                assert target.decisions(job_id) == source.decisions(job_id)
+                assert target.intents(job_id) == source.intents(job_id)
+
+
+def test_of_many_decisions_the_newest_ten_come_and_those_that_were_acted_on(tmp_path: Path) -> None:
+    path = tmp_path / "mirage.db"
+    with SqlStore.open(f"sqlite:///{path}") as source:
+        source.save_chain(a_chain())
+        source.save_link(a_link(WAITING))
+        source.open_intent(a_decision(WAITING, at_s=1), 1)
+        for at_s in range(2, 40):
+            source.add_decision(a_decision(WAITING, at_s=at_s))
+    assert [decision.at_s for decision in read_chains(path).decisions(WAITING)] == [
+        *range(39, 29, -1),
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE links DROP COLUMN reason", "UPDATE chains SET mode = 'swarm'"]
+)
+def test_a_store_of_another_release_is_refused_in_a_sentence(file: Path, change: str) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute(change)
+    with pytest.raises(StoreError, match="restart the agent"):
+        read_chains(file)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mirage.db").write_bytes(b"something else" * 100)
+    with pytest.raises(StoreError, match="can't be read"):
+        read_chains(tmp_path / "mirage.db")
+
+
+# --- daemon and agent on the same chain
+# -------------------------------------------------------------------------------
+
+FIRST = Link(
+    "c1", "alice", 1, 11, None, JobState.RUNNING, "gpu", 1, 3600, 100, eligible_s=100, start_s=200
+)
+SECOND = Link(
+    "c1",
+    "alice",
+    2,
+    12,
+    11,
+    JobState.PENDING,
+    "gpu",
+    1,
+    3600,
+    100,
+    reason="Dependency",
+    dependency="afterany:11",
+)
+LET_IN = replace(SECOND, eligible_s=900, reason="Priority", dependency="")
+
+
+def told(
+    service: str, second: Link, *, decides: bool = True, decision: Decision | None = None
+) -> list[dict[str, Any]]:
+    store = MemoryStore()
+    store.save_chain(Chain("c1", "alice", 3))
+    store.save_link(FIRST)
+    store.save_link(second)
+    if decision:
+        store.put(decision)
+    return chain_reports(store, None, None, service, decides=decides)
+
+
+def test_a_release_is_told_once_and_of_who_did_it_whoever_else_looks_on() -> None:
+    acted = replace(LET_IN, released_s=900)
+    observed = a_decision(12, reason="[observe: this service only observes] 3 h are left")
+    for runs in (True, False):
+        (by_agent,) = _joined(
+            told(DAEMON, LET_IN, decision=observed), told(AGENT, acted, decides=runs), runs
+        )
+        (by_daemon,) = _joined(told(DAEMON, acted), told(AGENT, LET_IN, decides=runs), runs)
+        assert by_agent["links"][1]["let_in_by"] == "agent"
+        assert by_agent["links"][1]["released"] == 900
+        assert "by its owner's Mirage agent and waits for nodes" in by_agent["next"]
+        assert by_daemon["links"][1]["let_in_by"] == "daemon"
+        assert "by Mirage's daemon and waits for nodes" in by_daemon["next"]
+
+
+def test_a_daemon_that_did_not_let_a_link_in_does_not_say_that_slurm_did() -> None:
+    (report,) = told(DAEMON, LET_IN)
+    assert report["links"][1]["let_in_by"] == "owner"
+    assert "by its owner or the owner's agent before job 11 ended" in report["next"]
+
+
+def test_the_service_that_acts_speaks_while_it_runs() -> None:
+    observed = a_decision(12, reason="[observe: this service only observes] 3 h are left")
+    for runs, acting, watched_by in ((True, "enforce", "agent"), (False, "observe", "daemon")):
+        mine = told(AGENT, SECOND, decides=runs, decision=a_decision(12))
+        (report,) = _joined(told(DAEMON, SECOND, decision=observed), mine, runs)
+        assert (report["acting"], report["watched_by"]) == (acting, watched_by)

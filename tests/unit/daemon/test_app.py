@@ -1,0 +1,494 @@
+"""The whole service on the simulated cluster: the same code as on a real one, with its faults at a
+switch.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from mirage.chain.tag import ChainTag, format_tag, parse_tag
+from mirage.daemon import act
+from mirage.daemon.app import Daemon
+from mirage.daemon.metrics import Metrics
+from mirage.daemon.report import explain
+from mirage.daemon.restraint import Acting
+from mirage.domain import (
+    ActingMode,
+    Action,
+    ChainState,
+    Decision,
+    JobState,
+    Mode,
+    Outcome,
+    Penalties,
+)
+from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, StoreError
+from mirage.ports import Policy
+from mirage.provision.policies.heuristics import Reactive, Timer
+from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
+from mirage.store.repository import SqlStore
+from slurm_sim.config import Partition
+from slurm_sim.jobs import JobSpec
+from tests.sims import fast_simulator
+
+HOUR = 3600
+START = 1_700_000_000
+
+
+@dataclass
+class World:
+    """Two nodes, a chain of Alice's with its first link running, and a service."""
+
+    policy: Policy = field(default_factory=lambda: Timer(HOUR))
+    segments: int = 2
+    store: SqlStore = field(default_factory=lambda: SqlStore.open("sqlite://"))
+
+    def __post_init__(self) -> None:
+        nodes = ("n1", "n2")
+        self.sim = fast_simulator(nodes, [Partition("gpu", nodes)], start_s=START)
+        self.cluster = SimulatedCluster(self.sim, user="mirage", operator=True)
+        self.first = self.submit(1, None)
+        self.second = self.submit(2, self.first)
+        self.sim.step(60)
+        self.daemon = self.restart()
+
+    def submit(
+        self,
+        segment: int,
+        predecessor: int | None,
+        runtime_s: int | None = None,
+        exit_code: int = 0,
+    ) -> int:
+        tag = ChainTag("chain1", segment, self.segments, predecessor, Mode.TRAIN, Penalties())
+        dependency = f"afterany:{predecessor}" if predecessor else ""
+        return self.sim.submit(
+            JobSpec(
+                1,
+                2 * HOUR,
+                runtime_s,
+                user="alice",
+                partition="gpu",
+                comment=format_tag(tag),
+                dependency=dependency,
+                exit_code=exit_code,
+            )
+        )
+
+    def live_between_two_cycles(self, exit_code: int = 0) -> tuple[int, int]:
+        """The first two links end, then two more live, and slurmctld forgets them all. Their job
+        ids.
+        """
+        self.sim.set_runtime_end(self.first, self.sim.now_s + 1)
+        self.sim.step(5)
+        third = self.submit(3, self.second, 20)
+        self.sim.set_runtime_end(self.second, self.sim.now_s + 10)
+        self.sim.step(20)
+        fourth = self.submit(4, third, 20, exit_code)
+        self.sim.step(600)
+        return third, fourth
+
+    def restart(self, **more: object) -> Daemon:
+        clock = SimulatedClock(self.sim)
+        more = {"acting": Acting(ActingMode.ENFORCE), **more}
+        self.daemon = Daemon(self.cluster, self.store, clock, self.policy, poll_s=600, **more)  # type: ignore[arg-type]
+        return self.daemon
+
+    def cycles(self, count: int = 1, step_s: int = 600) -> None:
+        for _ in range(count):
+            self.daemon.run_cycle()
+            self.sim.step(step_s)
+
+    def outcomes(self) -> list[Outcome | None]:
+        return [intent.outcome for intent in reversed(self.store.intents(self.second))]
+
+    @property
+    def chain(self):
+        return self.store.chain("alice", "chain1")
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_the_successor_is_let_in_once_an_hour_before_the_end(world):
+    world.cycles(6)
+    assert world.outcomes() == []
+    world.cycles(2)
+    assert world.outcomes() == [Outcome.RELEASED]
+    link = world.store.link_of_job(world.second)
+    started = world.sim.job(world.second).start_s
+    assert abs(link.released_s - (START + HOUR)) < 700
+    assert started < world.sim.job(world.first).start_s + 2 * HOUR
+    world.cycles(40)
+    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.chain.state is ChainState.USED_UP
+
+
+def test_a_release_is_told_from_its_own_cycle_on(world):
+    """The next look at the queue comes ten minutes later."""
+    world.cycles(6)
+    while not world.outcomes():
+        world.cycles(1)
+    text = explain(world.store, None, world.second)["explanation"]
+    assert (
+        text
+        == f"Job {world.second} (link 2) was let into the queue by Mirage's daemon and waits for"
+        " nodes."
+    )
+
+
+def test_every_decision_is_written_down_with_its_grounds(world):
+    world.cycles(3)
+    decisions = world.store.decisions(world.second)
+    assert [decision.action for decision in decisions] == [Action.WAIT] * 3
+    assert len({decision.inputs_hash for decision in decisions}) == 3
+
+
+def test_with_the_reactive_policy_slurm_carries_the_chain(world):
+    world.policy = Reactive()
+    world.restart()
+    world.cycles(40)
+    assert world.outcomes() == []
+    assert world.store.link_of_job(world.second).released_s is None
+    assert world.chain.state is ChainState.USED_UP
+
+
+def test_an_empty_queue_is_not_believed(world):
+    world.cycles(2)
+    world.cluster.empty_queue_answers = 3
+    world.cycles(3, step_s=10)
+    assert world.chain.state is ChainState.ACTIVE
+    assert {link.state for link in world.store.open_links()} == {JobState.RUNNING, JobState.PENDING}
+
+
+def test_while_slurm_is_down_nothing_happens_and_nothing_is_lost(world, caplog):
+    world.cycles(5)
+    world.cluster.down = True
+    with caplog.at_level(logging.WARNING):
+        assert world.daemon.run_cycle() is False
+    assert "cycle skipped" in caplog.text
+    world.sim.step(1200)
+    assert world.chain.state is ChainState.ACTIVE
+    world.cluster.down = False
+    world.cycles(1)
+    assert world.outcomes() == [Outcome.RELEASED]
+
+
+def test_without_accounting_it_says_so_and_goes_on(world, caplog):
+    world.cluster.has_accounting = False
+    with caplog.at_level(logging.WARNING):
+        world.cycles(8)
+    assert "accounting can't be read" in caplog.text
+    assert world.outcomes() == [Outcome.RELEASED]
+
+
+def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
+    world.policy = Reactive()
+    world.restart()
+    world.cycles(2)
+    world.cluster.has_accounting = False
+    world.sim.step(6 * HOUR)
+    world.cycles(3)
+    assert world.chain.state is ChainState.ACTIVE
+    world.sim.step(48 * HOUR)
+    world.cycles(1)
+    assert world.chain.state is ChainState.UNKNOWN
+
+
+def test_links_that_lived_between_two_cycles_are_in_the_store_and_so_are_their_handovers():
+    world = World(segments=9)
+    metrics = Metrics("enforce", "timer")
+    world.restart(metrics=metrics)
+    world.cycles(1, step_s=10)
+    ids = world.live_between_two_cycles(exit_code=1)
+    world.cycles(1)
+    links = {link.segment: link for link in world.store.links("alice", "chain1")}
+    assert [links[number].job_id for number in (3, 4)] == list(ids)
+    assert (links[4].state, links[4].exit_code) == (JobState.FAILED, 1)
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.FAILED, "link 4 of 9 (")
+    assert metrics.registry.get_sample_value("mirage_interruption_seconds_count") == 3
+
+
+def test_a_link_that_was_skipped_is_found_while_the_chain_goes_on():
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    third, fourth = world.live_between_two_cycles()
+    fifth = world.submit(5, fourth)
+    world.sim.step(60)
+    world.cycles(1)
+    assert [link.job_id for link in world.store.links("alice", "chain1")][2:] == [
+        third,
+        fourth,
+        fifth,
+    ]
+    assert world.chain.state is ChainState.ACTIVE
+
+
+def test_one_question_to_accounting_finds_the_missing_links_of_all_chains(monkeypatch):
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    world.live_between_two_cycles()
+    asked = []
+    submissions = world.cluster.submissions
+    monkeypatch.setattr(
+        world.cluster, "submissions", lambda *args: asked.append(args) or submissions(*args)
+    )
+    world.cycles(3)
+    assert [users for _since_s, _until_s, users in asked] == [{"alice"}]
+
+
+def accounting_away(*_args):
+    raise AccountingUnavailable
+
+
+def test_a_chain_is_not_closed_on_what_accounting_could_still_correct(monkeypatch):
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    world.live_between_two_cycles(exit_code=1)
+    monkeypatch.setattr(world.cluster, "submissions", accounting_away)
+    world.cycles(2)
+    assert world.chain.state is ChainState.ACTIVE
+    monkeypatch.undo()
+    world.cycles(1)
+    assert world.chain.state is ChainState.FAILED
+
+
+def test_without_accounting_a_chain_is_closed_after_a_day_on_what_is_known(monkeypatch):
+    world = World(segments=9)
+    world.cycles(1, step_s=10)
+    world.live_between_two_cycles(exit_code=1)
+    monkeypatch.setattr(world.cluster, "submissions", accounting_away)
+    world.cycles(1)
+    world.sim.step(24 * HOUR)
+    world.cycles(1)
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.DONE, "link 2 of 9 (")
+
+
+def test_a_record_that_runs_for_ever_does_not_keep_a_chain_open(monkeypatch):
+    """A slurmctld that is killed while slurmdbd is away takes the end of a job with it (`sacctmgr
+    show runaway`).
+    """
+    world = World()
+    world.cycles(1, step_s=10)
+    ends = world.cluster.accounting
+
+    def without_the_first_end(*args):
+        first = {"state": JobState.RUNNING, "end_s": None}
+        return [replace(job, **first) if job.job_id == world.first else job for job in ends(*args)]
+
+    world.sim.step(5 * HOUR)
+    monkeypatch.setattr(world.cluster, "accounting", accounting_away)
+    world.cycles(1)
+    assert world.chain.state is ChainState.ACTIVE, "accounting may tell yet"
+    monkeypatch.setattr(world.cluster, "accounting", without_the_first_end)
+    world.cycles(1)
+    assert (world.chain.state, world.chain.reason[:13]) == (ChainState.USED_UP, "link 2 of 2 (")
+
+
+def test_accrue_always_is_noticed(world, caplog, monkeypatch):
+    settings = replace(world.cluster.settings(), accrue_always=True)
+    monkeypatch.setattr(world.cluster, "settings", lambda: settings)
+    with caplog.at_level(logging.WARNING):
+        world.cycles(2)
+    assert caplog.text.count("ACCRUE_ALWAYS") == 1
+
+
+def test_history_survives_a_restart_without_accounting(world, caplog):
+    world.cycles(4)
+    world.cluster.has_accounting = False
+    world.restart()
+    with caplog.at_level(logging.WARNING):
+        world.cycles(1)
+    assert "the store has 4 steps of history" in caplog.text
+
+
+def test_an_agent_without_rights_over_others_is_refused_once_an_hour(world, caplog):
+    world.cluster = world.cluster.as_user("bob")
+    world.restart()
+    with caplog.at_level(logging.WARNING):
+        world.cycles(10)
+    assert world.outcomes() == [Outcome.REFUSED]
+    assert "not tried again within the hour" in caplog.text
+
+
+def test_a_user_filter_leaves_others_alone(world):
+    world.restart(only_user="bob")
+    world.cycles(8)
+    assert world.chain is None
+    assert world.outcomes() == []
+
+
+# --- a crash at each point of a release
+# -------------------------------------------------------------------------------
+
+
+class CrashError(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def crash_in(method, *, after: bool):
+    def crashing(*args, **kwargs):
+        if after:
+            method(*args, **kwargs)
+        raise CrashError
+
+    return crashing
+
+
+@pytest.mark.parametrize(
+    ("port", "method", "after", "expected"),
+    [
+        ("store", "open_intent", False, [Outcome.RELEASED]),
+        ("store", "open_intent", True, [Outcome.NOT_DONE, Outcome.RELEASED]),
+        ("cluster", "release", False, [Outcome.NOT_DONE, Outcome.RELEASED]),
+        ("cluster", "release", True, [Outcome.RELEASED]),
+        ("store", "close_intent", False, [Outcome.RELEASED]),
+        ("store", "close_intent", True, [Outcome.RELEASED]),
+    ],
+)
+def test_a_crash_at_any_point_of_a_release(world, monkeypatch, port, method, after, expected):
+    world.cycles(6)
+    target = getattr(world, port)
+    monkeypatch.setattr(target, method, crash_in(getattr(target, method), after=after))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == expected
+    assert world.store.open_intents() == []
+    assert world.store.link_of_job(world.second).released_s is not None
+    assert len(world.sim.running()) + len(world.sim.pending()) == 2
+
+
+def test_a_crash_before_the_act_that_is_noticed_after_the_end(world, monkeypatch):
+    """Then Slurm let the successor in, and it must not be counted as Mirage's release."""
+    world.cycles(6)
+    monkeypatch.setattr(world.cluster, "release", crash_in(world.cluster.release, after=False))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    world.sim.run_until(world.sim.job(world.first).limit_end_s + 120)
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == [Outcome.ALREADY]
+    assert world.store.link_of_job(world.second).released_s is None
+
+
+def test_a_release_in_the_very_second_in_which_the_predecessor_ends(world, monkeypatch):
+    """Slurm's own times are equal then; that the job became eligible as the release was under way
+    decides.
+    """
+    world.cycles(6)
+    monkeypatch.setattr(world.cluster, "release", crash_in(world.cluster.release, after=True))
+    with pytest.raises(CrashError):
+        world.cycles(3)
+    monkeypatch.undo()
+    world.sim.set_runtime_end(world.first, world.sim.now_s)
+    world.sim.step(5)
+    assert world.sim.job(world.first).end_s == world.sim.job(world.second).eligible_s
+    world.restart()
+    world.daemon.run_cycle()
+    assert world.outcomes() == [Outcome.RELEASED]
+
+
+# --- act, step by step
+# ------------------------------------------------------------------------------------------------
+
+
+def decide(world) -> tuple[Decision, ChainTag]:
+    tag = parse_tag(world.sim.job(world.second).spec.comment)
+    decision = Decision(
+        world.sim.now_s,
+        "chain1",
+        "alice",
+        world.first,
+        world.second,
+        "timer",
+        Action.RELEASE,
+        "because",
+        "0" * 64,
+    )
+    return decision, tag
+
+
+def release(world, **more):
+    decision, tag = decide(world)
+    acting = Acting(ActingMode.ENFORCE)
+    return act.release(
+        replace(decision, **more),
+        tag,
+        acting,
+        world.cluster,
+        world.store,
+        SimulatedClock(world.sim),
+    )
+
+
+def test_what_changed_since_the_decision_is_respected(world):
+    world.cycles(1)
+    world.sim.drop_dependency(world.second)
+    outcome, detail = release(world)
+    assert outcome is Outcome.NOT_DONE
+    assert "its dependency is gone" in detail
+    assert world.outcomes() == []
+
+
+def test_an_answer_that_is_lost_leaves_the_intent_open(world, monkeypatch):
+    world.cycles(1)
+
+    def lost(job_id):
+        raise ClusterUnavailable("no answer")
+
+    monkeypatch.setattr(world.cluster, "release", lost)
+    assert release(world)[0] is Outcome.UNKNOWN
+    assert world.outcomes() == [None]
+    monkeypatch.undo()
+    world.daemon.run_cycle()
+    assert world.outcomes()[0] is Outcome.NOT_DONE
+
+
+def test_nothing_is_done_that_can_not_be_written_down_first(world, monkeypatch):
+    world.cycles(1)
+
+    def locked(*args):
+        raise StoreError("database is locked")
+
+    monkeypatch.setattr(world.store, "open_intent", locked)
+    with pytest.raises(StoreError):
+        release(world)
+    assert world.sim.job(world.second).dependency
+
+
+def test_a_refusal_is_kept_in_slurms_own_words(world, monkeypatch):
+    world.cycles(1)
+
+    def refuse(job_id):
+        raise Refused("Invalid user id")
+
+    monkeypatch.setattr(world.cluster, "release", refuse)
+    assert release(world) == (Outcome.REFUSED, "Invalid user id")
+    assert release(world, at_s=world.sim.now_s + 60)[1].startswith("not tried again")
+    monkeypatch.undo()
+    assert release(world, at_s=world.sim.now_s + act.REFUSAL_HOLDS_S)[0] is Outcome.RELEASED
+
+
+def test_metrics_tell_what_happened():
+    world = World()
+    metrics = Metrics("enforce", "timer")
+    world.restart(metrics=metrics)
+    world.cycles(14)
+
+    def value(name, **labels):
+        return metrics.registry.get_sample_value(name, labels)
+
+    assert value("mirage_releases_total", outcome="released") == 1
+    assert value("mirage_decisions_total", policy="timer", action="release") == 1
+    assert value("mirage_decisions_total", policy="timer", action="wait") > 0
+    assert value("mirage_nodes", state="up") == 2
+    assert value("mirage_interruption_seconds_count") == value("mirage_overlap_seconds_count") == 1
+    assert value("mirage_overlap_seconds_sum") > 0

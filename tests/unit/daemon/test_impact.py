@@ -1,0 +1,186 @@
+"""The weekly report: figures from an audit log that are worked out by hand here."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from mirage.cli.main import main
+from mirage.daemon.impact import Calibration, Costs, impact
+from mirage.store.journal import Journal
+
+H = 3600
+ABOUT = {"user": "alice", "chain": "c", "predecessor": 1}
+
+
+def decision(at_s, action="release", *, successor=2, held_back=None, waits=(1 * H, 2 * H, 4 * H)):
+    p10, p50, p90 = waits
+    return ABOUT | {
+        "at": at_s, "kind": "decision", "successor": successor, "action": action, "held_back": held_back,
+        "wait_p10_s": p10, "wait_p50_s": p50, "wait_p90_s": p90,
+    }  # fmt: skip
+
+
+def handover(
+    *, successor=2, released=None, entered, started, ended, overlap=0, cut_short=0, nodes=2, at=None
+):
+    return ABOUT | {
+        "at": max(started, ended) if at is None else at, "kind": "handover", "successor": successor, "nodes": nodes,
+        "released": released, "entered": entered, "started": started, "predecessor_started": 0,
+        "predecessor_ended": ended, "interruption_s": max(0, started - ended), "overlap_s": overlap,
+        "cut_short_s": cut_short,
+    }  # fmt: skip
+
+
+def outcome(at_s, word="released", successor=2):
+    return ABOUT | {"at": at_s, "kind": "outcome", "successor": successor, "outcome": word}
+
+
+def of(*records, since_s=0, until_s=1000 * H, lead_s=3 * H):
+    return impact(records, since_s, until_s, lead_s)
+
+
+def test_a_release_that_came_an_hour_late():
+    """Let in 2 h before the end at 24 h, waited 3 h: an hour interrupted, where Slurm alone would
+    take 3.
+    """
+    found = of(
+        decision(10 * H, "wait"),
+        decision(22 * H),
+        outcome(22 * H),
+        handover(released=22 * H, entered=22 * H, started=25 * H, ended=24 * H),
+    )
+    assert (found.handovers, found.released, found.decisions, found.outcomes) == (
+        1,
+        1,
+        2,
+        {"released": 1},
+    )
+    assert found.measured == found.compared == Costs(1 * H, 0)
+    assert found.reactive == Costs(3 * H, 0)
+    assert found.timer == Costs(0, 0)
+    assert found.policy == Costs(1 * H, 0)
+    assert found.calibration == Calibration(1, 0, 0, 1)
+
+
+def test_a_release_that_came_too_early_cuts_its_predecessor_short():
+    """Let in 4 h before the end, waited 1 h, so the predecessor gave up 3 h; the timer's lead of 3
+    h overlaps for 2.
+    """
+    found = of(
+        decision(20 * H),
+        outcome(20 * H),
+        handover(released=20 * H, entered=20 * H, started=21 * H, ended=21 * H, cut_short=3 * H),
+    )
+    assert (found.measured, found.overlap_s, found.cut_short_s) == (Costs(0, 3 * H), 0, 3 * H)
+    assert found.reactive == Costs(1 * H, 0)
+    assert found.timer == Costs(0, 2 * H)
+    assert found.policy == Costs(0, 3 * H)
+    assert found.calibration == Calibration(1, 1, 1, 1)
+
+
+def test_overlap_is_what_both_ran_and_counts_by_nodes():
+    found = of(
+        handover(released=20 * H, entered=20 * H, started=21 * H, ended=24 * H, overlap=3 * H)
+    )
+    assert (found.measured, found.overlap_s, found.overlap_node_s) == (
+        Costs(0, 3 * H),
+        3 * H,
+        6 * H,
+    )
+
+
+def test_what_a_service_that_only_observes_would_have_brought():
+    held = {"held_back": "observe"}
+    found = of(
+        decision(19 * H, "wait", **held),
+        decision(20 * H, **held),
+        decision(21 * H, **held),
+        handover(entered=24 * H, started=29 * H, ended=24 * H),
+    )
+    assert (found.released, found.held_back) == (0, {"observe": 1})
+    assert found.measured == found.reactive == Costs(5 * H, 0)
+    assert found.policy == Costs(1 * H, 0)
+    assert found.calibration == Calibration(1, 0, 0, 0)
+
+
+def test_what_its_owner_let_in_is_measured_and_not_estimated():
+    found = of(handover(entered=5 * H, started=25 * H, ended=24 * H))
+    assert (found.measured, found.compared, found.reactive, found.not_known) == (
+        Costs(H, 0),
+        Costs(),
+        Costs(),
+        1,
+    )
+
+
+def test_only_the_period_counts_and_a_requeued_start_replaces_the_first():
+    late = handover(entered=24 * H, started=26 * H, ended=24 * H)
+    found = of(
+        handover(successor=9, entered=2 * H, started=3 * H, ended=2 * H, at=3 * H),
+        handover(entered=24 * H, started=25 * H, ended=24 * H),
+        late,
+        since_s=10 * H,
+    )
+    assert (found.handovers, found.measured.interruption_s) == (1, 2 * H)
+
+
+def test_a_timer_can_not_let_in_before_the_predecessor_starts():
+    found = of(handover(entered=1 * H, started=2 * H, ended=1 * H), lead_s=3 * H)
+    assert found.timer == Costs(0, 0)
+
+
+def test_what_is_still_open_and_what_can_not_be_read_is_counted():
+    found = of(decision(1), outcome(1), None, {"at": 5, "kind": "decision"}, {"at": 5, "kind": "?"})
+    assert (found.handovers, found.open_releases, found.unreadable) == (0, 1, 3)
+
+
+@pytest.fixture
+def log(tmp_path) -> Path:
+    now_s = int(time.time())
+    journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 1 << 40, 3)
+    journal.append(
+        [
+            decision(now_s - 3 * H),
+            outcome(now_s - 3 * H),
+            handover(
+                released=now_s - 3 * H,
+                entered=now_s - 3 * H,
+                started=now_s - H,
+                ended=now_s - H,
+                at=now_s - H,
+            ),
+        ]
+    )
+    return journal.path
+
+
+def test_the_report_in_words_says_what_is_estimated(log, capsys):
+    assert main(["report", "--weeks", "2", "--audit", str(log)]) == 0
+    told = capsys.readouterr().out
+    assert "Handovers: 1, of which Mirage let in 1. Decisions: 1." in told
+    assert (
+        "Against reactive (estimated): 2.00 h of interruption avoided, 0.00 h more too early."
+        in told
+    )
+    assert (
+        "Against the timer (estimated): 0.00 h of interruption avoided, 1.00 h less too early."
+        in told
+    )
+    assert "of 1 real waits 0% were below the predicted 10% quantile, 100% below the 50%" in told
+    assert "Measured: from Slurm's own times. Estimated: as if" in told
+
+
+def test_the_report_for_programs(log, capsys):
+    assert main(["report", "--audit", str(log), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["handovers"], found["timer_lead_s"]) == (1, 10_800)
+    assert found["reactive"] == {"interruption_s": 2 * H, "early_s": 0}
+
+
+def test_without_an_audit_log_the_report_says_where_it_looked(tmp_path, capsys):
+    assert main(["report", "--audit", str(tmp_path / "none.jsonl")]) == 1
+    assert f"Audit log {tmp_path / 'none.jsonl'}: no such file" in capsys.readouterr().err

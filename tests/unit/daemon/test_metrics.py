@@ -1,0 +1,163 @@
+"""What Prometheus scrapes, and the dashboard over it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from importlib.resources import files
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
+from prometheus_client.parser import text_string_to_metric_families
+
+from mirage.chain.handoff import Handoff
+from mirage.daemon.metrics import Metrics, exposed, parse_address
+from mirage.domain import Action, Decision, Job, JobState, Link, Node, Outcome, Snapshot
+from mirage.errors import InputError
+
+DASHBOARD = Path(__file__).resolve().parents[3] / "packaging" / "grafana.json"
+Labels = tuple[tuple[str, str], ...]
+
+
+def link(segment: int) -> Link:
+    return Link(
+        "c", "ada", segment, segment, segment - 1 or None, JobState.COMPLETED, "gpu", 1, 60, 0
+    )
+
+
+def busy() -> Metrics:
+    """After a cycle in which everything happened."""
+    metrics = Metrics("enforce", "quantile")
+    jobs = [
+        Job(number, "ada", "gpu", state, 1, 0)
+        for number, state in enumerate([JobState.PENDING, JobState.RUNNING] * 3)
+    ]
+    nodes = [
+        Node("n1", ("gpu",), True, True),
+        Node("n2", ("gpu",), True, False),
+        Node("n3", ("gpu",), False, False),
+    ]
+    metrics.saw(
+        Snapshot(1000, (*jobs, Job(9, "ada", "gpu", JobState.COMPLETING, 1, 0)), tuple(nodes))
+    )
+    metrics.follows(2)
+    metrics.decided([Decision(1000, "c", "ada", 1, 2, "quantile", Action.WAIT, "", "")] * 3)
+    metrics.came_out(Outcome.RELEASED)
+    metrics.handed_over(
+        [Handoff(link(2), link(1), 90, 0, 0), Handoff(link(3), link(2), 7200, 0, 0)]
+    )
+    metrics.cycle(True, 0.2, 1001)
+    metrics.cycle(False, 5.0, 1601)
+    return metrics
+
+
+def scraped(metrics: Metrics) -> dict[tuple[str, Labels], float]:
+    with (
+        exposed(metrics, "127.0.0.1:0") as port,
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
+    ):
+        text = answer.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_scrape_tells_the_last_cycle() -> None:
+    found = scraped(busy())
+    assert (
+        found["mirage_jobs", (("state", "pending"),)]
+        == found["mirage_jobs", (("state", "running"),)]
+        == 3
+    )
+    assert [found["mirage_nodes", (("state", state),)] for state in ("up", "idle", "down")] == [
+        2,
+        1,
+        1,
+    ]
+    assert found["mirage_chains", ()] == 2
+    assert found["mirage_decisions_total", (("action", "wait"), ("policy", "quantile"))] == 3
+    assert found["mirage_releases_total", (("outcome", "released"),)] == 1
+    assert found["mirage_releases_total", (("outcome", "refused"),)] == 0
+    assert found["mirage_interruption_seconds_bucket", (("le", "600.0"),)] == 1
+    assert found["mirage_interruption_seconds_count", ()] == 2
+    assert found["mirage_cycles_total", (("ok", "false"),)] == 1
+    assert found["mirage_last_cycle_timestamp_seconds", ()] == 1001
+
+
+def test_no_series_names_a_job_a_chain_or_a_user() -> None:
+    names = {name for _, labels in scraped(busy()) for name, _ in labels}
+    assert names == {"version", "mode", "policy", "ok", "le", "state", "action", "outcome", "why"}
+
+
+def test_an_address_that_is_taken_or_none() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with (
+            pytest.raises(InputError, match=r"daemon\.metrics is .*can't be listened on"),
+            exposed(busy(), f"127.0.0.1:{taken.getsockname()[1]}"),
+        ):
+            pass
+    for wrong in ("9815", "localhost:", "localhost:http", "localhost:99999"):
+        with pytest.raises(InputError, match="expected HOST:PORT"):
+            parse_address(wrong, "daemon.metrics")
+    assert parse_address("[::1]:9815", "daemon.metrics") == ("::1", 9815)
+    assert parse_address(":9815", "daemon.metrics") == ("127.0.0.1", 9815)
+
+
+def test_grafana_knows_every_word_of_the_dashboard() -> None:
+    """Read into the types that Grafana makes from its schema, and written again, nothing is
+    missing.
+    """
+    register_default_plugins()
+    written = json.loads(DASHBOARD.read_text())
+    assert (
+        missing(written, json.loads(json.dumps(Dashboard.from_json(written), cls=JSONEncoder)))
+        == []
+    )
+    written["panels"][0]["fieldConfig"]["defaults"]["unitt"] = "s"
+    read = json.loads(json.dumps(Dashboard.from_json(written), cls=JSONEncoder))
+    assert missing(written, read) == ["/panels/0/fieldConfig/defaults/unitt"], "the check can fail"
+
+
+def missing(part: object, whole: object, path: str = "") -> list[str]:
+    """What ``part`` has and ``whole`` has not, or otherwise."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return [
+            word for key in part for word in missing(part[key], whole.get(key), f"{path}/{key}")
+        ]
+    if isinstance(part, list) and isinstance(whole, list) and len(part) == len(whole):
+        pairs = enumerate(zip(part, whole, strict=True))
+        return [
+            word
+            for number, (ours, theirs) in pairs
+            for word in missing(ours, theirs, f"{path}/{number}")
+        ]
+    return [] if part == whole else [path]
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    plugin = (files("mirage.routing") / "lua" / "mirage_routing.lua").read_text()
+    there = {name for name, _ in scraped(busy())} | set(
+        re.findall(r"# TYPE (mirage_\w+) counter", plugin)
+    )
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    asked = {
+        name
+        for panel in panels
+        for target in panel["targets"]
+        for name in re.findall(r"mirage_\w+", target["expr"])
+    }
+    assert asked <= there
+    assert {re.sub(r"_(sum|count|bucket|total|created)$", "", name) for name in there} == {
+        re.sub(r"_(sum|count|bucket|total)$", "", name) for name in asked
+    }

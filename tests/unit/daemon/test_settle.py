@@ -1,0 +1,89 @@
+from dataclasses import replace
+
+import pytest
+
+from mirage.daemon.settle import FORGET_AFTER_S, LAG_S, chain_end, chain_lost, latest, settled
+from mirage.domain import Chain, ChainState, Job, JobState, Link
+
+CHAIN = Chain("abc123", "alice", 3)
+
+
+def link(segment, state, *, start=True, exit_code=0):
+    return Link(
+        "abc123", "alice", segment, 100 + segment, None, state, "gpu", 1, 60, 0,
+        start_s=segment * 100 if start else None, end_s=segment * 100 + 60, exit_code=exit_code,
+    )  # fmt: skip
+
+
+def queued_cancelled(segment):
+    return link(segment, JobState.CANCELLED, start=False)
+
+
+S = JobState
+
+
+@pytest.mark.parametrize(
+    ("links", "state", "words"),
+    [
+        ([link(1, S.COMPLETED), link(2, S.RUNNING)], None, ""),
+        ([link(1, S.COMPLETED), link(2, S.PENDING, start=False)], None, ""),
+        (
+            [link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.COMPLETED)],
+            ChainState.DONE,
+            "link 3 of 3",
+        ),
+        (
+            [link(1, S.TIMEOUT), link(2, S.TIMEOUT), link(3, S.TIMEOUT)],
+            ChainState.USED_UP,
+            "the work may be unfinished (mirage extend abc123)",
+        ),
+        ([link(1, S.COMPLETED), queued_cancelled(2)], ChainState.DONE, "ended early"),
+        ([link(1, S.FAILED, exit_code=3), queued_cancelled(2)], ChainState.FAILED, "exit code 3"),
+        ([link(1, S.FAILED), link(2, S.COMPLETED), link(3, S.COMPLETED)], ChainState.DONE, ""),
+        ([link(1, S.OUT_OF_MEMORY), queued_cancelled(2)], ChainState.FAILED, "OUT_OF_MEMORY"),
+        ([link(1, S.CANCELLED), queued_cancelled(2)], ChainState.CANCELLED, "link 1 of 3"),
+        (
+            [link(1, S.TIMEOUT), queued_cancelled(2)],
+            ChainState.CANCELLED,
+            "successor was cancelled",
+        ),
+        (
+            [queued_cancelled(1), queued_cancelled(2)],
+            ChainState.CANCELLED,
+            "before any link started",
+        ),
+        ([link(1, S.NODE_FAIL)], ChainState.FAILED, "NODE_FAIL"),
+        ([], None, ""),
+    ],
+)
+def test_how_a_chain_ended(links, state, words):
+    ended = chain_end(CHAIN, links, 999)
+    assert (ended.state if ended else None) is state
+    if ended:
+        assert words in ended.reason
+        assert ended.updated_s == 999
+
+
+def test_a_chain_whose_jobs_nobody_knows_is_given_up_after_a_day():
+    alive = [link(1, S.RUNNING)]
+    end_s = 100 + 60
+    assert chain_lost(CHAIN, alive, {101}, end_s + FORGET_AFTER_S - 1) is None
+    lost = chain_lost(CHAIN, alive, {101}, end_s + FORGET_AFTER_S)
+    assert lost.state is ChainState.UNKNOWN
+
+
+@pytest.mark.parametrize(("runaway", "patience_s"), [({101}, LAG_S), (set(), FORGET_AFTER_S)])
+def test_later_links_tell_how_a_chain_ended_once_accounting_can_not_be_behind(runaway, patience_s):
+    first = replace(link(1, S.RUNNING), end_s=None)
+    links = [first, link(2, S.FAILED, exit_code=1)]
+    since_s = 100 + 60 if not runaway else 200 + 60
+    assert chain_lost(CHAIN, links, runaway, since_s + patience_s - 1) is None
+    ended = chain_lost(CHAIN, links, runaway, since_s + patience_s)
+    assert (ended.state, ended.reason[:6]) == (ChainState.FAILED, "link 2")
+
+
+def test_of_a_requeued_job_the_last_incarnation_counts():
+    first = Job(7, "alice", "gpu", S.REQUEUED, 1, submit_s=10, start_s=20, end_s=30)
+    last = Job(7, "alice", "gpu", S.COMPLETED, 1, submit_s=30, start_s=40, end_s=50)
+    assert latest([last, first]) == {7: last}
+    assert settled(link(1, S.RUNNING), last).end_s == 50

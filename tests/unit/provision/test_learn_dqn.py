@@ -1,0 +1,199 @@
+"""Deep Q-learning: reaches the toy queue's best policy; replay, targets and exploration are what
+they say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+
+import torch
+
+from mirage.errors import InputError
+from mirage.provision.learn.dqn import DqnOptions, Learner, Replay, Rollout, train_dqn
+from mirage.provision.learn.model import States
+from mirage.provision.learn.pretrain import new_model, train_supervised
+from mirage.provision.learn.training import Draw, Progress
+from tests.learners import ALL_TASTES, FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
+
+CPU = torch.device("cpu")
+OPTIONS = DqnOptions(
+    pretrain=replace(PRETRAIN, rounds=3),
+    rounds=24,
+    episodes=16,
+    updates=30,
+    batch=32,
+    rate=3e-3,
+    ahead=12,
+    sync=30,
+)
+BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, updates=3)
+
+
+def learner(options: DqnOptions = OPTIONS) -> Learner:
+    begun = new_model(TRAIN, options.pretrain, 0)
+    generator = np.random.default_rng(0)
+    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
+
+
+def test_it_reaches_the_best_policy_from_a_weak_pretraining() -> None:
+    base = train_supervised(TRAIN, VALIDATION, OPTIONS.pretrain)
+    model = train_dqn(TRAIN, VALIDATION, OPTIONS, fresh=FRESH, base=base)
+    assert model.name == "transformer-dqn"
+    assert regret(model, 0.5) < 0.1 < regret(base, 0.5)
+
+
+def test_equation_4_to_the_letter_learns_without_pretraining() -> None:
+    options = replace(OPTIONS, pretrained=False, ahead=1, epsilon=1.0)
+    assert regret(train_dqn(TRAIN, VALIDATION, options, fresh=FRESH), 0.5) < 0.25
+
+
+def test_replay_off_and_pretraining_off_run() -> None:
+    for change in (
+        {"replay": False},
+        {"pretrained": False},
+        {"pretrain": replace(SHORT, share=None)},
+    ):
+        told: list[Progress] = []
+        train_dqn(TRAIN, VALIDATION, replace(BRIEF, **change), fresh=FRESH, progress=told.append)  # type: ignore[arg-type]
+        online = [item for item in told if item.stage == "dqn"]
+        assert len(online) == 2
+        assert all(np.isfinite([item.loss, item.validation_h]).all() for item in online)
+
+
+def test_a_mixture_of_experts_goes_on_too() -> None:
+    moe = replace(SHORT, shape=replace(SMALL, experts=2, gate="top1"), expert_rounds=1)
+    model = train_dqn(TRAIN, VALIDATION, replace(BRIEF, pretrain=moe), fresh=FRESH)
+    assert model.name == "moe-dqn"
+
+
+def test_the_same_seed_gives_the_same_model() -> None:
+    one, same = (train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, seed=4) for _ in range(2))
+    states = States.of(VALIDATION[0])
+    assert np.array_equal(one.assess(states).cost_now_s, same.assess(states).cost_now_s)
+
+
+def test_the_base_is_left_as_it_was_and_the_result_is_no_worse_on_validation() -> None:
+    base = train_supervised(TRAIN, VALIDATION, BRIEF.pretrain)
+    before = base.network.value.weight.clone()
+    told: list[Progress] = []
+    train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, base=base, progress=told.append)
+    assert torch.equal(base.network.value.weight, before)
+    assert {item.stage for item in told} == {"dqn"}
+    assert told[-1].best_h <= min(item.validation_h for item in told)
+
+
+def rollouts(ahead: int = 12) -> tuple[Learner, list[Rollout], Replay]:
+    one = learner(replace(OPTIONS, ahead=ahead, pretrain=ALL_TASTES))
+    lived = one._live(one.draw(6))
+    for rollout in lived:  # a policy of chance: the untrained one may never release
+        rollout.release[:-1] = one.generator.random((len(rollout.release) - 1, 2)) < 0.1
+    return one, lived, Replay(lived, CPU)
+
+
+@pytest.mark.parametrize("ahead", [1, 5, 99])
+def test_targets_are_the_bellman_equations(ahead: int) -> None:
+    one, lived, replay = rollouts(ahead)
+    targets = one._targets(replay, replay.points.decisions).numpy() * float(one.network.scale_h)
+    state_values = one._target.values(
+        replay.points.states(replay.points.decisions),
+        replay.points.asked(replay.shares, replay.points.decisions),
+    )
+    best_h = state_values.q.max(-1).values.detach().numpy() * float(one.network.scale_h)
+    position = 0
+    for rollout in lived:
+        costs_h = rollout.shares * rollout.episode.interruption_h[:, None]
+        costs_h = costs_h + (1 - rollout.shares) * rollout.episode.overlap_h[:, None]
+        points = len(costs_h) - 1
+        for k in range(points):
+            for j in range(2):
+                submit, wait = targets[position + k, j]
+                assert submit == pytest.approx(-costs_h[k, j], abs=1e-4)
+                until = next((i for i in range(k + 1, points) if rollout.release[i, j]), points)
+                reached = k + ahead
+                is_over = until < reached or reached >= points
+                expected = -costs_h[until, j] if is_over else best_h[position + reached, j]
+                assert wait == pytest.approx(expected, abs=1e-4)
+        position += points
+
+
+def test_a_discount_makes_later_rewards_smaller() -> None:
+    one, _, replay = rollouts(99)
+    slots = replay.points.first
+    plain = one._targets(replay, slots)[..., 1]
+    one.options = replace(one.options, discount=0.9)
+    future = replay.after(slots, 99)
+    assert torch.allclose(
+        one._targets(replay, slots)[..., 1],
+        plain * torch.tensor(0.9**future.waits).float(),
+        atol=1e-5,
+    )
+
+
+def test_epsilon_falls_and_is_the_share_of_episodes_that_explore() -> None:
+    options = replace(OPTIONS, epsilon=1.0, epsilon_end=0.0, rounds=3, updates=1, episodes=200)
+    one = learner(options)
+    with torch.no_grad():  # a policy that never releases
+        one.network.value.weight.zero_()
+    ends = []
+    for expected in (1.0, 0.5, 0.0):
+        assert one.epsilon == pytest.approx(expected)
+        lived = one._live(one.draw(200))
+        ends.append(np.mean([rollout.visited.sum() for rollout in lived]) / len(lived[0].visited))
+        one._rounds += 1
+    assert ends == pytest.approx([0.5, 0.75, 1.0], abs=0.08)
+
+
+def test_the_target_network_follows_only_every_so_many_steps() -> None:
+    one = learner(replace(OPTIONS, sync=4, updates=3))
+    before = one._target.value.weight.clone()
+    one.round()
+    assert torch.equal(one._target.value.weight, before)
+    one.round()
+    assert not torch.equal(one._target.value.weight, before)
+
+
+def test_the_memory_mixes_episodes_and_forgets_the_oldest() -> None:
+    one = learner(replace(OPTIONS, memory=8, episodes=3))
+    for _ in range(4):
+        one.round()
+    assert len(one._memory) == 8
+    replay = Replay(one._memory, CPU)
+    batch = one._batches(replay.visited)[0]
+    assert len(set(replay.points.episode[batch].tolist())) > 4
+    assert np.isin(batch, replay.visited).all()
+
+
+def test_without_replay_each_rounds_states_come_once_in_the_order_of_time() -> None:
+    one = learner(replace(OPTIONS, replay=False, episodes=3, updates=99))
+    one.round()
+    one.round()
+    replay = Replay(one._memory, CPU)
+    assert len(one._memory) == 3
+    assert np.array_equal(np.concatenate(one._batches(replay.visited)), replay.visited)
+
+
+def test_ctrl_c_in_either_phase_keeps_what_there_is() -> None:
+    for stage in ("pretrain", "dqn"):
+
+        def press(told: Progress, stage: str = stage) -> None:
+            if told.stage == stage:
+                raise KeyboardInterrupt
+
+        model = train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, progress=press)
+        assert model.name == "transformer-dqn"
+        assert model.serving.interrupted
+
+
+def test_bad_input_is_refused() -> None:
+    base = new_model(TRAIN, SHORT, 0)
+    with pytest.raises(InputError, match="another shape"):
+        train_dqn(TRAIN, VALIDATION, replace(BRIEF, pretrain=ALL_TASTES), base=base)
+    for wrong in ({"ahead": 0}, {"epsilon": 2.0}, {"discount": -0.1}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            DqnOptions(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,281 @@
+"""A trained model as the service's policy: one pass for all pairs, and what happens where it can't
+be trusted.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from mirage.config import PolicyConfig
+from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
+from mirage.ports import Advice, BatchPolicy, Observation
+from mirage.provision.learn.folder import Recipe, write_folder
+from mirage.provision.learn.forecast import Foreseeing
+from mirage.provision.learn.forest import Growth
+from mirage.provision.learn.model import Assessment
+from mirage.provision.learn.ranges import ranges_of
+from mirage.provision.learn.toy import Toy
+from mirage.provision.learn.trees import ForestOptions, train_random_forest
+from mirage.provision.policies.learned import Learned
+from mirage.provision.policies.registry import make_policy
+from mirage.state.encoder import Pair, encode
+from mirage.state.history import History
+from mirage.state.likeness import Waits
+from slurm_sim.config import whole_nodes
+
+HOUR = 3600
+NOW = 200 * HOUR
+
+
+@dataclass
+class Threshold:
+    """A model that releases with less than an hour left, and keeps what it was given."""
+
+    name: str = "moe-dqn"
+    given: list = field(default_factory=list)
+    fails: bool = False
+    memory: int = 1
+
+    def assess(self, states):
+        self.given.append(states)
+        if self.fails:
+            raise ZeroDivisionError("0/0")
+        cost_s = states.remaining_s.astype(float)
+        return Assessment(
+            states.remaining_s < HOUR, cost_s, cost_s + 60, cost_s / 2, cost_s, cost_s * 2
+        )
+
+    def write(self, folder):
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Says:
+    name: str = "quantile"
+
+    def decide(self, observation):
+        return Advice(Action.RELEASE, "the fallback says so", wait_p50_s=7.0)
+
+
+RECIPE = Recipe(
+    "moe-dqn", "ls6", "gpu", 4, "t.csv", "", (0, 1), (1, 2), 0, ranges={"queued_jobs": (0, 10)}
+)
+
+
+def history(pool="gpu", steps=146, every_s=600, until_s=NOW, queued=2, nodes=4):
+    result = History(pool)
+    for back in range(steps - 1, -1, -1):
+        at_s = until_s - back * every_s
+        jobs = tuple(
+            Job(900 + n, "carol", pool, JobState.PENDING, 1, 0, HOUR, eligible_s=at_s - n)
+            for n in range(queued)
+        )
+        cluster = tuple(Node(f"{pool}{n}", (pool,), True, False) for n in range(nodes))
+        result.add(encode(Snapshot(at_s, jobs, cluster), pool))
+    return result
+
+
+KNOWN = history()
+
+
+def observe(left_s=2 * HOUR, job_id=1, **more):
+    first = Job(
+        job_id, "alice", "gpu", JobState.RUNNING, 1, 0, 48 * HOUR, "", 0, NOW + left_s - 48 * HOUR
+    )
+    second = Job(job_id + 1, "alice", "gpu", JobState.PENDING, 2, 0, 24 * HOUR, "Dependency")
+    values = {
+        "predecessor": first,
+        "successor": second,
+        "penalties": Penalties(2, 1),
+        "history": KNOWN,
+    } | more
+    return Observation(NOW, 600, waits=Waits([]), **values)
+
+
+def learned(recipe=RECIPE, **more):
+    return Learned(Threshold(**more), recipe, Says())
+
+
+def test_the_model_is_given_the_states_and_its_answer_is_told():
+    policy = learned()
+    release, wait = policy.decide_all([observe(HOUR // 2), observe(3 * HOUR, 11)])
+    assert (release.action, wait.action) == (Action.RELEASE, Action.WAIT)
+    assert "expected penalty 30 min now, 31 min later" in release.reason
+    assert "it would wait 1 h 30 min to 6 h" in wait.reason
+    assert (wait.wait_p10_s, wait.wait_p50_s, wait.wait_p90_s) == (1.5 * HOUR, 3 * HOUR, 6 * HOUR)
+    (states,) = policy.model.given
+    assert states.remaining_s.tolist() == [HOUR // 2, 3 * HOUR]
+    assert states.penalties.tolist() == [[2, 1], [2, 1]]
+    other = observe(3 * HOUR, 11)
+    assert np.array_equal(
+        states.matrices[1], KNOWN.matrix(Pair(other.predecessor, other.successor), NOW)
+    )
+
+
+def test_many_pairs_of_two_pools_are_one_pass_and_as_one_by_one():
+    recipe = replace(RECIPE, pool="")
+    elsewhere = history("other")
+    pairs = [
+        observe(60 * n, 10 * n, history=elsewhere if n % 3 else KNOWN, penalties=Penalties(1, n))
+        for n in range(1, 90)
+    ]
+    policy, single = learned(recipe), learned(recipe)
+    answers = policy.decide_all(pairs)
+    assert len(policy.model.given) == 1
+    assert answers == [single.decide(pair) for pair in pairs]
+    together = np.concatenate([states.matrices for states in single.model.given])
+    assert np.array_equal(policy.model.given[0].matrices, together)
+
+
+def test_it_is_a_batch_policy_under_its_models_name():
+    assert isinstance(learned(), BatchPolicy)
+    assert learned().name == "moe-dqn"
+    assert not isinstance(Says(), BatchPolicy)
+    assert learned().decide_all([]) == []
+
+
+def test_a_matrix_that_is_given_is_taken_as_it_is():
+    matrix = np.full((144, 40), 5, dtype=np.float32)
+    policy = learned()
+    policy.decide(observe(matrix=matrix, history=None))
+    assert np.array_equal(policy.model.given[0].matrices, matrix[None])
+
+
+def test_an_unknown_figure_is_none():
+    class Silent(Threshold):
+        def assess(self, states):
+            return Assessment.plain(states.remaining_s < HOUR)
+
+    advice = Learned(Silent(), RECIPE, Says()).decide(observe())
+    assert (advice.wait_p10_s, advice.wait_p50_s, advice.wait_p90_s) == (None, None, None)
+    assert advice.reason == "moe-dqn: better later (its predecessor's limit is 2 h away)"
+
+
+class Remembers(Threshold):
+    """Says what it is told to."""
+
+    def assess(self, states):
+        said = super().assess(states)
+        return replace(said, gain=np.array([self.gains.pop(0) for _ in range(len(states))]))
+
+
+def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair():
+    model = Remembers(memory=3)
+    model.gains = [-5.0, 9.0, 4.0, -1.0, -1.0, -9.0, 0.5]
+    policy = Learned(model, RECIPE, Says())
+    matrix = np.zeros((144, 40), dtype=np.float32)
+    gains: dict[int, list[tuple[int, float]]] = {1: [], 11: []}
+
+    def said(at_s, job_id=1):
+        given = observe(9 * HOUR, job_id, matrix=matrix, history=None)
+        answer = policy.decide(replace(given, now_s=NOW + at_s, gains=tuple(gains[job_id])))
+        gains[job_id].append((NOW + at_s, answer.gain))
+        return answer
+
+    first = said(0)
+    assert (first.action, first.reason.partition(" (")[0]) == (Action.WAIT, "moe-dqn: better later")
+    other = said(300, job_id=11)  # another pair has its own mean
+    assert other.action is Action.RELEASE
+    second = said(600)
+    assert second.action is Action.WAIT, "4 - 5 is below 0"
+    assert second.reason.startswith(
+        "moe-dqn: better later on average over the last 10 min (expected penalty"
+    )
+    assert said(1200).action is Action.WAIT, "4 - 5 - 1"
+    assert said(1800).action is Action.RELEASE, (
+        "4 - 1 - 1: the first is forgotten after three steps"
+    )
+    assert said(1800).action is Action.WAIT, "the same instant counts once, as said last: 4 - 1 - 9"
+    assert said(9000).action is Action.RELEASE, "all is forgotten but 0.5"
+    assert [gain for _, gain in gains[1]] == [-5, 4, -1, -1, -9, 0.5], (
+        "each is its own, not the mean"
+    )
+
+
+def test_before_the_predecessor_runs_nobody_is_asked():
+    waiting = replace(observe().predecessor, state=JobState.PENDING, start_s=None)
+    policy = learned()
+    assert "has not started yet" in policy.decide(observe(predecessor=waiting)).reason
+    assert policy.model.given == []
+
+
+GUARDS = {
+    "stale": (
+        {"history": history(until_s=NOW - 3 * 600)},
+        "[stale: the newest state is 30 min old]",
+    ),
+    "hours unknown": (
+        {"history": history(steps=100)},
+        "[incomplete: 69% of the last 24 h are known]",
+    ),
+    "no history": ({"history": None}, "[incomplete: nothing is known of the last 24 h]"),
+    "empty": ({"history": History("gpu")}, "[incomplete: nothing"),
+    "name": (
+        {"history": history("cpu")},
+        "[other-cluster: this is pool cpu with 4 nodes up, the model is of ls6 gpu",
+    ),
+    "bigger": ({"history": history(nodes=5)}, "[other-cluster: this is pool gpu with 5 nodes up"),
+    "smaller": ({"history": history(nodes=1)}, "[other-cluster: this is pool gpu with 1 nodes up"),
+    "range": ({"history": history(queued=50)}, "[out-of-range: queued_jobs 50 > 10]"),
+    "no number": (
+        {"matrix": np.full((144, 40), np.nan, dtype=np.float32)},
+        "[out-of-range: queued_jobs nan",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(GUARDS))
+def test_where_the_model_can_not_be_trusted_the_fallback_decides_and_says_why(case):
+    given, code = GUARDS[case]
+    policy = learned()
+    strange, plain = policy.decide_all([observe(**given), observe(HOUR // 2)])
+    assert strange.reason.startswith(code)
+    assert strange.reason.endswith("] the fallback says so")
+    assert (strange.action, strange.wait_p50_s) == (Action.RELEASE, 7.0)
+    assert plain.reason.startswith("moe-dqn: better now")
+    (states,) = policy.model.given
+    assert len(states) == 1
+
+
+@pytest.mark.parametrize(
+    "known",
+    [history(until_s=NOW - 2 * 600), history(steps=140), history(queued=12), history(nodes=3)],
+    ids=["20 min old", "some rows unknown", "a little more than seen", "a node is down"],
+)
+def test_small_differences_are_no_reason_to_distrust(known):
+    assert learned().decide(observe(history=known)).reason.startswith("moe-dqn")
+
+
+def test_a_model_is_not_asked_about_nothing():
+    policy = learned()
+    assert policy.decide(observe(history=history(queued=50))).reason.startswith("[out-of-range")
+    assert policy.model.given == []
+
+
+def test_a_model_that_fails_falls_back_for_all():
+    policy = learned(fails=True)
+    answers = policy.decide_all([observe(), observe(history=history(queued=50))])
+    assert answers[0].reason == "[model-failed: ZeroDivisionError('0/0')] the fallback says so"
+    assert answers[1].reason.startswith("[out-of-range")
+
+
+def test_a_model_folder_serves_by_the_configuration(tmp_path):
+    """The toy's limits are 8 h, so a 48-h pair is told to be unknown to it; quantile then decides
+    by recent waits.
+    """
+    toy = Toy()
+    episodes = [toy.episode(index) for index in range(12)]
+    model = train_random_forest(episodes, [], ForestOptions(every=12, growth=Growth(trees=3)))
+    recipe = replace(RECIPE, method="random-forest", ranges=ranges_of(episodes))
+    write_folder(tmp_path / "rf", Foreseeing(model, whole_nodes(4)), recipe, "")
+    policy = make_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
+    assert policy.name == "random-forest"
+    waits = Waits([WaitSample(1, "gpu", 2, 24 * HOUR, 0, 3 * HOUR)] * 30)
+    far = replace(observe(), waits=waits)
+    assert policy.decide(far).reason.startswith("[out-of-range: ")
+    assert "30 like jobs waited 3 h" in policy.decide(far).reason
+    near = replace(far, matrix=episodes[0].windows[5], history=None)
+    assert policy.decide(near).reason.startswith("[no-forecast: there is no snapshot")
+    near = replace(near, forecast_s=HOUR)
+    assert policy.decide(near).reason.startswith("random-forest: better")

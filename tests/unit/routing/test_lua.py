@@ -1,0 +1,212 @@
+"""The plugin in plain Lua: agrees with the Python reference in every choice, and never stands in a
+job's way.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mirage.routing.decide import Choice, Routed, corrected, decide, limit_of
+from mirage.routing.flavors import Demand, paper_partitions
+from mirage.routing.state import Variant
+from mirage.routing.table import (
+    AGENTS,
+    STATE,
+    agents_text,
+    read_agents,
+    read_state,
+    state_text,
+    write,
+)
+from tests.routing_tables import (
+    NOW_S,
+    idle_table,
+    larger,
+    plain_agents,
+    random_agent,
+    random_demand,
+    random_table,
+    rough,
+    with_nan,
+)
+
+LIB = Path(__file__).parents[3] / "mirage" / "routing" / "lua"
+LUA = Path(__file__).parents[2] / "lua"
+TABLES, JOBS = 90, 20
+
+
+@pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
+def lua(request: pytest.FixtureRequest) -> str:
+    return needed(request.param)
+
+
+def needed(command: str) -> str:
+    """A command of Debian's packages; skips where it is missing, unless scripts/test has installed
+    it.
+    """
+    if shutil.which(command) is None:
+        if os.environ.get("MIRAGE_LUA_REQUIRED"):
+            pytest.fail(f"{command} is missing; scripts/lua-up installs it")
+        pytest.skip(f"{command} is not installed (scripts/lua-up, as root on Debian)")
+    return command
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def shown(choice: Choice | None) -> str:
+    """As tests/lua/choices.lua prints it."""
+    if choice is None:
+        return "-"
+    if choice.place is None:
+        return f"{choice.everywhere} {choice.flavor} -1"
+    return f"{choice.partition} {choice.flavor} {choice.place}"
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Random tables, agents and bursts of jobs, and the reference's choices."""
+    folder, random = tmp_path_factory.mktemp("cases"), np.random.default_rng(5)
+    lines: list[str] = []
+    choices: list[str] = []
+    for number in range(TABLES):
+        a100, v100 = paper_partitions()
+        kinds = (
+            (a100, v100)
+            if number % 2
+            else (a100, larger(v100, 5), larger(replace(a100, name="more"), 3))
+        )
+        variant = list(Variant)[number % 3]
+        agents = [random_agent(kind, variant, random) for kind in kinds]
+        if number % 4 == 0:
+            agents = [rough(agent) for agent in agents]
+        table = random_table(kinds, random)
+        agents_of, state_of = folder / f"{number}.agents", folder / f"{number}.state"
+        agents_of.write_text(agents_text(agents))
+        state_of.write_text(state_text(table, agents_text(agents)))
+        lines.append(f"table {number}")
+        routed: list[Routed] = []
+        for _ in range(JOBS):
+            demand, now_s = random_demand(random), NOW_S + int(random.integers(600))
+            allowed = [kind.name for kind in kinds if random.random() < 0.9] or ["none"]
+            choice = decide(corrected(table, routed), agents, demand, allowed)
+            if choice:
+                routed.append(Routed(now_s, choice, limit_of(table, choice, demand)))
+            sizes = (demand.gpus, demand.cpus, demand.memory_mib, demand.nodes, demand.limit_s or 0)
+            lines.append(f"job {now_s} {' '.join(map(str, sizes))} {','.join(allowed)}")
+            choices.append(shown(choice))
+    (folder / "cases").write_text("\n".join(lines) + "\n")
+    return folder, choices
+
+
+def test_lua_chooses_as_the_reference(cases: tuple[Path, list[str]], lua: str) -> None:
+    folder, choices = cases
+    assert run(lua, str(LUA / "choices.lua"), str(LIB), str(folder)).splitlines() == choices
+
+
+def test_the_random_cases_are_of_every_kind(cases: tuple[Path, list[str]]) -> None:
+    choices = cases[1]
+    assert {choice.split()[0].split(",")[0] for choice in choices} == {"A100", "V100", "more", "-"}
+    assert any(choice.startswith("V100,A100") for choice in choices)
+    waits = sum(choice.endswith(" -1") for choice in choices)
+    assert waits > 100
+    assert len(choices) - waits > 200
+    assert len(set(choices)) > 25
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    folder = tmp_path / "good"
+    folder.mkdir()
+    (tmp_path / "scratch").mkdir()
+    now_s, agents = int(time.time()), agents_text(plain_agents())
+    write(folder, AGENTS, agents)
+    states = {STATE: now_s - 30, "same.state": now_s - 20, "later.state": now_s + 50}
+    states |= {"stale.state": now_s - 601, "future.state": now_s + 1000}
+    for name, at_s in states.items():
+        write(folder, name, state_text(idle_table(at_s), agents))
+    body = with_nan(agents)
+    nan = f"mirage-agents 1 {zlib.adler32(body.encode())} {len(body)}\n{body}"
+    assert "nan" in nan
+    write(folder, "nan.agents", nan)
+    write(folder, "nan.state", state_text(idle_table(now_s), nan))
+    return folder
+
+
+def test_shim(good: Path, lua: str) -> None:
+    told = run(lua, str(LUA / "test_shim.lua"), str(LIB), str(good), str(good.parent / "scratch"))
+    assert len(told.splitlines()) == (LUA / "test_shim.lua").read_text().count("\nfunction tests.")
+
+
+def test_luacheck() -> None:
+    files = sorted(map(str, [*LIB.glob("*.lua"), *LUA.glob("*.lua")]))
+    run(
+        needed("luacheck"),
+        "--std",
+        "max",
+        "--globals",
+        "slurm",
+        "--max-line-length",
+        "120",
+        "--no-color",
+        *files,
+    )
+
+
+def test_plugin_opens_no_socket_runs_no_command_and_does_not_wait() -> None:
+    code = "".join(path.read_text() for path in LIB.glob("*.lua"))
+    for word in (
+        "popen",
+        "os.execute",
+        "require",
+        "socket.",
+        "sleep(",
+        "load(",
+        "loadstring",
+        "os.exit",
+    ):
+        assert word not in code
+
+
+def test_published_files_read_back_as_they_were(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    kinds = paper_partitions()
+    agents, table = (
+        [random_agent(kind, Variant.OURS, random) for kind in kinds],
+        random_table(kinds, random),
+    )
+    write(tmp_path, AGENTS, agents_text(agents))
+    write(tmp_path, STATE, state_text(table, agents_text(agents)))
+    found, checksum = read_agents(tmp_path / AGENTS)
+    assert [agent.layers for agent in found] == [agent.layers for agent in agents]
+    assert read_state(tmp_path / STATE, kinds) == (table, checksum)
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [AGENTS, STATE]
+
+
+def test_a_job_goes_where_its_value_is_highest_and_a_burst_is_spread() -> None:
+    table, agents, routed = idle_table(NOW_S), plain_agents(), []
+    for _ in range(6):
+        choice = decide(corrected(table, routed), agents, Demand(8), {"A100", "V100"})
+        assert choice is not None
+        routed.append(Routed(NOW_S, choice, 3600))
+    found = [(job.choice.partition, job.choice.place) for job in routed]
+    assert found == [
+        ("A100", 0),
+        ("A100", 1),
+        ("V100", 0),
+        ("V100", 1),
+        ("A100", None),
+        ("A100", None),
+    ]

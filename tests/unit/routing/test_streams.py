@@ -1,0 +1,342 @@
+"""Streams of arrivals on the simulator, training on them, and the verbs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mirage.cli.main import main
+from mirage.errors import InputError
+from mirage.routing import stream
+from mirage.routing.arrivals import (
+    JOBS,
+    History,
+    StreamJob,
+    bursts,
+    from_history,
+    read_history,
+    stream_jobs,
+    stream_sizes,
+)
+from mirage.routing.flavors import Demand, PartitionKind, paper_partitions, parse_partitions
+from mirage.routing.state import Variant
+from tests.routing_tables import random_agent
+
+ROOT = Path(__file__).parents[3]
+HOUR = 3600
+KINDS = paper_partitions()
+
+
+def job(submit_s: int, gpus: int, hours: int = 1) -> StreamJob:
+    return StreamJob(submit_s, hours * HOUR, Demand(gpus, gpus, gpus, hours * HOUR))
+
+
+def pool(name: str, gpus: int, sizes: dict[int, float], servers: int = 3) -> str:
+    """A partition as TOML; ``sizes``: GPUs of each flavour, and its limit in hours. Four CPUs and 1
+    GiB a GPU.
+    """
+    head = f"[{name}]\nservers={servers}\ngpus={gpus}\ncpus={4 * gpus}\nmemory_mib={1024 * gpus}\nidle_w=1\nbusy_w=2\n"
+    return head + "".join(
+        f"[[{name}.flavors]]\nname='{name}{size}'\ngpus={size}\ncpus={4 * size}\n"
+        f"memory_mib={1024 * size}\nlimit_h={limit_h}\n"
+        for size, limit_h in sizes.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        (pool("a", 1, {1: 0.5}) + pool("b", 1, {1: 0.25}), (1, 1, 1)),
+        (pool("a", 4, {1: 0.5, 4: 0.75}) + pool("b", 16, {1: 12, 2: 12, 16: 1}), (1, 2, 4)),
+        (pool("a", 6, {2: 24, 6: 48}) + pool("b", 6, {3: 24, 6: 48}), (2, 3, 6)),
+    ],
+)
+def test_streams_fit_servers_of_any_size_and_limits_under_an_hour(
+    text: str, sizes: tuple[int, ...]
+) -> None:
+    kinds = parse_partitions(text, "mine.toml")
+    assert stream_sizes(kinds) == sizes
+    jobs = bursts(kinds, np.random.default_rng(1))
+    assert {each.demand.gpus for each in jobs} == set(sizes)
+    for each in jobs:
+        assert all(kind.flavor_of(each.demand) is not None for kind in kinds)
+    if sizes == (1, 1, 1):  # limits are drawn, not all cut to the shortest that is allowed
+        limits_s = {each.demand.limit_s or 0 for each in jobs}
+        assert 225 <= min(limits_s) < max(limits_s) <= 900
+        assert len(limits_s) > 10
+    outcome = stream.route_stream(kinds, jobs[:40], stream.least_loaded)
+    assert len(outcome.wait_s) == 40
+
+
+def test_the_papers_streams_have_two_four_and_eight_gpus() -> None:
+    assert stream_sizes(KINDS) == (2, 4, 8)
+
+
+def test_a_partition_without_a_flavour_of_one_server_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text(
+        pool("a", 2, {2: 1})
+        + pool("b", 2, {4: 1}, servers=2).replace("[[b.flavors]]", "[[b.flavors]]\nservers=2")
+    )
+    for verb in (["train", "--episodes", "1"], ["train", "--lesson", "paper"], ["evaluate"]):
+        assert main(["route", *verb, "--flavors", str(file), "--out", str(tmp_path / "o")]) == 2
+        assert "partition b: no flavour of one server" in capsys.readouterr().err
+
+
+def test_rules_name_the_partition_that_they_should() -> None:
+    under_way = stream.Stream(KINDS, [])
+    under_way.submit(job(0, 8, 5), "A100")
+    under_way.submit(job(0, 4, 5), "V100")
+    asked = under_way.arrive(job(HOUR, 4))
+    assert [server.free[0] for state in asked.states for server in state.servers] == [0, 8, 4, 8]
+    assert stream.first_fit(asked) == "A100"
+    assert stream.best_fit(asked) == "V100"  # where four are free
+    assert stream.least_loaded(asked) == "V100"
+    assert asked.work_s[0] == pytest.approx(8 * 4 * HOUR / 16, rel=0.01)
+    under_way.submit(job(HOUR, 8), "V100")
+    under_way.submit(job(HOUR, 8), "V100")
+    asked = under_way.arrive(job(HOUR + 60, 8))
+    assert asked.states[1].queued == [0, 0, 1, 0]
+    assert stream.best_fit(asked) == "A100"
+
+
+def test_waits_completion_utilization_and_energy() -> None:
+    jobs = [job(0, 8, 2), job(0, 8, 2), job(60, 8, 1)]
+    found = stream.route_stream(KINDS, jobs, lambda asked: "A100")
+    assert found.wait_s[2] == pytest.approx(2 * HOUR, abs=120)
+    assert found.completion_s[2] == pytest.approx(3 * HOUR, abs=120)
+    assert found.utilization == pytest.approx(5 * 8 / (32 * 3), rel=0.03)
+    assert found.hourly == (
+        (0, 4.8),
+        (0.5, 14.8),
+        (0.5, 14.8),
+        (0.25, 9.8),
+    )  # the first pass is 3 s after the first job
+    idle, busy = 1.5 * 1 + 0.9 * 2 * 3, 6.5 * 5
+    assert found.energy_kwh == pytest.approx(idle + busy, rel=0.03)
+
+
+def test_submitted_everywhere_a_job_starts_where_it_first_can() -> None:
+    jobs = [job(0, 8, 9), job(0, 8, 9), job(0, 8, 9), job(60, 8), job(120, 8)]
+    found = stream.route_stream(KINDS, jobs, stream.everywhere)
+    assert found.wait_s[3] < 120
+    assert found.wait_s[4] == pytest.approx(HOUR, abs=180)
+
+
+def test_who_knows_run_times_goes_where_servers_get_free_first() -> None:
+    under_way = stream.Stream(KINDS, [])
+    for _ in range(2):
+        under_way.submit(StreamJob(0, HOUR, Demand(8, 8, 8, 10 * HOUR)), "A100")
+        under_way.submit(StreamJob(0, 5 * HOUR, Demand(8, 8, 8, 5 * HOUR)), "V100")
+    next_one = job(60, 8)
+    assert stream.best_fit(under_way.arrive(next_one)) == "V100"  # by limits
+    assert under_way.best_known(next_one, [job(120, 8), job(180, 2)]) == "A100"
+    assert len(stream.route_knowing(KINDS, [job(0, 8), job(60, 8), job(60, 2)]).wait_s) == 3
+
+
+def test_streams_grow_with_the_servers() -> None:
+    many = [replace(kind, servers=40) for kind in KINDS]
+    assert len(bursts(many, np.random.default_rng(1))) == stream_jobs(many) == 640
+    with pytest.raises(InputError, match="has 640 jobs"):
+        from_history(History(*(np.arange(600) for _ in range(4))), many, np.random.default_rng(1))
+
+
+def test_generated_streams_fit_everywhere_and_have_the_wanted_load() -> None:
+    random = np.random.default_rng(4)
+    jobs = bursts(KINDS, random)
+    assert len(jobs) == JOBS
+    assert all(kind.flavor_of(each.demand) is not None for kind in KINDS for each in jobs)
+    assert all(first.submit_s <= then.submit_s for first, then in pairwise(jobs))
+    load = sum(each.gpu_s for each in jobs) / (32 * jobs[-1].submit_s)
+    assert 0.69 < load < 1.11
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.default_rng(1)
+    lines = ["job_id,user,partition,submit,start,end,timelimit_s,nodes,gpus,cpus,state"]
+    at_s = 1_600_000_000
+    for number in range(1400):
+        at_s += int(random.exponential(600))
+        run_s, nodes = int(random.integers(60, 7200)), int(random.choice([1, 1, 2, 4]))
+        lines.append(
+            f"{number + 1},u,gpu,{at_s},{at_s + 10},{at_s + 10 + run_s},{2 * HOUR},{nodes},0,0,COMPLETED"
+        )
+    path = tmp_path_factory.mktemp("trace") / "jobs.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_streams_of_a_history_and_its_two_parts(trace: Path) -> None:
+    history = read_history(trace)
+    learnt, judged = history.part(test=False), history.part(test=True)
+    assert learnt.submit_s[-1] <= judged.submit_s[0]
+    assert len(learnt.submit_s) + len(judged.submit_s) == 1400
+    jobs = from_history(judged, KINDS, np.random.default_rng(1))
+    assert {each.demand.gpus for each in jobs} == {2, 4, 8}
+    assert all(60 <= each.runtime_s <= 2 * HOUR == each.demand.limit_s for each in jobs)
+
+
+def test_a_trace_that_is_too_short_is_one_clear_error(tmp_path: Path, trace: Path) -> None:
+    short = tmp_path / "short.csv"
+    short.write_text("\n".join(trace.read_text().splitlines()[:50]) + "\n")
+    with pytest.raises(InputError, match="streams need at least 1200"):
+        read_history(short)
+    with pytest.raises(InputError, match="none"):
+        read_history(tmp_path / "none.csv")
+
+
+def test_the_agents_rule_is_the_plugins_decision() -> None:
+    from mirage.routing.decide import Table, decide
+
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.online import agents_rule
+
+    random = np.random.default_rng(2)
+    agents = [random_agent(kind, Variant.COUNTS, random) for kind in KINDS]
+    rule, jobs = agents_rule(agents), bursts(KINDS, random)[:80]
+    waits_everywhere, everywhere = agents_rule(agents, wait_everywhere=True), 0
+    under_way = stream.Stream(KINDS, jobs)
+    for each in jobs:
+        asked = under_way.arrive(each)
+        table = Table(asked.now_s, 60, asked.states)
+        choice = decide(table, agents, each.demand, {"A100", "V100"})
+        assert choice is not None
+        assert rule(asked) == choice.partition
+        expected = stream.EVERYWHERE if choice.place is None else choice.partition
+        assert waits_everywhere(asked) == expected
+        everywhere += choice.place is None
+        under_way.submit(each, choice.partition)
+    assert 0 < everywhere < 80
+
+
+def test_agents_learn_to_send_jobs_where_they_wait_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two partitions, one with a quarter of the servers: better than drawing evenly, after a few
+    streams.
+    """
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing import online
+    from mirage.routing.online import OPTIONS, agents_rule, teach_on_streams
+
+    monkeypatch.setattr(online, "TRIALS", 2)
+    small: PartitionKind = replace(KINDS[0], name="small", servers=1, flavors=KINDS[0].flavors[:3])
+    large: PartitionKind = replace(KINDS[1], name="large", servers=4, flavors=KINDS[1].flavors[:3])
+    taught = teach_on_streams([small, large], Variant.COUNTS, 4, None, 1, lambda _: None, OPTIONS)
+    random = np.random.default_rng(9)
+    streams = [bursts([small, large], random) for _ in range(4)]
+
+    def mean(rule: stream.StreamRule) -> float:
+        return float(
+            np.mean(
+                [
+                    np.mean(stream.route_stream([small, large], jobs, rule).wait_s)
+                    for jobs in streams
+                ]
+            )
+        )
+
+    assert mean(agents_rule(taught.agents)) < 0.9 * mean(stream.random_partition(random))
+
+
+def test_train_and_evaluate_write_what_they_say(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing import online
+    from mirage.routing.model import read_model
+
+    monkeypatch.setattr(online, "UPDATES", 5)
+    model = tmp_path / "m"
+    assert (
+        main(["route", "train", "--trace", str(trace), "--episodes", "2", "--out", str(model)]) == 0
+    )
+    assert [agent.kind.name for agent in read_model(model).agents] == ["A100", "V100"]
+    assert "2 streams from the first part of jobs.csv and bursts" in (model / "card.md").read_text()
+    out = tmp_path / "out"
+    words = [
+        "--trace",
+        str(trace),
+        "--episodes",
+        "20",
+        "--judged",
+        "5",
+        "--streams",
+        "2",
+        "--model",
+        str(model),
+    ]
+    assert main(["route", "evaluate", *words, "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "hours.png",
+        "learning.png",
+        "report.md",
+        "results.json",
+    ]
+    results = json.loads((out / "results.json").read_text())
+    assert set(results["paper"]) == {"A100", "V100"}
+    assert set(results["streams"]) == {"bursts", "history"}
+    assert results["streams"]["bursts"]["best-fit"]["completion_to_best_fit"] == 1
+    figures = results["paper"]["A100"]["rules"]
+    assert figures["best possible"]["run_h"] <= figures["first-fit"]["run_h"]
+    assert "to naive: run" in (out / "report.md").read_text()
+    capsys.readouterr()
+
+
+def test_the_papers_lesson_in_both_variants(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.model import read_model
+
+    for variant in ("paper", "ours"):
+        words = [
+            "--lesson",
+            "paper",
+            "--variant",
+            variant,
+            "--episodes",
+            "3",
+            "--out",
+            str(tmp_path / variant),
+        ]
+        assert main(["route", "train", *words]) == 0
+        assert {agent.variant.value for agent in read_model(tmp_path / variant).agents} == {variant}
+
+
+def test_wrong_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.tex").write_text("years")
+    assert main(["route", "train", "--out", str(tmp_path)]) == 2
+    assert "has files that are no model" in capsys.readouterr().err
+    assert main(["route", "publish", "--model", str(tmp_path / "none")]) == 2
+    assert main(["route", "publish", "--model", str(tmp_path), "--every", "300"]) == 2
+    assert "every state would be stale" in capsys.readouterr().err
+    out = str(tmp_path / "m")
+    assert main(["route", "train", "--lesson", "paper", "--variant", "counts", "--out", out]) == 2
+    assert "choose no server" in capsys.readouterr().err
+
+
+def test_agents_that_slurmctld_would_wait_for_too_long_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    from mirage.routing.model import save_model
+    from mirage.routing.publish import Publisher
+    from mirage.slurm.runner import Runner
+
+    lines = (ROOT / "mirage/routing/flavors.toml").read_text().split("[V100]")[0]
+    flavors = tmp_path / "many.toml"
+    flavors.write_text(
+        lines.split('[[A100.flavors]]\nname = "f-A100"')[0].replace("servers = 2", "servers = 64")
+    )
+    words = ["--flavors", str(flavors), "--out", str(tmp_path / "m")]
+    assert main(["route", "train", "--variant", "ours", *words]) == 2
+    assert "train with `--variant counts`" in capsys.readouterr().err
+    agent = random_agent(replace(KINDS[0], servers=200), Variant.OURS, np.random.default_rng(1))
+    save_model(tmp_path / "m", [agent], "nothing", 1, {})
+    with pytest.raises(InputError, match="since slurmctld waits"):
+        Publisher(tmp_path / "m", tmp_path, Runner(), 60)
