@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from slurm_sim.config import ClusterConfig
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference import SECOND_US, Kind, Simulator
+from slurm_sim.reference.simulator import SECOND_US, Kind, Simulator
 
 COMES_US = {Kind.END: 51_000, Kind.SUBMIT: 20_000, Kind.CANCEL: 20_000, Kind.NODE: 20_000}
 """Where in a second: fastclock's simjob.c ends 0.05 s into it, and slurmctld knows of it 1 ms

@@ -13,15 +13,15 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig, NodeOutage, Params, Partition
 from slurm_sim.core import _core
 from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
-from slurm_sim.nodes import kinds
 from slurm_sim.ranges import END_S, LAST_S, MOST, known_id, listed, whole
-from slurm_sim.reference import NO_TIME_IN_HOOKS, Forked
+from slurm_sim.reference.cluster import Cluster
+from slurm_sim.reference.nodes import kinds
+from slurm_sim.reference.simulator import NO_TIME_IN_HOOKS, Forked
 from slurm_sim.state import PendingJob, RunningJob, Timers, check_state, given
 from slurm_sim.table import JobTable
 

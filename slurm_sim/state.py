@@ -14,13 +14,13 @@ import heapq
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from slurm_sim.cluster import Cluster
 from slurm_sim.config import NodeOutage
 from slurm_sim.dependency import check_not_itself, parse_dependency
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
 from slurm_sim.ranges import LAST_S, check_kind, listed, whole
-from slurm_sim.reference import Kind, Simulator
+from slurm_sim.reference.cluster import Cluster
+from slurm_sim.reference.simulator import Kind, Simulator
 
 REASONS = (
     *(

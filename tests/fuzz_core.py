@@ -48,7 +48,7 @@ def compare(seed: int) -> bool:
     """
     from slurm_sim.envs.vector import CoreLanes, PythonLanes
     from slurm_sim.errors import SimulationError
-    from slurm_sim.reference import Simulator as Reference
+    from slurm_sim.reference.simulator import Simulator as Reference
     from slurm_sim.simulator import Simulator
     from tests.sim_random import (
         accepted,

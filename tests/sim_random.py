@@ -27,7 +27,7 @@ from slurm_sim.config import (
 from slurm_sim.envs import Pair, SubmitVectorEnv, Task, starts
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.reference import Simulator as Reference
+from slurm_sim.reference.simulator import Simulator as Reference
 from slurm_sim.state import PendingJob, RunningJob
 from slurm_sim.table import JobTable
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import slurm_sim
 from slurm_sim.config import ClusterConfig, Params, Partition, named_nodes
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference import Simulator
+from slurm_sim.reference.simulator import Simulator
 
 
 def simulator(

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurm_sim import ClusterConfig, JobSpec
-from slurm_sim.cli.jobs import jobs_of
-from slurm_sim.cli.specs import specs
+from slurm_sim.jobfile.jobs import jobs_of
+from slurm_sim.jobfile.specs import specs
 from slurm_sim.workload import generate, load_model
 
 HOUR_S = 3600

@@ -23,9 +23,9 @@ from slurm_sim.cli.inputs import (
     load_jobs,
     tell,
 )
-from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.cli.main import package_version
-from slurm_sim.cli.prepare import Ready, prepare
+from slurm_sim.jobfile.jobs import MISSING, Jobs
+from slurm_sim.jobfile.prepare import Ready, prepare
 from slurm_sim.ranges import LAST_S
 from slurm_sim.traces.errors import TraceError
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from slurm_sim.cli.arguments import positive
 from slurm_sim.cli.inputs import tell
-from slurm_sim.cli.jobs import read_jobs
+from slurm_sim.jobfile.jobs import read_jobs
 from slurm_sim.results import WITHIN_S, Results, compare_results, compared, nodes_in, read_results
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import filling

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.cli.jobs import MISSING, Ints, Jobs
-from slurm_sim.cli.prepare import Ready
-from slurm_sim.cli.specs import specs
 from slurm_sim.clusters.values import compress_hosts
+from slurm_sim.jobfile.jobs import MISSING, Ints, Jobs
+from slurm_sim.jobfile.prepare import Ready
+from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import JobRecord, State
-from slurm_sim.reference import Simulator as Reference
+from slurm_sim.reference.simulator import Simulator as Reference
 from slurm_sim.table import JobTable
 
 SLICES = 500

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from slurm_sim.cli.arguments import node_count, whole_number
-from slurm_sim.cli.jobs import Jobs, jobs_of, read_jobs, without_ignored
 from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
 from slurm_sim.config import ClusterConfig, whole_nodes
+from slurm_sim.jobfile.jobs import Jobs, jobs_of, read_jobs, without_ignored
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.table import Trace, read_trace
 

@@ -24,9 +24,9 @@ from slurm_sim.cli.inputs import (
     load_jobs,
     tell,
 )
-from slurm_sim.cli.jobs import MISSING, Jobs
-from slurm_sim.cli.prepare import Ready, prepare
 from slurm_sim.clusters.values import compress_hosts
+from slurm_sim.jobfile.jobs import MISSING, Jobs
+from slurm_sim.jobfile.prepare import Ready, prepare
 from slurm_sim.ranges import LAST_S
 from slurm_sim.results import check_format, write_results
 from slurm_sim.traces.errors import TraceError, refuse_overwriting

@@ -16,8 +16,8 @@ from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.plans import Plan, fixed_pair
 from mirage.provision.learn.sampler import Dropped, Labelled, label
-from slurm_sim.cli.jobs import MISSING
 from slurm_sim.envs.observation import Pool
+from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import State
 
 _CANCELLED = list(State).index(State.CANCELLED)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from mirage.errors import InputError
 from mirage.provision.learn.joblog import LOGGED, Ints, JobLog, log_of
-from slurm_sim.cli.jobs import MISSING
 from slurm_sim.config import DAY_S, ClusterConfig
+from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.traces import Trace, TraceError
 from slurm_sim.traces.cleaning import Rules, clean
 

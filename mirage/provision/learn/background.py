@@ -16,11 +16,11 @@ from mirage.provision.learn.episode import Pair
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally, state_at
 from mirage.provision.learn.times import iso
-from slurm_sim.cli.jobs import MISSING
-from slurm_sim.cluster import Cluster
 from slurm_sim.config import DAY_S, Association, ClusterConfig, NodeAction
 from slurm_sim.errors import InvalidJob
+from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import JobSpec
+from slurm_sim.reference.cluster import Cluster
 from slurm_sim.traces import Trace
 
 
@@ -73,7 +73,7 @@ class Background:
     cluster: ClusterConfig
     log: JobLog
     engine: Any = slurm_sim.Simulator
-    """What simulates: in tests also `slurm_sim.reference.Simulator`."""
+    """What simulates: in tests also `slurm_sim.reference.simulator.Simulator`."""
     trace: Trace | None = None
     """What the history was read from, for who fits a model of the workload to it."""
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from mirage.errors import InputError
 from mirage.provision.learn.joblog import JobLog
-from slurm_sim.cli.jobs import MISSING
 from slurm_sim.config import ClusterConfig
+from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.traces.guess import WHY_IT_MATTERS
 
 FEW_JOBS = 500

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.errors import InputError
-from slurm_sim.cli.impossible import find_impossible
-from slurm_sim.cli.jobs import MISSING, Jobs, jobs_of
-from slurm_sim.cli.prepare import prepare
-from slurm_sim.cli.specs import specs
 from slurm_sim.config import ClusterConfig
+from slurm_sim.jobfile.impossible import find_impossible
+from slurm_sim.jobfile.jobs import MISSING, Jobs, jobs_of
+from slurm_sim.jobfile.prepare import prepare
+from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import JobSpec
 from slurm_sim.table import JobTable
 from slurm_sim.traces import Trace, TraceError
@@ -52,7 +52,7 @@ class JobLog:
 
     source: str
     columns: dict[str, Any]
-    """As those of `slurm_sim.cli.jobs.Jobs`, and those of `LOGGED`; (jobs,) each. Numbers are int64
+    """As those of `slurm_sim.jobfile.jobs.Jobs`, and those of `LOGGED`; (jobs,) each. Numbers are int64
     with `MISSING` (-1) for what is not known.
     """
     notes: tuple[str, ...] = ()

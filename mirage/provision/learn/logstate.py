@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.provision.learn.joblog import JobLog
-from slurm_sim.cli.jobs import MISSING
-from slurm_sim.cluster import Cluster
 from slurm_sim.config import DAY_S, ClusterConfig
+from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import JobSpec
-from slurm_sim.resources import bits
+from slurm_sim.reference.cluster import Cluster
+from slurm_sim.reference.resources import bits
 from slurm_sim.state import PendingJob, RunningJob
 
 GRACE_S = 60

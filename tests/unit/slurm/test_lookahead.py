@@ -24,7 +24,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference import Simulator
+from slurm_sim.reference.simulator import Simulator
 from slurm_sim.state import PendingJob, RunningJob
 from tests.unit.slurm_sim.test_reference_properties import MINUTE, params
 

@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_sim.cli import engine
-from slurm_sim.cli.dependencies import circles, wishes_of
-from slurm_sim.cli.jobs import Jobs, _by_number
 from slurm_sim.cli.main import main
 from slurm_sim.dependency import check_no_cycle
 from slurm_sim.errors import InvalidJob
+from slurm_sim.jobfile.dependencies import circles, wishes_of
+from slurm_sim.jobfile.jobs import Jobs, _by_number
 
 HEADER = "job_id,submit_s,nodes,timelimit_min,runtime_s"
 TRACE = "job_id,user,partition,submit,start,end,state,nodes,cpus,gpus,timelimit_s,dependency\n"

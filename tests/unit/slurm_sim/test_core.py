@@ -34,7 +34,7 @@ from slurm_sim.config import (
 from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference import Simulator as Reference
+from slurm_sim.reference.simulator import Simulator as Reference
 from slurm_sim.workload import generate, load_model
 from tests.sim_random import (
     Dice,

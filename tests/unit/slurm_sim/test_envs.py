@@ -25,7 +25,7 @@ from slurm_sim.envs.example import HOUR_S, busy_cluster, busy_jobs
 from slurm_sim.envs.observation import NAMES, Pool, observe, scales
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference import Simulator
+from slurm_sim.reference.simulator import Simulator
 from tests.sims import simulator
 
 DAY_S = 24 * HOUR_S

@@ -19,7 +19,7 @@ from slurm_sim.envs.observation import Pool, walk
 from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference import Simulator
+from slurm_sim.reference.simulator import Simulator
 
 TASK = Task(history=5, step_s=1800)
 PAIR = equal_pair(2, 6 * HOUR_S, 5 * HOUR_S)

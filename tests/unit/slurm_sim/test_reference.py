@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import slurm_sim
-from slurm_sim.cluster import Turn
 from slurm_sim.config import (
     Association,
     Node,
@@ -29,10 +28,11 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.nodes import Picker, pick_nodes
-from slurm_sim.passes import most_tested
-from slurm_sim.reference import Simulator
-from slurm_sim.resources import Pool, Request
+from slurm_sim.reference.cluster import Turn
+from slurm_sim.reference.nodes import Picker, pick_nodes
+from slurm_sim.reference.passes import most_tested
+from slurm_sim.reference.resources import Pool, Request
+from slurm_sim.reference.simulator import Simulator
 from tests.sims import simulator
 
 HOUR = 3600

@@ -16,11 +16,11 @@ import pytest
 from benchmarks import sim_truth
 from benchmarks.sim_paced import Paced
 from slurm_sim import Simulator
-from slurm_sim.cluster import Cluster, Turn
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, named_nodes
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.passes import backfill_pass, main_pass
+from slurm_sim.reference.cluster import Cluster, Turn
+from slurm_sim.reference.passes import backfill_pass, main_pass
 
 GOLD = Path(__file__).parents[4] / "shared" / "gold"
 pytestmark = pytest.mark.skipif(not GOLD.is_dir(), reason="the recorded replays are not here")

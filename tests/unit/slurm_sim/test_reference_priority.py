@@ -20,7 +20,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.jobs import JobSpec, State
-from slurm_sim.reference import Simulator
+from slurm_sim.reference.simulator import Simulator
 from slurm_sim.state import PendingJob
 
 PLAIN = Params(

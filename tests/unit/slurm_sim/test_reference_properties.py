@@ -9,14 +9,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_sim.cluster import Cluster
 from slurm_sim.config import ClusterConfig, Params, Partition, Qos, named_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.nodes import pick_nodes, runs
-from slurm_sim.passes import main_pass
-from slurm_sim.reference import Simulator
-from slurm_sim.resources import Request
+from slurm_sim.reference.cluster import Cluster
+from slurm_sim.reference.nodes import pick_nodes, runs
+from slurm_sim.reference.passes import main_pass
+from slurm_sim.reference.resources import Request
+from slurm_sim.reference.simulator import Simulator
 from tests.sims import simulator
 
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")

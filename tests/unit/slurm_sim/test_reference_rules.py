@@ -23,7 +23,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec, State, array
-from slurm_sim.reference import Simulator
+from slurm_sim.reference.simulator import Simulator
 from slurm_sim.table import JobTable
 
 HOUR = 3600

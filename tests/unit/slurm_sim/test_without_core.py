@@ -55,7 +55,7 @@ def test_the_simulator_is_the_reference_and_warns() -> None:
     simulator = pytest.importorskip("slurm_sim.simulator").Simulator(whole_nodes(4), JOBS)
     simulator.run()
     starts = [(job.job_id, job.start_s) for job in simulator.finished()]
-    assert out == ["slurm_sim.reference", str(starts)]
+    assert out == ["slurm_sim.reference.simulator", str(starts)]
     assert any(
         "RuntimeWarning: slurm_sim runs in slow Python: its C++ core is missing" in line
         for line in err

@@ -1,4 +1,4 @@
-"""Nodes and jobs, and how they change. When they change is `reference.py`'s business."""
+"""Nodes and jobs, and how they change. When they change is `simulator.py`'s business."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from slurm_sim.backfill import Held, Wish
 from slurm_sim.config import (
     YEAR_S,
     ClusterConfig,
@@ -20,14 +19,15 @@ from slurm_sim.config import (
 )
 from slurm_sim.dependency import Dependency, Verdict, parse_dependency
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
-from slurm_sim.fairshare import FairShare
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.limits import Limits, Use
-from slurm_sim.nodes import Picker
-from slurm_sim.priority import Priorities
 from slurm_sim.ranges import check_kind, known_id
-from slurm_sim.reservations import Calendar
-from slurm_sim.resources import MemoryByCpu, Pool, Request, bits
+from slurm_sim.reference.backfill import Held, Wish
+from slurm_sim.reference.fairshare import FairShare
+from slurm_sim.reference.limits import Limits, Use
+from slurm_sim.reference.nodes import Picker
+from slurm_sim.reference.priority import Priorities
+from slurm_sim.reference.reservations import Calendar
+from slurm_sim.reference.resources import MemoryByCpu, Pool, Request, bits
 
 PASSES_OWN = ("None", "Priority", "Resources")
 """Reasons that passes give all the time, and nobody notes."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition, SelectType
-from slurm_sim.fairshare import FairShare
 from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.limits import Limits
 from slurm_sim.ranges import MOST_WEIGHT
+from slurm_sim.reference.fairshare import FairShare
+from slurm_sim.reference.limits import Limits
 
 TOP_PRIORITY = 0xFFFF_0000
 """With priority/basic each job gets one less than the one before it; the first gets one less than

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from slurm_sim.cli.jobs import MISSING, Ints, Jobs
+from slurm_sim.jobfile.jobs import MISSING, Ints, Jobs
 from slurm_sim.jobs import JobSpec
 
 

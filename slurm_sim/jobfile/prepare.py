@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.cli.dependencies import Wishes, as_typed, check_known, circles, ranks, wishes_of
-from slurm_sim.cli.impossible import find_impossible, refusal, skipped
-from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.config import ClusterConfig, Node, SelectType
+from slurm_sim.jobfile.dependencies import Wishes, as_typed, check_known, circles, ranks, wishes_of
+from slurm_sim.jobfile.impossible import find_impossible, refusal, skipped
+from slurm_sim.jobfile.jobs import MISSING, Jobs
 from slurm_sim.ranges import LAST_S
 from slurm_sim.traces.errors import TraceError
 

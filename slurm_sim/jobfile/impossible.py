@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_sim.cli.jobs import MISSING, Jobs, like
-from slurm_sim.cli.specs import specs
-from slurm_sim.cluster import Cluster
 from slurm_sim.config import ROOT, ClusterConfig
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import InvalidJob
+from slurm_sim.jobfile.jobs import MISSING, Jobs, like
+from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import WHOLE, JobSpec
+from slurm_sim.reference.cluster import Cluster
 from slurm_sim.traces.errors import TraceError
 
 SHAPE = ("nodes", "timelimit_s", "cpus_per_node", "gpus_per_node", "mem_mib_per_node", "exclusive")

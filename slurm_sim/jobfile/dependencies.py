@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.cli.jobs import MISSING, Jobs
 from slurm_sim.dependency import MINUTE_S, Dependencies, Dependency, never_met, parse_dependency
+from slurm_sim.jobfile.jobs import MISSING, Jobs
 
 Wishes = Mapping[int, Dependencies]
 """What jobs wait for, by row, of those that wait for anything."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from slurm_sim.config import Node, SelectType
-from slurm_sim.resources import Pool, Request, bits
+from slurm_sim.reference.resources import Pool, Request, bits
 
 
 def runs(nodes: int) -> Iterator[tuple[int, int]]:

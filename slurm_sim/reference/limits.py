@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from slurm_sim.config import ROOT, Association, Partition, Qos
 from slurm_sim.errors import InvalidJob
-from slurm_sim.resources import bits
+from slurm_sim.reference.resources import bits
 
 
 class Use(NamedTuple):

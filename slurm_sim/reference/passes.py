@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from slurm_sim.backfill import Outlook, Plan, Wish
-from slurm_sim.cluster import Cluster, Turn
 from slurm_sim.config import Params, SelectType
 from slurm_sim.jobs import LIMITED, JobRecord, State
+from slurm_sim.reference.backfill import Outlook, Plan, Wish
+from slurm_sim.reference.cluster import Cluster, Turn
 
 Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""

@@ -11,8 +11,8 @@ from operator import or_
 from typing import NamedTuple, Protocol
 
 from slurm_sim.config import Params, SelectType
-from slurm_sim.reservations import Calendar
-from slurm_sim.resources import Pool, Request
+from slurm_sim.reference.reservations import Calendar
+from slurm_sim.reference.resources import Pool, Request
 
 
 class Placement(NamedTuple):
