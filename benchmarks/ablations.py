@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from mirage.cli.past import background_of, instant
-from mirage.provision.evaluation.resample import Blocks
+from mirage.figures.resample import Blocks
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.card import TASTES, choice
 from mirage.provision.learn.course import Course, held_out

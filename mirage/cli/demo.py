@@ -13,9 +13,9 @@ from mirage.config import TRAINED, UNTRAINED, PolicyConfig
 from mirage.demo.run import CLUSTER, Progress, Result, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
+from mirage.models.shipped import shipped
 from mirage.ports import Policy
 from mirage.provision.policies.registry import make_policy
-from mirage.shipped import shipped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -153,8 +153,8 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     """Writes the three files; returns the figures, and what stands in results.json. Raises
     InputError, MirageError.
     """
+    from mirage.figures.provenance import provenance, sha256
     from mirage.provision.evaluation.comparison import Setup, compare
-    from mirage.provision.evaluation.provenance import provenance, sha256
     from mirage.provision.evaluation.report.page import page
     from mirage.provision.evaluation.results import results, write
 

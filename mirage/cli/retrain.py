@@ -29,8 +29,8 @@ from mirage.cli.watched import default_agent_store
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.errors import InputError, MirageError
-from mirage.provision.learn.folder import Recipe, check_folder, read_recipe
-from mirage.provision.learn.versions import FAILED, KEPT_OLD, MODEL, Versions
+from mirage.models.folder import Recipe, check_folder, read_recipe
+from mirage.models.versions import FAILED, KEPT_OLD, MODEL, Versions
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
 from slurm_sim.cli.arguments import positive
@@ -237,7 +237,7 @@ def _past(
     """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
     import numpy as np
 
-    from mirage.provision.evaluation.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
+    from mirage.figures.resample import FEWEST_BLOCKS, SHORTEST_BLOCK_S
     from mirage.provision.learn.cautions import choose_partition
     from mirage.provision.learn.joblog import log_of
     from slurm_sim.clusters import read_cluster

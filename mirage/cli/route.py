@@ -75,7 +75,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 
 def _train(args: argparse.Namespace) -> int:
     torch_or_error()
-    from mirage.provision.learn.folder import check_replaceable
+    from mirage.models.folder import check_replaceable
     from mirage.routing.flavors import load_partitions
     from mirage.routing.lessons import teach
     from mirage.routing.model import save_model

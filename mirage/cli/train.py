@@ -246,7 +246,7 @@ def _methods(wanted: Sequence[str]) -> list[str]:
 
 
 def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
-    from mirage.provision.learn.folder import check_replaceable
+    from mirage.models.folder import check_replaceable
 
     folders = {method: out if len(methods) == 1 else out / method for method in methods}
     for folder in folders.values():
@@ -325,10 +325,10 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]) -> None:
-    from mirage.provision.evaluation.provenance import sha256
+    from mirage.figures.provenance import sha256
+    from mirage.models.folder import write_folder
     from mirage.provision.learn.card import card
     from mirage.provision.learn.course import with_ranges
-    from mirage.provision.learn.folder import write_folder
     from mirage.provision.learn.forecast import Foreseeing
 
     began = time.monotonic()

@@ -11,8 +11,8 @@ from mirage.daemon.app import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
 from mirage.domain import ActingMode, Link, Mode, Penalties
+from mirage.models.shipped import shipped
 from mirage.ports import Policy
-from mirage.shipped import shipped
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, Simulator

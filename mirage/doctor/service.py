@@ -20,7 +20,7 @@ from mirage.doctor.finding import Finding, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
-from mirage.provision.learn.folder import Recipe, check_folder
+from mirage.models.folder import Recipe, check_folder
 from mirage.provision.policies.learned import SIZES
 from mirage.slurm.adapter import connect
 from mirage.store.alone import is_held

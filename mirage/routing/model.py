@@ -1,7 +1,7 @@
 """A folder of trained agents: `recipe.toml`, `agents.safetensors`, `partitions.json`, `card.md`.
 Needs no torch.
 
-The recipe and its checksums are those of all models (`mirage.provision.learn.folder`).
+The recipe and its checksums are those of all models (`mirage.models.folder`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.provision.learn.folder import Recipe, check_folder, write_folder
+from mirage.models.folder import Recipe, check_folder, write_folder
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.state import Variant

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from mirage.figures.resample import Mask
 from mirage.provision.evaluation.metrics import Figure, Group
 from mirage.provision.evaluation.protocol import Trial
-from mirage.provision.evaluation.resample import Mask
 from mirage.provision.learn.episode import HOUR_S, Floats
 
 LEVELS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}

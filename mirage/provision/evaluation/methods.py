@@ -11,6 +11,7 @@ from mirage.chain.durations import format_duration
 from mirage.config import TRAINED as NEED_MODEL
 from mirage.config import LookaheadConfig, PolicyConfig
 from mirage.errors import InputError, MirageError
+from mirage.models.folder import RECIPE, Recipe, read_recipe
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, Method
 from mirage.provision.evaluation.protocol import (
@@ -23,7 +24,6 @@ from mirage.provision.evaluation.protocol import (
     PolicyChooser,
 )
 from mirage.provision.evaluation.stepped import SteppedChooser
-from mirage.provision.learn.folder import RECIPE, Recipe, read_recipe
 from mirage.provision.learn.methods import read_model
 from mirage.provision.learn.times import iso
 from mirage.provision.policies.heuristics import Average, Timer

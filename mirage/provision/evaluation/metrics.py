@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from mirage.domain import Penalties
+from mirage.figures.resample import Blocks, Mask, correlation_time, spells
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, Trial
-from mirage.provision.evaluation.resample import Blocks, Mask, correlation_time, spells
 from mirage.provision.learn.episode import HOUR_S, Floats, Ints, Load
 
 ALL = "all"

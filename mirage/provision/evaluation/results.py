@@ -16,10 +16,10 @@ import numpy as np
 
 from mirage.domain import Penalties
 from mirage.errors import MirageError
+from mirage.figures.resample import LEVEL
 from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import EDGES_H, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE, Trial
-from mirage.provision.evaluation.resample import LEVEL
 from mirage.provision.learn.episode import HOUR_S
 
 SCHEMA = 1

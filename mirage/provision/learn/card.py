@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mirage.domain import Penalties
+from mirage.models.folder import Recipe
 from mirage.provision.learn.episode import HOUR_S, Episode, Load
-from mirage.provision.learn.folder import Recipe
 from mirage.provision.learn.model import Model, States, releases
 
 TASTES = (Penalties(1, 1), Penalties(4, 1))

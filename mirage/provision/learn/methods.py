@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirage.errors import InputError
+from mirage.models.folder import Recipe, check_folder
 from mirage.provision.learn.episode import Episode
-from mirage.provision.learn.folder import Recipe, check_folder
 from mirage.provision.learn.model import Model
 
 EXTRA = "pip install 'mirage-slurm[train]'"

@@ -19,9 +19,9 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.errors import InputError
+from mirage.models.folder import Recipe
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.learn.episode import STEP_S, Ints
-from mirage.provision.learn.folder import Recipe
 from mirage.provision.learn.model import Assessment, Model, States
 from mirage.provision.learn.ranges import outside
 from mirage.provision.policies.heuristics import end_is_away, not_yet

@@ -30,9 +30,9 @@ from mirage.chain.durations import format_duration
 from mirage.config import LookaheadConfig
 from mirage.domain import Action, Job, Penalties, Snapshot
 from mirage.errors import InputError
+from mirage.models.folder import check_folder
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.learn.episode import Floats, Ints
-from mirage.provision.learn.folder import check_folder
 from mirage.provision.learn.futures import NAME, Futures, read
 from mirage.provision.learn.runtimes import Asked
 from mirage.provision.policies.heuristics import end_is_away, not_yet

@@ -10,9 +10,9 @@ from mirage.cli.demo import _policy
 from mirage.demo.run import CLUSTER, Scenario, run_chains
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
 from mirage.errors import InputError
+from mirage.models.shipped import shipped
 from mirage.provision.policies.learned import Learned
 from mirage.provision.policies.quantile import Quantile
-from mirage.shipped import shipped
 
 SMALL = Scenario(
     chains=2,
@@ -50,6 +50,6 @@ def test_without_a_model() -> None:
 
 
 def test_an_installation_without_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("mirage.shipped.PLACES", (tmp_path,))
+    monkeypatch.setattr("mirage.models.shipped.PLACES", (tmp_path,))
     with pytest.raises(InputError, match=f"no models for '{CLUSTER}' in .*install Mirage again"):
         shipped(CLUSTER)

@@ -10,11 +10,11 @@ from mirage.cli import evaluate
 from mirage.cli.past import background_of
 from mirage.domain import JobState, Penalties
 from mirage.errors import InputError
+from mirage.figures.provenance import sha256
+from mirage.models.folder import Recipe, write_folder
 from mirage.provision.evaluation.live import Live
-from mirage.provision.evaluation.provenance import sha256
 from mirage.provision.evaluation.sampling import Grid, sample
 from mirage.provision.learn.background import Background, WarmUp
-from mirage.provision.learn.folder import Recipe, write_folder
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.learn.sampler import Dropped
 from slurm_sim.clusters import read_cluster

@@ -21,12 +21,12 @@ pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 from mirage.cli import retrain, train
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
+from mirage.models.folder import read_recipe
+from mirage.models.shipped import shipped
+from mirage.models.versions import Versions
 from mirage.provision.evaluation.metrics import Difference, Figure
 from mirage.provision.evaluation.verdict import _judged
-from mirage.provision.learn.folder import read_recipe
-from mirage.provision.learn.versions import Versions
 from mirage.provision.policies.reloading import Reloading
-from mirage.shipped import shipped
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.slurm.site import until
 from tests.small_cluster import small_cluster

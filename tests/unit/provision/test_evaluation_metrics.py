@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.domain import Penalties
+from mirage.figures.resample import DAY_S, Blocks, correlation_time, spells
 from mirage.provision.evaluation.calibration import bins, coverages
 from mirage.provision.evaluation.comparison import CURVE, Method, Setup, compare
 from mirage.provision.evaluation.metrics import EDGES_H, Group, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, Trial
-from mirage.provision.evaluation.resample import DAY_S, Blocks, correlation_time, spells
 from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Link, Pair
 
 EVEN, WARY = Penalties(1, 1), Penalties(4, 1)

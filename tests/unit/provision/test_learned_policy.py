@@ -9,8 +9,8 @@ import pytest
 
 from mirage.config import PolicyConfig
 from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
+from mirage.models.folder import Recipe, write_folder
 from mirage.ports import Advice, BatchPolicy, Observation
-from mirage.provision.learn.folder import Recipe, write_folder
 from mirage.provision.learn.forecast import Foreseeing
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.model import Assessment

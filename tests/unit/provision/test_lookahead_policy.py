@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from mirage.config import LookaheadConfig, PolicyConfig
 from mirage.domain import Action, Job, JobState, Penalties, Snapshot
 from mirage.errors import InputError
+from mirage.models.folder import Recipe, write_folder
 from mirage.ports import Advice, BatchPolicy, Observation
 from mirage.provision.learn.arrivals import DAY_S, Arrivals, is_weekend
 from mirage.provision.learn.episode import HOUR_S
-from mirage.provision.learn.folder import Recipe, write_folder
 from mirage.provision.learn.futures import Futures, train_lookahead
 from mirage.provision.learn.futures import read as read_futures
 from mirage.provision.learn.joblog import log_of

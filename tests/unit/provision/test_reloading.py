@@ -12,8 +12,8 @@ pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 
 from mirage.config import PolicyConfig
 from mirage.errors import InputError
+from mirage.models.shipped import shipped
 from mirage.provision.policies.reloading import Reloading, version_of
-from mirage.shipped import shipped
 
 FIRST, SECOND = (shipped(name) / "quantile" for name in ("kth-sp2", "ls6-a100"))
 

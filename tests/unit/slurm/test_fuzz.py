@@ -30,7 +30,7 @@ from mirage.daemon.impact import impact
 from mirage.daemon.metrics import parse_address
 from mirage.daemon.socket import Source, answer
 from mirage.errors import ClusterNonsense, InputError, MirageError
-from mirage.provision.learn.folder import RECIPE, read_recipe, sealed
+from mirage.models.folder import RECIPE, read_recipe, sealed
 from mirage.slurm.resources import parse_node_use
 from mirage.slurm.survey import controller_time_s
 from mirage.store.journal import read_journal
@@ -258,7 +258,7 @@ def test_an_address_and_a_stores_url() -> None:
 
 
 def test_a_models_recipe(tmp_path: Path) -> None:
-    from mirage.shipped import shipped
+    from mirage.models.shipped import shipped
 
     text = (shipped("kth-sp2") / "quantile" / RECIPE).read_text()
     first, _, rest = text.split("\n", 2)

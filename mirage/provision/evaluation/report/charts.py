@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from mirage.provision.evaluation.calibration import LEVELS, Bin, Coverage
-from mirage.provision.evaluation.metrics import Difference, Figure, Point, Summary
-from mirage.provision.evaluation.protocol import ORACLE
-from mirage.provision.evaluation.report.svg import (
+from mirage.figures.svg import (
     WIDTH,
     Scale,
     chart,
@@ -21,6 +18,9 @@ from mirage.provision.evaluation.report.svg import (
     text,
     ticks,
 )
+from mirage.provision.evaluation.calibration import LEVELS, Bin, Coverage
+from mirage.provision.evaluation.metrics import Difference, Figure, Point, Summary
+from mirage.provision.evaluation.protocol import ORACLE
 from mirage.provision.evaluation.report.words import between, hours, number, percent, tick_hours
 
 LABELS = 122

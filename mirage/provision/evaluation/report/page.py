@@ -45,7 +45,7 @@ Json = Mapping[str, Any]
 
 def page(comparison: Comparison, provenance: Json) -> str:
     """The whole of `report.html`. ``provenance`` as in results.json."""
-    style = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    style = resources.files("mirage.figures").joinpath("style.css").read_text(encoding="utf-8")
     sections = [
         ("outcomes", "Interruption and overlap", _outcomes(comparison)),
         ("shares", "How late or early successors started", _shares(comparison)),

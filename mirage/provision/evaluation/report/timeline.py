@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mirage.domain import Penalties
+from mirage.figures.svg import WIDTH, Scale, chart, line, path, rect, text
 from mirage.provision.evaluation.metrics import ON_TIME_S, Group
 from mirage.provision.evaluation.protocol import ORACLE, Trial
-from mirage.provision.evaluation.report.svg import WIDTH, Scale, chart, line, path, rect, text
 from mirage.provision.evaluation.report.words import MINUS, hours, instant
 from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Load
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from mirage.figures.resample import FEWEST_BLOCKS
 from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import ALL, Figure, Situation, Summary
 from mirage.provision.evaluation.protocol import REACTIVE
-from mirage.provision.evaluation.resample import FEWEST_BLOCKS
 from mirage.provision.learn.episode import HOUR_S, Load
 
 NOTHING, MINUS = "\u2013", "\u2212"

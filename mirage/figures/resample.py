@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage.provision.learn.episode import Floats, Ints
 from slurm_sim.config import DAY_S
 
 SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 3 * DAY_S, 7 * DAY_S
@@ -22,6 +21,8 @@ FEWEST_BLOCKS = 3
 """Of fewer blocks no interval is made: it would say more than the data."""
 LEVEL = 0.95
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Interval = tuple[float, float]
 

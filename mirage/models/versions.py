@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mirage.errors import InputError, MirageError, StoreError
-from mirage.provision.learn.folder import check_folder
+from mirage.models.folder import check_folder
 from mirage.store.lock import exclusive, is_held
 
 Json = dict[str, Any]

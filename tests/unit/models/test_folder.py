@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HISTORY
-from mirage.provision.learn.folder import (
+from mirage.models.folder import (
     CARD,
     RECIPE,
     Recipe,
@@ -27,13 +26,14 @@ from mirage.provision.learn.folder import (
     sealed,
     write_folder,
 )
+from mirage.models.shipped import shipped
+from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.model import States
 from mirage.provision.learn.ranges import NAMES, outside, ranges_of
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import FILES, ForestOptions, train_random_forest
-from mirage.shipped import shipped
 
 TOY = Toy()
 EPISODES = [TOY.episode(index) for index in range(12)]

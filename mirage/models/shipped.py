@@ -8,7 +8,7 @@ from pathlib import Path
 from mirage.errors import InputError
 
 PLACES = (
-    Path(__file__).resolve().parents[1] / "models",
+    Path(__file__).resolve().parents[2] / "models",
     Path(sys.prefix) / "share" / "mirage" / "models",
 )
 """In a checkout, and where an installation puts its data."""

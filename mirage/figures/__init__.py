@@ -1,0 +1,1 @@
+"""What every report stands on: intervals, where figures come from, drawings, and the page."""
