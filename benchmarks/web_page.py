@@ -25,8 +25,8 @@ from benchmarks.tick_cost import Slurm, StepClock, queue
 from mirage.config import DaemonConfig, PolicyConfig
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
-from mirage.daemon.board import Board
-from mirage.daemon.reading import Reading
+from mirage.daemon.audit_summary import Reading
+from mirage.daemon.last_cycle import Board
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode
 from mirage.provision.policies.heuristics import Reactive, Timer
@@ -35,7 +35,7 @@ from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
-from mirage.web.opening import opened
+from mirage.web.page import opened
 
 VISITS, PAUSE_S = 10, 2.0
 FLOOD = 4

@@ -14,8 +14,8 @@ from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.daemon.audit import handover_record
-from mirage.daemon.board import Board
-from mirage.daemon.reading import Reading
+from mirage.daemon.audit_summary import Reading
+from mirage.daemon.last_cycle import Board
 from mirage.daemon.restraint import Acting
 from mirage.domain import (
     ActingMode,
@@ -36,7 +36,7 @@ from mirage.store.repository import SqlStore
 from mirage.web.allowance import Allowance
 from mirage.web.app import Desk, make_app
 from mirage.web.server import served
-from mirage.web.visitors import Visitors
+from mirage.web.sessions import Visitors
 
 HOUR = 3600
 LIMIT_S = 24 * HOUR

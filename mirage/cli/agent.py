@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 
 from mirage.cli import serve
+from mirage.cli.service_check import agent_folder, default_agent_store
 from mirage.cli.sources import me
-from mirage.cli.watched import agent_folder, default_agent_store
 from mirage.config_sources import user_file
 from mirage.domain import ActingMode
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from mirage.chain.folder import chains_folder, queued_jobs
-from mirage.cli.watched import agent_store, socket_path
+from mirage.cli.service_check import agent_store, socket_path
 from mirage.errors import InputError, StoreError
 
 _NAME = re.compile(r"[a-z0-9]{1,32}", re.ASCII)

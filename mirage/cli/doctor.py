@@ -15,8 +15,8 @@ from mirage.chain.folder import make_chains_folder
 from mirage.chain.sbatch import real_sbatch
 from mirage.cli import serve
 from mirage.cli.daemon import DEFAULT_STORE
+from mirage.cli.service_check import agent_folder, default_agent_store
 from mirage.cli.table import console
-from mirage.cli.watched import agent_folder, default_agent_store
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst

@@ -22,7 +22,7 @@ from mirage.chain.folder import (
     read_record,
     read_then,
 )
-from mirage.daemon.settle import used_up
+from mirage.daemon.chain_end import used_up
 from mirage.domain import Chain, ChainState, JobState, Link, Mode
 from mirage.ports import ChainStore
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.serve import journal_from, named_file, settled
+from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
-from mirage.cli.watched import default_agent_store
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.daemon.drift import WINDOW_S, drift

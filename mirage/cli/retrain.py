@@ -24,8 +24,8 @@ from mirage.cli import evaluate, train
 from mirage.cli.daemon import DEFAULT_STORE
 from mirage.cli.past import errors
 from mirage.cli.serve import named_file, settled, state_folder
+from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
-from mirage.cli.watched import default_agent_store
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.errors import InputError, MirageError

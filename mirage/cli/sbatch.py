@@ -228,8 +228,8 @@ def _environment() -> dict[bytes, bytes]:
 
 def _start_chain(request: Request, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
+    from mirage.cli.service_check import tell_if_nobody_watches
     from mirage.cli.submit import dry_run, prepare
-    from mirage.cli.watched import tell_if_nobody_watches
 
     options = tuple(option for option in request.options if option.name != "parsable")
     chain = prepare(replace(request, options=options), ask, "mirage-sbatch")

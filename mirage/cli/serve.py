@@ -24,19 +24,19 @@ from mirage.config_sources import (
     with_store,
     with_values,
 )
-from mirage.daemon import anew, logs
+from mirage.daemon import logs, reload
 from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
-from mirage.daemon.board import Board
-from mirage.daemon.guests import allow_files
-from mirage.daemon.intake import Intake
+from mirage.daemon.audit_summary import Reading
+from mirage.daemon.chain_quota import Intake
+from mirage.daemon.connections import allow_files
+from mirage.daemon.cycle_guard import Rounds
+from mirage.daemon.drift_alarm import DriftWatch
+from mirage.daemon.last_cycle import Board
 from mirage.daemon.metrics import Metrics, exposed, parse_address
-from mirage.daemon.reading import Reading
 from mirage.daemon.restraint import Acting
-from mirage.daemon.rounds import Rounds
 from mirage.daemon.scheduler import WallClock, run_forever
 from mirage.daemon.socket import Door, Source, serving
-from mirage.daemon.watch import DriftWatch
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import InputError
 from mirage.provision.policies.heuristics import Reactive, Timer
@@ -44,7 +44,7 @@ from mirage.provision.policies.registry import POLICIES, make_policy
 from mirage.provision.policies.reloading import Reloading
 from mirage.slurm.adapter import connect, probed_version
 from mirage.slurm.runner import Runner
-from mirage.store.alone import alone
+from mirage.store.exclusive import alone
 from mirage.store.journal import Journal
 from mirage.store.places import file_in, once_file
 from mirage.store.repository import SqlStore
@@ -293,11 +293,11 @@ def _serve(
         )
         # Where a terminal hangs up, that ends the service, as it does other programs.
         again = run_forever(
-            rounds.run, config.daemon.poll_s, None if os.isatty(0) else anew.is_good
+            rounds.run, config.daemon.poll_s, None if os.isatty(0) else reload.is_good
         )
         logging.getLogger(__name__).info("beginning anew" if again else "stopped")
     if again:
-        anew.begin()
+        reload.begin()
     return 0
 
 
@@ -317,7 +317,7 @@ def _opener(socket: str) -> Callable[..., AbstractContextManager[Door]]:
             " tells the same."
         )
     try:
-        from mirage.web.opening import opened
+        from mirage.web.page import opened
     except ImportError as error:
         raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
     return opened

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
-from mirage.cli.watched import NOBODY, agent_runs, agent_store, socket_path
+from mirage.cli.service_check import NOBODY, agent_runs, agent_store, socket_path
 from mirage.config import ClusterConfig
 from mirage.daemon.app import Follower
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.socket import ask
-from mirage.daemon.standing import AGENT, DAEMON
+from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.domain import ActingMode, ChainState, JobState
 from mirage.errors import ClusterError, InputError, StoreError
 from mirage.slurm.commands import CommandCluster
+from mirage.store.fast_reader import read_chains
 from mirage.store.memory import MemoryStore
-from mirage.store.peek import read_chains
 from mirage.store.places import file_in
 
 Json = dict[str, Any]

@@ -28,7 +28,7 @@ from mirage.chain.request import (
 from mirage.chain.sbatch import Ask, ask_sbatch, real_sbatch
 from mirage.chain.script import ChainSettings, link_command, then_command
 from mirage.chain.submission import Interruptions, new_chain_id, run_test_only, submit_chain
-from mirage.cli.watched import tell_if_nobody_watches
+from mirage.cli.service_check import tell_if_nobody_watches
 from mirage.errors import InputError, MirageError
 from slurm_sim.files import read_bytes
 

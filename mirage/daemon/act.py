@@ -11,8 +11,8 @@ import contextlib
 from dataclasses import replace
 
 from mirage.chain.tag import ChainTag
+from mirage.daemon.chain_end import latest
 from mirage.daemon.restraint import Acting
-from mirage.daemon.settle import latest
 from mirage.daemon.tick import awaited, obstacle
 from mirage.domain import Decision, Intent, Job, Outcome
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused

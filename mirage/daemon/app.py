@@ -10,10 +10,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from mirage.chain.handoff import Handoff
-from mirage.daemon.intake import Intake
-from mirage.daemon.moved import Moved
+from mirage.daemon.chain_end import chain_end, chain_lost, is_long_over, latest, settled
+from mirage.daemon.chain_quota import Intake
+from mirage.daemon.handover_log import Moved
+from mirage.daemon.missed_links import Key, missing_since_s, read_answer
 from mirage.daemon.restraint import Acting
-from mirage.daemon.settle import chain_end, chain_lost, is_long_over, latest, settled
 from mirage.daemon.tick import (
     DropLink,
     LookUp,
@@ -25,15 +26,14 @@ from mirage.daemon.tick import (
     observed,
     tick,
 )
-from mirage.daemon.unseen import Key, missing_since_s, read_answer
 from mirage.domain import Chain, Decision, Job, Link, Snapshot
 from mirage.errors import ClusterError, MirageError, Unreadable
 from mirage.ports import ChainStore, Clock, Cluster, Policy, Store
 
 if TYPE_CHECKING:  # numpy and the like: `mirage status` needs the Follower alone, and is to be fast
     from mirage.daemon.audit import Audit
-    from mirage.daemon.board import Board
     from mirage.daemon.execute import Executor
+    from mirage.daemon.last_cycle import Board
     from mirage.daemon.memory import Memory
     from mirage.daemon.metrics import Metrics
 

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make
 
 import mirage
 from mirage.chain.handoff import Handoff
+from mirage.daemon.connections import Guests, GuestServer, in_background
 from mirage.daemon.drift import Kind
-from mirage.daemon.guests import Guests, GuestServer, in_background
-from mirage.daemon.hosts import known_names, only_known
+from mirage.daemon.host_names import known_names, only_known
 from mirage.domain import Decision, JobState, Outcome, Snapshot
 from mirage.errors import InputError
 

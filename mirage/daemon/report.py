@@ -10,7 +10,7 @@ from typing import Any
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.daemon.restraint import Code, restraint_in
-from mirage.daemon.standing import (
+from mirage.daemon.waiting_reason import (
     AGENT,
     DAEMON,
     OWNER,

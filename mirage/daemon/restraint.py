@@ -69,7 +69,7 @@ class Acting:
     disable_files: tuple[Path, ...] = ()
     releases_per_minute: int = 30
     chains_per_user_per_hour: int | None = None
-    """New ones that are taken under watch (`intake.py`); None: all."""
+    """New ones that are taken under watch (`chain_quota.py`); None: all."""
     max_age_s: int = 300
 
     def standing(self, job: Job) -> Restraint | None:

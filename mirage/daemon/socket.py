@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from mirage.chain.tag import MAX_JOB_ID
-from mirage.daemon.guests import Guests, GuestServer, in_background, uid_at
-from mirage.daemon.intake import Intake
+from mirage.daemon.chain_quota import Intake
+from mirage.daemon.connections import Guests, GuestServer, in_background, uid_at
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
 from mirage.ports import Store

@@ -114,7 +114,7 @@ def tick(
     """What is to be done now, for every chain (of ``only_user``) that the snapshot shows or the
     store has open.
 
-    ``left_out``: user and id of chains that are not watched (`intake.py`).
+    ``left_out``: user and id of chains that are not watched (`chain_quota.py`).
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
     """
     snapshot = with_leads(snapshot)

@@ -23,7 +23,7 @@ from mirage.errors import AuditError, ClusterError, InputError, MirageError, Sto
 from mirage.models.folder import Recipe, check_folder
 from mirage.provision.policies.learned import SIZES
 from mirage.slurm.adapter import connect
-from mirage.store.alone import is_held
+from mirage.store.exclusive import is_held
 from mirage.store.journal import read_journal
 from mirage.store.url import parse_url, shown
 from slurm_sim.clusters import read_cluster

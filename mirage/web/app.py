@@ -20,10 +20,10 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import mirage
-from mirage.daemon.board import Board, Sight
-from mirage.daemon.guests import holder
-from mirage.daemon.hosts import known_names, only_known
-from mirage.daemon.reading import Reading
+from mirage.daemon.audit_summary import Reading
+from mirage.daemon.connections import holder
+from mirage.daemon.host_names import known_names, only_known
+from mirage.daemon.last_cycle import Board, Sight
 from mirage.errors import StoreError
 from mirage.ports import Store
 from mirage.web import filters
@@ -31,8 +31,8 @@ from mirage.web.allowance import Allowance
 from mirage.web.chains import chain_list, link_rows, paged, waiting_list, whole
 from mirage.web.digest import Digest, digest
 from mirage.web.server import HOST
+from mirage.web.sessions import SESSION_S, Visitors
 from mirage.web.timeline import Window, in_words
-from mirage.web.visitors import SESSION_S, Visitors
 
 log = logging.getLogger(__name__)
 

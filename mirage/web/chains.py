@@ -10,7 +10,7 @@ from mirage.chain.durations import DAY_S
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
-from mirage.daemon.standing import DAEMON, let_in_by
+from mirage.daemon.waiting_reason import DAEMON, let_in_by
 from mirage.domain import Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mirage.daemon.guests import Guests
+from mirage.daemon.connections import Guests
 from mirage.daemon.metrics import parse_address
 from mirage.errors import InputError
 
@@ -49,7 +49,7 @@ def served(app: Any, address: str) -> Iterator[str]:
     from waitress import create_server
     from waitress.wasyncore import close_all, loop
 
-    from mirage.web.visit import visit_class
+    from mirage.web.connection import visit_class
 
     port = port_of(address)
     logging.getLogger("waitress").setLevel(

@@ -13,11 +13,11 @@ import pytest
 
 from mirage.cli.sources import _joined, _of_server
 from mirage.daemon.report import chain_reports
-from mirage.daemon.standing import AGENT, DAEMON
+from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.domain import Chain, ChainState, Decision, JobState, Link, Mode, Outcome, Penalties
 from mirage.errors import StoreError
+from mirage.store.fast_reader import read_chains
 from mirage.store.memory import MemoryStore
-from mirage.store.peek import read_chains
 from mirage.store.repository import SqlStore
 from tests.unit.store.test_store import a_chain, a_decision, a_link
 

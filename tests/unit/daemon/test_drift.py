@@ -11,11 +11,11 @@ import pytest
 
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
+from mirage.daemon.audit_summary import Reading
 from mirage.daemon.drift import DAY_S, FEWEST_DAYS, Drift, Kind, drift
+from mirage.daemon.drift_alarm import EVERY_S, DriftWatch
 from mirage.daemon.metrics import Metrics
-from mirage.daemon.reading import Reading
 from mirage.daemon.socket import Source, ask, serving
-from mirage.daemon.watch import EVERY_S, DriftWatch
 from mirage.doctor.finding import Severity
 from mirage.doctor.service import check_drift
 from mirage.store.journal import Journal

@@ -14,8 +14,8 @@ import pytest
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import ActingConfig
 from mirage.daemon import act
+from mirage.daemon.chain_quota import HOUR_S, Intake
 from mirage.daemon.execute import MOST_TIMES, in_turn
-from mirage.daemon.intake import HOUR_S, Intake
 from mirage.daemon.report import explain
 from mirage.daemon.restraint import Acting, Code
 from mirage.daemon.socket import Source, ask, serving

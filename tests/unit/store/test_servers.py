@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_u
 from mirage.domain import Outcome
 from mirage.errors import MirageError, StoreError
 from mirage.store import migrations, schema
-from mirage.store.alone import alone, is_held
+from mirage.store.exclusive import alone, is_held
 from mirage.store.repository import SqlStore
 from mirage.store.tables import metadata
 from mirage.store.url import parse_url

@@ -26,21 +26,21 @@ from waitress.trigger import trigger
 from mirage.cli.main import main
 from mirage.config import DaemonConfig, RetentionConfig
 from mirage.daemon.app import Daemon
-from mirage.daemon.board import Board
-from mirage.daemon.reading import RETRY_S, Reading
+from mirage.daemon.audit_summary import RETRY_S, Reading
+from mirage.daemon.cycle_guard import Rounds
+from mirage.daemon.last_cycle import Board
 from mirage.daemon.restraint import Acting
-from mirage.daemon.rounds import Rounds
 from mirage.daemon.socket import Source, ask, serving
 from mirage.domain import ActingMode, Chain
 from mirage.errors import InputError, StoreError
 from mirage.provision.policies.heuristics import Timer
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
-from mirage.web import visitors
+from mirage.web import sessions
 from mirage.web.allowance import SAVED_S, SHARE, Allowance
-from mirage.web.opening import opened
+from mirage.web.page import opened
 from mirage.web.server import port_of, served
-from mirage.web.visitors import Visitors
+from mirage.web.sessions import Visitors
 from slurm_sim.config import Partition
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.sims import fast_simulator
@@ -237,11 +237,11 @@ def test_tickets_and_sessions_end() -> None:
     entered = known.enter(ticket)
     assert entered is not None
     address, session = entered
-    now_s = visitors.TICKET_S
+    now_s = sessions.TICKET_S
     assert known.enter(late) is None
     assert known.find(address, session.secret) == session
     assert known.find(address, session.secret + "é") is None
-    now_s = visitors.SESSION_S
+    now_s = sessions.SESSION_S
     assert known.find(address, session.secret) is None
 
 
@@ -254,7 +254,7 @@ def test_one_user_can_not_crowd_out_another() -> None:
     assert [session is not None for session in held] == [False] * 42 + [True] * 8
     assert known.find(first[0], first[1].secret)
     tickets = [known.ticket("alice") for _ in range(50)]
-    assert sum(known.enter(ticket) is not None for ticket in tickets) == visitors.MOST
+    assert sum(known.enter(ticket) is not None for ticket in tickets) == sessions.MOST
 
 
 def test_the_socket_gives_links_for_who_asks(tmp_path: Path) -> None:
@@ -566,5 +566,5 @@ def test_what_can_not_be_served_is_refused_at_the_start(
 def test_without_the_extra_the_daemon_says_what_to_install(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "mirage.web.opening", None)
+    monkeypatch.setitem(sys.modules, "mirage.web.page", None)
     assert "pip install 'mirage-slurm[web]'" in refused("daemon", "127.0.0.1:0")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from mirage.daemon.audit_summary import Reading
 from mirage.daemon.metrics import Metrics
-from mirage.daemon.reading import Reading
 
 log = logging.getLogger(__name__)
 

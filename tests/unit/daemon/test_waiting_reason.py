@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirage.daemon.report import chain_reports, explain
-from mirage.daemon.standing import AGENT, DAEMON, kept_by, let_in_by
+from mirage.daemon.waiting_reason import AGENT, DAEMON, kept_by, let_in_by
 from mirage.domain import Action, Chain, Decision, JobState, Link, Outcome
 from mirage.reasons import KINDS, Kind
 from mirage.store.memory import MemoryStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage.daemon.reading import RETRY_S, Reading
+from mirage.daemon.audit_summary import RETRY_S, Reading
 from mirage.store.journal import Journal
 from tests.unit.daemon.test_impact import H, decision, handover, outcome
 
@@ -55,7 +55,7 @@ def test_a_log_that_comes_later_is_found_soon(tmp_path: Path) -> None:
 
 
 def test_the_reader_says_what_it_can_not_read(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "mirage.daemon.reading", str(tmp_path), "9", "3600"]
+    words = [sys.executable, "-m", "mirage.daemon.audit_summary", str(tmp_path), "9", "3600"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("Audit log ")

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from mirage.daemon.logs import Sparingly
+from mirage.daemon.missed_links import Key
 from mirage.daemon.restraint import Code
 from mirage.daemon.tick import tagged_jobs
-from mirage.daemon.unseen import Key
 from mirage.domain import Snapshot
 from mirage.ports import Store
 

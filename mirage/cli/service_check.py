@@ -89,10 +89,10 @@ def agent_runs(store: str) -> bool:
     if file := file_in(store):
         return is_held(lock_file(file)) or _ran_lately(once_file(file))
     from mirage.errors import StoreError
-    from mirage.store import alone  # a database on a server: SQLAlchemy and its driver
+    from mirage.store import exclusive  # a database on a server: SQLAlchemy and its driver
 
     try:
-        return alone.is_held(store)
+        return exclusive.is_held(store)
     except StoreError:
         return False
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.daemon.settle import FORGET_AFTER_S, LAG_S, chain_end, chain_lost, latest, settled
+from mirage.daemon.chain_end import FORGET_AFTER_S, LAG_S, chain_end, chain_lost, latest, settled
 from mirage.domain import Chain, ChainState, Job, JobState, Link
 
 CHAIN = Chain("abc123", "alice", 3)

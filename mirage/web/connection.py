@@ -7,7 +7,7 @@ from typing import Any
 
 from waitress.channel import HTTPChannel
 
-from mirage.daemon.guests import Guest, Guests
+from mirage.daemon.connections import Guest, Guests
 
 
 class _Visitor(Guest):

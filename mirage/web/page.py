@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mirage.config import DaemonConfig
-from mirage.daemon.board import Board
-from mirage.daemon.reading import Reading
+from mirage.daemon.audit_summary import Reading
+from mirage.daemon.last_cycle import Board
 from mirage.store.repository import SqlStore
 from mirage.web.app import READING_S, Desk, make_app
 from mirage.web.server import served
-from mirage.web.visitors import Visitors
+from mirage.web.sessions import Visitors
 
 log = logging.getLogger(__name__)
 

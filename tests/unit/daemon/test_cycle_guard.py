@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from mirage.config import RetentionConfig
+from mirage.daemon.cycle_guard import DAY_S, Rounds
 from mirage.daemon.metrics import Metrics
-from mirage.daemon.rounds import DAY_S, Rounds
 from mirage.domain import ChainState
 from mirage.errors import StoreError
 from mirage.store.repository import SqlStore

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.daemon.unseen import LATE_S, missing_since_s, read_answer
+from mirage.daemon.missed_links import LATE_S, missing_since_s, read_answer
 from mirage.domain import Chain, Job, JobState, Link
 
 S = JobState

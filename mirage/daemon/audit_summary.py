@@ -5,7 +5,7 @@ The log may be a gigabyte: a process of its own reads it, at the lowest priority
 daemon's cycles do not wait for it. The drift watch and the web page share the last result, and each
 says how old it may be.
 
-    python -m mirage.daemon.reading FILE UNTIL_S TIMER_LEAD_S
+    python -m mirage.daemon.audit_summary FILE UNTIL_S TIMER_LEAD_S
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Reading:
 
     def _found(self, until_s: int) -> Json:
         words = [str(self.audit), str(until_s), str(self.timer_lead_s)]
-        program = [sys.executable, "-P", "-m", "mirage.daemon.reading", *words]
+        program = [sys.executable, "-P", "-m", "mirage.daemon.audit_summary", *words]
         with subprocess.Popen(
             program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:

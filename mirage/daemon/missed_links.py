@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage.chain.tag import parse_tag
-from mirage.daemon.settle import latest, settled
+from mirage.daemon.chain_end import latest, settled
 from mirage.daemon.tick import link_of
 from mirage.domain import Chain, Job, Link
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from mirage.chain.durations import DAY_S
 from mirage.config import RetentionConfig
 from mirage.daemon.app import Daemon
-from mirage.daemon.board import Board
+from mirage.daemon.drift_alarm import DriftWatch
+from mirage.daemon.last_cycle import Board
 from mirage.daemon.metrics import Metrics
-from mirage.daemon.watch import DriftWatch
 from mirage.errors import MirageError, StoreError
 from mirage.ports import Clock, Store
 
