@@ -25,10 +25,10 @@ from mirage.cli.past import background_of, instant
 from mirage.provision.learn import futures
 from mirage.provision.learn.background import Background, people_of
 from mirage.provision.learn.course import Course
+from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.episode import HOUR_S, Episode, Load
 from mirage.provision.learn.forecast import LONGEST_S
-from mirage.provision.learn.plans import Plan
-from mirage.provision.learn.runtimes import Asked, Runtimes
+from mirage.provision.learn.runtimes import JobQuery, Runtimes
 from mirage.provision.learn.sampler import submit_pair
 from mirage.provision.learn.samples import Samples
 from mirage.slurm.lookahead import Known, simulator_from
@@ -55,7 +55,7 @@ def foretold(
     elapsed_s = np.array(
         [snapshot.at_s - (job.start_s or snapshot.at_s) for job in jobs], dtype=np.int64
     )
-    asked = Asked(
+    asked = JobQuery(
         [job.user for job in jobs], np.array([job.nodes for job in jobs]), limits_s, elapsed_s
     )
     drawn = law.drawn(asked, rng, DRAWS)
@@ -68,13 +68,13 @@ def foretold(
 
 
 def rows(
-    background: Background, plan: Plan, episode: Episode, law: Runtimes, rng: Any
+    background: Background, plan: EpisodePlan, episode: Episode, law: Runtimes, rng: Any
 ) -> Iterator[list[int]]:
     at_s = plan.begin_s - plan.lead_s
     logged = background.log.between(at_s + 1, background.log.last_s)
     for point in np.linspace(0, len(episode) - 1, POINTS).astype(int).tolist():
         now_s = int(episode.decision_s[point])
-        simulation = background.begun(
+        simulation = background.start_at(
             at_s, plan.warm_up, logged.between(0, now_s), people_of(logged)
         ).simulation
         simulation.run_until(plan.begin_s)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage.provision.evaluation.case import Case, Starts
-from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Link, Pair
+from mirage.provision.evaluation.case import Case, PoolStarts
+from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, PairJob, PairSpec
 from mirage.provision.learn.model import Assessment, States
 
 DAY_S = 86_400
@@ -52,19 +52,26 @@ class Queue:
         rows[:, 0] = np.round(self.wait_s(at_s) / HOUR_S * 4)
         rows[:, 38] = np.where(self.wait_s(at_s) > 0, 0, 6)
         rows[:, 39] = 76
-        link = Link(nodes, LIMIT_S, LIMIT_S)
+        link = PairJob(nodes, LIMIT_S, LIMIT_S)
         starts_s = self.start_s(np.append(decision_s, end_s))
         return Episode(
-            Pair(link, link), begin_s, start_s, end_s, rows, decision_s, starts_s, 0 * decision_s
+            PairSpec(link, link),
+            begin_s,
+            start_s,
+            end_s,
+            rows,
+            decision_s,
+            starts_s,
+            0 * decision_s,
         )
 
-    def starts(self) -> Starts:
+    def starts(self) -> PoolStarts:
         """A job starts every twenty minutes, after the wait of its submission."""
         submit_s = np.arange(BEGIN_S - 8 * DAY_S, BEGIN_S + (self.days + 8) * DAY_S, 1200)
         wait_s = self.wait_s(submit_s).astype(np.int64)
         order = np.argsort(submit_s + wait_s, kind="stable")
         ones = np.ones(len(order), dtype=np.int64)
-        return Starts((submit_s + wait_s)[order], wait_s[order], ones, LIMIT_S * ones)
+        return PoolStarts((submit_s + wait_s)[order], wait_s[order], ones, LIMIT_S * ones)
 
     def cases(self, count: int, every_s: int = 4 * HOUR_S, nodes: int = 1) -> list[Case]:
         starts = self.starts()

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from mirage.cli.table import console
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.demo.run import CLUSTER, Progress, Result, Scenario, run_chains
+from mirage.demo.run import CLUSTER, DemoProgress, DemoResult, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
@@ -60,14 +60,14 @@ def run(args: argparse.Namespace) -> int:
     policies = [_policy("reactive", None), _policy(args.policy, args.model)]
     if not args.json:
         _make_folder(args.out)
-    rows: list[Progress] = []
-    results: list[Result] = []
+    rows: list[DemoProgress] = []
+    results: list[DemoResult] = []
     if not args.json:
         console.print(_introduction(scenario))
     live = Live(console=console, refresh_per_second=12, transient=False)
     show = console.is_terminal and not args.json
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: DemoProgress) -> None:
         rows[len(results) :] = [progress]
         if show:
             live.update(screen(scenario, rows))
@@ -119,7 +119,7 @@ def _introduction(scenario: Scenario) -> str:
     )
 
 
-def _figures(scenario: Scenario, result: Result) -> dict[str, object]:
+def _figures(scenario: Scenario, result: DemoResult) -> dict[str, object]:
     links = [
         {
             "chain": handoff.link.chain_id,

@@ -27,9 +27,9 @@ from slurm_sim.cli.arguments import positive, whole_number
 if (
     TYPE_CHECKING
 ):  # pandas and the simulator take a second to import: only once the arguments are right
-    from mirage.provision.evaluation.comparison import Comparison, Method, Setup
-    from mirage.provision.evaluation.methods import Asked
-    from mirage.provision.evaluation.run import Progress, Tried
+    from mirage.provision.evaluation.comparison import Comparison, MethodInfo, Setup
+    from mirage.provision.evaluation.methods import MethodRequest
+    from mirage.provision.evaluation.run import Progress, Trials
     from mirage.provision.evaluation.sampling import Grid
     from mirage.provision.learn.background import Background
     from mirage.provision.learn.joblog import JobLog
@@ -198,12 +198,12 @@ def _check_start(start_s: int, log: JobLog) -> None:
         )
 
 
-def _methods(args: argparse.Namespace, background: Background) -> list[Asked]:
+def _methods(args: argparse.Namespace, background: Background) -> list[MethodRequest]:
     """Every model is read once before hours of work. Raises InputError."""
-    from mirage.provision.evaluation.methods import asked_for
+    from mirage.provision.evaluation.methods import requested_methods
 
     models = args.models or _models(args.cluster, background.cluster.name)
-    methods = asked_for(args.methods, models, args.futures)
+    methods = requested_methods(args.methods, models, args.futures)
     for method in methods:
         method.chooser()
         if method.label == "quantile" and method.folder is None:
@@ -231,14 +231,14 @@ def _grid(args: argparse.Namespace, partition: str) -> Grid:
 def _tried(
     args: argparse.Namespace,
     background: Background,
-    methods: Sequence[Asked],
+    methods: Sequence[MethodRequest],
     setup: Setup,
     grid: Grid,
-) -> Tried:
+) -> Trials:
     from mirage.provision.evaluation.run import Work
     from mirage.provision.evaluation.run import run as run_all
 
-    work = Work(background, tuple(methods), setup.asked, len(setup.penalties))
+    work = Work(background, tuple(methods), setup.all_penalties, len(setup.penalties))
     with _progress() as progress:
         return run_all(work, grid, args.workers, progress)
 
@@ -264,8 +264,8 @@ def _progress() -> Iterator[Progress | None]:
 
 
 def _described(
-    methods: Sequence[Asked], background: Background, trace: str, grid: Grid
-) -> list[Method]:
+    methods: Sequence[MethodRequest], background: Background, trace: str, grid: Grid
+) -> list[MethodInfo]:
     judged_s = (grid.start_s, grid.end_s + 2 * grid.limit_s)
     cluster = background.cluster
     return [method.described(cluster, grid.partition, trace, judged_s) for method in methods]

@@ -36,7 +36,7 @@ from mirage.slurm.runner import Runner
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
-    from mirage.provision.evaluation.verdict import Verdict
+    from mirage.provision.evaluation.verdict import ModelVerdict
     from slurm_sim.config import ClusterConfig
     from slurm_sim.traces import Trace
 
@@ -361,7 +361,7 @@ def _parsed(verb: Any, words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _table(found: Verdict, against: str) -> Table:
+def _table(found: ModelVerdict, against: str) -> Table:
     title = f"new minus {against}, {found.episodes} pairs: hours, with 95 % intervals"
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for name in ("nodes", "weights", "interruption", "overlap", "penalty"):

@@ -329,7 +329,7 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]
     from mirage.models.folder import write_folder
     from mirage.provision.learn.card import card
     from mirage.provision.learn.course import with_ranges
-    from mirage.provision.learn.forecast import Foreseeing
+    from mirage.provision.learn.forecast import ForecastingModel
 
     began = time.monotonic()
     args, course, background = lesson.args, lesson.course, lesson.background
@@ -350,7 +350,7 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]
             course.recipe(method, background, args.trace, checksum, options), lesson.samples
         )
         facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
-        written = Foreseeing(model, background.cluster) if model.foresees else model
+        written = ForecastingModel(model, background.cluster) if model.uses_forecasts else model
         write_folder(
             folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS, lesson.notes)
         )

@@ -63,7 +63,7 @@ class Scenario:
 
 
 @dataclass
-class Progress:
+class DemoProgress:
     """What a spectator sees after each cycle."""
 
     policy: str
@@ -74,7 +74,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Result:
+class DemoResult:
     policy: str
     chains: list[list[Link]]
     """The links of each."""
@@ -99,7 +99,9 @@ def totals(some: Sequence[Handoff]) -> dict[str, float]:
     }
 
 
-def run_chains(scenario: Scenario, policy: Policy, watch: Callable[[Progress], None]) -> Result:
+def run_chains(
+    scenario: Scenario, policy: Policy, watch: Callable[[DemoProgress], None]
+) -> DemoResult:
     """The chains under a policy, from their submission to their end. The same scenario gives the
     same result.
     """
@@ -125,9 +127,9 @@ def run_chains(scenario: Scenario, policy: Policy, watch: Callable[[Progress], N
         done = simulator.now_s > scenario.longest_s or all(
             _is_over(store, chain) for chain in scenario.begins_s
         )
-        watch(Progress(policy.name, simulator.now_s, waiting, chains, done))
+        watch(DemoProgress(policy.name, simulator.now_s, waiting, chains, done))
         if done:
-            return Result(policy.name, chains, queue)
+            return DemoResult(policy.name, chains, queue)
         simulator.run_until(simulator.now_s + POLL_S)
 
 

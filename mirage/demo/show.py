@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
-from mirage.demo.run import Progress, Result, Scenario, totals
+from mirage.demo.run import DemoProgress, DemoResult, Scenario, totals
 from mirage.demo.workload import DAY_S, HOUR_S
 from mirage.domain import Link
 
@@ -52,7 +52,7 @@ def _cell(links: Sequence[Link], from_s: int, to_s: int) -> tuple[str, str]:
     return "█", COLOURS["one"]
 
 
-def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
+def screen(scenario: Scenario, rows: Sequence[DemoProgress]) -> Group:
     """What the terminal shows while the simulation runs."""
     lines = []
     for row in rows:
@@ -74,7 +74,7 @@ def screen(scenario: Scenario, rows: Sequence[Progress]) -> Group:
     return Group(*lines, legend, status)
 
 
-def results_table(results: Sequence[Result]) -> Table:
+def results_table(results: Sequence[DemoResult]) -> Table:
     """Interruption, overlap and waste of each chain's handovers, policies side by side."""
     table = Table(title="What the handovers cost", title_justify="left")
     table.add_column("chain", justify="right")
@@ -99,7 +99,7 @@ def _cells(cost: Mapping[str, float]) -> list[str]:
     return [*hours, f"{cost['node_hours_wasted']:.1f}"]
 
 
-def verdict(results: Sequence[Result]) -> str:
+def verdict(results: Sequence[DemoResult]) -> str:
     """What it came to, in a sentence."""
     before, after = (result.totals()["interruption_s"] / HOUR_S for result in results)
     wasted = results[-1].totals()["node_hours_wasted"]
@@ -109,7 +109,7 @@ def verdict(results: Sequence[Result]) -> str:
     )
 
 
-def save_picture(scenario: Scenario, results: Sequence[Result], path: Path) -> None:
+def save_picture(scenario: Scenario, results: Sequence[DemoResult], path: Path) -> None:
     """A chart of both runs: links as bars, interruptions and overlaps marked, and the queue below."""
     from matplotlib.figure import Figure  # slow to import, and nothing else needs it
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mirage.figures.resample import Mask
 from mirage.provision.evaluation.metrics import Figure, Group
-from mirage.provision.evaluation.protocol import Trial
+from mirage.provision.evaluation.protocol import EpisodeTrial
 from mirage.provision.learn.episode import HOUR_S, Floats
 
 LEVELS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -59,7 +59,7 @@ class Bin:
 
 def coverages(group: Group, method: str) -> Iterator[Coverage]:
     """For each load class and quantile; nothing if the method tells none."""
-    if not any(method in trial.told_s for trial in group.trials):
+    if not any(method in trial.wait_quantiles_s for trial in group.trials):
         return
     for index, (name, level) in enumerate(LEVELS.items()):
         tallies = np.array(
@@ -79,12 +79,12 @@ def _coverage(
     return Coverage(group.nodes, load, method, name, level, int(points[mask].sum()), *shares)
 
 
-def _tally(trial: Trial, method: str, index: int) -> tuple[int, int, int]:
+def _tally(trial: EpisodeTrial, method: str, index: int) -> tuple[int, int, int]:
     """Decision points with a foretold quantile; of these, real waits below it; at or below it."""
-    told_s = trial.told_s.get(method)
-    if told_s is None:
+    wait_quantiles_s = trial.wait_quantiles_s.get(method)
+    if wait_quantiles_s is None:
         return 0, 0, 0
-    quantile_s, wait_s = told_s[:, index], trial.episode.waits_s[:-1]
+    quantile_s, wait_s = wait_quantiles_s[:, index], trial.episode.waits_s[:-1]
     return (
         int(np.isfinite(quantile_s).sum()),
         int((wait_s < quantile_s).sum()),
@@ -104,18 +104,18 @@ def bins(group: Group, method: str) -> Iterator[Bin]:
             yield Bin(group.nodes, method, low, end, int(inside.sum()), _three(told), _three(real))
 
 
-def _pairs(trials: Sequence[Trial], method: str) -> tuple[Floats, Floats]:
+def _pairs(trials: Sequence[EpisodeTrial], method: str) -> tuple[Floats, Floats]:
     """Foretold quantiles (n, 3) and real waits (n,) in hours, where all three were told."""
     told = [
-        (trial.told_s[method], trial.episode.waits_s[:-1])
+        (trial.wait_quantiles_s[method], trial.episode.waits_s[:-1])
         for trial in trials
-        if method in trial.told_s
+        if method in trial.wait_quantiles_s
     ]
     if not told:
         return np.empty((0, 3)), np.empty(0)
-    told_s, wait_s = (np.concatenate(parts) for parts in zip(*told, strict=True))
-    whole = np.isfinite(told_s).all(axis=1)
-    return told_s[whole] / HOUR_S, wait_s[whole] / HOUR_S
+    wait_quantiles_s, wait_s = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    whole = np.isfinite(wait_quantiles_s).all(axis=1)
+    return wait_quantiles_s[whole] / HOUR_S, wait_s[whole] / HOUR_S
 
 
 def _three(values: Floats) -> tuple[float, float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from mirage.domain import Job, JobState, Penalties, WaitSample
 from mirage.errors import MirageError
 from mirage.ports import Observation
-from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, Link
+from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
 from mirage.state.encoder import JobTable, Step
 from mirage.state.history import History
 from mirage.state.likeness import Alike, Waits
@@ -29,7 +29,7 @@ _COUNTS = (QUEUED.start, RUNNING.start, NODES.start, NODES.start + 1)
 
 
 @dataclass(frozen=True)
-class Starts:
+class PoolStarts:
     """Jobs that started in the simulated cluster and, before the simulation, in the log. Oldest
     start first.
     """
@@ -47,22 +47,22 @@ class Starts:
         assert np.all(np.diff(self.start_s) >= 0), "starts must be in the order of time"
 
     @classmethod
-    def none(cls) -> Starts:
+    def none(cls) -> PoolStarts:
         empty = np.empty(0, dtype=np.int64)
         return cls(empty, empty, empty, empty)
 
-    def seen_at(self, now_s: int) -> SeenWaits:
+    def seen_at(self, now_s: int) -> PoolWaits:
         """Those that a daemon knows of at this time."""
         first, last = np.searchsorted(self.start_s, (now_s - KEPT_S, now_s + 1))
-        return SeenWaits(self, int(first), int(last))
+        return PoolWaits(self, int(first), int(last))
 
 
-class SeenWaits(Waits):
-    """A run of `Starts` as `Waits`, without an object for each job: so a decision point costs next
+class PoolWaits(Waits):
+    """A run of `PoolStarts` as `Waits`, without an object for each job: so a decision point costs next
     to nothing.
     """
 
-    def __init__(self, starts: Starts, first: int, last: int) -> None:
+    def __init__(self, starts: PoolStarts, first: int, last: int) -> None:
         part = slice(first, last)
         self._start_s = starts.start_s[part]
         self._codes = {PARTITION: 0}
@@ -70,11 +70,11 @@ class SeenWaits(Waits):
         self._nodes = starts.nodes[part]
         self._limit_s = starts.limit_s[part]
         self.wait_s = starts.wait_s[part].astype(np.float64)
-        self._alike: dict[tuple[Link, int], Alike] = {}
+        self._alike: dict[tuple[PairJob, int], Alike] = {}
 
     def like(self, job: Job, at_least: int) -> Alike:
         """Kept: the same is asked for each ratio of penalties."""
-        key = Link(job.nodes, job.time_limit_s or 0, 0), at_least
+        key = PairJob(job.nodes, job.time_limit_s or 0, 0), at_least
         if key not in self._alike:
             self._alike[key] = super().like(job, at_least)
         return self._alike[key]
@@ -143,7 +143,7 @@ class Case:
     """One episode to be judged on."""
 
     episode: Episode
-    starts: Starts
+    starts: PoolStarts
     live: Callable[[], Observing] = field(default=_no_simulation, repr=False, compare=False)
     """The episode's simulation anew, for policies that look at the cluster itself."""
     _observed: dict[int, Observation] = field(
@@ -171,7 +171,7 @@ class Case:
             forecast_s=int(episode.forecast_s[point]),
         )
 
-    def _job(self, job_id: int, link: Link, state: JobState) -> Job:
+    def _job(self, job_id: int, link: PairJob, state: JobState) -> Job:
         runs = state is JobState.RUNNING
         begin_s = self.episode.begin_s
         return Job(

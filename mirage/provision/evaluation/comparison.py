@@ -16,7 +16,7 @@ from mirage.provision.evaluation.metrics import (
     Summary,
     ratio_text,
 )
-from mirage.provision.evaluation.protocol import BOUNDS, REACTIVE, Trial
+from mirage.provision.evaluation.protocol import BOUNDS, REACTIVE, EpisodeTrial
 from mirage.provision.learn.episode import Load
 
 DEFAULT_PENALTIES = (Penalties(1.0, 1.0), Penalties(4.0, 1.0))
@@ -28,7 +28,7 @@ BOUND, RULE, TRAINED, LOOKAHEAD = "bound", "rule", "trained", "look-ahead"
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodInfo:
     """One of those that are compared."""
 
     name: str
@@ -63,7 +63,7 @@ class Setup:
     seed: int = 1
 
     @property
-    def asked(self) -> tuple[Penalties, ...]:
+    def all_penalties(self) -> tuple[Penalties, ...]:
         """All penalties that the methods are asked for, the default ones first."""
         return tuple(dict.fromkeys((*self.penalties, *self.curve)))
 
@@ -75,7 +75,7 @@ class Comparison:
     """
 
     setup: Setup
-    methods: tuple[Method, ...]
+    methods: tuple[MethodInfo, ...]
     groups: tuple[Group, ...]
     situations: tuple[Situation, ...]
     summary: tuple[Summary, ...]
@@ -84,7 +84,7 @@ class Comparison:
     coverage: tuple[Coverage, ...]
     bins: tuple[Bin, ...]
     dropped: Mapping[int, Mapping[str, int]]
-    """By size: pairs without an outcome, and why (`mirage.provision.learn.sampler.Dropped`)."""
+    """By size: pairs without an outcome, and why (`mirage.provision.learn.sampler.DropReason`)."""
 
     @property
     def headline(self) -> str:
@@ -116,7 +116,7 @@ class Comparison:
             None,
         )
 
-    def told(self, nodes: int) -> list[str]:
+    def shown_loads(self, nodes: int) -> list[str]:
         """The two load classes that matter most: the heaviest that occurs, and all, unless these
         are the same.
         """
@@ -136,12 +136,12 @@ class Comparison:
 
 def compare(
     setup: Setup,
-    methods: Sequence[Method],
-    trials: Iterable[Trial],
+    methods: Sequence[MethodInfo],
+    trials: Iterable[EpisodeTrial],
     dropped: Mapping[int, Mapping[str, int]],
 ) -> Comparison:
     """Works out every figure. ``methods`` in the order in which they are shown."""
-    by_nodes: dict[int, list[Trial]] = {}
+    by_nodes: dict[int, list[EpisodeTrial]] = {}
     for trial in trials:
         by_nodes.setdefault(trial.nodes, []).append(trial)
     groups = tuple(

@@ -12,13 +12,13 @@ from mirage.errors import MirageError
 from mirage.ports import Observation
 from mirage.provision.evaluation.case import Case
 from mirage.provision.learn.background import Background
-from mirage.provision.learn.plans import Plan
+from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.sampler import PATIENCE_S, submit_pair
 from mirage.slurm.simulated import SimulatedCluster
 
 
 @dataclass
-class Live:
+class LiveEpisode:
     """The simulation of a case at its decision points, which are visited in their order."""
 
     case: Case
@@ -27,7 +27,7 @@ class Live:
     successor_id: int
 
     @classmethod
-    def of(cls, case: Case, background: Background, plan: Plan) -> Live:
+    def of(cls, case: Case, background: Background, plan: EpisodePlan) -> LiveEpisode:
         """At the predecessor's submission. The pair is submitted as
         `mirage.provision.learn.sampler` does it.
 
@@ -46,7 +46,9 @@ class Live:
         )
 
     @classmethod
-    def _begun(cls, case: Case, background: Background, plan: Plan, until_s: int) -> Live:
+    def _begun(
+        cls, case: Case, background: Background, plan: EpisodePlan, until_s: int
+    ) -> LiveEpisode:
         simulation = background.warm(plan.begin_s, plan.warm_up, until_s)
         return cls(case, simulation, *submit_pair(simulation, plan))
 

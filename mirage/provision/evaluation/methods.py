@@ -13,7 +13,7 @@ from mirage.config import LookaheadConfig, PolicyConfig
 from mirage.errors import InputError, MirageError
 from mirage.models.folder import RECIPE, Recipe, read_recipe
 from mirage.ports import Advice, Observation, Policy
-from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, Method
+from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, MethodInfo
 from mirage.provision.evaluation.protocol import (
     ORACLE,
     REACTIVE,
@@ -68,7 +68,7 @@ the machine is.
 
 
 @dataclass(frozen=True)
-class Asked:
+class MethodRequest:
     """One method as asked for."""
 
     label: str
@@ -97,17 +97,19 @@ class Asked:
         partition: str | None,
         trace_sha256: str,
         judged_s: tuple[int, int],
-    ) -> Method:
+    ) -> MethodInfo:
         """For the results. ``judged_s``: from the first to the last moment that the figures depend
         on.
         """
         if self.folder is None:
             about = ABOUT[self.method] if self.method in (ORACLE, REACTIVE) else RULES[self.method]
-            return Method(self.label, BOUND if self.method in (ORACLE, REACTIVE) else RULE, about)
+            return MethodInfo(
+                self.label, BOUND if self.method in (ORACLE, REACTIVE) else RULE, about
+            )
         recipe = read_recipe(self.folder)
         foreign = _foreign(recipe, cluster, partition)
         digest = hashlib.sha256((self.folder / RECIPE).read_bytes()).hexdigest()
-        return Method(
+        return MethodInfo(
             self.label,
             LOOKAHEAD if self.method == LOOK else TRAINED,
             (
@@ -169,7 +171,9 @@ class _NoWayBack:
         )
 
 
-def asked_for(names: Sequence[str], models: Path | None, futures: int = FUTURES) -> list[Asked]:
+def requested_methods(
+    names: Sequence[str], models: Path | None, futures: int = FUTURES
+) -> list[MethodRequest]:
     """The methods in the order in which they are shown: reactive, those asked for, oracle.
 
     A name is a rule, a trained method whose folder is in ``models`` (or is ``models``), or
@@ -185,26 +189,26 @@ def asked_for(names: Sequence[str], models: Path | None, futures: int = FUTURES)
         raise InputError(
             f"--methods: {twice} twice; name each method once (LABEL=FOLDER gives a model a name)."
         )
-    return [Asked(REACTIVE, REACTIVE), *chosen, Asked(ORACLE, ORACLE)]
+    return [MethodRequest(REACTIVE, REACTIVE), *chosen, MethodRequest(ORACLE, ORACLE)]
 
 
-def _asked(name: str, models: Path | None) -> Asked:
+def _asked(name: str, models: Path | None) -> MethodRequest:
     label, equals, folder = name.partition("=")
     if equals:
         if not label or label in (REACTIVE, ORACLE, *RULES):
             raise InputError(f"--methods {name}: expected LABEL=FOLDER with a label of your own.")
-        return Asked(label, _known(read_recipe(Path(folder)).method, folder), Path(folder))
+        return MethodRequest(label, _known(read_recipe(Path(folder)).method, folder), Path(folder))
     if name in RULES:
-        return Asked(name, name)
+        return MethodRequest(name, name)
     if name == "quantile" and not _has(models, name):
-        return Asked(name, RECENT)
+        return MethodRequest(name, RECENT)
     if name not in NEED_MODEL:
         known = ", ".join(dict.fromkeys((*RULES, *NEED_MODEL, REACTIVE, ORACLE)))
         raise InputError(
             f"--methods {name}: no such method; there are {known}, and LABEL=FOLDER for a trained"
             " model."
         )
-    return Asked(name, name, _folder(name, models))
+    return MethodRequest(name, name, _folder(name, models))
 
 
 def _known(method: str, folder: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mirage.domain import Penalties
 from mirage.figures.resample import Blocks, Mask, correlation_time, spells
-from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, Trial
+from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, EpisodeTrial
 from mirage.provision.learn.episode import HOUR_S, Floats, Ints, Load
 
 ALL = "all"
@@ -138,7 +138,7 @@ class Point:
 class Group:
     """All trials of one size, in the order of their begins, as columns."""
 
-    def __init__(self, trials: Sequence[Trial], resamples: int, seed: int) -> None:
+    def __init__(self, trials: Sequence[EpisodeTrial], resamples: int, seed: int) -> None:
         self.trials = sorted(trials, key=lambda trial: trial.episode.begin_s)
         self.nodes = self.trials[0].nodes
         episodes = [trial.episode for trial in self.trials]

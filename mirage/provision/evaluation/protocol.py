@@ -26,12 +26,12 @@ BOUNDS = (REACTIVE, ORACLE)
 
 
 @dataclass(frozen=True)
-class Choice:
+class ReleaseChoice:
     point: int
     """Index of the first decision point at which the method releases; T: it never does, as in
     `reactive`.
     """
-    told_s: Floats | None = None
+    wait_quantiles_s: Floats | None = None
     """(T, 3): the quantiles p10, p50, p90 of the wait, NaN where the method told none. None: not
     asked, or never.
     """
@@ -51,7 +51,7 @@ class Chooser(Protocol):
     def is_slow(self) -> bool:
         """Whether a decision takes seconds, so that it is not asked for a whole curve of penalties."""
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> Choice:
+    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
         """``tell``: also what it says of the wait at every decision point, those after its release
         too.
         """
@@ -65,8 +65,8 @@ class Oracle:
     minds_penalties: bool = True
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> Choice:  # noqa: ARG002
-        return Choice(case.episode.best(penalties))
+    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:  # noqa: ARG002
+        return ReleaseChoice(case.episode.best(penalties))
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Never:
     minds_penalties: bool = False
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> Choice:  # noqa: ARG002
-        return Choice(len(case.episode))
+    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:  # noqa: ARG002
+        return ReleaseChoice(len(case.episode))
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,18 @@ class PolicyChooser:
     minds_penalties: bool = True
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> Choice:
+    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
         points = len(case.episode)
-        told_s, chosen = np.full((points, 3), np.nan), points
+        wait_quantiles_s, chosen = np.full((points, 3), np.nan), points
         for point in range(points):
             advice = self.policy.decide(case.observe(point, penalties))
             quantiles = (advice.wait_p10_s, advice.wait_p50_s, advice.wait_p90_s)
-            told_s[point] = [np.nan if value is None else value for value in quantiles]
+            wait_quantiles_s[point] = [np.nan if value is None else value for value in quantiles]
             if advice.action is Action.RELEASE and chosen == points:
                 chosen = point
                 if not tell:
                     break
-        return Choice(chosen, _if_any(told_s) if tell else None)
+        return ReleaseChoice(chosen, _if_any(wait_quantiles_s) if tell else None)
 
 
 @dataclass(frozen=True)
@@ -115,36 +115,36 @@ class ModelChooser:
     minds_penalties: bool = True
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> Choice:
+    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
         episode = case.episode
         if not len(episode):
-            return Choice(0)
+            return ReleaseChoice(0)
         said = self.model.assess(States.of(episode, penalties.interruption, penalties.overlap))
         released = releases(self.model, said)
         point = int(np.argmax(released)) if released.any() else len(episode)
-        return Choice(point, _if_any(_quantiles(said)) if tell else None)
+        return ReleaseChoice(point, _if_any(_quantiles(said)) if tell else None)
 
 
 def _quantiles(said: Assessment) -> Floats:
     return np.stack([said.wait_p10_s, said.wait_p50_s, said.wait_p90_s], axis=1)
 
 
-def _if_any(told_s: Floats) -> Floats | None:
-    return told_s if np.isfinite(told_s).any() else None
+def _if_any(wait_quantiles_s: Floats) -> Floats | None:
+    return wait_quantiles_s if np.isfinite(wait_quantiles_s).any() else None
 
 
 @dataclass(frozen=True)
-class Trial:
+class EpisodeTrial:
     """An episode, and every method's choice in it."""
 
     episode: Episode
     """With one column of its rows only: the number of queued jobs."""
     choices: dict[tuple[str, Penalties], int]
-    """By method and penalties, as in `Choice.point`. Slow methods are not asked for all penalties
+    """By method and penalties, as in `ReleaseChoice.point`. Slow methods are not asked for all penalties
     of the curve.
     """
-    told_s: dict[str, Floats]
-    """By method, of those that tell quantiles: as in `Choice.told_s`."""
+    wait_quantiles_s: dict[str, Floats]
+    """By method, of those that tell quantiles: as in `ReleaseChoice.wait_quantiles_s`."""
 
     @property
     def nodes(self) -> int:
@@ -157,20 +157,20 @@ class Trial:
 
 def try_all(
     case: Case, choosers: Sequence[Chooser], penalties: Sequence[Penalties], results: int
-) -> Trial:
+) -> EpisodeTrial:
     """Lets every method choose for each of the penalties, the slow ones for the first ``results``
     of them.
 
     What a method tells of the wait is asked once, for the first penalties.
     """
     choices: dict[tuple[str, Penalties], int] = {}
-    told_s: dict[str, Floats] = {}
+    wait_quantiles_s: dict[str, Floats] = {}
     for chooser in choosers:
         for index, each in enumerate(penalties[:results] if chooser.is_slow else penalties):
             if index == 0 or chooser.minds_penalties:
                 choice = chooser.choose(case, each, tell=index == 0)
             choices[chooser.name, each] = choice.point
-            if choice.told_s is not None:
-                told_s[chooser.name] = choice.told_s
+            if choice.wait_quantiles_s is not None:
+                wait_quantiles_s[chooser.name] = choice.wait_quantiles_s
     slim = replace(case.episode, rows=case.episode.rows[:, :1].copy())
-    return Trial(slim, choices, told_s)
+    return EpisodeTrial(slim, choices, wait_quantiles_s)

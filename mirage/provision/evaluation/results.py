@@ -19,7 +19,7 @@ from mirage.errors import MirageError
 from mirage.figures.resample import LEVEL
 from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import EDGES_H, ratio_text
-from mirage.provision.evaluation.protocol import ORACLE, Trial
+from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
 from mirage.provision.learn.episode import HOUR_S
 
 SCHEMA = 1
@@ -103,12 +103,12 @@ def rows(comparison: Comparison) -> Iterator[tuple[Any, ...]]:
                     yield _row(trial, method.name, penalties)
 
 
-def _row(trial: Trial, method: str, penalties: Penalties) -> tuple[Any, ...]:
+def _row(trial: EpisodeTrial, method: str, penalties: Penalties) -> tuple[Any, ...]:
     episode, point = trial.episode, trial.choices[method, penalties]
     points = len(episode)
     costs_h = episode.costs_s(penalties) / HOUR_S
     released = point < points
-    told_s = trial.told_s.get(method)
+    wait_quantiles_s = trial.wait_quantiles_s.get(method)
     return (
         trial.nodes,
         episode.pair.successor.time_limit_s,
@@ -130,7 +130,11 @@ def _row(trial: Trial, method: str, penalties: Penalties) -> tuple[Any, ...]:
         f"{costs_h[trial.choices[ORACLE, penalties]]:.4f}",
         f"{episode.overlap_s[point] * episode.pair.predecessor.nodes / HOUR_S:.4f}",
         int(episode.waits_s[point]),
-        *(_told(told_s[point]) if released and told_s is not None else ("", "", "")),
+        *(
+            _told(wait_quantiles_s[point])
+            if released and wait_quantiles_s is not None
+            else ("", "", "")
+        ),
     )
 
 

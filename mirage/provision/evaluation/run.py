@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from mirage.domain import Penalties
 from mirage.errors import InputError
-from mirage.provision.evaluation.live import Live
-from mirage.provision.evaluation.methods import Asked
-from mirage.provision.evaluation.protocol import Chooser, Trial, try_all
+from mirage.provision.evaluation.live import LiveEpisode
+from mirage.provision.evaluation.methods import MethodRequest
+from mirage.provision.evaluation.protocol import Chooser, EpisodeTrial, try_all
 from mirage.provision.evaluation.sampling import Grid, sample
 from mirage.provision.learn.background import Background
+from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.parallel import spread
-from mirage.provision.learn.plans import Plan
-from mirage.provision.learn.sampler import Dropped
+from mirage.provision.learn.sampler import DropReason
 
 Progress = Callable[[int, int], None]
 """Gets how many episodes are done, and of how many."""
@@ -32,27 +32,27 @@ class Work:
     """What every worker needs."""
 
     background: Background
-    methods: tuple[Asked, ...]
+    methods: tuple[MethodRequest, ...]
     penalties: tuple[Penalties, ...]
     """The first ones are those of the results."""
     results: int
     """How many of the penalties: methods that are slow are asked for these only."""
 
 
-class Tried(NamedTuple):
-    trials: list[Trial]
+class Trials(NamedTuple):
+    trials: list[EpisodeTrial]
     dropped: dict[int, Counter[str]]
     """By size: pairs without an outcome, and why."""
 
 
-def run(work: Work, grid: Grid, workers: int, progress: Progress | None = None) -> Tried:
+def run(work: Work, grid: Grid, workers: int, progress: Progress | None = None) -> Trials:
     """Raises InputError: the cluster could never run such a pair, or no episode has an outcome."""
     plans = list(grid.plans())
-    found: dict[Plan, Trial] = {}
+    found: dict[EpisodePlan, EpisodeTrial] = {}
     dropped: dict[int, Counter[str]] = {nodes: Counter() for nodes in grid.nodes}
     with _one_thread_each(workers):
         for done, (plan, trial) in enumerate(spread(_tried, work, plans, workers), start=1):
-            if isinstance(trial, Dropped):
+            if isinstance(trial, DropReason):
                 dropped[plan.pair.successor.nodes][trial.value] += 1
             else:
                 found[plan] = trial
@@ -60,7 +60,7 @@ def run(work: Work, grid: Grid, workers: int, progress: Progress | None = None) 
                 progress(done, len(plans))
     if not found:
         raise InputError(f"none of the {len(plans)} episodes has an outcome {_reasons(dropped)}.")
-    return Tried([found[plan] for plan in plans if plan in found], dropped)
+    return Trials([found[plan] for plan in plans if plan in found], dropped)
 
 
 @contextmanager
@@ -86,13 +86,13 @@ _TOO_LARGE = (
     " quieter weeks"
 )
 _ADVICE: dict[str, str] = {
-    Dropped.PREDECESSOR_WAITS: _TOO_LARGE,
-    Dropped.SUCCESSOR_WAITS: _TOO_LARGE,
-    Dropped.HISTORY_ENDS: (
+    DropReason.PREDECESSOR_WAITS: _TOO_LARGE,
+    DropReason.SUCCESSOR_WAITS: _TOO_LARGE,
+    DropReason.HISTORY_ENDS: (
         "choose another --start, fewer --episodes or smaller --nodes, so that all end well before "
         "the job history"
     ),
-    Dropped.NO_DECISION: "choose a longer --limit, so that there is time for a decision",
+    DropReason.NO_DECISION: "choose a longer --limit, so that there is time for a decision",
 }
 
 
@@ -103,15 +103,15 @@ def _reasons(dropped: dict[int, Counter[str]]) -> str:
     return f"({counts}); {'; '.join(dict.fromkeys(_ADVICE[reason] for reason, _ in reasons))}"
 
 
-def _tried(work: Work, plan: Plan) -> Trial | Dropped:
+def _tried(work: Work, plan: EpisodePlan) -> EpisodeTrial | DropReason:
     case = sample(work.background, plan)
-    if isinstance(case, Dropped):
+    if isinstance(case, DropReason):
         return case
-    live = replace(case, live=partial(Live.of, case, work.background, plan))
+    live = replace(case, live=partial(LiveEpisode.of, case, work.background, plan))
     return try_all(live, _choosers(work.methods), work.penalties, work.results)
 
 
 @lru_cache(maxsize=1)
-def _choosers(methods: tuple[Asked, ...]) -> Sequence[Chooser]:
+def _choosers(methods: tuple[MethodRequest, ...]) -> Sequence[Chooser]:
     """Once a process: it takes a second to read a model."""
     return [method.chooser() for method in methods]

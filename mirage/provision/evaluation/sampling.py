@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from mirage.provision.evaluation.case import KEPT_S, Case, Starts
+from mirage.provision.evaluation.case import KEPT_S, Case, PoolStarts
 from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.model import Flags
-from mirage.provision.learn.plans import Plan, fixed_pair
-from mirage.provision.learn.sampler import Dropped, Labelled, label
+from mirage.provision.learn.sampler import DropReason, LabelledEpisode, label
 from slurm_sim.envs.observation import Pool
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import State
@@ -36,11 +36,13 @@ class Grid:
     warm_up: WarmUp
     partition: str | None = None
 
-    def plans(self) -> Iterator[Plan]:
+    def plans(self) -> Iterator[EpisodePlan]:
         for nodes in self.nodes:
             for index in range(self.episodes):
                 begin_s = self.start_s + index * self.every_s
-                yield Plan(begin_s, fixed_pair(nodes, self.limit_s), self.warm_up, self.partition)
+                yield EpisodePlan(
+                    begin_s, fixed_pair(nodes, self.limit_s), self.warm_up, self.partition
+                )
 
     @property
     def end_s(self) -> int:
@@ -48,15 +50,15 @@ class Grid:
         return self.start_s + (self.episodes - 1) * self.every_s
 
 
-def sample(background: Background, plan: Plan) -> Case | Dropped:
+def sample(background: Background, plan: EpisodePlan) -> Case | DropReason:
     """The labelled episode of a plan, or why there is none. Raises InputError."""
     found = label(background, plan)
-    if isinstance(found, Dropped):
+    if isinstance(found, DropReason):
         return found
     return Case(found.episode, _starts(background, plan, found))
 
 
-def _starts(background: Background, plan: Plan, found: Labelled) -> Starts:
+def _starts(background: Background, plan: EpisodePlan, found: LabelledEpisode) -> PoolStarts:
     """Of the pair's pool, as the log has them until the simulation begins, and then as simulated."""
     log = background.log
     pool = sorted(Pool.of(background.cluster, plan.partition).partitions)
@@ -70,7 +72,7 @@ def _starts(background: Background, plan: Plan, found: Labelled) -> Starts:
         ],
         axis=1,
     )
-    return Starts(*columns[:, np.argsort(columns[0], kind="stable")])
+    return PoolStarts(*columns[:, np.argsort(columns[0], kind="stable")])
 
 
 def _logged(
@@ -88,7 +90,7 @@ def _logged(
 
 
 def _simulated(
-    log: JobLog, mine: Flags, found: Labelled, from_s: int, until_s: int
+    log: JobLog, mine: Flags, found: LabelledEpisode, from_s: int, until_s: int
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The same of what started in the simulation, the predecessor too."""
     jobs = found.simulation.results()
@@ -103,7 +105,9 @@ def _simulated(
     )
 
 
-def _limits_of(log: JobLog, job_ids: np.ndarray[Any, np.dtype[np.int64]], found: Labelled) -> Any:
+def _limits_of(
+    log: JobLog, job_ids: np.ndarray[Any, np.dtype[np.int64]], found: LabelledEpisode
+) -> Any:
     """Limits by id; the pair's are asked for."""
     known = log.column("job_id")
     place = np.minimum(np.searchsorted(known, job_ids), len(known) - 1)

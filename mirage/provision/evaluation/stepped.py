@@ -15,7 +15,7 @@ import numpy as np
 from mirage.domain import Action, Penalties
 from mirage.ports import Policy
 from mirage.provision.evaluation.case import Case
-from mirage.provision.evaluation.protocol import Choice
+from mirage.provision.evaluation.protocol import ReleaseChoice
 from mirage.provision.learn.episode import STEP_S
 
 
@@ -26,13 +26,13 @@ class SteppedChooser:
     minds_penalties: bool = True
     is_slow: bool = True
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> Choice:
+    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
         episode, live = case.episode, case.live()
-        told_s, chosen, point = np.full((len(episode), 3), np.nan), len(episode), 0
+        wait_quantiles_s, chosen, point = np.full((len(episode), 3), np.nan), len(episode), 0
         while point < len(episode):
             advice = self.policy.decide(live.observe(point, penalties))
             quantiles = (advice.wait_p10_s, advice.wait_p50_s, advice.wait_p90_s)
-            told_s[point] = [np.nan if value is None else value for value in quantiles]
+            wait_quantiles_s[point] = [np.nan if value is None else value for value in quantiles]
             if advice.action is Action.RELEASE:
                 chosen = point
                 break
@@ -42,7 +42,7 @@ class SteppedChooser:
                 else advice.wait_p50_s
             )
             point += _steps(int(episode.remaining_s[point]), wait_s)
-        return Choice(chosen, told_s if tell else None)
+        return ReleaseChoice(chosen, wait_quantiles_s if tell else None)
 
 
 def _steps(remaining_s: int, wait_s: float | None) -> int:

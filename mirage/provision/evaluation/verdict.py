@@ -19,7 +19,7 @@ _ROUNDING_H = 1e-9
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ModelVerdict:
     takes_over: bool
     why: str
     differences: tuple[Difference, ...]
@@ -35,7 +35,7 @@ class Verdict:
         }
 
 
-def verdict(comparison: Comparison, new: str, old: str) -> Verdict:
+def verdict(comparison: Comparison, new: str, old: str) -> ModelVerdict:
     """``new`` and ``old``: names of methods in the comparison."""
     found = tuple(
         _of(row, new)
@@ -44,7 +44,7 @@ def verdict(comparison: Comparison, new: str, old: str) -> Verdict:
     )
     episodes = sum(len(group.trials) for group in comparison.groups)
     takes_over, why = _judged(found)
-    return Verdict(takes_over, why, found, episodes)
+    return ModelVerdict(takes_over, why, found, episodes)
 
 
 def _of(row: Difference, new: str) -> Difference:

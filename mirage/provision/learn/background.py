@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import slurm_sim
 from mirage.errors import InputError
-from mirage.provision.learn.episode import Pair
+from mirage.provision.learn.episode import PairSpec
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally, state_at
 from mirage.provision.learn.times import iso
@@ -58,7 +58,7 @@ def with_people(cluster: ClusterConfig, people: People) -> ClusterConfig:
     return replace(cluster, associations=(*cluster.associations, *new))
 
 
-class Begun(NamedTuple):
+class SimulationStart(NamedTuple):
     """A simulation at its first instant."""
 
     simulation: Any
@@ -86,13 +86,13 @@ class Background:
         InputError.
         """
         at_s = begin_s - warm_up.lead_s
-        simulation = self.begun(at_s, warm_up, self.log.between(at_s, until_s)).simulation
+        simulation = self.start_at(at_s, warm_up, self.log.between(at_s, until_s)).simulation
         simulation.run_until(begin_s)
         return simulation
 
-    def begun(
+    def start_at(
         self, at_s: int, warm_up: WarmUp, arrivals: JobLog, people: People = frozenset()
-    ) -> Begun:
+    ) -> SimulationStart:
         """A simulation at `at_s`, where its warm-up begins; `arrivals`: submissions from then on.
 
         Everyone in the log, and these `people`, has a share from the beginning, as on a real site:
@@ -108,7 +108,9 @@ class Background:
                 f" simulation can't warm up from {iso(at_s)} on. Begin episodes later."
             )
         if warm_up is WarmUp.PAPER:
-            return Begun(self.engine(self._with(people), arrivals.submissions(), at_s), Tally())
+            return SimulationStart(
+                self.engine(self._with(people), arrivals.submissions(), at_s), Tally()
+            )
         if not self._has_starts:
             raise InputError(
                 f"{self.log.source}: no job has a start; give `--warm-up paper`, or the starts."
@@ -119,9 +121,9 @@ class Background:
         simulation = self.engine.from_state(
             self._with(people), at_s, state.running, state.pending, down, jobs=jobs
         )
-        return Begun(simulation, state.tally)
+        return SimulationStart(simulation, state.tally)
 
-    def check(self, pair: Pair, partition: str | None = None) -> None:
+    def check(self, pair: PairSpec, partition: str | None = None) -> None:
         """Raises InputError if the cluster could never run the pair."""
         checker = Cluster(self.cluster, 0)
         for link in pair:

@@ -19,8 +19,8 @@ from mirage.errors import InputError
 from mirage.models.folder import Recipe
 from mirage.provision.learn.augment import Augmentation, Loaded, Resampled, Synthetic
 from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.provision.learn.episode import Episode
-from mirage.provision.learn.plans import AUGMENTED_LEAD_S, Drawing, Mix
 from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.times import iso

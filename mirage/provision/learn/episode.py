@@ -39,7 +39,7 @@ class Load(str, Enum):
     """Less than 2 hours."""
 
 
-class Link(NamedTuple):
+class PairJob(NamedTuple):
     """What one job of the pair asks for."""
 
     nodes: int
@@ -48,9 +48,9 @@ class Link(NamedTuple):
     """How long it really runs; policies never see it."""
 
 
-class Pair(NamedTuple):
-    predecessor: Link
-    successor: Link
+class PairSpec(NamedTuple):
+    predecessor: PairJob
+    successor: PairJob
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Episode:
     Decision points are the multiples of STEP_S after the predecessor's submission at which it runs.
     """
 
-    pair: Pair
+    pair: PairSpec
     begin_s: int
     """The predecessor's submission."""
     predecessor_start_s: int

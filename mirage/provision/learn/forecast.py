@@ -37,7 +37,7 @@ def forecast_s(simulation: Simulator, successor_id: int) -> int:
 
 
 @dataclass(frozen=True)
-class Foreseeing:
+class ForecastingModel:
     """A model that is asked with forecasts, and the cluster on whose description they are made: one
     model folder.
     """
@@ -55,7 +55,7 @@ class Foreseeing:
 
 
 def read_cluster(folder: Path) -> ClusterConfig:
-    """Of a model folder that `Foreseeing` wrote and `folder.check_folder` checked. Raises
+    """Of a model folder that `ForecastingModel` wrote and `folder.check_folder` checked. Raises
     InputError.
     """
     try:

@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {
             "train_quantile",
             "quantile",
             "read",
-            lambda m: m.Options(),
+            lambda m: m.QuantileOptions(),
             False,
         ),
         _neural("transformer", "pretrain", "train_supervised", lambda m: m.PretrainOptions()),

@@ -83,7 +83,7 @@ class Model(Protocol):
         """The method's name in the registry."""
 
     @property
-    def foresees(self) -> bool:
+    def uses_forecasts(self) -> bool:
         """Whether it is asked with forecasts (`forecast.py`), for which its folder has the
         cluster's description.
         """

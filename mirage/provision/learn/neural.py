@@ -76,7 +76,7 @@ class Neural:
     serving: Serving = Serving()
 
     @property
-    def foresees(self) -> bool:
+    def uses_forecasts(self) -> bool:
         return self.network.shape.forecast_input
 
     @property
@@ -99,7 +99,7 @@ class Neural:
         without a sum, and where forecasts are needed and not there.
         """
         _check(states)
-        if self.foresees and states.forecast_s is None:
+        if self.uses_forecasts and states.forecast_s is None:
             raise InputError(
                 "This network needs a forecast from the present queue with each state."
             )

@@ -46,7 +46,7 @@ BOOSTER, COVERAGE = "boosted.safetensors", "calibration.safetensors"
 
 
 @dataclass(frozen=True)
-class Options:
+class QuantileOptions:
     every: int = 6
     """Of each episode every so many decision points are learnt from; neighbours are nearly equal.
     """
@@ -62,7 +62,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Quantile:
+class QuantileModel:
     """A trained quantile method."""
 
     booster: Boosted
@@ -71,7 +71,7 @@ class Quantile:
     name: str = "quantile"
 
     @property
-    def foresees(self) -> bool:
+    def uses_forecasts(self) -> bool:
         return True
 
     @property
@@ -107,11 +107,11 @@ class Quantile:
 def train_quantile(
     train: Sequence[Episode],
     validation: Sequence[Episode],  # noqa: ARG001 - what is held out for the calibration are blocks of `train`
-    options: Options = Options(),
+    options: QuantileOptions = QuantileOptions(),
     fresh: Any = None,  # noqa: ARG001 - all methods are called alike
     progress: Any = None,  # noqa: ARG001
     seed: int = 0,
-) -> Quantile:
+) -> QuantileModel:
     """Fits once on each part without a block, to calibrate, and once on all. Raises InputError for
     too few episodes.
     """
@@ -131,7 +131,7 @@ def train_quantile(
             )
         others = boost_quantiles(rows[apart], logs[apart], LEVELS, options.boosting, seed)
         held_out[own] = _in_order(others.predict(rows[own]))
-    return Quantile(
+    return QuantileModel(
         boost_quantiles(rows, logs, LEVELS, options.boosting, seed), _coverage(held_out, logs)
     )
 
@@ -146,7 +146,7 @@ class _Points(NamedTuple):
     """Of the time that the episode tells something of (`samples.span`)."""
 
     @classmethod
-    def of(cls, ordered: Sequence[Episode], options: Options) -> _Points:
+    def of(cls, ordered: Sequence[Episode], options: QuantileOptions) -> _Points:
         sizes = [len(range(0, len(episode), options.every)) for episode in ordered]
         blocks = [number * options.blocks // len(ordered) for number in range(len(ordered))]
         begins_s, ends_s = zip(*map(span, ordered), strict=True)
@@ -185,7 +185,7 @@ def _in_order(logs: Floats) -> Floats:
     return np.clip(np.maximum.accumulate(logs, axis=1), 0, _LONGEST)
 
 
-def read(folder: Path) -> Quantile:
+def read(folder: Path) -> QuantileModel:
     """Raises InputError."""
     path = folder / COVERAGE
     coverage = read_arrays(path).get("coverage", np.empty(0)).astype(np.float64)
@@ -194,4 +194,4 @@ def read(folder: Path) -> Quantile:
         raise InputError(
             f"{path}: not the calibration of {len(LEVELS)} levels; train the model again."
         )
-    return Quantile(Boosted.load(folder / BOOSTER, len(NAMES), len(LEVELS)), coverage)
+    return QuantileModel(Boosted.load(folder / BOOSTER, len(NAMES), len(LEVELS)), coverage)

@@ -30,7 +30,7 @@ TOGETHER_S = HOUR_S
 """Equal jobs of a user that were submitted within this time tell how alike run times are."""
 
 
-class Asked(NamedTuple):
+class JobQuery(NamedTuple):
     """Jobs, and for how long they have run; (n,) each, seconds."""
 
     users: Sequence[str]
@@ -62,7 +62,7 @@ class Runtimes:
     draw.
     """
 
-    def drawn(self, asked: Asked, rng: np.random.Generator, times: int) -> Ints:
+    def drawn(self, asked: JobQuery, rng: np.random.Generator, times: int) -> Ints:
         """Run times, (times, n), each longer than the job has run; -1: until its limit."""
         of_all = self._left(_classes(asked), asked)
         own = self._left(self._own(asked), asked)
@@ -78,7 +78,7 @@ class Runtimes:
         runtime_s = np.maximum((ratio * asked.limits_s).astype(np.int64), asked.elapsed_s + 1)
         return np.where((ratio >= 1) | (runtime_s >= asked.limits_s), -1, runtime_s)
 
-    def _left(self, group: Ints, asked: Asked) -> _Span:
+    def _left(self, group: Ints, asked: JobQuery) -> _Span:
         """The places of longer ratios than the job has reached; group -1 has none."""
         reached = asked.elapsed_s / np.maximum(asked.limits_s, 1)
         first, end = self.first[group], self.first[group + 1]
@@ -93,7 +93,7 @@ class Runtimes:
         )
         return _Span(found, np.where(group >= 0, end - found, 0))
 
-    def _own(self, asked: Asked) -> Ints:
+    def _own(self, asked: JobQuery) -> Ints:
         limit_class = _limit_class(asked.limits_s)
         keys = (
             f"{user}/{number}"
@@ -101,7 +101,7 @@ class Runtimes:
         )
         return np.array([self.users.get(key, -1) for key in keys], dtype=np.int64)
 
-    def _places(self, asked: Asked, rng: np.random.Generator, times: int) -> Floats:
+    def _places(self, asked: JobQuery, rng: np.random.Generator, times: int) -> Floats:
         """Uniform numbers, (times, n): with chance `alike` one for all equal jobs of a user."""
         kinds = list(zip(asked.users, asked.nodes.tolist(), asked.limits_s.tolist(), strict=True))
         number = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
@@ -115,7 +115,7 @@ def fit_runtimes(
 ) -> Runtimes:
     """From jobs that ran and had a limit, (n,) each, in the order of their submission."""
     ratios = np.minimum(runtimes_s / np.maximum(limits_s, 1), 1.0)
-    asked = Asked(users, nodes, limits_s, np.zeros_like(limits_s))
+    asked = JobQuery(users, nodes, limits_s, np.zeros_like(limits_s))
     group = _classes(asked)
     named, users_ratios = _by_user(users, _limit_class(limits_s), ratios)
     parts = [np.sort(ratios[group == number]) for number in range(CLASSES)] + users_ratios
@@ -135,7 +135,7 @@ def _by_user(
     return named, [np.sort(ratios[number == index]) for index in kept]
 
 
-def _alike(asked: Asked, group: Ints, ratios: Floats, submits_s: Ints) -> float:
+def _alike(asked: JobQuery, group: Ints, ratios: Floats, submits_s: Ints) -> float:
     """The root of the rank correlation of two equal jobs of a user that came together: both must
     share the draw.
     """
@@ -172,5 +172,5 @@ def _limit_class(limits_s: Ints) -> NDArray[np.int64]:
     return np.searchsorted(LIMIT_EDGES_S, limits_s)
 
 
-def _classes(asked: Asked) -> NDArray[np.int64]:
+def _classes(asked: JobQuery) -> NDArray[np.int64]:
     return 2 * _limit_class(asked.limits_s) + (asked.nodes > 1)

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mirage.provision.learn.background import Background, People, people_of
-from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, Link, Vectors
+from mirage.provision.learn.drawing import EpisodePlan
+from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob, Vectors
 from mirage.provision.learn.forecast import forecast_s
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally
-from mirage.provision.learn.plans import Plan
 from slurm_sim.config import DAY_S
 from slurm_sim.envs.observation import Pool, walk
 from slurm_sim.jobs import JobSpec, State
@@ -34,7 +34,7 @@ USER = "mirage-chain"
 """The pair's: someone who runs nothing else."""
 
 
-class Dropped(str, Enum):
+class DropReason(str, Enum):
     """Why an episode has no outcome."""
 
     PREDECESSOR_WAITS = "predecessor_waits"
@@ -47,7 +47,7 @@ class Dropped(str, Enum):
     """The predecessor is over before the first decision point."""
 
 
-class Labelled(NamedTuple):
+class LabelledEpisode(NamedTuple):
     """An episode and what else its simulation tells."""
 
     episode: Episode
@@ -60,7 +60,7 @@ class Labelled(NamedTuple):
     """
 
 
-def label(background: Background, plan: Plan) -> Labelled | Dropped:
+def label(background: Background, plan: EpisodePlan) -> LabelledEpisode | DropReason:
     """The episode of this plan, exact for every decision point.
 
     Raises InputError if the cluster could never run the pair, or the log does not reach back to the
@@ -68,22 +68,22 @@ def label(background: Background, plan: Plan) -> Labelled | Dropped:
     """
     background.check(plan.pair, plan.partition)
     if plan.begin_s > background.log.last_s:
-        return Dropped.HISTORY_ENDS
-    limit_s, found = plan.begin_s + plan.pair.predecessor.time_limit_s, Dropped.HISTORY_ENDS
+        return DropReason.HISTORY_ENDS
+    limit_s, found = plan.begin_s + plan.pair.predecessor.time_limit_s, DropReason.HISTORY_ENDS
     arrivals = _arrivals(background, plan, min(limit_s + PATIENCE_S[-1], background.log.last_s))
     people = people_of(arrivals)
     for patience_s in PATIENCE_S:
         latest_s = min(limit_s + patience_s, background.log.last_s)
         labelled = _label(background, plan, arrivals.between(0, latest_s), people, latest_s)
-        if isinstance(labelled, Labelled) or labelled is Dropped.NO_DECISION:
+        if isinstance(labelled, LabelledEpisode) or labelled is DropReason.NO_DECISION:
             return labelled
         if latest_s < limit_s + patience_s:
-            return Dropped.HISTORY_ENDS
+            return DropReason.HISTORY_ENDS
         found = labelled
     return found
 
 
-def _arrivals(background: Background, plan: Plan, until_s: int) -> JobLog:
+def _arrivals(background: Background, plan: EpisodePlan, until_s: int) -> JobLog:
     """Who comes. Drawn for the longest time that may be needed: a shorter one must not mean others."""
     at_s = plan.begin_s - plan.lead_s
     logged = background.log.between(at_s + 1, until_s)
@@ -95,9 +95,9 @@ def _arrivals(background: Background, plan: Plan, until_s: int) -> JobLog:
 
 
 def _label(
-    background: Background, plan: Plan, arrivals: JobLog, people: People, latest_s: int
-) -> Labelled | Dropped:
-    begun = background.begun(plan.begin_s - plan.lead_s, plan.warm_up, arrivals, people)
+    background: Background, plan: EpisodePlan, arrivals: JobLog, people: People, latest_s: int
+) -> LabelledEpisode | DropReason:
+    begun = background.start_at(plan.begin_s - plan.lead_s, plan.warm_up, arrivals, people)
     simulation, pool = begun.simulation, Pool.of(background.cluster, plan.partition)
     simulation.run_until(plan.begin_s - (HISTORY - 1) * STEP_S)
     before = simulation.fork()
@@ -105,7 +105,7 @@ def _label(
     pair = submit_pair(simulation, plan)
     after = simulation.fork()
     outcome = _outcome(simulation, pair, plan.begin_s, latest_s)
-    if isinstance(outcome, Dropped):
+    if isinstance(outcome, DropReason):
         return outcome
     times_s = np.arange(
         outcome.decision_s[0] - (HISTORY - 1) * STEP_S, outcome.decision_s[-1] + 1, STEP_S
@@ -114,16 +114,16 @@ def _label(
     rows = np.concatenate(
         [walk(before, pool, None, times_s[early]), walk(after, pool, pair, times_s[~early])]
     )
-    return Labelled(_episode(background, plan, outcome, rows), simulation, begun.tally, pair)
+    return LabelledEpisode(_episode(background, plan, outcome, rows), simulation, begun.tally, pair)
 
 
-def submit_pair(simulation: Any, plan: Plan) -> tuple[int, int]:
+def submit_pair(simulation: Any, plan: EpisodePlan) -> tuple[int, int]:
     """Submits the pair now; the ids of predecessor and successor."""
     first = simulation.submit(_spec(plan.pair.predecessor, plan))
     return first, simulation.submit(_spec(plan.pair.successor, plan, f"afterany:{first}"))
 
 
-def _spec(link: Link, plan: Plan, dependency: str = "") -> JobSpec:
+def _spec(link: PairJob, plan: EpisodePlan, dependency: str = "") -> JobSpec:
     """Whole nodes. Not requeued when a node fails, so that each job has one start and one end."""
     return JobSpec(
         link.nodes,
@@ -149,14 +149,14 @@ class _Outcome:
 
 def _outcome(
     simulation: Any, pair: tuple[int, int], begin_s: int, latest_s: int
-) -> _Outcome | Dropped:
+) -> _Outcome | DropReason:
     """Runs the simulation until the successor starts without a release, and a fork from each
     decision point.
     """
     predecessor, successor = pair
     start_s = simulation.run_until_start(predecessor, latest_s)
     if start_s is None:
-        return Dropped.PREDECESSOR_WAITS
+        return DropReason.PREDECESSOR_WAITS
     at_s = begin_s + STEP_S * max(1, -(-(start_s - begin_s) // STEP_S))
     decisions, starts, forecasts = list[int](), list[int](), list[int]()
     while at_s < latest_s and _runs_at(simulation, predecessor, at_s):
@@ -164,16 +164,16 @@ def _outcome(
         fork.drop_dependency(successor)
         successor_s = fork.run_until_start(successor, latest_s)
         if successor_s is None:
-            return Dropped.SUCCESSOR_WAITS
+            return DropReason.SUCCESSOR_WAITS
         decisions.append(at_s)
         starts.append(successor_s)
         forecasts.append(forecast_s(simulation, successor))
         at_s += STEP_S
     successor_s = simulation.run_until_start(successor, latest_s)
     if successor_s is None:
-        return Dropped.SUCCESSOR_WAITS
+        return DropReason.SUCCESSOR_WAITS
     if not decisions:
-        return Dropped.NO_DECISION
+        return DropReason.NO_DECISION
     end_s = simulation.job(predecessor).end_s
     return _Outcome(
         start_s, end_s, np.array(decisions), np.array([*starts, successor_s]), np.array(forecasts)
@@ -185,7 +185,9 @@ def _runs_at(simulation: Any, job_id: int, at_s: int) -> bool:
     return bool(simulation.job(job_id).state is State.RUNNING)
 
 
-def _episode(background: Background, plan: Plan, outcome: _Outcome, rows: Vectors) -> Episode:
+def _episode(
+    background: Background, plan: EpisodePlan, outcome: _Outcome, rows: Vectors
+) -> Episode:
     augmentation = plan.augmentation
     return Episode(
         plan.pair,

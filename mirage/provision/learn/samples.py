@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from mirage.errors import InputError
 from mirage.provision.learn.augment import JITTER_S
 from mirage.provision.learn.background import Background
+from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Floats, Ints, Load, Vectors
 from mirage.provision.learn.parallel import spread
-from mirage.provision.learn.plans import AUGMENTED_LEAD_S, Drawing
-from mirage.provision.learn.sampler import Dropped, label
+from mirage.provision.learn.sampler import DropReason, label
 from mirage.provision.learn.shards import SHARD, Shard, ShardFolder
 from slurm_sim.config import DAY_S
 
@@ -75,7 +75,7 @@ def _label_all(task: tuple[Background, Drawing], numbers: range) -> Shard:
     shard = Shard()
     for number in numbers:
         found = label(background, drawing.plan(number))
-        if isinstance(found, Dropped):
+        if isinstance(found, DropReason):
             shard.dropped[found.value] += 1
         else:
             shard.numbers.append(number)
@@ -94,7 +94,7 @@ def _check_pairs(background: Background, drawing: Drawing) -> None:
 # ----------------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
+class StateBatch(NamedTuple):
     """n states at decision points, and what comes of a release there. Everything is a copy."""
 
     matrices: Vectors
@@ -116,7 +116,7 @@ class Samples(Sequence[Episode]):
 
     episodes: tuple[Episode, ...]
     dropped: Counter[str]
-    """Plans without an episode, by reason (`sampler.Dropped`)."""
+    """Plans without an episode, by reason (`sampler.DropReason`)."""
     tally: Counter[str]
     """What the log could not tell, over all warm-ups (`logstate.Tally`)."""
 
@@ -216,7 +216,7 @@ class Samples(Sequence[Episode]):
             np.abs(mixes[0] - mixes[1]).sum() + max(0.0, share / 2 - chosen.mean()) / share
         )
 
-    def batches(self, size: int, seed: int, per_episode: int | None = None) -> Iterator[Batch]:
+    def batches(self, size: int, seed: int, per_episode: int | None = None) -> Iterator[StateBatch]:
         """Once through random decision points, at most `size` a batch; only the batch at hand is in
         memory.
 
@@ -234,7 +234,7 @@ class Samples(Sequence[Episode]):
             chosen = order[first : first + size]
             yield self.batch(episode[chosen], point[chosen])
 
-    def batch(self, episode: Ints, point: Ints) -> Batch:
+    def batch(self, episode: Ints, point: Ints) -> StateBatch:
         """The states of these decision points, (n,) each."""
         matrices = np.empty((len(point), HISTORY, 40), dtype=np.float32)
         facts = np.empty((3, len(point)), dtype=np.int64)
@@ -242,7 +242,7 @@ class Samples(Sequence[Episode]):
             it = self.episodes[which]
             matrices[place] = it.rows[at : at + HISTORY]
             facts[:, place] = it.remaining_s[at], it.interruption_s[at], it.overlap_s[at]
-        return Batch(matrices, facts[0], facts[1], facts[2], episode, point)
+        return StateBatch(matrices, facts[0], facts[1], facts[2], episode, point)
 
     def summary(self) -> dict[str, Any]:
         """For cards and reports: how many, in which load class, how they came to be."""

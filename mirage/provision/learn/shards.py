@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from mirage.errors import InputError, StoreError
-from mirage.provision.learn.episode import HISTORY, Episode, Link, Pair
+from mirage.provision.learn.episode import HISTORY, Episode, PairJob, PairSpec
 
 SCHEMA = 2
 HEADER = "samples.json"
@@ -208,7 +208,7 @@ def _content(arrays: Any) -> Shard:
             ("forecast_s", 0),
         )
     )
-    pairs = [Pair(Link(*pair[:3]), Link(*pair[3:])) for pair in arrays["pairs"].tolist()]
+    pairs = [PairSpec(PairJob(*pair[:3]), PairJob(*pair[3:])) for pair in arrays["pairs"].tolist()]
     tags = [json.loads(text) for text in arrays["tags"].tolist()]
     times = arrays["times"].T.tolist()
     episodes = list(map(Episode, pairs, *times, rows, decision_s, successor_s, forecast_s, tags))

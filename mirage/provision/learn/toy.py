@@ -15,7 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Floats, Link, Pair
+from mirage.provision.learn.episode import (
+    HISTORY,
+    HOUR_S,
+    STEP_S,
+    Episode,
+    Floats,
+    PairJob,
+    PairSpec,
+)
 from mirage.state.variables import VARIABLES
 
 HOURS_PER_JOB = 0.05
@@ -63,10 +71,10 @@ class Toy:
         rows[there, _COLUMN["predecessor_limit_s"]] = limit_s
         rows[there, _COLUMN["predecessor_elapsed_s"]] = elapsed_s[there]
         rows[:, _COLUMN["successor_limit_s"]] = limit_s
-        link = Link(1, limit_s, limit_s)
+        link = PairJob(1, limit_s, limit_s)
         released_s = np.append(decision_s, begin_s + limit_s)
         return Episode(
-            Pair(link, link),
+            PairSpec(link, link),
             begin_s,
             begin_s,
             begin_s + limit_s,

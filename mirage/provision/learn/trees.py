@@ -71,7 +71,7 @@ class Trees:
     regressor: Regressor
 
     @property
-    def foresees(self) -> bool:
+    def uses_forecasts(self) -> bool:
         return True
 
     @property

@@ -34,7 +34,7 @@ from mirage.models.folder import check_folder
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.learn.episode import Floats, Ints
 from mirage.provision.learn.futures import NAME, Futures, read
-from mirage.provision.learn.runtimes import Asked
+from mirage.provision.learn.runtimes import JobQuery
 from mirage.provision.policies.heuristics import end_is_away, not_yet
 from mirage.provision.policies.learned import fall_back
 from mirage.slurm.lookahead import Known, simulator_from
@@ -348,12 +348,12 @@ class _Shared:
         )
 
 
-def _asked(jobs: Sequence[Job], now_s: int) -> Asked:
+def _asked(jobs: Sequence[Job], now_s: int) -> JobQuery:
     elapsed_s = [
         now_s - job.start_s if job.start_s is not None and job.state.has_nodes else 0
         for job in jobs
     ]
-    return Asked(
+    return JobQuery(
         [job.user for job in jobs],
         np.array([job.nodes for job in jobs], dtype=np.int64),
         np.array([job.time_limit_s for job in jobs], dtype=np.int64),

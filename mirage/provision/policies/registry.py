@@ -55,7 +55,7 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
 
         return read_lookahead(folder, config.lookahead, _quantile(config))
     model, recipe = read_model(folder, config.name)
-    if not model.foresees:
+    if not model.uses_forecasts:
         return Learned(model, recipe, _quantile(config))
     from mirage.provision.learn.forecast import read_cluster
     from mirage.provision.policies.foreseen import Foresight

@@ -12,11 +12,11 @@ from mirage.domain import JobState, Penalties
 from mirage.errors import InputError
 from mirage.figures.provenance import sha256
 from mirage.models.folder import Recipe, write_folder
-from mirage.provision.evaluation.live import Live
+from mirage.provision.evaluation.live import LiveEpisode
 from mirage.provision.evaluation.sampling import Grid, sample
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.joblog import read_log
-from mirage.provision.learn.sampler import Dropped
+from mirage.provision.learn.sampler import DropReason
 from slurm_sim.clusters import read_cluster
 from slurm_sim.traces import read_trace
 from tests.small_cluster import small_cluster
@@ -190,7 +190,7 @@ def test_begins_after_the_history_are_left_out_like_those_at_its_end(files, tmp_
 def test_a_size_without_outcomes_is_told_to_people(files, tmp_path, capsys, monkeypatch):
     def all_wide_ones_dropped(background, plan):
         return (
-            Dropped.PREDECESSOR_WAITS
+            DropReason.PREDECESSOR_WAITS
             if plan.pair.successor.nodes == 4
             else sample(background, plan)
         )
@@ -240,7 +240,7 @@ def test_starts_are_those_of_the_log_and_then_those_of_the_simulation(background
 def test_a_live_simulation_repeats_the_episode(background):
     for plan in GRID.plans():
         case = sample(background, plan)
-        live = Live.of(case, background, plan)
+        live = LiveEpisode.of(case, background, plan)
         for point in (0, len(case.episode) - 1):
             seen = live.observe(point, Penalties(4, 1))
             assert seen.now_s == seen.snapshot.at_s == case.episode.decision_s[point]
@@ -262,12 +262,12 @@ class _Quiet:
 
 
 def test_a_model_that_saw_the_months_it_is_judged_on_is_marked(files, tmp_path, background):
-    from mirage.provision.evaluation.methods import Asked
+    from mirage.provision.evaluation.methods import MethodRequest
 
     def described(train_s, cluster="small", pool="gpu", nodes=4, trace="00"):
         recipe = Recipe("quantile", cluster, pool, nodes, "t.csv", trace, train_s, train_s, 1)
         write_folder(tmp_path / "quantile", _Quiet(), recipe, "card")
-        mine = Asked("mine", "quantile", tmp_path / "quantile")
+        mine = MethodRequest("mine", "quantile", tmp_path / "quantile")
         return mine.described(background.cluster, None, "11", (1000, 2000))
 
     assert described((1500, 3000)).saw_these

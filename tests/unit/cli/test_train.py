@@ -244,7 +244,7 @@ def test_the_settings_that_are_tried_follow_from_the_seed() -> None:
 
 
 def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = quantile.Options()
+    given = quantile.QuantileOptions()
     for penalties_h, best in (({0: 2.0, 1: 2.0}, 0), ({0: 2.0, 1: 1.0}, 1), ({1: 3.0}, 1)):
         monkeypatch.setattr(tune, "_penalties_h", lambda _, found=penalties_h: found)
         assert (tune.tuned("quantile", given, (), (), 1, seed=1) == given) is (best == 0)
@@ -253,7 +253,7 @@ def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.Mo
 def test_what_is_set_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[tune._Trials]()
     monkeypatch.setattr(tune, "_penalties_h", lambda trials: seen.append(trials) or {0: 1.0})
-    given = changed(quantile.Options(), ["boosting.depth=2"])
+    given = changed(quantile.QuantileOptions(), ["boosting.depth=2"])
     tune.tuned("quantile", given, (), (), 30, seed=1, fixed=["boosting.depth"])
     boostings = [candidate.boosting for candidate in seen[0].candidates]
     assert {boosting.depth for boosting in boostings} == {2}
@@ -354,11 +354,11 @@ def test_options_are_changed_by_name() -> None:
 @pytest.mark.parametrize(
     ("options", "setting", "message"),
     [
-        (quantile.Options(), "every=0", "every is 0; give at least 1"),
-        (quantile.Options(), "blocks=1", "blocks is 1; give at least 2"),
-        (quantile.Options(), "blocks=none", "'none' is not such a value as 10"),
-        (quantile.Options(), "boosting.rounds=0", "rounds is 0; give at least 1"),
-        (quantile.Options(), "boosting.depth=-3", "depth is -3; give at least 1"),
+        (quantile.QuantileOptions(), "every=0", "every is 0; give at least 1"),
+        (quantile.QuantileOptions(), "blocks=1", "blocks is 1; give at least 2"),
+        (quantile.QuantileOptions(), "blocks=none", "'none' is not such a value as 10"),
+        (quantile.QuantileOptions(), "boosting.rounds=0", "rounds is 0; give at least 1"),
+        (quantile.QuantileOptions(), "boosting.depth=-3", "depth is -3; give at least 1"),
         (
             trees.BoostingOptions(),
             "boosting.learning_rate=nan",

@@ -14,9 +14,9 @@ import pytest
 from mirage.domain import Action, JobState, Penalties, WaitSample
 from mirage.errors import InputError, MirageError
 from mirage.ports import Advice
-from mirage.provision.evaluation.case import Case, SeenWaits, Starts
-from mirage.provision.evaluation.comparison import Method, Setup, compare
-from mirage.provision.evaluation.methods import RECENT, asked_for
+from mirage.provision.evaluation.case import Case, PoolStarts, PoolWaits
+from mirage.provision.evaluation.comparison import MethodInfo, Setup, compare
+from mirage.provision.evaluation.methods import RECENT, requested_methods
 from mirage.provision.evaluation.metrics import Figure
 from mirage.provision.evaluation.protocol import ModelChooser, Never, Oracle, PolicyChooser, try_all
 from mirage.provision.evaluation.report.page import page
@@ -31,9 +31,9 @@ from mirage.provision.evaluation.results import COLUMNS, results, write
 from mirage.provision.evaluation.sampling import sample
 from mirage.provision.evaluation.stepped import SteppedChooser
 from mirage.provision.learn.background import Background
+from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.episode import HOUR_S, STEP_S
 from mirage.provision.learn.joblog import read_log
-from mirage.provision.learn.plans import Plan, fixed_pair
 from mirage.provision.policies.heuristics import Average, Timer
 from mirage.provision.policies.quantile import Quantile
 from mirage.state.likeness import Waits
@@ -59,11 +59,11 @@ def comparison():
     ]
     choosers.append(Oracle())
     kinds = {"reactive": "bound", "oracle": "bound", "timer": "rule", "foresight": "trained"}
-    methods = [Method(name, kind, f"what <{name}> does") for name, kind in kinds.items()]
+    methods = [MethodInfo(name, kind, f"what <{name}> does") for name, kind in kinds.items()]
     methods.sort(key=lambda method: [chooser.name for chooser in choosers].index(method.name))
     setup = Setup(BEGIN_S, 24 * HOUR_S, 24, (1, 8), LIMIT_S, "trace", resamples=100)
     trials = [
-        try_all(case, choosers, setup.asked, 2)
+        try_all(case, choosers, setup.all_penalties, 2)
         for queue, nodes in ((QUEUE, 1), (replace(QUEUE, nodes_factor=1.5), 8))
         for case in queue.cases(24, every_s=24 * HOUR_S, nodes=nodes)
     ]
@@ -133,7 +133,8 @@ def test_policies_see_the_starts_of_the_pairs_own_pool():
     limits_s = np.where(elsewhere, 7777, frame().timelimit_s)
     log = trace(partition=np.where(elsewhere, "cpu", "gpu"), timelimit_s=limits_s)
     case = sample(
-        Background(site, read_log(log, site)), Plan(EPOCH_S + 12 * DAY_S, fixed_pair(1, 2 * HOUR_S))
+        Background(site, read_log(log, site)),
+        EpisodePlan(EPOCH_S + 12 * DAY_S, fixed_pair(1, 2 * HOUR_S)),
     )
     assert isinstance(case, Case)
     assert len(case.starts.limit_s) > 20
@@ -152,13 +153,13 @@ def test_an_observation_is_that_of_a_running_pair(cases):
 
 
 def test_seen_waits_are_waits():
-    starts = Starts(
+    starts = PoolStarts(
         *(np.array(column) for column in ([10, 20, 30], [1, 2, 3], [1, 2, 2], [60, 0, 60]))
     )
-    seen = SeenWaits(starts, 1, 3)
+    seen = PoolWaits(starts, 1, 3)
     assert list(seen) == [WaitSample(0, "", 2, None, 20, 2), WaitSample(0, "", 2, 60, 30, 3)]
     assert seen[-1] == seen[1:][0]
-    assert len(Starts.none().seen_at(5)) == 0
+    assert len(PoolStarts.none().seen_at(5)) == 0
 
 
 def test_a_model_is_asked_for_all_points_at_once_and_the_first_release_counts(cases):
@@ -166,7 +167,7 @@ def test_a_model_is_asked_for_all_points_at_once_and_the_first_release_counts(ca
         choice = ModelChooser(Foresight(QUEUE, error_h=0.1), "m").choose(case, EVEN, tell=True)
         assert case.episode.interruption_s[choice.point] < HOUR_S
         assert case.episode.overlap_s[choice.point] < HOUR_S
-        assert choice.told_s.shape == (len(case.episode), 3)
+        assert choice.wait_quantiles_s.shape == (len(case.episode), 3)
 
 
 @dataclass
@@ -195,7 +196,7 @@ def test_a_slow_policy_is_asked_ever_more_often(cases, penalties):
         "no later than if asked at every point"
     )
     assert len(policy.asked) < 20
-    assert np.isfinite(choice.told_s[:, 2]).sum() == len(policy.asked)
+    assert np.isfinite(choice.wait_quantiles_s[:, 2]).sum() == len(policy.asked)
 
 
 def test_where_interruption_counts_more_it_is_asked_at_every_point_from_its_p90_on(cases):
@@ -233,14 +234,14 @@ def test_without_a_simulation_nothing_looks_ahead(cases):
 
 
 def test_reactive_first_oracle_last_the_rest_as_asked():
-    found = asked_for(["oracle", "avg", "timer", "reactive"], None)
+    found = requested_methods(["oracle", "avg", "timer", "reactive"], None)
     assert [each.label for each in found] == ["reactive", "avg", "timer", "oracle"]
 
 
 def test_quantile_without_a_model_is_the_rule(tmp_path):
-    assert [(each.label, each.method, each.folder) for each in asked_for(["quantile"], tmp_path)][
-        1
-    ] == (
+    assert [
+        (each.label, each.method, each.folder) for each in requested_methods(["quantile"], tmp_path)
+    ][1] == (
         "quantile",
         RECENT,
         None,
@@ -259,7 +260,7 @@ def test_quantile_without_a_model_is_the_rule(tmp_path):
 )
 def test_methods_that_are_not_there_are_refused(names, words, tmp_path):
     with pytest.raises(InputError, match=words):
-        asked_for(names, tmp_path)
+        requested_methods(names, tmp_path)
 
 
 # --- files
@@ -404,9 +405,9 @@ def judged(queues, sizes):
     cases = [
         case for queue, nodes in queues for case in queue.cases(2, every_s=12 * HOUR_S, nodes=nodes)
     ]
-    trials = [try_all(case, choosers, setup.asked, 2) for case in cases]
+    trials = [try_all(case, choosers, setup.all_penalties, 2) for case in cases]
     return compare(
-        setup, [Method(chooser.name, "rule", "") for chooser in choosers], trials, {1: {}}
+        setup, [MethodInfo(chooser.name, "rule", "") for chooser in choosers], trials, {1: {}}
     )
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from mirage.domain import Penalties
 from mirage.figures.resample import DAY_S, Blocks, correlation_time, spells
 from mirage.provision.evaluation.calibration import bins, coverages
-from mirage.provision.evaluation.comparison import CURVE, Method, Setup, compare
+from mirage.provision.evaluation.comparison import CURVE, MethodInfo, Setup, compare
 from mirage.provision.evaluation.metrics import EDGES_H, Group, ratio_text
-from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, Trial
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Link, Pair
+from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, EpisodeTrial
+from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, PairJob, PairSpec
 
 EVEN, WARY = Penalties(1, 1), Penalties(4, 1)
 LIMIT_S = 48 * HOUR_S
@@ -25,10 +25,10 @@ def episode(begin_s, waits_h, nodes=1):
     starts_s = np.append(decision_s, begin_s + LIMIT_S) + (HOUR_S * np.array(waits_h)).astype(
         np.int64
     )
-    link = Link(nodes, LIMIT_S, LIMIT_S)
+    link = PairJob(nodes, LIMIT_S, LIMIT_S)
     rows = np.zeros((146, 1), dtype=np.float32)
     return Episode(
-        Pair(link, link),
+        PairSpec(link, link),
         begin_s,
         begin_s,
         begin_s + LIMIT_S,
@@ -39,14 +39,16 @@ def episode(begin_s, waits_h, nodes=1):
     )
 
 
-def trial(begin_s, waits_h, choices, nodes=1, told_s=None):
+def trial(begin_s, waits_h, choices, nodes=1, wait_quantiles_s=None):
     found = episode(begin_s, waits_h, nodes)
     points = {
         (name, each): {"mine": choices, REACTIVE: 3}.get(name, found.best(each))
         for name in ("mine", REACTIVE, ORACLE)
         for each in (EVEN, WARY, *CURVE)
     }
-    return Trial(found, points, {"mine": told_s} if told_s is not None else {})
+    return EpisodeTrial(
+        found, points, {"mine": wait_quantiles_s} if wait_quantiles_s is not None else {}
+    )
 
 
 def group(trials):
@@ -200,10 +202,12 @@ def test_the_seed_fixes_the_interval():
 
 def test_a_quantile_that_equals_the_wait_is_both_below_and_at_most():
     waits_s = np.array([18, 12, 14]) * HOUR_S
-    told_s = np.stack([waits_s - 1, waits_s, waits_s + 1], axis=1).astype(float)
+    wait_quantiles_s = np.stack([waits_s - 1, waits_s, waits_s + 1], axis=1).astype(float)
     found = {
         row.quantile: row
-        for row in coverages(group([trial(0, [18, 12, 14, 15], 1, told_s=told_s)]), "mine")
+        for row in coverages(
+            group([trial(0, [18, 12, 14, 15], 1, wait_quantiles_s=wait_quantiles_s)]), "mine"
+        )
     }
     assert [found[name].below.value for name in ("p10", "p50", "p90")] == [0, 0, 1]
     assert [found[name].at_most.value for name in ("p10", "p50", "p90")] == [0, 1, 1]
@@ -217,7 +221,7 @@ def test_who_tells_nothing_is_not_judged():
 
 def test_a_comparison_has_every_method_in_every_class_for_all_penalties():
     setup = Setup(0, STEP_S, 2, (2,), LIMIT_S, "trace", resamples=50)
-    methods = [Method(name, "rule", "") for name in (REACTIVE, "mine", ORACLE)]
+    methods = [MethodInfo(name, "rule", "") for name in (REACTIVE, "mine", ORACLE)]
     found = compare(setup, methods, [LIGHT, HEAVY], {2: {"history_ends": 1}})
     assert found.headline == "mine"
     assert len(found.summary) == 3 * 3 * 2

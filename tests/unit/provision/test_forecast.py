@@ -12,11 +12,11 @@ import pytest
 from mirage.domain import Penalties
 from mirage.errors import InputError
 from mirage.ports import Observation
+from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.features import features_of
 from mirage.provision.learn.forecast import LONGEST_S, forecast_s
 from mirage.provision.learn.model import States
-from mirage.provision.learn.plans import Plan, fixed_pair
-from mirage.provision.learn.sampler import USER, Labelled, label
+from mirage.provision.learn.sampler import USER, LabelledEpisode, label
 from mirage.provision.policies.foreseen import CYCLE_S, Foresight
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
@@ -103,9 +103,9 @@ def test_the_service_makes_the_forecasts_of_training(site) -> None:
     """From a snapshot alone: by the priorities that Slurm shows now, without the phases of its
     timers.
     """
-    plan = Plan(BUSY_S, fixed_pair(4, 6 * HOUR_S))
+    plan = EpisodePlan(BUSY_S, fixed_pair(4, 6 * HOUR_S))
     labelled = label(site, plan)
-    assert isinstance(labelled, Labelled)
+    assert isinstance(labelled, LabelledEpisode)
     episode = labelled.episode
     assert episode.forecast_s.shape == episode.decision_s.shape
     assert episode.forecast_s.max() > HOUR_S, "it is a busy time"
@@ -127,7 +127,9 @@ def test_the_service_makes_the_forecasts_of_training(site) -> None:
 
 def test_with_its_timers_a_snapshot_gives_the_very_second() -> None:
     site = background()
-    sim = site.warm(BUSY_S, Plan(BUSY_S, fixed_pair(4, 6 * HOUR_S)).warm_up, BUSY_S + 10 * DAY_S)
+    sim = site.warm(
+        BUSY_S, EpisodePlan(BUSY_S, fixed_pair(4, 6 * HOUR_S)).warm_up, BUSY_S + 10 * DAY_S
+    )
     _, successor = running_pair(sim)
     for _ in range(10):
         sim.step(HOUR_S // 2)

@@ -87,12 +87,12 @@ def test_a_network_with_the_forecast_as_an_input_needs_one_and_one_without_does_
 ):
     told, untold = states(), replace(states(), forecast_s=None)
     longer = replace(told, forecast_s=np.full(len(told), 20 * 3600))
-    assert model().foresees
+    assert model().uses_forecasts
     assert not np.allclose(model().assess(longer).cost_now_s, model().assess(told).cost_now_s)
     with pytest.raises(InputError, match="needs a forecast"):
         model().assess(untold)
     blind = model(replace(DENSE, forecast_input=False))
-    assert not blind.foresees
+    assert not blind.uses_forecasts
     assert np.array_equal(blind.assess(longer).cost_now_s, blind.assess(untold).cost_now_s)
 
 

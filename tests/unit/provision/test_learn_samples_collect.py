@@ -23,9 +23,9 @@ from mirage.provision.learn import samples as module
 from mirage.provision.learn.augment import JITTER_S, Scaled
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.course import Course
+from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing, fixed_pair
 from mirage.provision.learn.episode import HISTORY, Episode, Load
 from mirage.provision.learn.parallel import spread
-from mirage.provision.learn.plans import AUGMENTED_LEAD_S, Drawing, fixed_pair
 from mirage.provision.learn.samples import Samples, collect, span
 from mirage.provision.learn.shards import HEADER, SHARD, Shard, ShardFolder
 from mirage.provision.learn.toy import Toy

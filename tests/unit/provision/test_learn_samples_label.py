@@ -12,25 +12,25 @@ import pytest
 from mirage.errors import InputError
 from mirage.provision.learn.augment import Augmentation, Resampled, Scaled
 from mirage.provision.learn.background import Background, WarmUp
-from mirage.provision.learn.episode import HISTORY, STEP_S, Link, Pair
-from mirage.provision.learn.plans import AUGMENTED_LEAD_S, Plan, fixed_pair
-from mirage.provision.learn.sampler import USER, Dropped, Labelled, label
+from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, EpisodePlan, fixed_pair
+from mirage.provision.learn.episode import HISTORY, STEP_S, PairJob, PairSpec
+from mirage.provision.learn.sampler import USER, DropReason, LabelledEpisode, label
 from slurm_sim.envs.observation import PAIR, Pool, observe
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import Simulator as Reference
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, fair_background
 
 BUSY_S = EPOCH_S + 12 * DAY_S + 77
-PLAN = Plan(BUSY_S, fixed_pair(4, 6 * HOUR_S))
+PLAN = EpisodePlan(BUSY_S, fixed_pair(4, 6 * HOUR_S))
 
 
-def labelled(plan: Plan = PLAN) -> Labelled:
+def labelled(plan: EpisodePlan = PLAN) -> LabelledEpisode:
     found = label(background(), plan)
-    assert isinstance(found, Labelled)
+    assert isinstance(found, LabelledEpisode)
     return found
 
 
-def anew(plan: Plan, until_s: int) -> tuple[object, int, int]:
+def anew(plan: EpisodePlan, until_s: int) -> tuple[object, int, int]:
     """The same episode in a simulation of its own, at this time, without a release."""
     simulation = background().warm(plan.begin_s, plan.warm_up, plan.begin_s + 10 * DAY_S)
     first, second = plan.pair
@@ -94,7 +94,7 @@ def test_the_rows_before_the_submission_know_nothing_of_the_pair() -> None:
     assert (episode.rows[~before, PAIR.start] == 4).all()
     simulation = (
         background()
-        .begun(BUSY_S - DAY_S, WarmUp.TRACE, background().log.between(0, BUSY_S))
+        .start_at(BUSY_S - DAY_S, WarmUp.TRACE, background().log.between(0, BUSY_S))
         .simulation
     )
     simulation.run_until(int(times_s[10]))
@@ -107,14 +107,14 @@ def test_the_rows_before_the_submission_know_nothing_of_the_pair() -> None:
     "site", [background(), fair_background()], ids=["first come", "fair-share"]
 )
 def test_the_reference_labels_alike(site: Background) -> None:
-    plan = Plan(EPOCH_S + 4 * DAY_S, fixed_pair(2, HOUR_S // 2))
+    plan = EpisodePlan(EPOCH_S + 4 * DAY_S, fixed_pair(2, HOUR_S // 2))
     seldom = replace(
         site.cluster.params, bf_interval_s=900
     )  # the reference takes a millisecond for each pass
     site = replace(site, cluster=replace(site.cluster, params=seldom))
     slow, fast = label(replace(site, engine=Reference), plan), label(site, plan)
-    assert isinstance(slow, Labelled)
-    assert isinstance(fast, Labelled)
+    assert isinstance(slow, LabelledEpisode)
+    assert isinstance(fast, LabelledEpisode)
     np.testing.assert_array_equal(slow.episode.successor_start_s, fast.episode.successor_start_s)
     np.testing.assert_array_equal(slow.episode.rows, fast.episode.rows)
 
@@ -130,8 +130,8 @@ def test_later_arrivals_change_no_label(
     short = label(fair_background(), plan)
     monkeypatch.setattr("mirage.provision.learn.sampler.PATIENCE_S", (14 * DAY_S,))
     full = label(fair_background(), plan)
-    assert isinstance(short, Labelled)
-    assert isinstance(full, Labelled)
+    assert isinstance(short, LabelledEpisode)
+    assert isinstance(full, LabelledEpisode)
     assert len(full.simulation.results().job_id) > len(short.simulation.results().job_id)
     np.testing.assert_array_equal(short.episode.successor_start_s, full.episode.successor_start_s)
     np.testing.assert_array_equal(short.episode.rows, full.episode.rows)
@@ -139,7 +139,9 @@ def test_later_arrivals_change_no_label(
 
 def test_an_early_end_is_seen_in_the_outcome_and_not_in_the_state() -> None:
     limit_s = 6 * HOUR_S
-    early = replace(PLAN, pair=Pair(Link(4, limit_s, 2 * HOUR_S), Link(4, limit_s, limit_s)))
+    early = replace(
+        PLAN, pair=PairSpec(PairJob(4, limit_s, 2 * HOUR_S), PairJob(4, limit_s, limit_s))
+    )
     short, full = labelled(early).episode, labelled().episode
     assert short.predecessor_end_s == short.predecessor_start_s + 2 * HOUR_S
     assert len(short) in (11, 12)
@@ -160,18 +162,18 @@ def test_tags_tell_where_it_comes_from() -> None:
 def test_a_log_that_ends_too_early() -> None:
     log = background().log
     ended = replace(background(), log=log.between(log.first_s, PLAN.begin_s + 5 * HOUR_S))
-    assert label(ended, PLAN) is Dropped.HISTORY_ENDS
+    assert label(ended, PLAN) is DropReason.HISTORY_ENDS
 
 
 def test_a_predecessor_that_is_over_before_the_first_decision() -> None:
-    quick = Link(1, HOUR_S, 30)
-    assert label(background(), replace(PLAN, pair=Pair(quick, quick))) is Dropped.NO_DECISION
+    quick = PairJob(1, HOUR_S, 30)
+    assert label(background(), replace(PLAN, pair=PairSpec(quick, quick))) is DropReason.NO_DECISION
 
 
 def test_jobs_that_never_start_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirage.provision.learn.sampler.PATIENCE_S", (0,))
     tight = replace(PLAN, begin_s=EPOCH_S + 14 * DAY_S, pair=fixed_pair(4, 10 * 60))
-    assert label(background(), tight) in (Dropped.PREDECESSOR_WAITS, Dropped.SUCCESSOR_WAITS)
+    assert label(background(), tight) in (DropReason.PREDECESSOR_WAITS, DropReason.SUCCESSOR_WAITS)
 
 
 def test_a_pair_wider_than_the_cluster() -> None:
@@ -192,4 +194,4 @@ def test_a_job_submitted_in_the_very_first_second_comes_once() -> None:
     first_s = int(times_s[np.searchsorted(times_s, BUSY_S - AUGMENTED_LEAD_S)])
     plan = replace(PLAN, begin_s=first_s + AUGMENTED_LEAD_S, augmentation=Resampled())
     assert plan.lead_s == AUGMENTED_LEAD_S
-    assert isinstance(label(background(), plan), Labelled)
+    assert isinstance(label(background(), plan), LabelledEpisode)

@@ -213,7 +213,7 @@ def test_nodes_that_are_down_are_not_given_to_running_jobs() -> None:
     )
     log = read_log(small({"submit": 0, "start": 0, "end": 1000, "nodes": 2}), site)
     assert state_at(log, site, 100, ["n1"]).running[0].node_names == ("n2", "n3")
-    begun = Background(site, log).begun(100, WarmUp.TRACE, log.between(0, 0))
+    begun = Background(site, log).start_at(100, WarmUp.TRACE, log.between(0, 0))
     assert not begun.simulation.is_up("n1")
     begun.simulation.run_until(201)
     assert begun.simulation.is_up("n1")
@@ -289,7 +289,7 @@ def test_core_and_reference_go_on_alike(warm_up: WarmUp) -> None:
     arrivals = background().log.between(at_s, at_s + DAY_S)
     ends = []
     for site in (background(), replace(background(), engine=Reference)):
-        simulation = site.begun(at_s, warm_up, arrivals).simulation
+        simulation = site.start_at(at_s, warm_up, arrivals).simulation
         simulation.run_until(at_s + DAY_S)
         ends.append(
             {
@@ -320,8 +320,8 @@ def test_the_simulation_goes_on_about_as_the_log_does() -> None:
 def test_the_papers_warm_up_begins_empty() -> None:
     at_s = EPOCH_S + 12 * DAY_S
     arrivals = background().log.between(at_s, at_s + DAY_S)
-    assert background().begun(at_s, WarmUp.PAPER, arrivals).simulation.running() == []
-    assert len(background().begun(at_s, WarmUp.TRACE, arrivals).simulation.running()) > 0
+    assert background().start_at(at_s, WarmUp.PAPER, arrivals).simulation.running() == []
+    assert len(background().start_at(at_s, WarmUp.TRACE, arrivals).simulation.running()) > 0
 
 
 def test_too_early_to_warm_up() -> None:

@@ -20,8 +20,7 @@ from mirage.provision.learn.features import NAMES, features
 from mirage.provision.learn.forest import Forest, Growth, from_sklearn, grow, refilled
 from mirage.provision.learn.law import Law, assess
 from mirage.provision.learn.model import States
-from mirage.provision.learn.quantile import LEVELS, train_quantile
-from mirage.provision.learn.quantile import Options as QuantileOptions
+from mirage.provision.learn.quantile import LEVELS, QuantileOptions, train_quantile
 from mirage.provision.learn.quantile import read as read_quantile
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import (

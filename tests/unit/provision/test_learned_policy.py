@@ -11,7 +11,7 @@ from mirage.config import PolicyConfig
 from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
 from mirage.models.folder import Recipe, write_folder
 from mirage.ports import Advice, BatchPolicy, Observation
-from mirage.provision.learn.forecast import Foreseeing
+from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.model import Assessment
 from mirage.provision.learn.ranges import ranges_of
@@ -268,7 +268,7 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     episodes = [toy.episode(index) for index in range(12)]
     model = train_random_forest(episodes, [], ForestOptions(every=12, growth=Growth(trees=3)))
     recipe = replace(RECIPE, method="random-forest", ranges=ranges_of(episodes))
-    write_folder(tmp_path / "rf", Foreseeing(model, whole_nodes(4)), recipe, "")
+    write_folder(tmp_path / "rf", ForecastingModel(model, whole_nodes(4)), recipe, "")
     policy = make_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
     assert policy.name == "random-forest"
     waits = Waits([WaitSample(1, "gpu", 2, 24 * HOUR, 0, 3 * HOUR)] * 30)

@@ -19,7 +19,7 @@ from mirage.provision.learn.episode import HOUR_S
 from mirage.provision.learn.futures import Futures, train_lookahead
 from mirage.provision.learn.futures import read as read_futures
 from mirage.provision.learn.joblog import log_of
-from mirage.provision.learn.runtimes import Asked, fit_runtimes
+from mirage.provision.learn.runtimes import JobQuery, fit_runtimes
 from mirage.provision.policies.lookahead import (
     Aging,
     Lookahead,
@@ -58,7 +58,7 @@ def fitted(jobs, gap_s=10 * HOUR_S):
 
 
 def draw(runtimes, user, limit_s, elapsed_s=0, nodes=1, times=2000):
-    asked = Asked([user], ints(nodes), ints(limit_s), ints(elapsed_s))
+    asked = JobQuery([user], ints(nodes), ints(limit_s), ints(elapsed_s))
     return runtimes.drawn(asked, np.random.default_rng(0), times)[:, 0]
 
 
@@ -121,7 +121,7 @@ def test_equal_jobs_of_a_user_end_alike_if_they_did():
     assert fitted(batches, gap_s=60).alike > 0.8
     assert fitted(single, gap_s=60).alike < 0.4
     assert fitted(batches).alike == 0
-    asked = Asked(["u", "u", "v"], ints(1, 1, 1), ints(7200, 7200, 7200), ints(0, 0, 0))
+    asked = JobQuery(["u", "u", "v"], ints(1, 1, 1), ints(7200, 7200, 7200), ints(0, 0, 0))
     together = replace(fitted(batches, gap_s=60), alike=1.0).drawn(asked, generator, 500)
     assert np.mean(together[:, 0] == together[:, 1]) > 0.9
     assert np.mean(together[:, 0] == together[:, 2]) < 0.1
@@ -200,7 +200,7 @@ def test_what_is_learnt_from_a_trace_comes_back_from_its_folder(tmp_path):
     assert again.cluster == cluster
     assert again.runtimes.users == futures.runtimes.users
     assert again.runtimes.alike == futures.runtimes.alike
-    asked = Asked(["s0001", "s0002"], ints(1, 2), ints(HOUR_S, 9000), ints(0, 60))
+    asked = JobQuery(["s0001", "s0002"], ints(1, 2), ints(HOUR_S, 9000), ints(0, 60))
     for one, other in ((futures, again),):
         drawn = [each.runtimes.drawn(asked, np.random.default_rng(1), 50) for each in (one, other)]
         assert np.array_equal(*drawn)

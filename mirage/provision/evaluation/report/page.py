@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from mirage.domain import Penalties
-from mirage.provision.evaluation.comparison import Comparison, Method
+from mirage.provision.evaluation.comparison import Comparison, MethodInfo
 from mirage.provision.evaluation.metrics import ALL, Group, Summary, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE
 from mirage.provision.evaluation.report import charts
@@ -212,7 +212,7 @@ def _tradeoff(comparison: Comparison) -> Iterator[str]:
     )
     yield '<div class="charts two">'
     for group in comparison.groups:
-        for load in comparison.told(group.nodes):
+        for load in comparison.shown_loads(group.nodes):
             points = [
                 point
                 for point in comparison.tradeoff
@@ -275,7 +275,7 @@ def _foretold(comparison: Comparison) -> Iterator[str]:
     )
     yield '<div class="charts two">'
     for group in comparison.groups:
-        for load in comparison.told(group.nodes):
+        for load in comparison.shown_loads(group.nodes):
             rows = [
                 row for row in comparison.coverage if (row.nodes, row.load) == (group.nodes, load)
             ]
@@ -380,7 +380,7 @@ def _made(comparison: Comparison, provenance: Json) -> Iterator[str]:
     yield f'<div class="wide-words">{table("What went in", ("", ""), [("", rows)])}</div>'
 
 
-def _method(method: Method) -> tuple[str, ...]:
+def _method(method: MethodInfo) -> tuple[str, ...]:
     learnt = (
         NOTHING
         if method.train_s is None

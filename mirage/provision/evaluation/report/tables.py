@@ -171,7 +171,7 @@ def difference_table(comparison: Comparison, group: Group, penalties: Penalties)
     """Each method against the headline one, in the same episodes."""
     head = ("method", "interruption", "overlap", "penalty", "reading")
     groups = []
-    for load in comparison.told(group.nodes):
+    for load in comparison.shown_loads(group.nodes):
         rows = [
             _difference_row(row)
             for row in comparison.against_headline(group.nodes, load, penalties)

@@ -12,7 +12,7 @@ import numpy as np
 from mirage.domain import Penalties
 from mirage.figures.svg import WIDTH, Scale, chart, line, path, rect, text
 from mirage.provision.evaluation.metrics import ON_TIME_S, Group
-from mirage.provision.evaluation.protocol import ORACLE, Trial
+from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
 from mirage.provision.evaluation.report.words import MINUS, hours, instant
 from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Load
 
@@ -26,7 +26,7 @@ BEFORE_S, AFTER_S = 6 * HOUR_S, 4 * HOUR_S
 @dataclass(frozen=True)
 class Example:
     title: str
-    trial: Trial
+    trial: EpisodeTrial
 
 
 def examples(group: Group, headline: str, penalties: Penalties) -> list[Example]:
@@ -49,7 +49,9 @@ def examples(group: Group, headline: str, penalties: Penalties) -> list[Example]
     return [*found, Example(f"The worst for {headline}", group.trials[worst])]
 
 
-def timeline(trial: Trial, methods: Sequence[str], headline: str, penalties: Penalties) -> str:
+def timeline(
+    trial: EpisodeTrial, methods: Sequence[str], headline: str, penalties: Penalties
+) -> str:
     """One episode; hours count from the predecessor's end."""
     episode = trial.episode
     chosen = {name: trial.choices[name, penalties] for name in methods}
@@ -75,12 +77,12 @@ def timeline(trial: Trial, methods: Sequence[str], headline: str, penalties: Pen
     return chart(bottom + 36, f"Episode begun {instant(episode.begin_s)}", words, parts)
 
 
-def _release_s(trial: Trial, point: int) -> int:
+def _release_s(trial: EpisodeTrial, point: int) -> int:
     episode = trial.episode
     return int(episode.decision_s[point]) if point < len(episode) else episode.predecessor_end_s
 
 
-def _queue(trial: Trial, across: Scale, first_s: int) -> Iterator[str]:
+def _queue(trial: EpisodeTrial, across: Scale, first_s: int) -> Iterator[str]:
     """Queued jobs up to the last decision point: that is all that an episode keeps."""
     queued = trial.episode.rows[:, 0]
     at_s = trial.episode.decision_s[0] + STEP_S * np.arange(1 - HISTORY, len(queued) - HISTORY + 1)
@@ -98,7 +100,7 @@ def _queue(trial: Trial, across: Scale, first_s: int) -> Iterator[str]:
     yield text(LEFT - 8, QUEUE_BOTTOM, f"at most {queued.max(initial=0):.0f}", "tick", "end")
 
 
-def _predecessor(trial: Trial, across: Scale, top: float) -> Iterator[str]:
+def _predecessor(trial: EpisodeTrial, across: Scale, top: float) -> Iterator[str]:
     episode = trial.episode
     left = across(max(episode.predecessor_start_s, across.low))
     right = across(episode.predecessor_end_s)
@@ -108,7 +110,7 @@ def _predecessor(trial: Trial, across: Scale, top: float) -> Iterator[str]:
     )
 
 
-def _successor(trial: Trial, point: int, across: Scale, middle: float) -> Iterator[str]:
+def _successor(trial: EpisodeTrial, point: int, across: Scale, middle: float) -> Iterator[str]:
     episode = trial.episode
     release, start = across(_release_s(trial, point)), across(int(episode.successor_start_s[point]))
     end, right = across(episode.predecessor_end_s), WIDTH - RIGHT

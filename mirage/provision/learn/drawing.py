@@ -16,7 +16,7 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.provision.learn.augment import Augmentation
 from mirage.provision.learn.background import WarmUp
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Link, Pair
+from mirage.provision.learn.episode import HOUR_S, STEP_S, PairJob, PairSpec
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.times import iso
 from slurm_sim.config import DAY_S, ClusterConfig
@@ -37,12 +37,12 @@ Shares = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class EpisodePlan:
     """One episode to be."""
 
     begin_s: int
     """The predecessor's submission, Unix seconds."""
-    pair: Pair
+    pair: PairSpec
     warm_up: WarmUp = WarmUp.TRACE
     partition: str | None = None
     """The pair's; None: the cluster's first."""
@@ -61,10 +61,10 @@ class Plan:
         )
 
 
-def fixed_pair(nodes: int, time_limit_s: int = 48 * HOUR_S) -> Pair:
+def fixed_pair(nodes: int, time_limit_s: int = 48 * HOUR_S) -> PairSpec:
     """Two equal jobs that run until their limit (paper, section 6: 48 h, 1 or 8 nodes)."""
-    link = Link(nodes, time_limit_s, time_limit_s)
-    return Pair(link, link)
+    link = PairJob(nodes, time_limit_s, time_limit_s)
+    return PairSpec(link, link)
 
 
 @dataclass(frozen=True)
@@ -102,18 +102,18 @@ class Mix:
         ]
         return cls(_shares(sizes, powers), _limit_shares(mine, there.max_time_s))
 
-    def pair(self, draws: Sequence[float]) -> Pair:
+    def pair(self, draws: Sequence[float]) -> PairSpec:
         """`draws`: seven uniform numbers."""
-        first = Link(_pick(self.nodes, draws[0]), limit := _pick(self.limits_s, draws[1]), limit)
+        first = PairJob(_pick(self.nodes, draws[0]), limit := _pick(self.limits_s, draws[1]), limit)
         second = first
         if draws[2] < self.unequal:
-            second = Link(
+            second = PairJob(
                 _pick(self.nodes, draws[3]), limit := _pick(self.limits_s, draws[4]), limit
             )
         if draws[5] < self.early:
             runtime_s = int(first.time_limit_s * (0.25 + 0.75 * draws[6]))
             first = first._replace(runtime_s=max(STEP_S, runtime_s))
-        return Pair(first, second)
+        return PairSpec(first, second)
 
 
 def _limit_shares(log: JobLog, longest_s: int | None) -> Shares:
@@ -160,7 +160,7 @@ class Drawing:
     """No episode begins before,"""
     end_s: int
     """and no predecessor can run beyond this."""
-    pairs: Mix | tuple[Pair, ...]
+    pairs: Mix | tuple[PairSpec, ...]
     """Several fixed pairs take turns."""
     every_s: int | None = None
     """Episodes begin on this grid, from `begin_s` on (paper: 4 hours); None: at any second."""
@@ -193,7 +193,7 @@ class Drawing:
             return [limit_s for limit_s, _ in self.pairs.limits_s]
         return [pair.predecessor.time_limit_s for pair in self.pairs]
 
-    def extremes(self) -> list[Pair]:
+    def extremes(self) -> list[PairSpec]:
         """Pairs such that a cluster which can run these can run all that are drawn."""
         if not isinstance(self.pairs, Mix):
             return list(self.pairs)
@@ -202,7 +202,7 @@ class Drawing:
         )
         return [fixed_pair(size, max(limits_s)) for size in (min(nodes), max(nodes))]
 
-    def plan(self, number: int) -> Plan:
+    def plan(self, number: int) -> EpisodePlan:
         """The episode of this number, from 0 on."""
         draws = np.random.default_rng((self.seed, number)).random(10).tolist()
         pair = (
@@ -216,9 +216,9 @@ class Drawing:
                 min(int(draws[9] * len(self.augmentations)), len(self.augmentations) - 1)
             ]
         begin_s = self._begin_s(number, draws[7], pair)
-        return Plan(begin_s, pair, self.warm_up, self.partition, chosen, (self.seed, number))
+        return EpisodePlan(begin_s, pair, self.warm_up, self.partition, chosen, (self.seed, number))
 
-    def _begin_s(self, number: int, uniform: float, pair: Pair) -> int:
+    def _begin_s(self, number: int, uniform: float, pair: PairSpec) -> int:
         if self.every_s is None:
             return self.begin_s + int(
                 uniform * (self.end_s - self.begin_s - pair.predecessor.time_limit_s)
