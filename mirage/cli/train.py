@@ -275,12 +275,12 @@ def _options(method: str, settings: Sequence[str]) -> Any:
     """The method's options with `--set`. Raises InputError, also for a package that the method
     needs.
     """
-    from mirage.provision.learn.course import changed
     from mirage.provision.learn.methods import METHODS
+    from mirage.rl.options import with_settings
 
     options = METHODS[method].default_options()
     try:
-        return changed(options, settings)
+        return with_settings(options, settings)
     except InputError as error:
         raise InputError(f"{method}: {error}") from error
 

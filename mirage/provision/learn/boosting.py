@@ -9,29 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirage.provision.learn.boosted import Boosted, from_xgboost
-from mirage.provision.learn.checks import refuse_below, refuse_no_share
 from mirage.provision.learn.episode import Floats, Vectors
 from mirage.provision.learn.model import Flags
+from mirage.rl.options import Count, MethodOptions, Rate, Weight
 
 
 @dataclass(frozen=True)
-class Boosting:
+class Boosting(MethodOptions):
     """Hyperparameters, under xgboost's names where they say what they mean."""
 
-    rounds: int = 150
-    depth: int = 5
-    learning_rate: float = 0.08
-    leaf: float = 40
+    rounds: Count = 150
+    depth: Count = 5
+    learning_rate: Rate = 0.08
+    leaf: Weight = 40
     """Rows that a leaf has at least (min_child_weight): neighbouring decision points are alike."""
-    rows: float = 0.5
-    features: float = 0.5
+    rows: Rate = 0.5
+    features: Rate = 0.5
     """Shares of the rows and features that each tree sees."""
-    l2: float = 5.0
-
-    def __post_init__(self) -> None:
-        refuse_below(self, 1, "rounds", "depth")
-        refuse_below(self, 0, "leaf", "l2")
-        refuse_no_share(self, "learning_rate", "rows", "features")
+    l2: Weight = 5.0
 
     def parameters(self, seed: int) -> dict[str, object]:
         return {

@@ -9,10 +9,10 @@ figures are of the validation part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import mirage
 from mirage.errors import InputError
@@ -191,60 +191,6 @@ def with_ranges(recipe: Recipe, episodes: Sequence[Episode]) -> Recipe:
 def held_out(samples: Samples, seed: int) -> tuple[Samples, Samples]:
     """(to learn from, to stop early by): whole fortnights of the training part."""
     return samples.hold_out(HELD_OUT, seed)
-
-
-# --- options from the command line
-
-
-def changed(options: Any, settings: Sequence[str]) -> Any:
-    """Options with `name=value` settings; names of nested ones with dots, `pretrain.rounds=10`.
-    Raises InputError.
-    """
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        if not equals:
-            raise InputError(f"--set {setting}: expected NAME=VALUE, as in --set rounds=10.")
-        options = _with(options, name.strip().split("."), text.strip(), setting)
-    return options
-
-
-def _with(options: Any, path: list[str], text: str, setting: str) -> Any:
-    known = [item.name for item in fields(options)]
-    if path[0] not in known:
-        raise InputError(
-            f"--set {setting}: there is no option {path[0]!r}; there are {', '.join(known)}."
-        )
-    now = getattr(options, path[0])
-    if is_dataclass(now):
-        if len(path) == 1:
-            inner = ", ".join(f"{path[0]}.{item.name}" for item in fields(now))
-            raise InputError(f"--set {setting}: {path[0]} has options of its own: {inner}.")
-        return replace(options, **{path[0]: _with(now, path[1:], text, setting)})
-    return replace(
-        options, **{path[0]: _value(now, get_type_hints(type(options))[path[0]], text, setting)}
-    )
-
-
-def _value(now: Any, kind: Any, text: str, setting: str) -> Any:
-    """As the option's present value is, or a number where that is None."""
-    words = get_args(kind)
-    if get_origin(kind) is Literal and text not in words:
-        raise InputError(f"--set {setting}: give one of {', '.join(words)}.")
-    try:
-        if text == "none" and type(None) in words:
-            return None
-        if isinstance(now, bool):
-            return {"true": True, "false": False}[text.lower()]
-        if isinstance(now, int):
-            return int(text)
-        if isinstance(now, float) or now is None:
-            number = float(text)
-            return (
-                int(number) if now is None and number.is_integer() and "." not in text else number
-            )
-    except (KeyError, ValueError):
-        raise InputError(f"--set {setting}: {text!r} is not such a value as {now!r}.") from None
-    return text
 
 
 def plain(options: Any) -> dict[str, Any]:

@@ -41,8 +41,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirage.errors import InputError
-from mirage.provision.learn.checks import refuse_below, refuse_no_share
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network
 from mirage.provision.learn.model import Flags
@@ -62,10 +60,11 @@ from mirage.provision.learn.training import (
     seeded,
     step,
 )
+from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 
 
 @dataclass(frozen=True)
-class DqnOptions:
+class DqnOptions(MethodOptions):
     """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten
     experts: ten).
     """
@@ -76,39 +75,30 @@ class DqnOptions:
     """False: begin with random weights."""
     replay: bool = True
     """False: learn each round's own states in the order of time, then forget them."""
-    rounds: int = 40
-    episodes: int = 16
+    rounds: Count = 40
+    episodes: Count = 16
     """Fresh episodes a round."""
-    memory: int = 256
+    memory: Count = 256
     """Episodes whose visited states the replay memory holds."""
-    updates: int = 40
+    updates: Count = 40
     """Gradient steps a round."""
-    batch: int = 256
-    rate: float = 1e-4
+    batch: Count = 256
+    rate: Rate = 1e-4
     """Adam's learning rate at its highest; it falls to a tenth along a cosine. At five times this
     the first rounds undo what pretraining learnt.
     """
-    epsilon: float = 0.5
+    epsilon: Fraction = 0.5
     """Share of exploring episodes in the first round;"""
-    epsilon_end: float = 0.1
+    epsilon_end: Fraction = 0.1
     """in the last; between them it falls evenly."""
-    discount: float = 1.0
+    discount: Fraction = 1.0
     """Of one decision to the next."""
-    ahead: int = 12
+    ahead: Count = 12
     """Decisions that the Bellman target looks ahead: two hours."""
-    sync: int = 40
+    sync: Count = 40
     """Gradient steps between copies to the target network."""
-    patience: int = 15
+    patience: Count = 15
     """Rounds without a better validation, after which it stops."""
-
-    def __post_init__(self) -> None:
-        refuse_below(
-            self, 1, "rounds", "episodes", "memory", "updates", "batch", "ahead", "sync", "patience"
-        )
-        refuse_no_share(self, "rate")
-        for name in ("epsilon", "epsilon_end", "discount"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is {getattr(self, name)}; give a number from 0 to 1")
 
 
 class Rollout(NamedTuple):

@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 
 from mirage.errors import InputError
 from mirage.provision.learn.arrays import read_arrays
-from mirage.provision.learn.checks import refuse_below, refuse_no_share
 from mirage.provision.learn.episode import Floats, Vectors
 from mirage.provision.learn.model import Flags
+from mirage.rl.options import Count, MethodOptions, Rate
 
 Trees = NDArray[np.int32]
 DEEPEST = 1_000
@@ -27,20 +27,16 @@ DEEPEST = 1_000
 
 
 @dataclass(frozen=True)
-class Growth:
+class Growth(MethodOptions):
     """How a forest is grown; the names are scikit-learn's, but for the leaf."""
 
-    trees: int = 60
-    leaf: int = 20
+    trees: Count = 60
+    leaf: Count = 20
     """Rows that a leaf has at least."""
-    features: float = 0.33
+    features: Rate = 0.33
     """Share of the features that each split may choose from."""
-    rows: float = 0.5
+    rows: Rate = 0.5
     """Share of the rows that each tree sees."""
-
-    def __post_init__(self) -> None:
-        refuse_below(self, 1, "trees", "leaf")
-        refuse_no_share(self, "features", "rows")
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ ours are small enough for two CPU cores.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HISTORY
+from mirage.rl.options import MethodOptions, Range
 from mirage.state.variables import VARIABLES
 
 STATE = HISTORY * len(VARIABLES)
@@ -40,52 +41,43 @@ SUBMIT, WAIT, NEITHER = 1.0, -1.0, 0.0
 """The ordinal action variable (section 4.3); the P-head always gets 0."""
 _LARGEST = 4096
 """Of any hyperparameter: a file that asks for more is damaged."""
+Size = Annotated[int, Range(1, _LARGEST)]
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(MethodOptions):
     """What fixes the network's tensors."""
 
     penalty_input: bool = True
     """Whether e_I / (e_I + e_O) is an input: one number more than the paper's 5761."""
     forecast_input: bool = True
     """Whether the successor's wait as the present queue tells it is one: two numbers more."""
-    experts: int = 1
+    experts: Size = 1
     gate: Literal["none", "dense", "top1"] = "none"
     """none: a plain transformer. dense: the softmax-weighted mean of all experts. top1: the
     likeliest expert alone.
     """
-    patch: int = 12
+    patch: Size = 12
     """Rows a token: 12 are two hours."""
-    width: int = 48
-    heads: int = 4
-    layers: int = 2
-    feedforward: int = 96
-    dropout: float = 0.1
+    width: Size = 48
+    heads: Size = 4
+    layers: Size = 2
+    feedforward: Size = 96
+    dropout: Annotated[float, Range(0, 1, high_open=True)] = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("experts", "patch", "width", "heads", "layers", "feedforward"):
-            if not 1 <= getattr(self, name) <= _LARGEST:
-                raise InputError(
-                    f"{name} is {getattr(self, name)}; give at least 1 and at most {_LARGEST}"
-                )
+        super().__post_init__()
         if self.experts * self.layers > _LARGEST:
             raise InputError(
                 f"{self.experts} experts of {self.layers} layers are too many; give at most"
                 f" {_LARGEST}"
             )
-        if self.gate not in ("none", "dense", "top1"):
-            raise InputError(f"gate is {self.gate!r}; say none, dense or top1")
         if HISTORY % self.patch:
             raise InputError(
                 f"patch is {self.patch}; give a divisor of the {HISTORY} rows of the state matrix"
             )
         if self.width % self.heads:
             raise InputError(f"width {self.width} must be a multiple of heads {self.heads}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(
-                f"dropout is {self.dropout}; give a number from 0 up to, but not including, 1"
-            )
         if self.gate == "none" and self.experts > 1:
             raise InputError(f"{self.experts} experts need a gate: dense or top1")
 

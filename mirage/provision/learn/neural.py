@@ -12,7 +12,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.checks import refuse_memory
 from mirage.provision.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.provision.learn.foundation import Network, Shape
 from mirage.provision.learn.model import Assessment, Flags, States
 from mirage.provision.learn.points import questions
 from mirage.provision.learn.scaling import Scaling, forecast_inputs
 from mirage.provision.learn.training import Head, prefers_release, score
+from mirage.rl.options import Fraction, MethodOptions, Range
 from mirage.state.variables import VARIABLES
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
@@ -35,19 +35,21 @@ SCHEMA = 1
 HEADER, WEIGHTS = "network.json", "network.safetensors"
 _BATCH = 512
 _SCALING = "scaling."
+Memory = Annotated[int, Range(1, HISTORY)]
+"""Decision points over which a V-head's mean may decide: a day, since no more is remembered."""
 
 
 @dataclass(frozen=True)
-class Serving:
+class Serving(MethodOptions):
     """How a network's output becomes decisions."""
 
     decides: Head = "value"
     """The V-head (supervised and DQN) or the P-head (policy gradient)."""
-    share: float | None = None
+    share: Fraction | None = None
     """The only penalty share e_I / (e_I + e_O) that it was trained for; None: the share is an
     input.
     """
-    memory: int = 1
+    memory: Memory = 1
     """V-head only: the mean difference of the two Q-values over so many decision points decides; 1:
     as in the paper.
     """
@@ -57,13 +59,6 @@ class Serving:
     """Of the sampling."""
     interrupted: bool = False
     """Whether the training was cut short, so that these are the best weights until then."""
-
-    def __post_init__(self) -> None:
-        if self.decides not in ("value", "policy"):
-            raise InputError(f"decides is {self.decides!r}; say value or policy")
-        if self.share is not None and not 0 <= self.share <= 1:
-            raise InputError(f"share is {self.share}; give e_I / (e_I + e_O), from 0 to 1")
-        refuse_memory(self.memory)
 
 
 @dataclass(frozen=True)

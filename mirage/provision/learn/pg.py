@@ -33,12 +33,11 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 import torch
 
-from mirage.errors import InputError
-from mirage.provision.learn.checks import refuse_below, refuse_no_share
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network
 from mirage.provision.learn.neural import Neural
@@ -59,10 +58,11 @@ from mirage.provision.learn.training import (
     step,
     take,
 )
+from mirage.rl.options import Count, MethodOptions, Range, Rate, Weight
 
 
 @dataclass(frozen=True)
-class PgOptions:
+class PgOptions(MethodOptions):
     """Defaults are for episodes of 48 hours on two CPU cores: about three minutes online (ten
     experts: ten).
     """
@@ -73,46 +73,38 @@ class PgOptions:
     """False: begin with random weights."""
     tune: bool = True
     """Whether the foundation learns online too; False: the P-head alone, as in section 4.9."""
-    rounds: int = 80
-    episodes: int = 48
+    rounds: Count = 80
+    episodes: Count = 48
     """Fresh episodes a round."""
-    every: int = 4
+    every: Count = 4
     """Rollouts decide only at every 4th point, from a random first one on: forty minutes say little
     about a policy, and so many times more episodes fit into a round. In service it is asked at
     every point.
     """
-    rollouts: int = 16
+    rollouts: Annotated[int, Range(2)] = 16
     """Sampled rollouts of each, at each penalty share."""
-    rate: float = 1e-3
+    rate: Rate = 1e-3
     """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
-    entropy: float = 1e-3
+    entropy: Weight = 1e-3
     """Weight of the entropy bonus of a visited state in the first round; it falls evenly to 0."""
-    warm: int = 10
+    warm: Annotated[int, Range(0)] = 10
     """Rounds in which the P-head learns, before it climbs, what the pretrained V-head would do; 0:
     none.
     """
-    warm_rate: float = 1e-3
+    warm_rate: Rate = 1e-3
     """Adam's learning rate in them."""
-    temperature_h: float = 0.25
+    temperature_h: Annotated[float, Range(0, low_open=True)] = 0.25
     """How soft the copy is: a difference of Q-values of so many hours makes an action e times as
     likely.
     """
-    first_chance: float = 0.03
+    first_chance: Annotated[float, Range(0, 1, low_open=True, high_open=True)] = 0.03
     """With which a P-head that is not warmed up releases at any state."""
     sampled: bool = False
     """Serve by sampling, as the paper does; False: release where submitting is at least as likely
     as waiting.
     """
-    patience: int = 40
+    patience: Count = 40
     """Rounds without a better validation, after which it stops."""
-
-    def __post_init__(self) -> None:
-        refuse_below(self, 1, "rounds", "episodes", "every", "patience")
-        refuse_below(self, 2, "rollouts")
-        refuse_below(self, 0, "entropy", "warm")
-        refuse_no_share(self, "rate", "warm_rate")
-        if not 0 < self.first_chance < 1:
-            raise InputError(f"first_chance is {self.first_chance}; give a number between 0 and 1")
 
 
 @dataclass

@@ -26,18 +26,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mirage.errors import InputError
-from mirage.provision.learn.checks import refuse_below, refuse_memory, refuse_no_share
 from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.provision.learn.foundation import FORECAST, MOE, Network, Shape
 from mirage.provision.learn.model import Flags
-from mirage.provision.learn.neural import Neural, Serving
+from mirage.provision.learn.neural import Memory, Neural, Serving
 from mirage.provision.learn.points import Points
 from mirage.provision.learn.scaling import Scaling
 from mirage.provision.learn.training import (
@@ -55,67 +54,60 @@ from mirage.provision.learn.training import (
     seeded,
     step,
 )
+from mirage.rl.options import Count, Fraction, MethodOptions, Range, Rate
 from mirage.state.variables import PAIR
 
 
 @dataclass(frozen=True)
-class PretrainOptions:
+class PretrainOptions(MethodOptions):
     """Defaults are for some hundred episodes of 48 hours on two CPU cores: about three minutes (ten
     experts: eight).
     """
 
     shape: Shape = field(default_factory=Shape)
-    share: float | None = None
+    share: Fraction | None = None
     """Train for this share e_I / (e_I + e_O) alone; None: the share is an input, and one model
     serves all tastes.
     """
-    shares_each: int = 2
+    shares_each: Count = 2
     """Shares drawn for each episode and round, where it is an input."""
-    rounds: int = 30
-    states: int = 16384
+    rounds: Count = 30
+    states: Count = 16384
     """States a round."""
-    per_episode: int = 144
+    per_episode: Count = 144
     """Most states of one episode in a round: neighbours tell little new."""
-    every: int = 3
+    every: Count = 3
     """For the labels of waiting, only every third point is a candidate, from a random first one on:
     a third of the work, and a best point missed by ten minutes costs little.
     """
-    batch: int = 256
-    rate: float = 2e-3
+    batch: Count = 256
+    rate: Rate = 2e-3
     """Adam's learning rate at its highest; it falls to a tenth along a cosine."""
-    patience: int = 10
+    patience: Count = 10
     """Rounds without a better validation, after which it stops."""
-    judged: int = 96
+    judged: Count = 96
     """Most validation episodes used after each round, evenly spread in time."""
-    expert_rounds: int = 6
+    expert_rounds: Count = 6
     """Rounds of each expert alone, on its time slice, before gate and experts go on together."""
     wait: Literal["predicted", "hindsight"] = "predicted"
     """How the later point is chosen whose reward is that of waiting."""
-    probes: int | None = None
+    probes: Annotated[int, Range(2)] | None = None
     """Only this many evenly split decision points of each episode (the paper: 7); None: all."""
     moment: Literal["decision", "start"] = "decision"
     """start: the prototype's defect, for comparison: the history ends where the successor starts.
     Understated here, as an episode's rows end with its predecessor and never show the successor in
     the queue.
     """
-    memory: int | None = None
+    memory: Memory | None = None
     """Decision points whose mean Q-values decide in service; None: the best of `training.MEMORIES`
     on validation; 1: the present alone, as in the paper.
     """
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        refuse_below(self, 1, "shares_each", "rounds", "states", "per_episode", "every", "batch")
-        refuse_below(self, 1, "patience", "judged", "expert_rounds")
-        refuse_no_share(self, "rate")
-        if self.probes is not None:
-            refuse_below(self, 2, "probes")
-        if self.memory is not None:
-            refuse_memory(self.memory)
+        super().__post_init__()
         if self.device != "auto":
             pick_device(self.device)
-        if self.share is not None and not 0 <= self.share <= 1:
-            raise InputError(f"share is {self.share}; give a number from 0 to 1, or none")
 
     @property
     def tastes(self) -> Tastes:

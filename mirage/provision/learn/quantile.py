@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -30,13 +30,13 @@ from mirage.errors import InputError
 from mirage.provision.learn.arrays import read_arrays
 from mirage.provision.learn.boosted import Boosted
 from mirage.provision.learn.boosting import Boosting, boost_quantiles
-from mirage.provision.learn.checks import refuse_below
 from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
 from mirage.provision.learn.features import NAMES, features_of
 from mirage.provision.learn.law import Law, assess
 from mirage.provision.learn.model import Assessment, Flags, States
 from mirage.provision.learn.samples import span
 from mirage.provision.learn.trees import labelled
+from mirage.rl.options import Count, MethodOptions, Range
 
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 _SHORT = float(np.log1p(STEP_S / HOUR_S))
@@ -46,19 +46,15 @@ BOOSTER, COVERAGE = "boosted.safetensors", "calibration.safetensors"
 
 
 @dataclass(frozen=True)
-class QuantileOptions:
-    every: int = 6
+class QuantileOptions(MethodOptions):
+    every: Count = 6
     """Of each episode every so many decision points are learnt from; neighbours are nearly equal.
     """
-    blocks: int = 10
+    blocks: Annotated[int, Range(2)] = 10
     """Parts of the training time, each held out once for the calibration."""
     boosting: Boosting = field(
         default_factory=lambda: Boosting(rounds=80, depth=3, learning_rate=0.1)
     )
-
-    def __post_init__(self) -> None:
-        refuse_below(self, 1, "every")
-        refuse_below(self, 2, "blocks")
 
 
 @dataclass(frozen=True)

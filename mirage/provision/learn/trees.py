@@ -23,12 +23,12 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.provision.learn.boosted import Boosted
 from mirage.provision.learn.boosting import Boosting, boost_chances
-from mirage.provision.learn.checks import refuse_below
 from mirage.provision.learn.episode import HOUR_S, Episode, Floats, Vectors
 from mirage.provision.learn.features import NAMES, features, features_of
 from mirage.provision.learn.forest import Forest, Growth, grow
 from mirage.provision.learn.law import Law, assess
 from mirage.provision.learn.model import Assessment, Flags, States
+from mirage.rl.options import Count, MethodOptions
 
 _HOURS = (
     1 / 60,
@@ -104,23 +104,17 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class ForestOptions:
-    every: int = 3
+class ForestOptions(MethodOptions):
+    every: Count = 3
     """Of each episode every so many decision points are learnt from; neighbours are nearly equal.
     """
     growth: Growth = field(default_factory=Growth)
 
-    def __post_init__(self) -> None:
-        refuse_below(self, 1, "every")
-
 
 @dataclass(frozen=True)
-class BoostingOptions:
-    every: int = 3
+class BoostingOptions(MethodOptions):
+    every: Count = 3
     boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80))
-
-    def __post_init__(self) -> None:
-        refuse_below(self, 1, "every")
 
 
 def train_random_forest(

@@ -16,10 +16,10 @@ import numpy as np
 
 from mirage.errors import InputError, MirageError
 from mirage.provision.learn.card import TASTES, choice
-from mirage.provision.learn.course import changed
 from mirage.provision.learn.episode import HOUR_S, Episode
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
+from mirage.rl.options import with_settings
 
 Space = Mapping[str, Sequence[Any]]
 """Name of an option (as for `mirage train --set`) -> what is tried."""
@@ -178,4 +178,4 @@ def _begin_ray() -> None:
 
 
 def _set(options: Any, settings: Mapping[str, Any]) -> Any:
-    return changed(options, [f"{name}={value}" for name, value in settings.items()])
+    return with_settings(options, [f"{name}={value}" for name, value in settings.items()])

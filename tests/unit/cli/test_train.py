@@ -22,7 +22,6 @@ from mirage.domain import Penalties
 from mirage.errors import InputError
 from mirage.provision.learn import quantile, trees, tune
 from mirage.provision.learn.card import card, choice
-from mirage.provision.learn.course import changed
 from mirage.provision.learn.dqn import DqnOptions
 from mirage.provision.learn.episode import Load
 from mirage.provision.learn.foundation import Shape
@@ -31,6 +30,7 @@ from mirage.provision.learn.pg import PgOptions
 from mirage.provision.learn.pretrain import PretrainOptions
 from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.tune import drawn, score_h, space_of
+from mirage.rl.options import with_settings
 from tests.small_cluster import small_cluster
 
 HOUR = 3600
@@ -253,7 +253,7 @@ def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.Mo
 def test_what_is_set_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[tune._Trials]()
     monkeypatch.setattr(tune, "_penalties_h", lambda trials: seen.append(trials) or {0: 1.0})
-    given = changed(quantile.QuantileOptions(), ["boosting.depth=2"])
+    given = with_settings(quantile.QuantileOptions(), ["boosting.depth=2"])
     tune.tuned("quantile", given, (), (), 30, seed=1, fixed=["boosting.depth"])
     boostings = [candidate.boosting for candidate in seen[0].candidates]
     assert {boosting.depth for boosting in boostings} == {2}
@@ -340,15 +340,15 @@ def test_a_folder_with_other_files_is_left_alone(files: Path, tmp_path: Path) ->
 
 
 def test_options_are_changed_by_name() -> None:
-    options = changed(
+    options = with_settings(
         DqnOptions(), ["rounds=7", "replay=false", "pretrain.share=0.5", "pretrain.shape.experts=1"]
     )
     assert (options.rounds, options.replay, options.pretrain.share) == (7, False, 0.5)
-    assert changed(options, ["pretrain.share=none"]) == replace(
+    assert with_settings(options, ["pretrain.share=none"]) == replace(
         options, pretrain=replace(options.pretrain, share=None)
     )
     with pytest.raises(InputError, match="has options of its own"):
-        changed(DqnOptions(), ["pretrain=3"])
+        with_settings(DqnOptions(), ["pretrain=3"])
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_options_are_changed_by_name() -> None:
         (PretrainOptions(), "rate=0", "rate is 0.0; give a number over 0, at most 1"),
         (PretrainOptions(), "patience=0", "patience is 0; give at least 1"),
         (PretrainOptions(), "probes=1", "probes is 1; give at least 2"),
-        (PretrainOptions(), "share=2", "share is 2; give a number from 0 to 1, or none"),
+        (PretrainOptions(), "share=2", "share is 2.0; give a number from 0 to 1, or none"),
         (PretrainOptions(), "moment=end", "give one of decision, start"),
         (DqnOptions(), "rate=-1", "rate is -1.0; give a number over 0, at most 1"),
         (DqnOptions(), "pretrain.wait=long", "give one of predicted, hindsight"),
@@ -389,14 +389,14 @@ def test_hyperparameters_that_cannot_be_are_refused(
     options: object, setting: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(message)):
-        changed(options, [setting])
+        with_settings(options, [setting])
 
 
 def test_every_setting_that_is_tried_exists() -> None:
     for name, method in METHODS.items():
         for option, values in space_of(name).items():
             for value in values:
-                changed(method.default_options(), [f"{option}={value}"])
+                with_settings(method.default_options(), [f"{option}={value}"])
 
 
 def test_the_score_of_a_model_is_its_mean_penalty(files: Path, trained: Path) -> None:

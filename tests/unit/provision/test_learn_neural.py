@@ -194,14 +194,14 @@ def changed_tensors(folder: Path, name: str, tensor: torch.Tensor | None) -> Non
     [
         (["schema"], 2, "schema 2"),
         (["shape", "width"], 32, "shape"),
-        (["shape", "width"], 10**9, "at most"),
+        (["shape", "width"], 10**9, "from 1 to 4096"),
         (["shape", "width"], "16", "width"),
         (["shape", "patch"], 7, "divisor"),
         (["shape", "gate"], "sparse", "gate"),
         (["shape", "experts"], 4, "missing"),
         (["shape", "more"], 1, "exactly"),
         (["shape"], [], "exactly"),
-        (["serving", "decides"], "coin", "value or policy"),
+        (["serving", "decides"], "coin", "value, policy"),
         (["serving", "share"], 1.5, "from 0 to 1"),
         (
             ["serving", "memory"],
