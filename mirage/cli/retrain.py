@@ -29,8 +29,10 @@ from mirage.cli.table import console
 from mirage.config import TRAINED, Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
 from mirage.errors import InputError, MirageError
-from mirage.models.folder import Recipe, check_folder, read_recipe
+from mirage.models.folder import check_folder, read_recipe
+from mirage.models.recipe import Recipe
 from mirage.models.versions import FAILED, KEPT_OLD, MODEL, Versions
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
 from slurm_sim.cli.arguments import positive
@@ -179,17 +181,17 @@ def _retrained(args: argparse.Namespace, config: Config, versions: Versions, wor
     current = _current(versions, config.policy.name)
     past = _past(args, config, current, work, fresh)
     train.train(_train_words(args, config.policy.name, past, fresh / MODEL))
-    recipe = read_recipe(fresh / MODEL)
+    about = ProvisionAbout.of(read_recipe(fresh / MODEL), fresh / MODEL)
     against = CURRENT if current else UNTRAINED
     comparison, _ = evaluate.judged(
-        _judge_words(args, past, recipe, fresh, versions.link if current else None)
+        _judge_words(args, past, about, fresh, versions.link if current else None)
     )
     found = verdict(comparison, NEW, against)
     record = {
         "method": config.policy.name,
         "jobs": past.jobs,
-        "learnt_from": recipe.train_s,
-        "judged_on": recipe.validation_s,
+        "learnt_from": about.train_s,
+        "judged_on": about.validation_s,
         "against": against,
         "saw_these": any(
             method.saw_these for method in comparison.methods if method.name == CURRENT
@@ -221,7 +223,7 @@ def _current(versions: Versions, method: str) -> Recipe | None:
     if not versions.link.exists():
         return None
     try:
-        return check_folder(versions.link.resolve(), method)
+        return check_folder(versions.link.resolve(), system=ProvisionAbout.SYSTEM, method=method)
     except InputError as error:
         errors.print(
             escape(
@@ -330,10 +332,10 @@ def _train_words(
 
 
 def _judge_words(
-    args: argparse.Namespace, past: _Past, recipe: Recipe, fresh: Path, current: Path | None
+    args: argparse.Namespace, past: _Past, about: ProvisionAbout, fresh: Path, current: Path | None
 ) -> argparse.Namespace:
     """All pairs begin in the part that was not learnt from, and end in it if they don't wait."""
-    begin_s, end_s = recipe.validation_s
+    begin_s, end_s = about.validation_s
     span_s = end_s - begin_s - 2 * past.limit_s
     every_s = max(EVERY_S, span_s // args.judged)
     other = f"{CURRENT}={current.resolve()}" if current else UNTRAINED

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED_EXIT = 130
 LOOKAHEAD = "lookahead"
-LIMITS = (
-    "Learnt from one cluster's queue. The service uses it on a pool of this name and about this"
-    " size only, and falls back to `quantile` on recent waits where a state is far from all that"
-    " was seen in training."
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -328,32 +323,31 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]
     from mirage.figures.provenance import sha256
     from mirage.models.folder import write_folder
     from mirage.provision.learn.card import card
-    from mirage.provision.learn.course import with_ranges
     from mirage.provision.learn.forecast import ForecastingModel
+    from mirage.provision.learn.ranges import ranges_of
 
     began = time.monotonic()
     args, course, background = lesson.args, lesson.course, lesson.background
-    checksum = sha256(args.trace)
+    about = course.about(background, args.trace, sha256(args.trace))
     if method == LOOKAHEAD:
         from mirage.provision.learn.futures import train_lookahead
 
         futures = train_lookahead(
             background.log, background.cluster, course.begin_s, course.until_s
         )
-        recipe = course.recipe(method, background, args.trace, checksum, {})
-        write_folder(folder, futures, recipe, card(recipe, None, (), {}, LIMITS, lesson.notes))
+        recipe = course.recipe(method, about, {})
+        page = card(recipe, about, None, notes=lesson.notes)
+        write_folder(folder, futures, recipe, page)
     else:
         assert lesson.samples is not None
         assert lesson.judged is not None
         model, options = _learnt(method, lesson, bases)
-        recipe = with_ranges(
-            course.recipe(method, background, args.trace, checksum, options), lesson.samples
-        )
+        about = replace(about, ranges=ranges_of(lesson.samples))
+        recipe = course.recipe(method, about, options)
         facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
         written = ForecastingModel(model, background.cluster) if model.uses_forecasts else model
-        write_folder(
-            folder, written, recipe, card(recipe, model, lesson.judged, facts, LIMITS, lesson.notes)
-        )
+        page = card(recipe, about, model, episodes=lesson.judged, facts=facts, notes=lesson.notes)
+        write_folder(folder, written, recipe, page)
         if model.interrupted:
             raise Interrupted(f"interrupted; {folder} holds the best {method} until then.")
     errors.print(f"{method}: {folder} ({time.monotonic() - began:.0f} s)")

@@ -20,7 +20,8 @@ from mirage.doctor.finding import Finding, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
-from mirage.models.folder import Recipe, check_folder
+from mirage.models.folder import check_folder
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.policies.learned import SIZES
 from mirage.slurm.adapter import connect
 from mirage.store.exclusive import is_held
@@ -191,7 +192,8 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
         return
     folder = Path(policy.model)
     try:
-        recipe = check_folder(folder, policy.name)
+        recipe = check_folder(folder, system=ProvisionAbout.SYSTEM, method=policy.name)
+        about = ProvisionAbout.of(recipe, folder)
     except InputError as problem:
         yield error(
             "model",
@@ -202,34 +204,32 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
         return
     yield ok(
         "model",
-        f"{folder}: whole, trained for {recipe.cluster} {recipe.pool} with {recipe.nodes} nodes",
+        f"{folder}: whole, trained for {about.cluster} {about.pool} with {about.nodes} nodes",
     )
     if isinstance(site.snapshot, Snapshot):
-        yield _fit(recipe, site.snapshot)
+        yield _fit(about, site.snapshot)
     own = folder.resolve() / CLUSTER_TOML
-    yield _description(
-        own if own.is_file() else own.parent.parent / CLUSTER_TOML, recipe, site.live
-    )
+    yield _description(own if own.is_file() else own.parent.parent / CLUSTER_TOML, about, site.live)
 
 
-def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
+def _fit(about: ProvisionAbout, snapshot: Snapshot) -> Finding:
     pools = snapshot.pools
-    if recipe.pool and recipe.pool not in pools.values():
+    if about.pool and about.pool not in pools.values():
         return error(
             "model-fit",
-            f"the model is of the pool {recipe.pool}; this cluster has"
+            f"the model is of the pool {about.pool}; this cluster has"
             f" {', '.join(sorted(set(pools.values())))}",
             "It is never asked: every decision falls back to the untrained quantile"
             " ([other-cluster] in reasons).",
             "Train one from this cluster's history (docs/learning.md).",
         )
-    partitions = {partition for partition, pool in pools.items() if recipe.pool in ("", pool)}
+    partitions = {partition for partition, pool in pools.items() if about.pool in ("", pool)}
     up = sum(node.up and bool(partitions & set(node.partitions)) for node in snapshot.nodes)
-    least, most = (round(factor * recipe.nodes) for factor in SIZES)
+    least, most = (round(factor * about.nodes) for factor in SIZES)
     if not least <= up <= most:
         return error(
             "model-fit",
-            f"{up} nodes of the pool are up; the model is of {recipe.nodes} and answers for {least}"
+            f"{up} nodes of the pool are up; the model is of {about.nodes} and answers for {least}"
             f" to {most}",
             "Every decision falls back to the untrained quantile ([other-cluster] in reasons).",
             "Train one from this cluster's history (docs/learning.md).",
@@ -237,7 +237,7 @@ def _fit(recipe: Recipe, snapshot: Snapshot) -> Finding:
     return ok("model-fit", f"{up} nodes of the pool are up, as the model expects")
 
 
-def _description(path: Path, recipe: Recipe, live: ClusterConfig | ClusterError) -> Finding:
+def _description(path: Path, about: ProvisionAbout, live: ClusterConfig | ClusterError) -> Finding:
     if not path.is_file():
         return note(
             "cluster-toml",
@@ -257,7 +257,7 @@ def _description(path: Path, recipe: Recipe, live: ClusterConfig | ClusterError)
         return error(
             "cluster-toml", str(problem), "Look-ahead simulates this cluster.", "Mend the file."
         )
-    differences = differences_of(described, live, recipe.pool)
+    differences = differences_of(described, live, about.pool)
     if not differences:
         return ok("cluster-toml", f"{path} describes this cluster")
     more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""

@@ -1,29 +1,49 @@
 """A folder of trained agents: `recipe.toml`, `agents.safetensors`, `partitions.json`, `card.md`.
 Needs no torch.
 
-The recipe and its checksums are those of all models (`mirage.models.folder`).
+The recipe and its checksums are those of all models (`mirage.models`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.models.folder import Recipe, check_folder, write_folder
+from mirage.libraries import library_versions
+from mirage.models.card import card_text
+from mirage.models.folder import check_folder, write_folder
+from mirage.models.recipe import About, Recipe
 from mirage.routing.agent import Agent, Layer
 from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.state import Variant
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
 
-METHOD = "routing"
+METHOD = "dqn"
+LIBRARIES = ("numpy", "torch")
+LIMITS = "For partitions of these names and numbers of servers only. See docs/routing.md."
 WEIGHTS, PARTITIONS = "agents.safetensors", "partitions.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingAbout(About):
+    """What the agents were trained on, and where they may be used."""
+
+    SYSTEM: ClassVar[str] = "routing"
+    lesson: str
+    """What they were trained on, in words."""
+    servers: Mapping[str, int]
+    """Partition -> number of its servers; the agents are for these only."""
+
+    def problem(self) -> str:
+        few = [name for name, count in self.servers.items() if count < 1]
+        return f"servers: {few[0]}: expected at least 1, got {self.servers[few[0]]}" if few else ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,8 @@ def read_model(folder: Path) -> RoutingModel:
     """Raises InputError: not a routing model, changed, of another schema, NaN in it, or no
     safetensors installed.
     """
-    check_folder(folder, METHOD)
+    recipe = check_folder(folder, system=RoutingAbout.SYSTEM, method=METHOD)
+    RoutingAbout.of(recipe, folder)
     try:
         from safetensors.numpy import load_file
     except ImportError as error:
@@ -92,38 +113,26 @@ def save_model(
     folder: Path, agents: Sequence[Agent], lesson: str, seed: int, facts: dict[str, Any]
 ) -> None:
     """Writes a model folder. ``lesson``: what it was trained on. Raises InputError, MirageError."""
-    kinds = [agent.kind for agent in agents]
+    servers = {agent.kind.name: agent.kind.servers for agent in agents}
     recipe = Recipe(
+        system=RoutingAbout.SYSTEM,
         method=METHOD,
-        cluster=folder.parent.name or "cluster",
-        pool=",".join(kind.name for kind in kinds),
-        nodes=sum(kind.servers for kind in kinds),
-        trace=lesson,
-        trace_sha256="",
-        train_s=(0, 0),
-        validation_s=(0, 0),
         seed=seed,
         options=facts,
-        libraries={"numpy": np.__version__},
+        libraries=library_versions(LIBRARIES),
+        about=RoutingAbout(lesson=lesson, servers=servers).table(),
     )
     write_folder(folder, RoutingModel(tuple(agents)), recipe, _card(agents, lesson, facts))
 
 
 def _card(agents: Sequence[Agent], lesson: str, facts: dict[str, Any]) -> str:
-    lines = [
-        "# Routing agents",
-        "",
-        f"Trained on {lesson}. Partitions, servers, products an evaluation:",
-        "",
-    ]
-    lines += [
+    summary = f"Trained on {lesson}. All options, versions and checksums: `recipe.toml`."
+    partitions = [
         f"- {a.kind.name}: {a.kind.servers} servers, {a.products} products ({a.variant.value})"
         for a in agents
     ]
-    lines += ["", *(f"- {name}: {value}" for name, value in facts.items())]
-    lines += [
-        "",
-        "For partitions of these names and numbers of servers only. See docs/routing.md.",
-        "",
-    ]
-    return "\n".join(lines)
+    sections = {
+        "Partitions": partitions,
+        "Options": [f"- {name}: {value}" for name, value in facts.items()],
+    }
+    return card_text("Routing agents", [summary], sections, LIMITS)

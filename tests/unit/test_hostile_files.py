@@ -17,7 +17,8 @@ import slurm_sim.files
 from mirage.config import read_tree
 from mirage.config_sources import load
 from mirage.errors import InputError
-from mirage.models.folder import RECIPE, read_recipe
+from mirage.models.folder import read_recipe
+from mirage.models.recipe import RECIPE
 from mirage.models.shipped import shipped
 from mirage.routing.flavors import load_partitions
 from slurm_sim.clusters import read_cluster
@@ -177,7 +178,8 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.provision.learn import futures
 from mirage.provision.learn.episode import HISTORY
-from mirage.models.folder import RECIPE, _sha256, check_folder, read_recipe, recipe_text
+from mirage.models.folder import _sha256, check_folder, read_recipe
+from mirage.models.recipe import RECIPE, recipe_text
 from mirage.provision.learn.methods import read_model
 from mirage.provision.learn.model import States
 from mirage.state.variables import VARIABLES

@@ -11,7 +11,8 @@ from mirage.chain.durations import format_duration
 from mirage.config import TRAINED as NEED_MODEL
 from mirage.config import LookaheadConfig, PolicyConfig
 from mirage.errors import InputError, MirageError
-from mirage.models.folder import RECIPE, Recipe, read_recipe
+from mirage.models.folder import read_recipe
+from mirage.models.recipe import RECIPE
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, MethodInfo
 from mirage.provision.evaluation.protocol import (
@@ -24,6 +25,7 @@ from mirage.provision.evaluation.protocol import (
     PolicyChooser,
 )
 from mirage.provision.evaluation.stepped import SteppedChooser
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.methods import read_model
 from mirage.provision.learn.times import iso
 from mirage.provision.policies.heuristics import Average, Timer
@@ -106,8 +108,8 @@ class MethodRequest:
             return MethodInfo(
                 self.label, BOUND if self.method in (ORACLE, REACTIVE) else RULE, about
             )
-        recipe = read_recipe(self.folder)
-        foreign = _foreign(recipe, cluster, partition)
+        trained = ProvisionAbout.of(read_recipe(self.folder), self.folder)
+        foreign = _foreign(trained, cluster, partition)
         digest = hashlib.sha256((self.folder / RECIPE).read_bytes()).hexdigest()
         return MethodInfo(
             self.label,
@@ -119,22 +121,22 @@ class MethodRequest:
             ),
             str(self.folder),
             digest,
-            recipe.train_s,
-            (foreign is None or recipe.trace_sha256 == trace_sha256) and _saw(recipe, judged_s),
+            trained.train_s,
+            (foreign is None or trained.trace_sha256 == trace_sha256) and _saw(trained, judged_s),
             foreign,
         )
 
 
-def _foreign(recipe: Recipe, cluster: ClusterConfig, partition: str | None) -> str | None:
+def _foreign(trained: ProvisionAbout, cluster: ClusterConfig, partition: str | None) -> str | None:
     """What the model is of, if not of this."""
     pool = Pool.of(cluster, partition)
-    if recipe.cluster == cluster.name and is_of(recipe, min(pool.partitions), len(pool.nodes)):
+    if trained.cluster == cluster.name and is_of(trained, min(pool.partitions), len(pool.nodes)):
         return None
-    return f"{recipe.cluster} {recipe.pool} with {recipe.nodes} nodes"
+    return f"{trained.cluster} {trained.pool} with {trained.nodes} nodes"
 
 
-def _saw(recipe: Recipe, judged_s: tuple[int, int]) -> bool:
-    return recipe.train_s[0] < judged_s[1] and judged_s[0] < recipe.train_s[1]
+def _saw(trained: ProvisionAbout, judged_s: tuple[int, int]) -> bool:
+    return trained.train_s[0] < judged_s[1] and judged_s[0] < trained.train_s[1]
 
 
 def _rule(method: str, label: str) -> Chooser:

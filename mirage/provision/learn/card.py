@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from mirage.domain import Penalties
-from mirage.models.folder import Recipe
+from mirage.models.card import card_text, markdown_table
+from mirage.models.recipe import Recipe
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import HOUR_S, Episode, Load
 from mirage.provision.learn.model import Model, States, releases
 
 TASTES = (Penalties(1, 1), Penalties(4, 1))
-Choose = Callable[[Episode, Penalties], int]
+LIMITS = (
+    "Learnt from one cluster's queue. The service uses it on a pool of this name and about this"
+    " size only, and falls back to `quantile` on recent waits where a state is far from all that"
+    " was seen in training."
+)
 
 
 def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
@@ -27,100 +33,83 @@ def choice(model: Model, episode: Episode, penalties: Penalties) -> int:
 
 def card(
     recipe: Recipe,
+    about: ProvisionAbout,
     model: Model | None,
-    judged: Sequence[Episode],
-    facts: Mapping[str, Any],
-    limits: str,
+    *,
+    episodes: Sequence[Episode] = (),
+    facts: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """The page. `model` None: there is nothing to judge on labelled episodes (look-ahead). `notes`:
-    of the readers.
+    """The page. ``model`` None: there is nothing to evaluate on labelled episodes (look-ahead).
+
+    ``episodes``: of the validation part. ``facts``: of the training episodes. ``notes``: of the
+    readers of the job history and of the cluster.
     """
-    days = " to ".join(_day(time_s) for time_s in recipe.train_s)
-    held = " to ".join(_day(time_s) for time_s in recipe.validation_s)
-    lines = [
-        f"# {recipe.method} for {recipe.cluster}",
-        "",
-        (
-            f"Trained by `mirage train` on `{recipe.trace}`, {days}, pool `{recipe.pool}` of"
-            f" {recipe.nodes} nodes, seed {recipe.seed}. All options, versions and checksums:"
-            " `recipe.toml`."
+    days = " to ".join(_day(time_s) for time_s in about.train_s)
+    held = " to ".join(_day(time_s) for time_s in about.validation_s)
+    summary = (
+        f"Trained by `mirage train` on `{about.trace}`, {days}, pool `{about.pool}` of"
+        f" {about.nodes} nodes, seed {recipe.seed}. All options, versions and checksums:"
+        " `recipe.toml`."
+    )
+    sections = {
+        "Learnt from": markdown_table(("", ""), facts.items()) if facts else [],
+        "Notes on the job history and the cluster": [f"- {note}" for note in notes],
+        f"On {len(episodes)} episodes of {held}, never trained on": (
+            [] if model is None or not episodes else _results(model, episodes)
         ),
-        "",
-        *_remarks(model),
-        *_facts(facts),
-        *_notes(notes),
-    ]
-    if model is not None and judged:
-        lines += [
-            f"## On {len(judged)} episodes of {held}, never trained on",
-            "",
-            *_results(model, judged),
-        ]
-    return "\n".join([*lines, "## Limits", "", limits, ""])
+    }
+    title = f"{recipe.method} for {about.cluster}"
+    return card_text(title, [summary, *_remarks(model)], sections, LIMITS)
 
 
 def _day(time_s: int) -> str:
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d")
 
 
-def _remarks(model: Model | None) -> list[str]:
+def _remarks(model: Model | None) -> Iterator[str]:
     """What its method alone does not tell of a model."""
-    lines = []
     if model is not None and model.interrupted:
-        lines += ["Its training was interrupted: it is the best model until then.", ""]
+        yield "Its training was interrupted: it is the best model until then."
     if model is not None and model.share is not None:
-        taste = f"e_I / (e_I + e_O) = {model.share:g}"
-        lines += [
-            (
-                f"For one taste, {taste}: users of any other are served as if it were theirs, and"
-                " told no costs."
-            ),
-            "",
-        ]
-    return lines
-
-
-def _notes(notes: Sequence[str]) -> list[str]:
-    return (
-        ["## Notes on the job history and the cluster", "", *(f"- {note}" for note in notes), ""]
-        if notes
-        else []
-    )
-
-
-def _facts(facts: Mapping[str, Any]) -> list[str]:
-    rows = [f"| {name} | {value} |" for name, value in facts.items()]
-    return ["## Learnt from", "", "| | |", "| --- | --- |", *rows, ""] if rows else []
+        yield (
+            f"For one ratio of penalties, e_I / (e_I + e_O) = {model.share:g}: users of any other"
+            " are served as if it were theirs, and see no costs."
+        )
 
 
 def _results(model: Model, judged: Sequence[Episode]) -> list[str]:
     head = (
-        "| penalties I:O | load | episodes | reactive: interruption h | interruption h | overlap h"
-        " | under 10 min | "
+        "penalties I:O",
+        "load",
+        "episodes",
+        "reactive: interruption h",
+        "interruption h",
+        "overlap h",
+        "under 10 min",
+        "penalty of the oracle, ours, reactive (h)",
     )
-    lines = [
-        head + "penalty of the oracle, ours, reactive (h) |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    groups = {load: [episode for episode in judged if episode.load is load] for load in Load}
+    rows = [
+        _row(model, group, load, penalties)
+        for penalties in TASTES
+        for load, group in groups.items()
+        if group
     ]
-    for penalties in TASTES:
-        for load in Load:
-            group = [episode for episode in judged if episode.load is load]
-            if group:
-                lines.append(_row(model, group, load, penalties))
     return [
-        *lines,
+        *markdown_table(head, rows),
         "",
         (
             "Means. Pairs of mixed sizes and limits at random times: neighbouring episodes share a"
             " queue, so they are few independent situations. `mirage evaluate` compares methods,"
             " with intervals."
         ),
-        "",
     ]
 
 
-def _row(model: Model, group: Sequence[Episode], load: Load, penalties: Penalties) -> str:
+def _row(
+    model: Model, group: Sequence[Episode], load: Load, penalties: Penalties
+) -> tuple[str, ...]:
     ours = [choice(model, episode, penalties) for episode in group]
     best = [episode.best(penalties) for episode in group]
 
@@ -136,8 +125,12 @@ def _row(model: Model, group: Sequence[Episode], load: Load, penalties: Penaltie
     short = np.mean([it.interruption_s[at] < 600 for it, at in zip(group, ours, strict=True)])
     waited = mean(lambda it, at: it.interruption_s[at], never)
     return (
-        f"| {penalties.interruption:g}:{penalties.overlap:g} | {load.value} | {len(group)} | "
-        f"{waited:.1f} | {mean(lambda it, at: it.interruption_s[at], ours):.1f} | "
-        f"{mean(lambda it, at: it.overlap_s[at], ours):.1f} | {short:.0%} | "
-        f"{costs(best):.1f}, {costs(ours):.1f}, {costs(never):.1f} |"
+        f"{penalties.interruption:g}:{penalties.overlap:g}",
+        load.value,
+        f"{len(group)}",
+        f"{waited:.1f}",
+        f"{mean(lambda it, at: it.interruption_s[at], ours):.1f}",
+        f"{mean(lambda it, at: it.overlap_s[at], ours):.1f}",
+        f"{short:.0%}",
+        f"{costs(best):.1f}, {costs(ours):.1f}, {costs(never):.1f}",
     )

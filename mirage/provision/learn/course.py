@@ -8,20 +8,18 @@ figures are of the validation part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import mirage
 from mirage.errors import InputError
-from mirage.models.folder import Recipe
+from mirage.libraries import library_versions
+from mirage.models.recipe import Recipe
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.augment import Augmentation, Loaded, Resampled, Synthetic
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing, Mix
-from mirage.provision.learn.episode import Episode
-from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.times import iso
 from slurm_sim.envs.observation import Pool
@@ -146,46 +144,30 @@ class Course:
             )
         return tuple(made)
 
-    def recipe(
-        self,
-        method: str,
-        background: Background,
-        trace: Path,
-        sha256: str,
-        options: Mapping[str, Any],
-    ) -> Recipe:
-        """But for the ranges of the inputs and the weights."""
+    def about(self, background: Background, trace: Path, sha256: str) -> ProvisionAbout:
+        """But for the ranges of the inputs."""
         pool = Pool.of(background.cluster, self.partition)
-        given = {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "warm_up": self.warm_up.value
-        }
-        return Recipe(
-            method,
-            background.cluster.name,
-            min(pool.partitions),
-            len(pool.nodes),
-            trace.name,
-            sha256,
-            (self.begin_s, self.until_s),
-            (self.until_s, self.end_s),
-            self.seed,
-            {"course": given, **options},
-            dict(_versions()),
+        return ProvisionAbout(
+            cluster=background.cluster.name,
+            pool=min(pool.partitions),
+            nodes=len(pool.nodes),
+            trace=trace.name,
+            trace_sha256=sha256,
+            train_s=(self.begin_s, self.until_s),
+            validation_s=(self.until_s, self.end_s),
         )
 
-
-def _versions() -> Iterator[tuple[str, str]]:
-    yield "mirage-slurm", mirage.__version__
-    for name in LIBRARIES:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue
-
-
-def with_ranges(recipe: Recipe, episodes: Sequence[Episode]) -> Recipe:
-    """The recipe with what the inputs were in training."""
-    return replace(recipe, ranges=ranges_of(episodes))
+    def recipe(self, method: str, about: ProvisionAbout, options: Mapping[str, Any]) -> Recipe:
+        """But for the weights."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Recipe(
+            system=ProvisionAbout.SYSTEM,
+            method=method,
+            seed=self.seed,
+            options={"course": own | {"warm_up": self.warm_up.value}, **options},
+            libraries=library_versions(LIBRARIES),
+            about=about.table(),
+        )
 
 
 def held_out(samples: Samples, seed: int) -> tuple[Samples, Samples]:

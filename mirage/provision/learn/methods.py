@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirage.errors import InputError
-from mirage.models.folder import Recipe, check_folder
+from mirage.models.folder import check_folder
+from mirage.models.recipe import Recipe
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import Episode
 from mirage.provision.learn.model import Model
 
@@ -75,6 +77,7 @@ class Trained(NamedTuple):
 
     model: Model
     recipe: Recipe
+    about: ProvisionAbout
 
 
 def _neural(name: str, module: str, trainer: str, options: Callable[[Any], Any]) -> Method:
@@ -143,7 +146,8 @@ def read_model(folder: Path, method: str | None = None) -> Trained:
     """A checked model folder (`folder.check_folder`), of this method if one is given. Raises
     InputError.
     """
-    recipe = check_folder(folder, method)
+    recipe = check_folder(folder, system=ProvisionAbout.SYSTEM, method=method)
+    about = ProvisionAbout.of(recipe, folder)
     if recipe.method not in METHODS:
         raise InputError(f"{folder}: method {recipe.method!r} is none of {', '.join(METHODS)}.")
     model = METHODS[recipe.method].read(folder)
@@ -151,7 +155,7 @@ def read_model(folder: Path, method: str | None = None) -> Trained:
         raise InputError(
             f"{folder}: the recipe is of method {recipe.method!r}, the weights of {model.name!r}."
         )
-    return Trained(model, recipe)
+    return Trained(model, recipe, about)
 
 
 def _module(method: Method, name: str) -> Any:

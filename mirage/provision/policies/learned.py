@@ -19,8 +19,8 @@ import numpy as np
 from mirage.chain.durations import format_duration
 from mirage.domain import Action
 from mirage.errors import InputError
-from mirage.models.folder import Recipe
 from mirage.ports import Advice, Observation, Policy
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import STEP_S, Ints
 from mirage.provision.learn.model import Assessment, Model, States
 from mirage.provision.learn.ranges import outside
@@ -48,7 +48,7 @@ class Learned:
     """Implements `mirage.ports.BatchPolicy`."""
 
     model: Model
-    recipe: Recipe
+    about: ProvisionAbout
     fallback: Policy
     foresight: Foresight | None = None
     """For a model that is asked with forecasts."""
@@ -62,7 +62,7 @@ class Learned:
 
     def decide_all(self, observations: Sequence[Observation]) -> list[Advice]:
         answers = [not_yet(observation) for observation in observations]
-        problems = [unusable(observation, self.recipe) for observation in observations]
+        problems = [unusable(observation, self.about) for observation in observations]
         asked = [i for i in range(len(observations)) if answers[i] is None and problems[i] is None]
         if asked:
             for index, answer in zip(
@@ -83,7 +83,7 @@ class Learned:
         states = states_of(observations)
         answers: list[Advice | str] = [
             f"out-of-range: {words}" if words else ""
-            for words in outside(self.recipe.ranges, states.matrices, states.remaining_s)
+            for words in outside(self.about.ranges, states.matrices, states.remaining_s)
         ]
         if self.foresight is not None:
             states = replace(states, forecast_s=_forecasts(self.foresight, observations, answers))
@@ -143,7 +143,7 @@ def chosen(states: States, indices: Sequence[int]) -> States:
     )
 
 
-def unusable(observation: Observation, recipe: Recipe) -> str | None:
+def unusable(observation: Observation, about: ProvisionAbout) -> str | None:
     """Why the observation is none that this model could be asked about: a code and the facts; None
     if it is one.
     """
@@ -158,19 +158,19 @@ def unusable(observation: Observation, recipe: Recipe) -> str | None:
     if (known := history.known(observation.now_s)) < LEAST_KNOWN:
         return f"incomplete: {known:.0%} of the last 24 h are known"
     nodes = history.latest.up_nodes
-    if not is_of(recipe, history.pool, nodes):
+    if not is_of(about, history.pool, nodes):
         here = f"pool {history.pool} with {nodes} nodes up"
         return (
-            f"other-cluster: this is {here}, the model is of {recipe.cluster} {recipe.pool} with"
-            f" {recipe.nodes}"
+            f"other-cluster: this is {here}, the model is of {about.cluster} {about.pool} with"
+            f" {about.nodes}"
         )
     return None
 
 
-def is_of(recipe: Recipe, pool: str, nodes: int) -> bool:
+def is_of(about: ProvisionAbout, pool: str, nodes: int) -> bool:
     """Whether a model is of a pool of this name and about this many nodes."""
-    least, most = (factor * recipe.nodes for factor in SIZES)
-    return recipe.pool in ("", pool) and least <= nodes <= most
+    least, most = (factor * about.nodes for factor in SIZES)
+    return about.pool in ("", pool) and least <= nodes <= most
 
 
 def fall_back(policy: Policy, observation: Observation, problem: str) -> Advice:

@@ -32,6 +32,7 @@ from mirage.domain import Action, Job, Penalties, Snapshot
 from mirage.errors import InputError
 from mirage.models.folder import check_folder
 from mirage.ports import Advice, Observation, Policy
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import Floats, Ints
 from mirage.provision.learn.futures import NAME, Futures, read
 from mirage.provision.learn.runtimes import JobQuery
@@ -128,7 +129,7 @@ class Lookahead:
 
 def read_lookahead(folder: Path, config: LookaheadConfig, fallback: Policy) -> Lookahead:
     """The policy of a checked model folder. Raises InputError."""
-    check_folder(folder, NAME)
+    check_folder(folder, system=ProvisionAbout.SYSTEM, method=NAME)
     return Lookahead(read(folder), config, fallback)
 
 

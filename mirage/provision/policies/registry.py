@@ -54,10 +54,10 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
         )
 
         return read_lookahead(folder, config.lookahead, _quantile(config))
-    model, recipe = read_model(folder, config.name)
+    model, _, about = read_model(folder, config.name)
     if not model.uses_forecasts:
-        return Learned(model, recipe, _quantile(config))
+        return Learned(model, about, _quantile(config))
     from mirage.provision.learn.forecast import read_cluster
     from mirage.provision.policies.foreseen import Foresight
 
-    return Learned(model, recipe, _quantile(config), Foresight(read_cluster(folder)))
+    return Learned(model, about, _quantile(config), Foresight(read_cluster(folder)))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mirage.config import PolicyConfig
 from mirage.errors import InputError, MirageError
-from mirage.models.folder import RECIPE
+from mirage.models.recipe import RECIPE
 from mirage.ports import Advice, BatchPolicy, Observation, Policy
 from mirage.provision.policies.registry import make_policy
 from slurm_sim.files import read_bytes

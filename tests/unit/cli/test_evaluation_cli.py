@@ -11,9 +11,11 @@ from mirage.cli.past import background_of
 from mirage.domain import JobState, Penalties
 from mirage.errors import InputError
 from mirage.figures.provenance import sha256
-from mirage.models.folder import Recipe, write_folder
+from mirage.models.folder import write_folder
+from mirage.models.recipe import Recipe
 from mirage.provision.evaluation.live import LiveEpisode
 from mirage.provision.evaluation.sampling import Grid, sample
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.learn.sampler import DropReason
@@ -265,7 +267,16 @@ def test_a_model_that_saw_the_months_it_is_judged_on_is_marked(files, tmp_path, 
     from mirage.provision.evaluation.methods import MethodRequest
 
     def described(train_s, cluster="small", pool="gpu", nodes=4, trace="00"):
-        recipe = Recipe("quantile", cluster, pool, nodes, "t.csv", trace, train_s, train_s, 1)
+        about = ProvisionAbout(
+            cluster=cluster,
+            pool=pool,
+            nodes=nodes,
+            trace="t.csv",
+            trace_sha256=trace,
+            train_s=train_s,
+            validation_s=train_s,
+        )
+        recipe = Recipe(system="provision", method="quantile", seed=1, about=about.table())
         write_folder(tmp_path / "quantile", _Quiet(), recipe, "card")
         mine = MethodRequest("mine", "quantile", tmp_path / "quantile")
         return mine.described(background.cluster, None, "11", (1000, 2000))

@@ -26,6 +26,7 @@ from mirage.models.shipped import shipped
 from mirage.models.versions import Versions
 from mirage.provision.evaluation.metrics import Difference, Figure
 from mirage.provision.evaluation.verdict import _judged
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.policies.reloading import Reloading
 from tests.fakes.fake_slurm import FakeSlurm
 from tests.slurm.site import until
@@ -136,9 +137,9 @@ def test_the_first_model_takes_over_and_a_worse_one_does_not(
         "a trained model beats the untrained one"
     )
     assert (site / "asked").read_text() == "x" * -(-180 // 7), "a call for each week"
-    recipe = read_recipe(site / "models" / "quantile")
-    assert (recipe.cluster, recipe.pool, recipe.nodes) == ("small", "gpu", 4)
-    assert first["judged_on"][0] == first["learnt_from"][1] == recipe.train_s[1]
+    about = ProvisionAbout.of(read_recipe(site / "models" / "quantile"), site)
+    assert (about.cluster, about.pool, about.nodes) == ("small", "gpu", 4)
+    assert first["judged_on"][0] == first["learnt_from"][1] == about.train_s[1]
     policy = Reloading(PolicyConfig("quantile", str(site / "models" / "quantile")))
     old = policy.model["version"]
 
@@ -172,13 +173,15 @@ def test_a_folder_that_was_there_becomes_version_one_in_one_step(site: Path) -> 
         shutil.copytree(shipped("ls6-a100") / "quantile", work / "fresh" / "model")
         versions.install(work / "fresh", {"method": "quantile"})
     assert (
-        read_recipe(versions.link).cluster == read_recipe(shipped("ls6-a100") / "quantile").cluster
+        read_recipe(versions.link).about["cluster"]
+        == read_recipe(shipped("ls6-a100") / "quantile").about["cluster"]
     )
     assert versions.current == "quantile.versions/0002/model"
     with versions.locked():
         assert versions.roll_back() == "quantile.versions/0001/model"
     assert (
-        read_recipe(versions.link).cluster == read_recipe(shipped("kth-sp2") / "quantile").cluster
+        read_recipe(versions.link).about["cluster"]
+        == read_recipe(shipped("kth-sp2") / "quantile").about["cluster"]
     )
     assert [row["action"] for row in versions.history()] == ["replaced", "rolled back"]
     assert left(site) == set()

@@ -94,18 +94,18 @@ def trained(files: Path) -> Path:
 
 def test_each_method_has_a_folder_that_can_be_read(trained: Path) -> None:
     for name in ("quantile", "xgboost"):
-        model, recipe = read_model(trained / name, name)
+        model, recipe, about = read_model(trained / name, name)
         assert model.name == name
-        assert (recipe.cluster, recipe.pool, recipe.nodes, recipe.trace) == (
+        assert (about.cluster, about.pool, about.nodes, about.trace) == (
             "small",
             "gpu",
             4,
             "t.csv",
         )
-        assert recipe.train_s[1] == recipe.validation_s[0]
+        assert about.train_s[1] == about.validation_s[0]
         assert recipe.options["boosting"]["rounds"] == 20
         assert recipe.options["course"]["episodes"] == 60
-        assert "queued_jobs" in recipe.ranges
+        assert "queued_jobs" in about.ranges
         assert "never trained on" in (trained / name / "card.md").read_text()
     assert "tune" not in recipe.options["course"]
     assert (trained / "lookahead" / "recipe.toml").is_file()
@@ -163,13 +163,13 @@ def test_the_card_tells_what_the_readers_left_out(trained: Path) -> None:
 
 
 def test_the_card_tells_what_is_special_about_a_model(trained: Path) -> None:
-    recipe = read_model(trained / "quantile").recipe
+    _, recipe, about = read_model(trained / "quantile")
     plain, special = (
-        card(recipe, SimpleNamespace(share=share, interrupted=share is not None), (), {}, "")  # type: ignore[arg-type]
+        card(recipe, about, SimpleNamespace(share=share, interrupted=share is not None))  # type: ignore[arg-type]
         for share in (None, 0.8)
     )
     assert (
-        "For one taste, e_I / (e_I + e_O) = 0.8: users of any other are served as if it were theirs"
+        "For one ratio of penalties, e_I / (e_I + e_O) = 0.8: users of any other are served as if it"
         in special
     )
     assert "Its training was interrupted" in special

@@ -6,8 +6,10 @@ import hashlib
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,16 +19,13 @@ from hypothesis import strategies as st
 from mirage.errors import InputError
 from mirage.models.folder import (
     CARD,
-    RECIPE,
-    Recipe,
-    _recipe,
     check_folder,
     read_recipe,
-    recipe_text,
-    sealed,
     write_folder,
 )
+from mirage.models.recipe import RECIPE, About, Recipe, parse_recipe, recipe_text, sealed
 from mirage.models.shipped import shipped
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.methods import METHODS, read_model
@@ -38,8 +37,7 @@ from mirage.provision.learn.trees import FILES, ForestOptions, train_random_fore
 TOY = Toy()
 EPISODES = [TOY.episode(index) for index in range(12)]
 WEIGHTS = FILES["random-forest"]
-RECIPE_OF_TOY = Recipe(
-    method="random-forest",
+ABOUT = ProvisionAbout(
     cluster="toy",
     pool="gpu",
     nodes=20,
@@ -47,10 +45,15 @@ RECIPE_OF_TOY = Recipe(
     trace_sha256="0" * 64,
     train_s=(0, 100),
     validation_s=(100, 200),
+    ranges=ranges_of(EPISODES),
+)
+RECIPE_OF_TOY = Recipe(
+    system="provision",
+    method="random-forest",
     seed=3,
     options={"every": 3, "growth": {"trees": 4, "features": 0.33}, "shares": [0.2, 0.5]},
     libraries={"numpy": np.__version__},
-    ranges=ranges_of(EPISODES),
+    about=ABOUT.table(),
 )
 
 
@@ -67,11 +70,12 @@ def folder(model, tmp_path):
 
 
 def test_what_is_written_comes_back(folder, model):
-    again, recipe = read_model(folder, "random-forest")
+    again, recipe, about = read_model(folder, "random-forest")
     states = States.of(EPISODES[0])
     assert np.array_equal(again.assess(states).release, model.assess(states).release)
     digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-    assert recipe == replace(RECIPE_OF_TOY, weights={WEIGHTS: digest})
+    assert about == ABOUT
+    assert recipe_text(recipe) == recipe_text(replace(RECIPE_OF_TOY, weights={WEIGHTS: digest}))
     assert (folder / CARD).read_text() == "# A toy\n"
     assert sorted(path.name for path in folder.parent.iterdir()) == ["random-forest"]
 
@@ -156,11 +160,15 @@ def edit(folder, before, after):
     (folder / RECIPE).write_text(sealed(first, rest))
 
 
+def weights_in(folder):
+    """The lines of the recipe's table of weights."""
+    return (folder / RECIPE).read_text().partition("[weights]")[2].partition("\n[about]")[0]
+
+
 def put(folder, name, content):
     (folder / name).write_bytes(content)
-    old = (folder / RECIPE).read_text().partition("[weights]")[2]
     digest = hashlib.sha256(content).hexdigest()
-    edit(folder, old, f'\n"{name}" = "{digest}"\n')
+    edit(folder, weights_in(folder), f'\n"{name}" = "{digest}"\n')
 
 
 def link(folder, name):
@@ -191,21 +199,33 @@ REFUSALS = {
     ),
     "no text": (lambda f: (f / RECIPE).write_bytes(b"\xff\xfe"), "can't be read"),
     "no weights": (
-        lambda f: edit(f, (f / RECIPE).read_text().partition("[weights]")[2], "\n"),
+        lambda f: edit(f, weights_in(f), "\n"),
         "weights: it names none",
     ),
     "another schema": (
-        lambda f: edit(f, "schema = 2", "schema = 1"),
-        "this version of Mirage reads 2",
+        lambda f: edit(f, "schema = 3", "schema = 2"),
+        "this version of Mirage reads 3",
     ),
-    "no schema": (lambda f: edit(f, "schema = 2\n", ""), "this version of Mirage reads 2"),
+    "no schema": (lambda f: edit(f, "schema = 3\n", ""), "this version of Mirage reads 3"),
     "another method": (lambda f: edit(f, '"random-forest"', '"xgboost"'), "not 'random-forest'"),
+    "another system": (
+        lambda f: edit(f, '"provision"', '"routing"'),
+        "a model of system 'routing', not 'provision'",
+    ),
+    "nothing about it": (
+        lambda f: edit(f, 'pool = "gpu"\n', ""),
+        "recipe.toml: about: pool: missing",
+    ),
+    "times that are none": (
+        lambda f: edit(f, "train_s = [0, 100]", "train_s = [0, true]"),
+        r"about: train_s: expected tuple\[int, int\]",
+    ),
     "a key is missing": (lambda f: edit(f, "seed = 3\n", ""), "seed: missing"),
     "a key is unknown": (lambda f: edit(f, "seed = 3", "seed = 3\nsead = 3"), "sead: unknown key"),
     "a value is no number": (lambda f: edit(f, "seed = 3", 'seed = "3"'), "seed: expected int"),
     "a range is no range": (
         lambda f: edit(f, "remaining_s = [", "remaining_s = [5, "),
-        "ranges: expected",
+        "about: ranges: expected",
     ),
     "a range upside down": (
         lambda f: edit(f, "remaining_s = [", "remaining_s = [1e9, 0]\n#"),
@@ -215,7 +235,10 @@ REFUSALS = {
         lambda f: edit(f, "remaining_s = [", "remaining_s = [nan, 9]\n#"),
         "expected finite numbers",
     ),
-    "no nodes": (lambda f: edit(f, "nodes = 20", "nodes = 0"), "nodes: expected at least 1, got 0"),
+    "no nodes": (
+        lambda f: edit(f, "nodes = 20", "nodes = 0"),
+        "about: nodes: expected at least 1, got 0",
+    ),
     "wider ranges": (
         lambda f: scribble(f, "remaining_s = [600.0", "remaining_s = [0.0"),
         "recipe.toml: changed since",
@@ -231,7 +254,7 @@ REFUSALS = {
     "other words": (lambda f: scribble(f, "# How", "# Who"), "recipe.toml: changed since"),
     "no checksum": (lambda f: scribble(f, "\nsha256 = ", "\n#"), "recipe.toml: changed since"),
     "hardly a line": (
-        lambda f: (f / RECIPE).write_text("schema = 2"),
+        lambda f: (f / RECIPE).write_text("schema = 3"),
         "recipe.toml: changed since",
     ),
     "linked weights": (lambda f: link(f, WEIGHTS), "not a plain file"),
@@ -282,10 +305,42 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(text, values, max_size=5), text, st.dictionaries(text, text, max_size=3))
-def test_a_recipe_comes_back_from_its_text(options, cluster, libraries):
-    recipe = replace(RECIPE_OF_TOY, options=options, cluster=cluster, libraries=libraries)
-    assert _recipe(recipe_text(recipe), Path("x")) == recipe
+tables = st.dictionaries(text, values, max_size=5)
+
+
+@given(tables, tables, st.dictionaries(text, text, max_size=3))
+def test_a_recipe_comes_back_from_its_text(options, about, libraries):
+    recipe = replace(RECIPE_OF_TOY, options=options, about=about, libraries=libraries)
+    assert parse_recipe(recipe_text(recipe), Path("x")) == recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkAbout(About):
+    """Of a system that is not there yet."""
+
+    SYSTEM: ClassVar[str] = "walk"
+    shares: tuple[float, ...]
+    servers: Mapping[str, int]
+    is_large: bool
+
+
+class Walker:
+    name = "legs"
+
+    def write(self, folder):
+        (folder / "steps.json").write_text("{}")
+
+
+def test_another_system_has_a_table_of_its_own(tmp_path):
+    about = WalkAbout(shares=(0.5, 1), servers={"big one": 3}, is_large=True)
+    recipe = Recipe(system="walk", method="legs", seed=0, about=about.table())
+    write_folder(tmp_path / "m", Walker(), recipe, "")
+    again = check_folder(tmp_path / "m", system="walk", method="legs")
+    assert WalkAbout.of(again, tmp_path) == about
+    with pytest.raises(InputError, match="a model of system 'walk', not 'provision'"):
+        read_model(tmp_path / "m")
+    with pytest.raises(InputError, match="about: is_large: expected bool, got 1"):
+        WalkAbout.of(replace(again, about=again.about | {"is_large": 1}), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import pytest
 
 from mirage.config import PolicyConfig
 from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
-from mirage.models.folder import Recipe, write_folder
+from mirage.models.folder import write_folder
+from mirage.models.recipe import Recipe
 from mirage.ports import Advice, BatchPolicy, Observation
+from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.forest import Growth
 from mirage.provision.learn.model import Assessment
@@ -58,8 +60,15 @@ class Says:
         return Advice(Action.RELEASE, "the fallback says so", wait_p50_s=7.0)
 
 
-RECIPE = Recipe(
-    "moe-dqn", "ls6", "gpu", 4, "t.csv", "", (0, 1), (1, 2), 0, ranges={"queued_jobs": (0, 10)}
+ABOUT = ProvisionAbout(
+    cluster="ls6",
+    pool="gpu",
+    nodes=4,
+    trace="t.csv",
+    trace_sha256="",
+    train_s=(0, 1),
+    validation_s=(1, 2),
+    ranges={"queued_jobs": (0, 10)},
 )
 
 
@@ -93,8 +102,8 @@ def observe(left_s=2 * HOUR, job_id=1, **more):
     return Observation(NOW, 600, waits=Waits([]), **values)
 
 
-def learned(recipe=RECIPE, **more):
-    return Learned(Threshold(**more), recipe, Says())
+def learned(about=ABOUT, **more):
+    return Learned(Threshold(**more), about, Says())
 
 
 def test_the_model_is_given_the_states_and_its_answer_is_told():
@@ -114,13 +123,13 @@ def test_the_model_is_given_the_states_and_its_answer_is_told():
 
 
 def test_many_pairs_of_two_pools_are_one_pass_and_as_one_by_one():
-    recipe = replace(RECIPE, pool="")
+    about = replace(ABOUT, pool="")
     elsewhere = history("other")
     pairs = [
         observe(60 * n, 10 * n, history=elsewhere if n % 3 else KNOWN, penalties=Penalties(1, n))
         for n in range(1, 90)
     ]
-    policy, single = learned(recipe), learned(recipe)
+    policy, single = learned(about), learned(about)
     answers = policy.decide_all(pairs)
     assert len(policy.model.given) == 1
     assert answers == [single.decide(pair) for pair in pairs]
@@ -147,7 +156,7 @@ def test_an_unknown_figure_is_none():
         def assess(self, states):
             return Assessment.plain(states.remaining_s < HOUR)
 
-    advice = Learned(Silent(), RECIPE, Says()).decide(observe())
+    advice = Learned(Silent(), ABOUT, Says()).decide(observe())
     assert (advice.wait_p10_s, advice.wait_p50_s, advice.wait_p90_s) == (None, None, None)
     assert advice.reason == "moe-dqn: better later (its predecessor's limit is 2 h away)"
 
@@ -163,7 +172,7 @@ class Remembers(Threshold):
 def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair():
     model = Remembers(memory=3)
     model.gains = [-5.0, 9.0, 4.0, -1.0, -1.0, -9.0, 0.5]
-    policy = Learned(model, RECIPE, Says())
+    policy = Learned(model, ABOUT, Says())
     matrix = np.zeros((144, 40), dtype=np.float32)
     gains: dict[int, list[tuple[int, float]]] = {1: [], 11: []}
 
@@ -267,7 +276,8 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     toy = Toy()
     episodes = [toy.episode(index) for index in range(12)]
     model = train_random_forest(episodes, [], ForestOptions(every=12, growth=Growth(trees=3)))
-    recipe = replace(RECIPE, method="random-forest", ranges=ranges_of(episodes))
+    about = replace(ABOUT, ranges=ranges_of(episodes)).table()
+    recipe = Recipe(system="provision", method="random-forest", seed=0, about=about)
     write_folder(tmp_path / "rf", ForecastingModel(model, whole_nodes(4)), recipe, "")
     policy = make_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
     assert policy.name == "random-forest"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mirage.config import LookaheadConfig, PolicyConfig
 from mirage.domain import Action, Job, JobState, Penalties, Snapshot
 from mirage.errors import InputError
-from mirage.models.folder import Recipe, write_folder
+from mirage.models.folder import write_folder
+from mirage.models.recipe import Recipe
 from mirage.ports import Advice, BatchPolicy, Observation
 from mirage.provision.learn.arrivals import DAY_S, Arrivals, is_weekend
 from mirage.provision.learn.episode import HOUR_S
@@ -194,7 +195,7 @@ def test_what_is_learnt_from_a_trace_comes_back_from_its_folder(tmp_path):
     futures = train_lookahead(log, cluster, 0, 6 * DAY_S)
     assert futures.arrivals.at_s[-1] < 6 * DAY_S
     assert len(futures.arrivals) > 300
-    recipe = Recipe("lookahead", "x", "batch", 76, "t", "", (0, 6 * DAY_S), (0, 0), 0)
+    recipe = Recipe(system="provision", method="lookahead", seed=0)
     write_folder(tmp_path / "la", futures, recipe, "")
     again = read_futures(tmp_path / "la")
     assert again.cluster == cluster

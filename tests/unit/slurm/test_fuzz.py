@@ -30,7 +30,8 @@ from mirage.daemon.impact import impact
 from mirage.daemon.metrics import parse_address
 from mirage.daemon.socket import Source, answer
 from mirage.errors import ClusterNonsense, InputError, MirageError
-from mirage.models.folder import RECIPE, read_recipe, sealed
+from mirage.models.folder import read_recipe
+from mirage.models.recipe import RECIPE, sealed
 from mirage.slurm.resources import parse_node_use
 from mirage.slurm.survey import controller_time_s
 from mirage.store.journal import read_journal
