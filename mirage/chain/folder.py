@@ -51,13 +51,15 @@ class LinkRecord:
     exit_code: int
     how: str
     """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with
-    `mirage pause --now`; `slurm`: time limit, scancel, preemption; `told`: by a signal before its
-    work began.
+    `mirage pause --now`; `slurm`: time limit and the signal before it, scancel, requeue,
+    preemption; `told`: by a signal before its work began.
     """
     is_swept: bool = False
-    """Slurm told all of its processes to end. Not so if it died of its own `--signal`: Slurm then
-    has its exit code.
+    """Slurm ended or requeued the job. Not so if it left at its own `--signal`: Slurm then has its
+    exit code.
     """
+    reason: str = ""
+    """Slurm's reason where it ended the job: `TimeLimit`; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,15 @@ def read_link(folder: Path, segment: int) -> LinkRecord | None:
             int(record[key]) for key in ("job", "start", "work", "end", "exit")
         )
         return LinkRecord(
-            segment, job_id, start_s, work_s, end_s, code, record["how"], record.get("swept") == "1"
+            segment=segment,
+            job_id=job_id,
+            start_s=start_s,
+            work_s=work_s,
+            end_s=end_s,
+            exit_code=code,
+            how=record["how"],
+            is_swept=record.get("swept") == "1",
+            reason=record.get("reason", ""),
         )
     except (KeyError, ValueError):
         return None

@@ -20,11 +20,12 @@
 #   submitting    there while mirage-submit is at work              job.sh    this file
 #   queued.K      job id of link K, once it is queued
 #   start.K       job=, restart=, start=, out=, err=                link K has started, and writes to these files
-#   link.K        job=, restart=, start=, work=, end=, exit=, how=  link K has ended. work: when the user's script
-#                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit, scancel,
-#                 preemption), paused (mirage pause --now asked it to), told (a signal before its work began).
-#                 swept=1: every process of the job was told to
-#                 end, so some of them may still be at it. A link that was killed outright leaves none.
+#   link.K        job=, restart=, start=, work=, end=, exit=, how=, swept=, reason=  link K has ended. work: when the user's script
+#                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit and the
+#                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
+#                 told (a signal before its work began). swept=1: Slurm ended or requeued the job, so some of
+#                 its processes may still be at it; then reason= is Slurm's, if it says one. A link that was killed
+#                 outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
 #                 cut=, by= where that took too long and it was cancelled (by: grace, max-overlap).
 #                 job=pause: mirage pause --now asked
@@ -103,7 +104,16 @@ $m_job "*) ;; *) [ "$m_job" -eq 0 ] || return 1 ;; esac # this job is in every s
 m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as running
     m_answer=$(m_slurm squeue -h -a -t all -j "$1" -o %T 2>&1)
     case $m_answer in *'Invalid job id'*) return 0 ;; esac
-    case $(printf '%s\n' "$m_answer" | tail -n 1) in
+    m_is_over_state "$(printf '%s\n' "$m_answer" | tail -n 1)"
+}
+
+m_is_taken_back() { # Slurm has ended or requeued this job, though its script still runs. No answer counts as no
+    m_answer=$(m_slurm squeue -h -a -t all -j "$m_job" -o %T 2>/dev/null | tail -n 1)
+    [ "$m_answer" = COMPLETING ] || m_is_over_state "$m_answer"
+}
+
+m_is_over_state() { # STATE
+    case $1 in
         BOOT_FAIL | CANCELLED | COMPLETED | DEADLINE | FAILED | NODE_FAIL | OUT_OF_MEMORY | PREEMPTED) ;;
         REVOKED | TIMEOUT | PENDING | REQUEUED | REQUEUE_HOLD | SPECIAL_EXIT) ;;
         *) return 1 ;;
@@ -170,7 +180,7 @@ m_verdict() { # SEGMENT, which has ended: sets m_reason, why the chain must stop
     fi
     [ -z "$m_reason" ] && [ "$m_max_short" -gt 0 ] && [ "$1" -lt "$m_segments" ] || return 0
     [ "$(m_in_a_row m_short "$1")" -lt "$m_max_short" ] ||
-        m_reason="crash loop: $m_max_short links in a row ran for less than $m_min_runtime s each"
+        m_reason="crash loop: $m_max_short links in a row (--max-short) ran for less than $m_min_runtime s each (--min-runtime)"
 }
 
 m_cancel_rest() { # the queued links after this one
@@ -259,11 +269,19 @@ m_notify_end() { # whoever sees the chain's end first
     m_notify "$m_event" "${m_text:-the work is done}" 0
 }
 
-m_notify_used_up() { # HOW: the last link ran to its time limit. Slurm does not requeue such a job
-    [ -n "$m_notify_command" ] && [ "$1" = slurm ] && m_is_last && ! m_is_over || return 0
-    [ "$(m_slurm squeue -h -a -t all -j "$m_job" -o %r 2>/dev/null)" = TimeLimit ] || return 0
-    ! mkdir "$m_dir/notified" 2>/dev/null ||
-        m_notify ended "all $m_segments links have run, the last one to its time limit" 0
+m_tell_used_up() { # HOW: the last link ran to its time limit, where Slurm does not requeue, or to its own signal
+    [ "$1" = slurm ] && m_is_last && ! m_is_over || return 0
+    if [ -n "$m_at_signal" ]; then
+        m_text="the signal before its time limit"
+    elif [ "$(m_read "link.$m_seg" reason)" = TimeLimit ]; then
+        m_text="its time limit"
+    else
+        return 0
+    fi
+    m_say "this last link ran to $m_text, and nothing says that the work is done." \
+        "If it is: mirage done $m_chain. For more links: mirage extend $m_chain --segments +1"
+    [ -n "$m_notify_command" ] && mkdir "$m_dir/notified" 2>/dev/null || return 0
+    m_notify ended "all $m_segments links have run, the last one to $m_text" 0
 }
 
 # Looks back from a link's start, since a link that is killed outright can tell nobody.
@@ -307,9 +325,15 @@ m_forget_job() { # the environment as it was at submission: without what Slurm p
     m_put_back
 }
 
-m_last_id() { # the id that sbatch printed (sbatch.py, submitted_ids): sites print a banner before it
-    sed -n -e 's/^Submitted batch job //' -e 's/ on cluster [^ ]*$//' -e 's/;[^ ]*$//' -e 's/[[:space:]]*$//' \
-        -e 's/^\([1-9][0-9]*\)$/\1/p' | tail -n 1
+# As submitted_ids of sbatch.py. Sites print a banner, which may have numbers: then the queue tells which job it is.
+m_printed_id() { # COMMENT (a pattern of the job's): the id in what sbatch printed; nothing if there is none
+    m_ids=$(sed -n -e 's/^Submitted batch job //' -e 's/ on cluster [^ ]*$//' -e 's/;[^ ]*$//' \
+        -e 's/[[:space:]]*$//' -e 's/^\([1-9][0-9]*\)$/\1/p')
+    m_own=''
+    [ "$(printf '%s\n' "$m_ids" | sort -u | wc -l)" -le 1 ] ||
+        m_own=$(m_slurm squeue -h -a -u "$(id -u)" -o '%A %k' 2>/dev/null | sed -n "s|^\([0-9]*\) $1\$|\1|p" | tail -n 1)
+    [ -n "$m_own" ] || m_own=$(printf '%s\n' "$m_ids" | tail -n 1)
+    printf '%s\n' "$m_own"
 }
 
 m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
@@ -319,7 +343,7 @@ m_submit() ( # SEGMENT PREDECESSOR ARGUMENTS...: prints the job id
     m_tag="mirage/1 chain=$m_chain seg=$1/$m_segments pred=$2 mode=$m_mode $m_wishes"
     m_answer=$(m_sbatch --parsable ${m_hold:+--hold} --comment="$m_tag${m_comment:+ -- $m_comment}" --dependency="afterany:$2" \
         "$m_dir/job.sh" "$@" 2>"$m_dir/.sbatch.$m_job") || exit 1
-    m_answer=$(printf '%s\n' "$m_answer" | m_last_id)
+    m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage/1 chain=$m_chain seg=$1/.*")
     [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
     echo "$m_answer"
 )
@@ -422,7 +446,7 @@ m_submit_then() ( # NUMBER: prints the job id
     m_forget_job
     cd "$m_submit_dir" 2>/dev/null || :
     m_answer=$(m_sbatch_then "$1" "${m_after:+--dependency=$m_after}" 2>"$m_dir/.sbatch.$m_job") || exit 1
-    m_answer=$(printf '%s\n' "$m_answer" | m_last_id)
+    m_answer=$(printf '%s\n' "$m_answer" | m_printed_id "mirage-then/1 chain=$m_chain n=$1\( -- .*\)\{0,1\}")
     [ -n "$m_answer" ] || { echo "sbatch printed no job id" >"$m_dir/.sbatch.$m_job"; exit 1; }
     echo "$m_answer"
 )
@@ -791,22 +815,25 @@ m_stop_helpers() {
 
 # ---- The end --------------------------------------------------------------------------------------------------------
 
-m_was_warned() { # it died of the user's own --signal, near its time limit
-    [ "$m_limit_signal" -gt 0 ] && [ "$m_code" -eq $((128 + m_limit_signal)) ] || return 1
+# A program that exits with 0 there has saved or is finished: only the done-file tells the two apart.
+m_left_at_signal() { # it died of the user's own --signal near its time limit, or exited with 0 there
+    [ "$m_limit_signal" -gt 0 ] || return 1
+    [ "$m_code" -eq 0 ] || [ "$m_code" -eq $((128 + m_limit_signal)) ] || return 1
     m_left=$(m_seconds_left) || return 1
     [ "$m_left" -le "$m_limit_lead" ] # with Slurm's slack
 }
 
 m_asked_by() { m_read "handover.$m_seg" job; } # who asked this link to end
 
-m_judge() { # sets m_how and m_swept
-    ! m_is_swept || m_swept=1
+m_judge() { # sets m_how, m_swept and m_at_signal
+    ! m_is_swept && ! m_is_taken_back || m_swept=1
     case $(m_asked_by) in
         '') ;;
         pause) m_how=paused; return 0 ;;
         *) m_how=handover; return 0 ;;
     esac
-    if [ -n "$m_swept" ] || m_was_warned; then m_how="slurm"; else m_how="exit"; fi
+    [ -n "$m_swept" ] || ! m_left_at_signal || m_at_signal=1
+    if [ -n "$m_swept$m_at_signal" ]; then m_how="slurm"; else m_how="exit"; fi
 }
 
 m_record() { # HOW
@@ -826,6 +853,13 @@ swept=$m_swept" 2>&1); do
         fi
         sleep 5
     done
+}
+
+m_add_reason() { # to the record. Afterwards, since slurmctld may be slow, and Slurm ends this job soon
+    [ -n "$m_swept" ] || return 0
+    m_answer=$(m_slurm squeue -h -a -t all -j "$m_job" -o %r 2>/dev/null) || return 0
+    [ -z "$m_answer" ] || m_write "link.$m_seg" "$(cat "$m_dir/link.$m_seg")
+reason=$m_answer" 2>/dev/null || :
 }
 
 m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
@@ -861,7 +895,8 @@ m_finish() { # HOW ARGUMENTS...
     m_stop_queuing
     m_conclude "$@"
     m_notify_end
-    m_notify_used_up "$1"
+    m_add_reason
+    m_tell_used_up "$1"
     rm -f "$m_dir/.sbatch.$m_job"
     m_tell_slurm "$m_code"
     exit "$m_told"
@@ -877,7 +912,7 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
             ;;
     esac
     m_seg=$1 m_pred=$2 m_next=$(($1 + 1)) m_job=$SLURM_JOB_ID m_restart=${SLURM_RESTART_COUNT:-0} m_started=$(m_now)
-    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_cannot_wait='' m_unwritten=''
+    m_child='' m_queuer='' m_helper='' m_work='' m_look_at=0 m_swept='' m_at_signal='' m_cannot_wait='' m_unwritten=''
     shift 2
     m_watch_signals
     m_read_length

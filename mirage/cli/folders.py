@@ -120,8 +120,10 @@ def _add_pause(report: Json, folder: Path) -> None:
 
 
 def _used_up(folder: Path, report: Json) -> tuple[str, str] | None:
+    """The state and the reason of a chain whose last link left at its own `--signal`; else None."""
     last = read_link(folder, report["segments"])
-    if report["state"] != ChainState.FAILED.value or last is None or last.how != "slurm":
+    misread = (ChainState.FAILED.value, ChainState.DONE.value)  # by the link's exit code
+    if report["state"] not in misread or last is None or last.how != "slurm" or last.is_swept:
         return None
     where = f"link {last.segment} of {report['segments']} (job {last.job_id})"
     return ChainState.USED_UP.value, used_up(
@@ -206,11 +208,13 @@ def _link(
 
 
 def _state(chain: Chain, ended: LinkRecord | None, start: str | None) -> JobState:
-    """As far as the job's own records tell; Slurm may know better."""
-    if ended is None and not chain.state.is_over:
-        return JobState.RUNNING if start else JobState.PENDING
-    if ended is None:
+    """As far as the job's own records tell; Slurm may know better, and is asked of open chains."""
+    if ended is None or (ended.how == "slurm" and ended.is_swept):
+        if ended and ended.reason == "TimeLimit":
+            return JobState.TIMEOUT
+        if not chain.state.is_over:
+            return JobState.RUNNING if start else JobState.PENDING
         return JobState.UNKNOWN if start else JobState.CANCELLED
-    if ended.how == "exit" or (ended.how == "slurm" and not ended.is_swept):
+    if ended.how in ("exit", "slurm"):
         return JobState.FAILED if ended.exit_code else JobState.COMPLETED
     return JobState.COMPLETED if ended.how == "handover" else JobState.CANCELLED

@@ -161,7 +161,7 @@ class Steering:
     def _go_on(self) -> dict[int, int]:
         jobs = self._jobs_of_an_open_chain()
         alive = [(tag.segment, job.job_id) for job in jobs if (tag := parse_tag(job.comment))]
-        if alive and not self.is_up_front:
+        if alive and not self.is_up_front and not self._is_next_gone(max(alive)[0]):
             return {}
         starts = read_starts(self.folder)
         if not alive and not starts:
@@ -181,6 +181,17 @@ class Steering:
                 f"the chain's last link ended meanwhile ({over[1]}): run the command again"
             )
         return queued
+
+    def _is_next_gone(self, segment: int) -> bool:
+        """Whether the link after ``segment`` was queued and has left the queue, by `scancel` say.
+
+        The running link does not queue it again: it has done so once. Raises ClusterError.
+        """
+        queued = queued_jobs(self.folder).get(segment + 1)
+        if queued is None:
+            return False
+        job = self.cluster.jobs([queued]).get(queued)
+        return job is None or job.state.is_over
 
     def ask_to_end(self, job: Job, segment: int) -> None:
         """Asks a running link to checkpoint and end, as its successor would. Raises ClusterError."""

@@ -9,10 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirage.chain.durations import parse_duration
-from mirage.chain.folder import DONE, chain_folder, over_marker, queued_jobs, read_link
+from mirage.chain.folder import (
+    DONE,
+    chain_folder,
+    over_marker,
+    queued_jobs,
+    read_link,
+    read_segments,
+    read_starts,
+)
 from mirage.cli.chain_names import resolve_chain
 from mirage.config import ClusterConfig
-from mirage.domain import Job
+from mirage.domain import ChainState, Job
 from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
 from mirage.slurm.commands import CommandCluster
@@ -38,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"give up after D, with exit code {TIMED_OUT}",
     )
     parser.epilog = (
-        "Exit codes: 0 the chain is done, 1 it failed, was cancelled or has no link left, 2 it is"
-        " not known."
+        "Exit codes: 0 the chain is done, 1 it failed, was cancelled, used up its links or has none"
+        " left, 2 it is not known."
     )
 
 
@@ -62,15 +70,21 @@ def run(args: argparse.Namespace) -> int:
     if not _wait(folder, cluster, until_s):
         print(f"mirage wait: chain {args.chain} is not over yet", file=sys.stderr)
         return TIMED_OUT
-    marker, reason = over_marker(folder) or (
-        "over",
-        "no link of it is left, and none said that the work is done",
-    )
+    marker, reason = over_marker(folder) or _unmarked(folder)
     print(
         f"chain {args.chain} is {marker}: {reason}",
         file=sys.stdout if marker == DONE else sys.stderr,
     )
     return 0 if marker == DONE else 1
+
+
+def _unmarked(folder: Path) -> tuple[str, str]:
+    """How a chain ended that none of its jobs marked as over: its state, and the reason."""
+    nothing = "nothing says that the work is done"
+    if max(read_starts(folder), default=0) < read_segments(folder):
+        return "over", f"no link of it is left, and {nothing}. To go on: mirage resume"
+    ways = "If it is: mirage done. For more links: mirage extend"
+    return ChainState.USED_UP.value, f"all its links have run, and {nothing}. {ways}"
 
 
 def _wait(

@@ -91,7 +91,7 @@ def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainSta
     where = f"link {last.segment} of {chain.segments} (job {last.job_id})"
     if last.state is JobState.COMPLETED:
         early = "" if last.segment >= chain.segments else " and the chain ended early"
-        return ChainState.DONE, f"{where} completed{early}"
+        return ChainState.DONE, f"{where} completed{early}{_at_signal(last)}"
     if last.state is JobState.CANCELLED:
         return ChainState.CANCELLED, f"{where} was cancelled"
     if last.state in (JobState.TIMEOUT, JobState.PREEMPTED) and last.segment >= chain.segments:
@@ -105,6 +105,14 @@ def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainSta
             f"{where} ended with {last.state.value} and its successor was cancelled",
         )
     return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
+
+
+def _at_signal(last: Link) -> str:
+    """A caution where the link may have left at its own `--signal`, with work left."""
+    aimed_s = last.expected_end_s
+    if not last.lead_s or last.end_s is None or aimed_s is None or last.end_s < aimed_s:
+        return ""
+    return " when its own signal was due; only the chain's folder says whether the work is done"
 
 
 def used_up(chain_id: str, where: str, how: str) -> str:

@@ -125,6 +125,26 @@ def test_a_crash_loop_is_stopped(site):
     assert max(site.chain_jobs(ALICE, chain)) <= 3
 
 
+def test_a_script_that_requeues_itself_runs_again_as_the_same_link(site):
+    """`wait` in bash ends with 138 after a trapped USR1, as in docs/from-your-habit.md."""
+    body = (
+        "#!/bin/bash\n#SBATCH -N1 -t5 --requeue --open-mode=append -o requeued.%j\n"
+        'echo "begins $SLURM_RESTART_COUNT"\n[ -z "$SLURM_RESTART_COUNT" ] || exec sleep 300\n'
+        'scontrol requeue "$SLURM_JOB_ID"\nexit 138\n'
+    )
+    chain, jobs = site.submit_chain(ALICE, "--segments=2", site.script(ALICE, "requeued.sh", body))
+    folder = site.home(ALICE) / ".mirage" / "chains" / chain
+    until(lambda: (folder / "link.1").exists(), 60, "the link's record")
+    until(lambda: site.state(jobs[0]) == "PENDING", 60, "the job to be back in the queue")
+    assert "how=slurm\nswept=1\n" in (folder / "link.1").read_text()
+    assert not (folder / "failed").exists()
+    # Slurm lets a requeued job begin two minutes later; its owner need not wait.
+    site.run(ALICE, "scontrol", "update", f"JobId={jobs[0]}", "StartTime=now")
+    log = site.home(ALICE) / f"requeued.{jobs[0]}"
+    until(lambda: "begins 1" in log.read_text(), 90, "the link to run again")
+    assert site.state(jobs[1]) == "PENDING"
+
+
 def test_cancel_ends_the_chain_and_not_only_its_running_link(site):
     chain, jobs = start(site, "--segments=3", script=TRAINING)
     site.run(ALICE, "mirage", "cancel", chain)

@@ -400,6 +400,23 @@ def test_a_banner_on_sbatchs_stdout_does_not_hide_the_id(rig: Rig, after: str) -
     assert len(rig.log("sbatch")) == 1
 
 
+@pytest.mark.parametrize(("pause", "found"), [("", 91), ("exit 1", 2026)])
+def test_of_several_numbers_on_sbatchs_stdout_the_queue_tells_the_id(
+    rig: Rig, pause: str, found: int
+) -> None:
+    """Without an answer it is the last one, as where nothing follows the id."""
+    sbatch, squeue = rig.root / "bin" / "sbatch", rig.root / "bin" / "squeue"
+    tag = TAG.format(2, 11)
+    sbatch.write_text("#!/bin/sh\necho call >>$FAKE/sbatch.log; echo 4; echo 91; echo 2026\n")
+    squeue.write_text(
+        f"#!/bin/sh\ncase $* in *'%A %k') {pause or ':'}; echo '91 {tag}' ;; *%T*%k) cat $FAKE/queue ;;"
+        " *) echo RUNNING ;; esac\n"
+    )
+    rig.script("sleep 1")
+    rig.run(1, 11)
+    assert queued_jobs(rig.folder) == {2: found}
+
+
 def test_a_next_link_whose_id_cannot_be_read_is_found_by_its_tag(rig: Rig) -> None:
     sbatch = rig.root / "bin" / "sbatch"
     tag = TAG.format(2, 11)
@@ -626,7 +643,7 @@ def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
     assert record.exit_code == 0, "the script's own"
     assert over_marker(rig.folder) == (
         "failed",
-        "crash loop: 3 links in a row ran for less than 60 s each",
+        ("crash loop: 3 links in a row (--max-short) ran for less than 60 s each (--min-runtime)"),
     )
 
 
@@ -641,7 +658,7 @@ def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: 
     assert not (rig.root / "ran").exists()
     assert over_marker(rig.folder) == (
         "failed",
-        "crash loop: 2 links in a row ran for less than 60 s each",
+        ("crash loop: 2 links in a row (--max-short) ran for less than 60 s each (--min-runtime)"),
     )
 
 
@@ -668,6 +685,41 @@ def test_dying_of_ones_own_limit_signal_near_the_limit_is_no_failure(
     code, _out, _err = rig.run(1, 11)
     assert code == 128 + signal.SIGUSR1
     assert (over_marker(rig.folder) or [None])[0] == marker
+
+
+@pytest.mark.parametrize("code", [138, 1, 0])
+@pytest.mark.parametrize(("state", "how"), [("COMPLETING", "slurm"), ("RUNNING", "exit")])
+def test_a_script_that_requeues_its_own_job_does_not_fail_the_chain(
+    rig: Rig, code: int, state: str, how: str
+) -> None:
+    """Whatever it exits with after that: `wait` in bash says 138 after a trapped USR1."""
+    rig.script(f"echo {state} >$FAKE/state.14; exit {code}")
+    rig.run(4, 14, 13)
+    record = read_link(rig.folder, 4)
+    assert record
+    assert (record.how, record.is_swept) == (how, how == "slurm")
+    marker = {"slurm": None, "exit": "failed" if code else "done"}[how]
+    assert (over_marker(rig.folder) or [None])[0] == marker
+
+
+@pytest.mark.parametrize(
+    ("left_s", "body", "marker"),
+    [
+        (90, ":", None),
+        (900, ":", "done"),
+        (90, 'touch "$MIRAGE_DONE_FILE"', "done"),
+        (90, "exit 3", "failed"),
+    ],
+)
+def test_a_last_link_that_exits_at_its_own_signal_has_not_said_that_the_work_is_done(
+    rig: Rig, left_s: int, body: str, marker: str | None
+) -> None:
+    change(rig, limit_signal=LimitSignal(signal.SIGUSR1, batch=False, lead_s=60))
+    rig.script(body)
+    (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
+    _code, _out, err = rig.run(4, 14, 13)
+    assert (over_marker(rig.folder) or [None])[0] == marker
+    assert ("If it is: mirage done abcdefgh" in err) is (marker is None)
 
 
 def test_a_failure_that_the_link_before_could_not_mark_is_found(rig: Rig) -> None:

@@ -426,9 +426,15 @@ def test_wait_ends_with_the_chain(shell, marker, code):
     assert f"chain abcdef12 is {marker}" in done.stdout + done.stderr
 
 
-def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell):
+@pytest.mark.parametrize(
+    ("started", "said"), [(1, "is over: no link of it is left"), (2, "is used-up: all its links")]
+)
+def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell, started, said):
     first, second = shell.chain()
     folder = folder_of(shell)
+    (folder / "chain").write_text("segments=2\n")
+    for segment in range(1, started + 1):
+        (folder / f"start.{segment}").write_text(f"job={first}\n")
     for segment, job_id in ((1, first), (2, second)):
         (folder / f"queued.{segment}").write_text(f"{job_id}\n")
     assert shell.run("wait", "abcdef12", "--timeout", "1s").returncode == 124
@@ -436,7 +442,9 @@ def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell):
         for job in state["jobs"]:
             job |= {"state": "CANCELLED", "end": state["now"]}
     done = shell.run("wait", "abcdef12")
-    assert (done.returncode, "none said that the work is done" in done.stderr) == (1, True)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "nothing says that the work is done" in done.stderr
 
 
 def test_wait_for_an_unknown_chain_is_wrong_input(shell):
@@ -673,21 +681,41 @@ def test_the_signal_of_a_last_link_near_its_limit_is_no_failure(shell):
         "next": "x",
         "links": [],
     }
-    for how, state in (("slurm", "used-up"), ("exit", "failed")):
+    for code, how, swept, before, after in (
+        (138, "slurm", "", "failed", "used-up"),
+        (0, "slurm", "", "done", "used-up"),
+        (138, "exit", "", "failed", "failed"),
+        (0, "exit", "", "done", "done"),
+        (143, "slurm", "1", "failed", "failed"),
+    ):
         (folder / "link.2").write_text(
-            f"job=5\nrestart=0\nstart=1\nwork=1\nend=2\nexit=138\nhow={how}\nswept=\n"
+            f"job=5\nrestart=0\nstart=1\nwork=1\nend=2\nexit={code}\nhow={how}\nswept={swept}\n"
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("MIRAGE_HOME", str(shell.folder / ".mirage"))
-            add_records([changed := dict(report)], ME)
-        assert changed["state"] == state
+            add_records([changed := report | {"state": before}], ME)
+        assert changed["state"] == after
 
 
 @pytest.mark.parametrize(
-    ("swept", "link", "chain"), [("", "FAILED", "used-up"), ("1", "CANCELLED", "cancelled")]
+    ("swept", "link", "chain"),
+    [
+        ("", "FAILED", "used-up"),
+        ("1\nreason=TimeLimit", "TIMEOUT", "used-up"),
+        ("1\nreason=None", "PREEMPTED", "used-up"),
+    ],
 )
-def test_a_link_that_died_of_its_own_signal_was_not_cancelled(shell, swept, link, chain):
-    """Nobody has seen this chain but its own jobs."""
+def test_how_slurm_ended_a_link_is_not_guessed(shell, swept, link, chain):
+    """Nobody has seen this chain but its own jobs, and slurmctld has forgotten these."""
+    shell.sbatch("--nodes=1", "--time=60", "--comment=my own")
+    with shell.slurm.state() as state:
+        state["jobs"][-1] |= {
+            "id": 7000,
+            "state": "PREEMPTED",
+            "start": NOW - 90,
+            "end": NOW - 30,
+            "on": ["n1"],
+        }
     folder = shell.folder / ".mirage" / "chains" / "abcdef12"
     folder.mkdir(parents=True)
     (folder / "chain").write_text(

@@ -250,6 +250,25 @@ def test_a_chain_gets_more_links_in_folder_store_and_tags(shell):
     assert "has 9 links already" in shell.run("extend", CHAIN, "--segments=9").stdout
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_chain_whose_queued_link_was_cancelled_by_hand_gets_it_again(shell, is_forgotten):
+    """Its running link has queued one, and does not look again."""
+    folder, first, second = started(shell)
+    job(shell, second)
+    with shell.slurm.state() as state:
+        for each in state["jobs"]:
+            if each["id"] == second:
+                each |= {"state": "CANCELLED", "end": state["now"]}
+        if is_forgotten:
+            state["jobs"] = [each for each in state["jobs"] if each["id"] != second]
+    done = shell.run("extend", CHAIN, "--segments=3")
+    third = int((folder / "queued.2").read_text())
+    assert third not in (first, second)
+    assert f"has 3 links already; queued link 2 (job {third})" in done.stdout
+    assert job(shell, third)["dependency"]
+    assert "queued" not in shell.run("extend", CHAIN, "--segments=4").stdout, "it is there now"
+
+
 def test_a_chain_queued_up_front_gets_its_jobs_at_once(shell):
     folder, _first, second = started(shell, "--up-front")
     assert (

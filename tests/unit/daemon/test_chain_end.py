@@ -64,6 +64,15 @@ def test_how_a_chain_ended(links, state, words):
         assert ended.updated_s == 999
 
 
+@pytest.mark.parametrize(("end_s", "is_doubtful"), [(539, False), (540, True)])
+def test_an_end_at_the_own_signal_is_told_with_the_chain(end_s, is_doubtful):
+    """Limit 600 s, signal 60 s before it or up to 60 s sooner, started at 60."""
+    last = replace(link(3, S.COMPLETED), start_s=60, end_s=end_s, time_limit_s=600, lead_s=60)
+    ended = chain_end(CHAIN, [last], 999)
+    assert ended.state is ChainState.DONE
+    assert ("only the chain's folder says" in ended.reason) is is_doubtful
+
+
 def test_a_chain_whose_jobs_nobody_knows_is_given_up_after_a_day():
     alive = [link(1, S.RUNNING)]
     end_s = 100 + 60
