@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import median
 
 from mirage.config import PolicyConfig
-from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
+from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
-from mirage.daemon.scheduler import WallClock
+from mirage.daemon.wall_clock import WallClock
 from mirage.domain import ActingMode
 from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import make_policy
@@ -103,6 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = SqlStore.open(f"sqlite:///{Path(folder) / 'mirage.db'}")
         acting = Acting(ActingMode.OBSERVE)
+        journal = Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20)
         daemon = Daemon(
             CommandCluster(Runner(timeout_s=120, execute=calls.execute)),
             store,
@@ -110,9 +111,7 @@ def main() -> None:
             make_policy(PolicyConfig()),
             poll_s=600,
             acting=acting,
-            audit=Audit(
-                Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode
-            ),
+            observers=(Audit(journal, acting.mode),),
             baselines=(Reactive(), Timer(10_800)),
         )
         for _ in range(args.cycles):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mirage.chain.tag import ChainTag, format_tag
-from mirage.daemon.app import Daemon
+from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Job, Mode, Penalties
 from mirage.errors import MirageError, Unreadable

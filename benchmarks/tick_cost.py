@@ -22,8 +22,8 @@ from statistics import median
 from mirage.chain.durations import format_time_limit
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import PolicyConfig
-from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
+from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode, Job, JobState, Mode, Penalties
 from mirage.provision.policies.heuristics import Reactive, Timer
@@ -165,7 +165,7 @@ def main() -> None:
             make_policy(PolicyConfig(args.policy)),
             poll_s=600,
             acting=acting,
-            audit=audit,
+            observers=(audit,),
             baselines=baselines,
         )
         times = []

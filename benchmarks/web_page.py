@@ -23,10 +23,10 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener
 
 from benchmarks.tick_cost import Slurm, StepClock, queue
 from mirage.config import DaemonConfig, PolicyConfig
-from mirage.daemon.app import Daemon
 from mirage.daemon.audit import Audit
-from mirage.daemon.audit_summary import Reading
-from mirage.daemon.last_cycle import Board
+from mirage.daemon.audit_summary import AuditSummary
+from mirage.daemon.cycle import Daemon
+from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.restraint import Acting
 from mirage.domain import ActingMode
 from mirage.provision.policies.heuristics import Reactive, Timer
@@ -50,13 +50,15 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         url = f"sqlite:///{folder}/mirage.db"
-        board = Board(Acting(ActingMode.ENFORCE), "quantile", 600)
+        last_cycle = LastCycle(Acting(ActingMode.ENFORCE), "quantile", 600)
         store = stack.enter_context(SqlStore.open(url))
-        rounds = Rounds(store, board, Path(folder), args.queued, args.chains)
+        rounds = Cycles(store, last_cycle, Path(folder), args.queued, args.chains)
         rounds.run(2)
-        reading = stack.enter_context(closing(Reading(Path(folder) / "audit.jsonl", 10_800)))
+        audit_summary = stack.enter_context(
+            closing(AuditSummary(Path(folder) / "audit.jsonl", 10_800))
+        )
         door = stack.enter_context(
-            opened(DaemonConfig(web="127.0.0.1:0", store=url), board, reading)
+            opened(DaemonConfig(web="127.0.0.1:0", store=url), last_cycle, audit_summary)
         )
         print(
             f"{args.queued} queued jobs, {args.chains} chains; each page {VISITS} times, one visit"
@@ -86,15 +88,16 @@ def main() -> None:
     )
 
 
-class Rounds:
+class Cycles:
     """A daemon on Slurm's made-up answers."""
 
     def __init__(
-        self, store: SqlStore, board: Board, folder: Path, queued: int, chains: int
+        self, store: SqlStore, last_cycle: LastCycle, folder: Path, queued: int, chains: int
     ) -> None:
         self._clock, self._slurm, self._size = StepClock(), Slurm(), (queued, chains)
         self._clock.time_s = int(time.time())
-        acting = board.acting
+        acting = last_cycle.acting
+        audit = Audit(Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode)
         self._daemon = Daemon(
             CommandCluster(Runner(execute=self._slurm.execute), now_s=self._clock.now_s),
             store,
@@ -102,9 +105,8 @@ class Rounds:
             make_policy(PolicyConfig("quantile")),
             poll_s=600,
             acting=acting,
-            audit=Audit(Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode),
+            observers=(last_cycle, audit),
             baselines=(Reactive(), Timer(10_800)),
-            board=board,
         )
 
     def run(self, cycles: int) -> list[float]:

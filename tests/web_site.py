@@ -14,8 +14,8 @@ from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.daemon.audit import handover_record
-from mirage.daemon.audit_summary import Reading
-from mirage.daemon.last_cycle import Board
+from mirage.daemon.audit_summary import AuditSummary
+from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.restraint import Acting
 from mirage.domain import (
     ActingMode,
@@ -64,19 +64,26 @@ def web_site(
     """Serves it on a free port. ``chains``: so many of each user."""
     url = f"sqlite:///{folder / 'mirage.db'}"
     journal = Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20)
-    board = Board(Acting(ActingMode.ENFORCE), "quantile", 600)
+    last_cycle = LastCycle(Acting(ActingMode.ENFORCE), "quantile", 600)
     with ExitStack() as stack:
         store = stack.enter_context(SqlStore.open(url))
         jobs = fill(store, journal, chains, now_s, queued)
         decisions = [
             decided for job in jobs if job.dependency for decided in store.decisions(job.job_id, 1)
         ]
-        board.saw(Snapshot(now_s - 90, tuple(jobs), tuple(nodes())), decisions)
-        board.cycle(True, 0.4, now_s - 90)
+        last_cycle.decisions_made(Snapshot(now_s - 90, tuple(jobs), tuple(nodes())), decisions)
+        last_cycle.cycle_ended(True, 0.4, now_s - 90)
         reader = stack.enter_context(SqlStore.open(url, readonly=True, busy_timeout_s=1))
-        reading = stack.enter_context(closing(Reading(journal.path, LEAD_S, now_s=lambda: now_s)))
+        audit_summary = stack.enter_context(
+            closing(AuditSummary(journal.path, LEAD_S, now_s=lambda: now_s))
+        )
         desk = Desk(
-            board, reader, Visitors(), reading, now_s=lambda: now_s, allowance=Allowance(1e9)
+            last_cycle,
+            reader,
+            Visitors(),
+            audit_summary,
+            now_s=lambda: now_s,
+            allowance=Allowance(1e9),
         )
         yield WebSite(
             stack.enter_context(served(make_app(desk), "127.0.0.1:0")), desk, store, folder

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,30 +20,14 @@ from mirage.config_sources import (
     with_store,
     with_values,
 )
-from mirage.daemon import logs, reload
-from mirage.daemon.app import Daemon
-from mirage.daemon.audit import Audit
-from mirage.daemon.audit_summary import Reading
-from mirage.daemon.chain_quota import Intake
-from mirage.daemon.connections import allow_files
-from mirage.daemon.cycle_guard import Rounds
-from mirage.daemon.drift_alarm import DriftWatch
-from mirage.daemon.last_cycle import Board
-from mirage.daemon.metrics import Metrics, exposed, parse_address
+from mirage.daemon.app import OpenPage, ServiceOptions, routing_table, serve, state_valid_s
+from mirage.daemon.metrics import parse_address
 from mirage.daemon.restraint import Acting
-from mirage.daemon.scheduler import WallClock, run_forever
-from mirage.daemon.socket import Door, Source, serving
-from mirage.domain import ActingMode, Snapshot
+from mirage.domain import ActingMode
 from mirage.errors import InputError
-from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import POLICIES, make_policy
-from mirage.provision.policies.reloading import Reloading
-from mirage.slurm.adapter import connect, probed_version
-from mirage.slurm.runner import Runner
-from mirage.store.exclusive import alone
+from mirage.slurm.adapter import probed_version
 from mirage.store.journal import Journal
-from mirage.store.places import file_in, once_file
-from mirage.store.repository import SqlStore
 from mirage.store.sqlite import file_of
 from mirage.store.url import parse_url
 from mirage.web.server import port_of
@@ -140,7 +120,16 @@ def run(
         _check(loaded.config, socket)
         print("The configuration is good.")
         return 0
-    return _serve(args, loaded.config, acting, journal, only_user=only_user, socket=socket)
+    options = ServiceOptions(
+        config=loaded.config,
+        acting=acting,
+        journal=journal,
+        only_user=only_user,
+        socket=socket,
+        open_page=_opener(socket) if loaded.config.daemon.web and not args.once else None,
+        once=args.once,
+    )
+    return 0 if serve(options) else 1
 
 
 def _all_that_holds(loaded: Loaded, acting: Acting, journal: Journal, socket: str) -> Loaded:
@@ -152,7 +141,7 @@ def _all_that_holds(loaded: Loaded, acting: Acting, journal: Journal, socket: st
         ("acting", "mode"): acting.mode.value,
         ("acting", "disable_file"): first,
         ("audit", "file"): str(journal.path),
-        ("routing", "valid_s"): _valid_s(config),
+        ("routing", "valid_s"): state_valid_s(config),
     }
     said = {key: (value, origins.get(key, BY_ITSELF)) for key, value in worked_out.items()}
     said["acting", "disable_file"] = (first, said["acting", "disable_file"][1] + heeds)
@@ -166,7 +155,7 @@ def _all_that_holds(loaded: Loaded, acting: Acting, journal: Journal, socket: st
 def _check(config: Config, socket: str) -> None:
     """All that a start would refuse, short of taking the store and the ports. Raises InputError."""
     make_policy(config.policy)
-    _publisher(config)
+    routing_table(config)
     if config.cluster.adapter == "pyslurm":
         probed_version()
     if config.daemon.metrics:
@@ -216,99 +205,7 @@ def store_path(url: str) -> Path | None:
     return file_of(parsed) if parsed.get_backend_name() == "sqlite" else None
 
 
-def _serve(
-    args: argparse.Namespace,
-    config: Config,
-    acting: Acting,
-    journal: Journal,
-    *,
-    only_user: str | None,
-    socket: str,
-) -> int:
-    """Runs until told to stop. Raises MirageError if it can't start."""
-    logs.set_up(config.daemon.log_level)
-    allow_files()
-    learned = Reloading(config.policy) if config.policy.model else None
-    policy = learned or make_policy(config.policy)
-    adapter = connect(config.cluster)
-    logging.getLogger(__name__).info("Slurm is reached by %s", adapter.why)
-    metrics = (
-        Metrics(acting.mode.value, policy.name) if config.daemon.metrics and not args.once else None
-    )
-    board = (
-        Board(acting, policy.name, config.daemon.poll_s)
-        if config.daemon.web and not args.once
-        else None
-    )
-    intake = Intake(acting.chains_per_user_per_hour)
-    with contextlib.ExitStack() as stack:
-        reading = stack.enter_context(
-            contextlib.closing(Reading(journal.path, config.policy.timer.lead_s))
-        )
-        watch = DriftWatch(reading, metrics) if learned and not args.once else None
-        ensure_alone = stack.enter_context(alone(config.daemon.store))
-        store = stack.enter_context(SqlStore.open(config.daemon.store))
-        daemon = Daemon(
-            adapter.cluster,
-            store,
-            WallClock(),
-            policy,
-            poll_s=config.daemon.poll_s,
-            acting=acting,
-            only_user=only_user,
-            audit=Audit(journal, acting.mode, lambda: learned.model if learned else None),
-            baselines=(Reactive(), Timer(config.policy.timer.lead_s)),
-            publish=_publisher(config),
-            metrics=metrics,
-            board=board,
-            intake=intake,
-        )
-        rounds = Rounds(
-            daemon, store, WallClock(), config.retention, ensure_alone, metrics, watch, board
-        )
-        if args.once:
-            done = rounds.run()
-            if done and (file := file_in(config.daemon.store)):
-                once_file(file).touch(0o600)
-            return 0 if done else 1
-        door = stack.enter_context(_page(config, board, reading, socket)) if board else None
-        if socket:
-            notice = (lambda: watch.words) if watch else str
-            source = Source(store, notice, door, intake, lambda: daemon.seen_s)
-            stack.enter_context(serving(Path(socket), source))
-        if metrics:
-            stack.enter_context(exposed(metrics, config.daemon.metrics, config.daemon.hosts))
-        logging.getLogger(__name__).info(
-            "started: mode %s, policy %s, a cycle every %d s, store %s, socket %s",
-            acting.mode.value,
-            (
-                f"{policy.name} (model {learned.model['folder']}, version"
-                f" {learned.model['version']})"
-                if learned
-                else policy.name
-            ),
-            config.daemon.poll_s,
-            store.where,
-            socket or "none",
-        )
-        # Where a terminal hangs up, that ends the service, as it does other programs.
-        again = run_forever(
-            rounds.run, config.daemon.poll_s, None if os.isatty(0) else reload.is_good
-        )
-        logging.getLogger(__name__).info("beginning anew" if again else "stopped")
-    if again:
-        reload.begin()
-    return 0
-
-
-@contextlib.contextmanager
-def _page(config: Config, board: Board, reading: Reading, socket: str) -> Iterator[Door]:
-    """The web page; gives what makes links to it. Raises InputError."""
-    with _opener(socket)(config.daemon, board, reading) as door:
-        yield door
-
-
-def _opener(socket: str) -> Callable[..., AbstractContextManager[Door]]:
+def _opener(socket: str) -> OpenPage:
     """Raises InputError where there can't be a web page."""
     if not socket:
         raise InputError(
@@ -321,20 +218,3 @@ def _opener(socket: str) -> Callable[..., AbstractContextManager[Door]]:
     except ImportError as error:
         raise InputError(f"daemon.web needs `pip install 'mirage-slurm[web]'` ({error})") from error
     return opened
-
-
-def _publisher(config: Config) -> Callable[[Snapshot], None] | None:
-    """What gives the job_submit plugin each cycle's state; None: no routing is configured. Raises
-    InputError.
-    """
-    if not config.routing.model:
-        return None
-    from mirage.routing.publish import Publisher
-
-    routing, cluster = config.routing, config.cluster
-    runner = Runner(bin_dir=cluster.bin_dir, timeout_s=cluster.timeout_s)
-    return Publisher(Path(routing.model), Path(routing.run), runner, _valid_s(config)).publish
-
-
-def _valid_s(config: Config) -> int:
-    return config.routing.valid_s or 2 * config.daemon.poll_s + 60

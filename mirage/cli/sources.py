@@ -14,10 +14,11 @@ from typing import Any
 from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
 from mirage.cli.service_check import NOBODY, agent_runs, agent_store, socket_path
 from mirage.config import ClusterConfig
-from mirage.daemon.app import Follower
+from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.socket import ask
 from mirage.daemon.waiting_reason import AGENT, DAEMON
+from mirage.daemon.wall_clock import WallClock
 from mirage.domain import ActingMode, ChainState, JobState
 from mirage.errors import ClusterError, InputError, StoreError
 from mirage.slurm.commands import CommandCluster
@@ -30,13 +31,6 @@ Json = dict[str, Any]
 FRESH_S = 15
 """What the daemon saw longer ago is told with its time."""
 _WHO_ACTED = frozenset({DAEMON, AGENT})
-
-
-class WallClock:
-    """The Clock port on real time."""
-
-    def now_s(self) -> int:
-        return int(time.time())
 
 
 def me() -> str:
@@ -266,6 +260,6 @@ def _of_server(url: str, job_id: int | None) -> MemoryStore:
 def _ask_slurm(own: _Own) -> None:
     cluster = CommandCluster.from_config(ClusterConfig())
     try:
-        Follower(cluster, own.store, WallClock(), me()).observe(cluster.queue_of(me()))
+        Reconciler(cluster, own.store, WallClock(), me()).observe(cluster.queue_of(me()))
     except ClusterError as error:
         own.notes.append(f"Slurm can't be asked now, so this may be old: {error}")

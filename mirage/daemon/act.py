@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import replace
 
 from mirage.chain.tag import ChainTag
-from mirage.daemon.chain_end import latest
+from mirage.daemon.chain_end import latest_records
 from mirage.daemon.restraint import Acting
 from mirage.daemon.tick import awaited, obstacle
 from mirage.domain import Decision, Intent, Job, Outcome
@@ -66,7 +66,10 @@ def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tupl
     jobs = cluster.jobs(ids)
     if len(jobs) < len(ids):  # slurmctld forgets a job some minutes after its end
         with contextlib.suppress(AccountingUnavailable):
-            jobs = {**latest(cluster.accounting(intent.created_s, clock.now_s(), ids)), **jobs}
+            jobs = {
+                **latest_records(cluster.accounting(intent.created_s, clock.now_s(), ids)),
+                **jobs,
+            }
     found = _found(jobs.get(decision.successor_id), jobs.get(decision.predecessor_id), intent)
     return _close(intent, *found, store, clock)
 

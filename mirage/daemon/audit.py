@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mirage.chain.handoff import Handoff
+from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import restraint_in
 from mirage.daemon.tick import Grounds
 from mirage.domain import ActingMode, Decision, Outcome
@@ -24,20 +25,20 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Audit:
-    """The log of one service. ``model`` tells the policy's folder and version; None: it needs none."""
+class Audit(Observer):
+    """The log of one service. ``model``: folder and version of the policy's model; None: it has none."""
 
     journal: Journal
     mode: ActingMode
     model: Callable[[], Mapping[str, str] | None] = lambda: None
 
-    def decided(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
+    def decisions_final(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
         """Raises AuditError: then nothing may be done."""
         self.journal.append([self._decision(*entry) for entry in entries])
 
-    def came_out(self, decision: Decision, outcome: Outcome, detail: str, now_s: int) -> None:
+    def release_ended(self, decision: Decision, outcome: Outcome, detail: str, now_s: int) -> None:
         """How a release ended. If that can't be written, it is logged: the store knows it too."""
-        self._tell(
+        self._append(
             [
                 _about(decision, "outcome", now_s)
                 | {
@@ -48,10 +49,10 @@ class Audit:
             ]
         )
 
-    def handed_over(self, handoffs: Sequence[Handoff], now_s: int) -> None:
-        self._tell([handover_record(handoff, now_s) for handoff in handoffs])
+    def chains_followed(self, handovers: Sequence[Handoff], active_chains: int, now_s: int) -> None:
+        self._append([handover_record(handoff, now_s) for handoff in handovers])
 
-    def _tell(self, records: list[Json]) -> None:
+    def _append(self, records: list[Json]) -> None:
         try:
             self.journal.append(records)
         except AuditError as error:

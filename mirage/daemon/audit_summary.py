@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class Summary:
     """``found``: `impact` (as `mirage report --json`, with `sentences`) and `drift`
     (`Drift.as_json`, with `words`).
 
@@ -53,31 +53,31 @@ class Told:
 
 
 @dataclass
-class Reading:
+class AuditSummary:
     """The last result, renewed in the background when somebody looks and it is old."""
 
     audit: Path
     timer_lead_s: int
     now_s: Callable[[], float] = time.time
-    _told: Told = field(default_factory=Told)
+    _summary: Summary = field(default_factory=Summary)
     _reader: threading.Thread | None = None
     _process: subprocess.Popen[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def told(self, max_age_s: int) -> Told:
+    def latest(self, max_age_s: int) -> Summary:
         """At once, whatever it takes to find out anew, which begins where the last result is older
         than this.
         """
         with self._lock:
             reads = self._reader is not None and self._reader.is_alive()
-            due_s = RETRY_S if self._told.problem else max_age_s
-            if not reads and self.now_s() - self._told.at_s >= due_s:
+            due_s = RETRY_S if self._summary.problem else max_age_s
+            if not reads and self.now_s() - self._summary.at_s >= due_s:
                 self._reader = threading.Thread(
                     target=self._read, name="mirage-reading", daemon=True
                 )
                 self._reader.start()
                 reads = True
-        return Told() if reads and self._told.found is None else self._told
+        return Summary() if reads and self._summary.found is None else self._summary
 
     def wait(self) -> None:
         """Until a reading under way is over."""
@@ -93,17 +93,19 @@ class Reading:
     def _read(self) -> None:
         at_s = int(self.now_s())
         if not self.audit.exists():
-            self._told = Told(at_s=at_s, problem="Nothing is in the audit log yet.")
+            self._summary = Summary(at_s=at_s, problem="Nothing is in the audit log yet.")
             return
         try:
-            self._told = Told(self._found(at_s), at_s)
+            self._summary = Summary(self._found(at_s), at_s)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             log.warning(
                 "what the service was worth, and whether its model still fits, can't be told: %s",
                 error,
             )
-            self._told = replace(
-                self._told, at_s=at_s, problem="The audit log can't be read now; the log says why."
+            self._summary = replace(
+                self._summary,
+                at_s=at_s,
+                problem="The audit log can't be read now; the log says why.",
             )
 
     def _found(self, until_s: int) -> Json:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from mirage.domain import Chain, ChainState, Job, JobState, Link
 
 
-def settled(link: Link, job: Job) -> Link:
+def link_after(link: Link, job: Job) -> Link:
     """The link with what Slurm says of its job."""
     return replace(
         link,
@@ -25,7 +25,7 @@ def settled(link: Link, job: Job) -> Link:
     )
 
 
-def latest(records: Sequence[Job]) -> Mapping[int, Job]:
+def latest_records(records: Sequence[Job]) -> Mapping[int, Job]:
     """The last incarnation of each job: a requeued job has several accounting records."""
     return {job.job_id: job for job in sorted(records, key=lambda job: (job.job_id, job.submit_s))}
 
@@ -53,7 +53,7 @@ LAG_S = 3600
 """So far accounting may be behind what slurmctld knows."""
 
 
-def chain_lost(
+def lost_chain_end(
     chain: Chain, links: Sequence[Link], runaway: Collection[int], now_s: int
 ) -> Chain | None:
     """The chain of whose unfinished links slurmctld knows nothing more, and accounting no end.

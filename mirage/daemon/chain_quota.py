@@ -24,7 +24,7 @@ HOUR_S = 3600
 KEY = "acting.chains_per_user_per_hour"
 
 
-class Intake:
+class ChainQuota:
     """Of one service. ``most`` None: no bound. Remembers an hour; a new start reads it from the
     store.
     """
@@ -37,10 +37,10 @@ class Intake:
         """Jobs of the chains that are not, as of the last cycle."""
         self._log = Sparingly(HOUR_S)
 
-    def choose(
+    def left_out(
         self, snapshot: Snapshot, store: Store, now_s: int, only_user: str | None = None
     ) -> Collection[Key]:
-        """The chains that are left out now. Raises StoreError."""
+        """The chains that are not watched now. Raises StoreError."""
         if self.most is None:
             return ()
         if self._taken is None:

@@ -40,7 +40,7 @@ store a few.
 """
 
 
-class Guest:
+class Connection:
     """One connection."""
 
     def __init__(self, connection: socket.socket, since_s: float) -> None:
@@ -62,19 +62,19 @@ class Guest:
 
 
 @dataclass
-class Guests:
+class Connections:
     """Of one listener. For several threads. ``name``: what the log calls it."""
 
     name: str
     most: int
     share: int
     now_s: Callable[[], float] = time.monotonic
-    _guests: list[Guest] = field(default_factory=list)
+    _guests: list[Connection] = field(default_factory=list)
     """Oldest first."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _log: Sparingly = field(default_factory=lambda: Sparingly(LOG_EVERY_S))
 
-    def admit(self, guest: Guest) -> bool:
+    def admit(self, guest: Connection) -> bool:
         """Takes a new connection in, and hangs up on another one where it is too many. False: on
         this very one.
         """
@@ -109,13 +109,13 @@ class Guests:
         """On all."""
         self._hang_up(lambda _guest: True)
 
-    def _hang_up(self, on: Callable[[Guest], bool]) -> None:
+    def _hang_up(self, on: Callable[[Connection], bool]) -> None:
         with self._lock:
             found = [guest for guest in self._guests if on(guest)]
         for guest in found:
             guest.hang_up()
 
-    def _surplus(self) -> Guest | None:
+    def _surplus(self) -> Connection | None:
         if len(self._guests) <= self.share:  # then nobody can have more than that
             return None
         for guest in self._guests:
@@ -219,15 +219,15 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-class GuestServer(socketserver.ThreadingMixIn):
+class BoundedServer(socketserver.ThreadingMixIn):
     """Mixed into a socketserver: one thread a connection, bounded by ``guests``."""
 
     daemon_threads = True
     request_queue_size = 128
-    guests: Guests
+    guests: Connections
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self.guests.admit(Guest(request, self.guests.now_s())):
+        if self.guests.admit(Connection(request, self.guests.now_s())):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -246,7 +246,7 @@ class GuestServer(socketserver.ThreadingMixIn):
 
 
 @contextlib.contextmanager
-def in_background(server: GuestServer) -> Iterator[None]:
+def in_background(server: BoundedServer) -> Iterator[None]:
     """Serves in a thread of its own."""
     base = cast(socketserver.BaseServer, server)
     thread = threading.Thread(

@@ -6,21 +6,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mirage.chain.durations import DAY_S
 from mirage.config import RetentionConfig
-from mirage.daemon.app import Daemon
-from mirage.daemon.drift_alarm import DriftWatch
-from mirage.daemon.last_cycle import Board
-from mirage.daemon.metrics import Metrics
+from mirage.daemon.cycle import Daemon
+from mirage.daemon.drift_alarm import DriftAlarm
+from mirage.daemon.observers import Observer
 from mirage.errors import MirageError, StoreError
 from mirage.ports import Clock, Store
 
 log = logging.getLogger(__name__)
 
 
-class Rounds:
+class CycleGuard:
     """Runs the daemon's cycles, one `run()` each."""
 
     def __init__(
@@ -28,43 +27,43 @@ class Rounds:
         daemon: Daemon,
         store: Store,
         clock: Clock,
-        keep: RetentionConfig,
-        ensure_alone: Callable[[], None],
-        metrics: Metrics | None = None,
-        watch: DriftWatch | None = None,
-        board: Board | None = None,
+        retention: RetentionConfig,
+        *,
+        ensure_exclusive: Callable[[], None],
+        observers: Sequence[Observer] = (),
+        drift_alarm: DriftAlarm | None = None,
     ) -> None:
-        """``ensure_alone``: raises StoreError while another program may use the store, or it does
-        not answer.
+        """``ensure_exclusive``: raises StoreError while another program may use the store, or it
+        does not answer.
         """
-        self._watch = watch
         self._daemon = daemon
         self._store = store
         self._clock = clock
-        self._keep = keep
-        self._ensure_alone = ensure_alone
-        self._observers = [observer for observer in (metrics, board) if observer is not None]
+        self._retention = retention
+        self._ensure_exclusive = ensure_exclusive
+        self._observers = tuple(observers)
+        self._drift_alarm = drift_alarm
         self._is_away = False
 
     def run(self) -> bool:
         """One cycle. False: it was skipped, and why is in the log; the next one tries again."""
         begun = time.monotonic()
-        is_good = self._run()
+        succeeded = self._run()
         for observer in self._observers:
-            observer.cycle(is_good, time.monotonic() - begun, self._clock.now_s())
-        return is_good
+            observer.cycle_ended(succeeded, time.monotonic() - begun, self._clock.now_s())
+        return succeeded
 
     def _run(self) -> bool:
-        if not self._store_is_ours() or not self._daemon.run_cycle():
+        if not self._has_store() or not self._daemon.run_cycle():
             return False
         self._prune()
-        if self._watch:
-            self._watch.look()
+        if self._drift_alarm:
+            self._drift_alarm.check()
         return True
 
-    def _store_is_ours(self) -> bool:
+    def _has_store(self) -> bool:
         try:
-            self._ensure_alone()
+            self._ensure_exclusive()
         except StoreError as error:
             self._is_away = True
             log.warning(
@@ -79,11 +78,12 @@ class Rounds:
     def _prune(self) -> None:
         now_s = self._clock.now_s()
         try:
-            gone = self._store.prune(
-                now_s - self._keep.decisions_days * DAY_S, now_s - self._keep.chains_days * DAY_S
+            removed = self._store.prune(
+                now_s - self._retention.decisions_days * DAY_S,
+                now_s - self._retention.chains_days * DAY_S,
             )
         except MirageError as error:
             log.warning("old records could not be removed: %s", error)
             return
-        if gone:
-            log.info("%d old decisions and chains removed", gone)
+        if removed:
+            log.info("%d old decisions and chains removed", removed)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.daemon import act
-from mirage.daemon.audit import Audit
 from mirage.daemon.logs import Sparingly
-from mirage.daemon.metrics import Metrics
+from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import RATE_WINDOW_S, Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
 from mirage.domain import Action, Decision, Outcome
@@ -24,16 +23,15 @@ MOST_TIMES = 3
 """So often one job is let in; who makes it wait again then keeps it waiting."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Executor:
-    """``audit`` None: no audit log is kept, as in the demo."""
+    """Of one service."""
 
     cluster: Cluster
     store: Store
     clock: Clock
     acting: Acting
-    audit: Audit | None = None
-    metrics: Metrics | None = None
+    observers: Sequence[Observer] = ()
     sparingly: Sparingly = field(default_factory=lambda: Sparingly(RATE_WINDOW_S))
 
     def carry_out(self, decided: Sequence[Wait | Release], seen_s: int) -> None:
@@ -91,7 +89,7 @@ class Executor:
                 outcome.value,
                 detail,
             )
-            self._tell_outcome(intent.decision, outcome, detail)
+            self._report_outcome(intent.decision, outcome, detail)
 
     def _write_down(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
         with self.store.transaction():
@@ -107,8 +105,7 @@ class Executor:
                     decision.reason,
                 )
         try:
-            if self.audit:
-                self.audit.decided(entries)
+            self._announce(entries)
         except AuditError as error:
             log.warning("%s", error)
 
@@ -121,8 +118,7 @@ class Executor:
             self._write_down([(_marked(decision, restraint), grounds)])
             return
         try:
-            if self.audit:
-                self.audit.decided([(decision, grounds)])
+            self._announce([(decision, grounds)])
         except AuditError as error:
             restraint = Restraint(Code.NO_AUDIT, "the audit log can't be written")
             log.warning("job %d is not let in: %s", decision.successor_id, error)
@@ -140,7 +136,7 @@ class Executor:
         except ClusterNonsense as error:
             outcome, detail = Outcome.UNKNOWN, str(error)
         except MirageError as error:
-            self._tell_outcome(decision, Outcome.UNKNOWN, str(error))
+            self._report_outcome(decision, Outcome.UNKNOWN, str(error))
             raise
         level = logging.INFO if outcome in (Outcome.RELEASED, Outcome.ALREADY) else logging.WARNING
         log.log(
@@ -153,7 +149,7 @@ class Executor:
             detail,
             decision.reason,
         )
-        self._tell_outcome(decision, outcome, detail)
+        self._report_outcome(decision, outcome, detail)
 
     def _complain(self, now_s: int) -> None:
         recent = self.acting.recent(now_s, self.store)
@@ -167,11 +163,15 @@ class Executor:
                     recent.total(),
                 )
 
-    def _tell_outcome(self, decision: Decision, outcome: Outcome, detail: str) -> None:
-        if self.metrics:
-            self.metrics.came_out(outcome)
-        if self.audit:
-            self.audit.came_out(decision, outcome, detail, self.clock.now_s())
+    def _announce(self, entries: Sequence[tuple[Decision, Grounds]]) -> None:
+        """Raises AuditError: then nothing of it may be carried out."""
+        for observer in self.observers:
+            observer.decisions_final(entries)
+
+    def _report_outcome(self, decision: Decision, outcome: Outcome, detail: str) -> None:
+        now_s = self.clock.now_s()
+        for observer in self.observers:
+            observer.release_ended(decision, outcome, detail, now_s)
 
 
 def _marked(decision: Decision, restraint: Restraint | None) -> Decision:

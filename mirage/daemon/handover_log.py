@@ -11,7 +11,7 @@ from mirage.ports import ChainStore
 
 
 @dataclass
-class Moved:
+class HandoverLog:
     """Collects the links that started or ended in a cycle."""
 
     started: set[int] = field(default_factory=set)

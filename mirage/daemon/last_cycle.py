@@ -1,5 +1,5 @@
-"""What the service's last cycle saw, for who only looks on (the web page). To put it up costs a
-cycle nothing.
+"""What the service's last cycle saw, for those who only look (the web page). It costs a cycle
+nothing.
 
 The loop puts whole, frozen values in place of the old ones, so readers in other threads need no
 lock and hold up nobody.
@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import Acting
 from mirage.domain import Decision, Snapshot
 
 
 @dataclass(frozen=True)
-class Sight:
-    """Of one cycle."""
+class CycleView:
+    """What one cycle saw and decided."""
 
     snapshot: Snapshot
     decisions: Sequence[Decision]
 
 
-@dataclass(frozen=True)
-class Turn:
-    """How a cycle went."""
+@dataclass(frozen=True, kw_only=True)
+class CycleResult:
+    """How one cycle went."""
 
     ok: bool
     took_s: float
@@ -32,20 +33,19 @@ class Turn:
 
 
 @dataclass
-class Board:
-    """``sight``: of the last cycle that saw the queue; ``turn``: of the last one of all; None: none
-    yet.
+class LastCycle(Observer):
+    """``view``: of the last cycle that read the queue. ``result``: of the last cycle. None: no
+    such cycle yet.
     """
 
     acting: Acting
     policy: str
     poll_s: int
-    sight: Sight | None = None
-    turn: Turn | None = None
+    view: CycleView | None = None
+    result: CycleResult | None = None
 
-    def saw(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> None:
-        self.sight = Sight(snapshot, decisions)
+    def decisions_made(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> None:
+        self.view = CycleView(snapshot, decisions)
 
-    def cycle(self, ok: bool, seconds: float, at_s: int) -> None:
-        """A cycle is over; ``at_s``: now, Unix seconds."""
-        self.turn = Turn(ok, seconds, at_s)
+    def cycle_ended(self, succeeded: bool, seconds: float, now_s: int) -> None:
+        self.result = CycleResult(ok=succeeded, took_s=seconds, ended_s=now_s)

@@ -1,4 +1,4 @@
-"""What the service tells Prometheus (prometheus.io/docs/instrumenting/writing_exporters).
+"""What the service shows to Prometheus (prometheus.io/docs/instrumenting/writing_exporters).
 
 Values are those of the last cycle: a scrape asks Slurm nothing. No label holds a job, a chain or a
 user, so the number of series stays the same however many there are.
@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make
 
 import mirage
 from mirage.chain.handoff import Handoff
-from mirage.daemon.connections import Guests, GuestServer, in_background
+from mirage.daemon.connections import BoundedServer, Connections, in_background
 from mirage.daemon.drift import Kind
 from mirage.daemon.host_names import known_names, only_known
+from mirage.daemon.observers import Observer
 from mirage.domain import Decision, JobState, Outcome, Snapshot
 from mirage.errors import InputError
 
@@ -31,60 +32,28 @@ MOST_SCRAPERS, SCRAPES_EACH = 32, 8
 """Connections at once: of all, and of one user or remote address."""
 
 
-class Metrics:
+class Metrics(Observer):
     """One service's series, in a registry of their own."""
 
     def __init__(self, mode: str, policy: str) -> None:
         self.registry = CollectorRegistry()
-        about = Gauge(
-            "mirage_info",
-            "What runs; always 1",
-            ["version", "mode", "policy"],
-            registry=self.registry,
+        self._info(mode, policy)
+        self._cycles = self._counter("cycles", "Cycles, by whether they went through", "ok")
+        self._seconds = self._histogram("cycle_seconds", "How long a cycle took", CYCLES_S)
+        self._at_s = self._gauge(
+            "last_cycle_timestamp_seconds", "End of the last cycle that went through"
         )
-        about.labels(mirage.__version__, mode, policy).set(1)
-        self._cycles = Counter(
-            "mirage_cycles", "Cycles, by whether they went through", ["ok"], registry=self.registry
+        self._jobs = self._gauge("jobs", "Jobs that squeue shows", "state")
+        self._nodes = self._gauge("nodes", "Nodes that sinfo shows", "state")
+        self._chains = self._gauge("chains", "Chains that are active")
+        self._decisions = self._counter("decisions", "Decisions", "policy", "action")
+        self._releases = self._counter("releases", "Releases, by how they came out", "outcome")
+        self._interruption_s = self._histogram("interruption_seconds", "Of each handover", GAPS_S)
+        self._overlap_s = self._histogram("overlap_seconds", "Of each handover", GAPS_S)
+        self._drift = self._gauge(
+            "drift", "Whether the model no longer fits (mirage retrain), by why", "why"
         )
-        self._seconds = Histogram(
-            "mirage_cycle_seconds",
-            "How long a cycle took",
-            buckets=CYCLES_S,
-            registry=self.registry,
-        )
-        self._at_s = Gauge(
-            "mirage_last_cycle_timestamp_seconds",
-            "End of the last cycle that went through",
-            registry=self.registry,
-        )
-        self._jobs = Gauge(
-            "mirage_jobs", "Jobs that squeue shows", ["state"], registry=self.registry
-        )
-        self._nodes = Gauge(
-            "mirage_nodes", "Nodes that sinfo shows", ["state"], registry=self.registry
-        )
-        self._chains = Gauge("mirage_chains", "Chains that are active", registry=self.registry)
-        self._decisions = Counter(
-            "mirage_decisions", "Decisions", ["policy", "action"], registry=self.registry
-        )
-        self._releases = Counter(
-            "mirage_releases", "Releases, by how they came out", ["outcome"], registry=self.registry
-        )
-        self._interruption_s = Histogram(
-            "mirage_interruption_seconds",
-            "Of each handover",
-            buckets=GAPS_S,
-            registry=self.registry,
-        )
-        self._overlap_s = Histogram(
-            "mirage_overlap_seconds", "Of each handover", buckets=GAPS_S, registry=self.registry
-        )
-        self._drift = Gauge(
-            "mirage_drift",
-            "Whether the model no longer fits (mirage retrain), by why",
-            ["why"],
-            registry=self.registry,
-        )
+        # All values of a label at once: an alert on a series that has no sample yet never fires.
         for kind in Kind:
             self._drift.labels(kind.value).set(0)
         for ok in ("true", "false"):
@@ -92,15 +61,20 @@ class Metrics:
         for outcome in Outcome:
             self._releases.labels(outcome.value)
 
-    def cycle(self, ok: bool, seconds: float, at_s: int) -> None:
-        """A cycle is over; ``at_s``: now, Unix seconds."""
-        self._cycles.labels("true" if ok else "false").inc()
-        self._seconds.observe(seconds)
-        if ok:
-            self._at_s.set(at_s)
+    def _info(self, mode: str, policy: str) -> None:
+        info = self._gauge("info", "What runs; always 1", "version", "mode", "policy")
+        info.labels(mirage.__version__, mode, policy).set(1)
 
-    def saw(self, snapshot: Snapshot) -> None:
-        """What Slurm showed in this cycle."""
+    def _gauge(self, name: str, words: str, *labels: str) -> Gauge:
+        return Gauge(f"mirage_{name}", words, labels, registry=self.registry)
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(f"mirage_{name}", words, labels, registry=self.registry)
+
+    def _histogram(self, name: str, words: str, bounds: Sequence[float]) -> Histogram:
+        return Histogram(f"mirage_{name}", words, buckets=bounds, registry=self.registry)
+
+    def queue_read(self, snapshot: Snapshot) -> None:
         jobs = Count(job.state for job in snapshot.jobs)
         for state in (JobState.PENDING, JobState.RUNNING):
             self._jobs.labels(state.value.lower()).set(jobs[state])
@@ -116,30 +90,31 @@ class Metrics:
         for name, nodes in (("up", up), ("idle", idle), ("down", len(snapshot.nodes) - up)):
             self._nodes.labels(name).set(nodes)
 
-    def follows(self, chains: int) -> None:
-        """So many chains are active now."""
-        self._chains.set(chains)
-
-    def decided(self, decisions: Sequence[Decision]) -> None:
+    def decisions_made(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             self._decisions.labels(decision.policy, decision.action.value).inc()
 
-    def drifted(self, alarms: Collection[str]) -> None:
-        """These alarms (`drift.Kind`) are on."""
+    def release_ended(self, decision: Decision, outcome: Outcome, detail: str, now_s: int) -> None:
+        self._releases.labels(outcome.value).inc()
+
+    def chains_followed(self, handovers: Sequence[Handoff], active_chains: int, now_s: int) -> None:
+        self._chains.set(active_chains)
+        for handover in handovers:
+            self._interruption_s.observe(handover.interruption_s)
+            self._overlap_s.observe(handover.overlap_s)
+
+    def cycle_ended(self, succeeded: bool, seconds: float, now_s: int) -> None:
+        self._cycles.labels("true" if succeeded else "false").inc()
+        self._seconds.observe(seconds)
+        if succeeded:
+            self._at_s.set(now_s)
+
+    def drift_checked(self, alarms: Collection[str]) -> None:
         for kind in Kind:
             self._drift.labels(kind.value).set(kind.value in alarms)
 
-    def came_out(self, outcome: Outcome) -> None:
-        """A release is done, or was refused."""
-        self._releases.labels(outcome.value).inc()
 
-    def handed_over(self, handoffs: Sequence[Handoff]) -> None:
-        for handoff in handoffs:
-            self._interruption_s.observe(handoff.interruption_s)
-            self._overlap_s.observe(handoff.overlap_s)
-
-
-class _Server(GuestServer, WSGIServer):
+class _Server(BoundedServer, WSGIServer):
     pass
 
 
@@ -181,7 +156,7 @@ def _server(host: str, port: int) -> _Server:
     family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     kind = type("_Server", (_Server,), {"address_family": family})
     server: _Server = kind(where[:2], _Handler)
-    server.guests = Guests("metrics port", MOST_SCRAPERS, SCRAPES_EACH)
+    server.guests = Connections("metrics port", MOST_SCRAPERS, SCRAPES_EACH)
     return server
 
 

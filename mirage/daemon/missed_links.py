@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirage.chain.tag import parse_tag
-from mirage.daemon.chain_end import latest, settled
+from mirage.daemon.chain_end import latest_records, link_after
 from mirage.daemon.tick import link_of
 from mirage.domain import Chain, Job, Link
 
@@ -51,7 +51,7 @@ class Answer:
 
     links: Sequence[Link]
     """Those that are over and were not known."""
-    unsettled: Collection[Key]
+    incomplete: Collection[Key]
     """Chains that may have had more links: accounting is or may be behind, or has a job that is
     about to be seen.
     """
@@ -81,9 +81,9 @@ def _links(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]]) -> Iterator
     for.
     """
     seen = {(link.user, link.job_id): link for links in known.values() for link in links}
-    for job in latest(jobs).values():
+    for job in latest_records(jobs).values():
         if link := seen.get((job.user, job.job_id)):
-            yield settled(link, job)
+            yield link_after(link, job)
         elif not job.array_task and (tag := parse_tag(job.comment)):
             yield link_of(job, tag, None)
 

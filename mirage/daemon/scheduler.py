@@ -21,13 +21,6 @@ logging.getLogger("apscheduler").setLevel(
 )  # it warns of each cycle that a slow one displaces
 
 
-class WallClock:
-    """The Clock port on real time."""
-
-    def now_s(self) -> int:
-        return int(time.time())
-
-
 SLACK_S = 60
 """So late may a cycle begin, before the clock is doubted."""
 CYCLE_S = 1800

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from mirage.chain.tag import MAX_JOB_ID
-from mirage.daemon.chain_quota import Intake
-from mirage.daemon.connections import Guests, GuestServer, in_background, uid_at
+from mirage.daemon.chain_quota import ChainQuota
+from mirage.daemon.connections import BoundedServer, Connections, in_background, uid_at
 from mirage.daemon.report import chain_reports, explain
 from mirage.errors import InputError, MirageError
 from mirage.ports import Store
@@ -45,7 +45,7 @@ Door = Callable[[str | None], str]
 """Gives a link to the web page for a user (None: who may see all). Works once, and not for long."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """What questions are answered from. ``notice``: what everyone who asks for chains is to know,
     if anything.
@@ -54,8 +54,8 @@ class Source:
     store: Store
     notice: Callable[[], str] = str
     door: Door | None = None
-    intake: Intake = field(default_factory=lambda: Intake(None))
-    seen: Callable[[], int | None] = lambda: None
+    quota: ChainQuota = field(default_factory=lambda: ChainQuota(None))
+    queue_read_s: Callable[[], int | None] = lambda: None
     """When the queue was looked at last, in Unix seconds: answers are as old as that."""
 
 
@@ -69,16 +69,16 @@ def answer(source: Source, user: str | None, question: dict[str, Any]) -> dict[s
                 )
             return {"url": source.door(user), "user": user}
         case {"ask": "chains", "chain": str() | None as chain_id}:
-            words = " ".join(filter(None, (source.notice(), source.intake.words(user))))
+            words = " ".join(filter(None, (source.notice(), source.quota.words(user))))
             return {
                 "chains": chain_reports(source.store, user, chain_id),
                 "notice": words,
-                "seen": source.seen(),
+                "seen": source.queue_read_s(),
             }
         case {"ask": "explain", "job": int() as job_id} if 0 < job_id <= MAX_JOB_ID:
-            return source.intake.explain(user, job_id) or explain(source.store, user, job_id)
+            return source.quota.explain(user, job_id) or explain(source.store, user, job_id)
         case {"ask": "intake"}:
-            return {"most": source.intake.most, "over": source.intake.over(user)}
+            return {"most": source.quota.most, "over": source.quota.over(user)}
     raise InputError(
         "expected {'ask': 'chains', 'chain': ID or null}, {'ask': 'explain', 'job': N}, {'ask':"
         " 'intake'} or {'ask': 'web'}"
@@ -116,10 +116,10 @@ def _asker(connection: socket.socket) -> str | None:
         raise InputError(f"no user has the uid {uid} on the daemon's machine") from error
 
 
-class _Server(GuestServer, socketserver.UnixStreamServer):
+class _Server(BoundedServer, socketserver.UnixStreamServer):
     def __init__(self, path: Path, source: Source) -> None:
         self.source = source
-        self.guests = Guests("socket", MOST_ASKERS, QUESTIONS_EACH)
+        self.guests = Connections("socket", MOST_ASKERS, QUESTIONS_EACH)
         super().__init__(str(path), _Handler)
 
 

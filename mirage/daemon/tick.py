@@ -1,7 +1,7 @@
 """One step of the service, without side effects: what the cluster shows and the store knows -> what
 is to be done.
 
-`app.py` carries the actions out. Nothing here talks to Slurm or writes anything, so a test needs
+`cycle.py` has the actions carried out. Nothing here talks to Slurm or writes anything, so a test needs
 neither.
 """
 

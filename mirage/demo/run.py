@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
-from mirage.daemon.app import Daemon
+from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
 from mirage.domain import ActingMode, Link, Mode, Penalties

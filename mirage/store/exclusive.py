@@ -1,4 +1,4 @@
-"""One daemon or agent a store, whatever the store is."""
+"""One daemon or agent for each store, whatever the store is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 
 from sqlalchemy import URL
 
-from mirage.store import lock
+from mirage.store.lock import exclusive as hold_file
+from mirage.store.lock import is_held as is_file_held
 from mirage.store.places import lock_file
 from mirage.store.server import ServerLock
 from mirage.store.sqlite import file_of
@@ -15,7 +16,7 @@ from mirage.store.url import parse_url
 
 
 @contextmanager
-def alone(url: str | URL) -> Iterator[Callable[[], None]]:
+def exclusive(url: str | URL) -> Iterator[Callable[[], None]]:
     """Holds the store's lock: a file beside an SQLite file, a lock of the server elsewhere.
 
     Yields what is to be called before each cycle: it raises StoreError while the lock is not ours.
@@ -27,7 +28,7 @@ def alone(url: str | URL) -> Iterator[Callable[[], None]]:
         if path is None:
             yield lambda: None
             return
-        with lock.exclusive(lock_file(path)):
+        with hold_file(lock_file(path)):
             yield lambda: None
         return
     with closing(ServerLock(parsed)) as held:
@@ -42,4 +43,4 @@ def is_held(url: str | URL) -> bool:
         with closing(ServerLock(parsed)) as server:
             return server.is_held()
     path = file_of(parsed)
-    return path is not None and lock.is_held(lock_file(path))
+    return path is not None and is_file_held(lock_file(path))

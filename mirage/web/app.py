@@ -20,10 +20,10 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
 import mirage
-from mirage.daemon.audit_summary import Reading
+from mirage.daemon.audit_summary import AuditSummary
 from mirage.daemon.connections import holder
 from mirage.daemon.host_names import known_names, only_known
-from mirage.daemon.last_cycle import Board, Sight
+from mirage.daemon.last_cycle import CycleView, LastCycle
 from mirage.errors import StoreError
 from mirage.ports import Store
 from mirage.web import filters
@@ -74,22 +74,22 @@ class Desk:
     daemon's own.
     """
 
-    board: Board
+    last_cycle: LastCycle
     store: Store
     visitors: Visitors
-    reading: Reading
+    audit_summary: AuditSummary
     now_s: Callable[[], float] = time.time
     allowance: Allowance = field(default_factory=Allowance)
-    _digest: tuple[Sight, Digest] | None = None
+    _digest: tuple[CycleView, Digest] | None = None
     _logged_s: float = 0
 
     def digest(self) -> Digest | None:
         """Of the last cycle's queue, made once a cycle; None: there was no cycle yet."""
-        sight = self.board.sight
-        if sight is None:
+        view = self.last_cycle.view
+        if view is None:
             return None
-        if self._digest is None or self._digest[0] is not sight:
-            self._digest = sight, digest(sight.snapshot)
+        if self._digest is None or self._digest[0] is not view:
+            self._digest = view, digest(view.snapshot)
         return self._digest[1]
 
     def complain(self, error: Exception) -> None:
@@ -122,7 +122,7 @@ def make_app(desk: Desk, hosts: Sequence[str] = ()) -> Flask:
 def _everywhere(desk: Desk) -> dict[str, object]:
     """What all templates know. ``viewer``: whose own pages this browser has; None: nobody's."""
     names = {"viewer": g.get("viewer"), "here": request.endpoint, "version": mirage.__version__}
-    return names | {"board": desk.board, "now_s": desk.now_s()}
+    return names | {"last_cycle": desk.last_cycle, "now_s": desk.now_s()}
 
 
 def _take_address(_endpoint: str | None, values: dict[str, Any] | None) -> None:
@@ -278,13 +278,13 @@ def _add_errors(app: Flask, desk: Desk) -> None:
 
 
 def _site(desk: Desk) -> str:
-    board = desk.board
+    last_cycle = desk.last_cycle
     decided = (
-        Counter(decision.action.value for decision in board.sight.decisions)
-        if board.sight
+        Counter(decision.action.value for decision in last_cycle.view.decisions)
+        if last_cycle.view
         else Counter()
     )
-    told = desk.reading.told(READING_S)
+    told = desk.audit_summary.latest(READING_S)
     return render_template("site.html", digest=desk.digest(), decided=decided, told=told)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from waitress.channel import HTTPChannel
 
-from mirage.daemon.connections import Guest, Guests
+from mirage.daemon.connections import Connection, Connections
 
 
-class _Visitor(Guest):
+class _Visitor(Connection):
     def __init__(self, channel: HTTPChannel, connection: socket.socket, since_s: float) -> None:
         super().__init__(connection, since_s)
         self._channel = channel
@@ -24,7 +24,7 @@ class _Visitor(Guest):
         self._channel.handle_close()
 
 
-def visit_class(guests: Guests) -> type[HTTPChannel]:
+def visit_class(guests: Connections) -> type[HTTPChannel]:
     """Connections of one server, bounded by ``guests``."""
 
     class Visit(HTTPChannel):  # type: ignore[misc]

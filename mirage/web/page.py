@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mirage.config import DaemonConfig
-from mirage.daemon.audit_summary import Reading
-from mirage.daemon.last_cycle import Board
+from mirage.daemon.audit_summary import AuditSummary
+from mirage.daemon.last_cycle import LastCycle
 from mirage.store.repository import SqlStore
 from mirage.web.app import READING_S, Desk, make_app
 from mirage.web.server import served
@@ -22,19 +22,21 @@ BUSY_S = 2
 
 @contextmanager
 def opened(
-    config: DaemonConfig, board: Board, reading: Reading
+    config: DaemonConfig, last_cycle: LastCycle, audit_summary: AuditSummary
 ) -> Iterator[Callable[[str | None], str]]:
     """Serves the page at ``config.web``; gives what makes a link for a user (None: one who may see
     all).
 
-    The store is opened once more, for reading only, so that no visit can write, or take a
+    The store is opened once more, for audit_summary only, so that no visit can write, or take a
     connection that the daemon needs. Raises InputError for the address, StoreError.
     """
     visitors = Visitors()
     with (
         SqlStore.open(config.store, readonly=True, busy_timeout_s=BUSY_S) as store,
-        served(make_app(Desk(board, store, visitors, reading), config.hosts), config.web) as url,
+        served(
+            make_app(Desk(last_cycle, store, visitors, audit_summary), config.hosts), config.web
+        ) as url,
     ):
         log.info("the web page is at %s", url)
-        reading.told(READING_S)
+        audit_summary.latest(READING_S)
         yield lambda user: f"{url}/enter/{visitors.ticket(user)}"

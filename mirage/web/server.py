@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mirage.daemon.connections import Guests
+from mirage.daemon.connections import Connections
 from mirage.daemon.metrics import parse_address
 from mirage.errors import InputError
 
@@ -75,7 +75,7 @@ def served(app: Any, address: str) -> Iterator[str]:
             f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another"
             " service there? Choose another port, or none."
         ) from error
-    server.channel_class = visit_class(Guests("web page", VISITORS, VISITS_EACH))
+    server.channel_class = visit_class(Connections("web page", VISITORS, VISITS_EACH))
     stopping = threading.Event()
 
     def serve() -> None:

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 
-from mirage.cli import main, serve
+from mirage.cli import main
+from mirage.daemon import app
 from mirage.slurm import adapter
 
 
@@ -28,7 +29,7 @@ class DyingCluster(adapter.CommandCluster):
             die()
 
 
-class DyingStore(serve.SqlStore):
+class DyingStore(app.SqlStore):
     def open_intent(self, *args: object) -> object:
         if POINT == "before-intent":
             die()
@@ -36,5 +37,5 @@ class DyingStore(serve.SqlStore):
 
 
 adapter.CommandCluster = DyingCluster
-serve.SqlStore = DyingStore
+app.SqlStore = DyingStore
 sys.exit(main.main(["daemon", *sys.argv[1:]]))

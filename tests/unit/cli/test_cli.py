@@ -210,7 +210,7 @@ def test_ones_own_agent_that_acts_tells_rather_than_a_daemon_that_only_observes(
 
     with (
         SqlStore.open(f"sqlite:///{shell.folder}/d/mirage.db") as store,
-        serving(shell.folder / "no.sock", Source(store)),
+        serving(shell.folder / "no.sock", Source(store=store)),
     ):
         assert told() == ("enforce", "enforce"), "an agent that ran lately, from cron, watches"
         (shell.folder / "state" / "mirage" / "mirage.once").unlink()
@@ -475,7 +475,7 @@ def store():
 
 def test_the_kernel_says_who_asks(tmp_path, store, monkeypatch):
     path = tmp_path / "m.sock"
-    with serving(path, Source(store)):
+    with serving(path, Source(store=store)):
         mine = ask(path, {"ask": "chains", "chain": None})["chains"]
         assert len(mine) == 2, "the daemon's own user may see all"
         monkeypatch.setattr("mirage.daemon.socket.os.getuid", lambda: 4_000_000)
@@ -497,7 +497,10 @@ def test_the_kernel_says_who_asks(tmp_path, store, monkeypatch):
     ],
 )
 def test_other_questions_are_refused(tmp_path, store, question):
-    with serving(tmp_path / "m.sock", Source(store)), pytest.raises(InputError, match="expected"):
+    with (
+        serving(tmp_path / "m.sock", Source(store=store)),
+        pytest.raises(InputError, match="expected"),
+    ):
         ask(tmp_path / "m.sock", question)
 
 
@@ -505,7 +508,7 @@ def test_noise_on_the_socket_does_no_harm(tmp_path, store):
     import socket
 
     path = tmp_path / "m.sock"
-    with serving(path, Source(store)):
+    with serving(path, Source(store=store)):
         for noise in (b"\n", b"\xff\x00\n", b"[" * 4000 + b"\n", b"x" * 5000 + b"\n", b'"a"\n'):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(str(path))
@@ -590,7 +593,7 @@ def test_what_users_run_often_loads_nothing_heavy(shell, words):
     assert not loaded_by(shell, *words) & HEAVY
     with (
         SqlStore.open(f"sqlite:///{shell.folder}/state/mirage/mirage.db") as store,
-        serving(shell.folder / "no.sock", Source(store)),
+        serving(shell.folder / "no.sock", Source(store=store)),
     ):
         assert not loaded_by(shell, *words) & HEAVY
 
@@ -753,7 +756,9 @@ def test_status_says_as_of_when_the_daemon_speaks(shell):
     with SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store:
         for age_s in (600, 0):
             seen_s = int(time.time()) - age_s
-            with serving(shell.folder / "no.sock", Source(store, seen=lambda at_s=seen_s: at_s)):
+            with serving(
+                shell.folder / "no.sock", Source(store=store, queue_read_s=lambda at_s=seen_s: at_s)
+            ):
                 text = shell.run("status").stdout
             at = time.strftime("%H:%M:%S", time.localtime(seen_s))
             assert "chain abcdef12 active" in text

@@ -159,7 +159,10 @@ def test_what_the_daemon_saw_of_a_chain_that_ended_meanwhile_is_not_explained_as
     (shell.folder / "state" / "mirage" / "mirage.db").rename(shell.folder / "site.db")
     with (
         SqlStore.open(f"sqlite:///{shell.folder}/site.db") as store,
-        serving(shell.folder / "no.sock", Source(store, seen=lambda: int(time.time()) - 600)),
+        serving(
+            shell.folder / "no.sock",
+            Source(store=store, queue_read_s=lambda: int(time.time()) - 600),
+        ),
     ):
         assert f"Job {second} (link 2) is held back for now" in shell.run("explain", CHAIN).stdout
         shell.run("pause", CHAIN)

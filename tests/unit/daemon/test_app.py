@@ -11,7 +11,7 @@ import pytest
 
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon import act
-from mirage.daemon.app import Daemon
+from mirage.daemon.cycle import Daemon
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.report import explain
 from mirage.daemon.restraint import Acting
@@ -202,7 +202,7 @@ def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
 def test_links_that_lived_between_two_cycles_are_in_the_store_and_so_are_their_handovers():
     world = World(segments=9)
     metrics = Metrics("enforce", "timer")
-    world.restart(metrics=metrics)
+    world.restart(observers=(metrics,))
     world.cycles(1, step_s=10)
     ids = world.live_between_two_cycles(exit_code=1)
     world.cycles(1)
@@ -480,7 +480,7 @@ def test_a_refusal_is_kept_in_slurms_own_words(world, monkeypatch):
 def test_metrics_tell_what_happened():
     world = World()
     metrics = Metrics("enforce", "timer")
-    world.restart(metrics=metrics)
+    world.restart(observers=(metrics,))
     world.cycles(14)
 
     def value(name, **labels):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage.daemon.audit_summary import RETRY_S, Reading
+from mirage.daemon.audit_summary import RETRY_S, AuditSummary
 from mirage.store.journal import Journal
 from tests.unit.daemon.test_impact import H, decision, handover, outcome
 
@@ -22,10 +22,10 @@ def test_a_result_is_kept_until_it_is_too_old_for_who_asks(tmp_path: Path) -> No
     journal.append([
         decision(990 * H), outcome(990 * H), handover(released=990 * H, entered=990 * H, started=993 * H, ended=992 * H)
     ])  # fmt: skip
-    reading = Reading(journal.path, 3 * H, now_s=lambda: now_s)
-    reading.told(FRESH_S)
+    reading = AuditSummary(journal.path, 3 * H, now_s=lambda: now_s)
+    reading.latest(FRESH_S)
     reading.wait()
-    told = reading.told(FRESH_S)
+    told = reading.latest(FRESH_S)
     assert told.found is not None
     worth = told.found["impact"]
     assert (told.at_s, told.problem, worth["handovers"]) == (1000 * H, "", 1)
@@ -33,25 +33,25 @@ def test_a_result_is_kept_until_it_is_too_old_for_who_asks(tmp_path: Path) -> No
     assert worth["sentences"][0].startswith("Handovers: 1")
     assert told.found["drift"]["words"] == ""
     now_s += FRESH_S - 1
-    assert reading.told(FRESH_S) is told
+    assert reading.latest(FRESH_S) is told
     now_s += 1
-    assert reading.told(FRESH_S + 1) is told
-    reading.told(FRESH_S)
+    assert reading.latest(FRESH_S + 1) is told
+    reading.latest(FRESH_S)
     reading.wait()
-    assert reading.told(FRESH_S).at_s == int(now_s)
+    assert reading.latest(FRESH_S).at_s == int(now_s)
 
 
 def test_a_log_that_comes_later_is_found_soon(tmp_path: Path) -> None:
     now_s = 1000.0 * H
-    reading = Reading(tmp_path / "audit.jsonl", 3 * H, now_s=lambda: now_s)
-    reading.told(FRESH_S)
+    reading = AuditSummary(tmp_path / "audit.jsonl", 3 * H, now_s=lambda: now_s)
+    reading.latest(FRESH_S)
     reading.wait()
-    assert reading.told(FRESH_S).problem == "Nothing is in the audit log yet."
+    assert reading.latest(FRESH_S).problem == "Nothing is in the audit log yet."
     Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2).append([decision(990 * H)])
     now_s += RETRY_S
-    reading.told(FRESH_S)
+    reading.latest(FRESH_S)
     reading.wait()
-    assert reading.told(FRESH_S).problem == ""
+    assert reading.latest(FRESH_S).problem == ""
 
 
 def test_the_reader_says_what_it_can_not_read(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_no_code_of_the_working_folder_is_run(
     monkeypatch.chdir(tmp_path)
     journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2)
     journal.append([decision(990 * H)])
-    reading = Reading(journal.path, 3 * H, now_s=lambda: 1000.0 * H)
-    reading.told(FRESH_S)
+    reading = AuditSummary(journal.path, 3 * H, now_s=lambda: 1000.0 * H)
+    reading.latest(FRESH_S)
     reading.wait()
-    assert reading.told(FRESH_S).found is not None
+    assert reading.latest(FRESH_S).found is not None

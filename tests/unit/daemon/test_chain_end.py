@@ -2,7 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.daemon.chain_end import FORGET_AFTER_S, LAG_S, chain_end, chain_lost, latest, settled
+from mirage.daemon.chain_end import (
+    FORGET_AFTER_S,
+    LAG_S,
+    chain_end,
+    latest_records,
+    link_after,
+    lost_chain_end,
+)
 from mirage.domain import Chain, ChainState, Job, JobState, Link
 
 CHAIN = Chain("abc123", "alice", 3)
@@ -76,8 +83,8 @@ def test_an_end_at_the_own_signal_is_told_with_the_chain(end_s, is_doubtful):
 def test_a_chain_whose_jobs_nobody_knows_is_given_up_after_a_day():
     alive = [link(1, S.RUNNING)]
     end_s = 100 + 60
-    assert chain_lost(CHAIN, alive, {101}, end_s + FORGET_AFTER_S - 1) is None
-    lost = chain_lost(CHAIN, alive, {101}, end_s + FORGET_AFTER_S)
+    assert lost_chain_end(CHAIN, alive, {101}, end_s + FORGET_AFTER_S - 1) is None
+    lost = lost_chain_end(CHAIN, alive, {101}, end_s + FORGET_AFTER_S)
     assert lost.state is ChainState.UNKNOWN
 
 
@@ -86,13 +93,13 @@ def test_later_links_tell_how_a_chain_ended_once_accounting_can_not_be_behind(ru
     first = replace(link(1, S.RUNNING), end_s=None)
     links = [first, link(2, S.FAILED, exit_code=1)]
     since_s = 100 + 60 if not runaway else 200 + 60
-    assert chain_lost(CHAIN, links, runaway, since_s + patience_s - 1) is None
-    ended = chain_lost(CHAIN, links, runaway, since_s + patience_s)
+    assert lost_chain_end(CHAIN, links, runaway, since_s + patience_s - 1) is None
+    ended = lost_chain_end(CHAIN, links, runaway, since_s + patience_s)
     assert (ended.state, ended.reason[:6]) == (ChainState.FAILED, "link 2")
 
 
 def test_of_a_requeued_job_the_last_incarnation_counts():
     first = Job(7, "alice", "gpu", S.REQUEUED, 1, submit_s=10, start_s=20, end_s=30)
     last = Job(7, "alice", "gpu", S.COMPLETED, 1, submit_s=30, start_s=40, end_s=50)
-    assert latest([last, first]) == {7: last}
-    assert settled(link(1, S.RUNNING), last).end_s == 50
+    assert latest_records([last, first]) == {7: last}
+    assert link_after(link(1, S.RUNNING), last).end_s == 50

@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from mirage.daemon import connections
-from mirage.daemon.connections import Guest, Guests, allow_files, holder
+from mirage.daemon.connections import Connection, Connections, allow_files, holder
 from mirage.daemon.host_names import is_known, known_names
 from mirage.daemon.metrics import MOST_SCRAPERS, SCRAPES_EACH, Metrics, exposed
 from mirage.daemon.socket import MOST_ASKERS, QUESTIONS_EACH, Source, ask, serving
@@ -30,7 +30,7 @@ from mirage.store.repository import SqlStore
 from mirage.web.server import VISITORS, VISITS_EACH, served
 
 
-class Peer(Guest):
+class Peer(Connection):
     """A connection of somebody, without a socket."""
 
     def __init__(self, who: str, since_s: float = 0.0) -> None:
@@ -43,7 +43,7 @@ class Peer(Guest):
         self.is_gone = True
 
 
-def admitted(crowd: Guests, *names: str) -> list[Peer]:
+def admitted(crowd: Connections, *names: str) -> list[Peer]:
     peers = [Peer(name) for name in names]
     for peer in peers:
         if not crowd.admit(peer):
@@ -52,7 +52,7 @@ def admitted(crowd: Guests, *names: str) -> list[Peer]:
 
 
 def test_who_takes_more_than_a_share_loses_their_oldest(caplog: pytest.LogCaptureFixture) -> None:
-    crowd = Guests("door", most=6, share=3)
+    crowd = Connections("door", most=6, share=3)
     bobs = admitted(crowd, *["bob"] * 5)
     (alice,) = admitted(crowd, "alice")
     assert [peer.is_gone for peer in bobs] == [True, True, False, False, False]
@@ -62,7 +62,7 @@ def test_who_takes_more_than_a_share_loses_their_oldest(caplog: pytest.LogCaptur
 
 
 def test_who_is_answered_is_not_displaced() -> None:
-    crowd = Guests("door", most=6, share=2)
+    crowd = Connections("door", most=6, share=2)
     first, second = admitted(crowd, "bob", "bob")
     crowd.asked(first.connection)
     assert [peer.is_gone for peer in (*admitted(crowd, "bob"), first, second)] == [
@@ -77,14 +77,14 @@ def test_who_is_answered_is_not_displaced() -> None:
 
 
 def test_when_all_is_taken_the_one_with_most_makes_room() -> None:
-    crowd = Guests("door", most=6, share=3)
+    crowd = Connections("door", most=6, share=3)
     peers = admitted(crowd, "ada", "bob", "bob", "cyd", "cyd", "cyd", "eve")
     assert [peer.who for peer in peers if peer.is_gone] == ["cyd"]
 
 
 def test_time_to_ask_and_to_be_answered_is_bounded() -> None:
     now_s = 0.0
-    crowd = Guests("door", most=6, share=6, now_s=lambda: now_s)
+    crowd = Connections("door", most=6, share=6, now_s=lambda: now_s)
     slow, busy = admitted(crowd, "ada", "ada")
     busy.has_asked = True
     for now_s, gone in ((4.0, [False, False]), (6.0, [True, False]), (31.0, [True, True])):  # noqa: B007
@@ -128,7 +128,7 @@ def crowd_at(kind: str, folder: Path) -> Iterator[tuple[int | str, int]]:
             yield int(url.rsplit(":", 1)[1]), VISITS_EACH
         else:
             store = stack.enter_context(SqlStore.open("sqlite://"))
-            stack.enter_context(serving(folder / "s", Source(store)))
+            stack.enter_context(serving(folder / "s", Source(store=store)))
             yield str(folder / "s"), QUESTIONS_EACH
 
 
@@ -217,7 +217,7 @@ def test_who_asks_much_at_once_is_answered_in_turn(tmp_path: Path) -> None:
     found: list[object] = []
     with (
         SqlStore.open(f"sqlite:///{tmp_path}/m.db") as store,
-        serving(tmp_path / "s", Source(store)),
+        serving(tmp_path / "s", Source(store=store)),
     ):
         words = {"ask": "chains", "chain": None}
         askers = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from mirage.config import RetentionConfig
-from mirage.daemon.cycle_guard import DAY_S, Rounds
+from mirage.daemon.cycle_guard import DAY_S, CycleGuard
 from mirage.daemon.metrics import Metrics
 from mirage.domain import ChainState
 from mirage.errors import StoreError
@@ -45,8 +45,16 @@ class Guard:
 
 def made(
     store: SqlStore, cycles: Cycles, guard: Guard | None = None, metrics: Metrics | None = None
-) -> Rounds:
-    return Rounds(cycles, store, Clock(), RetentionConfig(), guard or Guard(), metrics)  # type: ignore[arg-type]
+) -> CycleGuard:
+    observers = (metrics,) if metrics else ()
+    return CycleGuard(
+        cycles,  # type: ignore[arg-type]
+        store,
+        Clock(),
+        RetentionConfig(),
+        ensure_exclusive=guard or Guard(),
+        observers=observers,
+    )
 
 
 def test_while_the_store_is_not_ours_nothing_is_done_and_that_is_said_once_more_when_it_is(
@@ -54,17 +62,17 @@ def test_while_the_store_is_not_ours_nothing_is_done_and_that_is_said_once_more_
 ) -> None:
     cycles, guard = Cycles(), Guard()
     with SqlStore.open("sqlite://") as store, caplog.at_level(logging.INFO):
-        rounds = made(store, cycles, guard)
+        guarded = made(store, cycles, guard)
         guard.problem = StoreError("Store x: another daemon")
-        assert not rounds.run()
+        assert not guarded.run()
         assert cycles.count == 0
         assert (
             "cycle skipped: nothing is done that can't be written down first: Store x"
             in caplog.text
         )
         guard.problem = None
-        assert rounds.run()
-        assert rounds.run()
+        assert guarded.run()
+        assert guarded.run()
         assert cycles.count == 2
         assert caplog.text.count("the store answers again") == 1
 
@@ -97,10 +105,10 @@ def test_records_that_can_not_be_removed_do_not_spoil_the_cycle(
 def test_metrics_count_cycles_and_skipped_ones() -> None:
     guard, metrics = Guard(), Metrics("observe", "timer")
     with SqlStore.open("sqlite://") as store:
-        rounds = made(store, Cycles(), guard, metrics)
-        rounds.run()
+        guarded = made(store, Cycles(), guard, metrics)
+        guarded.run()
         guard.problem = StoreError("away")
-        rounds.run()
+        guarded.run()
     assert [
         metrics.registry.get_sample_value("mirage_cycles_total", {"ok": ok})
         for ok in ("true", "false")

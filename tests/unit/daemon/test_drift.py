@@ -11,9 +11,9 @@ import pytest
 
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
-from mirage.daemon.audit_summary import Reading
+from mirage.daemon.audit_summary import AuditSummary
 from mirage.daemon.drift import DAY_S, FEWEST_DAYS, Drift, Kind, drift
-from mirage.daemon.drift_alarm import EVERY_S, DriftWatch
+from mirage.daemon.drift_alarm import EVERY_S, DriftAlarm
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.socket import Source, ask, serving
 from mirage.doctor.finding import Severity
@@ -147,46 +147,46 @@ def test_log_metrics_and_status_tell_and_take_it_back(
     drifted: Journal, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     metrics, now_s = Metrics("enforce", "quantile"), int(time.time())
-    reading = Reading(drifted.path, H, now_s=lambda: now_s)
-    watch = DriftWatch(reading, metrics)
+    reading = AuditSummary(drifted.path, H, now_s=lambda: now_s)
+    alarm = DriftAlarm(reading, (metrics,))
 
     def gauge():
         return metrics.registry.get_sample_value("mirage_drift", {"why": Kind.TOO_SHORT.value})
 
     def look():
-        watch.look()
+        alarm.check()
         reading.wait()
-        watch.look()
+        alarm.check()
 
-    watch.look()
-    assert (watch.words, gauge()) == ("", 0), "a cycle does not wait for the reading"
+    alarm.check()
+    assert (alarm.words, gauge()) == ("", 0), "a cycle does not wait for the reading"
     look()
     assert gauge() == 1
     with (
         SqlStore.open("sqlite://") as store,
-        serving(tmp_path / "s", Source(store, lambda: watch.words)),
+        serving(tmp_path / "s", Source(store=store, notice=lambda: alarm.words)),
     ):
-        assert ask(tmp_path / "s", {"ask": "chains", "chain": None})["notice"] == watch.words != ""
+        assert ask(tmp_path / "s", {"ask": "chains", "chain": None})["notice"] == alarm.words != ""
     drifted.path.unlink()
     drifted.append(pair(1, now_s - 60, 30))
     now_s += EVERY_S - 1
     look()
-    assert watch.words, "it looks now and then, not in each cycle"
+    assert alarm.words, "it looks now and then, not in each cycle"
     now_s += 1
     look()
-    assert (watch.words, gauge()) == ("", 0)
+    assert (alarm.words, gauge()) == ("", 0)
     assert [record.levelname for record in caplog.records if "fits" in record.message] == [
         "WARNING"
     ]
 
 
 def test_a_log_that_is_not_there_is_no_drift(tmp_path: Path):
-    reading = Reading(tmp_path / "none.jsonl", H, now_s=lambda: NOW_S)
-    watch = DriftWatch(reading)
+    reading = AuditSummary(tmp_path / "none.jsonl", H, now_s=lambda: NOW_S)
+    alarm = DriftAlarm(reading)
     for _ in range(2):
-        watch.look()
+        alarm.check()
         reading.wait()
-    assert watch.words == ""
+    assert alarm.words == ""
 
 
 def test_report_and_doctor_tell(

@@ -102,14 +102,14 @@ def run_daemon(
 
 def test_the_daemon_writes_for_the_journal(tmp_path: Path) -> None:
     lines = run_daemon(tmp_path)
-    assert "<6>mirage.daemon.app: Slurm 22.05.8" in lines
+    assert "<6>mirage.daemon.cycle: Slurm 22.05.8" in lines
     assert all(re.match(r"<[46]>mirage\.", line) for line in lines), lines
 
 
 def test_elsewhere_its_lines_begin_with_the_time(tmp_path: Path) -> None:
     lines = run_daemon(tmp_path, journal=False)
     assert any(
-        re.match(r"20\d\d-\d\d-\d\d \S+ INFO mirage\.daemon\.app: Slurm 22\.05\.8", line)
+        re.match(r"20\d\d-\d\d-\d\d \S+ INFO mirage\.daemon\.cycle: Slurm 22\.05\.8", line)
         for line in lines
     )
 

@@ -42,17 +42,17 @@ def busy() -> Metrics:
         Node("n2", ("gpu",), True, False),
         Node("n3", ("gpu",), False, False),
     ]
-    metrics.saw(
-        Snapshot(1000, (*jobs, Job(9, "ada", "gpu", JobState.COMPLETING, 1, 0)), tuple(nodes))
+    snapshot = Snapshot(
+        1000, (*jobs, Job(9, "ada", "gpu", JobState.COMPLETING, 1, 0)), tuple(nodes)
     )
-    metrics.follows(2)
-    metrics.decided([Decision(1000, "c", "ada", 1, 2, "quantile", Action.WAIT, "", "")] * 3)
-    metrics.came_out(Outcome.RELEASED)
-    metrics.handed_over(
-        [Handoff(link(2), link(1), 90, 0, 0), Handoff(link(3), link(2), 7200, 0, 0)]
-    )
-    metrics.cycle(True, 0.2, 1001)
-    metrics.cycle(False, 5.0, 1601)
+    decision = Decision(1000, "c", "ada", 1, 2, "quantile", Action.WAIT, "", "")
+    handovers = [Handoff(link(2), link(1), 90, 0, 0), Handoff(link(3), link(2), 7200, 0, 0)]
+    metrics.queue_read(snapshot)
+    metrics.decisions_made(snapshot, [decision] * 3)
+    metrics.release_ended(decision, Outcome.RELEASED, "", 1000)
+    metrics.chains_followed(handovers, 2, 1000)
+    metrics.cycle_ended(True, 0.2, 1001)
+    metrics.cycle_ended(False, 5.0, 1601)
     return metrics
 
 

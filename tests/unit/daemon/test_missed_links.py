@@ -65,7 +65,7 @@ def test_links_that_nobody_saw_are_taken_from_accounting():
         (3, 103, S.COMPLETED),
     ]
     assert answer.links[0].predecessor_id == 101
-    assert answer.unsettled == set()
+    assert answer.incomplete == set()
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_links_that_nobody_saw_are_taken_from_accounting():
 def test_while_accounting_is_behind_nothing_is_settled(jobs):
     assert read_answer(
         jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}, LATER_S
-    ).unsettled == {KEY}
+    ).incomplete == {KEY}
 
 
 def test_what_ended_just_now_may_have_a_successor_that_accounting_lacks_yet():
     jobs, known = [record(1, S.TIMEOUT), record(2, S.COMPLETED)], {KEY: [link(1, S.TIMEOUT)]}
     end_s = jobs[-1].end_s
-    assert read_answer(jobs, known, end_s + LATE_S - 1).unsettled == {KEY}
-    assert read_answer(jobs, known, end_s + LATE_S).unsettled == set()
+    assert read_answer(jobs, known, end_s + LATE_S - 1).incomplete == {KEY}
+    assert read_answer(jobs, known, end_s + LATE_S).incomplete == set()
 
 
 def test_a_record_that_never_ends_does_not_unsettle_what_came_later():
     """A slurmctld that is killed takes with it what it had not told slurmdbd."""
     jobs = [record(1, S.RUNNING), record(2, S.TIMEOUT)]
     assert (
-        read_answer(jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}, LATER_S).unsettled
+        read_answer(jobs, {KEY: [link(1, S.TIMEOUT), link(2, S.TIMEOUT)]}, LATER_S).incomplete
         == set()
     )
 

@@ -51,7 +51,7 @@ def records(folder: Path, kind: str) -> list[dict]:
 @pytest.mark.parametrize("mode", [ActingMode.OBSERVE, ActingMode.ADVISE])
 def test_a_service_that_may_not_act_decides_and_slurm_carries_the_chain(tmp_path, mode):
     world = World()
-    world.restart(acting=Acting(mode), audit=audit(tmp_path, mode))
+    world.restart(acting=Acting(mode), observers=(audit(tmp_path, mode),))
     world.cycles(40)
     assert world.store.newest_intents(10) == []
     assert world.store.link_of_job(world.second).released_s is None
@@ -210,7 +210,13 @@ def two_due() -> list[Release]:
 
 
 def executor(world: World, log: Audit | None) -> Executor:
-    return Executor(world.cluster, world.store, SimulatedClock(world.sim), ENFORCE, log)
+    return Executor(
+        cluster=world.cluster,
+        store=world.store,
+        clock=SimulatedClock(world.sim),
+        acting=ENFORCE,
+        observers=(log,) if log else (),
+    )
 
 
 def test_whose_predecessor_ends_first_is_released_first(monkeypatch):
@@ -281,7 +287,7 @@ def test_a_reason_is_marked_and_taken_apart_again():
 
 def test_every_decision_its_outcome_and_the_handover_are_in_the_audit_log(tmp_path):
     world = World()
-    world.restart(audit=audit(tmp_path), baselines=(Reactive(), Timer(2 * HOUR)))
+    world.restart(observers=(audit(tmp_path),), baselines=(Reactive(), Timer(2 * HOUR)))
     world.cycles(40)
     decided = records(tmp_path, "decision")
     assert [record["action"] for record in decided] == ["wait"] * 6 + ["release"]
@@ -308,7 +314,7 @@ def test_what_can_not_be_written_down_is_not_done_and_the_loop_goes_on(tmp_path,
     blocked = tmp_path / "folder" / "audit.jsonl"
     blocked.mkdir(parents=True)
     journal = Journal(blocked, 1 << 20, 86_400, 3)
-    world.restart(audit=Audit(journal, ActingMode.ENFORCE))
+    world.restart(observers=(Audit(journal, ActingMode.ENFORCE),))
     world.cycles(8)
     assert world.outcomes() == []
     assert "can't be written" in told(world)[0]
@@ -320,7 +326,7 @@ def test_what_can_not_be_written_down_is_not_done_and_the_loop_goes_on(tmp_path,
 
 def test_an_act_that_fails_is_in_the_audit_log_as_unknown(tmp_path, monkeypatch):
     world = World()
-    world.restart(audit=audit(tmp_path))
+    world.restart(observers=(audit(tmp_path),))
     world.cycles(6)
 
     def down(ids):

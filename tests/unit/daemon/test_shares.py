@@ -14,7 +14,7 @@ import pytest
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import ActingConfig
 from mirage.daemon import act
-from mirage.daemon.chain_quota import HOUR_S, Intake
+from mirage.daemon.chain_quota import HOUR_S, ChainQuota
 from mirage.daemon.execute import MOST_TIMES, in_turn
 from mirage.daemon.report import explain
 from mirage.daemon.restraint import Acting, Code
@@ -223,8 +223,8 @@ def test_new_chains_beyond_the_bound_are_left_to_slurm_for_an_hour(
 ) -> None:
     world = World()
     acting = Acting(ActingMode.ENFORCE, chains_per_user_per_hour=3)
-    intake = Intake(3)
-    world.restart(acting=acting, intake=intake)
+    quota = ChainQuota(3)
+    world.restart(acting=acting, quota=quota)
     jobs = [bobs_job(world, f"chain{number}") for number in range(5)]
     with caplog.at_level(logging.WARNING):
         world.cycles(3, step_s=60)
@@ -236,12 +236,12 @@ def test_new_chains_beyond_the_bound_are_left_to_slurm_for_an_hour(
         if "user bob has started" in record.getMessage()
     ]
     assert len(told) == 1
-    assert intake.words("alice") == ""
-    assert "2 chains are not watched yet: only 3 new ones" in intake.words("bob")
-    assert "(bob: 2)" in intake.words(None)
-    assert intake.explain("alice", jobs[4]) is None
-    assert intake.explain("bob", jobs[4])["acting"] == "too-many-chains"  # type: ignore[index]
-    assert intake.explain("bob", jobs[0]) is None
+    assert quota.words("alice") == ""
+    assert "2 chains are not watched yet: only 3 new ones" in quota.words("bob")
+    assert "(bob: 2)" in quota.words(None)
+    assert quota.explain("alice", jobs[4]) is None
+    assert quota.explain("bob", jobs[4])["acting"] == "too-many-chains"  # type: ignore[index]
+    assert quota.explain("bob", jobs[0]) is None
     world.restart(acting=acting)
     world.cycles(1, step_s=HOUR_S)
     assert len(world.store.chains("bob")) == 3, "a restart begins no new hour"
@@ -250,15 +250,15 @@ def test_new_chains_beyond_the_bound_are_left_to_slurm_for_an_hour(
 
 
 def test_the_daemon_tells_users_and_the_doctor(tmp_path: Path) -> None:
-    intake = Intake(1)
+    quota = ChainQuota(1)
     jobs = tuple(
         Job(n, "bob", "gpu", JobState.PENDING, 1, 0, comment=comment(f"chain{n}"))
         for n in (1, 2, 3)
     )
     store = SqlStore.open(f"sqlite:///{tmp_path}/m.db")
-    intake.choose(Snapshot(1000, jobs, ()), store, 1000)
+    quota.left_out(Snapshot(1000, jobs, ()), store, 1000)
     path = tmp_path / "s"
-    with serving(path, Source(store, intake=intake)):
+    with serving(path, Source(store=store, quota=quota)):
         assert "(bob: 2)" in ask(path, {"ask": "chains", "chain": None})["notice"]
         assert "chain3 is not watched yet" in ask(path, {"ask": "explain", "job": 3})["explanation"]
         with pytest.raises(InputError, match="no link of a chain"):

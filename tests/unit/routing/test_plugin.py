@@ -281,7 +281,8 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
 
 
 def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:
-    from mirage.daemon.app import Daemon
+    from mirage.daemon.cycle import Daemon
+    from mirage.daemon.observers import RoutingTable
     from mirage.daemon.restraint import Acting
     from mirage.domain import ActingMode
     from mirage.errors import MirageError
@@ -306,7 +307,7 @@ def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:
             Reactive(),
             poll_s=600,
             acting=Acting(ActingMode.ENFORCE),
-            publish=fails,
+            observers=(RoutingTable(fails),),
         )
         assert daemon.run_cycle()
     assert len(seen) == 1

@@ -315,7 +315,7 @@ ANY_JSON = st.recursive(
 )
 def test_a_question_at_the_socket(question) -> None:
     with SqlStore.open("sqlite://") as store, suppress(MirageError):
-        answer(Source(store), "mirage-alice", question)
+        answer(Source(store=store), "mirage-alice", question)
 
 
 DECISION = (

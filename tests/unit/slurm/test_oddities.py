@@ -229,7 +229,9 @@ def test_an_open_intent_on_a_job_that_can_not_be_read_stops_nobody_elses_cycle(
 
 def test_metrics_count_them() -> None:
     metrics = Metrics("enforce", "timer")
-    metrics.saw(Script([BROKEN, ENDLESS | {"JobID": "8"}, {"JobID": "9"}]).cluster().snapshot())
+    metrics.queue_read(
+        Script([BROKEN, ENDLESS | {"JobID": "8"}, {"JobID": "9"}]).cluster().snapshot()
+    )
     shown = {"unreadable": 1, "out_of_range": 1, "pending": 2, "running": 0}
     for state, jobs in shown.items():
         assert metrics.registry.get_sample_value("mirage_jobs", {"state": state}) == jobs

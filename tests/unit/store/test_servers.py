@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_u
 from mirage.domain import Outcome
 from mirage.errors import MirageError, StoreError
 from mirage.store import migrations, schema
-from mirage.store.exclusive import alone, is_held
+from mirage.store.exclusive import exclusive, is_held
 from mirage.store.repository import SqlStore
 from mirage.store.tables import metadata
 from mirage.store.url import parse_url
@@ -188,29 +188,29 @@ def test_programs_that_open_a_new_store_together_all_succeed(
 
 def test_a_second_daemon_is_refused_while_the_first_one_lives(url: str) -> None:
     assert not is_held(url)
-    with alone(url) as ensure:
+    with exclusive(url) as ensure:
         ensure()
         assert is_held(url)
         with (
             pytest.raises(
                 StoreError, match="another daemon or agent runs on this database"
             ) as caught,
-            alone(url),
+            exclusive(url),
         ):
             pytest.fail("two had the lock")
         assert password(url) not in str(caught.value)
     assert not is_held(url)
-    with alone(url):
+    with exclusive(url):
         assert is_held(url)
 
 
 def test_two_databases_of_one_server_have_locks_of_their_own(url: str) -> None:
-    with database_on(make_url(url).drivername) as other, alone(url), alone(other):
+    with database_on(make_url(url).drivername) as other, exclusive(url), exclusive(other):
         assert is_held(other)
 
 
 def test_the_lock_is_taken_anew_after_the_server_was_away(url: str) -> None:
-    with alone(url) as ensure:
+    with exclusive(url) as ensure:
         with server_away(url), pytest.raises(StoreError, match="goes on when it does"):
             ensure()
         ensure()
@@ -218,10 +218,10 @@ def test_the_lock_is_taken_anew_after_the_server_was_away(url: str) -> None:
 
 
 def test_while_it_was_away_another_daemon_may_have_come(url: str) -> None:
-    with alone(url) as ensure:
+    with exclusive(url) as ensure:
         with server_away(url):
             pass
-        with alone(url), pytest.raises(StoreError, match="another daemon or agent"):
+        with exclusive(url), pytest.raises(StoreError, match="another daemon or agent"):
             ensure()
         ensure()
 

@@ -39,8 +39,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     with web_site(tmp_path_factory.mktemp("web"), NOW, {"alice": 7, "bob": 5}) as found:
-        found.desk.reading.told(0)
-        found.desk.reading.wait()
+        found.desk.audit_summary.latest(0)
+        found.desk.audit_summary.wait()
         plant(found)
         yield found
 

@@ -25,10 +25,10 @@ from waitress.trigger import trigger
 
 from mirage.cli.main import main
 from mirage.config import DaemonConfig, RetentionConfig
-from mirage.daemon.app import Daemon
-from mirage.daemon.audit_summary import RETRY_S, Reading
-from mirage.daemon.cycle_guard import Rounds
-from mirage.daemon.last_cycle import Board
+from mirage.daemon.audit_summary import RETRY_S, AuditSummary
+from mirage.daemon.cycle import Daemon
+from mirage.daemon.cycle_guard import CycleGuard
+from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import Source, ask, serving
 from mirage.domain import ActingMode, Chain
@@ -52,8 +52,8 @@ NOW = 1_800_000_000
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     with web_site(tmp_path_factory.mktemp("web"), NOW, {"alice": 7, "bob": 5}) as found:
-        found.desk.reading.told(0)
-        found.desk.reading.wait()
+        found.desk.audit_summary.latest(0)
+        found.desk.audit_summary.wait()
         yield found
 
 
@@ -100,7 +100,7 @@ def test_without_a_link_there_are_sums_only(site: WebSite) -> None:
         link.job_id for chain in chains for link in site.store.links(chain.user, chain.chain_id)
     }
     assert len(named) > 20
-    jobs = site.desk.board.sight.snapshot.jobs  # type: ignore[union-attr]
+    jobs = site.desk.last_cycle.view.snapshot.jobs  # type: ignore[union-attr]
     assert not words & {*map(str, named), *(chain.chain_id for chain in chains)}
     assert not words & {*(job.user for job in jobs), *(str(job.job_id) for job in jobs)}
 
@@ -259,10 +259,10 @@ def test_one_user_can_not_crowd_out_another() -> None:
 
 def test_the_socket_gives_links_for_who_asks(tmp_path: Path) -> None:
     store = SqlStore.open("sqlite://")
-    with serving(tmp_path / "m.sock", Source(store, door=lambda user: f"http://x/{user}")):
+    with serving(tmp_path / "m.sock", Source(store=store, door=lambda user: f"http://x/{user}")):
         assert ask(tmp_path / "m.sock", {"ask": "web"}) == {"url": "http://x/None", "user": None}
     with (
-        serving(tmp_path / "m.sock", Source(store)),
+        serving(tmp_path / "m.sock", Source(store=store)),
         pytest.raises(InputError, match="no web page"),
     ):
         ask(tmp_path / "m.sock", {"ask": "web"})
@@ -296,8 +296,8 @@ def test_a_store_that_can_not_be_read_is_said_in_words(
 def test_a_fault_of_ours_is_a_page_in_words(site: WebSite, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = Browser()
     own = browser.get(site.link("alice")).url
-    monkeypatch.setattr(site.desk.board, "policy", None)
-    monkeypatch.setattr(site.desk.board, "acting", None)
+    monkeypatch.setattr(site.desk.last_cycle, "policy", None)
+    monkeypatch.setattr(site.desk.last_cycle, "acting", None)
     page = browser.get(own + "site")
     assert page.status == 500
     assert "Traceback" not in page.text
@@ -305,23 +305,25 @@ def test_a_fault_of_ours_is_a_page_in_words(site: WebSite, monkeypatch: pytest.M
 
 def test_before_the_first_cycle_it_says_so(tmp_path: Path) -> None:
     with web_site(tmp_path, NOW, {"alice": 1}) as site:
-        site.desk.board.sight = site.desk.board.turn = None
+        site.desk.last_cycle.view = site.desk.last_cycle.result = None
         browser = Browser()
         own = browser.get(site.link("alice")).url
         assert "No cycle has ended yet" in browser.get(own).text
         assert "has not seen the queue yet" in browser.get(own + "queue").text
-        site.desk.board.cycle(False, 1, NOW - 60)
+        site.desk.last_cycle.cycle_ended(False, 1, NOW - 60)
         assert "was skipped" in browser.get(own).text
-        site.desk.board.cycle(True, 1, NOW - 7200)
+        site.desk.last_cycle.cycle_ended(True, 1, NOW - 7200)
         assert "2 h ago" in browser.get(own).text
 
 
 def test_a_drift_alarm_is_on_the_page(site: WebSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = site.desk.reading.told(60)
-    assert told.found is not None
-    found = told.found | {"drift": {"words": "The model no longer fits <here>.", "alarms": []}}
+    summary = site.desk.audit_summary.latest(60)
+    assert summary.found is not None
+    found = summary.found | {"drift": {"words": "The model no longer fits <here>.", "alarms": []}}
     assert "no longer fits" not in Browser().get(site.url).text
-    monkeypatch.setattr(site.desk.reading, "told", lambda _max_age_s: replace(told, found=found))
+    monkeypatch.setattr(
+        site.desk.audit_summary, "latest", lambda _max_age_s: replace(summary, found=found)
+    )
     assert "The model no longer fits &lt;here&gt;." in Browser().get(site.url).text
 
 
@@ -329,13 +331,13 @@ def test_an_audit_log_that_can_not_be_read_is_said(tmp_path: Path) -> None:
     with web_site(tmp_path, NOW, {"alice": 1}) as site:
         for file in tmp_path.glob("audit*"):
             file.unlink()
-        site.desk.reading.told(0)
-        site.desk.reading.wait()
+        site.desk.audit_summary.latest(0)
+        site.desk.audit_summary.wait()
         assert "Nothing is in the audit log yet" in Browser().get(site.url).text
         (tmp_path / "audit.jsonl").mkdir()
-        site.desk.reading.now_s = lambda: NOW + RETRY_S
-        site.desk.reading.told(0)
-        site.desk.reading.wait()
+        site.desk.audit_summary.now_s = lambda: NOW + RETRY_S
+        site.desk.audit_summary.latest(0)
+        site.desk.audit_summary.wait()
         assert "can&#39;t be read now" in Browser().get(site.url).text
 
 
@@ -438,7 +440,7 @@ def test_a_page_that_hangs_holds_up_no_cycle(
 ) -> None:
     sim = fast_simulator(("n1", "n2"), [Partition("gpu", ("n1", "n2"))], start_s=NOW)
     cluster, clock = SimulatedCluster(sim, user="mirage", operator=True), SimulatedClock(sim)
-    board = Board(Acting(ActingMode.ENFORCE), "timer", 600)
+    last_cycle = LastCycle(Acting(ActingMode.ENFORCE), "timer", 600)
     url = f"sqlite:///{tmp_path}/mirage.db"
     hangs, goes_on = threading.Event(), threading.Event()
 
@@ -447,15 +449,28 @@ def test_a_page_that_hangs_holds_up_no_cycle(
         assert goes_on.wait(60)
         return []
 
-    reading = Reading(tmp_path / "audit.jsonl", 60)
+    audit_summary = AuditSummary(tmp_path / "audit.jsonl", 60)
     with (
         SqlStore.open(url) as store,
-        opened(DaemonConfig(web="127.0.0.1:0", store=url), board, reading) as door,
+        opened(DaemonConfig(web="127.0.0.1:0", store=url), last_cycle, audit_summary) as door,
     ):
         daemon = Daemon(
-            cluster, store, clock, Timer(60), poll_s=600, acting=board.acting, board=board
+            cluster,
+            store,
+            clock,
+            Timer(60),
+            poll_s=600,
+            acting=last_cycle.acting,
+            observers=(last_cycle,),
         )
-        rounds = Rounds(daemon, store, clock, RetentionConfig(), lambda: None, board=board)
+        rounds = CycleGuard(
+            daemon,
+            store,
+            clock,
+            RetentionConfig(),
+            ensure_exclusive=lambda: None,
+            observers=(last_cycle,),
+        )
         browser = Browser()
         own = browser.get(door("alice")).url
         monkeypatch.setattr("mirage.web.app.chain_list", hang)
@@ -464,9 +479,9 @@ def test_a_page_that_hangs_holds_up_no_cycle(
             visit.start()
         assert hangs.wait(60)
         assert rounds.run()
-        assert board.sight is not None
-        assert board.turn is not None
-        assert board.turn.ok
+        assert last_cycle.view is not None
+        assert last_cycle.result is not None
+        assert last_cycle.result.ok
         goes_on.set()
         for visit in visits:
             visit.join()

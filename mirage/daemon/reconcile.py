@@ -1,0 +1,228 @@
+"""The second half of a cycle: the store's chains and links become what Slurm shows.
+
+Each vanished job is looked up. Links that no cycle saw are added. Chains without a living link
+end. What is decided on the way is pure: `chain_end.py`, `missed_links.py`, `handover_log.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mirage.chain.handoff import Handoff
+from mirage.daemon.chain_end import (
+    chain_end,
+    is_long_over,
+    latest_records,
+    link_after,
+    lost_chain_end,
+)
+from mirage.daemon.handover_log import HandoverLog
+from mirage.daemon.missed_links import Key, missing_since_s, read_answer
+from mirage.daemon.tick import DropLink, LookUp, SaveChain, SaveLink, TickAction, observed
+from mirage.domain import Chain, Job, Link, Snapshot
+from mirage.errors import ClusterError, Unreadable
+from mirage.ports import ChainStore, Clock, Cluster
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Sightings:
+    """Jobs of links, by what Slurm says of them in this cycle."""
+
+    present: set[int]
+    """In the queue, or known to slurmctld or accounting as over or unreadable."""
+    runaway: set[int] = field(default_factory=set)
+    """Forgotten by slurmctld, while accounting has them as living."""
+
+
+class Reconciler:
+    """Of all users' chains, or of those of ``only_user``. Releases nothing."""
+
+    def __init__(
+        self, cluster: Cluster, store: ChainStore, clock: Clock, only_user: str | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._only_user = only_user
+        self._handovers = HandoverLog()
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Writes what Slurm shows now into the store. Raises ClusterError, StoreError."""
+        actions = observed(snapshot, self._store, self._clock, only_user=self._only_user)
+        self.save(actions)
+        self.reconcile(actions, snapshot)
+
+    def save(self, actions: Sequence[TickAction]) -> None:
+        """Writes chains and links down, all or none. Raises StoreError."""
+        with self._store.transaction():
+            for action in actions:
+                match action:
+                    case SaveChain(chain):
+                        self._store.save_chain(chain)
+                    case SaveLink(link, before):
+                        self._handovers.note(before, link)
+                        self._store.save_link(link)
+                    case DropLink(link):
+                        self._store.drop_link(link)
+
+    def reconcile(self, actions: Sequence[TickAction], snapshot: Snapshot) -> None:
+        """Settles what became of jobs that left the queue, and of their chains.
+
+        ``actions``: saved ones of this cycle's tick. Raises ClusterError, StoreError.
+        """
+        sightings = _Sightings(set(snapshot.present))
+        for action in actions:
+            if isinstance(action, LookUp):
+                self._look_up(action.links, sightings)
+        # Only now: a link that was just looked up may be over, and its chain with it.
+        active, living = self._store.active_chains(), self._living_links()
+        new = [each.link for each in actions if isinstance(each, SaveLink) and each.before is None]
+        incomplete = self._add_missed_links(active, living, new, snapshot)
+        self._close_chains(active, living, sightings, incomplete)
+
+    def handovers(self) -> list[Handoff]:
+        """Those that became known since the last call."""
+        handovers, self._handovers = self._handovers, HandoverLog()
+        return handovers.handovers(self._store)
+
+    def _look_up(self, links: Sequence[Link], sightings: _Sightings) -> None:
+        """Asks slurmctld, and for what it has forgotten accounting, what became of these."""
+        unreadable: set[int] = set()
+        try:
+            found = self._cluster.jobs([link.job_id for link in links])
+        except Unreadable as error:
+            # A job that is there and can't be read is not gone: its chain must not end for that.
+            found, unreadable = error.jobs, {oddity.job_id for oddity in error.oddities}
+        of_slurmctld = set(found) | unreadable
+        forgotten = [link for link in links if link.job_id not in of_slurmctld]
+        if forgotten:
+            found |= self._accounting(forgotten)
+        with self._store.transaction():
+            for link in links:
+                if job := found.get(link.job_id):
+                    after = link_after(link, job)
+                    self._handovers.note(link, after)
+                    self._store.save_link(after)
+        # Accounting is behind, or a slurmctld that was killed took with it what it had not sent to
+        # slurmdbd yet. So "living" there proves nothing, and such a job does not keep its chain.
+        runaway = {
+            job_id
+            for job_id, job in found.items()
+            if job_id not in of_slurmctld and not job.state.is_over
+        }
+        sightings.runaway |= runaway
+        sightings.present |= (set(found) | unreadable) - runaway
+
+    def _accounting(self, links: Sequence[Link]) -> Mapping[int, Job]:
+        """Job id -> its last record. Empty while accounting can't be asked: a later cycle asks
+        again, and no chain ends on a guess.
+        """
+        job_ids = [link.job_id for link in links]
+        since_s = min(link.submit_s for link in links)
+        try:
+            return latest_records(self._cluster.accounting(since_s, self._clock.now_s(), job_ids))
+        except ClusterError as error:
+            log.warning(
+                "%d jobs left the queue; how they ended can't be told now: %s", len(links), error
+            )
+            return {}
+
+    def _living_links(self) -> Mapping[Key, Sequence[Link]]:
+        living: dict[Key, list[Link]] = defaultdict(list)
+        for link in self._store.open_links():
+            living[link.user, link.chain_id].append(link)
+        return living
+
+    def _add_missed_links(
+        self,
+        active: Sequence[Chain],
+        living: Mapping[Key, Sequence[Link]],
+        new: Sequence[Link],
+        snapshot: Snapshot,
+    ) -> Collection[Key]:
+        """Saves the links that no cycle saw. Returns the chains that may have further ones.
+
+        ``living``: links of each chain that are not over. ``new``: links first seen in this cycle.
+        """
+        # A job that starts and ends between two cycles leaves two traces: its chain has no living
+        # link though it should go on, or the next link names a predecessor that nobody knows. All
+        # other chains are complete, and accounting is not asked about them.
+        known_ids = {None, *snapshot.present}
+        orphaned = {
+            (link.user, link.chain_id) for link in new if link.predecessor_id not in known_ids
+        }
+        suspects: dict[Key, Sequence[Link]] = {}
+        since_s = []
+        for chain in active:
+            key = (chain.user, chain.chain_id)
+            if key in living and key not in orphaned:
+                continue
+            links = self._store.links(*key)
+            if (missing_s := missing_since_s(chain, links)) is not None:
+                suspects[key] = links
+                since_s.append(missing_s)
+        # One question for all: sacct's cost is that of the call, hardly that of its window.
+        return self._ask_for_missed_links(min(since_s), suspects) if suspects else ()
+
+    def _ask_for_missed_links(
+        self, since_s: int, suspects: Mapping[Key, Sequence[Link]]
+    ) -> Collection[Key]:
+        users, now_s = {user for user, _ in suspects}, self._clock.now_s()
+        try:
+            jobs = self._cluster.submissions(since_s, now_s, users)
+        except ClusterError as error:
+            log.warning(
+                "whether %d chains had links that no cycle saw can't be told now: %s",
+                len(suspects),
+                error,
+            )
+            return suspects.keys()
+        answer = read_answer(jobs, suspects, now_s)
+        with self._store.transaction():
+            for link in answer.links:
+                self._handovers.note(None, link)
+                self._store.save_link(link)
+        if answer.links:
+            log.info(
+                "%d links lived between two cycles; accounting tells of them", len(answer.links)
+            )
+        return answer.incomplete
+
+    def _close_chains(
+        self,
+        active: Sequence[Chain],
+        living: Mapping[Key, Sequence[Link]],
+        sightings: _Sightings,
+        incomplete: Collection[Key],
+    ) -> None:
+        """Ends the chains that have no living link. ``incomplete``: may have unknown links."""
+        now_s = self._clock.now_s()
+        for chain in active:
+            key = (chain.user, chain.chain_id)
+            unfinished = living.get(key, ())
+            if any(link.job_id in sightings.present for link in unfinished):
+                continue
+            links = self._store.links(*key)
+            # A link that accounting does not tell of yet could turn "failed" into "done". After a
+            # day no record comes any more, and the chain ends on what is known.
+            if not unfinished and key in incomplete and not is_long_over(links, now_s):
+                continue
+            ended = (
+                lost_chain_end(chain, links, sightings.runaway, now_s)
+                if unfinished
+                else chain_end(chain, links, now_s)
+            )
+            if ended:
+                self._store.save_chain(ended)
+                log.info(
+                    "chain %s of %s is over: %s (%s)",
+                    chain.chain_id,
+                    chain.user,
+                    ended.state.value,
+                    ended.reason,
+                )
