@@ -1,0 +1,48 @@
+"""Episodes of a scheduler, and what they were worth (section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mirage.placement.baselines import Scheduler
+from mirage.placement.jobs import JobSequence
+from mirage.placement.topology import Floats
+from mirage.placement.world import World, WorldConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """One episode for each sequence; arrays of one entry a sequence, [B]."""
+
+    scheduler: str
+    first_return: Floats
+    """G_1 with a discount of 1: the sum of all rewards (equation 16 is its mean)."""
+    mean_slowdown: Floats
+    """Mean of equation 17 over the sequence's jobs; unfinished ones count to T_max."""
+    finished: Floats
+    """Share of the jobs that ended in time."""
+    steps: int
+    """Time steps until the last sequence was over."""
+
+
+def roll_out(
+    scheduler: Scheduler, config: WorldConfig, sequences: Sequence[JobSequence]
+) -> Rollout:
+    """Runs all sequences side by side. Baselines that keep what they give have no penalty for too
+    few GPUs (section 5.3).
+    """
+    world = World(replace(config, leave_slots=scheduler.leaves_slots), sequences)
+    scheduler.reset(world)
+    total = np.zeros(world.clusters)
+    while not world.over.all():
+        total += world.step(scheduler.decide(world))
+    return Rollout(
+        scheduler=scheduler.name,
+        first_return=total,
+        mean_slowdown=world.slowdowns().mean(axis=1),
+        finished=(world.finish_step >= 0).mean(axis=1),
+        steps=world.time,
+    )

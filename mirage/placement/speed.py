@@ -1,0 +1,119 @@
+"""How fast a job runs on given GPUs: equations 3 and 10 to 15, appendix A.
+
+Computation is a distance: FLOPs of one forward pass (section 4.6.2). A job's speed is in FLOPS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mirage.errors import InputError
+from mirage.placement.topology import Bools, Topology
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedModel:
+    """The constants of the job model. The defaults are the paper's, or, where its text lacks them,
+    those that its laboratory used later.
+    """
+
+    gpu_flops: float = 10.6e12
+    """v_P100, FLOPS of one GPU; not in the text (a P100's peak in single precision)."""
+    efficiency: float = 0.9
+    """Equation 10: the share of ``gpu_flops`` that is reached."""
+    backward_factor: float = 1.0
+    """FLOPs of a step over those of its forward pass. The paper's reading is 1: forward only.
+    Training does about 3.
+    """
+    reduction_100mb_s: float = 28.29e-3
+    """Ring reduction of 100 MB on n GPUs of a rack takes this times sqrt(n), seconds (Figure 3)."""
+    reduction_500mb_s: float = 139.77e-3
+    """The same for 500 MB."""
+    rack_factor: float = 0.2
+    """Equation 12: what each further rack adds to the reduction, as a share."""
+    calibration_flops: float = 20e9
+    """Table 2: d_ex of vgg-vd-19, FLOPs of an example."""
+    calibration_minibatch: int = 256
+    calibration_iterations: int = 1000
+    rows: int = 10
+    """Table 2: rows of the image, the horizon."""
+
+    def __post_init__(self) -> None:
+        for name in ("gpu_flops", "efficiency", "backward_factor", "calibration_flops"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"speed model: {name} must be above 0, not {getattr(self, name)}")
+        for name in ("reduction_100mb_s", "reduction_500mb_s", "rack_factor"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"speed model: {name} must not be negative")
+
+    @property
+    def step_s(self) -> float:
+        """t_row of appendix A: seconds of a time step (483 s / 10 with the paper's values)."""
+        return self._calibration_distance() / self.gpu_flops / self.rows
+
+    @property
+    def cell_distance(self) -> float:
+        """d_cell of appendix A, FLOPs."""
+        return self._calibration_distance() / self.rows
+
+    def _calibration_distance(self) -> float:
+        per_example = self.calibration_flops * self.backward_factor
+        return self.calibration_iterations * per_example * self.calibration_minibatch
+
+    def minibatch_distance(
+        self, flops_per_example: Floats, minibatch: npt.NDArray[np.int64]
+    ) -> Floats:
+        """d_m: FLOPs of a minibatch on one GPU."""
+        return flops_per_example * self.backward_factor * minibatch
+
+    def training_s(self, minibatch_distance: Floats) -> Floats:
+        """tt_m, equation 10: seconds of a minibatch on one GPU."""
+        return minibatch_distance / (self.efficiency * self.gpu_flops)
+
+    def reduction_per_root_s(self, gradient_mb: Floats) -> Floats:
+        """c where a reduction on n GPUs of a rack takes c sqrt(n) seconds (Figure 3).
+
+        Linear through 0, 100 and 500 MB; above 100 MB on the line of the latter two.
+        """
+        below = self.reduction_100mb_s * gradient_mb / 100
+        slope = (self.reduction_500mb_s - self.reduction_100mb_s) / 400
+        above = self.reduction_100mb_s + slope * (gradient_mb - 100)
+        return np.where(gradient_mb <= 100, below, above)
+
+    def rack_reduction_s(self, per_root_s: Floats, gpus: npt.NDArray[np.int64]) -> Floats:
+        """sr: seconds of a reduction of a job alone on one rack; a single GPU has none."""
+        return np.where(gpus > 1, per_root_s * np.sqrt(gpus), 0.0)
+
+    def reduction_s(self, per_root_s: Floats, assigned: Bools, topology: Topology) -> Floats:
+        """rt, equation 12: ``per_root_s`` [..., J], ``assigned`` [..., J, M] -> [..., J]."""
+        racks = topology.racks(assigned)
+        spread = 1 + self.rack_factor * np.maximum(racks - 1, 0)
+        alone = self.rack_reduction_s(per_root_s, assigned.sum(axis=-1))
+        return alone * spread * topology.scale_factors(assigned)
+
+
+def speeds(
+    model: SpeedModel,
+    topology: Topology,
+    assigned: Bools,
+    *,
+    minibatch_distance: Floats,
+    per_root_s: Floats,
+) -> Floats:
+    """v, equation 3: FLOPS of each job on its GPUs; 0 without any. All [..., J]."""
+    step_s = model.training_s(minibatch_distance) + model.reduction_s(
+        per_root_s, assigned, topology
+    )
+    gpus = assigned.sum(axis=-1)
+    found: Floats = np.divide(
+        minibatch_distance * gpus,
+        step_s,
+        out=np.zeros_like(step_s),
+        where=(gpus > 0) & (step_s > 0),
+    )
+    return found

@@ -1,0 +1,243 @@
+"""Which links the GPUs of a job share: a graph to build and to show, arrays to run.
+
+A job uses each link on the shortest paths between its GPUs (section 4.6.1). To ask that of many
+assignments at once, each link is compiled to *rectangles*: pairs of GPU sets between whose members
+all paths cross the link. A job uses the link if it has a GPU in both sets of a rectangle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from mirage.errors import InputError
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A GPU and where it is. Names are those of the graph's nodes."""
+
+    name: str
+    """The graph's node: `NODE/gpuN`."""
+    node: str
+    """Slurm's name of the node."""
+    rack: str
+    """The leaf switch, block or rack; equal for GPUs of which nothing is known."""
+    socket: str
+    """What it hangs on inside its node: a CPU socket, a PCIe switch, or the node itself."""
+
+
+class Topology:
+    """GPUs, the links between them, and what each job takes of these.
+
+    ``gpus``: in the order of all arrays' last axis (length M).
+    ``graph``: an undirected graph whose edges have ``gb_per_s``.
+    ``source``: where it came from, for people.
+
+    Raises InputError for a bandwidth that is not positive, a GPU that is no node of the graph, a
+    name used twice, and GPUs that no path joins.
+    """
+
+    def __init__(self, graph: nx.Graph[str], gpus: Sequence[Gpu], *, source: str) -> None:
+        self.graph = graph
+        self.gpus = tuple(gpus)
+        self.source = source
+        self._check()
+        self._number_places()
+        self._compile()
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    def _check(self) -> None:
+        names = [gpu.name for gpu in self.gpus]
+        if not names:
+            raise InputError(f"{self.source}: no GPU in it")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{self.source}: GPU {twice} is there twice")
+        for one, other, gb_per_s in self.graph.edges(data="gb_per_s"):
+            if not (gb_per_s and gb_per_s > 0):
+                raise InputError(
+                    f"{self.source}: the link {one} - {other} has a bandwidth of {gb_per_s} GB/s;"
+                    " give a positive number"
+                )
+        if missing := [name for name in names if name not in self.graph]:
+            raise InputError(f"{self.source}: GPU {missing[0]} has no link")
+        reached = nx.node_connected_component(self.graph, names[0])
+        if islands := [name for name in names if name not in reached]:
+            raise InputError(
+                f"{self.source}: no path joins {names[0]} and {islands[0]}"
+                f" ({len(islands)} of {len(names)} GPUs are apart): give the link between them"
+            )
+
+    def _number_places(self) -> None:
+        """Index of node, rack and socket by GPU, each [M]."""
+        self.node_of = _numbered([gpu.node for gpu in self.gpus])
+        self.rack_of = _numbered([gpu.rack for gpu in self.gpus])
+        self.socket_of = _numbered([f"{gpu.node}/{gpu.socket}" for gpu in self.gpus])
+        racks = int(self.rack_of.max()) + 1
+        self._in_rack = (self.rack_of[:, None] == np.arange(racks)).astype(np.float32)
+
+    def _compile(self) -> None:
+        """Rectangles of links. Links that the same pairs of GPUs use become one, the narrowest."""
+        merged: dict[tuple[tuple[int, int], ...], tuple[str, str]] = {}
+        for link, rectangles in sorted(self._rectangles().items()):
+            key = tuple(sorted(rectangles))
+            best = merged.setdefault(key, link)
+            if self._gb_per_s(link) < self._gb_per_s(best):
+                merged[key] = link
+        self.links = tuple(merged.values())
+        """The compiled links, as pairs of graph nodes (length E)."""
+        self.gb_per_s: Floats = np.array([self._gb_per_s(link) for link in self.links])
+        """Default bandwidth of each (Table 1's "Default BW"), GB/s, [E]."""
+        sides = [side for rectangles in merged for side in rectangles]
+        counts = [len(rectangles) for rectangles in merged]
+        self._left = _members([left for left, _ in sides], len(self))
+        self._right = _members([right for _, right in sides], len(self))
+        self._first = np.cumsum([0, *counts[:-1]]) if counts else np.zeros(0, dtype=int)
+        self._one_each = all(number == 1 for number in counts)
+
+    def _gb_per_s(self, link: tuple[str, str]) -> float:
+        return float(self.graph.edges[link]["gb_per_s"])
+
+    def _rectangles(self) -> Mapping[tuple[str, str], set[tuple[int, int]]]:
+        """Of each link: pairs of GPU sets (as bits) with a path over it between all members.
+
+        A pair's path is the one that the search from its first GPU finds: the fewest links, among
+        these the widest.
+        """
+        bit = {gpu.name: 1 << nth for nth, gpu in enumerate(self.gpus)}
+        sources: dict[tuple[tuple[str, str], int], int] = defaultdict(int)
+        later = (1 << len(self)) - 1
+        for gpu in self.gpus:
+            later &= ~bit[gpu.name]
+            for link, below in self._below(gpu.name, bit).items():
+                if targets := below & later:
+                    sources[link, targets] |= bit[gpu.name]
+        found: dict[tuple[str, str], set[tuple[int, int]]] = defaultdict(set)
+        for (link, targets), members in sources.items():
+            found[link].add((members, targets))
+        return {link: _joined(rectangles) for link, rectangles in found.items()}
+
+    def _below(self, source: str, bit: Mapping[str, int]) -> dict[tuple[str, str], int]:
+        """Of each link in the tree of shortest paths from ``source``: the GPUs beyond it."""
+        widest: float = max(data for _, _, data in self.graph.edges(data="gb_per_s"))
+
+        def cost(_one: str, _other: str, data: Mapping[str, float]) -> float:
+            # Narrow links cost more, but all of a path less than one further hop.
+            return 1.0 + 1e-6 * widest / (widest + data["gb_per_s"])
+
+        before, distance = nx.dijkstra_predecessor_and_distance(self.graph, source, weight=cost)
+        below: dict[str, int] = {}
+        links: dict[tuple[str, str], int] = {}
+        for place in sorted(distance, key=distance.__getitem__, reverse=True):
+            bits = below.get(place, 0) | bit.get(place, 0)
+            if bits and before[place]:
+                parent = min(before[place])
+                below[parent] = below.get(parent, 0) | bits
+                links[min(place, parent), max(place, parent)] = bits
+        return links
+
+    def used(self, assigned: Bools) -> Bools:
+        """Which links each job uses: ``assigned`` [..., M] -> [..., E].
+
+        A job of a single GPU uses none.
+        """
+        held = assigned.astype(np.float32)
+        crossed = (held @ self._left.T > 0) & (held @ self._right.T > 0)
+        if self._one_each:
+            return crossed
+        return np.logical_or.reduceat(crossed, self._first, axis=-1)
+
+    def limiting_gb_per_s(self, assigned: Bools) -> tuple[Floats, Floats]:
+        """Equations 14 and 15: the narrowest link of each job, alone and beside the others.
+
+        ``assigned`` [..., J, M]: the GPUs of each job. Returns two arrays [..., J], infinite for
+        jobs that use no link. Run-time bandwidth is the default divided by the jobs on the link.
+        """
+        used = self.used(assigned)
+        jobs = used.sum(axis=-2, keepdims=True)
+        alone = np.where(used, self.gb_per_s, np.inf)
+        shared = np.where(used, self.gb_per_s / np.maximum(jobs, 1), np.inf)
+        return alone.min(axis=-1, initial=np.inf), shared.min(axis=-1, initial=np.inf)
+
+    def scale_factors(self, assigned: Bools) -> Floats:
+        """Equation 13: how much slower sharing makes each job's reduction. [..., J, M] -> [..., J].
+
+        1 for jobs that share nothing or use no link.
+        """
+        alone, shared = self.limiting_gb_per_s(assigned)
+        factors = np.ones_like(alone)
+        np.divide(alone, shared, out=factors, where=np.isfinite(shared))
+        return factors
+
+    def racks(self, assigned: Bools) -> npt.NDArray[np.int64]:
+        """Over how many racks each job is spread: [..., M] -> [...]; 0 without a GPU."""
+        spread: npt.NDArray[np.int64] = (assigned.astype(np.float32) @ self._in_rack > 0).sum(-1)
+        return spread
+
+
+def add_link(graph: nx.Graph[str], one: str, other: str, *, gb_per_s: float, source: str) -> None:
+    """Adds a link. Raises InputError if the graph has it with another bandwidth, or if both ends
+    are one.
+    """
+    if one == other:
+        raise InputError(f"{source}: a link from {one} to itself")
+    if graph.has_edge(one, other) and graph.edges[one, other]["gb_per_s"] != gb_per_s:
+        raise InputError(
+            f"{source}: the link {one} - {other} is there twice, with"
+            f" {graph.edges[one, other]['gb_per_s']:g} and {gb_per_s:g} GB/s: keep one"
+        )
+    graph.add_edge(one, other, gb_per_s=gb_per_s)
+
+
+def _numbered(names: Sequence[str]) -> npt.NDArray[np.int64]:
+    numbers: dict[str, int] = {}
+    new = count()
+    return np.array(
+        [numbers[n] if n in numbers else numbers.setdefault(n, next(new)) for n in names]
+    )
+
+
+def _joined(rectangles: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """The same pairs in fewer rectangles.
+
+    As each pair is looked at from its first GPU alone, one rectangle falls into several: those of
+    the same targets are one already; here (A, B) and (B', C) become one where B' is B.
+    """
+    left = dict[int, int]()
+    for members, targets in rectangles:
+        left[targets] = left.get(targets, 0) | members
+    joined = set(map(_ordered, ((members, targets) for targets, members in left.items())))
+    by_side: dict[int, int] = defaultdict(int)
+    for one, other in joined:
+        by_side[one] |= other
+        by_side[other] |= one
+    whole: set[tuple[int, int]] = set()
+    rest = set(joined)
+    for one, other in sorted(by_side.items(), key=lambda sides: -sides[1].bit_count()):
+        covered = {pair for pair in rest if one in pair}
+        if len(covered) > 1:
+            whole.add(_ordered((one, other)))
+            rest -= covered
+    return whole | rest
+
+
+def _ordered(sides: tuple[int, int]) -> tuple[int, int]:
+    return (min(sides), max(sides))
+
+
+def _members(sets: Sequence[int], gpus: int) -> npt.NDArray[np.float32]:
+    """Sets as bits -> [len(sets), gpus] of 0 and 1."""
+    rows = [[(bits >> nth) & 1 for nth in range(gpus)] for bits in sets]
+    return np.array(rows, dtype=np.float32).reshape(len(sets), gpus)
