@@ -1,5 +1,5 @@
-"""Slurm's ways to write values, turned into numbers a column at a time. The first bad value raises
-`TraceError`.
+"""Slurm's ways to write values, turned into numbers a column at a time. Rows with a bad value are
+taken down.
 
 Sources: `sacct(1)` (Timelimit, AllocTRES, State, ReqMem), `sbatch(1)` (--time).
 """
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.left_out import Wrong
 from slurm_sim.traces.table import LAST_TIME_S
 
 Floats = NDArray[np.float64]
@@ -44,10 +44,15 @@ class Batch:
     """Of stamps without an offset; None: UTC."""
     notes: dict[str, int] = field(default_factory=dict)
     """What was done to values, and how often; shared by all batches of a file."""
-    bad: dict[int, tuple[str, str, str]] | None = None
-    """Rows with a bad value: its column, the value, what was expected. None: the first one raises
-    `TraceError`.
-    """
+    bad: dict[int, Wrong] = field(default_factory=dict)
+    """Rows with a bad value."""
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Which rows have no bad value, shape (rows,)."""
+        result = np.ones(len(self.lines), bool)
+        result[list(self.bad)] = False
+        return result
 
     def note(self, what: str, count: int) -> None:
         if count:
@@ -58,14 +63,10 @@ class Batch:
         return next((name for name in names if name in self.columns), None)
 
     def refuse(self, name: str, rows: Iterable[int], expected: str) -> None:
-        """These rows have a bad value. Raises TraceError for the first, or takes them down in
-        `bad`.
-        """
+        """Takes rows with a bad value down in `bad`."""
         for row in rows:
             found = self.columns[name][row] or "nothing"
-            if self.bad is None:
-                raise TraceError(self.file, expected, found=found, line=self.lines[row], field=name)
-            self.bad.setdefault(int(row), (name, found, expected))
+            self.bad.setdefault(int(row), Wrong(name, found, expected))
 
     def mapped(
         self, name: str, convert: Callable[[str], Any], expected: str, wrong: Any = np.nan

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from slurm_sim.traces import fields
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch, count_zoneless
+from slurm_sim.traces.left_out import UNENDED, LeftOut, Wrong
 from slurm_sim.traces.reading import Imported, Row, gather, opened, opened_csv
 from slurm_sim.traces.table import COLUMNS
 
@@ -62,16 +64,18 @@ def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
     Feitelson, The Standard Workload Format,
     https://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 
-    Raises TraceError for the first line that is none of this format.
+    A line that is none of this format is left out and counted in the notes, and so is a last one
+    that may be cut off. Raises TraceError if more than half of them are.
     """
     header: dict[str, str] = {}
     notes: dict[str, int] = {}
-    rows = _whole_jobs(_swf_rows(path, header), notes)
+    left_out = LeftOut()
+    rows = _whole_jobs(_swf_rows(path, header, left_out), notes)
 
     def convert(batch: Batch) -> dict[str, Any]:
         return _swf_columns(batch, _swf_begin_s(header, str(path)), cpus_per_node)
 
-    done = gather(rows, SWF, convert, str(path))
+    done = gather(rows, SWF, convert, str(path), left_out)
     if "UnixStartTime" not in header:
         notes["times from 1970 on: the header has no UnixStartTime"] = done.rows
     cpus = _header_number(header, "MaxProcs") / max(1, _header_number(header, "MaxNodes"))
@@ -79,7 +83,7 @@ def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
         notes[f"a processor taken for a node: the header has {cpus:g} a node (--cpus-per-node)"] = (
             done.rows
         )
-    return Imported(done.trace, done.rows, done.notes | notes)
+    return replace(done, notes=done.notes | notes)
 
 
 def _header_number(header: Mapping[str, str], name: str) -> int:
@@ -137,8 +141,9 @@ def _swf_begin_s(header: Mapping[str, str], file: str) -> float:
         raise TraceError(file, "seconds since 1970", found=text, field="; UnixStartTime") from None
 
 
-def _swf_rows(path: Path | str, header: dict[str, str]) -> Iterator[Row]:
-    for number, [line] in opened(path):
+def _swf_rows(path: Path | str, header: dict[str, str], left_out: LeftOut) -> Iterator[Row]:
+    unended: list[int] = []
+    for number, [line] in opened(path, unended.append):
         if line.lstrip().startswith(";"):
             name, colon, value = line.lstrip("; \t").partition(":")
             if colon:
@@ -146,14 +151,11 @@ def _swf_rows(path: Path | str, header: dict[str, str]) -> Iterator[Row]:
             continue
         parts = line.split()
         if len(parts) != len(SWF):
-            raise TraceError(
-                str(path),
-                "18 numbers (SWF)",
-                found=f"{len(parts)} fields",
-                line=number,
-                field="line",
-            )
-        yield number, parts
+            left_out.add(number, Wrong("line", f"{len(parts)} fields", "18 numbers (SWF)"))
+        elif unended and parts[-1] != "-1":
+            left_out.add(number, UNENDED)
+        else:
+            yield number, parts
 
 
 def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, Any]:
@@ -249,17 +251,18 @@ def import_mirage_log(
     if missing := sorted(needed - set(header)):
         raise TraceError(str(path), f"a header line with {', '.join(missing)}", field="header")
     notes: dict[str, int] = {}
-    rows = _mirage_rows(lines, header, str(path), notes)
+    left_out = LeftOut()
+    rows = _mirage_rows(lines, header, left_out, notes)
 
     def convert(batch: Batch) -> dict[str, Any]:
         return _mirage_columns(batch, gpus_per_node)
 
-    done = gather(rows, header, convert, str(path), timezone)
-    return Imported(done.trace, done.rows, done.notes | notes)
+    done = gather(rows, header, convert, str(path), left_out, timezone)
+    return replace(done, notes=done.notes | notes)
 
 
 def _mirage_rows(
-    lines: Iterator[Row], header: list[str], file: str, notes: dict[str, int]
+    lines: Iterator[Row], header: list[str], left_out: LeftOut, notes: dict[str, int]
 ) -> Iterator[Row]:
     stamp = re.compile(r"\d{4}-\d\d-\d\dT")
     first_time = min(header.index(name) for name in ("Start", "Submit", "End"))
@@ -273,14 +276,9 @@ def _mirage_rows(
             del parts[first_time]
             notes[repaired] = notes.get(repaired, 0) + 1
         if len(parts) != len(header):
-            raise TraceError(
-                file,
-                f"{len(header)} fields",
-                found=f"{len(parts)} fields",
-                line=number,
-                field="line",
-            )
-        yield number, parts
+            left_out.add(number, Wrong("line", f"{len(parts)} fields", f"{len(header)} fields"))
+        else:
+            yield number, parts
 
 
 def _mirage_columns(batch: Batch, gpus_per_node: int) -> dict[str, Any]:
@@ -338,12 +336,15 @@ def import_csv(
     except StopIteration:
         raise TraceError(str(path), "a header line", found="an empty file") from None
     chosen = _mapping(header, mapping or {}, str(path), line)
-    checked = _even_rows(rows, header, str(path))
-    done = gather(checked, header, lambda batch: _csv_columns(batch, chosen), str(path), timezone)
+    left_out = LeftOut()
+    checked = _even_rows(rows, header, left_out)
+    done = gather(
+        checked, header, lambda batch: _csv_columns(batch, chosen), str(path), left_out, timezone
+    )
     used = {theirs for theirs, _unit in chosen.values()}
     if unused := [name for name in header if name not in used]:
         note = f"columns left out, since no --column names them: {', '.join(unused)}"
-        return Imported(done.trace, done.rows, done.notes | {note: done.rows})
+        return replace(done, notes=done.notes | {note: done.rows})
     return done
 
 
@@ -375,17 +376,12 @@ def _mapping(
     return chosen
 
 
-def _even_rows(rows: Iterator[Row], header: list[str], file: str) -> Iterator[Row]:
+def _even_rows(rows: Iterator[Row], header: list[str], left_out: LeftOut) -> Iterator[Row]:
     for number, parts in rows:
-        if len(parts) != len(header):
-            raise TraceError(
-                file,
-                f"{len(header)} fields",
-                found=f"{len(parts)} fields",
-                line=number,
-                field="line",
-            )
-        yield number, parts
+        if len(parts) == len(header):
+            yield number, parts
+        else:
+            left_out.add(number, Wrong("line", f"{len(parts)} fields", f"{len(header)} fields"))
 
 
 def _csv_columns(batch: Batch, chosen: dict[str, tuple[str, float]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pandas as pd
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch
+from slurm_sim.traces.left_out import LeftOut, take_down
 from slurm_sim.traces.lines import UNDECODABLE, bounded, open_text
 from slurm_sim.traces.table import Trace, make_trace
 
@@ -35,13 +36,18 @@ class Imported:
     """Records that could not be read; `notes` says why."""
 
 
-def opened(path: Path | str) -> Iterator[Row]:
-    """The file's lines, numbered, whole, with blank ones left out."""
+def opened(path: Path | str, unended: Callable[[int], None] | None = None) -> Iterator[Row]:
+    """The file's lines, numbered, whole, with blank ones left out.
+
+    ``unended`` gets the number of a last line without a line end, before that line comes.
+    """
     path = Path(path)
     try:
         with open_text(path) as lines:
             for number, line in enumerate(bounded(lines, path), 1):
                 if line.strip():
+                    if unended is not None and line[-1] not in "\r\n":
+                        unended(number)
                     yield number, [line.rstrip("\r\n")]
     except (OSError, EOFError) as error:
         raise TraceError(
@@ -72,10 +78,14 @@ def gather(
     header: list[str],
     convert: Callable[[Batch], dict[str, Any]],
     file: str,
+    left_out: LeftOut,
     timezone: str | None = None,
 ) -> Imported:
     """Runs ``convert`` over batches of rows, each as long as the header, and puts the tables
     together.
+
+    Rows with a bad value are left out and counted in ``left_out``. Raises TraceError if these are
+    more than half.
     """
     notes: dict[str, int] = {}
     frames = []
@@ -88,9 +98,14 @@ def gather(
         }
         part = Batch(file, [number for number, _ in batch], columns, timezone, notes)
         note_undecodable(part, [row for _, row in batch])
-        frames.append(pd.DataFrame(convert(part)))
-        numbers.extend(part.lines)
-    return put_together(frames, numbers, file, notes)
+        frame = pd.DataFrame(convert(part))
+        take_down(part, frame)
+        left_out.add_rows(part)
+        frames.append(frame[part.kept])
+        numbers.extend(np.array(part.lines)[part.kept].tolist())
+    left_out.refuse_rubbish(file, len(numbers))
+    done = put_together(frames, numbers, file, notes | left_out.notes())
+    return replace(done, left_out=left_out.total)
 
 
 def put_together(

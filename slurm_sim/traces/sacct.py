@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from slurm_sim.traces import fields
-from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch, count_zoneless
+from slurm_sim.traces.left_out import take_down
 from slurm_sim.traces.reading import (
     BATCH_ROWS,
     Imported,
@@ -25,15 +26,13 @@ from slurm_sim.traces.reading import (
     opened,
     put_together,
 )
-from slurm_sim.traces.sacct_layout import Layout, Values, Wrong
-from slurm_sim.traces.sacct_rows import NAMES, Found, LeftOut, Rows
+from slurm_sim.traces.sacct_layout import IDS, Layout, Values
+from slurm_sim.traces.sacct_rows import NAMES, Found, Rows
 from slurm_sim.traces.table import make_trace
 
 MOST_STATES = 5
 """How many of the unknown ones are named."""
-MOST_LEFT_OUT = 0.5
-"""A file of which a greater share can't be read is none of sacct's."""
-MOST_NUMBER = 2.0**53
+HINT = "give what `sacct -P` prints, without texts that users choose"
 
 
 def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
@@ -53,13 +52,15 @@ def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
     notes: dict[str, int] = {}
     frames: list[Any] = []
     numbers: list[int] = []
-    for batch in _batches(rows, opened(path), timezone, notes):
+    room = MAX_TASKS_OF_FILE
+    for batch in _batches(rows, opened(path, rows.saw_unended), timezone, notes):
         frame = pd.DataFrame(_sacct_columns(batch))
-        kept = _sound(batch, frame)
-        _leave_out(batch, rows.left_out)
-        frames.append(frame[kept])
-        numbers.extend(np.array(batch.lines)[kept].tolist())
-    _refuse_rubbish(str(path), rows.left_out, len(numbers))
+        take_down(batch, frame)
+        room = _check_tasks(batch, room)
+        rows.left_out.add_rows(batch)
+        frames.append(frame[batch.kept])
+        numbers.extend(np.array(batch.lines)[batch.kept].tolist())
+    rows.left_out.refuse_rubbish(str(path), len(numbers), HINT)
     done = put_together(frames, numbers, str(path), rows.notes | notes | rows.left_out.notes())
     return _expand_arrays(replace(done, left_out=rows.left_out.total))
 
@@ -81,7 +82,7 @@ def _batches(
         )
         for name in NAMES:
             rows.names[name].update(columns.get(name, ()))
-        result = Batch(rows.file, [number for number, _ in found], columns, timezone, notes, {})
+        result = Batch(rows.file, [number for number, _ in found], columns, timezone, notes)
         note_undecodable(result, (values for _, values in found))
         return result
 
@@ -98,45 +99,9 @@ def _batches(
     yield from cut(rows.kept())
 
 
-def _sound(batch: Batch, frame: Any) -> NDArray[np.bool_]:
-    """Which rows may become jobs; the others are taken down in the batch's `bad`."""
-    bad = batch.bad if batch.bad is not None else {}
-    for name in ("submit", "nodes"):
-        for row in np.flatnonzero(frame[name].isna().to_numpy(bool)).tolist():
-            bad.setdefault(row, (name, "", "a known value"))
-    for name in ("nodes", "gpus", "cpus", "timelimit_s", "mem_mib", "priority"):
-        if name in frame.columns:
-            values = np.nan_to_num(frame[name].to_numpy(np.float64))
-            for row in np.flatnonzero(
-                (values != np.floor(values)) | (values > MOST_NUMBER)
-            ).tolist():
-                bad.setdefault(row, (name, str(values[row]), "a whole number from 0 to 2^53"))
-    kept = np.ones(len(batch.lines), bool)
-    kept[list(bad)] = False
-    return kept
-
-
-def _leave_out(batch: Batch, left_out: LeftOut) -> None:
-    for row, (name, found, expected) in sorted((batch.bad or {}).items()):
-        left_out.add(batch.lines[row], Wrong(name, found, expected))
-
-
-def _refuse_rubbish(file: str, left_out: LeftOut, taken: int) -> None:
-    bad = left_out.total - left_out.drawn_in
-    if left_out.first is not None and bad > MOST_LEFT_OUT * (bad + taken):
-        number, wrong = left_out.first
-        share = f"{bad} of {bad + taken} records can't be read"
-        expected = (
-            f"{wrong.expected} ({share}; give what `sacct -P` prints, without texts that users"
-            " choose)"
-        )
-        raise TraceError(file, expected, found=wrong.found, line=number, field=wrong.column)
-
-
 def _sacct_columns(batch: Batch) -> dict[str, Any]:
     rows = len(batch.lines)
-    ids = batch.first("JobID", "JobIDRaw") or ""
-    _check_tasks(batch, ids)
+    ids = batch.first(*IDS) or ""
     state = batch.mapped("State", fields.state, "a state like COMPLETED or CANCELLED by 1000", "")
     _note_states(batch, state)
     result: dict[str, Any] = {
@@ -167,13 +132,31 @@ def _sacct_columns(batch: Batch) -> dict[str, Any]:
     return result
 
 
-def _check_tasks(batch: Batch, ids: str) -> None:
+def _check_tasks(batch: Batch, room: int) -> int:
+    """Takes down rows with bad array ranges, and those for whose tasks the file has no room left.
+
+    Returns the room that is left then, in tasks.
+    """
+    ids = batch.first(*IDS) or ""
     for row, text in enumerate(batch.columns[ids]):
-        if "[" in text:
-            try:
-                task_ids(text.partition("[")[2].partition("]")[0], batch.file)
-            except TraceError as error:
-                batch.refuse(ids, [row], error.expected)
+        if "[" not in text or row in batch.bad:
+            continue
+        try:
+            count = sum(map(len, task_ranges(_range_in(text))))
+        except ValueError as error:
+            batch.refuse(ids, [row], str(error))
+            continue
+        if count > room:
+            batch.refuse(
+                ids, [row], f"at most {MAX_TASKS_OF_FILE:,} tasks of pending arrays a file"
+            )
+        else:
+            room -= count
+    return room
+
+
+def _range_in(job_id: str) -> str:
+    return job_id.partition("[")[2].partition("]")[0]
 
 
 def _note_states(batch: Batch, states: NDArray[np.object_]) -> None:
@@ -269,8 +252,10 @@ def _expand_arrays(done: Imported) -> Imported:
     jobs["array_task_id"] = pd.to_numeric(parts["task"]).astype("Int64")
     jobs["array_throttle"] = pd.to_numeric(parts["range"].str.extract(r"%(\d+)")[0]).astype("Int64")
     folded = parts["range"].notna()
-    file = done.trace.source
-    tasks = [task_ids(text, file) if isinstance(text, str) else [None] for text in parts["range"]]
+    tasks = [
+        list(chain.from_iterable(task_ranges(text))) if isinstance(text, str) else [None]
+        for text in parts["range"]
+    ]
     cut = int(
         (
             folded
@@ -304,23 +289,25 @@ def _expand_arrays(done: Imported) -> Imported:
 
 MAX_TASKS = 4_000_001
 """Slurm's greatest MaxArraySize (slurm.conf(5)): a longer range is a typing error, not a job."""
+MAX_TASKS_OF_FILE = 1_000_001
+"""Tasks of pending arrays that are written out, of a file: about 1 GB of memory."""
 
 
-def task_ids(text: str, file: str, line: int | None = None) -> list[int]:
-    """``2-7%1``, ``1,3,5``, ``0-10:2`` -> task ids; a range that sacct cut short (``1-5,...``)
-    gives what it shows.
+def task_ranges(text: str) -> list[range]:
+    """``2-7%1``, ``1,3,5``, ``0-10:2`` -> the tasks; a range that sacct cut short (``1-5,...``)
+    gives what it shows. Raises ValueError with what was expected.
     """
-    result: list[int] = []
+    result: list[range] = []
     for part in text.split("%")[0].split(","):
         if part.endswith("..."):
             continue
         match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part)
         if match is None:
-            expected = "tasks of an array like 2-7%1, 1,3,5 or 0-10:2"
-            raise TraceError(file, expected, found=text, field="JobID", line=line)
+            raise ValueError("tasks of an array like 2-7%1, 1,3,5 or 0-10:2")
         low, high, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
         if not 0 <= high - low <= MAX_TASKS or step < 1:
-            expected = f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
-            raise TraceError(file, expected, found=text, field="JobID", line=line)
-        result.extend(range(low, high + 1, step))
+            raise ValueError(
+                f"an array's tasks from the lower to the higher, at most {MAX_TASKS:,}"
+            )
+        result.append(range(low, high + 1, step))
     return result

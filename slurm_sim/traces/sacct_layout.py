@@ -13,7 +13,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+
+from slurm_sim.traces.fields import STATES
+from slurm_sim.traces.left_out import Wrong
 
 
 def _words(text: str) -> frozenset[str]:
@@ -103,6 +105,8 @@ _ISO = (
     r"(?:19[7-9]|20\d|21\d)\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
     r"(?:[T ](?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
 )
+_WHOLE = rf"{_NOTHING}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d"
+"""Values that nothing can be missing from: words, and times to the second."""
 JOB_ID = r"\d{1,19}(?:_(?:\d{1,10}|\[[\d,\-:%.]+\]?))?(?:\+\d{1,5})?(?:\.\w+(?:\+\d{1,5})?)?"
 _FORMS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset(IDS), JOB_ID, "a job id like 5, 5_3, 5_[2-7%1], 5+1 or 5.batch"),
@@ -154,14 +158,6 @@ MOST_CHARS = 131_072
 much together.
 """
 Values = tuple[str, ...]
-
-
-class Wrong(NamedTuple):
-    """Why a record can't be taken."""
-
-    column: str
-    found: str
-    expected: str
 
 
 @dataclass(frozen=True)
@@ -248,6 +244,16 @@ class Layout:
         Each column takes at least one piece, so there is no other reading of such a line.
         """
         return text.count(self.glue) == self.width - 1 and self._pattern(text) is not None
+
+    def is_ended(self, text: str) -> bool:
+        """Whether an exact line that may be cut off has its last value for sure, or needs it not."""
+        last = self.names[-1]
+        if self.trailing or last not in READ:
+            return True
+        value = self.split(text)[-1]
+        if last == "State":  # "CANCELLED by 10" means the same as "CANCELLED by 1000"
+            return value.partition(" ")[0] in STATES
+        return re.fullmatch(_WHOLE, value) is not None
 
     def begins_with_id(self, text: str) -> bool:
         """Whether a line begins as records do: with a job's id and a delimiter."""

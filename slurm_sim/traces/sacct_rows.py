@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from slurm_sim.traces.errors import TraceError
+from slurm_sim.traces.left_out import UNENDED, LeftOut, Wrong
 from slurm_sim.traces.reading import Row
 from slurm_sim.traces.sacct_layout import (
     MOST_CHARS,
@@ -22,7 +23,6 @@ from slurm_sim.traces.sacct_layout import (
     Layout,
     Record,
     Values,
-    Wrong,
     bad_delimiter,
     is_header,
     parse_header,
@@ -63,43 +63,6 @@ Found = tuple[Layout, int, Values]
 
 
 @dataclass
-class LeftOut:
-    """Records that are not taken: how many for each reason, and where the first of them are."""
-
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    examples: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
-    first: tuple[int, Wrong] | None = None
-    drawn_in: int = 0
-    """Of them those that are only in doubt because of the one before."""
-
-    def add(self, number: int, wrong: Wrong) -> None:
-        key = (wrong.column, wrong.expected)
-        self.counts[key] = self.counts.get(key, 0) + 1
-        shown = self.examples.setdefault(key, [])
-        if len(shown) < 3:
-            shown.append((number, wrong.found))
-        if self.first is None or number < self.first[0]:
-            self.first = number, wrong
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts.values())
-
-    def notes(self) -> dict[str, int]:
-        """For a report: reason -> how many."""
-        return {self._note(key): count for key, count in self.counts.items()}
-
-    def _note(self, key: tuple[str, str]) -> str:
-        column, expected = key
-        places = (
-            f"{number}: {found[:40]!r}" if found else str(number)
-            for number, found in self.examples[key]
-        )
-        more = ", ..." if self.counts[key] > len(self.examples[key]) else ""
-        return f"records left out: {column}: expected {expected} (line {', '.join(places)}{more})"
-
-
-@dataclass
 class Rows:
     """Reads a file's records; `left_out` and `notes` say what else it had, once all are read."""
 
@@ -110,6 +73,8 @@ class Rows:
     """Users, partitions and accounts of lines that have one reading; whoever takes the rows adds
     them.
     """
+    unended: int = 0
+    """The number of a last line without a line end, once that line is read; 0: none."""
     _layouts: list[Layout] = field(default_factory=list)
     _proven: set[Layout] = field(default_factory=set)
     """Headers without what is needed that have had an exact record: they are no lines of a text."""
@@ -121,10 +86,15 @@ class Rows:
     """The last line that belongs to no record."""
     _kept: list[_Held] = field(default_factory=list)
 
+    def saw_unended(self, number: int) -> None:
+        """Takes down the number of a last line without a line end."""
+        self.unended = number
+
     def read(self, lines: Iterator[Row]) -> Iterator[Found]:
         """Raises TraceError for a file without a header that has what is needed."""
         layout, lines = self._header(lines)
         self._layouts = [layout]
+        lines = self._ended(lines)
         if layout.quoted:
             yield from self._quoted(layout, lines)
             return
@@ -191,6 +161,17 @@ class Rows:
         texts = [unquoted([line], layout.delimiter) for line in lines]
         taken = sum(text is not None and quoted.is_exact(text) for text in texts)
         return quoted if taken > sum(map(layout.is_exact, lines)) else layout
+
+    def _ended(self, lines: Iterator[Row]) -> Iterator[Row]:
+        """Without a last line that may be cut off within its last value."""
+        for number, [line] in lines:
+            if number == self.unended:
+                layout = self._layouts[-1]
+                text = unquoted([line], layout.delimiter) if layout.quoted else line
+                if text is not None and layout.is_exact(text) and not layout.is_ended(text):
+                    self.left_out.add(number, UNENDED)
+                    continue
+            yield number, [line]
 
     # --- fields in quotes
 

@@ -64,7 +64,7 @@ LAST_TIME_S = 7_258_118_399
 _MOST = {"known": 2**53, "number": 2**53, "known time": LAST_TIME_S, "time": LAST_TIME_S}
 """The largest number of each kind."""
 _KNOWN = ("known", "known time")
-_EXPECTED = {
+EXPECTED = {
     "id": "a job id like 5, 5_3 or 5+1",
     "text": "text",
     "known": "a whole number from 0 to 2^53",
@@ -200,24 +200,41 @@ def _check_header(names: list[str], file: str) -> None:
 
 def _typed(values: Any, name: str, kind: str, source: str, lines: NDArray[np.int64] | None) -> Any:
     if kind in ("text", "id"):
-        text = values.astype(object).where(values.notna(), "").astype(str)
-        if kind == "id":
-            wrong = ~text.str.fullmatch(_ID.pattern).to_numpy(bool)
-            _refuse(text.astype(object).to_numpy(), wrong, name, source, lines)
+        text = _texts(values)
+        _refuse(text.astype(object).to_numpy(), wrong_values(text, kind), name, source, lines)
         return text
-    is_text = not pd.api.types.is_numeric_dtype(values.dtype)
-    numbers = pd.to_numeric(values, errors="coerce").astype("Float64") if is_text else values
-    floats = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-    given = values.notna().to_numpy(bool)
-    bad = given & ~((floats >= 0) & (floats <= _MOST[kind]) & (floats == np.floor(floats)))
-    if kind in _KNOWN:
-        bad |= ~given
-    _refuse(values.astype(object).to_numpy(), bad, name, source, lines)
+    _refuse(values.astype(object).to_numpy(), wrong_values(values, kind), name, source, lines)
+    floats = _floats(values)
     if kind in _KNOWN:
         return pd.Series(floats.astype(np.int64), index=values.index)
     whole = pd.array(np.nan_to_num(floats, nan=0.0).astype(np.int64), dtype="Int64")
     whole[np.isnan(floats)] = pd.NA
     return pd.Series(whole, index=values.index)
+
+
+def wrong_values(values: Any, kind: str) -> NDArray[np.bool_]:
+    """Which values of a column are not of its kind (`COLUMNS`), shape (rows,)."""
+    if kind == "text":
+        return np.zeros(len(values), bool)
+    if kind == "id":
+        matches: NDArray[np.bool_] = _texts(values).str.fullmatch(_ID.pattern).to_numpy(bool)
+        return ~matches
+    floats, given = _floats(values), values.notna().to_numpy(bool)
+    good = (floats >= 0) & (floats <= _MOST[kind]) & (floats == np.floor(floats))
+    result: NDArray[np.bool_] = ~good if kind in _KNOWN else given & ~good
+    return result
+
+
+def _texts(values: Any) -> Any:
+    return values.astype(object).where(values.notna(), "").astype(str)
+
+
+def _floats(values: Any) -> NDArray[np.float64]:
+    """Of a column of numbers; NaN: not known, or no number."""
+    is_text = not pd.api.types.is_numeric_dtype(values.dtype)
+    numbers = pd.to_numeric(values, errors="coerce").astype("Float64") if is_text else values
+    result: NDArray[np.float64] = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
+    return result
 
 
 def _refuse(
@@ -232,7 +249,7 @@ def _refuse(
         found = "" if pd.isna(values[row]) else str(values[row])
         line = row + 2 if lines is None else int(lines[row])
         raise TraceError(
-            source, _EXPECTED[COLUMNS[name]], found=found or "nothing", line=line, field=name
+            source, EXPECTED[COLUMNS[name]], found=found or "nothing", line=line, field=name
         )
 
 
@@ -317,7 +334,7 @@ def _arrow_is_bad(column: Any, kind: str) -> bool:
 
 def _rules() -> dict[str, Rule]:
     kinds = {name: kind for name, kind in COLUMNS.items() if kind != "text"}
-    return {name: Rule(_checker(kind), _EXPECTED[kind]) for name, kind in kinds.items()}
+    return {name: Rule(_checker(kind), EXPECTED[kind]) for name, kind in kinds.items()}
 
 
 def _checker(kind: str) -> Callable[[str], bool]:
