@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurm_sim.config import ClusterConfig, Params, whole_nodes
+from slurm_sim.files import write_whole
 
 SHARED = Path(__file__).parents[2] / "shared"
 HERE = Path(__file__).parent
@@ -163,9 +164,7 @@ def machine() -> dict[str, Any]:
 
 def write_json(path: Path, result: object) -> None:
     """All or nothing."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(json.dumps(result, indent=1) + "\n")
-    temporary.replace(path)
+    write_whole(path, json.dumps(result, indent=1) + "\n")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

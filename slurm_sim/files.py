@@ -1,12 +1,14 @@
-"""Opening what users name."""
+"""Reading what users name, and writing files whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
 import stat
 import time
+from collections.abc import Iterator
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -110,3 +112,69 @@ def _part(descriptor: int, path: Path, *, is_first: bool, is_pipe: bool) -> byte
                     errno.ETIMEDOUT, "a pipe whose writer says nothing", str(path)
                 ) from None
             select.select([descriptor], [], [], 1.0)
+
+
+# --- writing
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """An empty file beside ``path``, which takes its place if all goes well and is gone otherwise.
+
+    ``mode``: its rights; None: those of any new file of this user. Raises OSError, with ``path`` as
+    the file's name.
+    """
+    fresh = path.with_name(f".{path.name[:100]}.{os.urandom(4).hex()}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        yield fresh
+        if mode is not None:
+            fresh.chmod(mode)
+        fresh.replace(path)
+    except BaseException as error:
+        fresh.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(fresh)):
+            error.filename = str(path)  # for the message: not a name that is gone
+        raise
+
+
+def write_whole(path: Path, content: str | bytes, mode: int | None = None) -> None:
+    """Writes a file, in place of one that is there; text as UTF-8. Raises OSError as `replacing`."""
+    with replacing(path, mode) as fresh:
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def filling(folder: Path) -> Iterator[Path]:
+    """An empty folder, of which the files move to ``folder`` if all goes well, in the order of
+    their names.
+
+    Otherwise nothing stays, not even ``folder`` if it was not there before. Other files in it stay.
+    Raises OSError.
+    """
+    made: list[Path] = []
+    fresh = folder / f".new-{os.urandom(4).hex()}"
+    try:
+        made += [each for each in (folder, *folder.parents) if not each.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh.mkdir()
+        yield fresh
+        files = sorted(fresh.iterdir())
+        for path in (folder / file.name for file in files):
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        for file in files:
+            file.replace(folder / file.name)
+        fresh.rmdir()
+    except BaseException as error:
+        import shutil  # takes longer to import than a short-lived command may
+
+        shutil.rmtree(fresh, ignore_errors=True)
+        if isinstance(error, OSError) and Path(error.filename or "").parent != folder:
+            error.filename = str(folder)  # for the message: not a name that is gone
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        raise

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
-from slurm_sim.traces.table import FORMATS, read_parquet, reason, replacing
+from slurm_sim.traces.output import output_file
+from slurm_sim.traces.table import FORMATS, read_parquet, reason
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ def write_results(columns: Mapping[str, Any], path: Path | str) -> None:
     path = Path(path)
     check_format(path)
     table = pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
-    with replacing(path) as temporary:
+    with output_file(path) as temporary:
         if path.name.endswith(".parquet"):
             pa_parquet.write_table(table, temporary)
             return

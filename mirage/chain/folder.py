@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirage.errors import InputError
+from slurm_sim.files import write_whole
 
 CHAIN_RECORD = "chain"
 """What `mirage-submit` was asked for."""
@@ -336,7 +337,4 @@ def mark_over(folder: Path, marker: str, reason: str) -> None:
 
 
 def _replace(folder: Path, name: str, text: str) -> None:
-    fresh = folder / f".{name}.{os.getpid()}"
-    fresh.write_text(text, errors="surrogateescape")
-    fresh.chmod(0o600)
-    fresh.replace(folder / name)
+    write_whole(folder / name, text.encode(errors="surrogateescape"), 0o600)

@@ -237,10 +237,10 @@ def _stats(args: argparse.Namespace) -> None:
 
 def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[Path]:
     """stats.json and the pictures, once all of them are made; returns the pictures."""
+    from slurm_sim.traces.output import output_folder
     from slurm_sim.traces.plots import save_plots
-    from slurm_sim.traces.table import filling
 
-    with filling(args.out) as folder:
+    with output_folder(args.out) as folder:
         (folder / "stats.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
         pictures = save_plots(trace, figures, folder, args.nodes)
     return [args.out / picture.name for picture in pictures]
@@ -324,14 +324,14 @@ def _write_cluster(
     """Writes the cluster that the log lets guess; returns lines for the user."""
     from slurm_sim.clusters import write_toml
     from slurm_sim.traces.guess import WHY_IT_MATTERS, guessed_cluster
-    from slurm_sim.traces.table import replacing
+    from slurm_sim.traces.output import output_file
 
     cluster = guessed_cluster(trace, found, site)
     if site is None:
         print(
             f"warning: {WHY_IT_MATTERS}. Give the site's: --scheduler slurm.conf", file=sys.stderr
         )
-    with replacing(args.out_cluster) as temporary:
+    with output_file(args.out_cluster) as temporary:
         temporary.write_text(write_toml(cluster), encoding="utf-8")
     told = [f"{args.out_cluster}: {len(cluster.nodes)} nodes, changes: {len(found.nodes) - 1}"]
     if wide := int((trace.column("nodes") > len(cluster.nodes)).sum()):

@@ -15,6 +15,7 @@ from mirage.chain.handoff import handoffs
 from mirage.demo.run import DemoProgress, DemoResult, Scenario, totals
 from mirage.demo.workload import DAY_S, HOUR_S
 from mirage.domain import Link
+from slurm_sim.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +138,8 @@ def save_picture(scenario: Scenario, results: Sequence[DemoResult], path: Path) 
     below.set_xlabel(f"Hours of simulated time (seed {scenario.seed})")
     below.legend(fontsize=8)
     figure.suptitle("Red: interrupted. Yellow: two links at once.", fontsize=10)
-    figure.savefig(path, dpi=110)
+    with replacing(path) as fresh:
+        figure.savefig(fresh, format="png", dpi=110)
 
 
 def _draw(axes: Axes, row: int, links: Sequence[Link]) -> None:

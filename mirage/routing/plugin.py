@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from mirage.errors import InputError, MirageError
-from slurm_sim.files import read_bytes
+from slurm_sim.files import read_bytes, replacing
 
 LUA_FILES = ("mirage_tables.lua", "mirage_decide.lua", "mirage_routing.lua")
 BEGIN = (
@@ -167,16 +167,14 @@ def _read(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """In one step, with the old one's rights, and a later modification time than it had."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         before = path.stat() if path.exists() else None
-        fresh.write_bytes(text.encode("utf-8", errors="surrogateescape"))
-        fresh.chmod(before.st_mode & 0o7777 if before else 0o644)
-        if before:
-            os.chown(fresh, before.st_uid, before.st_gid)
-            later = max(int(before.st_mtime) + 1, int(fresh.stat().st_mtime))
-            os.utime(fresh, (later, later))
-        fresh.replace(path)
+        mode = before.st_mode & 0o7777 if before else 0o644
+        with replacing(path, mode) as fresh:
+            fresh.write_bytes(text.encode("utf-8", errors="surrogateescape"))
+            if before:
+                os.chown(fresh, before.st_uid, before.st_gid)
+                later = max(int(before.st_mtime) + 1, int(fresh.stat().st_mtime))
+                os.utime(fresh, (later, later))
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise MirageError(f"{path}: can't be written ({error.strerror}).") from error

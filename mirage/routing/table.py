@@ -14,7 +14,6 @@ accidents, not enemies; the folder's owner is trusted. Files are written beside 
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from mirage.routing.agent import Agent, Layer
 from mirage.routing.decide import Table
 from mirage.routing.flavors import Flavor, PartitionKind
 from mirage.routing.state import PartitionState, Server, Variant
+from slurm_sim.files import write_whole
 
 AGENTS, STATE = "routing.agents", "routing.state"
 FORMAT = 1
@@ -74,13 +74,10 @@ def _adler(text: str) -> int:
 
 def write(folder: Path, name: str, text: str) -> None:
     """Puts a file in place in one step, readable by all. Raises MirageError."""
-    path, fresh = folder / name, folder / f".{name}.{os.getpid()}"
+    path = folder / name
     try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.chmod(0o644)
-        fresh.replace(path)
+        write_whole(path, text, 0o644)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise MirageError(
             f"{path}: can't be written ({error.strerror}); is {folder} there, and yours?"
         ) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, MirageError, Refused
 from mirage.slurm import argv, failures
 from mirage.slurm.runner import Runner
+from slurm_sim.files import replacing
 
 SLICE_S = 7 * 86_400
 """A year in one answer would be more than slurmdbd gives (MaxQueryTimeRange) and memory holds."""
@@ -18,7 +19,7 @@ def write_history(runner: Runner, start_s: int, end_s: int, path: Path) -> int:
     """
     seen: set[str] = set()
     try:
-        with path.open("w", encoding="utf-8") as file:
+        with replacing(path) as fresh, fresh.open("w", encoding="utf-8") as file:
             file.write("|".join(argv.HISTORY_FIELDS) + "\n")
             for begin_s in range(start_s, end_s, SLICE_S):
                 for line in _slice(runner, begin_s, min(begin_s + SLICE_S, end_s)):

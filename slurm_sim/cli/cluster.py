@@ -11,7 +11,7 @@ from slurm_sim.cli.inputs import add_params_argument, changed, errors, tell
 from slurm_sim.clusters import Loaded, read_cluster, read_live_files, write_toml
 from slurm_sim.config import ClusterConfig
 from slurm_sim.traces.errors import TraceError, refuse_overwriting
-from slurm_sim.traces.table import replacing
+from slurm_sim.traces.output import output_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         print(text, end="")  # noqa: T201
         return 0
     refuse_overwriting(args.out, args.slurm_conf, *(args.scontrol or ()), *args.sacctmgr)
-    with replacing(args.out) as temporary:
+    with output_file(args.out) as temporary:
         temporary.write_text(text, encoding="utf-8")
     errors.print(escape(f"{_summary(cluster)}: {args.out}"))
     return 0

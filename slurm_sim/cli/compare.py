@@ -17,7 +17,7 @@ from slurm_sim.cli.inputs import tell
 from slurm_sim.jobfile.jobs import read_jobs
 from slurm_sim.results import WITHIN_S, Results, compare_results, compared, nodes_in, read_results
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.table import filling
+from slurm_sim.traces.output import output_folder
 
 console = Console(highlight=False, emoji=False)
 if not console.is_terminal:
@@ -151,7 +151,7 @@ def _save(
     in_a, in_b, _ = compared(a, b)
     nodes = nodes_in(in_a, in_b, nodes_of), nodes_in(in_b, in_a, nodes_of)
     names = ("compare.json", "compare.png")
-    with filling(args.out) as folder:
+    with output_folder(args.out) as folder:
         (folder / names[0]).write_text(_json(figures))
         save_picture(in_a, in_b, nodes, ("A", "B"), folder / names[1])
     return [args.out / name for name in names]

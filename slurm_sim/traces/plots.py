@@ -11,8 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
+from slurm_sim.traces.output import output_file
 from slurm_sim.traces.stats import Figures
-from slurm_sim.traces.table import Trace, replacing
+from slurm_sim.traces.table import Trace
 from slurm_sim.traces.usage import Steps, busy_nodes
 
 HOUR = 3600.0
@@ -40,7 +41,7 @@ def save_plots(
         FigureCanvasAgg(figure)
         draw(*figure.subplots(1, 2))
         path = folder / f"{name}.png"
-        with replacing(path) as temporary:
+        with output_file(path) as temporary:
             figure.savefig(temporary, format="png", dpi=110, metadata={"Software": None})
         made.append(path)
     return made

@@ -10,9 +10,7 @@ import errno
 import gzip
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header, refuse_bad_line
+from slurm_sim.traces.output import output_file
 
 REQUIRED: dict[str, str] = {
     "job_id": "id",
@@ -352,7 +351,7 @@ def write_trace(trace: Trace, path: Path | str) -> None:
     """
     path = Path(path)
     form = _form(path)
-    with replacing(path) as temporary:
+    with output_file(path) as temporary:
         if form == ".parquet":
             pa_parquet.write_table(
                 pa.Table.from_pandas(trace.jobs, preserve_index=False), temporary
@@ -366,71 +365,6 @@ def write_trace(trace: Trace, path: Path | str) -> None:
 def _csv_bytes(trace: Trace) -> bytes:
     text: str = trace.jobs.to_csv(index=False, lineterminator="\n")
     return text.encode()
-
-
-class replacing:  # noqa: N801 - reads as a verb: `with replacing(path) as temporary`
-    """A temporary name beside ``path`` that becomes ``path`` if all goes well and disappears
-    otherwise.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> Path:
-        if self.path.is_dir():
-            raise TraceError(str(self.path), "a file to write; this is a folder")
-        try:
-            handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
-        except OSError as error:
-            raise TraceError(str(self.path), f"a folder to write to ({error.strerror})") from error
-        os.close(handle)
-        self.temporary = Path(name)
-        return self.temporary
-
-    def __exit__(self, kind: object, error: object, _trace: object) -> None:
-        if isinstance(error, OSError) and error.filename in (None, str(self.temporary)):
-            error.filename = str(self.path)  # for the message: a full disk does not say which file
-        if kind is None:
-            mask = os.umask(0)
-            os.umask(mask)
-            self.temporary.chmod(0o666 & ~mask)
-            self.temporary.replace(self.path)
-        else:
-            self.temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def filling(folder: Path) -> Iterator[Path]:
-    """An empty folder, of which the files move to ``folder`` if all goes well.
-
-    Otherwise nothing stays, not even ``folder`` if it was not there before. Raises TraceError if
-    that can't be had.
-    """
-    made: list[Path] = []
-    try:
-        try:
-            made += [each for each in (folder, *folder.parents) if not each.exists()]
-            folder.mkdir(parents=True, exist_ok=True)
-            temporary = tempfile.TemporaryDirectory(prefix=".", dir=folder)
-        except OSError as error:
-            raise TraceError(
-                f"--out {folder}", f"a folder to write to ({error.strerror})"
-            ) from error
-        with temporary as name:
-            yield Path(name)
-            files = sorted(Path(name).iterdir())
-            for path in (folder / file.name for file in files):
-                if path.is_dir():
-                    raise TraceError(str(path), "a file to write; this is a folder")
-            for file in files:
-                file.replace(folder / file.name)
-    except BaseException as error:
-        if isinstance(error, OSError):
-            error.filename = str(folder)  # for the message: not a name that is gone
-        for each in made:
-            with suppress(OSError):
-                each.rmdir()
-        raise
 
 
 def numbered(trace: Trace) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from slurm_sim.files import read_text
 from slurm_sim.formats import parse_toml
 from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.table import replacing
+from slurm_sim.traces.output import output_file
 
 SCHEMA = 1
 Table = tuple[float, ...]
@@ -104,7 +104,7 @@ class WorkloadModel:
 
     def save(self, path: Path | str) -> None:
         """Writes the TOML file; all or nothing."""
-        with replacing(Path(path)) as temporary:
+        with output_file(Path(path)) as temporary:
             temporary.write_text(self.text(), encoding="utf-8")
 
     def text(self) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +19,7 @@ from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import EDGES_H, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
 from mirage.provision.learn.episode import HOUR_S
+from slurm_sim.files import filling
 
 SCHEMA = 1
 """Of results.json and episodes.csv: raised when a column or a key changes its meaning or goes."""
@@ -153,8 +152,8 @@ def _csv(comparison: Comparison) -> str:
 def write(folder: Path, comparison: Comparison, record: Json, page: str) -> None:
     """Writes the three files into a folder, which is made if it is missing; other files in it stay.
 
-    They are written in whole under another name first, and `results.json` is put in last: where it
-    is new, all are. Raises MirageError.
+    They are put in whole, in the order of their names, so `results.json` is last: where it is new,
+    all are. Raises MirageError.
     """
     texts = {
         PAGE: page,
@@ -162,14 +161,8 @@ def write(folder: Path, comparison: Comparison, record: Json, page: str) -> None
         RESULTS: json.dumps(record, indent=1, allow_nan=False) + "\n",
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
-        try:
+        with filling(folder) as fresh:
             for name, text in texts.items():
-                (beside / name).write_text(text, encoding="utf-8")
-            for name in texts:
-                (beside / name).replace(folder / name)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+                (fresh / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise MirageError(f"--out {folder}: can't be written ({error.strerror}).") from error

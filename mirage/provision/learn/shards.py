@@ -6,16 +6,16 @@ import json
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from mirage.errors import InputError, StoreError
 from mirage.provision.learn.episode import HISTORY, Episode, PairJob, PairSpec
+from slurm_sim.files import replacing, write_whole
 
 SCHEMA = 2
 HEADER = "samples.json"
@@ -59,8 +59,7 @@ class ShardFolder:
                 raise InputError(
                     f"{path}: is not empty, and holds no samples; give another folder."
                 )
-            with _replacing(path / HEADER) as out:
-                out.write(json.dumps(wanted, indent=1).encode())
+            write_whole(path / HEADER, json.dumps(wanted, indent=1))
         except OSError as error:
             raise StoreError(f"{path}: can't be written: {error.strerror}.") from error
         return cls(path, wanted)
@@ -107,7 +106,7 @@ class ShardFolder:
         """All or nothing. Raises StoreError."""
         file = self._file(shard)
         try:
-            with _replacing(file) as out:
+            with replacing(file) as fresh, fresh.open("wb") as out:
                 np.savez_compressed(out, **_arrays(content))
         except OSError as error:
             raise StoreError(
@@ -141,21 +140,6 @@ def _differences(there: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     ]
     old, new = there.get("drawing", {}), wanted["drawing"]
     return found + [f"drawing ({name})" for name in new if old.get(name) != new[name]]
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """For what shall be in the file. It is there once all of it is written; after an error, or
-    Ctrl-C, nothing is.
-    """
-    new = file.with_name(f".{file.name}.new")
-    try:
-        with new.open("wb") as out:
-            yield out
-        new.replace(file)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 # --- arrays
