@@ -31,6 +31,7 @@ from mirage.provision.learn.card import TASTES, choice
 from mirage.provision.learn.course import Course, held_out
 from mirage.provision.learn.episode import HOUR_S, Episode, Load
 from mirage.provision.learn.foundation import MOE, Shape
+from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
 from mirage.provision.learn.samples import Samples, collect
@@ -105,13 +106,13 @@ def trained(case: Case, course: Course, samples: Samples, online: Samples | None
     learnt_from, stop_by = case.parts(held_out(samples, course.seed))
     options = case.change(method.default_options())
     fresh = None if online is None else online.apart_from(stop_by)
-    return method.train(
-        learnt_from if method.stops_early else samples,
-        stop_by,
-        options,
+    data = TrainingData(
+        episodes=learnt_from if method.stops_early else samples,
+        held_out=stop_by,
         fresh=fresh,
         seed=course.seed,
     )
+    return method.train(data, options)
 
 
 def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,6 @@ from mirage.domain import (
 )
 
 if TYPE_CHECKING:
-    from mirage.state.encoder import Vectors
     from mirage.state.history import History
     from mirage.state.likeness import Waits
 
@@ -191,14 +190,8 @@ class Observation:
     """Recent starts in the pair's pool, oldest first."""
     history: History | None = None
     """The pool's last 24 h; `history.matrix(...)` is the paper's 144 x 40 state."""
-    matrix: Vectors | None = None
-    """That state where it is known without a history, as in an evaluation."""
     snapshot: Snapshot | None = None
     """The whole cluster now, for who looks ahead from it."""
-    forecast_s: int | None = None
-    """The successor's wait as the present queue tells it, where it is known without a snapshot, as
-    in an evaluation.
-    """
     gains: Sequence[tuple[int, float]] = ()
     """What the same policy said of this pair within the last day: when, and the gain. Oldest first.
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from mirage.provision.evaluation.case import Case, PoolStarts
 from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, PairJob, PairSpec
-from mirage.provision.learn.model import Assessment, States
+from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, States, Traits
 
 DAY_S = 86_400
 LIMIT_S = 48 * HOUR_S
@@ -89,7 +89,7 @@ class Foresight:
     queue: Queue
     name: str = "foresight"
     error_h: float = 1.0
-    memory: int = 1
+    traits: Traits = DEFAULT_TRAITS
 
     def assess(self, states: States) -> Assessment:
         wait_s = states.matrices[:, -1, 0].astype(float) / 4 * HOUR_S

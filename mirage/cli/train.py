@@ -181,6 +181,7 @@ def train(args: argparse.Namespace) -> None:
     """A folder for each method. Raises MirageError, or Interrupted: then no other method is begun."""
     from mirage.provision.learn.background import WarmUp
     from mirage.provision.learn.course import Course
+    from mirage.provision.learn.methods import METHODS
 
     methods = _methods(args.method)
     folders = _folders(args.out, methods)
@@ -218,7 +219,7 @@ def train(args: argparse.Namespace) -> None:
         )
         online = (
             _collected("online", args, background, course.online(background), folder / "online")
-            if any(_head(method) for method in methods)
+            if any(method != LOOKAHEAD and METHODS[method].foundation for method in methods)
             else None
         )
         lesson = _Lesson(args, background, course, samples, judged, online, [*notes, *cautions])
@@ -345,10 +346,11 @@ def _teach(method: str, lesson: _Lesson, folder: Path, bases: dict[str, _Taught]
         about = replace(about, ranges=ranges_of(lesson.samples))
         recipe = course.recipe(method, about, options)
         facts = {name: _words_of(value) for name, value in lesson.samples.summary().items()}
-        written = ForecastingModel(model, background.cluster) if model.uses_forecasts else model
+        uses_forecasts = model.traits.uses_forecasts
+        written = ForecastingModel(model, background.cluster) if uses_forecasts else model
         page = card(recipe, about, model, episodes=lesson.judged, facts=facts, notes=lesson.notes)
         write_folder(folder, written, recipe, page)
-        if model.interrupted:
+        if model.traits.interrupted:
             raise Interrupted(f"interrupted; {folder} holds the best {method} until then.")
     errors.print(f"{method}: {folder} ({time.monotonic() - began:.0f} s)")
 
@@ -368,47 +370,31 @@ def _learnt(
     the same call.
     """
     from mirage.provision.learn.course import held_out, plain
+    from mirage.provision.learn.method import TrainingData
     from mirage.provision.learn.methods import METHODS
 
     assert lesson.samples is not None
     learnt_from, stop_by = held_out(lesson.samples, lesson.course.seed)
     options = _options(method, lesson.args.set)
-    more: dict[str, Any] = {}
-    if head := _head(method):
+    data = TrainingData(episodes=learnt_from, held_out=stop_by, seed=lesson.course.seed)
+    if METHODS[method].foundation:
         assert lesson.online is not None
-        more["fresh"] = lesson.online.apart_from(stop_by)
-        base = bases.get(method.removesuffix(f"-{head}"))
+        data = replace(data, fresh=lesson.online.apart_from(stop_by))
+        base = bases.get(METHODS[method].foundation)
         if base and not lesson.args.set:
-            more["base"] = base.model
+            data = replace(data, base=base.model)
             options = replace(options, pretrain=base.options)
     if lesson.args.tune:
         from mirage.provision.learn.tune import tuned
 
         fixed = [setting.partition("=")[0].strip() for setting in lesson.args.set]
-        options = tuned(
-            method,
-            options,
-            learnt_from,
-            stop_by,
-            lesson.args.tune,
-            lesson.course.seed,
-            fixed,
-            **more,
-        )
+        options = tuned(method, options, data, lesson.args.tune, fixed)
     if not METHODS[method].stops_early:
-        learnt_from = lesson.samples
+        data = replace(data, episodes=lesson.samples)
     with _told(method, lesson.args.tensorboard) as progress:
-        model = METHODS[method].train(
-            learnt_from, stop_by, options, progress=progress, seed=lesson.course.seed, **more
-        )
+        model = METHODS[method].train(replace(data, progress=progress), options)
     bases[method] = _Taught(model, options)
     return model, plain(options)
-
-
-def _head(method: str) -> str:
-    """Of the two that learn online, or empty."""
-    head = method.rpartition("-")[2]
-    return head if head in ("dqn", "pg") else ""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from mirage.domain import Job, JobState, Penalties, WaitSample
 from mirage.errors import MirageError
 from mirage.ports import Observation
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
-from mirage.state.encoder import JobTable, Step
+from mirage.state.encoder import JobTable, Pair, Step, Vectors
 from mirage.state.history import History
 from mirage.state.likeness import Alike, Waits
 from mirage.state.variables import NODES, QUEUED, RUNNING
@@ -106,21 +106,31 @@ class PoolWaits(Waits):
 
 
 class EpisodeHistory(History):
-    """What an episode tells of its pool at one decision point: the latest step, nothing before it.
+    """What an episode tells of its pool at one decision point: the state matrix of its own pair, and
+    the latest step.
 
     The step has the right numbers of jobs and nodes, but not the jobs' own values, which an episode
-    does not keep. What a policy needs beyond stands in the observation's matrix.
+    does not keep.
     """
 
     def __init__(self, episode: Episode, point: int) -> None:
         super().__init__(PARTITION)
-        row = episode.rows[HISTORY - 1 + point]
+        self._matrix = episode.rows[point : point + HISTORY]
+        row = self._matrix[-1]
         queued, running, idle, up = (int(row[column]) for column in _COUNTS)
         self._newest = Step(int(episode.decision_s[point]), _jobs(queued), _jobs(running), idle, up)
 
     @property
     def latest(self) -> Step:
         return self._newest
+
+    def matrices(self, pairs: Sequence[Pair], now_s: int) -> Vectors:  # noqa: ARG002
+        """(pairs, 144, 40): the episode's, whatever pair is asked about."""
+        return np.repeat(self._matrix[None], len(pairs), axis=0)
+
+    def known(self, now_s: int) -> float:  # noqa: ARG002
+        """1: the simulation knows every row."""
+        return 1.0
 
 
 def _jobs(count: int) -> JobTable:
@@ -167,8 +177,6 @@ class Case:
             penalties=Penalties(),
             waits=self.starts.seen_at(now_s),
             history=EpisodeHistory(episode, point),
-            matrix=episode.rows[point : point + HISTORY],
-            forecast_s=int(episode.forecast_s[point]),
         )
 
     def _job(self, job_id: int, link: PairJob, state: JobState) -> Job:

@@ -26,7 +26,7 @@ from mirage.provision.evaluation.protocol import (
 )
 from mirage.provision.evaluation.stepped import SteppedChooser
 from mirage.provision.learn.about import ProvisionAbout
-from mirage.provision.learn.methods import read_model
+from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.times import iso
 from mirage.provision.policies.heuristics import Average, Timer
 from mirage.provision.policies.learned import is_of
@@ -53,15 +53,7 @@ ABOUT = {
     LOOK: (
         "simulates the live cluster in sampled futures; here it is asked less often than in service"
     ),
-    "quantile": "the wait's quantile at e_I / (e_I + e_O), conditional on the state",
-    "random-forest": "a random forest foretells the cost of a release",
-    "xgboost": "boosted trees foretell the cost of a release",
-    "transformer": "a transformer foretells the cost of a release",
-    "moe": "a mixture of transformers foretells the cost of a release",
-    "transformer-dqn": "a transformer with a Q-head, trained online",
-    "moe-dqn": "a mixture of transformers with a Q-head, trained online",
-    "transformer-pg": "a transformer with a policy head, trained online",
-    "moe-pg": "a mixture of transformers with a policy head, trained online",
+    **{name: method.about for name, method in METHODS.items()},
 }
 FUTURES = 32
 """Of the look-ahead in each decision, whatever time they take: a result must not depend on how busy

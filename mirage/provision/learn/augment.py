@@ -2,7 +2,7 @@
 
 Each augmentation is a pure function of the arrivals, the time they are of, and a seed. The state at
 the beginning stays the log's own; then other jobs come, so that after a week the queue is another
-(`plans.AUGMENTED_LEAD_S`).
+(`episode.AUGMENTED_LEAD_S`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.errors import InputError
+from mirage.provision.learn.episode import JITTER_S
 from mirage.provision.learn.joblog import LOGGED, Ints, JobLog, log_of
 from slurm_sim.config import DAY_S, ClusterConfig
 from slurm_sim.jobfile.jobs import MISSING
@@ -24,8 +25,6 @@ from slurm_sim.traces import Trace, TraceError
 from slurm_sim.traces.cleaning import Rules, clean
 
 WEEK_S = 7 * DAY_S
-JITTER_S = DAY_S
-"""Copies of a user's week come up to so much earlier or later."""
 APART = 10**9
 """Between the ids of a job and of its copies; also the first id of synthetic jobs, so that logged
 ones stay theirs.

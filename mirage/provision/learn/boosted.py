@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.arrays import read_arrays
+from mirage.provision.learn.arrays import read_arrays, write_arrays
 from mirage.provision.learn.episode import Floats, Vectors
 
 Indices = NDArray[np.int32]
@@ -103,7 +102,7 @@ class Boosted:
         return steps
 
     def save(self, path: Path) -> None:
-        save_file({name: np.ascontiguousarray(getattr(self, name)) for name in _KINDS}, path)
+        write_arrays(path, {name: getattr(self, name) for name in _KINDS})
 
     @classmethod
     def load(cls, path: Path, features: int, outputs: int) -> Boosted:

@@ -10,8 +10,17 @@ from dataclasses import dataclass
 
 from mirage.provision.learn.boosted import Boosted, from_xgboost
 from mirage.provision.learn.episode import Floats, Vectors
+from mirage.provision.learn.method import Space
 from mirage.provision.learn.model import Flags
 from mirage.rl.options import Count, MethodOptions, Rate, Weight
+
+SPACE: Space = {
+    "boosting.rounds": (50, 100, 200, 400),
+    "boosting.depth": (3, 4, 5, 6, 8),
+    "boosting.learning_rate": (0.03, 0.05, 0.08, 0.15),
+    "boosting.leaf": (10, 40, 160),
+}
+"""What a search tries, for methods whose options have `boosting`."""
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,12 @@ def _day(time_s: int) -> str:
 
 def _remarks(model: Model | None) -> Iterator[str]:
     """What its method alone does not tell of a model."""
-    if model is not None and model.interrupted:
+    if model is not None and model.traits.interrupted:
         yield "Its training was interrupted: it is the best model until then."
-    if model is not None and model.share is not None:
+    if model is not None and model.traits.share is not None:
         yield (
-            f"For one ratio of penalties, e_I / (e_I + e_O) = {model.share:g}: users of any other"
-            " are served as if it were theirs, and see no costs."
+            f"For one ratio of penalties, e_I / (e_I + e_O) = {model.traits.share:g}: users of any"
+            " other are served as if it were theirs, and see no costs."
         )
 
 

@@ -19,7 +19,8 @@ from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.augment import Augmentation, Loaded, Resampled, Synthetic
 from mirage.provision.learn.background import Background, WarmUp
-from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing, Mix
+from mirage.provision.learn.drawing import Drawing, Mix
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.times import iso
 from slurm_sim.envs.observation import Pool

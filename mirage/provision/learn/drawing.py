@@ -16,13 +16,11 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.provision.learn.augment import Augmentation
 from mirage.provision.learn.background import WarmUp
-from mirage.provision.learn.episode import HOUR_S, STEP_S, PairJob, PairSpec
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HOUR_S, STEP_S, PairJob, PairSpec
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.times import iso
 from slurm_sim.config import DAY_S, ClusterConfig
 
-AUGMENTED_LEAD_S = 7 * DAY_S
-"""Other arrivals begin so long before the episode, so that the queue it meets is theirs."""
 WIDEST = 4
 """Pairs have at most one of so many parts of the partition: wider chains wait for weeks."""
 SHORTEST_LIMIT_S, LONGEST_LIMIT_S = 2 * HOUR_S, 5 * DAY_S

@@ -26,6 +26,12 @@ STEP_S = 600
 HISTORY = 144
 """Rows of the state matrix: 24 hours (paper, section 4.2)."""
 HOUR_S = 3600
+AUGMENTED_LEAD_S = 7 * 24 * HOUR_S
+"""Other arrivals begin so long before the episode, so that the queue it meets is theirs."""
+JITTER_S = 24 * HOUR_S
+"""Copies of a user's week come up to this much earlier or later."""
+Span = tuple[int, int]
+"""Begin and end, Unix seconds."""
 
 
 class Load(str, Enum):
@@ -134,3 +140,16 @@ class Episode:
         """The oracle's choice: the cheapest decision point, of equals the latest; T: never."""
         costs = self.costs_s(penalties)
         return len(costs) - 1 - int(np.argmin(costs[::-1]))
+
+
+def span(episode: Episode) -> Span:
+    """From the first row to the last outcome: the time that an episode tells something of.
+
+    An augmented one is made of the jobs of the weeks before, and of those that were moved to it
+    from the day after.
+    """
+    first_s = int(episode.decision_s[0]) - (HISTORY - 1) * STEP_S
+    last_s = max(episode.predecessor_end_s, int(episode.successor_start_s.max()))
+    if episode.tags.get("augmentation"):
+        return episode.begin_s - AUGMENTED_LEAD_S, last_s + JITTER_S
+    return first_s, last_s

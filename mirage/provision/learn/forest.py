@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.arrays import read_arrays
+from mirage.provision.learn.arrays import read_arrays, write_arrays
 from mirage.provision.learn.episode import Floats, Vectors
 from mirage.provision.learn.model import Flags
 from mirage.rl.options import Count, MethodOptions, Rate
@@ -78,7 +77,7 @@ class Forest:
 
     def save(self, path: Path) -> None:
         """Values with half precision: three digits are plenty for means of a few rows."""
-        save_file(asdict(self) | {"value": self.value.astype(np.float16)}, path)
+        write_arrays(path, asdict(self) | {"value": self.value.astype(np.float16)})
 
     @classmethod
     def load(cls, path: Path, features: int, outputs: int) -> Forest:

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.arrays import read_arrays
+from mirage.provision.learn.arrays import read_arrays, write_arrays
 from mirage.provision.learn.arrivals import Arrivals
 from mirage.provision.learn.episode import Ints
 from mirage.provision.learn.runtimes import CLASSES, Runtimes, fit_runtimes
@@ -52,9 +51,7 @@ class Futures:
             "first": self.runtimes.first,
         }
         arrays["alike"] = np.array([self.runtimes.alike])
-        save_file(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / ARRAYS
-        )
+        write_arrays(folder / ARRAYS, arrays)
         words = {"partitions": list(self.partitions), "users": dict(self.runtimes.users)}
         (folder / WORDS).write_text(json.dumps(words) + "\n", encoding="utf-8")
         (folder / CLUSTER).write_text(write_toml(self.cluster), encoding="utf-8")

@@ -71,36 +71,36 @@ class Assessment:
         return cls(release, now_s, wait_s, unknown, unknown, unknown)
 
 
-class Model(Protocol):
-    """A trained method. It never changes as it is used: the same states give the same assessment.
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a caller must know of a model. Most models have the defaults."""
 
-    Who asks it keeps what its `memory` needs: `releases` for the points of an episode, the service
-    from cycle to cycle.
+    uses_forecasts: bool = True
+    """Whether its states need forecasts (`forecast.py`). Its folder then has the cluster's
+    description.
     """
+    memory: int = 1
+    """Decision points, the present one included, whose mean gain decides. The caller keeps the
+    gains: `releases` for the points of an episode, the service from cycle to cycle.
+    """
+    share: float | None = None
+    """The only penalty share e_I / (e_I + e_O) that it was trained for; None: it serves all."""
+    interrupted: bool = False
+    """Whether its training was cut short, so that it is the best until then."""
+
+
+DEFAULT_TRAITS = Traits()
+
+
+class Model(Protocol):
+    """A trained method. It never changes as it is used: the same states give the same assessment."""
 
     @property
     def name(self) -> str:
         """The method's name in the registry."""
 
     @property
-    def uses_forecasts(self) -> bool:
-        """Whether it is asked with forecasts (`forecast.py`), for which its folder has the
-        cluster's description.
-        """
-
-    @property
-    def memory(self) -> int:
-        """Decision points, the present one included, whose mean gain decides; 1: what it says now
-        decides.
-        """
-
-    @property
-    def share(self) -> float | None:
-        """The only penalty share e_I / (e_I + e_O) that it was trained for; None: it serves all."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether its training was cut short, so that it is the best until then."""
+    def traits(self) -> Traits: ...
 
     def assess(self, states: States) -> Assessment: ...
 
@@ -112,18 +112,20 @@ def releases(model: Model, said: Assessment) -> Flags:
     """(n,): at which of a pair's n decision points, all from the first on, a model releases that
     said this of them.
     """
-    if model.memory == 1 or said.gain is None:
+    memory = model.traits.memory
+    if memory == 1 or said.gain is None:
         return said.release
-    means = recent_means(said.gain[:, None], np.zeros(len(said.gain), dtype=np.int64), model.memory)
-    return np.asarray(means[:, 0] > 0)
+    first = np.zeros(len(said.gain), dtype=np.int64)
+    return release_by_mean(said.gain[:, None], first, memory)[:, 0]
 
 
-def recent_means(values: Floats, first: Ints, count: int) -> Floats:
-    """(n, m): of each row and those before it, ``count`` in all, but none before row ``first`` (n,)
-    of its series.
+def release_by_mean(gains: Floats, first: Ints, memory: int) -> Flags:
+    """(n, m): whether the mean gain of each row and those before it is above 0.
+
+    ``memory`` rows count, but none before row ``first`` (n,) of the series.
     """
-    rows = np.arange(len(values))
-    since = np.maximum(first, rows - count + 1)
-    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
-    means: Floats = (sums[rows + 1] - sums[since]) / (rows + 1 - since)[:, None]
-    return means
+    rows = np.arange(len(gains))
+    since = np.maximum(first, rows - memory + 1)
+    sums = np.concatenate([np.zeros((1, gains.shape[1])), np.cumsum(gains, axis=0)])
+    means = (sums[rows + 1] - sums[since]) / (rows + 1 - since)[:, None]
+    return np.asarray(means > 0)

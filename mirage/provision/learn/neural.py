@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HISTORY, HOUR_S, Floats
 from mirage.provision.learn.foundation import Network, Shape
-from mirage.provision.learn.model import Assessment, Flags, States
+from mirage.provision.learn.model import Assessment, Flags, States, Traits
 from mirage.provision.learn.points import questions
 from mirage.provision.learn.scaling import Scaling, forecast_inputs
 from mirage.provision.learn.training import Head, prefers_release, score
@@ -71,20 +71,13 @@ class Neural:
     serving: Serving = Serving()
 
     @property
-    def uses_forecasts(self) -> bool:
-        return self.network.shape.forecast_input
-
-    @property
-    def memory(self) -> int:
-        return self.serving.memory if self.serving.decides == "value" else 1
-
-    @property
-    def share(self) -> float | None:
-        return self.serving.share
-
-    @property
-    def interrupted(self) -> bool:
-        return self.serving.interrupted
+    def traits(self) -> Traits:
+        return Traits(
+            uses_forecasts=self.network.shape.forecast_input,
+            memory=self.serving.memory if self.serving.decides == "value" else 1,
+            share=self.serving.share,
+            interrupted=self.serving.interrupted,
+        )
 
     def assess(self, states: States) -> Assessment:
         """Decisions of n pairs. Costs are the V-head's; NaN where it does not decide, or for a
@@ -94,7 +87,7 @@ class Neural:
         without a sum, and where forecasts are needed and not there.
         """
         _check(states)
-        if self.uses_forecasts and states.forecast_s is None:
+        if self.traits.uses_forecasts and states.forecast_s is None:
             raise InputError(
                 "This network needs a forecast from the present queue with each state."
             )

@@ -21,20 +21,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.arrays import read_arrays
+from mirage.provision.learn.arrays import read_arrays, write_arrays
 from mirage.provision.learn.boosted import Boosted
-from mirage.provision.learn.boosting import Boosting, boost_quantiles
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
+from mirage.provision.learn.boosting import SPACE, Boosting, boost_quantiles
+from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints, span
 from mirage.provision.learn.features import NAMES, features_of
 from mirage.provision.learn.law import Law, assess
-from mirage.provision.learn.model import Assessment, Flags, States
-from mirage.provision.learn.samples import span
+from mirage.provision.learn.method import Method, TrainingData
+from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, Flags, States, Traits
 from mirage.provision.learn.trees import labelled
 from mirage.rl.options import Count, MethodOptions, Range
 
@@ -65,22 +64,7 @@ class QuantileModel:
     coverage: Floats
     """(levels,): the share of waits that is below each quantile; not falling."""
     name: str = "quantile"
-
-    @property
-    def uses_forecasts(self) -> bool:
-        return True
-
-    @property
-    def memory(self) -> int:
-        return 1
-
-    @property
-    def share(self) -> float | None:
-        return None
-
-    @property
-    def interrupted(self) -> bool:
-        return False
+    traits: Traits = DEFAULT_TRAITS
 
     def assess(self, states: States) -> Assessment:
         return assess(self.law(states), states)
@@ -97,16 +81,26 @@ class QuantileModel:
 
     def write(self, folder: Path) -> None:
         self.booster.save(folder / BOOSTER)
-        save_file({"coverage": self.coverage}, folder / COVERAGE)
+        write_arrays(folder / COVERAGE, {"coverage": self.coverage})
+
+
+class QuantileMethod(Method[QuantileOptions]):
+    name = "quantile"
+    about = "the wait's quantile at e_I / (e_I + e_O), conditional on the state"
+    space = SPACE
+
+    def defaults(self) -> QuantileOptions:
+        return QuantileOptions()
+
+    def fit(self, data: TrainingData, options: QuantileOptions) -> QuantileModel:
+        return train_quantile(data.episodes, options, data.seed)
+
+    def load(self, folder: Path) -> QuantileModel:
+        return read(folder)
 
 
 def train_quantile(
-    train: Sequence[Episode],
-    validation: Sequence[Episode],  # noqa: ARG001 - what is held out for the calibration are blocks of `train`
-    options: QuantileOptions = QuantileOptions(),
-    fresh: Any = None,  # noqa: ARG001 - all methods are called alike
-    progress: Any = None,  # noqa: ARG001
-    seed: int = 0,
+    train: Sequence[Episode], options: QuantileOptions = QuantileOptions(), seed: int = 0
 ) -> QuantileModel:
     """Fits once on each part without a block, to calibrate, and once on all. Raises InputError for
     too few episodes.
@@ -139,7 +133,7 @@ class _Points(NamedTuple):
     """The part of the training time, from 0."""
     begin_s: Ints
     end_s: Ints
-    """Of the time that the episode tells something of (`samples.span`)."""
+    """Of the time that the episode tells something of (`episode.span`)."""
 
     @classmethod
     def of(cls, ordered: Sequence[Episode], options: QuantileOptions) -> _Points:

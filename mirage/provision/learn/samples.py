@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.errors import InputError
-from mirage.provision.learn.augment import JITTER_S
 from mirage.provision.learn.background import Background
-from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing
-from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Floats, Ints, Load, Vectors
+from mirage.provision.learn.drawing import Drawing
+from mirage.provision.learn.episode import HISTORY, Episode, Floats, Ints, Load, Span, Vectors, span
 from mirage.provision.learn.parallel import spread
 from mirage.provision.learn.sampler import DropReason, label
 from mirage.provision.learn.shards import SHARD, Shard, ShardFolder
@@ -256,22 +255,6 @@ class Samples(Sequence[Episode]):
             "dropped": dict(self.dropped),
             "log": dict(self.tally),
         }
-
-
-Span = tuple[int, int]
-
-
-def span(episode: Episode) -> Span:
-    """From the first row to the last outcome: the time that an episode tells something of.
-
-    An augmented one is made of the jobs of the weeks before, and of those that were moved to it
-    from the day after.
-    """
-    first_s = int(episode.decision_s[0]) - (HISTORY - 1) * STEP_S
-    last_s = max(episode.predecessor_end_s, int(episode.successor_start_s.max()))
-    if episode.tags.get("augmentation"):
-        return episode.begin_s - AUGMENTED_LEAD_S, last_s + JITTER_S
-    return first_s, last_s
 
 
 def _union(spans: Sequence[Span]) -> Floats:

@@ -18,7 +18,7 @@ from torch import Tensor
 from mirage.errors import InputError
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network, Shape, Values
-from mirage.provision.learn.model import Flags, recent_means
+from mirage.provision.learn.model import Flags, release_by_mean
 from mirage.provision.learn.points import Points, Prepared, prepare
 from mirage.provision.learn.scaling import Scaling
 
@@ -202,7 +202,7 @@ class Judge:
         gain[points.decisions] = said[..., 0] - said[..., 1]
         first = points.first[points.episode]
         found = [
-            (recent_means(gain, first, memory)[points.decisions] > 0, memory)
+            (release_by_mean(gain, first, memory)[points.decisions], memory)
             for memory in self._memories
         ]
         return min((self._cost_h(release), memory) for release, memory in found)

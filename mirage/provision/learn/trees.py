@@ -16,18 +16,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from mirage.errors import InputError
 from mirage.provision.learn.boosted import Boosted
-from mirage.provision.learn.boosting import Boosting, boost_chances
+from mirage.provision.learn.boosting import SPACE, Boosting, boost_chances
 from mirage.provision.learn.episode import HOUR_S, Episode, Floats, Vectors
 from mirage.provision.learn.features import NAMES, features, features_of
 from mirage.provision.learn.forest import Forest, Growth, grow
 from mirage.provision.learn.law import Law, assess
-from mirage.provision.learn.model import Assessment, Flags, States
+from mirage.provision.learn.method import Method, Space, TrainingData
+from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, Flags, States, Traits
 from mirage.rl.options import Count, MethodOptions
 
 _HOURS = (
@@ -69,22 +70,7 @@ class Trees:
 
     name: str
     regressor: Regressor
-
-    @property
-    def uses_forecasts(self) -> bool:
-        return True
-
-    @property
-    def memory(self) -> int:
-        return 1
-
-    @property
-    def share(self) -> float | None:
-        return None
-
-    @property
-    def interrupted(self) -> bool:
-        return False
+    traits: Traits = DEFAULT_TRAITS
 
     def assess(self, states: States) -> Assessment:
         return assess(self.law(states), states)
@@ -117,13 +103,42 @@ class BoostingOptions(MethodOptions):
     boosting: Boosting = field(default_factory=lambda: Boosting(rounds=80))
 
 
+class RandomForestMethod(Method[ForestOptions]):
+    name = "random-forest"
+    about = "a random forest foretells the cost of a release"
+    space: ClassVar[Space] = {
+        "growth.trees": (30, 60, 120),
+        "growth.leaf": (5, 20, 80),
+        "growth.features": (0.1, 0.33, 1.0),
+    }
+
+    def defaults(self) -> ForestOptions:
+        return ForestOptions()
+
+    def fit(self, data: TrainingData, options: ForestOptions) -> Trees:
+        return train_random_forest(data.episodes, options, data.seed)
+
+    def load(self, folder: Path) -> Trees:
+        return read_random_forest(folder)
+
+
+class XgboostMethod(Method[BoostingOptions]):
+    name = "xgboost"
+    about = "boosted trees foretell the cost of a release"
+    space = SPACE
+
+    def defaults(self) -> BoostingOptions:
+        return BoostingOptions()
+
+    def fit(self, data: TrainingData, options: BoostingOptions) -> Trees:
+        return train_xgboost(data.episodes, options, data.seed)
+
+    def load(self, folder: Path) -> Trees:
+        return read_xgboost(folder)
+
+
 def train_random_forest(
-    train: Sequence[Episode],
-    validation: Sequence[Episode],  # noqa: ARG001 - all methods are called alike
-    options: ForestOptions = ForestOptions(),
-    fresh: Any = None,  # noqa: ARG001
-    progress: Any = None,  # noqa: ARG001 - there is nothing to tell: one fit, some seconds
-    seed: int = 0,
+    train: Sequence[Episode], options: ForestOptions = ForestOptions(), seed: int = 0
 ) -> Trees:
     """The splits tell waits apart on a logarithmic scale; the leaves keep the chances of the
     durations.
@@ -138,15 +153,9 @@ def train_random_forest(
 
 
 def train_xgboost(
-    train: Sequence[Episode],
-    validation: Sequence[Episode],  # noqa: ARG001
-    options: BoostingOptions = BoostingOptions(),
-    fresh: Any = None,  # noqa: ARG001
-    progress: Any = None,  # noqa: ARG001
-    seed: int = 0,
+    train: Sequence[Episode], options: BoostingOptions = BoostingOptions(), seed: int = 0
 ) -> Trees:
-    """One booster a duration, with the number of rounds that is given: nothing is tuned on
-    `validation`.
+    """One booster a duration, with the number of rounds that is given.
 
     Raises InputError if no episode has a decision point.
     """

@@ -17,41 +17,11 @@ import numpy as np
 from mirage.errors import InputError, MirageError
 from mirage.provision.learn.card import TASTES, choice
 from mirage.provision.learn.episode import HOUR_S, Episode
+from mirage.provision.learn.method import Space, TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
+from mirage.provision.learn.networks import FOUNDATION
 from mirage.rl.options import with_settings
-
-Space = Mapping[str, Sequence[Any]]
-"""Name of an option (as for `mirage train --set`) -> what is tried."""
-_BOOSTING: Space = {
-    "boosting.rounds": (50, 100, 200, 400),
-    "boosting.depth": (3, 4, 5, 6, 8),
-    "boosting.learning_rate": (0.03, 0.05, 0.08, 0.15),
-    "boosting.leaf": (10, 40, 160),
-}
-_NETWORK: Space = {
-    "shape.patch": (4, 6, 12, 24),
-    "shape.width": (32, 48, 64),
-    "shape.heads": (2, 4, 8),
-    "shape.layers": (1, 2, 3),
-    "shape.feedforward": (64, 96, 192),
-    "shape.dropout": (0.0, 0.1, 0.2),
-    "rate": (3e-4, 1e-3, 3e-3),
-}
-_INNER: dict[str, Sequence[Any]] = {f"pretrain.{name}": values for name, values in _NETWORK.items()}
-_SPACES: Mapping[str, Space] = {
-    "random-forest": {
-        "growth.trees": (30, 60, 120),
-        "growth.leaf": (5, 20, 80),
-        "growth.features": (0.1, 0.33, 1.0),
-    },
-    "xgboost": _BOOSTING,
-    "quantile": _BOOSTING,
-    "transformer": _NETWORK,
-    "moe": _NETWORK,
-    "dqn": _INNER | {"rate": (1e-4, 5e-4, 2e-3), "epsilon": (0.3, 0.5, 0.8), "sync": (10, 40, 160)},
-    "pg": _INNER | {"rate": (1e-3, 5e-3, 1e-2), "entropy": (0.0, 1e-3, 1e-2)},
-}
 
 
 def ray_tune() -> Any:
@@ -67,8 +37,11 @@ def ray_tune() -> Any:
 
 def space_of(method: str, has_base: bool = False) -> Space:
     """What is tried for a method: for a head on a trained foundation, only its own options."""
-    space = _SPACES[method if method in _SPACES else method.rpartition("-")[2]]
-    return {name: values for name, values in space.items() if not (has_base and name in _INNER)}
+    return {
+        name: values
+        for name, values in METHODS[method].space.items()
+        if not (has_base and name.startswith(FOUNDATION))
+    }
 
 
 def drawn(space: Space, count: int, seed: int) -> list[dict[str, Any]]:
@@ -91,58 +64,45 @@ def score_h(model: Model, episodes: Sequence[Episode]) -> float:
 
 
 def tuned(
-    method: str,
-    options: Any,
-    train: Sequence[Episode],
-    held_out: Sequence[Episode],
-    count: int,
-    seed: int,
-    fixed: Sequence[str] = (),
-    **more: Any,
+    method: str, options: Any, data: TrainingData, count: int, fixed: Sequence[str] = ()
 ) -> Any:
-    """The best of ``count`` random settings and the given one, each trained on ``train`` and judged
-    on ``held_out``.
+    """The best of ``count`` random settings and the given one, each trained on the data's episodes
+    and judged on those that it holds out.
 
-    ``fixed``: names of options that stay as given. ``more``: as for `Method.train`, so that a
-    setting is judged on such a training as it is chosen for. Raises InputError where Ray is
-    missing, MirageError if no setting could be trained.
+    ``fixed``: names of options that stay as given. Raises InputError if Ray is missing, MirageError
+    if no setting could be trained.
     """
     space = {
         name: values
-        for name, values in space_of(method, "base" in more).items()
+        for name, values in space_of(method, data.base is not None).items()
         if name not in fixed
     }
-    settings = [{}, *drawn(space, count, seed)]
-    candidates = [_set(options, setting) for setting in settings]
-    penalties_h = _penalties_h(_Trials(method, candidates, train, held_out, seed, more))
+    settings = [{}, *drawn(space, count, data.seed)]
+    search = _Search(method, [_set(options, setting) for setting in settings], data)
+    penalties_h = _penalties_h(search)
     # Of equals the first: the given setting stays unless another is better.
-    return candidates[min(penalties_h, key=lambda number: (penalties_h[number], number))]
+    best = min(penalties_h, key=lambda number: (penalties_h[number], number))
+    return search.candidates[best]
 
 
 @dataclass(frozen=True)
-class _Trials:
-    """What is tried, and what each trial is taught with."""
+class _Search:
+    """The settings that are tried, and what each is trained on."""
 
     method: str
     candidates: Sequence[Any]
-    train: Sequence[Episode]
-    held_out: Sequence[Episode]
-    seed: int
-    more: Mapping[str, Any]
+    data: TrainingData
 
     def penalty_h(self, number: int) -> float:
-        options = self.candidates[number]
-        model = METHODS[self.method].train(
-            self.train, self.held_out, options, seed=self.seed, **self.more
-        )
-        return score_h(model, self.held_out)
+        model = METHODS[self.method].train(self.data, self.candidates[number])
+        return score_h(model, self.data.held_out)
 
 
-def _trial(config: dict[str, Any], trials: _Trials) -> dict[str, float]:
-    return {"penalty_h": trials.penalty_h(config["number"])}
+def _trial(config: dict[str, Any], search: _Search) -> dict[str, float]:
+    return {"penalty_h": search.penalty_h(config["number"])}
 
 
-def _penalties_h(trials: _Trials) -> dict[int, float]:
+def _penalties_h(search: _Search) -> dict[int, float]:
     """By number of the candidate, but for those whose training failed. Raises MirageError if all
     did.
     """
@@ -150,8 +110,8 @@ def _penalties_h(trials: _Trials) -> dict[int, float]:
     _begin_ray()
     with tempfile.TemporaryDirectory(prefix="mirage-tune-") as folder:
         found = tune.Tuner(
-            tune.with_parameters(_trial, trials=trials),
-            param_space={"number": tune.grid_search(list(range(len(trials.candidates))))},
+            tune.with_parameters(_trial, search=search),
+            param_space={"number": tune.grid_search(list(range(len(search.candidates))))},
             run_config=tune.RunConfig(verbose=0, storage_path=folder),
         ).fit()
         penalties_h = {
@@ -159,7 +119,7 @@ def _penalties_h(trials: _Trials) -> dict[int, float]:
         }
     if not penalties_h:
         raise MirageError(
-            f"--tune: no setting of {trials.method} could be trained; train without it to see why"
+            f"--tune: no setting of {search.method} could be trained; train without it to see why"
             f" ({found.errors[0]})."
         )
     return penalties_h

@@ -33,8 +33,6 @@ class Foresight:
 
     def of(self, observation: Observation) -> int:
         """Seconds: the wait of a release now. Raises InputError, SimulationError."""
-        if observation.forecast_s is not None:
-            return observation.forecast_s
         if observation.snapshot is None:
             raise InputError("there is no snapshot to look ahead from")
         simulator = self._at(observation.snapshot)

@@ -22,7 +22,7 @@ from mirage.errors import InputError
 from mirage.ports import Advice, Observation, Policy
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import STEP_S, Ints
-from mirage.provision.learn.model import Assessment, Model, States
+from mirage.provision.learn.model import Assessment, Model, States, release_by_mean
 from mirage.provision.learn.ranges import outside
 from mirage.provision.policies.heuristics import end_is_away, not_yet
 from mirage.state.encoder import Pair, Vectors
@@ -100,12 +100,16 @@ class Learned:
         return answers
 
     def _advice(self, observation: Observation, said: Assessment, row: int) -> Advice:
-        if self.model.memory == 1 or said.gain is None:
+        memory = self.model.traits.memory
+        if memory == 1 or said.gain is None:
             return _advice(self.name, observation, said, row, bool(said.release[row]))
         now_s, gain = observation.now_s, float(said.gain[row])
-        oldest_s = now_s - self.model.memory * STEP_S  # of which the mean is not any more
+        oldest_s = now_s - memory * STEP_S
         before = [each for each in observation.gains if oldest_s < each[0] < now_s]
-        release = float(np.mean([gain, *(each for _, each in before)])) > 0
+        # Polls may come more often than decision points, so the window is one of time.
+        gains = np.array([[*(each for _, each in before), gain]]).T
+        first = np.zeros(len(gains), dtype=np.int64)
+        release = bool(release_by_mean(gains, first, len(gains))[-1, 0])
         since = (
             f"on average over the last {format_duration(now_s - before[0][0])}" if before else ""
         )
@@ -148,8 +152,6 @@ def unusable(observation: Observation, about: ProvisionAbout) -> str | None:
     if it is one.
     """
     history = observation.history
-    if observation.matrix is not None:
-        return None
     if history is None or history.latest is None:
         return "incomplete: nothing is known of the last 24 h"
     age_s = observation.now_s - history.latest.at_s
@@ -181,11 +183,10 @@ def fall_back(policy: Policy, observation: Observation, problem: str) -> Advice:
 
 def states_of(observations: Sequence[Observation]) -> States:
     """All running pairs at once; each history is asked once."""
-    matrices: list[Vectors | None] = [observation.matrix for observation in observations]
+    matrices: list[Vectors | None] = [None] * len(observations)
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, observation in enumerate(observations):
-        if matrices[index] is None:
-            groups[id(observation.history), observation.now_s].append(index)
+        groups[id(observation.history), observation.now_s].append(index)
     for (_, now_s), group in groups.items():
         history = observations[group[0]].history
         assert history is not None

@@ -55,7 +55,7 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
 
         return read_lookahead(folder, config.lookahead, _quantile(config))
     model, _, about = read_model(folder, config.name)
-    if not model.uses_forecasts:
+    if not model.traits.uses_forecasts:
         return Learned(model, about, _quantile(config))
     from mirage.provision.learn.forecast import read_cluster
     from mirage.provision.policies.foreseen import Foresight

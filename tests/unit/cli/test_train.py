@@ -25,7 +25,9 @@ from mirage.provision.learn.card import card, choice
 from mirage.provision.learn.dqn import DqnOptions
 from mirage.provision.learn.episode import Load
 from mirage.provision.learn.foundation import Shape
+from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS, read_model
+from mirage.provision.learn.model import Traits
 from mirage.provision.learn.pg import PgOptions
 from mirage.provision.learn.pretrain import PretrainOptions
 from mirage.provision.learn.samples import Samples
@@ -165,7 +167,11 @@ def test_the_card_tells_what_the_readers_left_out(trained: Path) -> None:
 def test_the_card_tells_what_is_special_about_a_model(trained: Path) -> None:
     _, recipe, about = read_model(trained / "quantile")
     plain, special = (
-        card(recipe, about, SimpleNamespace(share=share, interrupted=share is not None))  # type: ignore[arg-type]
+        card(
+            recipe,
+            about,
+            SimpleNamespace(traits=Traits(share=share, interrupted=share is not None)),
+        )  # type: ignore[arg-type]
         for share in (None, 0.8)
     )
     assert (
@@ -182,9 +188,7 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     pretrain = PretrainOptions(Shape(width=8), rounds=1, states=256, device="cpu")
     dqn = DqnOptions(pretrain, rounds=1, episodes=2, updates=2)
     for name, options in (("transformer", pretrain), ("transformer-dqn", dqn)):
-        monkeypatch.setitem(
-            METHODS, name, replace(METHODS[name], options=lambda _, options=options: options)
-        )
+        monkeypatch.setattr(type(METHODS[name]), "defaults", lambda _, options=options: options)
 
 
 HEADED = ("--method", "transformer,transformer-dqn", "--online", "640")
@@ -208,7 +212,7 @@ def test_ctrl_c_writes_the_best_so_far_and_begins_nothing_else(
         capsys.readouterr().err
         == f"mirage train: interrupted; {folder} holds the best transformer until then.\n"
     )
-    assert read_model(folder).model.interrupted
+    assert read_model(folder).model.traits.interrupted
     assert "Its training was interrupted" in (folder / "card.md").read_text()
     assert [path.name for path in folder.parent.iterdir()] == ["transformer"]
 
@@ -232,7 +236,9 @@ def test_a_head_that_is_tuned_goes_on_from_the_tuned_foundation(
     assert foundation["shape"] == head["pretrain"]["shape"]
     assert foundation["shape"]["width"] != 8
     assert foundation["course"]["tune"] == head["course"]["tune"] == 2
-    assert (tried[0].more, set(tried[1].more)) == ({}, {"fresh", "base"})
+    assert (tried[0].data.base, tried[0].data.fresh) == (None, None)
+    assert tried[1].data.base.name == "transformer"
+    assert len(tried[1].data.fresh) > 0
     assert len({candidate.pretrain for candidate in tried[1].candidates}) == 1
     assert np.isfinite(tried[1].penalty_h(1)), "a trial is trained as the head is"
 
@@ -247,14 +253,15 @@ def test_the_given_setting_stays_unless_another_is_better(monkeypatch: pytest.Mo
     given = quantile.QuantileOptions()
     for penalties_h, best in (({0: 2.0, 1: 2.0}, 0), ({0: 2.0, 1: 1.0}, 1), ({1: 3.0}, 1)):
         monkeypatch.setattr(tune, "_penalties_h", lambda _, found=penalties_h: found)
-        assert (tune.tuned("quantile", given, (), (), 1, seed=1) == given) is (best == 0)
+        data = TrainingData(episodes=(), seed=1)
+        assert (tune.tuned("quantile", given, data, 1) == given) is (best == 0)
 
 
 def test_what_is_set_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = list[tune._Trials]()
+    seen = list[tune._Search]()
     monkeypatch.setattr(tune, "_penalties_h", lambda trials: seen.append(trials) or {0: 1.0})
     given = with_settings(quantile.QuantileOptions(), ["boosting.depth=2"])
-    tune.tuned("quantile", given, (), (), 30, seed=1, fixed=["boosting.depth"])
+    tune.tuned("quantile", given, TrainingData(episodes=(), seed=1), 30, ["boosting.depth"])
     boostings = [candidate.boosting for candidate in seen[0].candidates]
     assert {boosting.depth for boosting in boostings} == {2}
     assert len({boosting.rounds for boosting in boostings}) > 1

@@ -28,6 +28,7 @@ from mirage.models.shipped import shipped
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.forest import Growth
+from mirage.provision.learn.method import TrainingData
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.model import States
 from mirage.provision.learn.ranges import NAMES, outside, ranges_of
@@ -59,7 +60,7 @@ RECIPE_OF_TOY = Recipe(
 
 @pytest.fixture(scope="module")
 def model():
-    return train_random_forest(EPISODES, [], ForestOptions(every=6, growth=Growth(trees=4)))
+    return train_random_forest(EPISODES, ForestOptions(every=6, growth=Growth(trees=4)))
 
 
 @pytest.fixture
@@ -394,19 +395,16 @@ def test_without_ranges_nothing_is_out_of_range():
 def test_every_method_has_a_trainer_a_reader_and_options():
     for method in METHODS.values():
         assert method.default_options() is not None
-        for module, name in (
-            (method.module, method.trainer),
-            (method.reader_module, method.reader),
-        ):
-            assert callable(
-                getattr(__import__(f"mirage.provision.learn.{module}", fromlist=[name]), name)
-            )
+        assert method.about
+        assert METHODS.get(method.foundation, method) is not None
     assert METHODS["moe-dqn"].default_options().pretrain.shape.experts == 10
 
 
 def test_a_method_is_trained_and_read_by_its_name(tmp_path):
     method = METHODS["random-forest"]
-    trained = method.train(EPISODES, [], ForestOptions(every=12, growth=Growth(trees=2)), seed=5)
+    trained = method.train(
+        TrainingData(episodes=EPISODES, seed=5), ForestOptions(every=12, growth=Growth(trees=2))
+    )
     trained.write(tmp_path)
     assert method.read(tmp_path).name == "random-forest"
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from mirage.errors import InputError
 from mirage.provision.learn.episode import HOUR_S
 from mirage.provision.learn.foundation import Network, Shape
-from mirage.provision.learn.model import States, recent_means, releases
+from mirage.provision.learn.model import States, release_by_mean, releases
 from mirage.provision.learn.neural import HEADER, WEIGHTS, Neural, Serving, read
 from mirage.provision.learn.scaling import Scaling
 from tests.learners import SMALL, TOY, TRAIN
@@ -87,12 +87,12 @@ def test_a_network_with_the_forecast_as_an_input_needs_one_and_one_without_does_
 ):
     told, untold = states(), replace(states(), forecast_s=None)
     longer = replace(told, forecast_s=np.full(len(told), 20 * 3600))
-    assert model().uses_forecasts
+    assert model().traits.uses_forecasts
     assert not np.allclose(model().assess(longer).cost_now_s, model().assess(told).cost_now_s)
     with pytest.raises(InputError, match="needs a forecast"):
         model().assess(untold)
     blind = model(replace(DENSE, forecast_input=False))
-    assert not blind.uses_forecasts
+    assert not blind.traits.uses_forecasts
     assert np.array_equal(blind.assess(longer).cost_now_s, blind.assess(untold).cost_now_s)
 
 
@@ -134,11 +134,12 @@ def test_p_head_releases_where_submitting_is_the_likelier(chance: float, release
 
 
 def test_means_of_the_last_rows_do_not_reach_into_another_series() -> None:
-    values = np.array([[1.0, 10], [3, 30], [8, 80], [2, 20], [4, 40]])
+    gains = np.array([[1.0, 10], [3, 30], [8, 80], [2, 20], [4, 40]]) - [2.5, 15]
     first = np.array([0, 0, 0, 3, 3])
-    assert recent_means(values, first, 1) == pytest.approx(values)
-    assert recent_means(values, first, 2)[:, 0] == pytest.approx([1, 2, 5.5, 2, 3])
-    assert recent_means(values, first, 9)[:, 1] == pytest.approx([10, 20, 40, 20, 30])
+    assert np.array_equal(release_by_mean(gains, first, 1), gains > 0)
+    # Means before the subtraction: 1, 2, 5.5, 2, 3 and 10, 20, 40, 20, 30.
+    assert release_by_mean(gains, first, 2)[:, 0].tolist() == [False, False, True, False, True]
+    assert release_by_mean(gains, first, 9)[:, 1].tolist() == [False, True, True, True, True]
 
 
 def test_with_a_memory_the_mean_difference_of_the_q_values_decides() -> None:
@@ -151,7 +152,7 @@ def test_with_a_memory_the_mean_difference_of_the_q_values_decides() -> None:
     said = replace(said, gain=np.array([1.0, -3, 1, 1, -0.5]))
     remembers = replace(one, serving=Serving(memory=2))
     assert releases(remembers, said).tolist() == [True, False, False, True, True]
-    assert replace(one, serving=Serving("policy", memory=2)).memory == 1, "a P-head has none"
+    assert replace(one, serving=Serving("policy", memory=2)).traits.memory == 1, "a P-head has none"
 
 
 @pytest.mark.parametrize("shape", [SMALL, DENSE, replace(DENSE, gate="top1", penalty_input=False)])

@@ -148,8 +148,8 @@ def test_a_v_head_gets_the_memory_that_serves_it_best_on_validation(
 
 
 def test_the_memory_that_was_asked_for_is_kept() -> None:
-    assert train_supervised(TRAIN, VALIDATION, replace(SHORT, memory=5)).memory == 5
-    assert train_supervised(TRAIN, VALIDATION, replace(SHORT, memory=1)).memory == 1
+    assert train_supervised(TRAIN, VALIDATION, replace(SHORT, memory=5)).traits.memory == 5
+    assert train_supervised(TRAIN, VALIDATION, replace(SHORT, memory=1)).traits.memory == 1
 
 
 def test_the_same_seed_gives_the_same_model_and_another_another() -> None:

@@ -20,13 +20,13 @@ import pytest
 
 from mirage.errors import InputError, MirageError
 from mirage.provision.learn import samples as module
-from mirage.provision.learn.augment import JITTER_S, Scaled
+from mirage.provision.learn.augment import Scaled
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.course import Course
-from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing, fixed_pair
-from mirage.provision.learn.episode import HISTORY, Episode, Load
+from mirage.provision.learn.drawing import Drawing, fixed_pair
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, JITTER_S, Episode, Load, span
 from mirage.provision.learn.parallel import spread
-from mirage.provision.learn.samples import Samples, collect, span
+from mirage.provision.learn.samples import Samples, collect
 from mirage.provision.learn.shards import HEADER, SHARD, Shard, ShardFolder
 from mirage.provision.learn.toy import Toy
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, trace

@@ -12,8 +12,8 @@ import pytest
 from mirage.errors import InputError
 from mirage.provision.learn.augment import Augmentation, Resampled, Scaled
 from mirage.provision.learn.background import Background, WarmUp
-from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, EpisodePlan, fixed_pair
-from mirage.provision.learn.episode import HISTORY, STEP_S, PairJob, PairSpec
+from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, STEP_S, PairJob, PairSpec
 from mirage.provision.learn.sampler import USER, DropReason, LabelledEpisode, label
 from slurm_sim.envs.observation import PAIR, Pool, observe
 from slurm_sim.jobs import JobSpec

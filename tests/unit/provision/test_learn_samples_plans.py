@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mirage.errors import InputError
 from mirage.provision.learn.augment import APART, Loaded, Resampled, Scaled, Synthetic
-from mirage.provision.learn.drawing import AUGMENTED_LEAD_S, Drawing, Mix, fixed_pair
+from mirage.provision.learn.drawing import Drawing, Mix, fixed_pair
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.joblog import LOGGED, JobLog, read_log
 from slurm_sim.config import ClusterConfig, Partition, make_nodes
 from slurm_sim.traces import Trace, make_trace

@@ -351,14 +351,12 @@ TRAIN = [TOY.episode(index) for index in range(160)]
 UNSEEN = [TOY.episode(index) for index in range(1000, 1060)]
 SMALL = Boosting(rounds=40, leaf=20, learning_rate=0.12)
 TRAINERS = {
-    "random-forest": lambda seed=0: train_random_forest(
-        TRAIN, [], ForestOptions(every=4), seed=seed
-    ),
+    "random-forest": lambda seed=0: train_random_forest(TRAIN, ForestOptions(every=4), seed=seed),
     "xgboost": lambda seed=0: train_xgboost(
-        TRAIN, [], BoostingOptions(every=4, boosting=SMALL), seed=seed
+        TRAIN, BoostingOptions(every=4, boosting=SMALL), seed=seed
     ),
     "quantile": lambda seed=0: train_quantile(
-        TRAIN, [], QuantileOptions(every=8, blocks=4, boosting=SMALL), seed=seed
+        TRAIN, QuantileOptions(every=8, blocks=4, boosting=SMALL), seed=seed
     ),
 }
 READERS = {"random-forest": read_random_forest, "xgboost": read_xgboost, "quantile": read_quantile}
@@ -426,7 +424,7 @@ def test_costs_are_in_the_users_own_penalties(model):
 @pytest.mark.parametrize("train", [train_random_forest, train_xgboost, train_quantile])
 def test_without_episodes_nothing_can_be_learnt(train):
     with pytest.raises(InputError, match="decision point"):
-        train([], [])
+        train([])
 
 
 @pytest.mark.parametrize("model", ["quantile"], indirect=True)

@@ -3,6 +3,7 @@ be trusted.
 """
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from mirage.ports import Advice, BatchPolicy, Observation
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.forecast import ForecastingModel
 from mirage.provision.learn.forest import Growth
-from mirage.provision.learn.model import Assessment
+from mirage.provision.learn.model import Assessment, Traits
 from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
@@ -38,6 +39,10 @@ class Threshold:
     given: list = field(default_factory=list)
     fails: bool = False
     memory: int = 1
+
+    @property
+    def traits(self):
+        return Traits(memory=self.memory)
 
     def assess(self, states):
         self.given.append(states)
@@ -86,6 +91,21 @@ def history(pool="gpu", steps=146, every_s=600, until_s=NOW, queued=2, nodes=4):
 
 
 KNOWN = history()
+
+
+class FixedHistory(History):
+    """A pool of 4 nodes whose matrix is always this one."""
+
+    def __init__(self, matrix, now_s=NOW):
+        super().__init__("gpu")
+        self.add(replace(KNOWN.latest, at_s=now_s))
+        self.fixed = matrix
+
+    def matrices(self, pairs, now_s):
+        return np.repeat(self.fixed[None], len(pairs), axis=0)
+
+    def known(self, now_s):
+        return 1.0
 
 
 def observe(left_s=2 * HOUR, job_id=1, **more):
@@ -144,13 +164,6 @@ def test_it_is_a_batch_policy_under_its_models_name():
     assert learned().decide_all([]) == []
 
 
-def test_a_matrix_that_is_given_is_taken_as_it_is():
-    matrix = np.full((144, 40), 5, dtype=np.float32)
-    policy = learned()
-    policy.decide(observe(matrix=matrix, history=None))
-    assert np.array_equal(policy.model.given[0].matrices, matrix[None])
-
-
 def test_an_unknown_figure_is_none():
     class Silent(Threshold):
         def assess(self, states):
@@ -177,7 +190,7 @@ def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair()
     gains: dict[int, list[tuple[int, float]]] = {1: [], 11: []}
 
     def said(at_s, job_id=1):
-        given = observe(9 * HOUR, job_id, matrix=matrix, history=None)
+        given = observe(9 * HOUR, job_id, history=FixedHistory(matrix, NOW + at_s))
         answer = policy.decide(replace(given, now_s=NOW + at_s, gains=tuple(gains[job_id])))
         gains[job_id].append((NOW + at_s, answer.gain))
         return answer
@@ -228,7 +241,7 @@ GUARDS = {
     "smaller": ({"history": history(nodes=1)}, "[other-cluster: this is pool gpu with 1 nodes up"),
     "range": ({"history": history(queued=50)}, "[out-of-range: queued_jobs 50 > 10]"),
     "no number": (
-        {"matrix": np.full((144, 40), np.nan, dtype=np.float32)},
+        {"history": FixedHistory(np.full((144, 40), np.nan, dtype=np.float32))},
         "[out-of-range: queued_jobs nan",
     ),
 }
@@ -275,7 +288,7 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     """
     toy = Toy()
     episodes = [toy.episode(index) for index in range(12)]
-    model = train_random_forest(episodes, [], ForestOptions(every=12, growth=Growth(trees=3)))
+    model = train_random_forest(episodes, ForestOptions(every=12, growth=Growth(trees=3)))
     about = replace(ABOUT, ranges=ranges_of(episodes)).table()
     recipe = Recipe(system="provision", method="random-forest", seed=0, about=about)
     write_folder(tmp_path / "rf", ForecastingModel(model, whole_nodes(4)), recipe, "")
@@ -285,7 +298,7 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     far = replace(observe(), waits=waits)
     assert policy.decide(far).reason.startswith("[out-of-range: ")
     assert "30 like jobs waited 3 h" in policy.decide(far).reason
-    near = replace(far, matrix=episodes[0].windows[5], history=None)
+    near = replace(far, history=FixedHistory(episodes[0].windows[5]))
     assert policy.decide(near).reason.startswith("[no-forecast: there is no snapshot")
-    near = replace(near, forecast_s=HOUR)
+    policy = replace(policy, foresight=SimpleNamespace(of=lambda _: HOUR))
     assert policy.decide(near).reason.startswith("random-forest: better")
