@@ -102,8 +102,10 @@ def main() -> None:
     calls, rows = Calls(), []
     with tempfile.TemporaryDirectory() as folder:
         store = SqlStore.open(f"sqlite:///{Path(folder) / 'mirage.db'}")
-        acting = Acting(ActingMode.OBSERVE)
-        journal = Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20)
+        acting = Acting(mode=ActingMode.OBSERVE)
+        journal = Journal(
+            path=Path(folder) / "audit.jsonl", max_bytes=64 << 20, max_age_s=7 * 86_400, keep=20
+        )
         daemon = Daemon(
             CommandCluster(Runner(timeout_s=120, execute=calls.execute)),
             store,

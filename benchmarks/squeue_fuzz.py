@@ -230,7 +230,14 @@ class Fuzz:
         """Bob's: a job that runs, one that waits for it, one that is held, an array."""
         self.site.script(BOB, "fuzz.sh", "#!/bin/sh\nsleep 3600\n")
         first = self.sbatch(BOB, "-N4", "-t300", "--gres=gpu:1")
-        tag = ChainTag("bobschain1", 2, 5, first, Mode.TRAIN, Penalties())
+        tag = ChainTag(
+            chain_id="bobschain1",
+            segment=2,
+            segments=5,
+            predecessor_id=first,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+        )
         more = (
             [f"--dependency=afterany:{first}", "-t300", f"--comment={format_tag(tag, 'mine')}"],
             ["--hold", "-N2", "--comment=a|b\nc \u00e9"],
@@ -308,7 +315,7 @@ class Fuzz:
     def run(self, jobs: int, folder: Path) -> None:
         """Everything. What went wrong is in `problems`."""
         store = SqlStore.open(f"sqlite:///{folder / 'mirage.db'}")
-        acting = Acting(ActingMode.OBSERVE)
+        acting = Acting(mode=ActingMode.OBSERVE)
         daemon = Daemon(self.cluster, store, _Clock(), Timer(HOUR_S), poll_s=60, acting=acting)
         try:
             self.be_innocent()

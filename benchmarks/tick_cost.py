@@ -51,15 +51,15 @@ def queue(queued: int, chains: int, now_s: int) -> list[Job]:
         submit_s = now_s - age_s
         jobs.append(
             Job(
-                job_id,
-                user,
-                "gpu",
-                JobState.PENDING,
-                nodes,
-                submit_s,
-                limit_s,
-                "Priority",
-                submit_s,
+                job_id=job_id,
+                user=user,
+                partition="gpu",
+                state=JobState.PENDING,
+                nodes=nodes,
+                submit_s=submit_s,
+                time_limit_s=limit_s,
+                reason="Priority",
+                eligible_s=submit_s,
             )
         )
     for number in range(chains):
@@ -68,21 +68,44 @@ def queue(queued: int, chains: int, now_s: int) -> list[Job]:
             f"user{number}",
             now_s - rng.randrange(40 * HOUR),
         )
-        tag = ChainTag(f"chain{number:05d}", 1, 9, None, Mode.TRAIN, Penalties())
+        tag = ChainTag(
+            chain_id=f"chain{number:05d}",
+            segment=1,
+            segments=9,
+            predecessor_id=None,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+        )
         running = Job(
-            first,
-            user,
-            "gpu",
-            JobState.RUNNING,
-            1,
-            start_s - HOUR,
-            48 * HOUR,
-            "None",
-            start_s - HOUR,
+            job_id=first,
+            user=user,
+            partition="gpu",
+            state=JobState.RUNNING,
+            nodes=1,
+            submit_s=start_s - HOUR,
+            time_limit_s=48 * HOUR,
+            reason="None",
+            eligible_s=start_s - HOUR,
         )
         jobs.append(replace(running, start_s=start_s, comment=format_tag(tag)))
-        tag = ChainTag(f"chain{number:05d}", 2, 9, first, Mode.TRAIN, Penalties())
-        waiting = Job(first + 1, user, "gpu", JobState.PENDING, 1, start_s, 48 * HOUR, "Dependency")
+        tag = ChainTag(
+            chain_id=f"chain{number:05d}",
+            segment=2,
+            segments=9,
+            predecessor_id=first,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+        )
+        waiting = Job(
+            job_id=first + 1,
+            user=user,
+            partition="gpu",
+            state=JobState.PENDING,
+            nodes=1,
+            submit_s=start_s,
+            time_limit_s=48 * HOUR,
+            reason="Dependency",
+        )
         jobs.append(
             replace(waiting, dependency=f"afterany:{first}(unfulfilled)", comment=format_tag(tag))
         )
@@ -105,11 +128,11 @@ class Slurm:
     ) -> Result:
         self.asked[argv[0]] += 1
         if argv == ["scontrol", "show", "config"]:
-            return Result("SLURM_VERSION = 22.05.8\n", "", 0)
+            return Result(stdout="SLURM_VERSION = 22.05.8\n", stderr="", returncode=0)
         if argv[0] == "squeue" and "-j" not in argv and "all" not in argv:
             nonce = env["SQUEUE_FORMAT2"].split(",")[0].removeprefix("JobID:")
-            return Result(self.squeue.replace(MARK, nonce), "", 0)
-        return Result(self.sinfo if argv[0] == "sinfo" else "", "", 0)
+            return Result(stdout=self.squeue.replace(MARK, nonce), stderr="", returncode=0)
+        return Result(stdout=self.sinfo if argv[0] == "sinfo" else "", stderr="", returncode=0)
 
 
 def _row(job: Job) -> str:
@@ -155,14 +178,19 @@ def main() -> None:
     cluster = CommandCluster(Runner(execute=slurm.execute), now_s=clock.now_s)
     with tempfile.TemporaryDirectory() as folder:
         store = SqlStore.open(f"sqlite:///{Path(folder) / 'mirage.db'}")
-        acting = Acting(ActingMode.ENFORCE)
-        audit = Audit(Journal(Path(folder) / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode)
+        acting = Acting(mode=ActingMode.ENFORCE)
+        audit = Audit(
+            Journal(
+                path=Path(folder) / "audit.jsonl", max_bytes=64 << 20, max_age_s=7 * 86_400, keep=20
+            ),
+            acting.mode,
+        )
         baselines = (Reactive(), Timer(10_800))
         daemon = Daemon(
             cluster,
             store,
             clock,
-            make_policy(PolicyConfig(args.policy)),
+            make_policy(PolicyConfig(name=args.policy)),
             poll_s=600,
             acting=acting,
             observers=(audit,),

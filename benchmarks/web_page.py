@@ -50,7 +50,9 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         url = f"sqlite:///{folder}/mirage.db"
-        last_cycle = LastCycle(Acting(ActingMode.ENFORCE), "quantile", 600)
+        last_cycle = LastCycle(
+            acting=Acting(mode=ActingMode.ENFORCE), policy="quantile", poll_s=600
+        )
         store = stack.enter_context(SqlStore.open(url))
         rounds = Cycles(store, last_cycle, Path(folder), args.queued, args.chains)
         rounds.run(2)
@@ -97,12 +99,15 @@ class Cycles:
         self._clock, self._slurm, self._size = StepClock(), Slurm(), (queued, chains)
         self._clock.time_s = int(time.time())
         acting = last_cycle.acting
-        audit = Audit(Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20), acting.mode)
+        audit = Audit(
+            Journal(path=folder / "audit.jsonl", max_bytes=64 << 20, max_age_s=7 * 86_400, keep=20),
+            acting.mode,
+        )
         self._daemon = Daemon(
             CommandCluster(Runner(execute=self._slurm.execute), now_s=self._clock.now_s),
             store,
             self._clock,
-            make_policy(PolicyConfig("quantile")),
+            make_policy(PolicyConfig(name="quantile")),
             poll_s=600,
             acting=acting,
             observers=(last_cycle, audit),

@@ -44,7 +44,7 @@ class ClusterConfig:
 STORE_URL = r"sqlite:///.|(postgresql|mariadb)://."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DaemonConfig:
     poll_s: int = _positive(600)
     """Seconds between two cycles. The paper's interval is 600."""
@@ -84,7 +84,7 @@ class RetentionConfig:
     """Chains that are over, from their end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ActingConfig:
     """What the service may do (docs/service.md)."""
 
@@ -108,7 +108,7 @@ class ActingConfig:
     """Nothing is acted on that was seen longer ago."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AuditConfig:
     """The record of every decision (docs/audit.md)."""
 
@@ -142,7 +142,7 @@ class QuantileConfig:
     """With fewer like jobs, less alike ones count too."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LookaheadConfig:
     futures: int = _positive(32)
     """How many futures are simulated for a decision, at most."""
@@ -172,7 +172,7 @@ cluster's state.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
     name: str = field(
         default="quantile", metadata={"choices": tuple(dict.fromkeys((*UNTRAINED, *TRAINED)))}
@@ -198,7 +198,7 @@ class RoutingConfig:
     """The plugin refuses a state older than this; 0: two cycles and a minute."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Config:
     cluster: ClusterConfig = ClusterConfig()
     daemon: DaemonConfig = DaemonConfig()

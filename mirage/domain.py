@@ -108,7 +108,7 @@ def queues_for_nodes(reason: str) -> bool:
     return kind_of(reason) in COMPETING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job (or one array task), as the queue or the accounting records show it."""
 
@@ -201,7 +201,7 @@ class Job:
         return None if self.start_s is None or limit_s is None else self.start_s + limit_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Oddity:
     """A field of a job that users control, with a value that Mirage can't use as Slurm prints it."""
 
@@ -225,7 +225,7 @@ class Oddity:
         return f"job {self.job_id} of {self.user} {what}: its {self.field} is {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up
     and empty.
@@ -249,7 +249,7 @@ class NodeEvent:
     end_s: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """The cluster at one instant: every job in the queue and every node, read together once a
     cycle.
@@ -296,7 +296,7 @@ def _root(pool: Mapping[str, str], partition: str) -> str:
     return partition
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What of the site's configuration changes Mirage's behaviour (`scontrol show config`)."""
 
@@ -349,7 +349,7 @@ class ChainState(str, Enum):
         return self in (ChainState.FAILED, ChainState.USED_UP, ChainState.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
     """Consecutive jobs of one user that do one piece of work. Identified by (user, chain_id)."""
 
@@ -366,7 +366,7 @@ class Chain:
     updated_s: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """One job of a chain, as last seen."""
 
@@ -421,7 +421,7 @@ class Action(str, Enum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What a policy said about one pair at one instant, and on what grounds."""
 
@@ -465,7 +465,7 @@ class Outcome(str, Enum):
     """Slurm could not be asked; looked at again in the next cycle."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
     """Written before Mirage acts, closed with an outcome after. One without an outcome was cut
     short by a crash.
@@ -479,7 +479,7 @@ class Intent:
     finished_s: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitSample:
     """A job that started: what it asked for and how long it waited (Start - Eligible)."""
 

@@ -176,7 +176,7 @@ class Store(ChainStore, Protocol):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Observation:
     """What a policy is given about one pair at one decision point."""
 
@@ -207,7 +207,7 @@ class Observation:
         return max(0, end - self.now_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """A policy's answer."""
 

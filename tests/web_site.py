@@ -63,25 +63,29 @@ def web_site(
 ) -> Iterator[WebSite]:
     """Serves it on a free port. ``chains``: so many of each user."""
     url = f"sqlite:///{folder / 'mirage.db'}"
-    journal = Journal(folder / "audit.jsonl", 64 << 20, 7 * 86_400, 20)
-    last_cycle = LastCycle(Acting(ActingMode.ENFORCE), "quantile", 600)
+    journal = Journal(
+        path=folder / "audit.jsonl", max_bytes=64 << 20, max_age_s=7 * 86_400, keep=20
+    )
+    last_cycle = LastCycle(acting=Acting(mode=ActingMode.ENFORCE), policy="quantile", poll_s=600)
     with ExitStack() as stack:
         store = stack.enter_context(SqlStore.open(url))
         jobs = fill(store, journal, chains, now_s, queued)
         decisions = [
             decided for job in jobs if job.dependency for decided in store.decisions(job.job_id, 1)
         ]
-        last_cycle.decisions_made(Snapshot(now_s - 90, tuple(jobs), tuple(nodes())), decisions)
+        last_cycle.decisions_made(
+            Snapshot(at_s=now_s - 90, jobs=tuple(jobs), nodes=tuple(nodes())), decisions
+        )
         last_cycle.cycle_ended(True, 0.4, now_s - 90)
         reader = stack.enter_context(SqlStore.open(url, readonly=True, busy_timeout_s=1))
         audit_summary = stack.enter_context(
             closing(AuditSummary(journal.path, LEAD_S, now_s=lambda: now_s))
         )
         desk = Desk(
-            last_cycle,
-            reader,
-            Visitors(),
-            audit_summary,
+            last_cycle=last_cycle,
+            store=reader,
+            visitors=Visitors(),
+            audit_summary=audit_summary,
             now_s=lambda: now_s,
             allowance=Allowance(1e9),
         )
@@ -92,8 +96,14 @@ def web_site(
 
 def nodes() -> list[Node]:
     """Two partitions."""
-    gpu = [Node(f"g{number:02}", ("gpu",), number != 7, number in (3,)) for number in range(32)]
-    return gpu + [Node(f"c{number}", ("cpu", "debug"), True, number > 5) for number in range(8)]
+    gpu = [
+        Node(name=f"g{number:02}", partitions=("gpu",), up=number != 7, idle=number in (3,))
+        for number in range(32)
+    ]
+    return gpu + [
+        Node(name=f"c{number}", partitions=("cpu", "debug"), up=True, idle=number > 5)
+        for number in range(8)
+    ]
 
 
 def fill(
@@ -117,14 +127,14 @@ def _other_job(rng: random.Random, job_id: int, now_s: int) -> Job:
     partition, waited_s = rng.choice(["gpu", "gpu", "gpu", "cpu", "debug"]), rng.randrange(9 * HOUR)
     user, submit_s = f"user{job_id % 23}", now_s - waited_s - rng.randrange(HOUR)
     job = Job(
-        job_id,
-        user,
-        partition,
-        JobState.PENDING,
-        rng.choice([1, 1, 2, 4]),
-        submit_s,
-        LIMIT_S,
-        "Priority",
+        job_id=job_id,
+        user=user,
+        partition=partition,
+        state=JobState.PENDING,
+        nodes=rng.choice([1, 1, 2, 4]),
+        submit_s=submit_s,
+        time_limit_s=LIMIT_S,
+        reason="Priority",
     )
     job = replace(job, eligible_s=submit_s, priority=rng.randrange(1000, 9000))
     return (
@@ -159,12 +169,22 @@ def _chain(
             links[-1] = replace(before, end_s=start_s + 60)
         done = end_s < now_s or over
         link = Link(
-            chain_id, user, segment, 1000 * number + segment, before.job_id if before else None,
-            JobState.TIMEOUT if done else JobState.RUNNING, "gpu", 2, LIMIT_S,
-            (before.start_s or 0) if before else at_s - HOUR,
-            entered_s, min(start_s, now_s - 300), min(end_s, now_s - HOUR) if done else None,
-            0, entered_s if released else None,
-        )  # fmt: skip
+            chain_id=chain_id,
+            user=user,
+            segment=segment,
+            job_id=1000 * number + segment,
+            predecessor_id=before.job_id if before else None,
+            state=JobState.TIMEOUT if done else JobState.RUNNING,
+            partition="gpu",
+            nodes=2,
+            time_limit_s=LIMIT_S,
+            submit_s=(before.start_s or 0) if before else at_s - HOUR,
+            eligible_s=entered_s,
+            start_s=min(start_s, now_s - 300),
+            end_s=min(end_s, now_s - HOUR) if done else None,
+            exit_code=0,
+            released_s=entered_s if released else None,
+        )
         links.append(link)
         at_s = end_s
         if not done:
@@ -179,7 +199,17 @@ def _chain(
     segments = len(links) + 3 * (not over)
     began_s = links[0].submit_s
     store.save_chain(
-        Chain(chain_id, user, segments, Mode.TRAIN, Penalties(), state, reason, began_s, now_s - 60)
+        Chain(
+            chain_id=chain_id,
+            user=user,
+            segments=segments,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+            state=state,
+            reason=reason,
+            created_s=began_s,
+            updated_s=now_s - 60,
+        )
     )
     if not over:
         links.append(_waiting(links[-1], number))
@@ -196,9 +226,17 @@ def _chain(
 
 def _waiting(last: Link, number: int) -> Link:
     waiting = replace(
-        last, segment=last.segment + 1, job_id=last.job_id + 1, predecessor_id=last.job_id, state=JobState.PENDING,
-        submit_s=last.start_s or 0, eligible_s=None, start_s=None, end_s=None, released_s=None,
-    )  # fmt: skip
+        last,
+        segment=last.segment + 1,
+        job_id=last.job_id + 1,
+        predecessor_id=last.job_id,
+        state=JobState.PENDING,
+        submit_s=last.start_s or 0,
+        eligible_s=None,
+        start_s=None,
+        end_s=None,
+        released_s=None,
+    )
     return (
         replace(waiting, released_s=last.start_s, eligible_s=last.start_s)
         if number % 5 == 0
@@ -208,15 +246,29 @@ def _waiting(last: Link, number: int) -> Link:
 
 def _job(link: Link, segments: int) -> Job:
     tag = ChainTag(
-        link.chain_id, link.segment, segments, link.predecessor_id, Mode.TRAIN, Penalties()
+        chain_id=link.chain_id,
+        segment=link.segment,
+        segments=segments,
+        predecessor_id=link.predecessor_id,
+        mode=Mode.TRAIN,
+        penalties=Penalties(),
     )
     waits = link.start_s is None and link.released_s is None
     return Job(
-        link.job_id, link.user, link.partition, link.state, link.nodes, link.submit_s, link.time_limit_s,
-        "Dependency" if waits else "Priority" if link.start_s is None else "", link.eligible_s, link.start_s,
-        dependency=f"afterany:{link.predecessor_id}(unfulfilled)" if waits else "", priority=4000,
+        job_id=link.job_id,
+        user=link.user,
+        partition=link.partition,
+        state=link.state,
+        nodes=link.nodes,
+        submit_s=link.submit_s,
+        time_limit_s=link.time_limit_s,
+        reason="Dependency" if waits else "Priority" if link.start_s is None else "",
+        eligible_s=link.eligible_s,
+        start_s=link.start_s,
+        dependency=f"afterany:{link.predecessor_id}(unfulfilled)" if waits else "",
+        priority=4000,
         comment=format_tag(tag),
-    )  # fmt: skip
+    )
 
 
 def _decide(
@@ -242,9 +294,22 @@ def _decide(
         action = Action.RELEASE if link.released_s and not back else Action.WAIT
         marked = "[observe: this service only observes] " if link.job_id % 7 == 0 else ""
         decision = Decision(
-            at_s, link.chain_id, link.user, link.predecessor_id or 0, link.job_id, "quantile", action, marked + reason,
-            "0" * 64, max(600, end_s - at_s), p50 / 3, p50, p50 * 2.2, HOUR / 2, HOUR / 4,
-        )  # fmt: skip
+            at_s=at_s,
+            chain_id=link.chain_id,
+            user=link.user,
+            predecessor_id=link.predecessor_id or 0,
+            successor_id=link.job_id,
+            policy="quantile",
+            action=action,
+            reason=marked + reason,
+            inputs_hash="0" * 64,
+            remaining_s=max(600, end_s - at_s),
+            wait_p10_s=p50 / 3,
+            wait_p50_s=p50,
+            wait_p90_s=p50 * 2.2,
+            expected_interruption_s=HOUR / 2,
+            expected_overlap_s=HOUR / 4,
+        )
         if link.start_s is None:
             store.add_decision(decision)
             continue

@@ -37,7 +37,7 @@ _SPACE = " \t\v\f\r\n"
 _BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserScript:
     """The user's batch script."""
 

@@ -39,7 +39,7 @@ _DRY = frozenset({"dr", "dry", "dry-", "dry-r", "dry-ru"})
 """No option of sbatch begins so. Whoever abbreviates a dry run must not get a real one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """The command line, taken apart."""
 

@@ -38,7 +38,7 @@ _USED_UP = re.compile(r"all \d+ links have run", re.ASCII)
 _CHAIN_ID = re.compile(r"[a-z0-9]{6,32}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRecord:
     """How a link ended, as its own epilogue wrote it. A link that Slurm killed outright has none."""
 
@@ -75,7 +75,7 @@ class LinkStart:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverRecord:
     """How a link was asked to end, as its successor wrote it. Times are Unix seconds of the
     successor's node.
@@ -273,7 +273,13 @@ def read_handover(folder: Path, segment: int) -> HandoverRecord | None:
         _seconds(record.get(key, "")) for key in ("asked", "grace", "cut", "gone")
     )
     return HandoverRecord(
-        segment, int(record["job"]), asked, grace, cut, record.get("by", ""), gone
+        segment=segment,
+        job_id=int(record["job"]),
+        asked_s=asked,
+        grace_s=grace,
+        cut_s=cut,
+        cut_by=record.get("by", ""),
+        gone_s=gone,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mirage.domain import Link
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handoff:
     """From one link to the next. At most one of interruption and overlap is above zero."""
 
@@ -41,11 +41,11 @@ def handoffs(links: Sequence[Link]) -> list[Handoff]:
         both_end_s = min(predecessor.end_s, link.end_s or predecessor.end_s)
         found.append(
             Handoff(
-                link,
-                predecessor,
-                interruption_s,
-                max(0, both_end_s - link.start_s),
-                _cut_short_s(predecessor, link),
+                link=link,
+                predecessor=predecessor,
+                interruption_s=interruption_s,
+                overlap_s=max(0, both_end_s - link.start_s),
+                cut_short_s=_cut_short_s(predecessor, link),
             )
         )
     return found

@@ -208,7 +208,12 @@ def _then(text: str, cwd: str, environ: Mapping[str, str]) -> Then:
     except InputError as error:
         raise InputError(f"--then: {path if text else repr(text)}: {error}") from error
     has_name = _last(script.options, "job-name") is not None or bool(environ.get("SBATCH_JOB_NAME"))
-    return Then(path, script.content, has_name, _last(script.options, "comment") or "")
+    return Then(
+        source=path,
+        content=script.content,
+        has_name=has_name,
+        comment=_last(script.options, "comment") or "",
+    )
 
 
 def _check_then(script: UserScript) -> None:
@@ -366,10 +371,10 @@ def _failure(own: Mapping[str, str]) -> Failure:
         raise InputError(f"--on-failure: {own['on-failure']!r} is none of stop, continue, retry:N")
     retries = _number({"on-failure": count}, "on-failure", 0, 1, MAX_SEGMENTS) if has_count else 0
     return Failure(
-        action,
-        retries,
-        _duration(own, "min-runtime", 60),
-        _number(own, "max-short", 3, 0, MAX_SEGMENTS),
+        action=action,
+        retries=retries,
+        min_runtime_s=_duration(own, "min-runtime", 60),
+        max_short=_number(own, "max-short", 3, 0, MAX_SEGMENTS),
     )
 
 

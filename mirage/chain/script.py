@@ -34,7 +34,7 @@ _UNKNOWN_JOB = 0xFFFFFFFF
 _FORWARDED = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """When the chain stops by itself."""
 
@@ -47,7 +47,7 @@ class Failure:
     """Stop after this many links in a row that ran for less than `min_runtime_s`; 0: never."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
     """How a link that starts while its predecessor runs takes over."""
 
@@ -96,7 +96,7 @@ class LimitSignal:
         return self.number not in {signal.SIGKILL, signal.SIGSTOP}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Then:
     """A script of `--then`: it follows the chain once that is done."""
 
@@ -109,7 +109,7 @@ class Then:
     """Its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSettings:
     """Everything that the job script of a chain depends on."""
 
@@ -151,13 +151,13 @@ def link_command(settings: ChainSettings, segment: int, predecessor: str = "") -
     """
     head = ["sbatch", *_option_words(settings, is_first=segment == 1), "--parsable"]
     tag = ChainTag(
-        settings.chain_id,
-        segment,
-        settings.segments,
-        _UNKNOWN_JOB if predecessor else None,
-        settings.mode,
-        settings.penalties,
-        settings.limit_signal.lead_s if settings.limit_signal else 0,
+        chain_id=settings.chain_id,
+        segment=segment,
+        segments=settings.segments,
+        predecessor_id=_UNKNOWN_JOB if predecessor else None,
+        mode=settings.mode,
+        penalties=settings.penalties,
+        lead_s=settings.limit_signal.lead_s if settings.limit_signal else 0,
     )
     comment = format_tag(tag, settings.comment).replace(
         f"pred={_UNKNOWN_JOB}", f"pred={predecessor}", 1

@@ -34,7 +34,7 @@ _LENGTH = re.compile(r"(\Amirage/1 chain=[a-z0-9]{6,32} seg=\d{1,4}/)\d{1,4}(?= 
 _SUBMITTED = re.compile(rf"--comment=['\"]?({_WORDS})(?![\w.])", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainTag:
     """Which link of which chain a job is."""
 

@@ -158,10 +158,10 @@ def _read(folder: Path, user: str) -> tuple[Chain, list[Link]]:
     submitted_s = int(record["submitted"])
     state, reason = over_marker(folder) or (ChainState.ACTIVE.value, "")
     chain = Chain(
-        folder.name,
-        user,
-        int(record["segments"]),
-        Mode(record["mode"]),
+        chain_id=folder.name,
+        user=user,
+        segments=int(record["segments"]),
+        mode=Mode(record["mode"]),
         state=ChainState(state),
         reason=reason,
         created_s=submitted_s,

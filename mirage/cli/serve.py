@@ -174,14 +174,14 @@ def settled(config: Config, default_store: str) -> Config:
 def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: Path) -> Acting:
     """What the configuration permits. ``disable_files``: looked at beside the configured one."""
     return Acting(
-        ActingMode(config.mode) if config.mode else default_mode,
-        frozenset(config.partitions),
-        frozenset(config.accounts),
-        frozenset(config.users),
-        (Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
-        config.releases_per_minute,
-        config.chains_per_user_per_hour,
-        config.max_age_s,
+        mode=ActingMode(config.mode) if config.mode else default_mode,
+        partitions=frozenset(config.partitions),
+        accounts=frozenset(config.accounts),
+        users=frozenset(config.users),
+        disable_files=(Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
+        releases_per_minute=config.releases_per_minute,
+        chains_per_user_per_hour=config.chains_per_user_per_hour,
+        max_age_s=config.max_age_s,
     )
 
 
@@ -189,7 +189,9 @@ def journal_from(config: Config, default_store: str) -> Journal:
     """The audit log: beside the store, unless the configuration names another place."""
     audit = config.audit
     path = Path(audit.file) if audit.file else state_folder(config, default_store) / "audit.jsonl"
-    return Journal(path, audit.max_mib << 20, audit.max_days * 86_400, audit.keep)
+    return Journal(
+        path=path, max_bytes=audit.max_mib << 20, max_age_s=audit.max_days * 86_400, keep=audit.keep
+    )
 
 
 def state_folder(config: Config, default_store: str) -> Path:

@@ -197,7 +197,9 @@ class _Service:
     def _last_cycle(self) -> LastCycle | None:
         if self._options.once or not self._options.open_page:
             return None
-        return LastCycle(self._options.acting, self._policy.name, self._config.daemon.poll_s)
+        return LastCycle(
+            acting=self._options.acting, policy=self._policy.name, poll_s=self._config.daemon.poll_s
+        )
 
     @cached_property
     def _audit_summary(self) -> AuditSummary:

@@ -61,7 +61,7 @@ class Connection:
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Connections:
     """Of one listener. For several threads. ``name``: what the log calls it."""
 

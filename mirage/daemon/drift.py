@@ -79,7 +79,7 @@ class Alarm:
     words: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Drift:
     """Of one model's time in the window. ``model``: its version; empty: the newest decision was
     made without one.
@@ -153,7 +153,13 @@ def drift(records: Iterable[Json | None], now_s: int) -> Drift:
     mine = _share(
         (day, each) for (of, day), cases in strange.items() if of == version for each in cases
     )
-    return Drift(version, below, at_most, mine, tuple(_alarms(below, at_most, mine)))
+    return Drift(
+        model=version,
+        below=below,
+        at_most=at_most,
+        strange=mine,
+        alarms=tuple(_alarms(below, at_most, mine)),
+    )
 
 
 def _version(record: Json) -> str:

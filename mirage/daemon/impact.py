@@ -7,7 +7,8 @@ assumption: the same job would have waited as long as it did, whenever it had en
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -39,7 +40,7 @@ class Costs:
         return Costs(self.interruption_s + other.interruption_s, self.early_s + other.early_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """How often real waits were below what was predicted: of so many, below the 10%, 50% and 90%
     quantile.
@@ -51,7 +52,7 @@ class Calibration:
     below_p90: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Impact:
     """Of one period. `measured` is what happened to all handovers; the others are estimates for the
     same ones.
@@ -59,26 +60,28 @@ class Impact:
 
     handovers: int = 0
     released: int = 0
-    """So many of them had been let in by the service,"""
+    """Handovers whose successor the service had let in."""
     not_known: int = 0
-    """and so many had been up front in the queue for other reasons, so that nothing is estimated
-    for them.
+    """Handovers whose successor entered the queue for other reasons: nothing is estimated for
+    them.
     """
     measured: Costs = Costs()
     overlap_s: float = 0
-    """Of the measured `early_s`: both ran,"""
+    """The part of the measured `early_s` in which both ran."""
     overlap_node_s: float = 0
-    """times nodes;"""
+    """That overlap times nodes, node-seconds."""
     cut_short_s: float = 0
-    """and the rest, time limit that predecessors gave up to successors that were there already."""
-    compared: Costs = Costs()
-    """What happened to those for which the rest is estimated:"""
-    reactive: Costs = Costs()
-    timer: Costs = Costs()
-    policy: Costs = Costs()
-    """Had every release that was decided been carried out at once: what a service that only
-    observes would bring.
+    """The rest of the measured `early_s`: time limit that predecessors gave up to successors that
+    were there already.
     """
+    compared: Costs = Costs()
+    """Measured, of the handovers for which there are estimates."""
+    reactive: Costs = Costs()
+    """Estimated: Slurm's dependency alone."""
+    timer: Costs = Costs()
+    """Estimated: every release at `timer_lead_s` before the planned end."""
+    policy: Costs = Costs()
+    """Estimated: every decided release carried out at once, as in a service that only observes."""
     timer_lead_s: int = 0
     calibration: Calibration = Calibration()
     decisions: int = 0
@@ -94,7 +97,7 @@ class Impact:
         return asdict(self)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Pair:
     """What the log says of one successor."""
 
@@ -132,9 +135,21 @@ def impact(records: Iterable[Json | None], since_s: int, until_s: int, timer_lea
         for pair in pairs.values()
         if pair.handover and since_s <= pair.handover["at"] < until_s
     ]
-    open_releases = sum(pair.released and pair.handover is None for pair in pairs.values())
-    return _summed(
-        done, timer_lead_s, decisions, outcomes, list(pairs.values()), open_releases, unreadable
+    sums = _Sums()
+    for pair in done:
+        assert pair.handover
+        sums.add(pair.handover, pair.wanted, timer_lead_s)
+    held_back = Counter(code for pair in pairs.values() for code in sorted(pair.held_back))
+    return Impact(
+        handovers=len(done),
+        timer_lead_s=timer_lead_s,
+        calibration=calibration(done),
+        decisions=decisions,
+        held_back=dict(held_back),
+        outcomes=outcomes,
+        open_releases=sum(pair.released and pair.handover is None for pair in pairs.values()),
+        unreadable=unreadable,
+        **vars(sums),
     )
 
 
@@ -160,61 +175,40 @@ def _take(pair: _Pair, record: Json, recent: bool) -> None:
             pair.handover = record  # a job that was requeued starts again: the last one counts
 
 
-def _summed(
-    done: Sequence[_Pair],
-    timer_lead_s: int,
-    decisions: int,
-    outcomes: Mapping[str, int],
-    pairs: Sequence[_Pair],
-    open_releases: int,
-    unreadable: int,
-) -> Impact:
-    measured = compared = reactive = timer = policy = Costs()
-    overlap_s = overlap_node_s = cut_short_s = 0.0
-    released = not_known = 0
-    for pair in done:
-        handover = pair.handover
-        assert handover
+@dataclass(kw_only=True)
+class _Sums:
+    """Fields of `Impact` that are sums over handovers."""
+
+    released: int = 0
+    not_known: int = 0
+    measured: Costs = Costs()
+    overlap_s: float = 0
+    overlap_node_s: float = 0
+    cut_short_s: float = 0
+    compared: Costs = Costs()
+    reactive: Costs = Costs()
+    timer: Costs = Costs()
+    policy: Costs = Costs()
+
+    def add(self, handover: Json, wanted: Json | None, timer_lead_s: int) -> None:
+        """``wanted``: the first decision to release the successor."""
         happened = Costs(
             handover["interruption_s"], handover["overlap_s"] + handover["cut_short_s"]
         )
-        measured += happened
-        overlap_s += handover["overlap_s"]
-        overlap_node_s += handover["overlap_s"] * (handover["nodes"] or 1)
-        cut_short_s += handover["cut_short_s"]
-        released += handover["released"] is not None
+        self.measured += happened
+        self.overlap_s += handover["overlap_s"]
+        self.overlap_node_s += handover["overlap_s"] * (handover["nodes"] or 1)
+        self.cut_short_s += handover["cut_short_s"]
+        self.released += handover["released"] is not None
         if (wait_s := real_wait_s(handover)) is None:
-            not_known += 1
-            continue
-        compared += happened
+            self.not_known += 1
+            return
+        self.compared += happened
         end_s, begin_s = planned_end_s(handover), handover["predecessor_started"] or 0
-        wanted_s = pair.wanted["at"] if pair.wanted else end_s
-        reactive += _entered(end_s, wait_s, handover)
-        timer += _entered(max(end_s - timer_lead_s, begin_s), wait_s, handover)
-        policy += _entered(min(wanted_s, end_s), wait_s, handover)
-    held_back: dict[str, int] = {}
-    for code in (code for pair in pairs for code in sorted(pair.held_back)):
-        held_back[code] = held_back.get(code, 0) + 1
-    return Impact(
-        len(done),
-        released,
-        not_known,
-        measured,
-        overlap_s,
-        overlap_node_s,
-        cut_short_s,
-        compared,
-        reactive,
-        timer,
-        policy,
-        timer_lead_s,
-        calibration(done),
-        decisions,
-        held_back,
-        outcomes,
-        open_releases,
-        unreadable,
-    )
+        wanted_s = wanted["at"] if wanted else end_s
+        self.reactive += _entered(end_s, wait_s, handover)
+        self.timer += _entered(max(end_s - timer_lead_s, begin_s), wait_s, handover)
+        self.policy += _entered(min(wanted_s, end_s), wait_s, handover)
 
 
 def real_wait_s(handover: Json) -> int | None:
@@ -246,14 +240,20 @@ def calibration(done: Iterable[_Pair]) -> Calibration:
     """The decision that was acted on, or the last one before Slurm let the job in, against its real
     wait.
     """
-    counts = [0, 0, 0, 0]
+    judged: list[tuple[int, Json]] = []
     for pair in done:
         record = pair.acted or pair.last
         wait_s = real_wait_s(pair.handover) if pair.handover else None
-        if record is None or wait_s is None or record["wait_p50_s"] is None:
-            continue
-        bounds = (record["wait_p10_s"], record["wait_p50_s"], record["wait_p90_s"])
-        counts[0] += 1
-        for index, bound in enumerate(bounds, start=1):
-            counts[index] += bound is not None and wait_s <= bound
-    return Calibration(*counts)
+        if record is not None and wait_s is not None and record["wait_p50_s"] is not None:
+            judged.append((wait_s, record))
+
+    def below(quantile: str) -> int:
+        bounds = ((wait_s, record[quantile]) for wait_s, record in judged)
+        return sum(bound is not None and wait_s <= bound for wait_s, bound in bounds)
+
+    return Calibration(
+        waits=len(judged),
+        below_p10=below("wait_p10_s"),
+        below_p50=below("wait_p50_s"),
+        below_p90=below("wait_p90_s"),
+    )

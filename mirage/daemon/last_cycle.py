@@ -32,7 +32,7 @@ class CycleResult:
     ended_s: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LastCycle(Observer):
     """``view``: of the last cycle that read the queue. ``result``: of the last cycle. None: no
     such cycle yet.

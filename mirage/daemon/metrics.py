@@ -156,7 +156,7 @@ def _server(host: str, port: int) -> _Server:
     family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     kind = type("_Server", (_Server,), {"address_family": family})
     server: _Server = kind(where[:2], _Handler)
-    server.guests = Connections("metrics port", MOST_SCRAPERS, SCRAPES_EACH)
+    server.guests = Connections(name="metrics port", most=MOST_SCRAPERS, share=SCRAPES_EACH)
     return server
 
 

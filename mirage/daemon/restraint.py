@@ -58,7 +58,7 @@ def restraint_in(reason: str) -> tuple[Restraint | None, str]:
     return (Restraint(Code(match[1]), match[2]), match[3]) if match else (None, reason)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Acting:
     """What the service may do. Empty allow-lists allow all."""
 

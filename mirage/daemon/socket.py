@@ -119,7 +119,7 @@ def _asker(connection: socket.socket) -> str | None:
 class _Server(BoundedServer, socketserver.UnixStreamServer):
     def __init__(self, path: Path, source: Source) -> None:
         self.source = source
-        self.guests = Connections("socket", MOST_ASKERS, QUESTIONS_EACH)
+        self.guests = Connections(name="socket", most=MOST_ASKERS, share=QUESTIONS_EACH)
         super().__init__(str(path), _Handler)
 
 

@@ -62,7 +62,7 @@ class DropLink:
     link: Link
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grounds:
     """What is known of a decision beyond its record in the store."""
 
@@ -174,13 +174,13 @@ def _observation(
 ) -> Observation:
     pool = snapshot.pool_of(pair.successor.partition)
     return Observation(
-        now_s,
-        step_s,
-        pair.predecessor,
-        pair.successor,
-        pair.tag.penalties,
-        view.waits(pool),
-        view.history(pool),
+        now_s=now_s,
+        step_s=step_s,
+        predecessor=pair.predecessor,
+        successor=pair.successor,
+        penalties=pair.tag.penalties,
+        waits=view.waits(pool),
+        history=view.history(pool),
         snapshot=snapshot,
         gains=gains.get((pair.predecessor.job_id, pair.successor.job_id), ()),
     )
@@ -299,11 +299,11 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
     if known is not None:
         return replace(known, segments=segments, state=state, reason="", updated_s=now_s)
     return Chain(
-        tag.chain_id,
-        first.user,
-        segments,
-        tag.mode,
-        tag.penalties,
+        chain_id=tag.chain_id,
+        user=first.user,
+        segments=segments,
+        mode=tag.mode,
+        penalties=tag.penalties,
         state=state,
         created_s=first.submit_s,
         updated_s=now_s,
@@ -360,7 +360,12 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
 
 def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Policy]) -> Grounds:
     baseline = {policy.name: policy.decide(observation).action.value for policy in baselines}
-    return Grounds(observation.successor, advice.penalty_now_s, advice.penalty_later_s, baseline)
+    return Grounds(
+        successor=observation.successor,
+        penalty_now_s=advice.penalty_now_s,
+        penalty_later_s=advice.penalty_later_s,
+        baseline=baseline,
+    )
 
 
 def _decided(
@@ -372,22 +377,22 @@ def _decided(
     grounds: Grounds,
 ) -> Wait | Release:
     decision = Decision(
-        observation.now_s,
-        tag.chain_id,
-        observation.successor.user,
-        observation.predecessor.job_id,
-        observation.successor.job_id,
-        policy,
-        advice.action,
-        advice.reason,
-        _inputs_hash(observation, policy, digest),
-        observation.remaining_s,
-        advice.wait_p10_s,
-        advice.wait_p50_s,
-        advice.wait_p90_s,
-        advice.expected_interruption_s,
-        advice.expected_overlap_s,
-        advice.gain,
+        at_s=observation.now_s,
+        chain_id=tag.chain_id,
+        user=observation.successor.user,
+        predecessor_id=observation.predecessor.job_id,
+        successor_id=observation.successor.job_id,
+        policy=policy,
+        action=advice.action,
+        reason=advice.reason,
+        inputs_hash=_inputs_hash(observation, policy, digest),
+        remaining_s=observation.remaining_s,
+        wait_p10_s=advice.wait_p10_s,
+        wait_p50_s=advice.wait_p50_s,
+        wait_p90_s=advice.wait_p90_s,
+        expected_interruption_s=advice.expected_interruption_s,
+        expected_overlap_s=advice.expected_overlap_s,
+        gain=advice.gain,
     )
     return (
         Release(decision, grounds) if advice.action is Action.RELEASE else Wait(decision, grounds)
@@ -419,7 +424,7 @@ def _advice(policy: Policy, observation: Observation) -> Advice:
         Exception
     ) as error:  # a policy that fails on one user's pair must not stop the service for the others
         log.exception("policy %s failed on job %d", policy.name, observation.successor.job_id)
-        return Advice(Action.WAIT, f"the policy failed: {error!r}")
+        return Advice(action=Action.WAIT, reason=f"the policy failed: {error!r}")
 
 
 def _inputs_hash(observation: Observation, policy: str, digest: str) -> str:

@@ -24,7 +24,7 @@ USER = "you"
 POLL_S = 600
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scenario:
     """The cluster, who else uses it, and the chains."""
 
@@ -62,7 +62,7 @@ class Scenario:
         return read_cluster(shipped(CLUSTER) / "cluster.toml").cluster
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DemoProgress:
     """What a spectator sees after each cycle."""
 
@@ -108,7 +108,7 @@ def run_chains(
     simulator = busy_cluster(scenario)
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
-    acting = Acting(ActingMode.ENFORCE)
+    acting = Acting(mode=ActingMode.ENFORCE)
     daemon = Daemon(cluster, store, SimulatedClock(simulator), policy, poll_s=POLL_S, acting=acting)
     simulator.run_until(scenario.warm_up_s - scenario.watched_s)
     while simulator.now_s < scenario.warm_up_s:
@@ -127,7 +127,11 @@ def run_chains(
         done = simulator.now_s > scenario.longest_s or all(
             _is_over(store, chain) for chain in scenario.begins_s
         )
-        watch(DemoProgress(policy.name, simulator.now_s, waiting, chains, done))
+        watch(
+            DemoProgress(
+                policy=policy.name, now_s=simulator.now_s, queued=waiting, chains=chains, done=done
+            )
+        )
         if done:
             return DemoResult(policy.name, chains, queue)
         simulator.run_until(simulator.now_s + POLL_S)
@@ -148,7 +152,14 @@ def busy_cluster(scenario: Scenario) -> Simulator:
 
 def submit_chain(scenario: Scenario, simulator: Simulator, chain: str) -> None:
     """What mirage-submit does: the first link, and one successor that depends on it."""
-    tag = ChainTag(chain, 1, scenario.segments, None, Mode.TRAIN, Penalties())
+    tag = ChainTag(
+        chain_id=chain,
+        segment=1,
+        segments=scenario.segments,
+        predecessor_id=None,
+        mode=Mode.TRAIN,
+        penalties=Penalties(),
+    )
     first = simulator.submit(
         JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, comment=format_tag(tag))
     )

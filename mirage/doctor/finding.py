@@ -22,7 +22,7 @@ class Severity(IntEnum):
 EXIT_CODES = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: 3, Severity.ERROR: 4}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One sentence each: what was found, why it matters, what to do; the last two may be empty if
     all is well.
@@ -36,19 +36,19 @@ class Finding:
 
 
 def ok(check: str, what: str) -> Finding:
-    return Finding(check, Severity.OK, what)
+    return Finding(check=check, severity=Severity.OK, what=what)
 
 
 def note(check: str, what: str, why: str, do: str = "Nothing has to be done.") -> Finding:
-    return Finding(check, Severity.NOTE, what, why, do)
+    return Finding(check=check, severity=Severity.NOTE, what=what, why=why, do=do)
 
 
 def warning(check: str, what: str, why: str, do: str) -> Finding:
-    return Finding(check, Severity.WARNING, what, why, do)
+    return Finding(check=check, severity=Severity.WARNING, what=what, why=why, do=do)
 
 
 def error(check: str, what: str, why: str, do: str) -> Finding:
-    return Finding(check, Severity.ERROR, what, why, do)
+    return Finding(check=check, severity=Severity.ERROR, what=what, why=why, do=do)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

@@ -35,7 +35,7 @@ class Clock:
     asked_s: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Site:
     """What was found."""
 
@@ -62,31 +62,45 @@ def survey(runner: Runner, of_daemon: bool | None) -> Site:
     began_s = time.time()
     config = _answer(ask.config)
     asked_s = time.time() - began_s
-    if isinstance(
-        config, ClusterError
-    ):  # then nothing else answers either, each after its own time-outs
-        lost = (config,) * 8
-        return Site(
-            user, os.getuid() == 0, os.getuid() == 0 if of_daemon is None else of_daemon, *lost
-        )
+    root = os.getuid() == 0
+    if isinstance(config, ClusterError):
+        return _silent_site(config, user=user, is_root=root, of_daemon=of_daemon)
     settings = _answer(lambda: parsing.parse_settings(config))
     level = _answer(lambda: ask.admin_level(user))
-    root = os.getuid() == 0
     privileged = is_privileged(user, root, settings, level)
     daemon = privileged if of_daemon is None else of_daemon
     cluster = settings.cluster if isinstance(settings, Settings) else ""
     return Site(
-        user,
-        root,
-        daemon,
-        settings,
-        _answer(lambda: Clock(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)),
-        _answer(CommandCluster(runner).snapshot),
-        _answer(ask.cluster),
-        level,
-        _answer(lambda: ask.limits(cluster, None if daemon else user)),
-        _answer(ask.qos),
-        _answer(lambda: _history_days(ask, int(began_s))),
+        user=user,
+        is_root=root,
+        of_daemon=daemon,
+        settings=settings,
+        clock=_answer(
+            lambda: Clock(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)
+        ),
+        snapshot=_answer(CommandCluster(runner).snapshot),
+        live=_answer(ask.cluster),
+        admin_level=level,
+        limits=_answer(lambda: ask.limits(cluster, None if daemon else user)),
+        qos=_answer(ask.qos),
+        history_days=_answer(lambda: _history_days(ask, int(began_s))),
+    )
+
+
+def _silent_site(error: ClusterError, *, user: str, is_root: bool, of_daemon: bool | None) -> Site:
+    """Where slurmctld does not answer, nothing else is asked: each question would time out too."""
+    return Site(
+        user=user,
+        is_root=is_root,
+        of_daemon=is_root if of_daemon is None else of_daemon,
+        settings=error,
+        clock=error,
+        snapshot=error,
+        live=error,
+        admin_level=error,
+        limits=error,
+        qos=error,
+        history_days=error,
     )
 
 

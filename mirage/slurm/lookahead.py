@@ -25,7 +25,7 @@ _DONE = frozenset({JobState.COMPLETING, JobState.STAGE_OUT})
 _MARK = re.compile(r"\(\w+\)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Known:
     """What is known beyond the snapshot, by job id. Whatever is left out is assumed as said."""
 

@@ -14,7 +14,7 @@ _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]*|:\(null\))?:(\d+)")
 """In `gpu:2`, `gpu:a100:2(S:0-1)`, `gpu:(null):1(IDX:0)`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeUse:
     """A node; GPUs, CPUs and MiB, in whole and free."""
 
@@ -55,7 +55,7 @@ def _node(fields: list[str], partitions: tuple[str, ...]) -> NodeUse:
         ) from None
     gpus = _gpus(gres)
     free = (max(gpus - _gpus(used), 0), idle, max(free_mib, 0))
-    return NodeUse(name, partitions, (gpus, every, total_mib), free)
+    return NodeUse(name=name, partitions=partitions, total=(gpus, every, total_mib), free=free)
 
 
 def _gpus(gres: str) -> int:

@@ -34,7 +34,7 @@ _SET = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What a command printed, and its exit status."""
 
@@ -172,10 +172,10 @@ def run_bounded(
             raise
     stdout = raw.decode(errors="replace")
     return Result(
-        stdout,
-        stderr.decode(errors="replace"),
-        process.returncode,
-        raw if "\ufffd" in stdout else b"",
+        stdout=stdout,
+        stderr=stderr.decode(errors="replace"),
+        returncode=process.returncode,
+        raw=raw if "\ufffd" in stdout else b"",
     )
 
 

@@ -116,7 +116,7 @@ class SimulatedCluster(Cluster):
         if self.empty_queue_answers > 0:
             self.empty_queue_answers -= 1
             jobs = ()
-        return Snapshot(self._sim.now_s, jobs, tuple(self._nodes()))
+        return Snapshot(at_s=self._sim.now_s, jobs=jobs, nodes=tuple(self._nodes()))
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         self._reach()
@@ -154,7 +154,7 @@ class SimulatedCluster(Cluster):
     def settings(self) -> Settings:
         self._reach()
         return Settings(
-            "simulated", cluster="simulated", accrue_always=self._sim.params.accrue_always
+            version="simulated", cluster="simulated", accrue_always=self._sim.params.accrue_always
         )
 
     def submit(self, args: Sequence[str], script: str) -> int:
@@ -225,7 +225,11 @@ class SimulatedCluster(Cluster):
             )
             up, idle = self._sim.is_up(name), self._sim.is_idle(name)
             yield Node(
-                name, partitions, up, idle, "idle" if idle else "allocated" if up else "down"
+                name=name,
+                partitions=partitions,
+                up=up,
+                idle=idle,
+                state="idle" if idle else "allocated" if up else "down",
             )
 
 

@@ -23,7 +23,7 @@ LIMIT_FIELDS = ("MaxJobs", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs")
 _QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJobs")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Of an association (user and account) or a QOS; None: no limit."""
 
@@ -34,12 +34,13 @@ class Limits:
     qos: str
     """Its name, or those that the association may use, separated by commas."""
     max_jobs: int | None
-    """Running at once, by one user;"""
+    """Jobs of one user that run at once."""
     max_submit: int | None
-    """and in the queue and running;"""
+    """Jobs of one user that are queued or run."""
     group_jobs: int | None
-    """by all together,"""
+    """Jobs of all users together that run at once."""
     group_submit: int | None
+    """Jobs of all users together that are queued or run."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,18 @@ class Survey:
             ["sacctmgr", "-n", "-P", "show", "assoc", *where, *whose, f"format={fields}"]
         )
         return [
-            Limits(row[1], row[0], row[2], row[3], *map(_limit, row[4:])) for row in _rows(text, 8)
+            _limits(row[4:], user=row[1], account=row[0], partition=row[2], qos=row[3])
+            for row in _rows(text, 8)
         ]
 
     def qos(self) -> list[Limits]:
         text = self._read(
             ["sacctmgr", "-n", "-P", "show", "qos", f"format={','.join(('Name', *_QOS_FIELDS))}"]
         )
-        return [Limits("", "", "", row[0], *map(_limit, row[1:])) for row in _rows(text, 5)]
+        return [
+            _limits(row[1:], user="", account="", partition="", qos=row[0])
+            for row in _rows(text, 5)
+        ]
 
     def has_records(self, day_s: int) -> bool:
         """Whether accounting has a job that was pending or running in the 24 hours from ``day_s``."""
@@ -115,6 +120,21 @@ def _rows(text: str, width: int) -> list[list[str]]:
     if any(len(row) != width for row in rows):
         raise ClusterNonsense(f"sacctmgr: expected {width} columns, got {text[:80]!r}.")
     return rows
+
+
+def _limits(values: Sequence[str], *, user: str, account: str, partition: str, qos: str) -> Limits:
+    """``values``: in the order of LIMIT_FIELDS."""
+    max_jobs, max_submit, group_jobs, group_submit = map(_limit, values)
+    return Limits(
+        user=user,
+        account=account,
+        partition=partition,
+        qos=qos,
+        max_jobs=max_jobs,
+        max_submit=max_submit,
+        group_jobs=group_jobs,
+        group_submit=group_submit,
+    )
 
 
 def _limit(text: str) -> int | None:

@@ -122,7 +122,7 @@ class JobTable:
         return self.ordered[rows, np.minimum(rank, len(self) - 1)].astype(np.float64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Step:
     """A pool at one instant: all that any pair's 40 variables need."""
 

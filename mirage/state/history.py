@@ -173,7 +173,11 @@ def _unpack(body: bytes) -> Step:
     if len(body) != split + running * _BYTES_PER_JOB:
         raise ValueError(f"{len(body)} bytes do not fit {queued} queued and {running} running jobs")
     return Step(
-        at_s, _unpack_table(body[_HEAD.size : split]), _unpack_table(body[split:]), idle, up
+        at_s=at_s,
+        queued=_unpack_table(body[_HEAD.size : split]),
+        running=_unpack_table(body[split:]),
+        idle_nodes=idle,
+        up_nodes=up,
     )
 
 

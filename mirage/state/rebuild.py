@@ -82,7 +82,7 @@ def _step(lives: _Lives, servers: _Servers, at_s: int) -> Step:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Lives:
     """Incarnations by job id: queued in [eligible, left), running in [start, end)."""
 
@@ -124,7 +124,7 @@ def _life(job: Job) -> tuple[int, int, int, int]:
     return eligible, min(start, end), start, end
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Servers:
     """The pool's nodes, the times when they were down, and who was on them."""
 
@@ -152,7 +152,15 @@ class _Servers:
         held = [(job, index[name]) for job, on in enumerate(names) for name in on if name in index]
         held_job, held_node = _columns(held, 2)
         unnamed = np.array([not on for on in names], dtype=np.bool_)
-        return cls(len(nodes), event_node, event_start, event_end, held_job, held_node, unnamed)
+        return cls(
+            present=len(nodes),
+            event_node=event_node,
+            event_start=event_start,
+            event_end=event_end,
+            held_job=held_job,
+            held_node=held_node,
+            unnamed=unnamed,
+        )
 
     def count(self, running: NDArray[np.bool_], sizes: Ints, at_s: int) -> tuple[int, int]:
         """(nodes up, nodes idle) at an instant at which these jobs run."""

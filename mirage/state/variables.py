@@ -19,7 +19,7 @@ keep the scale.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
     """One row of the table. ``how`` says how it is computed at the row's instant t."""
 
@@ -36,16 +36,17 @@ def capped_limit_s(time_limit_s: int | None) -> int:
 
 def _percentiles(name: str, unit: str, how: str, why: str) -> tuple[Variable, ...]:
     return tuple(
-        Variable(f"{name}_p{p}", unit, f"percentile {p} of {how}", why) for p in PERCENTILES
+        Variable(name=f"{name}_p{p}", unit=unit, how=f"percentile {p} of {how}", why=why)
+        for p in PERCENTILES
     )
 
 
 VARIABLES: tuple[Variable, ...] = (
     Variable(
-        "queued_jobs",
-        "jobs",
-        "number of jobs that queue for nodes",
-        "how many compete with the successor",
+        name="queued_jobs",
+        unit="jobs",
+        how="number of jobs that queue for nodes",
+        why="how many compete with the successor",
     ),
     *_percentiles(
         "queued_nodes",
@@ -66,10 +67,10 @@ VARIABLES: tuple[Variable, ...] = (
         "how long the work ahead may hold nodes",
     ),
     Variable(
-        "running_jobs",
-        "jobs",
-        "number of jobs that hold nodes",
-        "each will free nodes by its limit",
+        name="running_jobs",
+        unit="jobs",
+        how="number of jobs that hold nodes",
+        why="each will free nodes by its limit",
     ),
     *_percentiles(
         "running_nodes", "nodes", "nodes of running jobs", "how many nodes come free at a time"
@@ -80,40 +81,53 @@ VARIABLES: tuple[Variable, ...] = (
     *_percentiles(
         "running_limit_s", "seconds", "time limit of running jobs", "by when jobs end at the latest"
     ),
-    Variable("predecessor_nodes", "nodes", "nodes of the predecessor", "what its end gives back"),
     Variable(
-        "predecessor_limit_s",
-        "seconds",
-        "time limit of the predecessor",
-        "with its elapsed time: when it ends",
+        name="predecessor_nodes",
+        unit="nodes",
+        how="nodes of the predecessor",
+        why="what its end gives back",
     ),
     Variable(
-        "predecessor_wait_s",
-        "seconds",
-        "min(t, start time) - eligible time of the predecessor",
-        "what a job just like the successor had to wait",
+        name="predecessor_limit_s",
+        unit="seconds",
+        how="time limit of the predecessor",
+        why="with its elapsed time: when it ends",
     ),
     Variable(
-        "predecessor_elapsed_s",
-        "seconds",
-        "min(t, end time) - start time of the predecessor; 0 until it starts",
-        "with its limit: the time left to get the successor started",
-    ),
-    Variable("successor_nodes", "nodes", "nodes of the successor", "wide jobs wait longer"),
-    Variable(
-        "successor_limit_s",
-        "seconds",
-        "time limit of the successor",
-        "long jobs are backfilled less",
+        name="predecessor_wait_s",
+        unit="seconds",
+        how="min(t, start time) - eligible time of the predecessor",
+        why="what a job just like the successor had to wait",
     ),
     Variable(
-        "idle_nodes", "nodes", "nodes that are up and empty", "added: what could start at once"
+        name="predecessor_elapsed_s",
+        unit="seconds",
+        how="min(t, end time) - start time of the predecessor; 0 until it starts",
+        why="with its limit: the time left to get the successor started",
     ),
     Variable(
-        "up_nodes",
-        "nodes",
-        "nodes that Slurm can use",
-        "added: the size of the cluster changes with time",
+        name="successor_nodes",
+        unit="nodes",
+        how="nodes of the successor",
+        why="wide jobs wait longer",
+    ),
+    Variable(
+        name="successor_limit_s",
+        unit="seconds",
+        how="time limit of the successor",
+        why="long jobs are backfilled less",
+    ),
+    Variable(
+        name="idle_nodes",
+        unit="nodes",
+        how="nodes that are up and empty",
+        why="added: what could start at once",
+    ),
+    Variable(
+        name="up_nodes",
+        unit="nodes",
+        how="nodes that Slurm can use",
+        why="added: the size of the cluster changes with time",
     ),
 )
 

@@ -66,7 +66,14 @@ class WaitBook:
         if wait_s is None or job.job_id in self._limited or not _ran(job):
             return
         self._known.add((job.job_id, start_s))
-        sample = WaitSample(job.job_id, job.partition, job.nodes, job.time_limit_s, start_s, wait_s)
+        sample = WaitSample(
+            job_id=job.job_id,
+            partition=job.partition,
+            nodes=job.nodes,
+            time_limit_s=job.time_limit_s,
+            start_s=start_s,
+            wait_s=wait_s,
+        )
         self._samples[pool].append(sample)
 
     def _trim(self, samples: list[WaitSample], since_s: int) -> None:

@@ -93,7 +93,12 @@ def _intent(decision: Decision, row: sqlite3.Row) -> Intent | None:
         return None
     outcome = None if row["outcome"] is None else Outcome(row["outcome"])
     return Intent(
-        row["intent_id"], decision, row["created_s"], outcome, row["detail"], row["finished_s"]
+        intent_id=row["intent_id"],
+        decision=decision,
+        created_s=row["created_s"],
+        outcome=outcome,
+        detail=row["detail"],
+        finished_s=row["finished_s"],
     )
 
 

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Journal:
     """`file.jsonl`, and beside it `file.000001.jsonl` and so on for those that were put away,
     oldest first.

@@ -32,11 +32,12 @@ from mirage.store.url import parse_url, shown
 PRUNED_AT_ONCE = 2000
 """Rows; a site with 500 chains writes 500 decisions a cycle."""
 
-_Row = tuple[Any, ...]
+_Row = Mapping[str, Any]
+"""By column name."""
 
 
 def _columns(table: Table, record: type[Link] | type[Decision]) -> list[Column[Any]]:
-    """The columns of a record's fields, in their order, so that a row is the record's arguments."""
+    """Those that have the names of a record's fields."""
     return [table.c[field.name] for field in fields(record)]
 
 
@@ -162,7 +163,7 @@ class SqlStore:
         """By segment; the retries of one segment as they were submitted."""
         query = select(*_LINK).where(links.c.user == user, links.c.chain_id == chain_id)
         return [
-            Link(*row)
+            Link(**row)
             for row in self._rows(query.order_by(links.c.segment, links.c.submit_s, links.c.job_id))
         ]
 
@@ -170,7 +171,7 @@ class SqlStore:
         """Links of active chains whose job was not over when last seen."""
         query = select(*_LINK).join_from(chains, links).where(chains.c.state.in_(_OPEN))
         query = query.where(links.c.state.not_in(_OVER)).order_by(links.c.job_id)
-        return [Link(*row) for row in self._rows(query)]
+        return [Link(**row) for row in self._rows(query)]
 
     def link_of_job(self, job_id: int) -> Link | None:
         """The newest one, if Slurm has used the job id twice."""
@@ -180,7 +181,7 @@ class SqlStore:
             .order_by(links.c.submit_s.desc())
             .limit(1)
         )
-        return next((Link(*row) for row in self._rows(query)), None)
+        return next((Link(**row) for row in self._rows(query)), None)
 
     def save_chain(self, chain: Chain) -> None:
         """Inserts or replaces, by (user, chain_id)."""
@@ -214,7 +215,7 @@ class SqlStore:
         """Newest first."""
         query = select(*_DECISION).where(decisions.c.successor_id == successor_id)
         query = query.order_by(decisions.c.at_s.desc(), decisions.c.decision_id.desc()).limit(limit)
-        return [Decision(*row) for row in self._rows(query)]
+        return [Decision(**row) for row in self._rows(query)]
 
     def gains(self, policy: str, since_s: int) -> dict[tuple[int, int], list[tuple[int, float]]]:
         """By predecessor and successor: when a decision of this policy gave a gain, and which.
@@ -224,10 +225,9 @@ class SqlStore:
         query = select(of.predecessor_id, of.successor_id, of.at_s, of.gain)
         query = query.where(of.at_s >= since_s, of.policy == policy, of.gain.is_not(None))
         found: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        for predecessor_id, successor_id, at_s, gain in self._rows(
-            query.order_by(of.at_s, of.decision_id)
-        ):
-            found.setdefault((predecessor_id, successor_id), []).append((at_s, gain))
+        for row in self._rows(query.order_by(of.at_s, of.decision_id)):
+            pair = (row["predecessor_id"], row["successor_id"])
+            found.setdefault(pair, []).append((row["at_s"], row["gain"]))
         return found
 
     def open_intent(self, decision: Decision, now_s: int) -> Intent:
@@ -240,7 +240,7 @@ class SqlStore:
             intent_id = self._insert(
                 intents, {"decision_id": decision_id, "created_s": now_s, "detail": ""}
             )
-        return Intent(intent_id, decision, now_s)
+        return Intent(intent_id=intent_id, decision=decision, created_s=now_s)
 
     def close_intent(self, intent: Intent, outcome: Outcome, detail: str, now_s: int) -> None:
         """StoreError if it is not open."""
@@ -280,7 +280,7 @@ class SqlStore:
         query = select(steps.c.at_s, steps.c.payload).where(
             steps.c.pool == pool, steps.c.at_s >= since_s
         )
-        return [(at_s, payload) for at_s, payload in self._rows(query.order_by(steps.c.at_s))]
+        return [(row["at_s"], row["payload"]) for row in self._rows(query.order_by(steps.c.at_s))]
 
     def drop_steps(self, before_s: int) -> None:
         """Those of all pools before this time."""
@@ -305,7 +305,9 @@ class SqlStore:
         old = select(decisions.c.decision_id).where(
             decisions.c.at_s < before_s, decisions.c.decision_id.not_in(is_open)
         )
-        ids = [row[0] for row in self._rows(old.order_by(decisions.c.at_s).limit(limit))]
+        ids = [
+            row["decision_id"] for row in self._rows(old.order_by(decisions.c.at_s).limit(limit))
+        ]
         if ids:  # MariaDB takes no LIMIT in a subquery, so the ids go back and forth
             self._write(intents.delete().where(intents.c.decision_id.in_(ids)))
             self._write(decisions.delete().where(decisions.c.decision_id.in_(ids)))
@@ -315,9 +317,10 @@ class SqlStore:
         old = select(chains.c.user, chains.c.chain_id).where(chains.c.updated_s < before_s)
         old = old.where(chains.c.state.not_in(_OPEN)).order_by(chains.c.updated_s).limit(limit)
         keys = self._rows(old)
-        for user, chain_id in keys:
-            self._write(links.delete().where(links.c.user == user, links.c.chain_id == chain_id))
-            self._write(chains.delete().where(chains.c.user == user, chains.c.chain_id == chain_id))
+        for key in keys:
+            for table in (links, chains):  # a link refers to its chain, so the links go first
+                is_of_chain = (table.c[name] == value for name, value in key.items())
+                self._write(table.delete().where(*is_of_chain))
         return len(keys)
 
     @property
@@ -346,7 +349,7 @@ class SqlStore:
     def _rows(self, query: Select[Any]) -> list[_Row]:
         try:
             with self._using(self._engine) as connection:
-                return [tuple(row) for row in connection.execute(query)]
+                return [dict(row) for row in connection.execute(query).mappings()]
         except LookupError as error:  # of SQLAlchemy's Enum
             raise StoreError(
                 f"Store {self._where}: a newer Mirage wrote a word that this one lacks: {error}"
@@ -441,11 +444,11 @@ def _chain_values(chain: Chain) -> dict[str, Any]:
 
 
 def _chain(row: _Row) -> Chain:
-    values = dict(zip(chains.c.keys(), row, strict=True))
+    values = dict(row)
     penalties = Penalties(values.pop("penalty_interruption"), values.pop("penalty_overlap"))
     return Chain(penalties=penalties, **values)
 
 
 def _intent(row: _Row) -> Intent:
-    intent_id, created_s, outcome, detail, finished_s, *decision = row
-    return Intent(intent_id, Decision(*decision), created_s, outcome, detail, finished_s)
+    decision = Decision(**{column.name: row[column.name] for column in _DECISION})
+    return Intent(decision=decision, **{column.name: row[column.name] for column in _INTENT})

@@ -68,7 +68,7 @@ PROBLEMS = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Desk:
     """What the pages are made from, in one thread. Its store is for reading only and is not the
     daemon's own.

@@ -22,7 +22,7 @@ DECISIONS = 20
 """Of each link, the newest."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One chain of a list."""
 
@@ -36,7 +36,7 @@ class Row:
     overlap_s: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A decision, for people."""
 
@@ -58,7 +58,7 @@ class Verdict:
         return round(100 * at_s / self.axis_s, 3)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LinkRow:
     link: Link
     state: str
@@ -71,7 +71,7 @@ class LinkRow:
     """`standing.let_in_by`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class List:
     """One page of a list."""
 
@@ -82,7 +82,7 @@ class List:
     pages: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Waiting:
     """A link that waits, and what was decided about it last."""
 
@@ -114,7 +114,7 @@ def chain_list(
     )
     window = window.from_first(begun_s)
     rows = [_row(chain, own, store, window) for chain, own in zip(shown, links, strict=True)]
-    return List(rows, window, len(found), page, pages)
+    return List(rows=rows, window=window, total=len(found), page=page, pages=pages)
 
 
 def paged(items: Sequence[_Item], page: int) -> tuple[int, int, Sequence[_Item]]:
@@ -131,13 +131,15 @@ def link_rows(store: Store, links: Sequence[Link], window: Window) -> list[LinkR
     gave_up = {handoff.predecessor.job_id for handoff in costs.values() if handoff.cut_short_s}
     return [
         LinkRow(
-            link,
-            "handed over" if link.job_id in gave_up else link.state.value.lower().replace("_", " "),
-            link_bars(link, window),
-            costs.get(link.job_id),
-            [verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
-            explanation(link, store),
-            let_in_by(link, by_job.get(link.predecessor_id or 0), DAEMON),
+            link=link,
+            state="handed over"
+            if link.job_id in gave_up
+            else link.state.value.lower().replace("_", " "),
+            bars=link_bars(link, window),
+            handoff=costs.get(link.job_id),
+            verdicts=[verdict(decision) for decision in store.decisions(link.job_id, DECISIONS)],
+            explanation=explanation(link, store),
+            let_in_by=let_in_by(link, by_job.get(link.predecessor_id or 0), DAEMON),
         )
         for link in links
     ]
@@ -159,7 +161,9 @@ def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
         if link.state is JobState.PENDING:
             newest = store.decisions(link.job_id, limit=1)
             words = explanation(link, store, asked=False)
-            yield Waiting(chain, link, verdict(newest[0]) if newest else None, words)
+            yield Waiting(
+                chain=chain, link=link, verdict=verdict(newest[0]) if newest else None, words=words
+            )
 
 
 def verdict(decision: Decision) -> Verdict:
@@ -169,7 +173,7 @@ def verdict(decision: Decision) -> Verdict:
         if decision.wait_p50_s is not None
         else 0
     )
-    return Verdict(decision, restraint, reason, axis_s)
+    return Verdict(decision=decision, restraint=restraint, reason=reason, axis_s=axis_s)
 
 
 def whole(links: Sequence[Link], now_s: int) -> Window:
@@ -185,11 +189,11 @@ def whole(links: Sequence[Link], now_s: int) -> Window:
 def _row(chain: Chain, links: list[Link], store: Store, window: Window) -> Row:
     costs = handoffs(links)
     return Row(
-        chain,
-        max((link.segment for link in links if link.start_s), default=0),
-        bars(chain, links, window),
-        in_words(chain, links),
-        what_next(chain, links, store),
-        sum(handoff.interruption_s for handoff in costs),
-        sum(handoff.overlap_s for handoff in costs),
+        chain=chain,
+        position=max((link.segment for link in links if link.start_s), default=0),
+        bars=bars(chain, links, window),
+        words=in_words(chain, links),
+        next=what_next(chain, links, store),
+        interruption_s=sum(handoff.interruption_s for handoff in costs),
+        overlap_s=sum(handoff.overlap_s for handoff in costs),
     )

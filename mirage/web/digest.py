@@ -14,7 +14,7 @@ from mirage.daemon.tick import tagged_jobs
 from mirage.domain import Job, Node, Snapshot
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionRow:
     """A job that asks for several partitions counts in each."""
 
@@ -35,7 +35,7 @@ class PartitionRow:
     """Median wait of the jobs that run."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Digest:
     at_s: int
     nodes: int
@@ -79,16 +79,16 @@ def digest(snapshot: Snapshot) -> Digest:
             nodes[partition].append(node)
     rows = [_row(name, nodes[name], jobs[name], snapshot.at_s) for name in sorted({*nodes, *jobs})]
     return Digest(
-        snapshot.at_s,
-        len(snapshot.nodes),
-        sum(node.up for node in snapshot.nodes),
-        sum(node.idle for node in snapshot.nodes),
-        sum(job.state.has_nodes for job in snapshot.jobs),
-        sum(job.is_pending for job in snapshot.jobs),
-        len({(job.user, tag.chain_id) for job, tag in tagged_jobs(snapshot)}),
-        tuple(rows),
-        jobs_of,
-        {
+        at_s=snapshot.at_s,
+        nodes=len(snapshot.nodes),
+        up=sum(node.up for node in snapshot.nodes),
+        idle=sum(node.idle for node in snapshot.nodes),
+        running=sum(job.state.has_nodes for job in snapshot.jobs),
+        pending=sum(job.is_pending for job in snapshot.jobs),
+        chains=len({(job.user, tag.chain_id) for job, tag in tagged_jobs(snapshot)}),
+        partitions=tuple(rows),
+        jobs_of=jobs_of,
+        _priorities={
             name: sorted(job.priority for job in own if job.is_queueing)
             for name, own in jobs.items()
         },
@@ -100,16 +100,16 @@ def _row(name: str, nodes: Sequence[Node], jobs: Sequence[Job], now_s: int) -> P
     waited = [now_s - job.eligible_s for job in queueing if job.eligible_s is not None]
     waits = [job.wait_s for job in jobs if job.state.has_nodes and job.wait_s is not None]
     return PartitionRow(
-        name,
-        len(nodes),
-        _count(node.up for node in nodes),
-        _count(node.idle for node in nodes),
-        _count(job.state.has_nodes for job in jobs),
-        len(queueing),
-        sum(job.nodes for job in queueing),
-        _count(job.is_pending for job in jobs) - len(queueing),
-        max(waited, default=None),
-        median(waits) if waits else None,
+        name=name,
+        nodes=len(nodes),
+        up=_count(node.up for node in nodes),
+        idle=_count(node.idle for node in nodes),
+        running=_count(job.state.has_nodes for job in jobs),
+        queueing=len(queueing),
+        queueing_nodes=sum(job.nodes for job in queueing),
+        kept_back=_count(job.is_pending for job in jobs) - len(queueing),
+        longest_s=max(waited, default=None),
+        typical_s=median(waits) if waits else None,
     )
 
 

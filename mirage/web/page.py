@@ -34,7 +34,16 @@ def opened(
     with (
         SqlStore.open(config.store, readonly=True, busy_timeout_s=BUSY_S) as store,
         served(
-            make_app(Desk(last_cycle, store, visitors, audit_summary), config.hosts), config.web
+            make_app(
+                Desk(
+                    last_cycle=last_cycle,
+                    store=store,
+                    visitors=visitors,
+                    audit_summary=audit_summary,
+                ),
+                config.hosts,
+            ),
+            config.web,
         ) as url,
     ):
         log.info("the web page is at %s", url)

@@ -75,7 +75,9 @@ def served(app: Any, address: str) -> Iterator[str]:
             f"{KEY} is {address!r}, which can't be listened on: {error.strerror}; is another"
             " service there? Choose another port, or none."
         ) from error
-    server.channel_class = visit_class(Connections("web page", VISITORS, VISITS_EACH))
+    server.channel_class = visit_class(
+        Connections(name="web page", most=VISITORS, share=VISITS_EACH)
+    )
     stopping = threading.Event()
 
     def serve() -> None:

@@ -61,7 +61,7 @@ class Window:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Bar:
     """``kind``: run, rest (until a running link's expected end), wait (in the queue), gap
     (interruption), both.
@@ -110,7 +110,10 @@ def _clock(at_s: int) -> str:
 def _bar(kind: str, start_s: float, end_s: float, window: Window, title: str) -> Bar:
     x = window.x(start_s)
     return Bar(
-        kind, x, round(window.x(end_s) - x, 3), f"{title} ({format_duration(end_s - start_s)})"
+        kind=kind,
+        x=x,
+        width=round(window.x(end_s) - x, 3),
+        title=f"{title} ({format_duration(end_s - start_s)})",
     )
 
 

@@ -206,7 +206,7 @@ def test_array_tasks(raw: dict[str, object], tasks: list[str]) -> None:
 )
 def test_node_states(state: str, up: bool, idle: bool) -> None:
     assert node(fake_pyslurm.Node("n1", state, ["gpu", "debug"])) == Node(
-        "n1", ("gpu", "debug"), up, idle, state.lower()
+        name="n1", partitions=("gpu", "debug"), up=up, idle=idle, state=state.lower()
     )
 
 

@@ -96,12 +96,12 @@ class PoolWaits(Waits):
     def _sample(self, row: int) -> WaitSample:
         limit_s = int(self._limit_s[row]) or None
         return WaitSample(
-            0,
-            PARTITION,
-            int(self._nodes[row]),
-            limit_s,
-            int(self._start_s[row]),
-            int(self.wait_s[row]),
+            job_id=0,
+            partition=PARTITION,
+            nodes=int(self._nodes[row]),
+            time_limit_s=limit_s,
+            start_s=int(self._start_s[row]),
+            wait_s=int(self.wait_s[row]),
         )
 
 
@@ -118,7 +118,13 @@ class EpisodeHistory(History):
         self._matrix = episode.rows[point : point + HISTORY]
         row = self._matrix[-1]
         queued, running, idle, up = (int(row[column]) for column in _COUNTS)
-        self._newest = Step(int(episode.decision_s[point]), _jobs(queued), _jobs(running), idle, up)
+        self._newest = Step(
+            at_s=int(episode.decision_s[point]),
+            queued=_jobs(queued),
+            running=_jobs(running),
+            idle_nodes=idle,
+            up_nodes=up,
+        )
 
     @property
     def latest(self) -> Step:
@@ -183,13 +189,13 @@ class Case:
         runs = state is JobState.RUNNING
         begin_s = self.episode.begin_s
         return Job(
-            job_id,
-            "",
-            PARTITION,
-            state,
-            link.nodes,
-            begin_s,
-            link.time_limit_s,
+            job_id=job_id,
+            user="",
+            partition=PARTITION,
+            state=state,
+            nodes=link.nodes,
+            submit_s=begin_s,
+            time_limit_s=link.time_limit_s,
             reason="" if runs else "Dependency",
             eligible_s=begin_s if runs else None,
             start_s=self.episode.predecessor_start_s if runs else None,

@@ -40,8 +40,10 @@ def not_yet(observation: Observation) -> Advice | None:
     if observation.remaining_s is not None:
         return None
     if not observation.predecessor.state.has_nodes:
-        return Advice(Action.WAIT, "its predecessor has not started yet")
-    return Advice(Action.WAIT, "its predecessor has no time limit, so its end is unknown")
+        return Advice(action=Action.WAIT, reason="its predecessor has not started yet")
+    return Advice(
+        action=Action.WAIT, reason="its predecessor has no time limit, so its end is unknown"
+    )
 
 
 def aim(observation: Observation, lead_s: float, why: str) -> Advice:
@@ -49,7 +51,10 @@ def aim(observation: Observation, lead_s: float, why: str) -> Advice:
     remaining_s = observation.remaining_s
     assert remaining_s is not None
     release = now_is_nearest(remaining_s, observation.step_s, lead_s)
-    return Advice(Action.RELEASE if release else Action.WAIT, f"{why}; {end_is_away(observation)}")
+    return Advice(
+        action=Action.RELEASE if release else Action.WAIT,
+        reason=f"{why}; {end_is_away(observation)}",
+    )
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,9 @@ class Reactive:
     name: str = "reactive"
 
     def decide(self, observation: Observation) -> Advice:  # noqa: ARG002 - the protocol's signature
-        return Advice(Action.WAIT, "the reactive policy leaves it to Slurm's dependency")
+        return Advice(
+            action=Action.WAIT, reason="the reactive policy leaves it to Slurm's dependency"
+        )
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,9 @@ class Average:
             return advice
         waits_s = observation.waits.wait_s[-self.last :]
         if not len(waits_s):
-            return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
+            return Advice(
+                action=Action.WAIT, reason="no job has been seen to start yet, so no wait is known"
+            )
         mean_s = float(waits_s.mean())
         where = observation.waits.partitions(len(waits_s))
         why = (

@@ -220,8 +220,8 @@ def _advice(
     facts = [*_costs(assessment, index), *_waits(p10, p90), end_is_away(observation)]
     choice = f"{'now' if release else 'later'}{since and f' {since}'}"
     return Advice(
-        Action.RELEASE if release else Action.WAIT,
-        f"{name}: better {choice} ({'; '.join(facts)})",
+        action=Action.RELEASE if release else Action.WAIT,
+        reason=f"{name}: better {choice} ({'; '.join(facts)})",
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,

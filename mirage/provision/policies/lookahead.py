@@ -375,8 +375,8 @@ def _advice(observation: Observation, found: Starts) -> Advice:
     count = len(found.starts_s)
     used = f"only {count} futures, for lack of time," if found.hurried else f"{count} futures"
     return Advice(
-        Action.RELEASE if release else Action.WAIT,
-        f"in {used} a release costs {format_duration(now_s)} now, {format_duration(later_s)} at the"
+        action=Action.RELEASE if release else Action.WAIT,
+        reason=f"in {used} a release costs {format_duration(now_s)} now, {format_duration(later_s)} at the"
         f" best later moment; {end_is_away(observation)}",
         wait_p10_s=p10,
         wait_p50_s=p50,

@@ -31,7 +31,9 @@ class Quantile:
         alike = observation.waits.like(observation.successor, self.at_least)
         waits_s = alike.wait_s[-self.last :]
         if not len(waits_s):
-            return Advice(Action.WAIT, "no job has been seen to start yet, so no wait is known")
+            return Advice(
+                action=Action.WAIT, reason="no job has been seen to start yet, so no wait is known"
+            )
         return _would_start_now(observation) or _advise(observation, waits_s, alike.words)
 
 
@@ -50,8 +52,8 @@ def _would_start_now(observation: Observation) -> Advice | None:
         return None
     left = format_duration(remaining_s)
     return Advice(
-        Action.WAIT,
-        f"{latest.idle_nodes} nodes are free and nothing is queued, so it would start at once,"
+        action=Action.WAIT,
+        reason=f"{latest.idle_nodes} nodes are free and nothing is queued, so it would start at once,"
         f" {left} too early",
         expected_interruption_s=0.0,
         expected_overlap_s=float(remaining_s),
@@ -88,8 +90,8 @@ def _advise(observation: Observation, waits_s: NDArray[np.float64], words: str) 
     release = lead_s > 0 and (remaining_s <= lead_s or penalty_now_s < penalty_later_s)
     interruption_s, overlap_s = expected_costs(waits_s, remaining_s)
     return Advice(
-        Action.RELEASE if release else Action.WAIT,
-        f"{len(waits_s)} {words} waited {format_duration(waits_s.min())} to"
+        action=Action.RELEASE if release else Action.WAIT,
+        reason=f"{len(waits_s)} {words} waited {format_duration(waits_s.min())} to"
         f" {format_duration(waits_s.max())} (the {level:.0%} quantile is"
         f" {format_duration(lead_s)}); {end_is_away(observation)}",
         wait_p10_s=p10,

@@ -5,8 +5,20 @@ from mirage.domain import JobState, Link
 
 
 def link(segment, job_id, predecessor, start_s, end_s, nodes=2):
-    return Link("abc123", "alice", segment, job_id, predecessor, JobState.COMPLETED, "gpu", nodes, 60, 0,
-                start_s=start_s, end_s=end_s)  # fmt: skip
+    return Link(
+        chain_id="abc123",
+        user="alice",
+        segment=segment,
+        job_id=job_id,
+        predecessor_id=predecessor,
+        state=JobState.COMPLETED,
+        partition="gpu",
+        nodes=nodes,
+        time_limit_s=60,
+        submit_s=0,
+        start_s=start_s,
+        end_s=end_s,
+    )
 
 
 def test_a_gap_is_interruption_and_an_early_start_is_overlap():

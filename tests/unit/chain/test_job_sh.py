@@ -269,7 +269,7 @@ def test_a_link_whose_end_can_not_be_recorded_says_so_and_ends_as_it_did(
 @every_shell
 def test_the_script_gets_its_arguments_input_folder_and_environment(rig: Rig) -> None:
     rig.script('echo "$#,$1,$2"; cat; pwd; env | grep MIRAGE_ | sort; echo "code=$code"; exit 7')
-    change(rig, failure=Failure("continue", min_runtime_s=0))
+    change(rig, failure=Failure(action="continue", min_runtime_s=0))
     link = rig.start(2, 11, 10, "a b", "*", code="untouched")
     out, _err = link.communicate("from stdin\n", timeout=30)
     assert link.returncode == 7
@@ -613,7 +613,7 @@ def test_stop_ends_the_chain_at_the_first_failure(rig: Rig) -> None:
 
 
 def test_continue_ignores_failures(rig: Rig) -> None:
-    change(rig, failure=Failure("continue", min_runtime_s=0))
+    change(rig, failure=Failure(action="continue", min_runtime_s=0))
     rig.script("exit 3")
     rig.run(1, 11)
     assert over_marker(rig.folder) is None
@@ -622,7 +622,9 @@ def test_continue_ignores_failures(rig: Rig) -> None:
 
 @every_shell
 def test_retry_counts_failures_in_a_row(rig: Rig) -> None:
-    change(rig, segments=9, up_front=True, failure=Failure("retry", 1, min_runtime_s=0))
+    change(
+        rig, segments=9, up_front=True, failure=Failure(action="retry", retries=1, min_runtime_s=0)
+    )
     rig.script("case $MIRAGE_SEGMENT in 1 | 3 | 4) exit 3 ;; esac")
     for segment in (1, 2, 3):
         rig.run(segment, 10 + segment, 9 + segment if segment > 1 else 0)
@@ -632,7 +634,12 @@ def test_retry_counts_failures_in_a_row(rig: Rig) -> None:
 
 
 def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
-    change(rig, segments=9, up_front=True, failure=Failure("stop", min_runtime_s=60, max_short=3))
+    change(
+        rig,
+        segments=9,
+        up_front=True,
+        failure=Failure(action="stop", min_runtime_s=60, max_short=3),
+    )
     rig.script("exit 0")
     rig.run(1, 11)
     rig.run(2, 12, 11)
@@ -648,7 +655,12 @@ def test_links_that_are_too_short_are_a_crash_loop(rig: Rig) -> None:
 
 
 def test_a_crash_loop_of_links_that_left_no_record_is_seen_by_their_starts(rig: Rig) -> None:
-    change(rig, segments=9, up_front=True, failure=Failure("stop", min_runtime_s=60, max_short=2))
+    change(
+        rig,
+        segments=9,
+        up_front=True,
+        failure=Failure(action="stop", min_runtime_s=60, max_short=2),
+    )
     rig.script("touch ran")
     now = int(time.time())
     (rig.folder / "start.1").write_text(f"job=11\nstart={now - 20}\n")
@@ -778,7 +790,7 @@ def test_the_successor_asks_waits_and_only_then_starts(rig: Rig) -> None:
 
 
 def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
-    change(rig, handover=Handover("USR1"))
+    change(rig, handover=Handover(signal="USR1"))
     rig.script(TRAINING)
     (rig.fake / "steps.11").write_text("11.batch\n11.extern\n11.0\n")
     start_first(rig)
@@ -788,7 +800,7 @@ def test_the_users_signal_goes_to_the_steps_if_there_are_any(rig: Rig) -> None:
 
 
 def test_after_its_grace_the_predecessor_is_cancelled(rig: Rig) -> None:
-    change(rig, handover=Handover("USR2", grace_s=2))
+    change(rig, handover=Handover(signal="USR2", grace_s=2))
     rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
     first = start_first(rig)
     second = rig.start(2, 12, 11)
@@ -831,7 +843,7 @@ def handover_record(rig: Rig, segment: int, took_s: int, *, cut: bool = False) -
 def test_the_grace_follows_the_chains_own_checkpoints(
     rig: Rig, past: list[tuple[int, bool]], grace_s: int | None, left_s: int, expected_s: int
 ) -> None:
-    change(rig, handover=Handover("USR2", grace_s=grace_s))
+    change(rig, handover=Handover(signal="USR2", grace_s=grace_s))
     rig.script(TRAINING.replace("trap", "trap '' USR2; trap"))
     for segment, (took_s, cut) in enumerate(past, start=11):
         handover_record(rig, segment, took_s, cut=cut)
@@ -845,7 +857,7 @@ def test_the_grace_follows_the_chains_own_checkpoints(
 
 
 def test_a_handover_that_the_overlap_cuts_off_names_it(rig: Rig) -> None:
-    change(rig, handover=Handover("USR2", max_overlap_s=2))
+    change(rig, handover=Handover(signal="USR2", max_overlap_s=2))
     rig.script(TRAINING.replace("USR1", "").replace("trap", "trap '' USR2; trap"))
     start_first(rig)
     second = rig.start(2, 12, 11)
@@ -861,7 +873,7 @@ def test_a_handover_that_the_overlap_cuts_off_names_it(rig: Rig) -> None:
 
 def test_the_grace_begins_when_the_predecessor_could_be_asked(rig: Rig) -> None:
     """Slurm was away meanwhile: it must not be cancelled in the same breath."""
-    change(rig, handover=Handover("USR2", grace_s=3))
+    change(rig, handover=Handover(signal="USR2", grace_s=3))
     rig.script(TRAINING.replace("trap", "trap '' USR2; trap"))
     start_first(rig)
     scancel = rig.root / "bin" / "scancel"
@@ -878,7 +890,7 @@ def test_the_grace_begins_when_the_predecessor_could_be_asked(rig: Rig) -> None:
 
 
 def test_none_waits_for_the_predecessors_own_end_up_to_the_overlap(rig: Rig) -> None:
-    change(rig, handover=Handover("none", grace_s=0, max_overlap_s=3))
+    change(rig, handover=Handover(signal="none", grace_s=0, max_overlap_s=3))
     rig.script(TRAINING)
     start_first(rig)
     rig.start(2, 12, 11)
@@ -889,7 +901,7 @@ def test_none_waits_for_the_predecessors_own_end_up_to_the_overlap(rig: Rig) -> 
 
 
 def test_no_answer_about_the_predecessor_means_waiting(rig: Rig) -> None:
-    change(rig, up_front=True, handover=Handover("none"))
+    change(rig, up_front=True, handover=Handover(signal="none"))
     rig.script("echo started >>trace")
     (rig.fake / "state.11").write_text("")
     link = rig.start(2, 12, 11)
@@ -907,7 +919,7 @@ def test_a_predecessor_that_slurm_ends_is_waited_for_until_all_its_processes_are
     rig: Rig,
 ) -> None:
     """Its batch script has ended, and said so, but a step of it may save until KillWait is over."""
-    change(rig, up_front=True, handover=Handover("none"))
+    change(rig, up_front=True, handover=Handover(signal="none"))
     rig.script(TRAINING)
     first = start_first(rig)
     os.killpg(first.pid, signal.SIGTERM)
@@ -1004,7 +1016,7 @@ def test_of_many_jobs_that_start_together_one_writes(rig: Rig) -> None:
 
 
 def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
-    change(rig, handover=Handover("none"))
+    change(rig, handover=Handover(signal="none"))
     rig.script(TRAINING)
     start_first(rig)
     link = rig.start(2, 12, 11)
@@ -1018,7 +1030,7 @@ def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
 
 @every_shell
 def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig) -> None:
-    change(rig, handover=Handover("none"))
+    change(rig, handover=Handover(signal="none"))
     rig.script(TRAINING)
     start_first(rig)
     link = rig.start(2, 12, 11)
@@ -1101,7 +1113,7 @@ def test_shellcheck_has_nothing_to_say(rig: Rig) -> None:
 
 def with_then(rig: Rig, body: str, count: int = 1, **changes: object) -> None:
     then = tuple(
-        Then(Path(f"/home/a/post{number}.sh"), b"#!/bin/sh\n", False)
+        Then(source=Path(f"/home/a/post{number}.sh"), content=b"#!/bin/sh\n", has_name=False)
         for number in range(1, count + 1)
     )
     change(rig, then=then, **changes)

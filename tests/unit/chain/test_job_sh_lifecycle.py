@@ -181,7 +181,7 @@ def test_a_pause_or_a_resume_while_sbatch_runs_is_seen(
 
 @every_shell
 def test_a_link_that_is_asked_to_pause_ends_without_a_failure(rig: Rig) -> None:
-    change(rig, failure=Failure("stop", min_runtime_s=60, max_short=1))
+    change(rig, failure=Failure(action="stop", min_runtime_s=60, max_short=1))
     rig.script(f"trap 'exit 3' TERM\ntouch works\n{UNTIL_STOP}")
     link = rig.start(1, 11)
     wait_until((rig.root / "works").exists)

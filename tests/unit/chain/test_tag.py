@@ -10,7 +10,14 @@ from mirage.chain.tag import ChainTag, format_tag, parse_tag, submitted_tag
 from mirage.domain import Mode, Penalties
 
 SOUND = "mirage/1 chain=k3m9pq2xha seg=2/5 pred=123 mode=train ei=1 eo=0.5"
-TAG = ChainTag("k3m9pq2xha", 2, 5, 123, Mode.TRAIN, Penalties(1.0, 0.5))
+TAG = ChainTag(
+    chain_id="k3m9pq2xha",
+    segment=2,
+    segments=5,
+    predecessor_id=123,
+    mode=Mode.TRAIN,
+    penalties=Penalties(1.0, 0.5),
+)
 
 
 def test_the_tag_is_as_documented() -> None:
@@ -48,7 +55,14 @@ def test_the_lead_of_the_chains_signal_is_its_last_word() -> None:
 
 
 def test_the_first_link_has_no_predecessor() -> None:
-    first = ChainTag("k3m9pq2xha", 1, 5, None, Mode.SERVICE, Penalties())
+    first = ChainTag(
+        chain_id="k3m9pq2xha",
+        segment=1,
+        segments=5,
+        predecessor_id=None,
+        mode=Mode.SERVICE,
+        penalties=Penalties(),
+    )
     assert format_tag(first) == "mirage/1 chain=k3m9pq2xha seg=1/5 mode=service ei=1 eo=1"
     assert parse_tag(format_tag(first)) == first
 
@@ -123,7 +137,15 @@ def test_what_is_written_can_be_read_back(
 ) -> None:
     penalties = Penalties(micro_ei / 10**6, micro_eo / 10**6)
     predecessor = None if segment == 1 else job_id
-    tag = ChainTag(chain, segment, min(9999, segment + more), predecessor, mode, penalties, lead_s)
+    tag = ChainTag(
+        chain_id=chain,
+        segment=segment,
+        segments=min(9999, segment + more),
+        predecessor_id=predecessor,
+        mode=mode,
+        penalties=penalties,
+        lead_s=lead_s,
+    )
     assert parse_tag(format_tag(tag, comment)) == tag
 
 

@@ -469,7 +469,7 @@ def test_a_second_agent_on_the_same_store_is_refused(shell):
 def store():
     store = SqlStore.open("sqlite://")
     for user in (ME, "somebody"):
-        store.save_chain(Chain(f"chain{len(user)}x", user, 2))
+        store.save_chain(Chain(chain_id=f"chain{len(user)}x", user=user, segments=2))
     return store
 
 
@@ -523,7 +523,7 @@ def test_status_finds_the_agents_store_where_its_configuration_puts_it(shell):
     config.parent.mkdir(parents=True)
     config.write_text(f'[daemon]\nstore = "sqlite:///{file}"\n')
     with SqlStore.open(f"sqlite:///{file}") as store:
-        store.save_chain(Chain("elsewhere", ME, segments=4))
+        store.save_chain(Chain(chain_id="elsewhere", user=ME, segments=4))
     assert "chain elsewhere" in shell.run("status", "elsewhere").stdout
     printed = shell.run("agent", "--print-config", "--poll", "5").stdout
     assert f'store = "sqlite:///{file}"    # {config}' in printed

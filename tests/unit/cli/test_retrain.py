@@ -140,7 +140,7 @@ def test_the_first_model_takes_over_and_a_worse_one_does_not(
     about = ProvisionAbout.of(read_recipe(site / "models" / "quantile"), site)
     assert (about.cluster, about.pool, about.nodes) == ("small", "gpu", 4)
     assert first["judged_on"][0] == first["learnt_from"][1] == about.train_s[1]
-    policy = Reloading(PolicyConfig("quantile", str(site / "models" / "quantile")))
+    policy = Reloading(PolicyConfig(name="quantile", model=str(site / "models" / "quantile")))
     old = policy.model["version"]
 
     before = sorted(str(path) for path in (site / "models").rglob("*"))

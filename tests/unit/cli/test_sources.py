@@ -33,15 +33,15 @@ def file(tmp_path: Path) -> Path:
     with SqlStore.open(f"sqlite:///{path}") as source:
         source.save_chain(
             Chain(
-                "c1",
-                "alice",
-                5,
-                Mode.SERVICE,
-                Penalties(2.5, 0.1),
-                ChainState.FAILED,
-                "exit code 3",
-                10,
-                2**33,
+                chain_id="c1",
+                user="alice",
+                segments=5,
+                mode=Mode.SERVICE,
+                penalties=Penalties(2.5, 0.1),
+                state=ChainState.FAILED,
+                reason="exit code 3",
+                created_s=10,
+                updated_s=2**33,
             )
         )
         source.save_chain(a_chain("c2"))
@@ -108,19 +108,30 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------
 
 FIRST = Link(
-    "c1", "alice", 1, 11, None, JobState.RUNNING, "gpu", 1, 3600, 100, eligible_s=100, start_s=200
+    chain_id="c1",
+    user="alice",
+    segment=1,
+    job_id=11,
+    predecessor_id=None,
+    state=JobState.RUNNING,
+    partition="gpu",
+    nodes=1,
+    time_limit_s=3600,
+    submit_s=100,
+    eligible_s=100,
+    start_s=200,
 )
 SECOND = Link(
-    "c1",
-    "alice",
-    2,
-    12,
-    11,
-    JobState.PENDING,
-    "gpu",
-    1,
-    3600,
-    100,
+    chain_id="c1",
+    user="alice",
+    segment=2,
+    job_id=12,
+    predecessor_id=11,
+    state=JobState.PENDING,
+    partition="gpu",
+    nodes=1,
+    time_limit_s=3600,
+    submit_s=100,
     reason="Dependency",
     dependency="afterany:11",
 )
@@ -131,7 +142,7 @@ def told(
     service: str, second: Link, *, decides: bool = True, decision: Decision | None = None
 ) -> list[dict[str, Any]]:
     store = MemoryStore()
-    store.save_chain(Chain("c1", "alice", 3))
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=3))
     store.save_link(FIRST)
     store.save_link(second)
     if decision:

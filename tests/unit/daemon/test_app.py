@@ -62,7 +62,14 @@ class World:
         runtime_s: int | None = None,
         exit_code: int = 0,
     ) -> int:
-        tag = ChainTag("chain1", segment, self.segments, predecessor, Mode.TRAIN, Penalties())
+        tag = ChainTag(
+            chain_id="chain1",
+            segment=segment,
+            segments=self.segments,
+            predecessor_id=predecessor,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+        )
         dependency = f"afterany:{predecessor}" if predecessor else ""
         return self.sim.submit(
             JobSpec(
@@ -92,7 +99,7 @@ class World:
 
     def restart(self, **more: object) -> Daemon:
         clock = SimulatedClock(self.sim)
-        more = {"acting": Acting(ActingMode.ENFORCE), **more}
+        more = {"acting": Acting(mode=ActingMode.ENFORCE), **more}
         self.daemon = Daemon(self.cluster, self.store, clock, self.policy, poll_s=600, **more)  # type: ignore[arg-type]
         return self.daemon
 
@@ -403,22 +410,22 @@ def test_a_release_in_the_very_second_in_which_the_predecessor_ends(world, monke
 def decide(world) -> tuple[Decision, ChainTag]:
     tag = parse_tag(world.sim.job(world.second).spec.comment)
     decision = Decision(
-        world.sim.now_s,
-        "chain1",
-        "alice",
-        world.first,
-        world.second,
-        "timer",
-        Action.RELEASE,
-        "because",
-        "0" * 64,
+        at_s=world.sim.now_s,
+        chain_id="chain1",
+        user="alice",
+        predecessor_id=world.first,
+        successor_id=world.second,
+        policy="timer",
+        action=Action.RELEASE,
+        reason="because",
+        inputs_hash="0" * 64,
     )
     return decision, tag
 
 
 def release(world, **more):
     decision, tag = decide(world)
-    acting = Acting(ActingMode.ENFORCE)
+    acting = Acting(mode=ActingMode.ENFORCE)
     return act.release(
         replace(decision, **more),
         tag,

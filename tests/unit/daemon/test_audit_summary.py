@@ -18,7 +18,7 @@ FRESH_S = 900
 
 def test_a_result_is_kept_until_it_is_too_old_for_who_asks(tmp_path: Path) -> None:
     now_s = 1000.0 * H
-    journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2)
+    journal = Journal(path=tmp_path / "audit.jsonl", max_bytes=1 << 20, max_age_s=86_400, keep=2)
     journal.append([
         decision(990 * H), outcome(990 * H), handover(released=990 * H, entered=990 * H, started=993 * H, ended=992 * H)
     ])  # fmt: skip
@@ -47,7 +47,9 @@ def test_a_log_that_comes_later_is_found_soon(tmp_path: Path) -> None:
     reading.latest(FRESH_S)
     reading.wait()
     assert reading.latest(FRESH_S).problem == "Nothing is in the audit log yet."
-    Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2).append([decision(990 * H)])
+    Journal(path=tmp_path / "audit.jsonl", max_bytes=1 << 20, max_age_s=86_400, keep=2).append(
+        [decision(990 * H)]
+    )
     now_s += RETRY_S
     reading.latest(FRESH_S)
     reading.wait()
@@ -74,7 +76,7 @@ def test_no_code_of_the_working_folder_is_run(
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
-    journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 86_400, 2)
+    journal = Journal(path=tmp_path / "audit.jsonl", max_bytes=1 << 20, max_age_s=86_400, keep=2)
     journal.append([decision(990 * H)])
     reading = AuditSummary(journal.path, 3 * H, now_s=lambda: 1000.0 * H)
     reading.latest(FRESH_S)

@@ -12,14 +12,25 @@ from mirage.daemon.chain_end import (
 )
 from mirage.domain import Chain, ChainState, Job, JobState, Link
 
-CHAIN = Chain("abc123", "alice", 3)
+CHAIN = Chain(chain_id="abc123", user="alice", segments=3)
 
 
 def link(segment, state, *, start=True, exit_code=0):
     return Link(
-        "abc123", "alice", segment, 100 + segment, None, state, "gpu", 1, 60, 0,
-        start_s=segment * 100 if start else None, end_s=segment * 100 + 60, exit_code=exit_code,
-    )  # fmt: skip
+        chain_id="abc123",
+        user="alice",
+        segment=segment,
+        job_id=100 + segment,
+        predecessor_id=None,
+        state=state,
+        partition="gpu",
+        nodes=1,
+        time_limit_s=60,
+        submit_s=0,
+        start_s=segment * 100 if start else None,
+        end_s=segment * 100 + 60,
+        exit_code=exit_code,
+    )
 
 
 def queued_cancelled(segment):
@@ -99,7 +110,25 @@ def test_later_links_tell_how_a_chain_ended_once_accounting_can_not_be_behind(ru
 
 
 def test_of_a_requeued_job_the_last_incarnation_counts():
-    first = Job(7, "alice", "gpu", S.REQUEUED, 1, submit_s=10, start_s=20, end_s=30)
-    last = Job(7, "alice", "gpu", S.COMPLETED, 1, submit_s=30, start_s=40, end_s=50)
+    first = Job(
+        job_id=7,
+        user="alice",
+        partition="gpu",
+        state=S.REQUEUED,
+        nodes=1,
+        submit_s=10,
+        start_s=20,
+        end_s=30,
+    )
+    last = Job(
+        job_id=7,
+        user="alice",
+        partition="gpu",
+        state=S.COMPLETED,
+        nodes=1,
+        submit_s=30,
+        start_s=40,
+        end_s=50,
+    )
     assert latest_records([last, first]) == {7: last}
     assert link_after(link(1, S.RUNNING), last).end_s == 50

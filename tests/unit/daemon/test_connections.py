@@ -52,7 +52,7 @@ def admitted(crowd: Connections, *names: str) -> list[Peer]:
 
 
 def test_who_takes_more_than_a_share_loses_their_oldest(caplog: pytest.LogCaptureFixture) -> None:
-    crowd = Connections("door", most=6, share=3)
+    crowd = Connections(name="door", most=6, share=3)
     bobs = admitted(crowd, *["bob"] * 5)
     (alice,) = admitted(crowd, "alice")
     assert [peer.is_gone for peer in bobs] == [True, True, False, False, False]
@@ -62,7 +62,7 @@ def test_who_takes_more_than_a_share_loses_their_oldest(caplog: pytest.LogCaptur
 
 
 def test_who_is_answered_is_not_displaced() -> None:
-    crowd = Connections("door", most=6, share=2)
+    crowd = Connections(name="door", most=6, share=2)
     first, second = admitted(crowd, "bob", "bob")
     crowd.asked(first.connection)
     assert [peer.is_gone for peer in (*admitted(crowd, "bob"), first, second)] == [
@@ -77,14 +77,14 @@ def test_who_is_answered_is_not_displaced() -> None:
 
 
 def test_when_all_is_taken_the_one_with_most_makes_room() -> None:
-    crowd = Connections("door", most=6, share=3)
+    crowd = Connections(name="door", most=6, share=3)
     peers = admitted(crowd, "ada", "bob", "bob", "cyd", "cyd", "cyd", "eve")
     assert [peer.who for peer in peers if peer.is_gone] == ["cyd"]
 
 
 def test_time_to_ask_and_to_be_answered_is_bounded() -> None:
     now_s = 0.0
-    crowd = Connections("door", most=6, share=6, now_s=lambda: now_s)
+    crowd = Connections(name="door", most=6, share=6, now_s=lambda: now_s)
     slow, busy = admitted(crowd, "ada", "ada")
     busy.has_asked = True
     for now_s, gone in ((4.0, [False, False]), (6.0, [True, False]), (31.0, [True, True])):  # noqa: B007

@@ -138,7 +138,9 @@ def drifted(tmp_path: Path) -> Journal:
         }
         for row in weeks(lambda day: 20 * H)
     ]
-    journal = Journal(tmp_path / "audit.jsonl", 1 << 30, 400 * DAY_S, 9)
+    journal = Journal(
+        path=tmp_path / "audit.jsonl", max_bytes=1 << 30, max_age_s=400 * DAY_S, keep=9
+    )
     journal.append(rows)
     return journal
 

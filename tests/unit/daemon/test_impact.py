@@ -63,7 +63,7 @@ def test_a_release_that_came_an_hour_late():
     assert found.reactive == Costs(3 * H, 0)
     assert found.timer == Costs(0, 0)
     assert found.policy == Costs(1 * H, 0)
-    assert found.calibration == Calibration(1, 0, 0, 1)
+    assert found.calibration == Calibration(waits=1, below_p10=0, below_p50=0, below_p90=1)
 
 
 def test_a_release_that_came_too_early_cuts_its_predecessor_short():
@@ -79,7 +79,7 @@ def test_a_release_that_came_too_early_cuts_its_predecessor_short():
     assert found.reactive == Costs(1 * H, 0)
     assert found.timer == Costs(0, 2 * H)
     assert found.policy == Costs(0, 3 * H)
-    assert found.calibration == Calibration(1, 1, 1, 1)
+    assert found.calibration == Calibration(waits=1, below_p10=1, below_p50=1, below_p90=1)
 
 
 def test_overlap_is_what_both_ran_and_counts_by_nodes():
@@ -104,7 +104,7 @@ def test_what_a_service_that_only_observes_would_have_brought():
     assert (found.released, found.held_back) == (0, {"observe": 1})
     assert found.measured == found.reactive == Costs(5 * H, 0)
     assert found.policy == Costs(1 * H, 0)
-    assert found.calibration == Calibration(1, 0, 0, 0)
+    assert found.calibration == Calibration(waits=1, below_p10=0, below_p50=0, below_p90=0)
 
 
 def test_what_its_owner_let_in_is_measured_and_not_estimated():
@@ -141,7 +141,7 @@ def test_what_is_still_open_and_what_can_not_be_read_is_counted():
 @pytest.fixture
 def log(tmp_path) -> Path:
     now_s = int(time.time())
-    journal = Journal(tmp_path / "audit.jsonl", 1 << 20, 1 << 40, 3)
+    journal = Journal(path=tmp_path / "audit.jsonl", max_bytes=1 << 20, max_age_s=1 << 40, keep=3)
     journal.append(
         [
             decision(now_s - 3 * H),

@@ -26,7 +26,16 @@ Labels = tuple[tuple[str, str], ...]
 
 def link(segment: int) -> Link:
     return Link(
-        "c", "ada", segment, segment, segment - 1 or None, JobState.COMPLETED, "gpu", 1, 60, 0
+        chain_id="c",
+        user="ada",
+        segment=segment,
+        job_id=segment,
+        predecessor_id=segment - 1 or None,
+        state=JobState.COMPLETED,
+        partition="gpu",
+        nodes=1,
+        time_limit_s=60,
+        submit_s=0,
     )
 
 
@@ -34,19 +43,44 @@ def busy() -> Metrics:
     """After a cycle in which everything happened."""
     metrics = Metrics("enforce", "quantile")
     jobs = [
-        Job(number, "ada", "gpu", state, 1, 0)
+        Job(job_id=number, user="ada", partition="gpu", state=state, nodes=1, submit_s=0)
         for number, state in enumerate([JobState.PENDING, JobState.RUNNING] * 3)
     ]
     nodes = [
-        Node("n1", ("gpu",), True, True),
-        Node("n2", ("gpu",), True, False),
-        Node("n3", ("gpu",), False, False),
+        Node(name="n1", partitions=("gpu",), up=True, idle=True),
+        Node(name="n2", partitions=("gpu",), up=True, idle=False),
+        Node(name="n3", partitions=("gpu",), up=False, idle=False),
     ]
     snapshot = Snapshot(
-        1000, (*jobs, Job(9, "ada", "gpu", JobState.COMPLETING, 1, 0)), tuple(nodes)
+        at_s=1000,
+        jobs=(
+            *jobs,
+            Job(
+                job_id=9,
+                user="ada",
+                partition="gpu",
+                state=JobState.COMPLETING,
+                nodes=1,
+                submit_s=0,
+            ),
+        ),
+        nodes=tuple(nodes),
     )
-    decision = Decision(1000, "c", "ada", 1, 2, "quantile", Action.WAIT, "", "")
-    handovers = [Handoff(link(2), link(1), 90, 0, 0), Handoff(link(3), link(2), 7200, 0, 0)]
+    decision = Decision(
+        at_s=1000,
+        chain_id="c",
+        user="ada",
+        predecessor_id=1,
+        successor_id=2,
+        policy="quantile",
+        action=Action.WAIT,
+        reason="",
+        inputs_hash="",
+    )
+    handovers = [
+        Handoff(link=link(2), predecessor=link(1), interruption_s=90, overlap_s=0, cut_short_s=0),
+        Handoff(link=link(3), predecessor=link(2), interruption_s=7200, overlap_s=0, cut_short_s=0),
+    ]
     metrics.queue_read(snapshot)
     metrics.decisions_made(snapshot, [decision] * 3)
     metrics.release_ended(decision, Outcome.RELEASED, "", 1000)

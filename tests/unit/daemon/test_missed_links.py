@@ -10,16 +10,26 @@ from mirage.daemon.missed_links import LATE_S, missing_since_s, read_answer
 from mirage.domain import Chain, Job, JobState, Link
 
 S = JobState
-CHAIN = Chain("abc123", "alice", 4)
+CHAIN = Chain(chain_id="abc123", user="alice", segments=4)
 KEY = ("alice", "abc123")
 LATER_S = 1000
 
 
 def link(segment: int, state: JobState, *, start: bool = True) -> Link:
     return Link(
-        "abc123", "alice", segment, 100 + segment, 99 + segment if segment > 1 else None, state, "gpu", 1, 60,
-        submit_s=segment * 100 - 90, start_s=segment * 100 if start else None, end_s=segment * 100 + 60,
-    )  # fmt: skip
+        chain_id="abc123",
+        user="alice",
+        segment=segment,
+        job_id=100 + segment,
+        predecessor_id=99 + segment if segment > 1 else None,
+        state=state,
+        partition="gpu",
+        nodes=1,
+        time_limit_s=60,
+        submit_s=segment * 100 - 90,
+        start_s=segment * 100 if start else None,
+        end_s=segment * 100 + 60,
+    )
 
 
 def record(
@@ -29,7 +39,14 @@ def record(
     comment = f"mirage/1 chain={chain} seg={segment}/4{pred} mode=train ei=1 eo=1"
     times = {"start_s": segment * 100, "end_s": segment * 100 + 60 if state.is_over else None}
     return Job(
-        job_id or 100 + segment, user, "gpu", state, 1, segment * 100 - 90, comment=comment, **times
+        job_id=job_id or 100 + segment,
+        user=user,
+        partition="gpu",
+        state=state,
+        nodes=1,
+        submit_s=segment * 100 - 90,
+        comment=comment,
+        **times,
     )
 
 
@@ -57,7 +74,7 @@ def test_links_that_nobody_saw_are_taken_from_accounting():
         record(3, S.COMPLETED),
         record(3, S.COMPLETED, 201, chain="other1"),
         record(3, S.COMPLETED, 202, user="bob"),
-        Job(203, "alice", "gpu", S.COMPLETED, 1, 200),
+        Job(job_id=203, user="alice", partition="gpu", state=S.COMPLETED, nodes=1, submit_s=200),
     ]
     answer = read_answer(jobs, {KEY: [link(1, S.TIMEOUT)]}, LATER_S)
     assert [(found.segment, found.job_id, found.state) for found in answer.links] == [

@@ -32,13 +32,21 @@ from mirage.store.journal import Journal, read_journal
 from mirage.store.repository import SqlStore
 from tests.unit.daemon.test_app import HOUR, World
 
-ENFORCE = Acting(ActingMode.ENFORCE)
-JOB = Job(2, "alice", "gpu", JobState.PENDING, 1, 0, account="research")
+ENFORCE = Acting(mode=ActingMode.ENFORCE)
+JOB = Job(
+    job_id=2,
+    user="alice",
+    partition="gpu",
+    state=JobState.PENDING,
+    nodes=1,
+    submit_s=0,
+    account="research",
+)
 
 
 def audit(folder: Path, mode: ActingMode = ActingMode.ENFORCE) -> Audit:
     return Audit(
-        Journal(folder / "audit.jsonl", 1 << 20, 86_400 * 365, 3),
+        Journal(path=folder / "audit.jsonl", max_bytes=1 << 20, max_age_s=86_400 * 365, keep=3),
         mode,
         lambda: {"folder": "m", "version": "v1"},
     )
@@ -51,7 +59,7 @@ def records(folder: Path, kind: str) -> list[dict]:
 @pytest.mark.parametrize("mode", [ActingMode.OBSERVE, ActingMode.ADVISE])
 def test_a_service_that_may_not_act_decides_and_slurm_carries_the_chain(tmp_path, mode):
     world = World()
-    world.restart(acting=Acting(mode), observers=(audit(tmp_path, mode),))
+    world.restart(acting=Acting(mode=mode), observers=(audit(tmp_path, mode),))
     world.cycles(40)
     assert world.store.newest_intents(10) == []
     assert world.store.link_of_job(world.second).released_s is None
@@ -75,7 +83,7 @@ def told(world: World) -> tuple[str, str]:
 def test_status_tells_the_advice_only_of_a_service_that_advises():
     world = World()
     for mode in (ActingMode.OBSERVE, ActingMode.ADVISE):
-        world.restart(acting=Acting(mode))
+        world.restart(acting=Acting(mode=mode))
         if mode is ActingMode.OBSERVE:
             world.cycles(7)
         world.cycles(1, step_s=1)
@@ -170,7 +178,18 @@ def test_a_partition_that_changed_since_the_decision_is_respected(monkeypatch):
 
 def intent_at(store: SqlStore, at_s: int) -> None:
     intent = store.open_intent(
-        Decision(at_s, "c", "u", 98, 99, "p", Action.RELEASE, "", "0" * 64), at_s
+        Decision(
+            at_s=at_s,
+            chain_id="c",
+            user="u",
+            predecessor_id=98,
+            successor_id=99,
+            policy="p",
+            action=Action.RELEASE,
+            reason="",
+            inputs_hash="0" * 64,
+        ),
+        at_s,
     )
     store.close_intent(intent, Outcome.RELEASED, "", at_s)
 
@@ -200,9 +219,31 @@ def test_at_its_rate_it_waits_for_the_next_cycle():
 
 
 def two_due() -> list[Release]:
-    tag = ChainTag("chain1", 2, 2, 1, Mode.TRAIN, Penalties())
-    grounds = Grounds(replace(JOB, comment=format_tag(tag)), None, None, {})
-    decision = Decision(0, "chain1", "alice", 1, 2, "p", Action.RELEASE, "", "0" * 64)
+    tag = ChainTag(
+        chain_id="chain1",
+        segment=2,
+        segments=2,
+        predecessor_id=1,
+        mode=Mode.TRAIN,
+        penalties=Penalties(),
+    )
+    grounds = Grounds(
+        successor=replace(JOB, comment=format_tag(tag)),
+        penalty_now_s=None,
+        penalty_later_s=None,
+        baseline={},
+    )
+    decision = Decision(
+        at_s=0,
+        chain_id="chain1",
+        user="alice",
+        predecessor_id=1,
+        successor_id=2,
+        policy="p",
+        action=Action.RELEASE,
+        reason="",
+        inputs_hash="0" * 64,
+    )
     return [
         Release(replace(decision, successor_id=each, remaining_s=left), grounds)
         for each, left in ((2, 900), (3, 60))
@@ -313,7 +354,7 @@ def test_what_can_not_be_written_down_is_not_done_and_the_loop_goes_on(tmp_path,
     world = World()
     blocked = tmp_path / "folder" / "audit.jsonl"
     blocked.mkdir(parents=True)
-    journal = Journal(blocked, 1 << 20, 86_400, 3)
+    journal = Journal(path=blocked, max_bytes=1 << 20, max_age_s=86_400, keep=3)
     world.restart(observers=(Audit(journal, ActingMode.ENFORCE),))
     world.cycles(8)
     assert world.outcomes() == []
@@ -339,7 +380,7 @@ def test_an_act_that_fails_is_in_the_audit_log_as_unknown(tmp_path, monkeypatch)
 
 def journal(folder: Path, **more: int) -> Journal:
     return Journal(
-        folder / "log" / "audit.jsonl",
+        path=folder / "log" / "audit.jsonl",
         **{"max_bytes": 1 << 20, "max_age_s": 1 << 40, "keep": 2, **more},
     )
 

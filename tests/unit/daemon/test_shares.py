@@ -38,15 +38,37 @@ from mirage.store.repository import SqlStore
 from slurm_sim.jobs import JobSpec
 from tests.unit.daemon.test_app import HOUR, World
 
-ENFORCE = Acting(ActingMode.ENFORCE, releases_per_minute=4)
+ENFORCE = Acting(mode=ActingMode.ENFORCE, releases_per_minute=4)
 
 
 def due(user: str, successor: int, remaining_s: int = 60) -> Release:
     decision = Decision(
-        0, "chain1", user, 1, successor, "p", Action.RELEASE, "", "0" * 64, remaining_s
+        at_s=0,
+        chain_id="chain1",
+        user=user,
+        predecessor_id=1,
+        successor_id=successor,
+        policy="p",
+        action=Action.RELEASE,
+        reason="",
+        inputs_hash="0" * 64,
+        remaining_s=remaining_s,
     )
     return Release(
-        decision, Grounds(Job(successor, user, "gpu", JobState.PENDING, 1, 0), None, None, {})
+        decision,
+        Grounds(
+            successor=Job(
+                job_id=successor,
+                user=user,
+                partition="gpu",
+                state=JobState.PENDING,
+                nodes=1,
+                submit_s=0,
+            ),
+            penalty_now_s=None,
+            penalty_later_s=None,
+            baseline={},
+        ),
     )
 
 
@@ -65,7 +87,17 @@ def released_of(
     store: SqlStore, user: str, count: int, at_s: int = 1000, successor: int = 99
 ) -> None:
     for _ in range(count):
-        decision = Decision(at_s, "c", user, 98, successor, "p", Action.RELEASE, "", "0" * 64)
+        decision = Decision(
+            at_s=at_s,
+            chain_id="c",
+            user=user,
+            predecessor_id=98,
+            successor_id=successor,
+            policy="p",
+            action=Action.RELEASE,
+            reason="",
+            inputs_hash="0" * 64,
+        )
         store.close_intent(store.open_intent(decision, at_s), Outcome.RELEASED, "", at_s)
 
 
@@ -107,7 +139,7 @@ def test_the_log_names_who_takes_the_rate(caplog: pytest.LogCaptureFixture) -> N
 
 def test_who_makes_a_job_wait_again_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqlStore.open("sqlite://")
-    job = Job(99, "bob", "gpu", JobState.PENDING, 1, 900)
+    job = Job(job_id=99, user="bob", partition="gpu", state=JobState.PENDING, nodes=1, submit_s=900)
     released_of(store, "bob", 1, at_s=800)
     assert act.times_let_in(job, store) == 0, "another job that had this id"
     released_of(store, "bob", MOST_TIMES)
@@ -169,7 +201,16 @@ def bobs_job(world: World, chain: str) -> int:
 
 
 def comment(chain: str) -> str:
-    return format_tag(ChainTag(chain, 1, 2, None, Mode.TRAIN, Penalties()))
+    return format_tag(
+        ChainTag(
+            chain_id=chain,
+            segment=1,
+            segments=2,
+            predecessor_id=None,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+        )
+    )
 
 
 def shown_as(world: World, monkeypatch: pytest.MonkeyPatch, job_id: int, words: str) -> None:
@@ -208,7 +249,14 @@ def test_a_chain_that_loses_one_of_its_jobs_keeps_the_others(
 ) -> None:
     world = World()
     world.cycles(1)
-    tag = ChainTag("other1", 2, 2, world.first, Mode.TRAIN, Penalties())
+    tag = ChainTag(
+        chain_id="other1",
+        segment=2,
+        segments=2,
+        predecessor_id=world.first,
+        mode=Mode.TRAIN,
+        penalties=Penalties(),
+    )
     shown_as(world, monkeypatch, world.second, format_tag(tag))
     world.cycles(1)
     assert [link.job_id for link in world.store.links("alice", "chain1")] == [world.first]
@@ -222,7 +270,7 @@ def test_new_chains_beyond_the_bound_are_left_to_slurm_for_an_hour(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World()
-    acting = Acting(ActingMode.ENFORCE, chains_per_user_per_hour=3)
+    acting = Acting(mode=ActingMode.ENFORCE, chains_per_user_per_hour=3)
     quota = ChainQuota(3)
     world.restart(acting=acting, quota=quota)
     jobs = [bobs_job(world, f"chain{number}") for number in range(5)]
@@ -252,11 +300,19 @@ def test_new_chains_beyond_the_bound_are_left_to_slurm_for_an_hour(
 def test_the_daemon_tells_users_and_the_doctor(tmp_path: Path) -> None:
     quota = ChainQuota(1)
     jobs = tuple(
-        Job(n, "bob", "gpu", JobState.PENDING, 1, 0, comment=comment(f"chain{n}"))
+        Job(
+            job_id=n,
+            user="bob",
+            partition="gpu",
+            state=JobState.PENDING,
+            nodes=1,
+            submit_s=0,
+            comment=comment(f"chain{n}"),
+        )
         for n in (1, 2, 3)
     )
     store = SqlStore.open(f"sqlite:///{tmp_path}/m.db")
-    quota.left_out(Snapshot(1000, jobs, ()), store, 1000)
+    quota.left_out(Snapshot(at_s=1000, jobs=jobs, nodes=()), store, 1000)
     path = tmp_path / "s"
     with serving(path, Source(store=store, quota=quota)):
         assert "(bob: 2)" in ask(path, {"ask": "chains", "chain": None})["notice"]

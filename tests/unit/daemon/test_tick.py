@@ -30,7 +30,7 @@ from mirage.state.likeness import Waits
 from mirage.store.repository import SqlStore
 
 NOW = 10_000
-NODES = (Node("n1", ("gpu",), True, False),)
+NODES = (Node(name="n1", partitions=("gpu",), up=True, idle=False),)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Always:
 
     def decide(self, observation):
         self.given.append(observation)
-        return Advice(self.action, "because")
+        return Advice(action=self.action, reason="because")
 
 
 class At:
@@ -65,21 +65,28 @@ class Nothing:
 
 
 def tag(segment, predecessor=None, chain="chain1", segments=3):
-    return ChainTag(chain, segment, segments, predecessor, Mode.TRAIN, Penalties(2, 1))
+    return ChainTag(
+        chain_id=chain,
+        segment=segment,
+        segments=segments,
+        predecessor_id=predecessor,
+        mode=Mode.TRAIN,
+        penalties=Penalties(2, 1),
+    )
 
 
 def running(job_id=10, user="alice", **more):
     job = Job(
-        job_id,
-        user,
-        "gpu",
-        JobState.RUNNING,
-        1,
-        0,
-        3600,
-        "None",
-        0,
-        8000,
+        job_id=job_id,
+        user=user,
+        partition="gpu",
+        state=JobState.RUNNING,
+        nodes=1,
+        submit_s=0,
+        time_limit_s=3600,
+        reason="None",
+        eligible_s=0,
+        start_s=8000,
         comment=format_tag(tag(1)),
     )
     return replace(job, **more)
@@ -87,9 +94,17 @@ def running(job_id=10, user="alice", **more):
 
 def waiting(job_id=11, user="alice", predecessor=10, **more):
     job = Job(
-        job_id, user, "gpu", JobState.PENDING, 1, 0, 3600, "Dependency",
-        dependency=f"afterany:{predecessor}(unfulfilled)", comment=format_tag(tag(2, predecessor)),
-    )  # fmt: skip
+        job_id=job_id,
+        user=user,
+        partition="gpu",
+        state=JobState.PENDING,
+        nodes=1,
+        submit_s=0,
+        time_limit_s=3600,
+        reason="Dependency",
+        dependency=f"afterany:{predecessor}(unfulfilled)",
+        comment=format_tag(tag(2, predecessor)),
+    )
     return replace(job, **more)
 
 
@@ -101,7 +116,13 @@ def store():
 def step(jobs, store, policy=None, **more):
     policy = policy or Always(Action.RELEASE)
     return tick(
-        Snapshot(NOW, tuple(jobs), NODES), store, At(), policy, Nothing(), step_s=600, **more
+        Snapshot(at_s=NOW, jobs=tuple(jobs), nodes=NODES),
+        store,
+        At(),
+        policy,
+        Nothing(),
+        step_s=600,
+        **more,
     )
 
 
@@ -130,7 +151,7 @@ def test_a_policy_is_told_what_it_said_of_the_pair_before_even_after_a_restart(t
     class Counting(Always):
         def decide(self, observation):
             super().decide(observation)
-            return Advice(self.action, "because", gain=float(len(observation.gains)))
+            return Advice(action=self.action, reason="because", gain=float(len(observation.gains)))
 
     url = f"sqlite:///{tmp_path}/mirage.db"
     for cycle in range(3):
@@ -229,10 +250,20 @@ def test_waiting_is_a_decision_too(store):
         [running(state=JobState.COMPLETED), waiting()],
     ],
     ids=[
-        "no successor", "no predecessor", "no tag", "half a tag", "no dependency", "afterok", "two dependencies",
-        "other predecessor", "held", "running", "stranger's predecessor", "predecessor over",
+        "no successor",
+        "no predecessor",
+        "no tag",
+        "half a tag",
+        "no dependency",
+        "afterok",
+        "two dependencies",
+        "other predecessor",
+        "held",
+        "running",
+        "stranger's predecessor",
+        "predecessor over",
     ],
-)  # fmt: skip
+)
 def test_anything_but_a_plain_pair_is_left_alone(store, jobs):
     actions = step(jobs, store)
     assert of(Release, actions) == of(Wait, actions) == []
@@ -292,7 +323,14 @@ def test_that_mirage_released_a_link_is_not_forgotten(store):
 
 def test_a_chain_that_turns_out_to_be_alive_is_active_again(store):
     store.save_chain(
-        Chain("chain1", "alice", 3, state=ChainState.DONE, reason="it seemed so", created_s=1)
+        Chain(
+            chain_id="chain1",
+            user="alice",
+            segments=3,
+            state=ChainState.DONE,
+            reason="it seemed so",
+            created_s=1,
+        )
     )
     (action,) = of(SaveChain, step([running()], store))
     assert (action.chain.state, action.chain.reason, action.chain.created_s) == (
@@ -401,13 +439,15 @@ def test_a_lead_beyond_the_limit_ends_the_job_at_its_start(store):
 def test_nobody_sets_the_lead_of_anothers_job(store):
     (action,) = of(SaveLink, step([running(), with_lead(waiting(user="mallory"))], store))[:1]
     assert action.link.lead_s == 0
-    seen = with_leads(Snapshot(NOW, (running(), with_lead(waiting(user="mallory"))), NODES))
+    seen = with_leads(
+        Snapshot(at_s=NOW, jobs=(running(), with_lead(waiting(user="mallory"))), nodes=NODES)
+    )
     assert seen.by_id[10].lead_s == 0
 
 
 def test_the_store_keeps_the_lead_of_a_link(store):
     saved = of(SaveLink, step([with_lead(running()), with_lead(waiting())], store))
-    store.save_chain(Chain("chain1", "alice", 3))
+    store.save_chain(Chain(chain_id="chain1", user="alice", segments=3))
     for action in saved:
         store.save_link(action.link)
     assert [link.lead_s for link in store.links("alice", "chain1")] == [LEAD_S, LEAD_S]

@@ -13,15 +13,46 @@ from mirage.reasons import KINDS, Kind
 from mirage.store.memory import MemoryStore
 
 FIRST = Link(
-    "c1", "alice", 1, 11, None, JobState.RUNNING, "gpu", 1, 3600, 100, eligible_s=100, start_s=200
+    chain_id="c1",
+    user="alice",
+    segment=1,
+    job_id=11,
+    predecessor_id=None,
+    state=JobState.RUNNING,
+    partition="gpu",
+    nodes=1,
+    time_limit_s=3600,
+    submit_s=100,
+    eligible_s=100,
+    start_s=200,
 )
 BEHIND = Link(
-    "c1", "alice", 2, 12, 11, JobState.PENDING, "gpu", 1, 3600, 100, reason="Dependency",
+    chain_id="c1",
+    user="alice",
+    segment=2,
+    job_id=12,
+    predecessor_id=11,
+    state=JobState.PENDING,
+    partition="gpu",
+    nodes=1,
+    time_limit_s=3600,
+    submit_s=100,
+    reason="Dependency",
     dependency="afterany:11(unfulfilled)",
-)  # fmt: skip
+)
 LET_IN = replace(BEHIND, eligible_s=900, reason="Priority", dependency="", released_s=900)
 FALLBACK = "Slurm starts it after job 11 ends"
-RELEASE = Decision(900, "c1", "alice", 11, 12, "timer", Action.RELEASE, "an hour is left", "ab")
+RELEASE = Decision(
+    at_s=900,
+    chain_id="c1",
+    user="alice",
+    predecessor_id=11,
+    successor_id=12,
+    policy="timer",
+    action=Action.RELEASE,
+    reason="an hour is left",
+    inputs_hash="ab",
+)
 
 
 def said(
@@ -32,7 +63,7 @@ def said(
     decides: bool = True,
 ) -> str:
     store = MemoryStore()
-    store.save_chain(Chain("c1", "alice", 3))
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=3))
     for link in (first, second):
         store.save_link(link)
     for decision in decisions:
@@ -120,7 +151,7 @@ def test_a_predecessor_that_has_not_started_is_told(reason, words):
     """The first link that waits is what the chain's own sentence is about."""
     first = replace(FIRST, state=JobState.PENDING, start_s=None, eligible_s=None, reason=reason)
     store = MemoryStore()
-    store.save_chain(Chain("c1", "alice", 3))
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=3))
     store.save_link(first)
     store.save_link(BEHIND)
     assert words in explain(store, None, 12)["explanation"]
@@ -135,12 +166,22 @@ def test_what_an_agent_that_is_gone_decided_is_not_told_as_if_it_held():
 
 def test_a_refusal_is_told_only_while_it_matters():
     store = MemoryStore()
-    store.save_chain(Chain("c1", "alice", 3))
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=3))
     store.save_link(FIRST)
     store.save_link(BEHIND)
     from mirage.domain import Intent
 
-    store.put(RELEASE, Intent(1, RELEASE, 900, Outcome.REFUSED, "Access denied", 901))
+    store.put(
+        RELEASE,
+        Intent(
+            intent_id=1,
+            decision=RELEASE,
+            created_s=900,
+            outcome=Outcome.REFUSED,
+            detail="Access denied",
+            finished_s=901,
+        ),
+    )
     assert "Slurm refused (Access denied)" in chain_reports(store, None)[0]["next"]
     store.save_link(replace(BEHIND, reason="JobHeldUser"))
     assert "Slurm refused" not in chain_reports(store, None)[0]["next"]
@@ -178,7 +219,7 @@ def test_a_link_that_started_tells_who_let_it_in():
 
 def said_of(second: Link, first: Link) -> str:
     store = MemoryStore()
-    store.save_chain(Chain("c1", "alice", 3))
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=3))
     store.save_link(first)
     store.save_link(second)
     return str(explain(store, None, 12)["explanation"])
@@ -186,7 +227,7 @@ def said_of(second: Link, first: Link) -> str:
 
 def test_the_running_link_without_a_waiting_one():
     store = MemoryStore()
-    store.save_chain(Chain("c1", "alice", 2))
+    store.save_chain(Chain(chain_id="c1", user="alice", segments=2))
     store.save_link(FIRST)
     assert chain_reports(store, None)[0]["next"] == "Job 11 (link 1) runs; no link waits."
     store.save_link(replace(LET_IN, state=JobState.RUNNING, start_s=1))

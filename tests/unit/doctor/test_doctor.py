@@ -36,30 +36,44 @@ PARAMETERS = {
     "SlurmUser": "slurm(64030)",
 }
 GONE = ClusterUnavailable("no answer")
-FREE = Limits("alice", "research", "", "normal", None, None, None, None)
+FREE = Limits(
+    user="alice",
+    account="research",
+    partition="",
+    qos="normal",
+    max_jobs=None,
+    max_submit=None,
+    group_jobs=None,
+    group_submit=None,
+)
 PARTITION = Partition("gpu", NAMES, max_time_s=86_400)
 LIVE = ClusterConfig(named_nodes(NAMES), (PARTITION,), Params())
 LONGER = replace(LIVE, partitions=(replace(PARTITION, over_time_limit_s=300),))
 
 
 def settings(version: str = "22.05.8", accrue_always: bool = False, **parameters: str) -> Settings:
-    return Settings(version, "c1", accrue_always, PARAMETERS | parameters)
+    return Settings(
+        version=version,
+        cluster="c1",
+        accrue_always=accrue_always,
+        parameters=PARAMETERS | parameters,
+    )
 
 
 def site(**more: object) -> Site:
-    nodes = tuple(Node(name, ("gpu",), True, True) for name in NAMES)
+    nodes = tuple(Node(name=name, partitions=("gpu",), up=True, idle=True) for name in NAMES)
     well = Site(
-        "mirage",
-        False,
-        True,
-        settings(),
-        Clock(0.2, 0.1),
-        Snapshot(0, (), nodes),
-        LIVE,
-        "Operator",
-        [FREE],
-        [],
-        90,
+        user="mirage",
+        is_root=False,
+        of_daemon=True,
+        settings=settings(),
+        clock=Clock(0.2, 0.1),
+        snapshot=Snapshot(at_s=0, jobs=(), nodes=nodes),
+        live=LIVE,
+        admin_level="Operator",
+        limits=[FREE],
+        qos=[],
+        history_days=90,
     )
     return replace(well, **more)  # type: ignore[arg-type]
 
@@ -210,9 +224,12 @@ def lonestar(count: int = 76, partition: str = "gpu-a100", **params: object) -> 
     from slurm_sim.clusters import read_cluster
 
     described = read_cluster(MODEL.parent / "cluster.toml").cluster
-    nodes = tuple(Node(f"n{number}", (partition,), True, True) for number in range(count))
+    nodes = tuple(
+        Node(name=f"n{number}", partitions=(partition,), up=True, idle=True)
+        for number in range(count)
+    )
     live = replace(described, params=replace(described.params, **params))
-    return site(snapshot=Snapshot(0, (), nodes), live=live)
+    return site(snapshot=Snapshot(at_s=0, jobs=(), nodes=nodes), live=live)
 
 
 def test_a_store_in_a_file_has_no_server():
@@ -307,12 +324,23 @@ def test_the_time_of_slurmctld_is_read():
 
 
 def answering(stdout: str, code: int = 0, stderr: str = "") -> Survey:
-    return Survey(Runner(execute=lambda *_: Result(stdout, stderr, code), retries=0))
+    return Survey(
+        Runner(execute=lambda *_: Result(stdout=stdout, stderr=stderr, returncode=code), retries=0)
+    )
 
 
 def test_limits_are_read():
     (limits,) = answering("research|alice||normal,long|1|-1||4\n").limits("c1", "alice")
-    assert limits == Limits("alice", "research", "", "normal,long", 1, None, None, 4)
+    assert limits == Limits(
+        user="alice",
+        account="research",
+        partition="",
+        qos="normal,long",
+        max_jobs=1,
+        max_submit=None,
+        group_jobs=None,
+        group_submit=4,
+    )
     (qos,) = answering("long|2||3|\n").qos()
     assert (qos.qos, qos.max_jobs, qos.max_submit, qos.group_jobs, qos.group_submit) == (
         "long",

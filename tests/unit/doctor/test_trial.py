@@ -31,7 +31,16 @@ class Node:
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         state = self.state or (JobState.FAILED if self.code else JobState.COMPLETED)
         return {
-            7: Job(7, "u", "gpu", state, 1, 0, reason="Priority", exit_code=self.code),
+            7: Job(
+                job_id=7,
+                user="u",
+                partition="gpu",
+                state=state,
+                nodes=1,
+                submit_s=0,
+                reason="Priority",
+                exit_code=self.code,
+            ),
         }
 
     def cancel(self, job_ids: Collection[int]) -> None:

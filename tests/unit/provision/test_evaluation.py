@@ -104,7 +104,14 @@ def plain_waits(starts, now_s):
     rows = np.flatnonzero(seen)
     return Waits(
         [
-            WaitSample(0, "", 1, LIMIT_S, int(starts.start_s[row]), int(starts.wait_s[row]))
+            WaitSample(
+                job_id=0,
+                partition="",
+                nodes=1,
+                time_limit_s=LIMIT_S,
+                start_s=int(starts.start_s[row]),
+                wait_s=int(starts.wait_s[row]),
+            )
             for row in rows
         ]
     )
@@ -160,7 +167,10 @@ def test_seen_waits_are_waits():
         *(np.array(column) for column in ([10, 20, 30], [1, 2, 3], [1, 2, 2], [60, 0, 60]))
     )
     seen = PoolWaits(starts, 1, 3)
-    assert list(seen) == [WaitSample(0, "", 2, None, 20, 2), WaitSample(0, "", 2, 60, 30, 3)]
+    assert list(seen) == [
+        WaitSample(job_id=0, partition="", nodes=2, time_limit_s=None, start_s=20, wait_s=2),
+        WaitSample(job_id=0, partition="", nodes=2, time_limit_s=60, start_s=30, wait_s=3),
+    ]
     assert seen[-1] == seen[1:][0]
     assert len(PoolStarts.none().seen_at(5)) == 0
 
@@ -186,7 +196,10 @@ class Counting:
         self.asked.append(observation.now_s)
         action = Action.RELEASE if observation.remaining_s <= self.wait_s else Action.WAIT
         return Advice(
-            action, "", wait_p50_s=float(self.wait_s), wait_p90_s=float(self.wait_s + self.spread_s)
+            action=action,
+            reason="",
+            wait_p50_s=float(self.wait_s),
+            wait_p90_s=float(self.wait_s + self.spread_s),
         )
 
 

@@ -119,7 +119,15 @@ def test_the_service_makes_the_forecasts_of_training(site) -> None:
         sim.run_until(int(episode.decision_s[point]))
         snapshot = SimulatedCluster(sim).snapshot()
         pair = snapshot.by_id[first], snapshot.by_id[second]
-        observation = Observation(sim.now_s, 600, *pair, Penalties(), Waits([]), snapshot=snapshot)
+        observation = Observation(
+            now_s=sim.now_s,
+            step_s=600,
+            predecessor=pair[0],
+            successor=pair[1],
+            penalties=Penalties(),
+            waits=Waits([]),
+            snapshot=snapshot,
+        )
         off_s.append(abs(foresight.of(observation) - int(episode.forecast_s[point])))
     assert np.median(off_s) <= 60
     assert np.mean(np.array(off_s) > 600) <= 0.25, "another timer's phase can cost a turn"
@@ -155,7 +163,15 @@ def test_a_successor_keeps_the_priority_that_slurm_shows(priority: int) -> None:
     sim.run_until(60)
     foresight, snapshot = Foresight(sim.config), SimulatedCluster(sim).snapshot()
     pair = snapshot.by_id[first], snapshot.by_id[second]
-    observation = Observation(sim.now_s, 600, *pair, Penalties(), Waits([]), snapshot=snapshot)
+    observation = Observation(
+        now_s=sim.now_s,
+        step_s=600,
+        predecessor=pair[0],
+        successor=pair[1],
+        penalties=Penalties(),
+        waits=Waits([]),
+        snapshot=snapshot,
+    )
     turns = 1 if priority > 100 else 2
     assert foresight.of(observation) == pytest.approx(turns * HOUR_S - 60, abs=120)
 
@@ -166,7 +182,16 @@ def test_without_a_snapshot_there_is_no_forecast() -> None:
     snapshot = SimulatedCluster(sim).snapshot()
     pair = [snapshot.by_id[each] for each in ids]
     with pytest.raises(InputError, match="no snapshot"):
-        Foresight(sim.config).of(Observation(0, 600, *pair, Penalties(), Waits([])))
+        Foresight(sim.config).of(
+            Observation(
+                now_s=0,
+                step_s=600,
+                predecessor=pair[0],
+                successor=pair[1],
+                penalties=Penalties(),
+                waits=Waits([]),
+            )
+        )
 
 
 def test_the_forecasts_of_a_cycle_take_a_bounded_time() -> None:
@@ -176,7 +201,17 @@ def test_the_forecasts_of_a_cycle_take_a_bounded_time() -> None:
 
     def ask(snapshot) -> int:
         pair = [snapshot.by_id[each] for each in ids]
-        return foresight.of(Observation(0, 600, *pair, Penalties(), Waits([]), snapshot=snapshot))
+        return foresight.of(
+            Observation(
+                now_s=0,
+                step_s=600,
+                predecessor=pair[0],
+                successor=pair[1],
+                penalties=Penalties(),
+                waits=Waits([]),
+                snapshot=snapshot,
+            )
+        )
 
     first, second = SimulatedCluster(sim).snapshot(), SimulatedCluster(sim).snapshot()
     wait_s = ask(first)

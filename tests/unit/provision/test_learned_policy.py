@@ -62,7 +62,7 @@ class Says:
     name: str = "quantile"
 
     def decide(self, observation):
-        return Advice(Action.RELEASE, "the fallback says so", wait_p50_s=7.0)
+        return Advice(action=Action.RELEASE, reason="the fallback says so", wait_p50_s=7.0)
 
 
 ABOUT = ProvisionAbout(
@@ -82,11 +82,22 @@ def history(pool="gpu", steps=146, every_s=600, until_s=NOW, queued=2, nodes=4):
     for back in range(steps - 1, -1, -1):
         at_s = until_s - back * every_s
         jobs = tuple(
-            Job(900 + n, "carol", pool, JobState.PENDING, 1, 0, HOUR, eligible_s=at_s - n)
+            Job(
+                job_id=900 + n,
+                user="carol",
+                partition=pool,
+                state=JobState.PENDING,
+                nodes=1,
+                submit_s=0,
+                time_limit_s=HOUR,
+                eligible_s=at_s - n,
+            )
             for n in range(queued)
         )
-        cluster = tuple(Node(f"{pool}{n}", (pool,), True, False) for n in range(nodes))
-        result.add(encode(Snapshot(at_s, jobs, cluster), pool))
+        cluster = tuple(
+            Node(name=f"{pool}{n}", partitions=(pool,), up=True, idle=False) for n in range(nodes)
+        )
+        result.add(encode(Snapshot(at_s=at_s, jobs=jobs, nodes=cluster), pool))
     return result
 
 
@@ -110,16 +121,34 @@ class FixedHistory(History):
 
 def observe(left_s=2 * HOUR, job_id=1, **more):
     first = Job(
-        job_id, "alice", "gpu", JobState.RUNNING, 1, 0, 48 * HOUR, "", 0, NOW + left_s - 48 * HOUR
+        job_id=job_id,
+        user="alice",
+        partition="gpu",
+        state=JobState.RUNNING,
+        nodes=1,
+        submit_s=0,
+        time_limit_s=48 * HOUR,
+        reason="",
+        eligible_s=0,
+        start_s=NOW + left_s - 48 * HOUR,
     )
-    second = Job(job_id + 1, "alice", "gpu", JobState.PENDING, 2, 0, 24 * HOUR, "Dependency")
+    second = Job(
+        job_id=job_id + 1,
+        user="alice",
+        partition="gpu",
+        state=JobState.PENDING,
+        nodes=2,
+        submit_s=0,
+        time_limit_s=24 * HOUR,
+        reason="Dependency",
+    )
     values = {
         "predecessor": first,
         "successor": second,
         "penalties": Penalties(2, 1),
         "history": KNOWN,
     } | more
-    return Observation(NOW, 600, waits=Waits([]), **values)
+    return Observation(now_s=NOW, step_s=600, waits=Waits([]), **values)
 
 
 def learned(about=ABOUT, **more):
@@ -294,7 +323,19 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     write_folder(tmp_path / "rf", ForecastingModel(model, whole_nodes(4)), recipe, "")
     policy = make_policy(PolicyConfig(name="random-forest", model=str(tmp_path / "rf")))
     assert policy.name == "random-forest"
-    waits = Waits([WaitSample(1, "gpu", 2, 24 * HOUR, 0, 3 * HOUR)] * 30)
+    waits = Waits(
+        [
+            WaitSample(
+                job_id=1,
+                partition="gpu",
+                nodes=2,
+                time_limit_s=24 * HOUR,
+                start_s=0,
+                wait_s=3 * HOUR,
+            )
+        ]
+        * 30
+    )
     far = replace(observe(), waits=waits)
     assert policy.decide(far).reason.startswith("[out-of-range: ")
     assert "30 like jobs waited 3 h" in policy.decide(far).reason

@@ -269,7 +269,7 @@ class Stuck:
     name = "stuck"
 
     def decide(self, observation):
-        return Advice(Action.WAIT, "no look-ahead")
+        return Advice(action=Action.WAIT, reason="no look-ahead")
 
 
 def small_queue(user="ann", queued=2, every_s=2 * HOUR_S, run_s=3 * HOUR_S, params=EACH_MINUTE):
@@ -289,9 +289,14 @@ def small_queue(user="ann", queued=2, every_s=2 * HOUR_S, run_s=3 * HOUR_S, para
 
 def observe(sim, predecessor, successor, penalties=None):
     snapshot = SimulatedCluster(sim).snapshot()
-    pair = snapshot.by_id[predecessor], snapshot.by_id[successor]
     return Observation(
-        sim.now_s, STEP_S, *pair, penalties or Penalties(), Waits([]), snapshot=snapshot
+        now_s=sim.now_s,
+        step_s=STEP_S,
+        predecessor=snapshot.by_id[predecessor],
+        successor=snapshot.by_id[successor],
+        penalties=penalties or Penalties(),
+        waits=Waits([]),
+        snapshot=snapshot,
     )
 
 
@@ -368,7 +373,16 @@ def test_under_fair_share_who_comes_later_is_behind_by_the_age_of_those_before()
 
 def test_running_jobs_tell_of_priorities_as_they_were_at_their_start():
     def job(job_id, state, **more):
-        return Job(job_id, "alice", "batch", state, 1, 0, 3600, **more)
+        return Job(
+            job_id=job_id,
+            user="alice",
+            partition="batch",
+            state=state,
+            nodes=1,
+            submit_s=0,
+            time_limit_s=3600,
+            **more,
+        )
 
     jobs = (
         job(1, JobState.RUNNING, eligible_s=0, start_s=2 * DAY_S, priority=5200),
@@ -378,7 +392,7 @@ def test_running_jobs_tell_of_priorities_as_they_were_at_their_start():
         job(3, JobState.PENDING, priority=0),  # held
         job(4, JobState.COMPLETED, eligible_s=0, start_s=10, end_s=20, priority=9000),
     )
-    aging = Aging.of(Snapshot(4 * DAY_S, jobs, ()), FAIR, DAY_S)  # 100 a day
+    aging = Aging.of(Snapshot(at_s=4 * DAY_S, jobs=jobs, nodes=()), FAIR, DAY_S)  # 100 a day
     assert aging.fresh.tolist() == [5000, 3000]
 
 

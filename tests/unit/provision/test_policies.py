@@ -24,11 +24,23 @@ HOUR = 3600
 
 
 def job(job_id=1, state=JobState.RUNNING, start_s=0, limit_s=48 * HOUR, nodes=1, partition="gpu"):
-    return Job(job_id, "alice", partition, state, nodes, 0, limit_s, eligible_s=0, start_s=start_s)
+    return Job(
+        job_id=job_id,
+        user="alice",
+        partition=partition,
+        state=state,
+        nodes=nodes,
+        submit_s=0,
+        time_limit_s=limit_s,
+        eligible_s=0,
+        start_s=start_s,
+    )
 
 
 def sample(wait_s, *, nodes=1, limit_s=48 * HOUR, partition="gpu"):
-    return WaitSample(1, partition, nodes, limit_s, 0, wait_s)
+    return WaitSample(
+        job_id=1, partition=partition, nodes=nodes, time_limit_s=limit_s, start_s=0, wait_s=wait_s
+    )
 
 
 def observe(remaining_s, waits=(), *, step_s=600, penalties=None, predecessor=None, successor=None):
@@ -134,9 +146,9 @@ def test_polling_with_quantile_ends_at_the_cheapest_point(waits, end_s, weights)
 def test_quantile_does_not_release_what_would_start_at_once(idle, queued, released):
     """Waits of an hour ago say nothing once nodes are free and nobody is before us."""
     pending = [job(90 + n, JobState.PENDING, None) for n in range(queued)]
-    nodes = tuple(Node(f"n{n}", ("gpu",), True, n < idle) for n in range(2))
+    nodes = tuple(Node(name=f"n{n}", partitions=("gpu",), up=True, idle=n < idle) for n in range(2))
     history = History("gpu")
-    history.add(encode(Snapshot(48 * HOUR, tuple(pending), nodes), "gpu"))
+    history.add(encode(Snapshot(at_s=48 * HOUR, jobs=tuple(pending), nodes=nodes), "gpu"))
     observation = replace(observe(HOUR, [sample(5 * HOUR)] * 30), history=history)
     assert (Quantile(100, 1).decide(observation).action is Action.RELEASE) is released
 
@@ -259,7 +271,7 @@ def test_policies_aim_at_the_predecessors_signal_and_say_so(policy):
 def test_the_states_limit_is_the_expected_one():
     """In training a predecessor runs to its limit; so a signal before it makes the limit shorter."""
     pair = Pair(replace(job(), lead_s=300), job(2, JobState.PENDING, None))
-    row = vector(encode(Snapshot(HOUR, (), ()), "gpu"), pair)
+    row = vector(encode(Snapshot(at_s=HOUR, jobs=(), nodes=()), "gpu"), pair)
     names = [variable.name for variable in VARIABLES]
     assert row[names.index("predecessor_limit_s")] == 48 * HOUR - 360
     assert row[names.index("successor_limit_s")] == 48 * HOUR

@@ -26,7 +26,7 @@ def point(link: Path, folder: Path) -> None:
 
 def test_a_link_that_leads_elsewhere_is_noticed_at_the_next_decisions(tmp_path: Path) -> None:
     point(tmp_path / "m", FIRST)
-    policy = Reloading(PolicyConfig("quantile", str(tmp_path / "m")))
+    policy = Reloading(PolicyConfig(name="quantile", model=str(tmp_path / "m")))
     assert policy.model == {"folder": str(tmp_path / "m"), "version": version_of(FIRST)}
     assert policy.decide_all([]) == []
     assert policy.model["version"] == version_of(FIRST)
@@ -39,7 +39,7 @@ def test_one_that_can_not_be_read_leaves_the_old_one_at_work_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(FIRST, tmp_path / "m")
-    policy = Reloading(PolicyConfig("quantile", str(tmp_path / "m")))
+    policy = Reloading(PolicyConfig(name="quantile", model=str(tmp_path / "m")))
     recipe = (tmp_path / "m" / "recipe.toml").read_text()
     (tmp_path / "m" / "recipe.toml").write_text(recipe.replace("seed =", "sed ="))
     for _ in range(3):
@@ -59,4 +59,4 @@ def test_one_that_can_not_be_read_leaves_the_old_one_at_work_and_is_told_once(
 
 def test_at_the_start_a_model_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be read"):
-        Reloading(PolicyConfig("quantile", str(tmp_path / "none")))
+        Reloading(PolicyConfig(name="quantile", model=str(tmp_path / "none")))

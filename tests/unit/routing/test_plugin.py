@@ -226,16 +226,20 @@ def snapshot() -> Snapshot:
         job(5, "V100", JobState.PENDING, 2, time_limit_s=9999 * HOUR),
     )
     nodes = tuple(
-        Node(name, (name[0].upper() + "100",), up=name != "v2", idle=False)
+        Node(name=name, partitions=(name[0].upper() + "100",), up=name != "v2", idle=False)
         for name in ("a1", "a2", "v1", "v2")
     )
-    return Snapshot(NOW_S, jobs, nodes)
+    return Snapshot(at_s=NOW_S, jobs=jobs, nodes=nodes)
 
 
 def test_sinfo_is_read() -> None:
     nodes = parse_node_use(SINFO)
-    assert nodes[0] == NodeUse("a1", ("A100",), (8, 256, 1048576), (6, 192, 786432))
-    assert nodes[2] == NodeUse("v1", ("V100", "all"), (8, 80, 524288), (0, 0, 0))
+    assert nodes[0] == NodeUse(
+        name="a1", partitions=("A100",), total=(8, 256, 1048576), free=(6, 192, 786432)
+    )
+    assert nodes[2] == NodeUse(
+        name="v1", partitions=("V100", "all"), total=(8, 80, 524288), free=(0, 0, 0)
+    )
     with pytest.raises(ClusterNonsense, match="expected 7 fields"):
         parse_node_use("what?\n")
 
@@ -270,7 +274,12 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
     save_model(tmp_path / "m", agents, "nothing", 1, {})
     run = tmp_path / "run"
     run.mkdir()
-    publisher = Publisher(tmp_path / "m", run, Runner(execute=lambda *_: Result(SINFO, "", 0)), 60)
+    publisher = Publisher(
+        tmp_path / "m",
+        run,
+        Runner(execute=lambda *_: Result(stdout=SINFO, stderr="", returncode=0)),
+        60,
+    )
     publisher.publish(snapshot)
     written = (run / AGENTS).stat().st_mtime_ns
     publisher.publish(replace(snapshot, at_s=NOW_S + 9))
@@ -306,7 +315,7 @@ def test_a_failed_publication_does_not_end_a_cycle(tmp_path: Path) -> None:
             SimulatedClock(sim),
             Reactive(),
             poll_s=600,
-            acting=Acting(ActingMode.ENFORCE),
+            acting=Acting(mode=ActingMode.ENFORCE),
             observers=(RoutingTable(fails),),
         )
         assert daemon.run_cycle()

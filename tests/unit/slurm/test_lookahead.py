@@ -120,17 +120,30 @@ def test_without_phases_the_snapshot_is_enough(jobs: list[JobSpec], at_s: int) -
     assert after(again, at_s) == after(sim, at_s)
 
 
-NODES = tuple(Node(f"n{number}", ("batch",), up=True, idle=False) for number in range(1, SIZE + 1))
+NODES = tuple(
+    Node(name=f"n{number}", partitions=("batch",), up=True, idle=False)
+    for number in range(1, SIZE + 1)
+)
 
 
 def live(job_id: int, state: JobState = JobState.PENDING, **more: object) -> Job:
-    return Job(job_id, "alice", "batch", state, 1, 0, 3600, **more)  # type: ignore[arg-type]
+    return Job(
+        job_id=job_id,
+        user="alice",
+        partition="batch",
+        state=state,
+        nodes=1,
+        submit_s=0,
+        time_limit_s=3600,
+        **more,
+    )  # type: ignore[arg-type]
 
 
 def test_nodes_are_as_the_snapshot_has_them_whatever_the_timetable_says() -> None:
     changes = [NodeChange(50, "n1", NodeAction.DOWN), NodeChange(200, "n2", NodeAction.DOWN)]
     sim = simulator_from(
-        Snapshot(100, (), NODES), replace(whole_nodes(SIZE), node_changes=tuple(changes))
+        Snapshot(at_s=100, jobs=(), nodes=NODES),
+        replace(whole_nodes(SIZE), node_changes=tuple(changes)),
     )
     sim.run_until(300)
     assert all(sim.is_up(node.name) for node in NODES)
@@ -148,7 +161,7 @@ def test_what_keeps_jobs_back_stays() -> None:
         live(8, reason="Resources", eligible_s=60, priority=500),
     )
     sim = simulator_from(
-        Snapshot(1000, jobs, NODES),
+        Snapshot(at_s=1000, jobs=jobs, nodes=NODES),
         whole_nodes(SIZE),
         Known(runtimes={1: 2000}, begins_s={5: 3000}),
     )
@@ -170,7 +183,7 @@ def test_unknown_run_times_last_until_the_limit_and_nodes_that_clean_up_come_fre
         live(2, JobState.COMPLETING, start_s=100, eligible_s=0, end_s=900),
         wide,
     )
-    sim = simulator_from(Snapshot(1000, jobs, NODES), whole_nodes(SIZE))
+    sim = simulator_from(Snapshot(at_s=1000, jobs=jobs, nodes=NODES), whole_nodes(SIZE))
     sim.run_until(9000)
     assert sim.job(2).end_s == 1000
     assert 3700 <= (sim.job(1).end_s or 0) <= 3730
@@ -195,7 +208,7 @@ def test_jobs_take_the_cpus_and_the_memory_that_slurm_shows(cpus: int, memory_mi
         live(3, reason="Resources", eligible_s=10, priority=9, **asked),
         live(4, reason="Resources", eligible_s=10, priority=8, cpus=2, memory_mib=100),
     )
-    sim = simulator_from(Snapshot(1000, jobs, NODES[:2]), shared())
+    sim = simulator_from(Snapshot(at_s=1000, jobs=jobs, nodes=NODES[:2]), shared())
     sim.run_until(2000)
     assert [job.job_id for job in sim.pending()] == [3]
     sim.run_until(4000)
@@ -210,7 +223,7 @@ def test_where_jobs_share_cpus_nodes_and_gpus_alone_are_counted() -> None:
             live(3, reason="Resources", eligible_s=10, cpus=99, memory_mib=10**6, gpus=4), nodes=2
         ),
     )
-    sim = simulator_from(Snapshot(1000, jobs, NODES[:2]), shared())
+    sim = simulator_from(Snapshot(at_s=1000, jobs=jobs, nodes=NODES[:2]), shared())
     sim.run_until(9000)
     assert (sim.job(3).start_s or 0) >= 3700
 
@@ -219,7 +232,7 @@ def test_array_tasks_that_share_an_id_are_jobs_of_their_own() -> None:
     jobs = tuple(
         live(7, reason="Resources", eligible_s=5, array_task=str(task)) for task in (0, 1, 2)
     )
-    sim = simulator_from(Snapshot(100, jobs, NODES), whole_nodes(SIZE))
+    sim = simulator_from(Snapshot(at_s=100, jobs=jobs, nodes=NODES), whole_nodes(SIZE))
     assert [job.job_id for job in sim.pending()] == [7, 8, 9]
 
 
@@ -233,14 +246,14 @@ def test_a_job_in_several_partitions_waits_in_each() -> None:
         replace(busy, nodes=2),
         replace(live(2, reason="Resources", eligible_s=10), partition="batch,other"),
     )
-    sim = simulator_from(Snapshot(100, jobs, NODES), cluster)
+    sim = simulator_from(Snapshot(at_s=100, jobs=jobs, nodes=NODES), cluster)
     sim.run_until(200)
     assert (sim.job(2).partition, sim.job(2).node_names) == ("other", names[2:3])
 
 
 def test_nodes_that_are_down_take_no_jobs() -> None:
     nodes = (replace(NODES[0], up=False), *NODES[1:])
-    sim = simulator_from(Snapshot(100, (), nodes), whole_nodes(SIZE))
+    sim = simulator_from(Snapshot(at_s=100, jobs=(), nodes=nodes), whole_nodes(SIZE))
     assert not sim.is_up("n1")
     job_id = sim.submit(JobSpec(SIZE, 60))
     sim.run_until(5000)
@@ -253,7 +266,7 @@ def test_nodes_that_are_down_take_no_jobs() -> None:
 @pytest.mark.parametrize(
     ("jobs", "nodes", "words"),
     [
-        ((), (*NODES, Node("x1", ("batch",), up=True, idle=True)), "no node 'x1'"),
+        ((), (*NODES, Node(name="x1", partitions=("batch",), up=True, idle=True)), "no node 'x1'"),
         ((replace(live(1), partition="other"),), NODES, "partition 'other'"),
         (
             (live(1, JobState.RUNNING, start_s=200),),
@@ -275,7 +288,7 @@ def test_what_does_not_fit_is_refused(
     jobs: tuple[Job, ...], nodes: tuple[Node, ...], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        simulator_from(Snapshot(100, jobs, nodes), whole_nodes(SIZE))
+        simulator_from(Snapshot(at_s=100, jobs=jobs, nodes=nodes), whole_nodes(SIZE))
 
 
 def test_a_state_before_its_timers_is_refused() -> None:
@@ -296,6 +309,6 @@ def test_a_state_needs_ids() -> None:
 
 def test_a_link_with_a_signal_runs_until_that() -> None:
     running = live(1, JobState.RUNNING, start_s=0, eligible_s=0, lead_s=300)
-    sim = simulator_from(Snapshot(60, (running,), NODES), whole_nodes(SIZE))
+    sim = simulator_from(Snapshot(at_s=60, jobs=(running,), nodes=NODES), whole_nodes(SIZE))
     sim.run_until(2 * 3600)
     assert sim.job(1).end_s == 3600 - 300 - 60

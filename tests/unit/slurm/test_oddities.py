@@ -38,12 +38,14 @@ class Script:
         self.calls.append((argv, env))
         if argv[0] == "squeue":
             nonce = env["SQUEUE_FORMAT2"].split(",")[0].removeprefix("JobID:")
-            return Result(squeue_rows(*self.queue, nonce=nonce), "", 0)
+            return Result(stdout=squeue_rows(*self.queue, nonce=nonce), stderr="", returncode=0)
         if argv[0] == "sinfo":
-            return Result("n1|gpu|idle|\n", "", 0)
+            return Result(stdout="n1|gpu|idle|\n", stderr="", returncode=0)
         if "-P" in argv:
-            return Result(self.records, "", 0)
-        return Result(self.lines.decode(errors="replace"), "", 0, self.lines)
+            return Result(stdout=self.records, stderr="", returncode=0)
+        return Result(
+            stdout=self.lines.decode(errors="replace"), stderr="", returncode=0, raw=self.lines
+        )
 
     def cluster(self) -> CommandCluster:
         return CommandCluster(
@@ -125,7 +127,12 @@ def test_each_oddity_is_logged_once_and_a_flood_of_them_is_counted(
 def test_what_is_remembered_as_logged_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oddities, "MOST_KNOWN", 5)
     log = oddities.OddityLog()
-    log.report([Oddity(number, "eve", "NumNodes", "x", is_set_apart=True) for number in range(9)])
+    log.report(
+        [
+            Oddity(job_id=number, user="eve", field="NumNodes", text="x", is_set_apart=True)
+            for number in range(9)
+        ]
+    )
     assert [job_id for job_id, _ in log._known] == [4, 5, 6, 7, 8]
 
 
@@ -146,7 +153,8 @@ def hide(world: World, monkeypatch: pytest.MonkeyPatch, *hidden: int) -> None:
         world.cluster.accounting,
     )
     odd = tuple(
-        Oddity(job_id, "alice", "TimeLimit", "'soon'", is_set_apart=True) for job_id in hidden
+        Oddity(job_id=job_id, user="alice", field="TimeLimit", text="'soon'", is_set_apart=True)
+        for job_id in hidden
     )
 
     def seen() -> object:
@@ -197,7 +205,16 @@ def test_a_job_that_can_not_be_read_right_before_the_release_is_not_let_in(
 
     def unreadable(job_ids: Sequence[int]) -> dict[int, Job]:
         raise Unreadable(
-            [Oddity(world.second, "alice", "TimeLimit", "'soon'", is_set_apart=True)], jobs(job_ids)
+            [
+                Oddity(
+                    job_id=world.second,
+                    user="alice",
+                    field="TimeLimit",
+                    text="'soon'",
+                    is_set_apart=True,
+                )
+            ],
+            jobs(job_ids),
         )
 
     with monkeypatch.context() as patch:

@@ -517,7 +517,9 @@ def test_a_list_of_array_tasks_that_is_none(shown):
     ],
 )
 def test_node_states(state, up, idle):
-    assert parsing.parse_sinfo(f"n1|gpu|{state}\n") == (Node("n1", ("gpu",), up, idle, state),)
+    assert parsing.parse_sinfo(f"n1|gpu|{state}\n") == (
+        Node(name="n1", partitions=("gpu",), up=up, idle=idle, state=state),
+    )
 
 
 def test_a_node_of_two_partitions_is_one_node():

@@ -16,23 +16,23 @@ from mirage.state.variables import LIMIT_CAP_S, VARIABLES, capped_limit_s
 
 NOW = 1_700_000_000
 NODES = (
-    Node("n1", ("gpu", "debug"), up=True, idle=True),
-    Node("n2", ("gpu",), up=True, idle=False),
-    Node("n3", ("gpu",), up=False, idle=False),
-    Node("c1", ("cpu",), up=True, idle=True),
-    Node("spare", (), up=True, idle=True),
+    Node(name="n1", partitions=("gpu", "debug"), up=True, idle=True),
+    Node(name="n2", partitions=("gpu",), up=True, idle=False),
+    Node(name="n3", partitions=("gpu",), up=False, idle=False),
+    Node(name="c1", partitions=("cpu",), up=True, idle=True),
+    Node(name="spare", partitions=(), up=True, idle=True),
 )
 
 
 def pending(job_id: int, **changes: object) -> Job:
     job = Job(
-        job_id,
-        "u",
-        "gpu",
-        JobState.PENDING,
-        2,
-        NOW - 900,
-        3600,
+        job_id=job_id,
+        user="u",
+        partition="gpu",
+        state=JobState.PENDING,
+        nodes=2,
+        submit_s=NOW - 900,
+        time_limit_s=3600,
         reason="Priority",
         eligible_s=NOW - 600,
     )
@@ -52,7 +52,7 @@ PAIR = Pair(
 
 
 def row(*jobs: Job, pair: Pair = PAIR, pool: str = "debug") -> dict[str, float]:
-    values = vector(encode(Snapshot(NOW, jobs, NODES), pool), pair)
+    values = vector(encode(Snapshot(at_s=NOW, jobs=jobs, nodes=NODES), pool), pair)
     return {variable.name: float(value) for variable, value in zip(VARIABLES, values, strict=True)}
 
 
@@ -188,7 +188,7 @@ def crowds(draw: st.DrawFn) -> list[Job]:
 )
 def test_vectors_equal_the_naive_definition(jobs: list[Job], ids: list[tuple[int, int]]) -> None:
     pairs = [Pair(pending(predecessor), pending(successor)) for predecessor, successor in ids]
-    step = encode(Snapshot(NOW, tuple(reversed(jobs)), NODES), "debug")
+    step = encode(Snapshot(at_s=NOW, jobs=tuple(reversed(jobs)), nodes=NODES), "debug")
     expected = np.array([naive(jobs, pair) for pair in pairs], dtype=np.float32)
     assert np.array_equal(vectors(step, pairs)[:, :32], expected)
 
@@ -202,5 +202,5 @@ def test_vectors_equal_the_naive_definition_with_many_values(seed: int, count: i
         for i, (n, s, limit) in enumerate(numbers)
     ]
     pair = Pair(pending(int(rng.integers(count + 1))), pending(-1))
-    shown = vector(encode(Snapshot(NOW, tuple(jobs), NODES), "debug"), pair)
+    shown = vector(encode(Snapshot(at_s=NOW, jobs=tuple(jobs), nodes=NODES), "debug"), pair)
     assert np.array_equal(shown[:32], np.array(naive(jobs, pair), dtype=np.float32))

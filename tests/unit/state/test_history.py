@@ -18,15 +18,41 @@ IDLE = 38
 PREDECESSOR_ELAPSED = 35
 
 PREDECESSOR = Job(
-    1, "u", "gpu", JobState.RUNNING, 8, 0, 7200, eligible_s=NOW - 1500, start_s=NOW - 1000
+    job_id=1,
+    user="u",
+    partition="gpu",
+    state=JobState.RUNNING,
+    nodes=8,
+    submit_s=0,
+    time_limit_s=7200,
+    eligible_s=NOW - 1500,
+    start_s=NOW - 1000,
 )
-PAIR = Pair(PREDECESSOR, Job(2, "u", "gpu", JobState.PENDING, 8, 0, 7200, reason="Dependency"))
+PAIR = Pair(
+    PREDECESSOR,
+    Job(
+        job_id=2,
+        user="u",
+        partition="gpu",
+        state=JobState.PENDING,
+        nodes=8,
+        submit_s=0,
+        time_limit_s=7200,
+        reason="Dependency",
+    ),
+)
 NOBODY = JobTable.of([], [], [], [])
 
 
 def step(at_s: int, idle: int = 0, jobs: int = 3) -> Step:
     many = range(jobs)
-    return Step(at_s, JobTable.of(many, many, many, many), NOBODY, idle, 99)
+    return Step(
+        at_s=at_s,
+        queued=JobTable.of(many, many, many, many),
+        running=NOBODY,
+        idle_nodes=idle,
+        up_nodes=99,
+    )
 
 
 def history(*times: int, length: int = 4) -> History:
@@ -127,7 +153,7 @@ def test_a_stored_step_comes_back_equal() -> None:
         JobTable.of([9, 3, 2**40], [1, 2, 3], [60, 0, 10**9], [4, 5, 6]),
         JobTable.of([7], [8], [9], [10]),
     ]
-    before = Step(NOW, tables[0], tables[1], 5, 6)
+    before = Step(at_s=NOW, queued=tables[0], running=tables[1], idle_nodes=5, up_nodes=6)
     after = decode_step(encode_step(before))
     assert encode_step(after) == encode_step(before)
     assert np.array_equal(vector(after, PAIR), vector(before, PAIR))

@@ -60,13 +60,13 @@ class World:
         self.last_id += 1
         kind = self.rng.random()
         job = Job(
-            self.last_id,
-            "u",
-            self.rng.choice(["gpu", "gpu", "debug", "cpu"]),
-            JobState.PENDING,
-            self.rng.choice([1, 1, 1, 1, 1, 2, 2, 3, 4]),
-            self.now,
-            self.rng.choice([None, 600, 3600, 7200, 48 * 3600]),
+            job_id=self.last_id,
+            user="u",
+            partition=self.rng.choice(["gpu", "gpu", "debug", "cpu"]),
+            state=JobState.PENDING,
+            nodes=self.rng.choice([1, 1, 1, 1, 1, 2, 2, 3, 4]),
+            submit_s=self.now,
+            time_limit_s=self.rng.choice([None, 600, 3600, 7200, 48 * 3600]),
         )
         if kind < 0.1:
             job = replace(
@@ -150,11 +150,12 @@ class World:
     def snapshot(self) -> Snapshot:
         busy = {name for places in self.places.values() for name in places}
         nodes = (
-            Node(n, p, self.is_up(n), self.is_up(n) and n not in busy) for n, p in PLACES.items()
+            Node(name=n, partitions=p, up=self.is_up(n), idle=self.is_up(n) and n not in busy)
+            for n, p in PLACES.items()
         )
         jobs = [*self.running.values(), *self.pending.values()]
         self.rng.shuffle(jobs)
-        return Snapshot(self.now, tuple(jobs), tuple(nodes))
+        return Snapshot(at_s=self.now, jobs=tuple(jobs), nodes=tuple(nodes))
 
     def accounting(self) -> list[Job]:
         running = [
@@ -164,7 +165,15 @@ class World:
             replace(job, reason="") for job in self.pending.values() if self.rng.random() < 0.5
         ]
         runaway = Job(
-            7, "u", "gpu", JobState.RUNNING, 3, BEGIN, 60, eligible_s=BEGIN, start_s=BEGIN
+            job_id=7,
+            user="u",
+            partition="gpu",
+            state=JobState.RUNNING,
+            nodes=3,
+            submit_s=BEGIN,
+            time_limit_s=60,
+            eligible_s=BEGIN,
+            start_s=BEGIN,
         )
         return self.rng.sample(
             everything := [*self.records, *running, *pending, runaway], len(everything)
@@ -245,7 +254,15 @@ def test_a_row_of_the_matrix_is_what_the_policy_saw_at_that_time() -> None:
         "debug",
         rebuild(world.accounting(), world.node_events(), snapshots[-1], "debug", STEP, LENGTH),
     )
-    successor = Job(1, "u", "gpu", JobState.PENDING, 3, BEGIN, 3600)
+    successor = Job(
+        job_id=1,
+        user="u",
+        partition="gpu",
+        state=JobState.PENDING,
+        nodes=3,
+        submit_s=BEGIN,
+        time_limit_s=3600,
+    )
     checked = 0
     for predecessor in (
         job for job in snapshots[-1].jobs if job.job_id in once and job.partition != "cpu"
@@ -259,9 +276,9 @@ def test_a_row_of_the_matrix_is_what_the_policy_saw_at_that_time() -> None:
 
 
 NODES = (
-    Node("n1", ("gpu",), up=True, idle=True),
-    Node("n2", ("gpu",), up=True, idle=True),
-    Node("n3", ("gpu",), up=False, idle=False),
+    Node(name="n1", partitions=("gpu",), up=True, idle=True),
+    Node(name="n2", partitions=("gpu",), up=True, idle=True),
+    Node(name="n3", partitions=("gpu",), up=False, idle=False),
 )
 
 
@@ -272,17 +289,28 @@ def past(
     nodes: tuple[Node, ...] = NODES,
 ) -> list[Step]:
     """Three rebuilt steps before the present one: at NOW - 1800, - 1200, - 600."""
-    return rebuild(records, events, Snapshot(NOW, jobs, nodes), "gpu", STEP, 4)[:-1]
+    return rebuild(records, events, Snapshot(at_s=NOW, jobs=jobs, nodes=nodes), "gpu", STEP, 4)[:-1]
 
 
 def ran(start_s: int, end_s: int | None, /, **changes: object) -> Job:
     state = JobState.RUNNING if end_s is None else JobState.COMPLETED
     times = {"eligible_s": start_s, "start_s": start_s, "end_s": end_s}
-    return replace(Job(1, "u", "gpu", state, 2, start_s - 5, 60), **(times | changes))  # type: ignore[arg-type]
+    return replace(
+        Job(
+            job_id=1,
+            user="u",
+            partition="gpu",
+            state=state,
+            nodes=2,
+            submit_s=start_s - 5,
+            time_limit_s=60,
+        ),
+        **(times | changes),
+    )  # type: ignore[arg-type]
 
 
 def test_the_last_step_is_the_snapshots_own() -> None:
-    snapshot = Snapshot(NOW, (ran(NOW - 9, None),), NODES)
+    snapshot = Snapshot(at_s=NOW, jobs=(ran(NOW - 9, None),), nodes=NODES)
     assert encode_step(rebuild([], [], snapshot, "gpu")[-1]) == encode_step(encode(snapshot, "gpu"))
 
 

@@ -10,20 +10,23 @@ from mirage.domain import Job, JobState, Node, Snapshot
 from mirage.state.waits import WaitBook
 
 NOW = 1_700_000_000
-NODES = (Node("n1", ("gpu", "debug"), up=True, idle=True), Node("c1", ("cpu",), up=True, idle=True))
+NODES = (
+    Node(name="n1", partitions=("gpu", "debug"), up=True, idle=True),
+    Node(name="c1", partitions=("cpu",), up=True, idle=True),
+)
 
 
 def job(job_id: int, start_s: int | None = None, **changes: object) -> Job:
     state = JobState.PENDING if start_s is None else JobState.RUNNING
     plain = Job(
-        job_id,
-        "u",
-        "gpu",
-        state,
-        2,
-        NOW - 900,
-        3600,
-        "Priority",
+        job_id=job_id,
+        user="u",
+        partition="gpu",
+        state=state,
+        nodes=2,
+        submit_s=NOW - 900,
+        time_limit_s=3600,
+        reason="Priority",
         eligible_s=NOW - 600,
         start_s=start_s,
     )
@@ -31,7 +34,7 @@ def job(job_id: int, start_s: int | None = None, **changes: object) -> Job:
 
 
 def observe(book: WaitBook, *jobs: Job, at_s: int = NOW) -> None:
-    book.observe(Snapshot(at_s, jobs, NODES))
+    book.observe(Snapshot(at_s=at_s, jobs=jobs, nodes=NODES))
 
 
 def seen(book: WaitBook, pool: str = "debug", since_s: int = 0) -> list[tuple[int, int]]:
@@ -72,7 +75,7 @@ def test_accounting_records_add_to_what_was_seen() -> None:
     book = WaitBook()
     observe(book, job(1, NOW - 100))
     ended = job(5, NOW - 300, state=JobState.COMPLETED, end_s=NOW - 290)
-    book.add([job(1, NOW - 100), ended], Snapshot(NOW, (), NODES))
+    book.add([job(1, NOW - 100), ended], Snapshot(at_s=NOW, jobs=(), nodes=NODES))
     assert seen(book) == [(5, 300), (1, 500)]
 
 
@@ -87,7 +90,7 @@ def test_accounting_records_add_to_what_was_seen() -> None:
 )
 def test_records_without_a_recent_wait(record: Job) -> None:
     book = WaitBook()
-    book.add([record], Snapshot(NOW, (), NODES))
+    book.add([record], Snapshot(at_s=NOW, jobs=(), nodes=NODES))
     assert seen(book) == []
 
 
@@ -101,7 +104,7 @@ def test_a_wait_that_a_limit_caused_does_not_count() -> None:
     )
     started = [job(job_id, NOW + 60) for job_id in (1, 2, 3)]
     observe(book, *started, at_s=NOW + 60)
-    book.add(started, Snapshot(NOW + 120, (), NODES))
+    book.add(started, Snapshot(at_s=NOW + 120, jobs=(), nodes=NODES))
     assert [job_id for job_id, _ in seen(book)] == [2, 3]
 
 

@@ -32,17 +32,36 @@ from tests.databases import SERVERS, fresh_database
 
 
 def a_chain(chain_id: str = "c1", user: str = "alice", **changes: object) -> Chain:
-    return replace(Chain(chain_id, user, segments=4), **changes)  # type: ignore[arg-type]
+    return replace(Chain(chain_id=chain_id, user=user, segments=4), **changes)  # type: ignore[arg-type]
 
 
 def a_link(job_id: int = 11, chain_id: str = "c1", user: str = "alice", **changes: object) -> Link:
-    link = Link(chain_id, user, 1, job_id, None, JobState.PENDING, "gpu", 8, 3600, submit_s=100)
+    link = Link(
+        chain_id=chain_id,
+        user=user,
+        segment=1,
+        job_id=job_id,
+        predecessor_id=None,
+        state=JobState.PENDING,
+        partition="gpu",
+        nodes=8,
+        time_limit_s=3600,
+        submit_s=100,
+    )
     return replace(link, **changes)  # type: ignore[arg-type]
 
 
 def a_decision(successor_id: int = 12, at_s: int = 1000, **changes: object) -> Decision:
     decision = Decision(
-        at_s, "c1", "alice", 11, successor_id, "timer", Action.RELEASE, "3 h are left", "ab" * 32
+        at_s=at_s,
+        chain_id="c1",
+        user="alice",
+        predecessor_id=11,
+        successor_id=successor_id,
+        policy="timer",
+        action=Action.RELEASE,
+        reason="3 h are left",
+        inputs_hash="ab" * 32,
     )
     return replace(decision, **changes)  # type: ignore[arg-type]
 
@@ -77,15 +96,15 @@ class Oops(Exception):
 
 def test_a_chain_comes_back_as_it_was_saved(followed: ChainStore) -> None:
     full = Chain(
-        "c1",
-        "alice",
-        5,
-        Mode.SERVICE,
-        Penalties(2.5, 0.1),
-        ChainState.FAILED,
-        "exit code 3",
-        10,
-        2**33,
+        chain_id="c1",
+        user="alice",
+        segments=5,
+        mode=Mode.SERVICE,
+        penalties=Penalties(2.5, 0.1),
+        state=ChainState.FAILED,
+        reason="exit code 3",
+        created_s=10,
+        updated_s=2**33,
     )
     followed.save_chain(full)
     assert followed.chain("alice", "c1") == full
@@ -116,8 +135,25 @@ def test_chains_are_newest_first_and_active_ones_oldest_first(followed: ChainSto
 def test_a_link_comes_back_as_it_was_saved(followed: ChainStore) -> None:
     followed.save_chain(a_chain())
     full = Link(
-        "c1", "alice", 2, 2**26, 11, JobState.TIMEOUT, "gpu,long", 8, None, 1, 2, 3, 4, 137, 5, 300, "", "after:11"
-    )  # fmt: skip
+        chain_id="c1",
+        user="alice",
+        segment=2,
+        job_id=2**26,
+        predecessor_id=11,
+        state=JobState.TIMEOUT,
+        partition="gpu,long",
+        nodes=8,
+        time_limit_s=None,
+        submit_s=1,
+        eligible_s=2,
+        start_s=3,
+        end_s=4,
+        exit_code=137,
+        released_s=5,
+        lead_s=300,
+        reason="",
+        dependency="after:11",
+    )
     followed.save_link(full)
     assert followed.links("alice", "c1") == [full]
     assert followed.link_of_job(2**26) == full
@@ -190,9 +226,13 @@ def test_writes_stay_together_or_none_does(followed: ChainStore) -> None:
 
 def test_decisions_are_newest_first_and_limited(store: Store) -> None:
     full = a_decision(
-        remaining_s=60, wait_p10_s=1.5, wait_p50_s=1 / 3, wait_p90_s=1e9, expected_interruption_s=0.0,
+        remaining_s=60,
+        wait_p10_s=1.5,
+        wait_p50_s=1 / 3,
+        wait_p90_s=1e9,
+        expected_interruption_s=0.0,
         expected_overlap_s=2.0,
-    )  # fmt: skip
+    )
     for at_s in (1, 2, 2, 3):
         store.add_decision(replace(full, at_s=at_s))
     store.add_decision(a_decision(successor_id=99))

@@ -49,44 +49,69 @@ def plant(site: WebSite) -> None:
     """A chain of mallory's in which all text is an attack, and as long as can be."""
     words = EVIL.replace("\x00", "") + LONG
     site.store.save_chain(
-        Chain("evil1234", "mallory", 3, reason=words, created_s=NOW - 7200, updated_s=NOW)
+        Chain(
+            chain_id="evil1234",
+            user="mallory",
+            segments=3,
+            reason=words,
+            created_s=NOW - 7200,
+            updated_s=NOW,
+        )
     )
     first = Link(
-        "evil1234",
-        "mallory",
-        1,
-        71,
-        None,
-        JobState.RUNNING,
-        words,
-        1,
-        7200,
-        NOW - 7200,
-        NOW - 7200,
-        NOW - 600,
+        chain_id="evil1234",
+        user="mallory",
+        segment=1,
+        job_id=71,
+        predecessor_id=None,
+        state=JobState.RUNNING,
+        partition=words,
+        nodes=1,
+        time_limit_s=7200,
+        submit_s=NOW - 7200,
+        eligible_s=NOW - 7200,
+        start_s=NOW - 600,
     )
-    second = Link("evil1234", "mallory", 2, 72, 71, JobState.PENDING, words, 1, 7200, NOW - 7200)
+    second = Link(
+        chain_id="evil1234",
+        user="mallory",
+        segment=2,
+        job_id=72,
+        predecessor_id=71,
+        state=JobState.PENDING,
+        partition=words,
+        nodes=1,
+        time_limit_s=7200,
+        submit_s=NOW - 7200,
+    )
     for link in (first, second):
         site.store.save_link(link)
     site.store.add_decision(
         Decision(
-            NOW,
-            "evil1234",
-            "mallory",
-            71,
-            72,
-            words,
-            Action.WAIT,
-            words,
-            "0" * 64,
-            600,
-            60,
-            120,
-            300,
+            at_s=NOW,
+            chain_id="evil1234",
+            user="mallory",
+            predecessor_id=71,
+            successor_id=72,
+            policy=words,
+            action=Action.WAIT,
+            reason=words,
+            inputs_hash="0" * 64,
+            remaining_s=600,
+            wait_p10_s=60,
+            wait_p50_s=120,
+            wait_p90_s=300,
         )
     )
     site.store.save_chain(
-        Chain("evil5678", "<b>mallory</b>", 3, reason=words, created_s=NOW - 7200, updated_s=NOW)
+        Chain(
+            chain_id="evil5678",
+            user="<b>mallory</b>",
+            segments=3,
+            reason=words,
+            created_s=NOW - 7200,
+            updated_s=NOW,
+        )
     )
 
 

@@ -16,7 +16,7 @@ from mirage.web.timeline import DAY_S, Bar, Window, bars, in_words
 from tests.unit.daemon.test_impact import H
 
 NOW = 1_800_000_000
-CHAIN = Chain("abc", "ada", 5, created_s=NOW - DAY_S, updated_s=NOW)
+CHAIN = Chain(chain_id="abc", user="ada", segments=5, created_s=NOW - DAY_S, updated_s=NOW)
 
 
 def link(segment: int, start_h: float | None, end_h: float | None, **more: object) -> Link:
@@ -25,16 +25,16 @@ def link(segment: int, start_h: float | None, end_h: float | None, **more: objec
     end_s = None if end_h is None else NOW + int(end_h * H)
     state = JobState.TIMEOUT if end_s else JobState.RUNNING if start_s else JobState.PENDING
     known = Link(
-        "abc",
-        "ada",
-        segment,
-        10 + segment,
-        9 + segment if segment > 1 else None,
-        state,
-        "gpu",
-        2,
-        10 * H,
-        NOW - 21 * H,
+        chain_id="abc",
+        user="ada",
+        segment=segment,
+        job_id=10 + segment,
+        predecessor_id=9 + segment if segment > 1 else None,
+        state=state,
+        partition="gpu",
+        nodes=2,
+        time_limit_s=10 * H,
+        submit_s=NOW - 21 * H,
     )
     return replace(known, start_s=start_s, end_s=end_s, **more)
 
@@ -52,22 +52,22 @@ def test_bars_are_shares_of_the_window() -> None:
         link(4, None, None),
     ]
     assert bars(CHAIN, links, WINDOW) == [
-        Bar("wait", 20.0, 10.0, "link 2 in the queue (2 h 30 min)"),
-        Bar("wait", 40.0, 20.0, "link 3 in the queue (5 h)"),
-        Bar("run", 0.0, 20.0, "link 1 runs (5 h)", "1"),
-        Bar("run", 30.0, 40.0, "link 2 runs (10 h)", "2"),
-        Bar("run", 60.0, 20.0, "link 3 runs (5 h)", "3"),
-        Bar("rest", 80.0, 20.0, "link 3 may run on (5 h)"),
-        Bar("gap", 20.0, 10.0, "interrupted before link 2 (2 h 30 min)"),
-        Bar("both", 60.0, 10.0, "two links at once before link 3 (2 h 30 min)"),
+        Bar(kind="wait", x=20.0, width=10.0, title="link 2 in the queue (2 h 30 min)"),
+        Bar(kind="wait", x=40.0, width=20.0, title="link 3 in the queue (5 h)"),
+        Bar(kind="run", x=0.0, width=20.0, title="link 1 runs (5 h)", label="1"),
+        Bar(kind="run", x=30.0, width=40.0, title="link 2 runs (10 h)", label="2"),
+        Bar(kind="run", x=60.0, width=20.0, title="link 3 runs (5 h)", label="3"),
+        Bar(kind="rest", x=80.0, width=20.0, title="link 3 may run on (5 h)"),
+        Bar(kind="gap", x=20.0, width=10.0, title="interrupted before link 2 (2 h 30 min)"),
+        Bar(kind="both", x=60.0, width=10.0, title="two links at once before link 3 (2 h 30 min)"),
     ]
 
 
 def test_what_lies_outside_is_cut_off_and_a_gap_may_last() -> None:
     links = [link(1, -40, -30), link(2, -26, -5), link(3, None, None)]
     assert bars(CHAIN, links, WINDOW) == [
-        Bar("run", 0.0, 60.0, "link 2 runs (21 h)", "2"),
-        Bar("gap", 60.0, 20.0, "interrupted until now (5 h)"),
+        Bar(kind="run", x=0.0, width=60.0, title="link 2 runs (21 h)", label="2"),
+        Bar(kind="gap", x=60.0, width=20.0, title="interrupted until now (5 h)"),
     ]
     over = replace(CHAIN, state=ChainState.DONE)
     assert [bar.kind for bar in bars(over, links, WINDOW)] == ["run"]
@@ -159,7 +159,13 @@ def test_chains_that_ended_badly_lately_are_shown_with_the_active_ones(store: Sq
         ("off", "cancelled", 1),
     ):
         store.save_chain(
-            Chain(name, "zoe", 2, state=ChainState(state), updated_s=NOW - days * 24 * H)
+            Chain(
+                chain_id=name,
+                user="zoe",
+                segments=2,
+                state=ChainState(state),
+                updated_s=NOW - days * 24 * H,
+            )
         )
     assert set(ids(store, "zoe", all_states=False, days=7)) == {"bad", "lost"}
 
@@ -175,7 +181,15 @@ def test_waiting_links_with_their_last_decision(store: SqlStore) -> None:
         at_s = NOW - 60 * minutes
         store.add_decision(
             Decision(
-                at_s, "c005", "bea", 511, 512, "timer", Action.WAIT, f"{minutes} min ago", "0" * 64
+                at_s=at_s,
+                chain_id="c005",
+                user="bea",
+                predecessor_id=511,
+                successor_id=512,
+                policy="timer",
+                action=Action.WAIT,
+                reason=f"{minutes} min ago",
+                inputs_hash="0" * 64,
             )
         )
     page, pages, found = waiting_list(store, "bea", 1, NOW)
@@ -188,7 +202,19 @@ def test_waiting_links_with_their_last_decision(store: SqlStore) -> None:
 
 def test_verdicts_speak_of_what_is_done() -> None:
     decided = Decision(
-        NOW, "c", "ada", 1, 2, "quantile", Action.RELEASE, "why", "0" * 64, 4 * H, H, 2 * H, 6 * H
+        at_s=NOW,
+        chain_id="c",
+        user="ada",
+        predecessor_id=1,
+        successor_id=2,
+        policy="quantile",
+        action=Action.RELEASE,
+        reason="why",
+        inputs_hash="0" * 64,
+        remaining_s=4 * H,
+        wait_p10_s=H,
+        wait_p50_s=2 * H,
+        wait_p90_s=6 * H,
     )
     free = verdict(decided)
     assert (free.words, free.restraint, free.reason) == ("Lets it in", None, "why")
@@ -225,7 +251,15 @@ def test_the_queue_by_partition() -> None:
     ) -> Job:
         state = JobState.PENDING if reason else JobState.RUNNING
         known = Job(
-            job_id, user, partition, state, nodes, NOW - 2 * H, H, reason, priority=priority
+            job_id=job_id,
+            user=user,
+            partition=partition,
+            state=state,
+            nodes=nodes,
+            submit_s=NOW - 2 * H,
+            time_limit_s=H,
+            reason=reason,
+            priority=priority,
         )
         if not reason:
             return replace(known, eligible_s=NOW - 2 * H, start_s=NOW - 2 * H + job_id)
@@ -240,11 +274,11 @@ def test_the_queue_by_partition() -> None:
         job(8, "gpu", "Dependency", priority=9),
     )
     nodes = (
-        Node("a", ("gpu",), True, False),
-        Node("b", ("gpu", "cpu"), True, True),
-        Node("c", ("gpu",), False, False),
+        Node(name="a", partitions=("gpu",), up=True, idle=False),
+        Node(name="b", partitions=("gpu", "cpu"), up=True, idle=True),
+        Node(name="c", partitions=("gpu",), up=False, idle=False),
     )
-    found = digest(Snapshot(NOW, jobs, nodes))
+    found = digest(Snapshot(at_s=NOW, jobs=jobs, nodes=nodes))
     assert (found.nodes, found.up, found.idle, found.running, found.pending) == (3, 2, 1, 2, 4)
     cpu, gpu = found.partitions
     assert (cpu.name, cpu.nodes, cpu.idle, cpu.queueing, cpu.queueing_nodes) == ("cpu", 1, 1, 1, 4)

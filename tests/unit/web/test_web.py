@@ -383,7 +383,7 @@ def test_its_store_is_for_reading(tmp_path: Path) -> None:
         web_site(tmp_path, NOW, {"alice": 1}) as site,
         pytest.raises(StoreError, match="reading only"),
     ):
-        site.desk.store.save_chain(Chain("abcdef12", "alice", 2))
+        site.desk.store.save_chain(Chain(chain_id="abcdef12", user="alice", segments=2))
 
 
 # --- the service goes on, whatever visitors do
@@ -440,7 +440,7 @@ def test_a_page_that_hangs_holds_up_no_cycle(
 ) -> None:
     sim = fast_simulator(("n1", "n2"), [Partition("gpu", ("n1", "n2"))], start_s=NOW)
     cluster, clock = SimulatedCluster(sim, user="mirage", operator=True), SimulatedClock(sim)
-    last_cycle = LastCycle(Acting(ActingMode.ENFORCE), "timer", 600)
+    last_cycle = LastCycle(acting=Acting(mode=ActingMode.ENFORCE), policy="timer", poll_s=600)
     url = f"sqlite:///{tmp_path}/mirage.db"
     hangs, goes_on = threading.Event(), threading.Event()
 
