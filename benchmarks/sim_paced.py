@@ -12,16 +12,23 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from slurm_sim.config import ClusterConfig
+from slurm_sim.config import ClusterConfig, Params
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import SECOND_US, Kind, Simulator
+from slurm_sim.reference.clock import SECOND_US, TICK_PHASE_US, PassClock
+from slurm_sim.reference.events import EventKind, Events
+from slurm_sim.reference.simulator import ReferenceSimulator
 
-COMES_US = {Kind.END: 51_000, Kind.SUBMIT: 20_000, Kind.CANCEL: 20_000, Kind.NODE: 20_000}
+COMES_US = {
+    EventKind.END: 51_000,
+    EventKind.SUBMIT: 20_000,
+    EventKind.CANCEL: 20_000,
+    EventKind.NODE: 20_000,
+}
 """Where in a second: fastclock's simjob.c ends 0.05 s into it, and slurmctld knows of it 1 ms
 later; replay.py stops the clock at a second's begin, and slurmctld has read what it was sent within
 20 ms.
 """
-AFTER_THE_LOOP = len(Kind)
+AFTER_THE_LOOP = len(EventKind)
 """Added to the kind of what comes in a second in which the loop is earlier, and misses it."""
 
 
@@ -40,45 +47,64 @@ def _us(moments: Sequence[float], time_s: int) -> int:
     return int(moments[min(bisect_left(moments, time_s), len(moments) - 1)] % 1 * SECOND_US)
 
 
-class Paced(Simulator):
+class PacedEvents(Events):
+    """What comes after the loop's look of its second is marked."""
+
+    def __init__(self, moments: Moments) -> None:
+        super().__init__()
+        self._moments = moments
+
+    def push(self, time_s: int, kind: EventKind, number: int) -> int:
+        main = self._moments.main
+        tick_us = _us(main, time_s) if main else TICK_PHASE_US
+        missed = tick_us < COMES_US.get(kind, 0)
+        return super().push(time_s, kind + AFTER_THE_LOOP if missed else kind, number)  # type: ignore[arg-type]
+
+
+class PacedClock(PassClock):
+    """Backfill comes where it really came in its second."""
+
+    def order(self, due: tuple[int, EventKind]) -> tuple[int, float]:
+        time_s, place = super().order(due)
+        within_us = self.timers.last_backfill_us % SECOND_US
+        after_all = place == len(EventKind) and within_us > max(COMES_US.values())
+        return time_s, place + AFTER_THE_LOOP if after_all else place
+
+
+class Paced(ReferenceSimulator):
     """A simulation in which each thread looks when it really looked."""
 
     def __init__(
         self, moments: Moments, config: ClusterConfig, jobs: Iterable[JobSpec] = ()
     ) -> None:
         self._moments = moments
-        fractions = sorted(moment % 1 for moment in moments.recalculated)
-        if fractions:
-            self.recalculated_us = int(fractions[len(fractions) // 2] * SECOND_US)
         super().__init__(config, jobs)
 
-    def _order(self, due: tuple[int, Kind]) -> tuple[int, float]:
-        time_s, place = super()._order(due)
-        after_all = place == len(Kind) and self._last_backfill_us % SECOND_US > max(
-            COMES_US.values()
-        )
-        return time_s, place + AFTER_THE_LOOP if after_all else place
+    def _make_events(self) -> Events:
+        return PacedEvents(self._moments)
 
-    def _tick_us(self, time_s: int) -> int:
-        return _us(self._moments.main, time_s) if self._moments.main else super()._tick_us(time_s)
+    def _make_clock(self, params: Params, start_s: int) -> PassClock:
+        clock = PacedClock(params, start_s)
+        fractions = sorted(moment % 1 for moment in self._moments.recalculated)
+        if fractions:
+            clock.recalculated_us = int(fractions[len(fractions) // 2] * SECOND_US)
+        return clock
 
     def _backfill_pass(self) -> None:
-        later_us = _us(self._moments.backfill, self.now_s) - self._last_backfill_us % SECOND_US
+        timers = self._clock.timers
+        later_us = _us(self._moments.backfill, self.now_s) - timers.last_backfill_us % SECOND_US
         if later_us < -SECOND_US // 2:  # it drifted beyond the second's end
-            self._last_backfill_us += SECOND_US + later_us
-            self._backfill_due_s = self.now_s + 1
+            timers.last_backfill_us += SECOND_US + later_us
+            timers.backfill_due_s = self.now_s + 1
             return
-        self._last_backfill_us += later_us
+        timers.last_backfill_us += later_us
         super()._backfill_pass()
 
-    def _push(self, time_s: int, kind: Kind, job_id: int) -> int:
-        missed = self._tick_us(time_s) < COMES_US.get(kind, 0)
-        return super()._push(time_s, kind + AFTER_THE_LOOP if missed else kind, job_id)  # type: ignore[arg-type]
-
-    def _job_event(self, kind: Kind, sequence: int, job_id: int) -> None:
+    def _job_event(self, kind: EventKind, sequence: int, number: int) -> None:
         missed = kind >= AFTER_THE_LOOP
-        super()._job_event(Kind(kind - AFTER_THE_LOOP) if missed else kind, sequence, job_id)
-        if missed and self._main_due_s == self.now_s:
-            self._main_due_s += 1
-        if missed and self._next_full_s() == self.now_s:
-            self._last_full_s = self.now_s  # of this second, which found an empty queue
+        super()._job_event(EventKind(kind - AFTER_THE_LOOP) if missed else kind, sequence, number)
+        timers = self._clock.timers
+        if missed and timers.main_due_s == self.now_s:
+            timers.main_due_s += 1
+        if missed and self._clock.next_full_s(self.now_s) == self.now_s:
+            timers.last_full_s = self.now_s  # of this second, which found an empty queue

@@ -59,7 +59,7 @@ from slurm_sim.config import (
     make_nodes,
 )
 from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
 

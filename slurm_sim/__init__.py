@@ -66,7 +66,7 @@ def _simulator() -> object:
     try:
         from slurm_sim.simulator import Simulator
     except ImportError as error:
-        from slurm_sim.reference.simulator import Simulator as Reference
+        from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 
         warnings.warn(
             f"slurm_sim runs in slow Python: its C++ core is missing ({error})",

@@ -15,25 +15,27 @@ MINUTE_S = 60
 MOST_DIGITS, MOST_MINUTES = 15, LAST_S // MINUTE_S
 
 
-class Verdict(Enum):
+class DependencyState(Enum):
+    """How a condition on other jobs stands; the value is the reason that squeue shows."""
+
     WAITING = "Dependency"
     NEVER = "DependencyNeverSatisfied"
     MET = ""
 
 
-def _verdict(met: bool, over: bool) -> Verdict:
+def _state(met: bool, over: bool) -> DependencyState:
     if met:
-        return Verdict.MET
-    return Verdict.NEVER if over else Verdict.WAITING
+        return DependencyState.MET
+    return DependencyState.NEVER if over else DependencyState.WAITING
 
 
 # Of the other job: whether it has started, is over, was successful. TIMEOUT is no success; a
 # requeued job is not over.
-_RULES: Mapping[str, Callable[[bool, bool, bool], Verdict]] = {
-    "after": lambda started, over, _ok: _verdict(started or over, False),
-    "afterany": lambda _started, over, _ok: _verdict(over, False),
-    "afterok": lambda _started, over, ok: _verdict(over and ok, over),
-    "afternotok": lambda _started, over, ok: _verdict(over and not ok, over),
+_RULES: Mapping[str, Callable[[bool, bool, bool], DependencyState]] = {
+    "after": lambda started, over, _ok: _state(started or over, False),
+    "afterany": lambda _started, over, _ok: _state(over, False),
+    "afterok": lambda _started, over, ok: _state(over and ok, over),
+    "afternotok": lambda _started, over, ok: _state(over and not ok, over),
 }
 
 
@@ -48,7 +50,7 @@ class Dependency:
     """Of ``after:ID+minutes``: this long after the start."""
     failed: bool = False
 
-    def verdict(self, *, started: bool, over: bool, ok: bool) -> Verdict:
+    def state(self, *, started: bool, over: bool, ok: bool) -> DependencyState:
         """`started`: at least `delay_s` ago."""
         return _RULES[self.kind](started, over, ok)
 
@@ -73,15 +75,17 @@ class Dependencies:
             else replace(self, items=kept)
         )
 
-    def review(self, verdict_of: Callable[[Dependency], Verdict]) -> tuple[Dependencies, Verdict]:
-        """What is still open, and the verdict on the whole. What was met once stays met."""
-        verdicts = [verdict_of(item) for item in self.items]
-        if not self.items or (self.any_of and Verdict.MET in verdicts):
-            return Dependencies(), Verdict.MET
+    def review(
+        self, state_of: Callable[[Dependency], DependencyState]
+    ) -> tuple[Dependencies, DependencyState]:
+        """What is still open, and how the whole stands. What was met once stays met."""
+        states = [state_of(item) for item in self.items]
+        if not self.items or (self.any_of and DependencyState.MET in states):
+            return Dependencies(), DependencyState.MET
         left = tuple(
-            replace(item, failed=verdict is Verdict.NEVER)
-            for item, verdict in zip(self.items, verdicts, strict=True)
-            if verdict is not Verdict.MET
+            replace(item, failed=state is DependencyState.NEVER)
+            for item, state in zip(self.items, states, strict=True)
+            if state is not DependencyState.MET
         )
         return replace(self, items=left), _whole(left, self.any_of)
 
@@ -92,11 +96,15 @@ class Dependencies:
         return ("?" if self.any_of else ",").join(str(item) for item in self.items)
 
 
-def _whole(items: tuple[Dependency, ...], any_of: bool) -> Verdict:
+def _whole(items: tuple[Dependency, ...], any_of: bool) -> DependencyState:
     if not items:
-        return Verdict.MET
+        return DependencyState.MET
     failed = [item.failed for item in items]
-    return Verdict.NEVER if (all(failed) if any_of else any(failed)) else Verdict.WAITING
+    return (
+        DependencyState.NEVER
+        if (all(failed) if any_of else any(failed))
+        else DependencyState.WAITING
+    )
 
 
 def parse_dependency(text: str) -> Dependencies:

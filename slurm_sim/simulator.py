@@ -7,22 +7,30 @@ itself: slower by a factor of 150 to some thousand, with a warning.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple, Self
+from dataclasses import fields
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from slurm_sim.admission import Admission
 from slurm_sim.config import ClusterConfig, NodeOutage, Params, Partition
+from slurm_sim.copies import NO_TIME_IN_HOOKS, Forkable
 from slurm_sim.core import _core
-from slurm_sim.dependency import Dependencies, Dependency, check_no_cycle, parse_dependency
+from slurm_sim.dependency import (
+    Dependencies,
+    Dependency,
+    check_no_cycle,
+    check_not_itself,
+    parse_dependency,
+)
 from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, Sample, State
 from slurm_sim.ranges import END_S, LAST_S, MOST, known_id, listed, whole
-from slurm_sim.reference.cluster import Cluster
-from slurm_sim.reference.nodes import kinds
-from slurm_sim.reference.simulator import NO_TIME_IN_HOOKS, Forked
-from slurm_sim.state import PendingJob, RunningJob, Timers, check_state, given
+from slurm_sim.reference.fairshare import decay_per_s
+from slurm_sim.reference.nodes import node_kinds
+from slurm_sim.reference.priority import partition_parts, qos_parts
+from slurm_sim.state import InitialState, PendingJob, RunningJob, Timers
 from slurm_sim.table import JobTable
 
 Hook = Callable[[JobRecord], None]
@@ -39,7 +47,7 @@ _core.set_types(
 Ints = NDArray[np.int64]
 
 
-class Results(NamedTuple):
+class JobColumns(NamedTuple):
     """All jobs as columns, in the order in which they were given. -1: none, or not yet."""
 
     job_id: Ints
@@ -58,47 +66,37 @@ class Results(NamedTuple):
 class _Rules:
     """What does not change while the simulation runs; forks share it."""
 
-    def __init__(self, config: ClusterConfig, start_s: int) -> None:
+    def __init__(self, config: ClusterConfig) -> None:
         self.config = config
-        self.cluster = Cluster(config, start_s)
-        """The reference's, for its checks of input; no job ever enters it."""
-        self.node_names = self.cluster.node_names
-        self.index = {name: number for number, name in enumerate(self.node_names)}
-        self.partition_index = {
-            partition.name: number for number, partition in enumerate(config.partitions)
-        }
-        self.qos_index = {qos.name: number for number, qos in enumerate(config.qos)}
-        self.reservation_index = {
-            item.name: number for number, item in enumerate(config.reservations)
-        }
+        self.admission = admission = Admission(config)
+        self.node_names = admission.node_names
+        self._partitions = {name: number for number, name in enumerate(admission.partitions)}
+        self._qos = {qos.name: number for number, qos in enumerate(config.qos)}
+        self._reservations = {name: number for number, name in enumerate(admission.reserved)}
         self._forms: dict[tuple[object, ...], _core.Form] = {}
 
     def core_config(self) -> _core.Config:
-        config, cluster, parts = self.config, self.cluster, self.cluster.priorities
-        reserved = [
-            sum(1 << self.index[name] for name in set(item.nodes)) for item in config.reservations
-        ]
+        config, admission = self.config, self.admission
         return _core.make_config(
             config,
-            [cluster.masks[partition.name] for partition in config.partitions],
-            kinds(config.nodes),
-            reserved,
-            [parts._partition_part[partition.name] for partition in config.partitions],
-            [parts._qos_part[qos.name] for qos in config.qos],
-            cluster.fairshare._decay,
+            list(admission.masks.values()),
+            node_kinds(config.nodes),
+            list(admission.reserved.values()),
+            list(partition_parts(config).values()),
+            list(qos_parts(config).values()),
+            decay_per_s(config.params),
         )
 
     def forms(self, spec: JobSpec) -> list[_core.Form]:
         """Where the job can run, and with what on each node: in each of its partitions."""
         if spec.partition is None or "," not in spec.partition:
             return [self.form(spec)]
-        return [
-            self.form(spec, self.cluster.partitions[name]) for name in self.cluster.waits_in(spec)
-        ]
+        partitions = self.admission.partitions
+        return [self.form(spec, partitions[name]) for name in self.admission.waits_in(spec)]
 
     def form(self, spec: JobSpec, partition: Partition | None = None) -> _core.Form:
         """The same, in this partition, or in the first."""
-        partition = self.cluster.partition_of(spec) if partition is None else partition
+        partition = self.admission.partition_of(spec) if partition is None else partition
         key = (
             spec.partition,
             partition.name,
@@ -110,37 +108,28 @@ class _Rules:
             spec.reservation,
         )
         if key not in self._forms:
-            request = self.cluster.request(spec, partition)
-            reservation = (
-                -1 if spec.reservation is None else self.reservation_index[spec.reservation]
-            )
-            suitable = self.cluster._suitable(spec, partition)
-            listed = self.cluster.listed(spec, partition)
             self._forms[key] = (
-                self.partition_index[partition.name],
-                *request,
-                reservation,
-                suitable,
-                listed,
+                self._partitions[partition.name],
+                *self.admission.request(spec, partition),
+                -1 if spec.reservation is None else self._reservations[spec.reservation],
+                self.admission.suitable(spec, partition),
+                self.admission.listed(spec, partition),
             )
         return self._forms[key]
 
-    def limit_s(self, spec: JobSpec) -> int | None:
-        return self.cluster._limit_s(spec, self.cluster.partition_of(spec))
-
     def qos(self, spec: JobSpec) -> int:
-        return self.qos_index[self.cluster.limits.qos_of(spec.qos).name]
+        return self._qos[self.admission.qos_of(spec.qos).name]
 
 
-class Simulator(Forked):
-    """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference`, whose methods these
-    are.
+class Simulator(Forkable):
+    """A cluster, its queue and its clock, `now_s`: see `slurm_sim.reference.simulator`, whose
+    methods these are.
 
     Jobs are given as `JobSpec`, or, many of them, as a `JobTable`. `results()` has all jobs as
     columns.
     """
 
-    __slots__ = ("_core", "_news", "_rules", "_telling", "on_end", "on_start", "start_s")
+    __slots__ = ("_core", "_in_hooks", "_news", "_rules", "on_end", "on_start", "start_s")
 
     def __init__(
         self, config: ClusterConfig, jobs: Iterable[JobSpec] | JobTable = (), start_s: int = 0
@@ -149,11 +138,11 @@ class Simulator(Forked):
         self.on_start: list[Hook] = []
         self.on_end: list[Hook] = []
         self._news: list[tuple[bool, JobRecord]] = []
-        self._telling = False
-        self._rules = _Rules(config, start_s)
+        self._in_hooks = False
+        self._rules = _Rules(config)
         builder = _core.Builder(self._rules.core_config(), _core.make_catalogue(config), start_s)
-        specs = _given_jobs(jobs)
-        waits = _add(self._rules, builder, specs, start_s)
+        specs = _job_list(jobs)
+        waits = _add(self._rules, builder, specs, start_s=start_s)
         self._core = builder.build(specs)
         check_no_cycle(*waits)
 
@@ -173,50 +162,46 @@ class Simulator(Forked):
 
         Raises SimulationError.
         """
-        now_s, items, down = given(now_s, running, pending, down, timers)
-        simulator = cls(config, (), now_s if timers is None else timers.start_s)
-        if now_s < simulator.start_s:
-            raise SimulationError(
-                f"now_s is {now_s}, before the start of the timers' periods, {simulator.start_s}"
-            )
-        check_state(simulator._rules.cluster, now_s, items)
-        simulator._begin(now_s, items, down, timers, _given_jobs(jobs))
+        state = InitialState.of(now_s, running, pending, down, timers)
+        simulator = cls(config, (), state.start_s)
+        simulator._begin(state, _job_list(jobs))
         return simulator
 
-    def _begin(
-        self,
-        now_s: int,
-        items: Sequence[RunningJob | PendingJob],
-        down: Collection[str],
-        timers: Timers | None,
-        later: Sequence[JobSpec] | JobTable,
-    ) -> None:
+    def _begin(self, state: InitialState, later: Sequence[JobSpec] | JobTable) -> None:
+        """Makes a new, empty simulation one that is in this state."""
         rules = self._rules
+        state.check(rules.admission)
         builder = _core.Builder(
             rules.core_config(), _core.make_catalogue(rules.config), self.start_s
         )
-        first = [item.spec for item in items]
+        first = [item.spec for item in state.items]
         for spec in first:
-            _add_one(rules, builder, spec, spec.job_id or 0, spec.time_limit_s)
+            _add_one(rules, builder, spec, job_id=spec.job_id or 0, limit_s=spec.time_limit_s)
         taken = {spec.job_id or 0 for spec in first}
-        waits = _add(rules, builder, later, now_s, taken)
-        nodes_down = sorted(self._node(node) for node in down)
-        states = [_placed(rules, item) for item in items]
-        self._core = builder.build_state(_Joined(first, later), now_s, states, nodes_down, timers)
+        waits = _add(rules, builder, later, start_s=state.now_s, taken=taken)
+        self._core = builder.build_state(
+            _Concatenation(first, later),
+            now_s=state.now_s,
+            items=[_placed(rules, item) for item in state.items],
+            down=sorted(rules.admission.index(node) for node in state.down),
+            timers=state.timers,
+        )
         check_no_cycle(*waits)
 
     def timers(self) -> Timers:
         """The phases of the passes' timers, for `from_state`."""
-        return Timers(self.start_s, *self._core.timers())
+        values: tuple[Any, ...] = (self.start_s, *self._core.timers())
+        names = (field.name for field in fields(Timers))
+        return Timers(**dict(zip(names, values, strict=True)))
 
     # ---- time
 
     def step(self, seconds: int) -> None:
-        """Goes on by this many seconds."""
+        """Lets this many seconds pass."""
         self.run_until(self.now_s + whole("seconds", seconds, -END_S, END_S, SimulationError))
 
     def run_until(self, time_s: int) -> None:
-        """Goes on until everything due up to and at this time has happened."""
+        """Lets time pass until everything due up to and at this time has happened."""
         time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self._core.now_s:
             raise SimulationError(
@@ -226,11 +211,11 @@ class Simulator(Forked):
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         core.run_until(time_s)
-        while core.news_wanted and self._tell():
+        while core.news_wanted and self._call_hooks():
             core.run_until(time_s)
 
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
-        """Goes on until the job has started, or is over, at most until `latest_s`; returns its
+        """Lets time pass until the job has started, or is over, at most until `latest_s`; returns its
         start, or None.
         """
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
@@ -239,12 +224,12 @@ class Simulator(Forked):
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         start_s = core.run_until_start(job_id, latest_s)
-        while core.news_wanted and self._tell():
+        while core.news_wanted and self._call_hooks():
             start_s = core.run_until_start(job_id, latest_s)
         return start_s
 
     def run(self) -> list[JobRecord]:
-        """Goes on until nothing more can happen; returns the jobs that can't start, each with its
+        """Lets time pass until nothing more can happen; returns the jobs that can't start, each with its
         reason.
 
         It ends, unless hooks submit for ever.
@@ -253,12 +238,12 @@ class Simulator(Forked):
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
         core.run()
-        while core.news_wanted and self._tell():
+        while core.news_wanted and self._call_hooks():
             core.run()
         return self.pending()
 
     def _refuse_in_hook(self) -> None:
-        if self._telling:
+        if self._in_hooks:
             raise SimulationError(NO_TIME_IN_HOOKS)
 
     def next_event_s(self) -> int | None:
@@ -267,15 +252,15 @@ class Simulator(Forked):
         """
         return self._core.next_event_s()
 
-    def _tell(self) -> bool:
-        """Calls the hooks; what they cause in turn is told after what was there before. Whether
-        there was news.
+    def _call_hooks(self) -> bool:
+        """Whether there was news. Hooks that cause news in turn are called for it after what was
+        there before.
         """
         news = self._core.take_news(self._rules.node_names)
         self._news += news
-        if self._telling:
+        if self._in_hooks:
             return bool(news)
-        self._telling = True
+        self._in_hooks = True
         try:
             while self._news:
                 started, job = self._news.pop(0)
@@ -283,7 +268,7 @@ class Simulator(Forked):
                     hook(job)
                 self._news += self._core.take_news(self._rules.node_names)
         finally:
-            self._telling = False
+            self._in_hooks = False
         return bool(news)
 
     # ---- what users and operators do
@@ -291,7 +276,7 @@ class Simulator(Forked):
     def submit(self, spec: JobSpec) -> int:
         """Submits now, or at `spec.submit_s`; returns the job's id. Raises InvalidJob."""
         rules = self._rules
-        rules.cluster.check(spec)
+        rules.admission.check(spec)
         dependencies = None
         if spec.dependency:
             try:
@@ -301,27 +286,31 @@ class Simulator(Forked):
                 raise
         core = self._core
         core.news_wanted = bool(self.on_start or self.on_end)
-        memory_mib = rules.cluster.memory_mib(spec)
         job_id = core.submit(
-            spec, rules.forms(spec), rules.limit_s(spec), memory_mib, rules.qos(spec), dependencies
+            spec,
+            forms=rules.forms(spec),
+            limit_s=rules.admission.limit_s(spec),
+            memory_mib=rules.admission.memory_mib(spec),
+            qos=rules.qos(spec),
+            dependencies=dependencies,
         )
         if core.news_wanted:
-            self._tell()
+            self._call_hooks()
         return job_id
 
     def _do(self, action: Callable[[], None]) -> None:
         self._core.news_wanted = bool(self.on_start or self.on_end)
         action()
         if self._core.news_wanted:
-            self._tell()
+            self._call_hooks()
 
     def cancel(self, job_id: int) -> None:
         """As scancel; a job that is over already is no error."""
         self._do(lambda: self._core.cancel(known_id(job_id)))
 
     def requeue(self, job_id: int) -> None:
-        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly
-        after now.
+        """As `scontrol requeue` of a running job: it is submitted again, with a begin time
+        shortly after now.
 
         Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
         """
@@ -332,7 +321,7 @@ class Simulator(Forked):
         self._core.drop_dependency(known_id(job_id))
 
     def hold(self, job_id: int) -> None:
-        """As `scontrol hold` of a pending job; its age begins anew when it is released."""
+        """As `scontrol hold` of a pending job; its age begins again when it is released."""
         self._core.hold(known_id(job_id))
 
     def release(self, job_id: int) -> None:
@@ -375,9 +364,8 @@ class Simulator(Forked):
         self._core.check_resizable(job_id)
         job = self.job(job_id)
         if job.state is State.PENDING:
-            cluster = self._rules.cluster
-            for name in cluster.waits_in(job.spec):
-                cluster._check_size(replace(job.spec, nodes=nodes), cluster.partitions[name])
+            admission = self._rules.admission
+            admission.check_resize(job.spec, nodes, admission.waits_in(job.spec))
         self._core.resize(job_id, nodes)
 
     def node_down(self, node: str) -> None:
@@ -392,12 +380,8 @@ class Simulator(Forked):
         """The node can be used again."""
         self._change_node(node, _RESUME)
 
-    def _node(self, node: str) -> int:
-        self._rules.cluster.bit(node)
-        return self._rules.index[node]
-
     def _change_node(self, node: str, action: int) -> None:
-        index = self._node(node)
+        index = self._rules.admission.index(node)
         self._do(lambda: self._core.change_node(index, action))
 
     # ---- what there is to see
@@ -446,9 +430,9 @@ class Simulator(Forked):
             NodeOutage(names[node], start_s, end_s) for node, start_s, end_s in self._core.outages()
         ]
 
-    def results(self) -> Results:
+    def results(self) -> JobColumns:
         """All jobs as columns, without a Python object for each."""
-        return Results(**self._core.results())
+        return JobColumns(**self._core.results())
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -459,11 +443,11 @@ class Simulator(Forked):
         return self._rules.config.partitions
 
     def is_up(self, node: str) -> bool:
-        return self._core.is_up(self._node(node))
+        return self._core.is_up(self._rules.admission.index(node))
 
     def is_idle(self, node: str) -> bool:
         """Up, and nothing on it."""
-        return self._core.is_idle(self._node(node))
+        return self._core.is_idle(self._rules.admission.index(node))
 
     def energy_j(self) -> float:
         """Joules that the nodes have drawn since the start."""
@@ -484,15 +468,15 @@ class Simulator(Forked):
         twin.on_start = []
         twin.on_end = []
         twin._news = []
-        twin._telling = False
+        twin._in_hooks = False
         return twin
 
 
-def _given_jobs(jobs: Iterable[JobSpec] | JobTable) -> list[JobSpec] | JobTable:
+def _job_list(jobs: Iterable[JobSpec] | JobTable) -> list[JobSpec] | JobTable:
     return jobs if isinstance(jobs, JobTable) else listed("jobs", jobs, JobSpec, InvalidJob)
 
 
-class _Joined(Sequence[JobSpec]):
+class _Concatenation(Sequence[JobSpec]):
     """One list after the other."""
 
     def __init__(self, first: Sequence[JobSpec], later: Sequence[JobSpec] | JobTable) -> None:
@@ -513,7 +497,7 @@ def _placed(rules: _Rules, item: RunningJob | PendingJob) -> _core.Placed:
     """A job of a state, as the core takes it."""
     if isinstance(item, PendingJob):
         return None, item.submit_s, item.eligible_s, item.known_reason, 0
-    nodes = sum(rules.cluster.bit(name) for name in item.node_names)
+    nodes = sum(rules.admission.bit(name) for name in item.node_names)
     eligible_s = item.submitted_s if item.eligible_s is None else item.eligible_s
     return item.start_s, item.submitted_s, eligible_s, "None", nodes
 
@@ -526,6 +510,7 @@ def _add(
     rules: _Rules,
     builder: _core.Builder,
     jobs: Sequence[JobSpec] | JobTable,
+    *,
     start_s: int,
     taken: Collection[int] = (),
 ) -> Waits:
@@ -533,28 +518,24 @@ def _add(
     there already.
     """
     if isinstance(jobs, JobTable) and not jobs.in_several_partitions:
-        _add_table(rules, builder, jobs, start_s, taken)
+        _add_table(rules, builder, jobs, start_s=start_s, taken=taken)
         return {}, {}
-    return _add_specs(rules, builder, jobs, start_s, taken)
+    return _add_specs(rules, builder, jobs, start_s=start_s, taken=set(taken))
 
 
 def _add_one(
-    rules: _Rules, builder: _core.Builder, spec: JobSpec, job_id: int, limit_s: int | None
+    rules: _Rules, builder: _core.Builder, spec: JobSpec, *, job_id: int, limit_s: int | None
 ) -> Dependencies | None:
     waits_for = parse_dependency(spec.dependency) if spec.dependency else None
-    shapes, person = (
-        [builder.shape(form) for form in rules.forms(spec)],
-        builder.person(spec.account, spec.user),
-    )
     builder.add(
         spec,
-        shapes,
-        person,
-        limit_s,
-        rules.cluster.memory_mib(spec),
-        rules.qos(spec),
-        job_id,
-        waits_for,
+        shapes=[builder.shape(form) for form in rules.forms(spec)],
+        person=builder.person(spec.account, spec.user),
+        limit_s=limit_s,
+        memory_mib=rules.admission.memory_mib(spec),
+        qos=rules.qos(spec),
+        job_id=job_id,
+        dependencies=waits_for,
     )
     return waits_for
 
@@ -563,14 +544,14 @@ def _add_specs(
     rules: _Rules,
     builder: _core.Builder,
     specs: Sequence[JobSpec],
+    *,
     start_s: int,
-    known: Collection[int],
+    taken: set[int],
 ) -> Waits:
     wishes, tasks = dict[int, Dependencies](), dict[int, list[int]]()
-    taken = set(known)
     next_id = max(taken, default=0) + 1
     for spec in specs:
-        rules.cluster.check(spec)
+        rules.admission.check(spec)
         if spec.submit_s is not None and spec.submit_s < start_s:
             raise InvalidJob(
                 f"submit_s is {spec.submit_s}, in the past (now: {start_s}); leave it out to"
@@ -579,13 +560,10 @@ def _add_specs(
         job_id = next_id if spec.job_id is None else spec.job_id
         if job_id < 1 or job_id in taken:
             raise InvalidJob(f"job_id {job_id} is taken or not positive; give another one, or none")
-        if waits_for := _add_one(rules, builder, spec, job_id, rules.limit_s(spec)):
+        limit_s = rules.admission.limit_s(spec)
+        if waits_for := _add_one(rules, builder, spec, job_id=job_id, limit_s=limit_s):
             wishes[job_id] = waits_for
-            if any(item.job_id == job_id for item in waits_for.items):
-                raise InvalidJob(
-                    f"job {job_id} would wait for itself ({spec.dependency}); remove this"
-                    " dependency"
-                )
+            check_not_itself(job_id, spec.dependency)
         if spec.array_job_id is not None:
             tasks.setdefault(spec.array_job_id, []).append(job_id)
         taken.add(job_id)
@@ -594,9 +572,49 @@ def _add_specs(
 
 
 def _add_table(
-    rules: _Rules, builder: _core.Builder, table: JobTable, start_s: int, known: Collection[int]
+    rules: _Rules,
+    builder: _core.Builder,
+    table: JobTable,
+    *,
+    start_s: int,
+    taken: Collection[int],
 ) -> None:
     """As `_add_specs`, without a Python object for each job."""
+    columns = table.columns
+    _check_table(table, start_s=start_s, taken=taken)
+    kinds, kind = table.kinds()
+    for index, spec in enumerate(kinds):
+        _check_kind_of_rows(rules, table, spec, np.flatnonzero(kind == index))
+    persons = [builder.person(account, user) for account, user in table.persons]
+    given_s = columns["time_limit_s"]
+    default_s = [_default_limit_s(rules.admission.partition_of(spec)) for spec in kinds]
+    builder.add_columns(
+        columns["job_id"],
+        columns["submit_s"],
+        columns["nodes"],
+        np.where(given_s > 0, given_s, _ints(default_s)[kind]),
+        columns["runtime_s"],
+        _ints([builder.shape(rules.form(spec)) for spec in kinds])[kind],
+        _ints(persons)[columns["person"]],
+        _ints([rules.qos(spec) for spec in kinds])[kind],
+        columns["cpus_per_node"],
+        _ints([rules.admission.memory_mib(spec) for spec in kinds])[kind],
+        columns["gpus_per_node"],
+        columns["cancel_s"],
+        columns["exit_code"],
+    )
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def _default_limit_s(partition: Partition) -> int:
+    """-1: none."""
+    return partition.default_time_s or partition.max_time_s or -1
+
+
+def _check_table(table: JobTable, *, start_s: int, taken: Collection[int]) -> None:
     columns = table.columns
     early = np.flatnonzero(columns["submit_s"] < start_s)
     if early.size:
@@ -604,55 +622,34 @@ def _add_table(
             f"job {early[0]} of the table: submit_s is {columns['submit_s'][early[0]]}, before"
             f" {start_s}"
         )
-    if known and (taken := np.flatnonzero(np.isin(columns["job_id"], list(known)))).size:
+    if taken and (twice := np.flatnonzero(np.isin(columns["job_id"], list(taken)))).size:
         raise InvalidJob(
-            f"job {taken[0]} of the table: job_id {columns['job_id'][taken[0]]} is taken"
+            f"job {twice[0]} of the table: job_id {columns['job_id'][twice[0]]} is taken"
         )
-    kinds, kind = table.kinds()
-    shapes, limits_s, memory_mib, qos = [], [], [], []
-    for index, spec in enumerate(kinds):
-        rows = np.flatnonzero(kind == index)
-        for row in {
-            rows[np.argmin(columns["nodes"][rows])],
-            rows[np.argmax(columns["nodes"][rows])],
-        }:
-            _check_row(rules, table, int(row))
-        shapes.append(builder.shape(rules.form(spec)))
-        partition = rules.cluster.partition_of(spec)
-        limits_s.append(partition.default_time_s or partition.max_time_s or -1)
-        memory_mib.append(rules.cluster.memory_mib(spec))
-        qos.append(rules.qos(spec))
-        most_s = [
-            most
-            for most in (partition.max_time_s, rules.cluster.limits.qos_of(spec.qos).max_wall_s)
-            if most
-        ]
-        over = rows[columns["time_limit_s"][rows] > min(most_s)] if most_s else rows[:0]
-        if over.size:
-            _check_row(rules, table, int(over[0]))
-    persons = np.array(
-        [builder.person(account, user) for account, user in table.persons], dtype=np.int64
-    )
-    given_s = columns["time_limit_s"]
-    builder.add_columns(
-        columns["job_id"],
-        columns["submit_s"],
-        columns["nodes"],
-        np.where(given_s > 0, given_s, np.array(limits_s, dtype=np.int64)[kind]),
-        columns["runtime_s"],
-        np.array(shapes, dtype=np.int64)[kind],
-        persons[columns["person"]],
-        np.array(qos, dtype=np.int64)[kind],
-        columns["cpus_per_node"],
-        np.array(memory_mib, dtype=np.int64)[kind],
-        columns["gpus_per_node"],
-        columns["cancel_s"],
-        columns["exit_code"],
-    )
+
+
+def _check_kind_of_rows(
+    rules: _Rules, table: JobTable, spec: JobSpec, rows: NDArray[np.intp]
+) -> None:
+    """Checks jobs that differ in nodes and time limit only: the extremes stand for all."""
+    nodes = table.columns["nodes"][rows]
+    for row in {rows[np.argmin(nodes)], rows[np.argmax(nodes)]}:
+        _check_row(rules, table, int(row))
+    most_s = [
+        most
+        for most in (
+            rules.admission.partition_of(spec).max_time_s,
+            rules.admission.qos_of(spec.qos).max_wall_s,
+        )
+        if most
+    ]
+    over = rows[table.columns["time_limit_s"][rows] > min(most_s)] if most_s else rows[:0]
+    if over.size:
+        _check_row(rules, table, int(over[0]))
 
 
 def _check_row(rules: _Rules, table: JobTable, row: int) -> None:
     try:
-        rules.cluster.check(table[row])
+        rules.admission.check(table[row])
     except InvalidJob as error:
         raise InvalidJob(f"job {row} of the table: {error}") from None

@@ -5,62 +5,49 @@ to itself: the phases of its timers (`Timers`; without them, all periods begin n
 usage (all users begin with none, so fair-share factors are equal), and of jobs that are over,
 whether they were successful.
 
-The records are for `Simulator.from_state`; `put_in` is what the reference does with them.
+The records are for `Simulator.from_state`, of either engine.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slurm_sim.config import NodeOutage
-from slurm_sim.dependency import check_not_itself, parse_dependency
+from slurm_sim.admission import Admission
+from slurm_sim.dependency import check_not_itself
 from slurm_sim.errors import SimulationError
-from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
+from slurm_sim.jobs import LIMITED, JobSpec
 from slurm_sim.ranges import LAST_S, check_kind, listed, whole
-from slurm_sim.reference.cluster import Cluster
-from slurm_sim.reference.simulator import Kind, Simulator
 
 REASONS = (
-    *(
-        "None",
-        "Resources",
-        "Priority",
-        "Reservation",
-        "ReqNodeNotAvail",
-        "Dependency",
-        "DependencyNeverSatisfied",
-        "BeginTime",
-    ),
-    *(
-        "JobHeldUser",
-        "JobArrayTaskLimit",
-        "QOSGrpJobsLimit",
-        "QOSMaxJobsPerUserLimit",
-        "QOSGrpCpuLimit",
-    ),
-    *(
-        "QOSGrpNodeLimit",
-        "QOSGrpGRES",
-        "QOSMaxCpuPerUserLimit",
-        "QOSMaxNodePerUserLimit",
-        "QOSMaxGRESPerUser",
-    ),
-    *(
-        "AssocMaxJobsLimit",
-        "AssocGrpJobsLimit",
-        "AssocGrpCpuLimit",
-        "AssocGrpNodeLimit",
-        "AssocGrpGRES",
-    ),
-    *(
-        "QOSMaxSubmitJobPerUserLimit",
-        "MaxJobsPerAccount",
-        "MaxCpuPerAccount",
-        "MaxNodePerAccount",
-        "MaxGRESPerAccount",
-    ),
+    "None",
+    "Resources",
+    "Priority",
+    "Reservation",
+    "ReqNodeNotAvail",
+    "Dependency",
+    "DependencyNeverSatisfied",
+    "BeginTime",
+    "JobHeldUser",
+    "JobArrayTaskLimit",
+    "QOSGrpJobsLimit",
+    "QOSMaxJobsPerUserLimit",
+    "QOSGrpCpuLimit",
+    "QOSGrpNodeLimit",
+    "QOSGrpGRES",
+    "QOSMaxCpuPerUserLimit",
+    "QOSMaxNodePerUserLimit",
+    "QOSMaxGRESPerUser",
+    "AssocMaxJobsLimit",
+    "AssocGrpJobsLimit",
+    "AssocGrpCpuLimit",
+    "AssocGrpNodeLimit",
+    "AssocGrpGRES",
+    "QOSMaxSubmitJobPerUserLimit",
+    "MaxJobsPerAccount",
+    "MaxCpuPerAccount",
+    "MaxNodePerAccount",
+    "MaxGRESPerAccount",
     "MaxSubmitJobsPerAccount",
 )
 """The reasons that the simulator gives."""
@@ -114,133 +101,126 @@ class PendingJob:
         return "QOSMaxJobsPerUserLimit" if self.reason.endswith(LIMITED) else "None"
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Timers:
     """What the times of slurmctld's passes depend on. Only a simulation can tell them:
     `Simulator.timers`.
     """
 
     start_s: int
-    """Periods count from here."""
+    """When the periods begin."""
     last_main_s: int
+    """When a main pass was last due."""
     last_full_s: int
+    """When a main pass over the whole queue was last due."""
     last_pass_s: int
-    """When the last main pass ran, which was asked for at `last_main_s`."""
-    put_off_s: int | None
-    """When one runs that sched_min_interval puts off, and whether that is one over the whole queue.
-    """
-    put_off_full: bool
+    """When a main pass last ran: later than it was due, if sched_min_interval put it off."""
+    put_off_s: int | None = None
+    """When a main pass runs that sched_min_interval puts off."""
+    put_off_full: bool = False
+    """Whether that pass is one over the whole queue."""
     last_backfill_us: int
-    main_due_s: int | None
-    backfill_due_s: int | None
-    main_wanted: bool
-    review_wanted: bool
-    planned: bool
+    """When the last backfill pass ended."""
+    main_due_s: int | None = None
+    """When a main pass over the head of the queue is due."""
+    backfill_due_s: int | None = None
+    main_wanted: bool = False
+    """Whether the next main pass over the whole queue may find something to do."""
+    review_wanted: bool = False
+    """Whether the next pass looks again at what keeps jobs back."""
+    planned: bool = False
     """Whether nodes are PLANNED; the next backfill pass takes that back, which makes it run once
     more.
     """
 
 
-Items = list[RunningJob | PendingJob]
+@dataclass(frozen=True, kw_only=True)
+class InitialState:
+    """What `Simulator.from_state` is given, apart from the cluster and later submissions."""
+
+    now_s: int
+    items: tuple[RunningJob | PendingJob, ...]
+    """In the order in which they come into the simulation: by id."""
+    down: tuple[str, ...]
+    timers: Timers | None
+
+    @classmethod
+    def of(
+        cls,
+        now_s: int,
+        running: Iterable[RunningJob],
+        pending: Iterable[PendingJob],
+        down: Iterable[str],
+        timers: Timers | None,
+    ) -> InitialState:
+        """Raises SimulationError for values of other types."""
+        now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
+        if timers is not None:
+            check_kind("timers", timers, Timers, SimulationError)
+        items: list[RunningJob | PendingJob] = [
+            *listed("running", running, RunningJob, SimulationError),
+            *listed("pending", pending, PendingJob, SimulationError),
+        ]
+        for item in items:
+            check_kind("spec", item.spec, JobSpec, SimulationError)
+        items.sort(key=lambda item: item.spec.job_id or 0)
+        names = dict.fromkeys(listed("down", down, str, SimulationError))
+        return cls(now_s=now_s, items=tuple(items), down=tuple(names), timers=timers)
+
+    @property
+    def start_s(self) -> int:
+        """When the periods of the timers begin."""
+        return self.now_s if self.timers is None else self.timers.start_s
+
+    def check(self, admission: Admission) -> None:
+        """Raises SimulationError for jobs that can't be in a state at this time, or name what the
+        cluster does not have.
+        """
+        if self.now_s < self.start_s:
+            raise SimulationError(
+                f"now_s is {self.now_s}, before the start of the timers' periods, {self.start_s}"
+            )
+        seen = set[int]()
+        for item in self.items:
+            job_id = item.spec.job_id
+            if job_id is None or job_id in seen:
+                raise SimulationError(
+                    f"job_id {job_id}: each job of a state needs an id of its own"
+                )
+            seen.add(job_id)
+            admission.partition_of(item.spec)
+            admission.qos_of(item.spec.qos)
+            admission.reservation_of(item.spec)
+            _check_times(item, self.now_s)
+            if isinstance(item, PendingJob):
+                check_not_itself(job_id, item.spec.dependency)
+                _check_eligible(item, self.now_s)
+            else:
+                _check_nodes(item)
 
 
-def given(
-    now_s: int,
-    running: Iterable[RunningJob],
-    pending: Iterable[PendingJob],
-    down: Iterable[str],
-    timers: Timers | None,
-) -> tuple[int, Items, list[str]]:
-    """What `Simulator.from_state` is given: the time, the jobs in the order in which they come into
-    the simulation, and the nodes that are down. Raises SimulationError for anything else.
-    """
-    now_s = whole("now_s", now_s, 0, LAST_S, SimulationError)
-    if timers is not None:
-        check_kind("timers", timers, Timers, SimulationError)
-    items: Items = [
-        *listed("running", running, RunningJob, SimulationError),
-        *listed("pending", pending, PendingJob, SimulationError),
-    ]
-    for item in items:
-        check_kind("spec", item.spec, JobSpec, SimulationError)
-    names = list(dict.fromkeys(listed("down", down, str, SimulationError)))
-    return now_s, sorted(items, key=lambda item: item.spec.job_id or 0), names
-
-
-def put_in(
-    simulator: Simulator,
-    now_s: int,
-    items: Items,
-    down: Collection[str],
-    timers: Timers | None,
-) -> None:
-    """Makes a new, empty simulation (begun at `timers.start_s`) one that is in this state."""
-    if now_s < simulator.now_s:
+def _check_times(item: RunningJob | PendingJob, now_s: int) -> None:
+    job_id = item.spec.job_id
+    needed = "submit_s" if isinstance(item, PendingJob) else "start_s"
+    for name in ("submit_s", "eligible_s", "start_s"):
+        time_s = getattr(item, name, None)
+        if time_s is not None or name == needed:
+            whole(f"job {job_id}: {name}", time_s, -LAST_S, LAST_S, SimulationError)
+    since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
+    if since_s > now_s:
         raise SimulationError(
-            f"now_s is {now_s}, before the start of the timers' periods, {simulator.now_s}"
+            f"job {job_id} was submitted or started at {since_s}, after now, {now_s}"
         )
-    simulator.now_s = now_s
-    simulator._events = [event for event in simulator._events if event[0] > now_s]
-    heapq.heapify(simulator._events)
-    check_state(simulator._cluster, now_s, items)
-    _take_down(simulator, down)
-    simulator._cluster.start_meter(now_s)
-    simulator._cluster.priorities.come_before(item.spec.priority for item in items)
-    records = {item.spec.job_id: _enter(simulator, item) for item in items}
-    for item in items:
-        if isinstance(item, RunningJob):
-            _run(simulator, records[item.spec.job_id], item)
-    for item in items:
-        if isinstance(item, PendingJob):
-            _queue(simulator, records[item.spec.job_id], item)
-    simulator._cluster.note_reasons()
-    if timers is None:
-        simulator._changed()
-        simulator._ask_main()
-        return
-    simulator._last_main_s, simulator._last_full_s = timers.last_main_s, timers.last_full_s
-    simulator._last_pass_s = timers.last_pass_s
-    simulator._put_off_s, simulator._put_off_full = timers.put_off_s, timers.put_off_full
-    simulator._last_backfill_us = timers.last_backfill_us
-    simulator._main_due_s, simulator._backfill_due_s = timers.main_due_s, timers.backfill_due_s
-    simulator._main_wanted, simulator._review_wanted = timers.main_wanted, timers.review_wanted
-    simulator._planned = timers.planned
-    simulator._last_news_s = simulator.now_s
 
 
-def check_state(cluster: Cluster, now_s: int, items: Iterable[RunningJob | PendingJob]) -> None:
-    """Raises SimulationError for jobs that can't be in a state at this time, or name what the
-    cluster does not have.
-    """
-    seen = set[int]()
-    for item in items:
-        job_id = item.spec.job_id
-        if job_id is None or job_id in seen:
-            raise SimulationError(f"job_id {job_id}: each job of a state needs an id of its own")
-        seen.add(job_id)
-        cluster.partition_of(item.spec)
-        cluster.limits.qos_of(item.spec.qos)
-        cluster.calendar.nodes(item.spec.reservation)
-        needed = "submit_s" if isinstance(item, PendingJob) else "start_s"
-        for name in ("submit_s", "eligible_s", "start_s"):
-            time_s = getattr(item, name, None)
-            if time_s is not None or name == needed:
-                whole(f"job {job_id}: {name}", time_s, -LAST_S, LAST_S, SimulationError)
-        since_s = item.submit_s if isinstance(item, PendingJob) else item.start_s
-        if since_s > now_s:
-            raise SimulationError(
-                f"job {job_id} was submitted or started at {since_s}, after now, {now_s}"
-            )
-        if isinstance(item, PendingJob):
-            check_not_itself(job_id, item.spec.dependency)
-            _check_eligible(item, now_s)
-            continue
-        names = listed(f"job {job_id}: node_names", item.node_names, str, SimulationError)
-        if len(names) != item.spec.nodes or len(set(names)) != item.spec.nodes:
-            raise SimulationError(
-                f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named; name"
-                " each of them once"
-            )
+def _check_nodes(item: RunningJob) -> None:
+    job_id = item.spec.job_id
+    names = listed(f"job {job_id}: node_names", item.node_names, str, SimulationError)
+    if len(names) != item.spec.nodes or len(set(names)) != item.spec.nodes:
+        raise SimulationError(
+            f"job {job_id} has {item.spec.nodes} nodes, but {item.node_names} are named; name"
+            " each of them once"
+        )
 
 
 def _check_eligible(item: PendingJob, now_s: int) -> None:
@@ -256,60 +236,3 @@ def _check_eligible(item: PendingJob, now_s: int) -> None:
             f"job {spec.job_id} competes since {item.eligible_s}, so its {kept_by} is over: leave"
             " out one of the two"
         )
-
-
-def _take_down(simulator: Simulator, down: Collection[str]) -> None:
-    cluster = simulator._cluster
-    for node in sorted(down, key=cluster.bit):
-        cluster.up &= ~cluster.bit(node)
-        cluster.outages.append(NodeOutage(node, simulator.now_s))
-
-
-def _enter(simulator: Simulator, item: RunningJob | PendingJob) -> JobRecord:
-    """As a job that has just been submitted, its dependencies still open."""
-    job_id = simulator._take_id(item.spec)
-    simulator._cluster.fairshare.add(item.spec.account, item.spec.user)
-    record = simulator._cluster.add(job_id, item.spec, item.submitted_s)
-    record.time_limit_s = item.spec.time_limit_s
-    if item.spec.cancel_s is not None:
-        simulator._push(max(item.spec.cancel_s, simulator.now_s), Kind.CANCEL, job_id)
-    return record
-
-
-def _run(simulator: Simulator, record: JobRecord, item: RunningJob) -> None:
-    cluster, now_s = simulator._cluster, simulator.now_s
-    nodes = sum(cluster.bit(name) for name in item.node_names)
-    free = cluster.pool.hosts(cluster.request(record.spec, cluster.partition_of(record.spec)))
-    if nodes & ~free:
-        raise SimulationError(
-            f"job {record.job_id}: not all of {', '.join(item.node_names)} have room for it"
-        )
-    cluster.start(record, nodes, "", now_s)
-    record.start_s = item.start_s
-    record.eligible_s = record.accrues_s = (
-        record.submit_s if item.eligible_s is None else item.eligible_s
-    )
-    if item.spec.runtime_s is not None:
-        simulator._end_at(record.job_id, max(item.start_s + item.spec.runtime_s, now_s))
-    simulator._watch_limit(record)
-
-
-def _queue(simulator: Simulator, record: JobRecord, item: PendingJob) -> None:
-    cluster, now_s = simulator._cluster, simulator.now_s
-    known = {*cluster.jobs, *cluster.arrays}
-    record.dependencies = parse_dependency(item.spec.dependency).known(
-        lambda job_id: job_id in known
-    )
-    record.reason = item.known_reason
-    if item.spec.begin_s is not None and item.spec.begin_s > now_s:
-        simulator._push(item.spec.begin_s, Kind.BEGIN, record.job_id)
-    for needed in record.dependencies.items:
-        other = cluster.jobs.get(needed.job_id)
-        if needed.delay_s and other is not None and other.start_s is not None:
-            simulator._push(max(now_s, other.start_s + needed.delay_s), Kind.BEGIN, record.job_id)
-    if item.eligible_s is not None:
-        record.eligible_s = record.accrues_s = item.eligible_s
-        cluster.competing[record.job_id] = cluster.waiting.pop(record.job_id)
-    if not record.held:
-        cluster.note_test(record, cluster.possible(record))  # as it was when it was submitted
-    cluster.reorder()

@@ -48,7 +48,7 @@ def compare(seed: int) -> bool:
     """
     from slurm_sim.envs.vector import CoreLanes, PythonLanes
     from slurm_sim.errors import SimulationError
-    from slurm_sim.reference.simulator import Simulator as Reference
+    from slurm_sim.reference.simulator import ReferenceSimulator as Reference
     from slurm_sim.simulator import Simulator
     from tests.sim_random import (
         accepted,
@@ -74,7 +74,7 @@ def compare(seed: int) -> bool:
         cluster = config(dice, rich)
         given = (
             cluster,
-            accepted(Reference, cluster, specs(dice, cluster, rich, exact=seed % 7 == 0)),
+            accepted(cluster, specs(dice, cluster, rich, exact=seed % 7 == 0)),
         )
         if seed % 3 == 0 and given[1]:
             given = cluster, table(*given)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from slurm_sim.admission import Admission
 from slurm_sim.config import (
     Association,
     ClusterConfig,
@@ -27,7 +28,7 @@ from slurm_sim.config import (
 from slurm_sim.envs import Pair, SubmitVectorEnv, Task, starts
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import PendingJob, RunningJob
 from slurm_sim.table import JobTable
 
@@ -529,13 +530,13 @@ def everything(sim: Any) -> tuple[object, ...]:
     )
 
 
-def accepted(simulator: type, cluster: ClusterConfig, jobs: Sequence[JobSpec]) -> list[JobSpec]:
+def accepted(cluster: ClusterConfig, jobs: Sequence[JobSpec]) -> list[JobSpec]:
     """Those of the jobs that the cluster accepts, one by one."""
-    probe = simulator(cluster)
+    admission = Admission(cluster)
     good = list[JobSpec]()
     for job in jobs:
         try:
-            probe._cluster.check(job)
+            admission.check(job)
         except SimulationError:
             continue
         good.append(job)
@@ -547,7 +548,7 @@ def middle(dice: Dice, rich: bool) -> tuple[Any, ...]:
     instead.
     """
     cluster = config(dice, rich)
-    jobs = accepted(Reference, cluster, specs(dice, cluster, rich))
+    jobs = accepted(cluster, specs(dice, cluster, rich))
     sim = Reference(cluster)
     for job in jobs:
         with suppress(InvalidJob):  # waits for itself

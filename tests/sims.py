@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import slurm_sim
 from slurm_sim.config import ClusterConfig, Params, Partition, named_nodes
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 
 
 def simulator(
@@ -17,10 +17,10 @@ def simulator(
     jobs: Iterable[JobSpec] = (),
     start_s: int = 0,
     **more: object,
-) -> Simulator:
+) -> ReferenceSimulator:
     """The reference, with equal nodes of these names; keywords go to `ClusterConfig`."""
     config = ClusterConfig(named_nodes(names), tuple(partitions), params or Params(), **more)  # type: ignore[arg-type]
-    return Simulator(config, jobs, start_s)
+    return ReferenceSimulator(config, jobs, start_s)
 
 
 def fast_simulator(

@@ -14,7 +14,7 @@ from slurm_sim.jobfile.jobs import MISSING, Ints, Jobs
 from slurm_sim.jobfile.prepare import Ready
 from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import JobRecord, State
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.table import JobTable
 
 SLICES = 500

@@ -53,7 +53,7 @@ def make_simulation(cluster: ClusterConfig, jobs: list[JobSpec], start_s: int = 
     try:
         from slurm_sim.simulator import Simulator
     except ImportError:
-        from slurm_sim.reference.simulator import Simulator as Reference
+        from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 
         return Reference(cluster, jobs, start_s)
     return Simulator(cluster, jobs, start_s)

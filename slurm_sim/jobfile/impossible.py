@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from slurm_sim.admission import Admission
 from slurm_sim.config import ROOT, ClusterConfig
 from slurm_sim.dependency import parse_dependency
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobfile.jobs import MISSING, Jobs, like
 from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import WHOLE, JobSpec
-from slurm_sim.reference.cluster import Cluster
 from slurm_sim.traces.errors import TraceError
 
 SHAPE = ("nodes", "timelimit_s", "cpus_per_node", "gpus_per_node", "mem_mib_per_node", "exclusive")
@@ -77,7 +77,7 @@ def find_impossible(cluster: ClusterConfig, jobs: Jobs) -> list[Impossible]:
             add(rows, "dependency", str(error))
     for rows, why in _unknown_accounts(cluster, jobs):
         add(rows, "account", why)
-    checker = Cluster(cluster, 0)
+    checker = Admission(cluster)
     for rows, spec in _requests(
         jobs, np.array([row for row in range(len(jobs)) if row not in found], np.int64)
     ):
@@ -146,7 +146,7 @@ def _each_text(jobs: Jobs, name: str) -> Iterator[tuple[NDArray[Any], str]]:
         yield part, str(texts[codes[part[0]]])
 
 
-def _column(why: str, checker: Cluster, spec: JobSpec) -> str:
+def _column(why: str, checker: Admission, spec: JobSpec) -> str:
     """The column that a refusal is about, from how its text begins; else the first without which
     the job fits.
     """
@@ -163,7 +163,7 @@ def _column(why: str, checker: Cluster, spec: JobSpec) -> str:
     return "nodes"
 
 
-def _fits(checker: Cluster, spec: JobSpec) -> bool:
+def _fits(checker: Admission, spec: JobSpec) -> bool:
     try:
         checker.check(spec)
     except InvalidJob:

@@ -10,9 +10,10 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple, Protocol
 
+from slurm_sim.admission import NodeRequest
 from slurm_sim.config import Params, SelectType
 from slurm_sim.reference.reservations import Calendar
-from slurm_sim.reference.resources import Pool, Request
+from slurm_sim.reference.resources import FreeResources
 
 
 class Placement(NamedTuple):
@@ -32,19 +33,19 @@ class Wish(NamedTuple):
     able: int
     """Those of them on which it can run."""
     needed: int
-    request: Request
+    request: NodeRequest
     limit_s: int
     reservation: str | None
     preferred: int
     """Nodes that its limits of nodes count already."""
 
 
-class Held(NamedTuple):
+class Holding(NamedTuple):
     """What a running job has, and until when at most."""
 
     end_s: int
     nodes: int
-    request: Request
+    request: NodeRequest
     overdue_s: int
     """When select/cons_tres expects it to end once it is over its limit (`_guess_job_end`)."""
 
@@ -54,7 +55,7 @@ class Opening(NamedTuple):
 
     start_s: int
     nodes: int
-    pool: Pool
+    pool: FreeResources
 
 
 class Pick(Protocol):
@@ -63,10 +64,17 @@ class Pick(Protocol):
     """
 
     def __call__(
-        self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0
+        self,
+        free: int,
+        count: int,
+        pool: FreeResources,
+        request: NodeRequest,
+        *,
+        starts: bool,
+        busy: int = 0,
     ) -> int: ...
     def attempt(self, nodes: int, preferred: int) -> None: ...
-    def tested(self, nodes: int, request: Request) -> None: ...
+    def tested(self, nodes: int, request: NodeRequest) -> None: ...
 
 
 GROUP_S = 30
@@ -81,12 +89,14 @@ class Outlook:
     select/cons_tres.
     """
 
-    def __init__(self, now_s: int, pool: Pool, running: Iterable[Held], params: Params) -> None:
+    def __init__(
+        self, now_s: int, pool: FreeResources, running: Iterable[Holding], params: Params
+    ) -> None:
         self.now_s = now_s
         self._pool = pool
         self._params = params
-        self._held = sorted(running, key=lambda held: held.end_s)
-        self._chains: dict[Request, list[int]] = {}
+        self._holdings = sorted(running, key=lambda holding: holding.end_s)
+        self._chains: dict[NodeRequest, list[int]] = {}
 
     @property
     def ends_with_now(self) -> bool:
@@ -95,28 +105,28 @@ class Outlook:
         """
         return self._params.select_type is SelectType.CONS_TRES
 
-    def _chain(self, request: Request) -> list[int]:
+    def _chain(self, request: NodeRequest) -> list[int]:
         """Nodes on which it fits: now, and after each job's end."""
         if request not in self._chains:
             pool = self._pool.copy()
             chain = [pool.hosts(request)]
-            for held in self._held:
-                pool.give(held.nodes, held.request)
+            for holding in self._holdings:
+                pool.give(holding.nodes, holding.request)
                 chain.append(pool.hosts(request))
             self._chains[request] = chain
         return self._chains[request]
 
-    def _pool_after(self, count: int) -> Pool:
+    def _pool_after(self, count: int) -> FreeResources:
         pool = self._pool.copy()
-        for held in self._held[:count]:
-            pool.give(held.nodes, held.request)
+        for holding in self._holdings[:count]:
+            pool.give(holding.nodes, holding.request)
         return pool
 
-    def free(self, request: Request) -> int:
+    def free(self, request: NodeRequest) -> int:
         """Nodes on which it fits now."""
         return self._chain(request)[0]
 
-    def fits_at_last(self, request: Request) -> int:
+    def fits_at_last(self, request: NodeRequest) -> int:
         """Nodes on which it fits when all jobs have ended."""
         return self._chain(request)[-1]
 
@@ -126,11 +136,13 @@ class Outlook:
         """
         if not self._params.bf_busy_nodes or found.start_s == self.now_s:
             return 0
-        return reduce(or_, (held.nodes for held in self._held), 0)
+        return reduce(or_, (holding.nodes for holding in self._holdings), 0)
 
-    def started(self, held: Held) -> None:
+    def add(self, holding: Holding) -> None:
         """A job started just now; the pool knows it already."""
-        self._held.insert(bisect_right(self._held, held.end_s, key=lambda other: other.end_s), held)
+        self._holdings.insert(
+            bisect_right(self._holdings, holding.end_s, key=lambda other: other.end_s), holding
+        )
         self._chains.clear()
 
     def first(self, wish: Wish, nodes: int) -> Opening | None:
@@ -143,7 +155,7 @@ class Outlook:
         if ended == 0:
             return Opening(self.now_s, chain[0] & able, self._pool)
         if self._params.select_type is SelectType.LINEAR:
-            start_s = max(self._held[ended - 1].end_s, self.now_s + 1)
+            start_s = max(self._holdings[ended - 1].end_s, self.now_s + 1)
         else:
             ended, start_s = self._end_of_group(nodes, ended)
         return Opening(start_s, chain[ended] & able, self._pool_after(ended))
@@ -155,20 +167,20 @@ class Outlook:
         Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
         """
         barrier_s, window_s, last_s, overdue_s = None, GROUP_S, self.now_s, self.now_s
-        for index, held in enumerate(self._held):
-            if not held.nodes & nodes:
+        for index, holding in enumerate(self._holdings):
+            if not holding.nodes & nodes:
                 continue
             if barrier_s is None:
-                barrier_s = held.end_s - held.end_s % GROUP_S + GROUP_S
-            last_s, overdue_s = held.end_s, held.overdue_s
-            next_s = self._held[index + 1].end_s if index + 1 < len(self._held) else None
+                barrier_s = holding.end_s - holding.end_s % GROUP_S + GROUP_S
+            last_s, overdue_s = holding.end_s, holding.overdue_s
+            next_s = self._holdings[index + 1].end_s if index + 1 < len(self._holdings) else None
             if next_s is not None and next_s <= barrier_s + window_s:
                 continue
             if index + 1 >= enough:
                 break
             window_s = self._wider(window_s, 0 if next_s is None else next_s - barrier_s)
         else:
-            index = len(self._held) - 1
+            index = len(self._holdings) - 1
         return index + 1, last_s if last_s > self.now_s else max(overdue_s, self.now_s + 1)
 
     def _wider(self, window_s: int, least_s: int) -> int:
@@ -182,7 +194,7 @@ class Outlook:
         return window_s
 
 
-class Plan:
+class BackfillPlan:
     """The nodes that backfill's own reservations leave over, as steps in time; jobs that ran before
     are not in it.
 
@@ -202,7 +214,7 @@ class Plan:
         """Steps ever made, merged ones too: what bf_node_space_size limits (slurmctld's table is
         not reused).
         """
-        self.tested = 0
+        self.tests = 0
         """Jobs for which there were enough unreserved nodes at some time: what bf_max_job_test
         counts.
         """
@@ -284,7 +296,7 @@ class Plan:
         window.
         """
         later_s: int | None = outlook.now_s
-        tested, self.last_test = self.tested + 1, 0
+        tests, self.last_test = self.tests + 1, 0
         while later_s is not None:
             start_s = later_s
             nodes, later_s = self._candidates(wish, calendar, start_s)
@@ -292,40 +304,58 @@ class Plan:
                 later_s = None
             if nodes.bit_count() < wish.needed:
                 continue
-            self.tested = tested
-            found = outlook.first(wish, nodes)
-            fits = outlook.free(wish.request) if only_now else outlook.fits_at_last(wish.request)
-            pick.tested(
-                nodes & wish.able & (fits if only_now or found is None else found.nodes),
-                wish.request,
-            )
-            if found is None:
+            # However often it is tried, a job counts once, and only if enough nodes were unreserved.
+            self.tests = tests
+            place = self._try(outlook, wish, pick, start_s, nodes, only_now=only_now)
+            if place is None:
                 continue
-            place_s = max(found.start_s, start_s)
-            starts = place_s == outlook.now_s
-            if starts:
-                pick.attempt(nodes, wish.preferred)
-                pick.tested(found.nodes, wish.request)
-            if only_now and not starts and outlook.ends_with_now:
+            starts = place.start_s == outlook.now_s
+            # A reserved node comes back before that, and the job may start earlier with it.
+            if not starts and later_s is not None and place.start_s > later_s:
                 continue
-            busy = outlook.busy(found)
-            self.last_test = pick(
-                found.nodes, wish.needed, found.pool, wish.request, starts=starts, busy=busy
-            )
-            if only_now and not starts:
-                continue
-            self.moved |= found.start_s < start_s
-            if not starts and later_s is not None and place_s > later_s:
-                continue
-            place = Placement(place_s, self.last_test)
             if (
                 starts
-                or self.is_beyond(place_s)
-                or not self._overlaps(place, place_s + wish.limit_s)
+                or self.is_beyond(place.start_s)
+                or not self._overlaps(place, place.start_s + wish.limit_s)
             ):
                 return place
-            later_s = place_s
+            # Others have reserved some of these nodes for that time: it is tried again from there.
+            later_s = place.start_s
         return None
+
+    def _try(
+        self, outlook: Outlook, wish: Wish, pick: Pick, start_s: int, nodes: int, *, only_now: bool
+    ) -> Placement | None:
+        """A test of the job on nodes that are unreserved from this time on: when running jobs leave
+        enough of them. None: never, or not now.
+        """
+        found = outlook.first(wish, nodes)
+        fits = outlook.free(wish.request) if only_now else outlook.fits_at_last(wish.request)
+        # A test counts GPUs near free CPUs on all nodes with room, and later picks see that count.
+        there = fits if only_now or found is None else found.nodes
+        pick.tested(nodes & wish.able & there, wish.request)
+        if found is None:
+            return None
+        place_s = max(found.start_s, start_s)
+        starts = place_s == outlook.now_s
+        if starts:
+            # slurmctld tests such a job once more, as it starts it.
+            pick.attempt(nodes, wish.preferred)
+            pick.tested(found.nodes, wish.request)
+        if only_now and not starts and outlook.ends_with_now:
+            return None
+        self.last_test = pick(
+            found.nodes,
+            wish.needed,
+            found.pool,
+            wish.request,
+            starts=starts,
+            busy=outlook.busy(found),
+        )
+        if only_now and not starts:
+            return None
+        self.moved |= found.start_s < start_s
+        return Placement(place_s, self.last_test)
 
     def is_beyond(self, start_s: int) -> bool:
         """Whether a start at this time gets no reservation (bf_window), so that longer jobs may

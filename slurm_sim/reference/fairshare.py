@@ -37,14 +37,18 @@ class _Run:
     usage_factor: float
 
 
+def decay_per_s(params: Params) -> float:
+    """What is left of a past usage after one second (PriorityDecayHalfLife)."""
+    half_life_s = params.priority_decay_half_life_s
+    return 1 - 0.693 / half_life_s if half_life_s else 1.0
+
+
 class FairShare:
     """Factors of all users, 0 to 1, as of the last calculation."""
 
     def __init__(self, params: Params, associations: Sequence[Association], start_s: int) -> None:
         self._period_s = params.priority_calc_period_s
-        half_life_s = params.priority_decay_half_life_s
-        self._decay = 1 - 0.693 / half_life_s if half_life_s else 1.0
-        """In a second."""
+        self._decay = decay_per_s(params)
         self._calculated_s = start_s
         self._runs = dict[int, _Run]()
         self._root = _Member(ROOT, None)
@@ -77,7 +81,14 @@ class FairShare:
         self._user(account, user)
 
     def start(
-        self, job_id: int, account: str, user: str, billing: float, usage_factor: float, now_s: int
+        self,
+        job_id: int,
+        account: str,
+        user: str,
+        *,
+        billing: float,
+        usage_factor: float,
+        now_s: int,
     ) -> None:
         """A job of theirs has nodes from now on; `usage_factor`: its QOS'."""
         self.advance(now_s)

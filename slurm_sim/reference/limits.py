@@ -11,9 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from slurm_sim.config import ROOT, Association, Partition, Qos
-from slurm_sim.errors import InvalidJob
-from slurm_sim.reference.resources import bits
+from slurm_sim.admission import Admission, bits
+from slurm_sim.config import ROOT, Association, Qos
 
 
 class Use(NamedTuple):
@@ -27,7 +26,7 @@ class Use(NamedTuple):
     jobs: int = 1
 
 
-class Occupied:
+class NodeCounter:
     """Nodes of jobs that a limit counts together. One that several of them share counts once."""
 
     def __init__(self) -> None:
@@ -75,11 +74,11 @@ Whose = tuple[str, ...]
 """Whose use a counter is of."""
 
 
-def _in_qos(qos: str, scope: str, user: str, account: str) -> Whose:
+def _in_qos(qos: str, scope: str, claimant: Claimant) -> Whose:
     return {
         "all": ("qos", qos),
-        "account": ("qos", qos, scope, account),
-        "user": ("qos", qos, scope, user),
+        "account": ("qos", qos, scope, claimant.account),
+        "user": ("qos", qos, scope, claimant.user),
     }[scope]
 
 
@@ -87,74 +86,72 @@ def _of_association(item: Association) -> Whose:
     return ("association", item.account, item.user or "")
 
 
-class Limits:
+class Claimant(NamedTuple):
+    """Whose limits apply to a job."""
+
+    user: str
+    account: str
+    qos: str | None
+    """None: the default one."""
+    partition: str
+
+
+class LimitCounters:
     """Counts what runs, per QOS, user, account and association."""
 
-    def __init__(
-        self,
-        qos: Sequence[Qos],
-        partitions: Sequence[Partition],
-        associations: Sequence[Association],
-    ) -> None:
-        self._qos = {item.name: item for item in qos}
-        self._default = qos[0].name
-        self._of_partition = {partition.name: partition.qos for partition in partitions}
-        self._associations = {(item.account, item.user): item for item in associations}
+    def __init__(self, admission: Admission) -> None:
+        config = admission.config
+        self._qos_of = admission.qos_of
+        self._of_partition = {item.name: item.qos for item in config.partitions}
+        self._associations = {(item.account, item.user): item for item in config.associations}
         self._used = Counter[tuple[Whose, str]]()
-        self._occupied: defaultdict[Whose, Occupied] = defaultdict(Occupied)
+        self._occupied: defaultdict[Whose, NodeCounter] = defaultdict(NodeCounter)
         self._submitted = Counter[Whose]()
 
-    def qos_of(self, qos: str | None) -> Qos:
-        """The QOS of a job that names this one, or none. Raises InvalidJob."""
-        try:
-            return self._qos[self._default if qos is None else qos]
-        except KeyError:
-            raise InvalidJob(
-                f"qos {qos!r} does not exist; this cluster has {', '.join(self._qos)}"
-            ) from None
-
-    def _all_qos(self, qos: str | None, partition: str) -> Iterator[Qos]:
+    def _all_qos(self, claimant: Claimant) -> Iterator[Qos]:
         """The partition's QOS first: of a limit that both set, it decides."""
-        of_partition = self._of_partition[partition]
+        of_partition, of_job = self._of_partition[claimant.partition], self._qos_of(claimant.qos)
         if of_partition is not None:
-            yield self._qos[of_partition]
-        if of_partition != self.qos_of(qos).name:
-            yield self.qos_of(qos)
+            yield self._qos_of(of_partition)
+        if of_partition != of_job.name:
+            yield of_job
 
-    def reached(self, user: str, account: str, qos: str | None, partition: str, use: Use) -> str:
+    # ---- what may start
+
+    def reached(self, claimant: Claimant, use: Use) -> str:
         """The reason for which a job may not start now; empty: it may."""
-        all_qos = list(self._all_qos(qos, partition))
+        all_qos = list(self._all_qos(claimant))
         return (
-            self.jobs_reached(user, account, qos, partition)
-            or self._qos_reached(all_qos, _QOS_RESOURCES, user, account, use)
-            or self._group_reached(all_qos, _GROUP_RESOURCES, user, account, use)
+            self.jobs_reached(claimant)
+            or self._qos_reached(all_qos, _QOS_RESOURCES, claimant, use)
+            or self._group_reached(all_qos, _GROUP_RESOURCES, claimant, use)
         )
 
-    def jobs_reached(self, user: str, account: str, qos: str | None, partition: str) -> str:
+    def jobs_reached(self, claimant: Claimant) -> str:
         """The same for limits that count jobs, which slurmctld asks before it looks for nodes
         (`pre_select`).
         """
-        all_qos, use = list(self._all_qos(qos, partition)), Use(0, 0, 0, 0)
+        all_qos, use = list(self._all_qos(claimant)), Use(0, 0, 0, 0)
         return (
-            self._qos_reached(all_qos, _QOS_JOBS, user, account, use)
-            or self._group_reached(all_qos, _GROUP_JOBS, user, account, use)
-            or self._max_jobs_reached(all_qos, user, account, use)
+            self._qos_reached(all_qos, _QOS_JOBS, claimant, use)
+            or self._group_reached(all_qos, _GROUP_JOBS, claimant, use)
+            or self._max_jobs_reached(all_qos, claimant, use)
         )
 
-    def preferred(self, user: str, account: str, qos: str | None, partition: str) -> int:
+    def preferred(self, claimant: Claimant) -> int:
         """Nodes that the job's limits of nodes count already (`_find_grp_node_bitmap` in
         slurmctld's source).
         """
         nodes, together = 0, False
-        all_qos = list(self._all_qos(qos, partition))
+        all_qos = list(self._all_qos(claimant))
         for field, kind, scope, _ in _QOS_RESOURCES:
             limiting = next(
                 (item.name for item in all_qos if getattr(item, field) is not None), None
             )
             if kind == "nodes" and limiting is not None:
-                nodes |= self._occupied[_in_qos(limiting, scope, user, account)].nodes
+                nodes |= self._occupied[_in_qos(limiting, scope, claimant)].nodes
                 together = together or scope == "all"
-        for item in self._chain(account, user):
+        for item in self._chain(claimant):
             if item.grp_nodes is not None and not together:
                 return nodes | self._occupied[_of_association(item)].nodes
         return nodes
@@ -173,8 +170,7 @@ class Limits:
         self,
         all_qos: Sequence[Qos],
         limits: Iterable[tuple[str, str, str, str]],
-        user: str,
-        account: str,
+        claimant: Claimant,
         use: Use,
     ) -> str:
         for field, kind, scope, reason in limits:
@@ -182,7 +178,7 @@ class Limits:
                 limit = getattr(item, field)
                 if limit is None:
                     continue
-                if self._exceeds(_in_qos(item.name, scope, user, account), kind, use, limit):
+                if self._exceeds(_in_qos(item.name, scope, claimant), kind, use, limit):
                     return reason
                 break
         return ""
@@ -191,12 +187,11 @@ class Limits:
         self,
         all_qos: Sequence[Qos],
         limits: Iterable[tuple[str, str, str]],
-        user: str,
-        account: str,
+        claimant: Claimant,
         use: Use,
     ) -> str:
         """Of the user, the account, and those above it. What a QOS limits is left to it."""
-        for item in self._chain(account, user):
+        for item in self._chain(claimant):
             for field, kind, reason in limits:
                 limit = getattr(item, field)
                 if limit is None or any(getattr(each, field) is not None for each in all_qos):
@@ -205,17 +200,16 @@ class Limits:
                     return reason
         return ""
 
-    def _max_jobs_reached(self, all_qos: Sequence[Qos], user: str, account: str, use: Use) -> str:
+    def _max_jobs_reached(self, all_qos: Sequence[Qos], claimant: Claimant, use: Use) -> str:
         if any(
             each is not None
             for item in all_qos
             for each in (item.max_jobs_per_user, item.max_jobs_per_account)
         ):
             return ""
-        own, of_account = (
-            self._associations.get((account, user)),
-            self._associations.get((account, None)),
-        )
+        account, user = claimant.account, claimant.user
+        own = self._associations.get((account, user))
+        of_account = self._associations.get((account, None))
         limit = own.max_jobs if own is not None else None
         if limit is None and of_account is not None:
             limit = of_account.max_jobs
@@ -224,8 +218,9 @@ class Limits:
             return "AssocMaxJobsLimit"
         return ""
 
-    def _chain(self, account: str, user: str) -> Iterator[Association]:
+    def _chain(self, claimant: Claimant) -> Iterator[Association]:
         """The user's association, the account's, and those above."""
+        account, user = claimant.account, claimant.user
         yield self._associations.get((account, user), Association(account, user))
         while account != ROOT:
             item = self._associations.get((account, None), Association(account))
@@ -233,31 +228,26 @@ class Limits:
             account = item.parent
         yield self._associations.get((ROOT, None), Association(ROOT))
 
-    def refused(self, user: str, account: str, qos: str | None, partition: str) -> str:
+    def refusal(self, claimant: Claimant) -> str:
         """Why a submission is refused (MaxSubmitPA, MaxSubmitPU); empty: it is not."""
         for field, scope, reason in _QOS_SUBMITTED:
-            item = next(
-                (
-                    item
-                    for item in self._all_qos(qos, partition)
-                    if getattr(item, field) is not None
-                ),
-                None,
-            )
-            if item and self._submitted[_in_qos(item.name, scope, user, account)] >= getattr(
-                item, field
-            ):
-                return reason
+            for item in self._all_qos(claimant):
+                limit = getattr(item, field)
+                if limit is None:
+                    continue
+                if self._submitted[_in_qos(item.name, scope, claimant)] >= limit:
+                    return reason
+                break
         return ""
 
-    def count(
-        self, user: str, account: str, qos: str | None, partition: str, use: Use, sign: int
-    ) -> None:
+    # ---- what is counted
+
+    def count(self, claimant: Claimant, use: Use, sign: int) -> None:
         """A job starts (sign 1) or gives back what it held (-1)."""
-        for item in self._all_qos(qos, partition):
+        for item in self._all_qos(claimant):
             for scope in ("all", "account", "user"):
-                self._count(_in_qos(item.name, scope, user, account), use, sign)
-        for association in self._chain(account, user):
+                self._count(_in_qos(item.name, scope, claimant), use, sign)
+        for association in self._chain(claimant):
             self._count(_of_association(association), use, sign)
 
     def _count(self, whose: Whose, use: Use, sign: int) -> None:
@@ -265,10 +255,8 @@ class Limits:
         for kind in COUNTED:
             self._used[whose, kind] += sign * getattr(use, kind)
 
-    def count_submitted(
-        self, user: str, account: str, qos: str | None, partition: str, sign: int
-    ) -> None:
+    def count_submitted(self, claimant: Claimant, sign: int) -> None:
         """A job enters the queue, or is over."""
-        for item in self._all_qos(qos, partition):
+        for item in self._all_qos(claimant):
             for scope in ("account", "user"):
-                self._submitted[_in_qos(item.name, scope, user, account)] += sign
+                self._submitted[_in_qos(item.name, scope, claimant)] += sign

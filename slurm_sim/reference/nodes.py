@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from slurm_sim.admission import NodeRequest, bits
 from slurm_sim.config import Node, SelectType
-from slurm_sim.reference.resources import Pool, Request, bits
+from slurm_sim.reference.resources import FreeResources
 
 
 def runs(nodes: int) -> Iterator[tuple[int, int]]:
@@ -38,7 +39,7 @@ def _weight(kind: tuple[int, int]) -> int:
     return kind[0]
 
 
-def kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+def node_kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
     """Weight and nodes of each kind, lightest first, of equals in the cluster's order: what differs
     in features, CPUs, memory or GPUs is another record of slurmctld's (`config_list`).
     """
@@ -66,7 +67,7 @@ class Picker:
     def __init__(self, select_type: SelectType, nodes: Sequence[Node]) -> None:
         self._linear = select_type is SelectType.LINEAR
         self._weights = [node.weight for node in nodes]
-        self._kinds = kinds(nodes)
+        self._kinds = node_kinds(nodes)
         self._heavier = 0
         """Nodes that weigh 1 more, as the last attempt left it."""
         self._cpus = [node.cpus for node in nodes].__getitem__
@@ -84,17 +85,24 @@ class Picker:
         for index in bits(nodes):
             self._near[index] = 0
 
-    def tested(self, nodes: int, request: Request) -> None:
+    def tested(self, nodes: int, request: NodeRequest) -> None:
         """On these nodes there was room for a job, in a test."""
         if request.gpus:
             for index in bits(nodes):
                 self._near[index] = self._near_for(index, request)
 
-    def _near_for(self, index: int, request: Request) -> int:
+    def _near_for(self, index: int, request: NodeRequest) -> int:
         return min(255, self._gpus[index] if request.whole else request.gpus)
 
     def __call__(
-        self, free: int, count: int, pool: Pool, request: Request, *, starts: bool, busy: int = 0
+        self,
+        free: int,
+        count: int,
+        pool: FreeResources,
+        request: NodeRequest,
+        *,
+        starts: bool,
+        busy: int = 0,
     ) -> int:
         """Picks `count` of the nodes in `free`, which must hold as many.
 
@@ -120,7 +128,7 @@ class Picker:
             free, count, cpus, lambda index: self._level(index, request, starts)
         )
 
-    def _level(self, index: int, request: Request, starts: bool) -> tuple[int, int]:
+    def _level(self, index: int, request: NodeRequest, starts: bool) -> tuple[int, int]:
         near = (
             self._near_for(index, request) if request.gpus else 0 if starts else self._near[index]
         )
@@ -128,7 +136,7 @@ class Picker:
 
     def _up_to(self) -> Iterator[int]:
         """The nodes of the lightest kind, of the two lightest, and so on; of equals in the order of
-        `kinds`.
+        `node_kinds`.
         """
         weighed = []
         for weight, alike in self._kinds:

@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 from slurm_sim.config import Params, SelectType
 from slurm_sim.jobs import LIMITED, JobRecord, State
-from slurm_sim.reference.backfill import Outlook, Plan, Wish
-from slurm_sim.reference.cluster import Cluster, Turn
+from slurm_sim.reference.backfill import BackfillPlan, Outlook, Placement, Wish
+from slurm_sim.reference.cluster import ClusterState
+from slurm_sim.reference.queue import QueueEntry
 
 Start = Callable[[JobRecord, int], None]
 """Starts the job on these nodes."""
 
 
-def _in_turn(queue: Sequence[Turn]) -> Iterator[JobRecord]:
+def _in_turn(queue: Sequence[QueueEntry]) -> Iterator[JobRecord]:
     """Each job, in the partition of its turn, unless it has started in another one."""
     for job, partition, priority in queue:
         if job.state is State.PENDING:
@@ -26,7 +27,7 @@ def _in_turn(queue: Sequence[Turn]) -> Iterator[JobRecord]:
 
 
 def main_pass(
-    cluster: Cluster, queue: Sequence[Turn], params: Params, full: bool, now_s: int, start: Start
+    cluster: ClusterState, queue: Sequence[QueueEntry], *, full: bool, now_s: int, start: Start
 ) -> bool:
     """Starts jobs in strict order, of the first default_queue_depth, or of all in a `full` pass.
 
@@ -35,73 +36,113 @@ def main_pass(
     stops only the job itself. Returns whether there is news for backfill: jobs that were passed
     over, or could not run if no other job ran.
     """
-    kept, stopped, rejected = 0, set[tuple[str, str]](), set[tuple[int, str]]()
-    news, tested, started, of_partition = False, 0, 0, Counter[str]()
+    return _MainPass(cluster, full=full, now_s=now_s, start=start).run(queue)
 
-    def stop(job: JobRecord) -> None:
-        nonlocal kept
-        stopped.add(_gate(job))
-        if job.spec.reservation is None:
-            kept |= cluster.masks[job.partition]
 
-    depth = None if full else params.default_queue_depth
-    for job in _in_turn(queue):
-        if params.sched_max_job_start is not None and started >= params.sched_max_job_start:
-            break
-        array = _array(job)
-        if array in rejected:
-            continue
-        if array is not None and cluster.throttled(job):
+class _MainPass:
+    """One pass: what it has tried and stopped so far."""
+
+    def __init__(self, cluster: ClusterState, *, full: bool, now_s: int, start: Start) -> None:
+        self.cluster = cluster
+        self.params = cluster.admission.params
+        self.now_s = now_s
+        self.start = start
+        self.depth = None if full else self.params.default_queue_depth
+        self.kept = 0
+        """Nodes that stopped partitions keep from the jobs after them."""
+        self.stopped = set[tuple[str, str]]()
+        self.rejected = set[tuple[int, str]]()
+        """Arrays of which no further task is looked at."""
+        self.news = False
+        self.tests = self.starts = 0
+        self.of_partition = Counter[str]()
+
+    def run(self, queue: Sequence[QueueEntry]) -> bool:
+        most = self.params.sched_max_job_start
+        for job in _in_turn(queue):
+            if most is not None and self.starts >= most:
+                break
+            if self._skips(job):
+                continue
+            self.tests += 1
+            # Slurm counts before it compares, so it looks at one job more than the depth.
+            if self.depth is not None and self.tests > self.depth + 1:
+                break
+            if not self._tries(job):
+                self._reject(job)
+        return self.news
+
+    def _reject(self, job: JobRecord) -> None:
+        if (array := _array(job)) is not None:
+            self.rejected.add(array)
+
+    def _skips(self, job: JobRecord) -> bool:
+        """Whether the pass does not even count the job as tested."""
+        if _array(job) in self.rejected:
+            return True
+        if self.cluster.throttled(job):
             job.reason = "JobArrayTaskLimit"
-            rejected.add(array)
-            continue
-        of_partition[job.partition] += 1
-        if (
-            params.partition_job_depth is not None
-            and of_partition[job.partition] > params.partition_job_depth
-        ):
-            if job.reason == "None":
-                job.reason, news = "Priority", True
-            if array is not None:
-                rejected.add(array)
-            continue
-        tested += 1
-        # Slurm counts before it compares, so it looks at one job more than the depth.
-        if depth is not None and tested > depth + 1:
-            break
-        reservation = job.spec.reservation
-        if _gate(job) in stopped:
-            news = True
+            self._reject(job)
+            return True
+        self.of_partition[job.partition] += 1
+        most = self.params.partition_job_depth
+        if most is None or self.of_partition[job.partition] <= most:
+            return False
+        if job.reason == "None":
+            job.reason, self.news = "Priority", True
+        self._reject(job)
+        return True
+
+    def _tries(self, job: JobRecord) -> bool:
+        """Starts the job, or gives the reason why not; whether it has started."""
+        cluster = self.cluster
+        if _gate(job) in self.stopped:
+            # Backfill may still start it, so it has to look again.
+            self.news = True
             if job.reason in ("None", "Resources"):
                 job.reason = "Priority"
         elif reason := _known_limit(cluster, job):
             job.reason = reason
-        elif _is_out_of_reach(cluster, job, kept):
-            job.reason, news = "Resources", True
-            stop(job)
+        elif _is_out_of_reach(cluster, job, self.kept):
+            # slurmctld sees this by counting, before limits: so the job stops its partition even
+            # if a limit would have kept it back alone.
+            job.reason, self.news = "Resources", True
+            self._stop(job)
         elif reason := cluster.jobs_limit_reached(job):
             job.reason = reason
         else:
-            nodes, reason = _fitting(cluster, job, kept, now_s)
-            seen = nodes or cluster.possible(job)
-            cluster.note_test(job, seen if cluster.is_linear else nodes)
-            job.reason = cluster.limit_reached(job, seen, starts=bool(nodes)) or reason
-            if not job.reason:
-                start(job, nodes)
-                started += 1
-                continue
-            if job.reason == "ReqNodeNotAvail":
-                news = True
-            elif job.reason == "Resources" and (
-                reservation is not None or not _has_no_claim(job, params, now_s)
-            ):
-                stop(job)
-        if array is not None:
-            rejected.add(array)
-    return news
+            return self._tests_nodes(job)
+        return False
+
+    def _tests_nodes(self, job: JobRecord) -> bool:
+        cluster = self.cluster
+        nodes, reason = _fitting(cluster, job, self.kept, self.now_s)
+        # A limit of resources counts the nodes of the test, also of one that only asks whether the
+        # job could ever run.
+        seen = nodes or cluster.possible(job)
+        cluster.note_test(job, seen if cluster.is_linear else nodes)
+        job.reason = cluster.limit_reached(job, seen, starts=bool(nodes)) or reason
+        if not job.reason:
+            self.start(job, nodes)
+            self.starts += 1
+            return True
+        if job.reason == "ReqNodeNotAvail":
+            self.news = True
+        elif job.reason == "Resources" and (
+            job.spec.reservation is not None or not _has_no_claim(job, self.params, self.now_s)
+        ):
+            self._stop(job)
+        return False
+
+    def _stop(self, job: JobRecord) -> None:
+        """No job after it starts in its partition, or in its reservation."""
+        self.stopped.add(_gate(job))
+        # A reservation's nodes are kept by the calendar, so only a partition's need to be kept here.
+        if job.spec.reservation is None:
+            self.kept |= self.cluster.admission.masks[job.partition]
 
 
-def _known_limit(cluster: Cluster, job: JobRecord) -> str:
+def _known_limit(cluster: ClusterState, job: JobRecord) -> str:
     """The limit of jobs that it waits for, if it is known to wait for one.
 
     Then slurmctld looks at that first (`acct_policy_job_runnable_state`), and the job stops nobody.
@@ -121,9 +162,9 @@ def _gate(job: JobRecord) -> tuple[str, str]:
     return ("partition", job.partition) if reservation is None else ("reservation", reservation)
 
 
-def _is_out_of_reach(cluster: Cluster, job: JobRecord, kept: int) -> bool:
+def _is_out_of_reach(cluster: ClusterState, job: JobRecord, kept: int) -> bool:
     """Whether the nodes of its partition that are up and not kept for others are too few."""
-    return (cluster.masks[job.partition] & cluster.up & ~kept).bit_count() < job.nodes
+    return (cluster.admission.masks[job.partition] & cluster.up & ~kept).bit_count() < job.nodes
 
 
 def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
@@ -135,7 +176,7 @@ def _has_no_claim(job: JobRecord, params: Params, now_s: int) -> bool:
     return job.eligible_s is not None and now_s - job.eligible_s < params.bf_min_age_reserve_s
 
 
-def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[int, str]:
+def _fitting(cluster: ClusterState, job: JobRecord, kept: int, now_s: int) -> tuple[int, str]:
     """The nodes on which it could start now, or why there are none."""
     wish = cluster.wish(job)
     open_to_it = wish.usable & ~cluster.calendar.taken(
@@ -145,16 +186,14 @@ def _fitting(cluster: Cluster, job: JobRecord, kept: int, now_s: int) -> tuple[i
         open_to_it = 0
     nodes = cluster.pool.hosts(wish.request) & wish.able & open_to_it & ~kept
     starts = nodes.bit_count() >= wish.needed
-    cluster.pick.attempt(
-        cluster.listed(job.spec, cluster.partitions[job.partition]), wish.preferred
-    )
+    cluster.pick.attempt(cluster.listed(job), wish.preferred)
     cluster.pick.tested(nodes if starts else wish.able & ~kept, wish.request)
     if starts:
         return cluster.pick(nodes, wish.needed, cluster.pool, wish.request, starts=True), ""
     return 0, _missing(cluster, wish, open_to_it, kept)
 
 
-def _missing(cluster: Cluster, wish: Wish, open_to_it: int, kept: int) -> str:
+def _missing(cluster: ClusterState, wish: Wish, open_to_it: int, kept: int) -> str:
     """Why a job that could run in its partition does not start: the errors of slurmctld's
     select_nodes, as reasons.
 
@@ -178,39 +217,18 @@ class Forecast(NamedTuple):
 
 
 def backfill_pass(
-    cluster: Cluster, queue: Sequence[Turn], params: Params, now_s: int, start: Start
+    cluster: ClusterState, queue: Sequence[QueueEntry], *, now_s: int, start: Start
 ) -> Forecast:
     """Starts what delays no reservation; each tested job that can't start now gets one on the nodes
     it would have.
 
     Reservations don't outlive the pass.
     """
-    plan = Plan(now_s, params.bf_window_s, params.bf_resolution_s, cluster.up)
-    _attempt(cluster, queue, plan, params, now_s, start)
+    plan = _BackfillPass(cluster, now_s=now_s, start=start).run(queue)
     return Forecast(plan.moved, bool(plan.planned & cluster.pool.idle))
 
 
-def _attempt(
-    cluster: Cluster, queue: Sequence[Turn], plan: Plan, params: Params, now_s: int, start: Start
-) -> None:
-    tasks = _Tasks(params)
-    outlook = _outlook(cluster, params, now_s)
-    for job in _in_turn(queue):
-        if plan.tested >= params.bf_max_job_test:
-            return
-        if cluster.throttled(job):
-            job.reason = "JobArrayTaskLimit"
-            tasks.reject(job)
-        elif tasks.has_given_up(job):
-            continue
-        elif reason := cluster.jobs_limit_reached(job):
-            job.reason = reason
-            tasks.reject(job)
-        elif tasks.counts(job) and not _place(cluster, job, plan, outlook, tasks, start):
-            return
-
-
-def most_tested(queue: Sequence[Turn], params: Params) -> int:
+def most_tested(queue: Sequence[QueueEntry], params: Params) -> int:
     """How many of these jobs a backfill pass tests at most, as far as counts tell."""
     found, most = Counter[tuple[str, ...]](), dict[tuple[str, ...], int]()
     for job in _in_turn(queue):
@@ -233,19 +251,20 @@ def _counted(job: JobRecord, params: Params) -> dict[tuple[str, ...], int | None
     }
 
 
-class _Tasks:
+class _Tally:
     """How many jobs a pass has looked at, by user, partition and so on, and which arrays it has
     given up.
     """
 
     def __init__(self, params: Params) -> None:
         self.params = params
-        self._looked_at = Counter[tuple[str, ...]]()
-        self._reserved = Counter[tuple[int, str]]()
-        self._reserved_in = Counter[str]()
+        self.starts = 0
+        self._looks = Counter[tuple[str, ...]]()
+        self._reservations = Counter[tuple[int, str]]()
+        """Of tasks, by array."""
+        self._reservations_in = Counter[str]()
         self._rejected = set[tuple[int, str]]()
         self._expected_s: dict[int, int] = {}
-        self.started = 0
 
     def reject(self, job: JobRecord) -> None:
         """No further task of this array is looked at."""
@@ -258,7 +277,7 @@ class _Tasks:
     def may_reserve(self, job: JobRecord, now_s: int) -> bool:
         """Whether nodes may be kept for the job, if it can't start now."""
         most = self.params.bf_job_part_count_reserve
-        allowed = most is None or self._reserved_in[job.partition] < most
+        allowed = most is None or self._reservations_in[job.partition] < most
         has_one = self.params.bf_one_resv_per_job and job.job_id in self._expected_s
         return allowed and not has_one and not _has_no_claim(job, self.params, now_s)
 
@@ -273,65 +292,108 @@ class _Tasks:
         return is_first
 
     def reserve(self, job: JobRecord) -> None:
-        self._reserved_in[job.partition] += 1
+        """Nodes are kept for the job."""
+        self._reservations_in[job.partition] += 1
         if (array := _array(job)) is not None:
-            self._reserved[array] += 1
-            if self._reserved[array] >= self.params.bf_max_job_array_resv:
+            self._reservations[array] += 1
+            if self._reservations[array] >= self.params.bf_max_job_array_resv:
                 self._rejected.add(array)
 
     def counts(self, job: JobRecord) -> bool:
         """Whether the limits bf_max_job_* allow the job to be looked at; if so, it counts."""
-        counted = _counted(job, self.params)
-        if any(
-            most is not None and self._looked_at[what] >= most for what, most in counted.items()
+        limits = _counted(job, self.params)
+        if any(most is not None and self._looks[what] >= most for what, most in limits.items()):
+            return False
+        self._looks.update(limits.keys())
+        return True
+
+
+class _BackfillPass:
+    """One pass: its plan, and what it has looked at so far."""
+
+    def __init__(self, cluster: ClusterState, *, now_s: int, start: Start) -> None:
+        self.cluster = cluster
+        self.params = params = cluster.admission.params
+        self.now_s = now_s
+        self.start = start
+        self.plan = BackfillPlan(now_s, params.bf_window_s, params.bf_resolution_s, cluster.up)
+        self.tally = _Tally(params)
+        running = sorted(cluster.running.values(), key=lambda job: job.job_id)
+        holdings = (cluster.holding(job, now_s) for job in running)
+        self.outlook = Outlook(now_s, cluster.pool, holdings, params)
+
+    def run(self, queue: Sequence[QueueEntry]) -> BackfillPlan:
+        for job in _in_turn(queue):
+            if self.plan.tests >= self.params.bf_max_job_test:
+                break
+            if self.cluster.throttled(job):
+                job.reason = "JobArrayTaskLimit"
+                self.tally.reject(job)
+            elif self.tally.has_given_up(job):
+                continue
+            elif reason := self.cluster.jobs_limit_reached(job):
+                job.reason = reason
+                self.tally.reject(job)
+            elif self.tally.counts(job) and not self._place(job):
+                break
+        return self.plan
+
+    def _place(self, job: JobRecord) -> bool:
+        """Starts the job or reserves nodes for it. Returns whether the pass looks at more jobs."""
+        cluster, tally = self.cluster, self.tally
+        wish = cluster.wish(job)
+        if wish.reservation is not None and not cluster.calendar.is_open(
+            wish.reservation, self.now_s
         ):
+            tally.reject(job)
+            return True
+        place = self.plan.earliest(
+            self.outlook,
+            cluster.calendar,
+            wish,
+            cluster.pick,
+            only_now=not tally.may_reserve(job, self.now_s),
+        )
+        cluster.note_test(job, self.plan.last_test)
+        if place is None or (place.start_s > self.now_s and self.plan.is_beyond(place.start_s)):
+            if place is not None:
+                tally.expects(job, place.start_s)
+            tally.reject(job)
+            return True
+        starts = place.start_s == self.now_s
+        # Only now: a job over a limit of resources counts as tested, and its place as looked for.
+        if reason := cluster.limit_reached(job, place.nodes, starts=starts, planned=not starts):
+            job.reason = reason
+            tally.reject(job)
+            return True
+        return (self._start if starts else self._reserve)(job, wish, place)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether slurmctld's table has no room for further reservations."""
+        return self.plan.records >= self.params.node_space_size
+
+    def _reserve(self, job: JobRecord, wish: Wish, place: Placement) -> bool:
+        """Keeps nodes for the job; without room in the table for that, the pass is over."""
+        # Of a job in several partitions the earliest start counts; others don't make nodes PLANNED.
+        if self.tally.expects(job, place.start_s):
+            self.plan.planned |= place.nodes
+        if self._is_full:
             return False
-        self._looked_at.update(counted.keys())
+        self.plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
+        self.tally.reserve(job)
         return True
 
-
-def _place(
-    cluster: Cluster, job: JobRecord, plan: Plan, outlook: Outlook, tasks: _Tasks, start: Start
-) -> bool:
-    """Starts the job or reserves nodes for it. Returns whether the pass goes on."""
-    wish = cluster.wish(job)
-    if wish.reservation is not None and not cluster.calendar.is_open(
-        wish.reservation, outlook.now_s
-    ):
-        tasks.reject(job)
-        return True
-    only_now = not tasks.may_reserve(job, outlook.now_s)
-    place = plan.earliest(outlook, cluster.calendar, wish, cluster.pick, only_now=only_now)
-    cluster.note_test(job, plan.last_test)
-    if place is None or (place.start_s > outlook.now_s and plan.is_beyond(place.start_s)):
-        if place is not None:
-            tasks.expects(job, place.start_s)
-        tasks.reject(job)
-        return True
-    starts = place.start_s == outlook.now_s
-    if reason := cluster.limit_reached(job, place.nodes, starts=starts, planned=not starts):
-        job.reason = reason
-        tasks.reject(job)
-        return True
-    full = plan.records >= tasks.params.node_space_size
-    if place.start_s > outlook.now_s:
-        if tasks.expects(job, place.start_s):
-            plan.planned |= place.nodes
-        if full:
-            return False
-        plan.reserve(place.start_s, place.start_s + wish.limit_s, place.nodes)
-        tasks.reserve(job)
-        return True
-    start(job, place.nodes)
-    outlook.started(cluster.held(job, outlook.now_s))
-    if wish.request.whole and tasks.params.select_type is SelectType.CONS_TRES and not full:
-        # Slurm marks whole nodes in its plan when such a job starts; select/linear does not know
-        # the mark.
-        plan.reserve(0, outlook.now_s + wish.limit_s, place.nodes)
-    tasks.started += 1
-    return tasks.params.bf_max_job_start is None or tasks.started < tasks.params.bf_max_job_start
-
-
-def _outlook(cluster: Cluster, params: Params, now_s: int) -> Outlook:
-    running = sorted(cluster.running.values(), key=lambda job: job.job_id)
-    return Outlook(now_s, cluster.pool, (cluster.held(job, now_s) for job in running), params)
+    def _start(self, job: JobRecord, wish: Wish, place: Placement) -> bool:
+        """Starts the job; after bf_max_job_start of them the pass is over."""
+        was_full = self._is_full
+        self.start(job, place.nodes)
+        self.outlook.add(self.cluster.holding(job, self.now_s))
+        is_cons_tres = self.params.select_type is SelectType.CONS_TRES
+        if wish.request.whole and is_cons_tres and not was_full:
+            # Slurm marks whole nodes in its plan when such a job starts; select/linear does not
+            # know the mark.
+            self.plan.reserve(0, self.now_s + wish.limit_s, place.nodes)
+        self.tally.starts += 1
+        most = self.params.bf_max_job_start
+        return most is None or self.tally.starts < most

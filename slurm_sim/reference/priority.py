@@ -4,18 +4,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition, SelectType
-from slurm_sim.jobs import JobRecord, JobSpec
+from slurm_sim.admission import Admission
+from slurm_sim.config import WEIGHTS_OF_TRES, ClusterConfig, Partition
+from slurm_sim.jobs import JobRecord
 from slurm_sim.ranges import MOST_WEIGHT
 from slurm_sim.reference.fairshare import FairShare
-from slurm_sim.reference.limits import Limits
 
 TOP_PRIORITY = 0xFFFF_0000
 """With priority/basic each job gets one less than the one before it; the first gets one less than
 this.
 """
+
+
+def partition_parts(config: ClusterConfig) -> dict[str, float]:
+    """What each partition adds to a job's priority (PriorityWeightPartition)."""
+    of_all = [partition.priority_job_factor for partition in config.partitions]
+    largest = 1 if config.params.no_normal_part else max(of_all) or 1
+    weight = config.params.priority_weight_partition
+    return {item.name: weight * item.priority_job_factor / largest for item in config.partitions}
+
+
+def qos_parts(config: ClusterConfig) -> dict[str, float]:
+    """What each QOS adds to a job's priority (PriorityWeightQOS)."""
+    highest = 1 if config.params.no_normal_qos else max(qos.priority for qos in config.qos) or 1
+    return {
+        qos.name: config.params.priority_weight_qos * qos.priority / highest for qos in config.qos
+    }
 
 
 class Priorities:
@@ -25,12 +41,10 @@ class Priorities:
 
     def __init__(
         self,
-        config: ClusterConfig,
-        limits: Limits,
+        admission: Admission,
         fairshare: FairShare,
-        memory_mib: Callable[[JobSpec], int],
     ) -> None:
-        """`memory_mib`: what a job asks for on each node, or gets by default."""
+        config = admission.config
         self.kept = False
         """Whether jobs keep the priority that they have."""
         self.tested: dict[int, int] = {}
@@ -46,24 +60,12 @@ class Priorities:
         self._params = config.params
         self._nodes = len(config.nodes)
         self._cpus = sum(node.cpus for node in config.nodes)
-        self._is_linear = self._params.select_type is SelectType.LINEAR
+        self._is_linear = admission.is_linear
         self._sizes_vary = len({node.cpus for node in config.nodes}) > 1
-        self._limits = limits
+        self._admission = admission
         self._fairshare = fairshare
-        self._memory_mib = memory_mib
-        of_all = [partition.priority_job_factor for partition in config.partitions]
-        largest = 1 if self._params.no_normal_part else max(of_all) or 1
-        self._partition_part = {
-            partition.name: self._params.priority_weight_partition
-            * partition.priority_job_factor
-            / largest
-            for partition in config.partitions
-        }
-        highest = 1 if self._params.no_normal_qos else max(qos.priority for qos in config.qos) or 1
-        self._qos_part = {
-            qos.name: self._params.priority_weight_qos * qos.priority / highest
-            for qos in config.qos
-        }
+        self._partition_part = partition_parts(config)
+        self._qos_part = qos_parts(config)
         self._tres_weights = tuple(getattr(self._params, name) for name in WEIGHTS_OF_TRES)
         self._tres = {
             partition.name: self._tres_of(config, partition) for partition in config.partitions
@@ -124,7 +126,7 @@ class Priorities:
         age_part = self._params.priority_weight_age * self._age_factor(job, calculated_s)
         share_part = self._share_part(job, calculated_s)
         size_part = self._params.priority_weight_job_size * self._size_factor(job, calculated_s)
-        qos_part = self._qos_part[self._limits.qos_of(job.spec.qos).name]
+        qos_part = self._qos_part[self._admission.qos_of(job.spec.qos).name]
         factors = age_part + share_part + size_part + self._partition_part[job.partition] + qos_part
         return max(1, int(min(MOST_WEIGHT, factors + self._tres_part(job) - job.spec.nice)))
 
@@ -169,7 +171,7 @@ class Priorities:
     def _tres_part(self, job: JobRecord) -> float:
         """PriorityWeightTRES: of what the job asks for, also where it gets whole nodes."""
         spec, part = job.spec, 0.0
-        each = (spec.cpus_per_node, self._memory_mib(spec), 1, spec.gpus_per_node)
+        each = (spec.cpus_per_node, self._admission.memory_mib(spec), 1, spec.gpus_per_node)
         for weight, value, there in zip(
             self._tres_weights, each, self._tres[job.partition], strict=True
         ):

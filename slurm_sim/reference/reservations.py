@@ -1,44 +1,26 @@
-"""Advanced reservations: which nodes they keep from a job (`reservations.html`)."""
+"""Advanced reservations: when they keep which nodes from a job (`reservations.html`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_sim.config import Reservation
-from slurm_sim.errors import InvalidJob
 
 
 class Calendar:
     """All reservations. Each takes whole nodes."""
 
-    def __init__(self, reservations: Sequence[Reservation], bit: Callable[[str], int]) -> None:
-        self._all = [(item, sum(bit(node) for node in item.nodes)) for item in reservations]
-        self._by_name = {item.name: (item, nodes) for item, nodes in self._all}
-
-    def check(self, name: str, user: str) -> None:
-        """Raises InvalidJob if the user can't use it."""
-        if user not in self._named(name)[0].users:
-            raise InvalidJob(f"reservation {name!r} is not for user {user!r}; leave it out")
-
-    def _named(self, name: str) -> tuple[Reservation, int]:
-        try:
-            return self._by_name[name]
-        except KeyError:
-            known = ", ".join(self._by_name)
-            raise InvalidJob(
-                f"reservation {name!r} does not exist; this cluster has: {known}"
-            ) from None
+    def __init__(self, reservations: Sequence[Reservation], nodes: Mapping[str, int]) -> None:
+        """`nodes`: those of each reservation, as a set."""
+        self._all = [(item, nodes[item.name]) for item in reservations]
+        self._by_name = {item.name: item for item in reservations}
 
     def end_s(self, name: str) -> int:
-        return self._named(name)[0].end_s
-
-    def nodes(self, name: str | None) -> int | None:
-        """The nodes on which a job in this reservation may run; None: it is in none, so on any."""
-        return None if name is None else self._named(name)[1]
+        return self._by_name[name].end_s
 
     def is_open(self, name: str, start_s: int) -> bool:
         """Whether a job in this reservation may start at this time."""
-        item = self._named(name)[0]
+        item = self._by_name[name]
         return item.start_s <= start_s <= item.end_s
 
     def taken(self, name: str | None, start_s: int, end_s: int) -> int:

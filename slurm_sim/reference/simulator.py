@@ -1,125 +1,62 @@
 """A small, exact simulator of Slurm's scheduling: the rules in plain Python, to be read first.
 
-It follows slurmctld 22.05. What happens is ordered by (time, `Kind`, sequence number), so equal
+It follows slurmctld 22.05. What happens is ordered by (time, `EventKind`, sequence number), so equal
 input gives equal output everywhere:
 
 * Jobs that end by themselves come first, then what happens to nodes and reservations,
-  cancellations, submissions,
-  begin times.
+  cancellations, submissions, begin times.
 * A *backfill* pass runs `bf_interval_s` after the last one, or later, as soon as there is something
-  new. What a pass
-  does may itself be new: see `Forecast` in passes.py.
+  new. What a pass does may itself be new: see `Forecast` in passes.py.
 * A *main* pass over the whole queue runs each `sched_interval_s`. A submission, an end or a dropped
-  dependency asks
-  for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s` after the last
-  of either kind. Any of them is put off to `sched_min_interval_s` after the last; then one serves
-  all that were asked for meanwhile.
+  dependency asks for one over the first `default_queue_depth` jobs, at least `batch_sched_delay_s`
+  after the last of either kind. Any of them is put off to `sched_min_interval_s` after the last;
+  then one serves all that were asked for meanwhile.
 * The *limit check* runs each `limit_check_s` and ends all that is over its limit; unless `defer` is
-  set, another main
-  pass follows at once. (slurmctld checks first, but has the nodes back only after the main pass of
-  that second.)
+  set, another main pass follows at once. (slurmctld checks first, but has the nodes back only after
+  the main pass of that second.)
 * Records of ended jobs are *purged* at the first full minute from `min_job_age_s` after their end
-  on, which is news for
-  backfill. So are recalculated priorities, if any pending job is not held.
+  on, which is news for backfill. So are recalculated priorities, if any pending job is not held.
 * Calls from outside (`submit`, `cancel`, ...) come after everything that was due at their time.
 
 Periods count from the simulator's start. Nothing starts between passes. Within a pass jobs come by
 partition tier, priority, submission, id. The age in a priority is that at the last multiple of
 `priority_calc_period_s`.
 
-`passes.py` has the two schedulers, `backfill.py` how backfill plans, `nodes.py` which nodes are
-picked, `resources.py` what is left on them, `priority.py` and `fairshare.py` the order,
-`slurm_sim/dependency.py` and `limits.py` what may start at all, `reservations.py` what is set aside,
-`cluster.py` the state; `slurm_sim/config.py` and `slurm_sim/jobs.py` are the input.
+`clock.py` has the times of passes and checks, `events.py` what is known to happen, `queue.py` the
+pending jobs and their order, `passes.py` the two schedulers, `backfill.py` how backfill plans,
+`nodes.py` which nodes are picked, `resources.py` what is left on them, `priority.py` and
+`fairshare.py` priorities, `limits.py` and `reservations.py` what may start at all, `cluster.py` the
+nodes and running jobs. `slurm_sim/admission.py` says which jobs a cluster accepts and what they
+need, `slurm_sim/dependency.py` what they wait for; `slurm_sim/config.py`, `slurm_sim/jobs.py` and
+`slurm_sim/state.py` are the input.
 """
 
 from __future__ import annotations
 
 import copy
-import heapq
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from enum import IntEnum
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import Self
 
-from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Partition
+from slurm_sim.config import ClusterConfig, NodeAction, NodeOutage, Params, Partition
+from slurm_sim.copies import NO_TIME_IN_HOOKS, Forkable
 from slurm_sim.dependency import Dependencies, check_no_cycle, check_not_itself, parse_dependency
-from slurm_sim.errors import InvalidJob, SimulationError, UnknownJob
+from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec, Sample, State
 from slurm_sim.ranges import END_S, LAST_S, MOST, listed, whole
-from slurm_sim.reference.cluster import Cluster
+from slurm_sim.reference.clock import SECOND_US, PassClock
+from slurm_sim.reference.cluster import ClusterState
+from slurm_sim.reference.events import EventKind, Events
 from slurm_sim.reference.passes import backfill_pass, main_pass, most_tested
-
-if TYPE_CHECKING:
-    from slurm_sim.state import PendingJob, RunningJob, Timers
-
-__all__ = ["Simulator", "UnknownJob"]
-
-SECOND_US = 1_000_000
-BACKFILL_PHASE_US = 400_000
-"""Where in the second backfill looks for news; seen in replays on a real slurmctld."""
-
-TICK_PHASE_US = 550_000
-"""Where in the second slurmctld's background loop comes, which runs main passes and checks limits;
-seen in replays. The real loop moves by some 45 ms with each save of slurmctld's state; decision
-0026 says why that is not followed.
-"""
-
-PURGE_S = 60
-"""How often slurmctld looks for records of ended jobs to delete (a constant there; less often than
-MinJobAge).
-"""
+from slurm_sim.state import InitialState, PendingJob, RunningJob, Timers
 
 Hook = Callable[[JobRecord], None]
-NO_TIME_IN_HOOKS = (
-    "a function in on_start or on_end can't let time pass; let it change a fork(), or go on"
-    " after it"
-)
-
-
-class Kind(IntEnum):
-    """What happens, in the order of things within one second; but see `_order`."""
-
-    END = 0
-    NODE = 1
-    RESERVATION = 2
-    CANCEL = 3
-    SUBMIT = 4
-    BEGIN = 5
-    BACKFILL = 6
-    MAIN = 7
-    LIMIT = 8
-    PURGE = 9
-
-
-_ONLY_FORESEEN = frozenset({Kind.END, Kind.NODE, Kind.CANCEL, Kind.SUBMIT})
+_UNKNOWN_TO_SLURM = frozenset({EventKind.END, EventKind.NODE, EventKind.CANCEL, EventKind.SUBMIT})
 """What only a simulation knows that it will come to."""
 
 
-class Forked:
-    """What `copy` and `pickle` do with a simulation, by the core or by the reference."""
-
-    __slots__ = ()
-
-    def fork(self) -> Self:
-        raise NotImplementedError
-
-    def __copy__(self) -> Self:
-        return self.fork()
-
-    def __deepcopy__(self, _memo: object) -> Self:
-        return self.fork()
-
-    def __reduce_ex__(self, _protocol: object) -> NoReturn:
-        raise TypeError(
-            "a simulation can't be pickled; make it anew where it is needed, from its config and"
-            " jobs, or within this process fork() it"
-        )
-
-
-class Simulator(Forked):
+class ReferenceSimulator(Forkable):
     """A cluster, its queue and its clock, `now_s`.
 
     `on_start` and `on_end` are lists of functions that get the job's record once the event that
@@ -127,14 +64,15 @@ class Simulator(Forked):
     pass.
     """
 
-    recalculated_us = TICK_PHASE_US
-    """Where in a second priorities are recalculated."""
-
     def __init__(
         self, config: ClusterConfig, jobs: Iterable[JobSpec] = (), start_s: int = 0
     ) -> None:
         start_s = whole("start_s", start_s, 0, LAST_S, SimulationError)
-        self._cluster = Cluster(config, start_s)
+        self._cluster = ClusterState(config, start_s)
+        self._admission = self._cluster.admission
+        self._queue = self._cluster.queue
+        self._events = self._make_events()
+        self._clock = self._make_clock(config.params, start_s)
         self.config = config
         self.params = config.params
         self.start_s = self.now_s = start_s
@@ -142,70 +80,26 @@ class Simulator(Forked):
         self.on_end: list[Hook] = []
         self._future: dict[int, JobSpec] = {}
         self._next_id = 1
-        self._events: list[tuple[int, Kind, int, int]] = []
-        self._sequence = 0
-        self._end_of_run: dict[int, tuple[int, int]] = {}
-        """Of running jobs: time and sequence number of the event that counts; others are out of
-        date.
-        """
-        self._end_of_limit: dict[int, int] = {}
-        self._suspended: dict[int, tuple[int, int | None]] = {}
+        self._suspensions: dict[int, tuple[int, int | None]] = {}
         """Since when, and when the job would have ended by itself."""
-        self._main_due_s: int | None = None
-        self._main_wanted = self._review_wanted = False
-        self._last_main_s = self._last_full_s = start_s
-        self._last_pass_s = start_s - config.params.sched_min_interval_s
-        self._put_off_s: int | None = None
-        """When a main pass runs that was asked for too soon after the last; whether it is over the
-        whole queue.
-        """
-        self._put_off_full = False
-        self._backfill_due_s: int | None = None
-        self._last_backfill_us = start_s * SECOND_US + BACKFILL_PHASE_US
         self._future_forgotten = False
-        self._ended_s = deque[int]()
-        """When the jobs ended whose records slurmctld still has, in order."""
-        self._planned = False
-        """Whether the last backfill pass left PLANNED nodes."""
-        self._last_news_s = start_s - 1
-        """When backfill last got something to look at."""
-        self._happening: Kind | None = None
-        self._checked_s = start_s - 1
-        """When a limit check last ended a job; the main pass that follows waits for all that it
-        ends.
-        """
+        self._happening: EventKind | None = None
         self._news: list[tuple[list[Hook], JobRecord]] = []
-        self._telling = False
+        self._in_hooks = False
         for index, change in enumerate(config.node_changes):
-            self._push(max(change.time_s, start_s), Kind.NODE, index)
+            self._push(max(change.time_s, start_s), EventKind.NODE, index)
         for reservation in config.reservations:
             for time_s in (reservation.start_s, reservation.end_s):
-                self._push(max(time_s, start_s), Kind.RESERVATION, 0)
+                self._push(max(time_s, start_s), EventKind.RESERVATION, 0)
         self._submit_all(jobs)
 
-    @classmethod
-    def from_state(
-        cls,
-        config: ClusterConfig,
-        now_s: int,
-        running: Sequence[RunningJob] = (),
-        pending: Sequence[PendingJob] = (),
-        down: Collection[str] = (),
-        timers: Timers | None = None,
-        jobs: Iterable[JobSpec] = (),
-    ) -> Simulator:
-        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are
-        submitted later.
+    def _make_events(self) -> Events:
+        """A simulation that is held to a replay's moments has others."""
+        return Events()
 
-        Raises SimulationError.
-        """
-        from slurm_sim.state import given, put_in
-
-        now_s, items, down = given(now_s, running, pending, down, timers)
-        simulator = cls(config, (), now_s if timers is None else timers.start_s)
-        put_in(simulator, now_s, items, down, timers)
-        simulator._submit_all(jobs)
-        return simulator
+    def _make_clock(self, params: Params, start_s: int) -> PassClock:
+        """A simulation that is held to a replay's moments has another."""
+        return PassClock(params, start_s)
 
     def _submit_all(self, jobs: Iterable[JobSpec]) -> None:
         specs = listed("jobs", jobs, JobSpec, InvalidJob)
@@ -219,72 +113,146 @@ class Simulator(Forked):
                 tasks.setdefault(spec.array_job_id, []).append(job_id)
         check_no_cycle(wishes, tasks)
 
+    # ---- a beginning in the middle
+
+    @classmethod
+    def from_state(
+        cls,
+        config: ClusterConfig,
+        now_s: int,
+        running: Sequence[RunningJob] = (),
+        pending: Sequence[PendingJob] = (),
+        down: Collection[str] = (),
+        timers: Timers | None = None,
+        jobs: Iterable[JobSpec] = (),
+    ) -> Self:
+        """Begins in the middle, with these jobs and these nodes down: see `state.py`. `jobs` are
+        submitted later.
+
+        Raises SimulationError.
+        """
+        state = InitialState.of(now_s, running, pending, down, timers)
+        simulator = cls(config, (), state.start_s)
+        simulator._begin(state)
+        simulator._submit_all(jobs)
+        return simulator
+
+    def _begin(self, state: InitialState) -> None:
+        """Makes a new, empty simulation one that is in this state."""
+        state.check(self._admission)
+        cluster, self.now_s = self._cluster, state.now_s
+        self._events.drop_until(self.now_s)
+        for node in sorted(state.down, key=self._admission.bit):
+            cluster.take_out(node, self.now_s)
+        cluster.meter.reset(cluster.pool.idle, cluster.up, self.now_s)
+        cluster.priorities.come_before(item.spec.priority for item in state.items)
+        records = [(item, self._begin_job(item)) for item in state.items]
+        for item, record in records:
+            if isinstance(item, RunningJob):
+                self._begin_running(record, item)
+        for item, record in records:
+            if isinstance(item, PendingJob):
+                self._begin_pending(record, item)
+        self._queue.note_reasons()
+        if state.timers is None:
+            self._changed()
+            self._clock.ask_main(self.now_s)
+        else:
+            self._clock.restore(state.timers, self.now_s)
+
+    def _begin_job(self, item: RunningJob | PendingJob) -> JobRecord:
+        """As a job that has just been submitted, its dependencies still open."""
+        job_id = self._take_id(item.spec)
+        self._cluster.fairshare.add(item.spec.account, item.spec.user)
+        record = self._cluster.add(job_id, item.spec, item.submitted_s)
+        record.time_limit_s = item.spec.time_limit_s
+        if item.spec.cancel_s is not None:
+            self._push(max(item.spec.cancel_s, self.now_s), EventKind.CANCEL, job_id)
+        return record
+
+    def _begin_running(self, record: JobRecord, item: RunningJob) -> None:
+        nodes = sum(self._admission.bit(name) for name in item.node_names)
+        if nodes & ~self._cluster.pool.hosts(self._cluster.request(record)):
+            raise SimulationError(
+                f"job {record.job_id}: not all of {', '.join(item.node_names)} have room for it"
+            )
+        self._cluster.start(record, nodes, "", self.now_s)
+        record.start_s = item.start_s
+        since_s = record.submit_s if item.eligible_s is None else item.eligible_s
+        record.eligible_s = record.accrues_s = since_s
+        if item.spec.runtime_s is not None:
+            end_s = max(item.start_s + item.spec.runtime_s, self.now_s)
+            self._events.end_run(record.job_id, end_s)
+        self._watch_limit(record)
+
+    def _begin_pending(self, record: JobRecord, item: PendingJob) -> None:
+        job_id, begin_s = record.job_id, item.spec.begin_s
+        record.dependencies = parse_dependency(item.spec.dependency).known(self._cluster.is_known)
+        record.reason = item.known_reason
+        if begin_s is not None and begin_s > self.now_s:
+            self._push(begin_s, EventKind.BEGIN, job_id)
+        for needed in record.dependencies.items:
+            other = self._cluster.jobs.get(needed.job_id)
+            if needed.delay_s and other is not None and other.start_s is not None:
+                self._push(max(self.now_s, other.start_s + needed.delay_s), EventKind.BEGIN, job_id)
+        if item.eligible_s is not None:
+            record.eligible_s = record.accrues_s = item.eligible_s
+            self._queue.compete(record)
+        if not record.held:  # slurmctld tested it when it was submitted
+            self._cluster.note_test(record, self._cluster.possible(record))
+        self._queue.reorder()
+
     def timers(self) -> Timers:
         """The phases of the passes' timers, for `from_state`."""
-        from slurm_sim.state import Timers
-
-        return Timers(
-            start_s=self.start_s,
-            last_main_s=self._last_main_s,
-            last_full_s=self._last_full_s,
-            last_pass_s=self._last_pass_s,
-            put_off_s=self._put_off_s,
-            put_off_full=self._put_off_full,
-            last_backfill_us=self._last_backfill_us,
-            main_due_s=self._main_due_s,
-            backfill_due_s=self._backfill_due_s,
-            main_wanted=self._main_wanted,
-            review_wanted=self._review_wanted,
-            planned=self._planned,
-        )
+        return replace(self._clock.timers)
 
     # ---- time
 
     def step(self, seconds: int) -> None:
-        """Goes on by this many seconds."""
+        """Lets this many seconds pass."""
         self.run_until(self.now_s + whole("seconds", seconds, -END_S, END_S, SimulationError))
 
     def run_until(self, time_s: int) -> None:
-        """Goes on until everything due up to and at this time has happened."""
+        """Lets time pass until everything due up to and at this time has happened."""
         time_s = whole("time_s", time_s, 0, END_S, SimulationError)
         if time_s < self.now_s:
             raise SimulationError(
                 f"can't run until {time_s}: it is {self.now_s} already; fork() before, to go back"
             )
         self._refuse_in_hook()
-        while self._go_on(time_s):
+        while self._happens_by(time_s):
             pass
         self.now_s = time_s
 
     def run_until_start(self, job_id: int, latest_s: int) -> int | None:
-        """Goes on until the job has started, or is over, at most until `latest_s`; returns its
+        """Lets time pass until the job has started, or is over, at most until `latest_s`; returns its
         start, or None.
         """
         latest_s = whole("latest_s", latest_s, 0, END_S, SimulationError)
         self._refuse_in_hook()
         while (job := self.job(job_id)).start_s is None and not job.state.is_over:
-            if not self._go_on(latest_s):
+            if not self._happens_by(latest_s):
                 self.now_s = max(self.now_s, latest_s)
                 break
         return job.start_s
 
     def _refuse_in_hook(self) -> None:
-        if self._telling:
+        if self._in_hooks:
             raise SimulationError(NO_TIME_IN_HOOKS)
 
-    def _go_on(self, latest_s: int) -> bool:
+    def _happens_by(self, latest_s: int) -> bool:
         """What is due next happens, if that is by then."""
-        due = min(self._due(), key=self._order, default=None)
+        due = min(self._due(), key=self._clock.order, default=None)
         if due is None or due[0] > latest_s:
             return False
         self.now_s, self._happening = due
         self._happen(due[1])
         self._happening = None
-        self._tell()
+        self._call_hooks()
         return True
 
     def run(self) -> list[JobRecord]:
-        """Goes on until nothing more can happen; returns the jobs that can't start, each with its
+        """Lets time pass until nothing more can happen; returns the jobs that can't start, each with its
         reason.
 
         It ends, unless hooks submit for ever.
@@ -299,101 +267,74 @@ class Simulator(Forked):
         """
         return min((time_s for time_s, _ in self._due()), default=None)
 
-    def _order(self, due: tuple[int, Kind]) -> tuple[int, float]:
-        time_s, kind = due
-        if kind is Kind.MAIN and time_s == self._checked_s:
-            return time_s, Kind.LIMIT + 0.5
-        return time_s, len(Kind) if kind is Kind.BACKFILL and self._ticks_first() else kind
-
-    def _ticks_first(self) -> bool:
-        """Whether slurmctld's background loop (main passes, limits, purges) comes before backfill
-        within a second.
-        """
-        return self._last_backfill_us % SECOND_US > TICK_PHASE_US
-
-    def _due(self) -> Iterator[tuple[int, Kind]]:
+    def _due(self) -> Iterator[tuple[int, EventKind]]:
         if self._events:
-            yield self._events[0][:2]
-        if self._backfill_due_s is not None:
-            yield self._backfill_due_s, Kind.BACKFILL
-        may_change = bool(self._cluster.competing and self._events)
-        if self.params.main:
-            if self._put_off_s is not None:
-                yield self._put_off_s, Kind.MAIN
-            if self._main_due_s is not None:
-                yield self._main_due_s, Kind.MAIN
-            if self._main_wanted or may_change:
-                yield self._next_full_s(), Kind.MAIN
+            yield self._events.first()
+        may_change = bool(self._queue.competing and self._events)
+        yield from self._clock.due_passes(self.now_s, may_change=may_change)
         if self.params.backfill and self._events:
-            unheld = may_change or any(not job.held for job in self._cluster.waiting.values())
-            if unheld and self.params.priority_multifactor:
-                yield self._recalculation_noticed_s(), Kind.BACKFILL
-            if self._ended_s and self.params.min_job_age_s:
-                yield max(self.now_s, self._purge_s(self._ended_s[0])), Kind.PURGE
+            unheld = may_change or any(not job.held for job in self._queue.waiting.values())
+            yield from self._clock.due_news(self.now_s, unheld=unheld)
 
-    def _happen(self, kind: Kind) -> None:
-        if kind is Kind.MAIN:
+    def _happen(self, kind: EventKind) -> None:
+        if kind is EventKind.MAIN:
             self._main_pass()
-        elif kind is Kind.BACKFILL:
+        elif kind is EventKind.BACKFILL:
             self._backfill_pass()
-        elif kind is Kind.PURGE:
-            while self._ended_s and self._purge_s(self._ended_s[0]) <= self.now_s:
-                self._ended_s.popleft()
-            self._news_for_backfill()
+        elif kind is EventKind.PURGE:
+            self._clock.purge(self.now_s)
+            self._clock.note_news(self.now_s, self._happening)
         else:
-            _, _, sequence, job_id = heapq.heappop(self._events)
-            self._job_event(kind, sequence, job_id)
+            self._job_event(kind, *self._events.pop())
 
-    def _job_event(self, kind: Kind, sequence: int, job_id: int) -> None:
-        if kind is Kind.SUBMIT:
-            self._enter(job_id, self._future.pop(job_id))
-        elif kind is Kind.BEGIN:
-            self._main_wanted = self._review_wanted = True
-        elif kind is Kind.RESERVATION:
+    def _job_event(self, kind: EventKind, sequence: int, number: int) -> None:
+        """`number`: the job's id, or of a change of a node its index."""
+        if kind is EventKind.SUBMIT:
+            self._enter(number, self._future.pop(number))
+        elif kind is EventKind.BEGIN:
+            self._clock.timers.main_wanted = self._clock.timers.review_wanted = True
+        elif kind is EventKind.RESERVATION:
             self._changed()
-        elif kind is Kind.NODE:
-            change = self.config.node_changes[job_id]
+        elif kind is EventKind.NODE:
+            change = self.config.node_changes[number]
             self._change_node(change.node, change.action)
-        elif kind is Kind.CANCEL:
-            self._cancel(self._cluster.jobs[job_id])
-        elif kind is Kind.END and self._end_of_run.get(job_id) == (self.now_s, sequence):
-            job = self._cluster.running[job_id]
+        elif kind is EventKind.CANCEL:
+            self._cancel(self._cluster.jobs[number])
+        elif kind is EventKind.END and self._events.ends_run(number, self.now_s, sequence):
+            job = self._cluster.running[number]
             killed_s = self._killed_s(job)
-            if (
-                killed_s is None or killed_s > self.now_s
-            ):  # else the check of this second ends it, later in the second
+            # Otherwise the check of this second ends it, later in the second.
+            if killed_s is None or killed_s > self.now_s:
                 self._end_by_itself(job)
-        elif kind is Kind.LIMIT and self._end_of_limit.get(job_id) == sequence:
-            job = self._cluster.running[job_id]
-            by_itself = job_id in self._end_of_run and self._end_of_run[job_id][0] == self.now_s
-            self._checked_s = self._last_full_s = (
-                self.now_s
-            )  # a pass over the whole queue of this second is over
-            self._kill(job, self._own_end(job) if by_itself else State.TIMEOUT)
+        elif kind is EventKind.LIMIT and self._events.ends_limit(number, sequence):
+            self._check_limit(self._cluster.running[number])
 
-    def _push(self, time_s: int, kind: Kind, job_id: int) -> int:
-        self._sequence += 1
-        heapq.heappush(self._events, (time_s, kind, self._sequence, job_id))
-        return self._sequence
+    def _check_limit(self, job: JobRecord) -> None:
+        by_itself = self._events.run_end_s(job.job_id) == self.now_s
+        self._clock.note_limit_check(self.now_s)
+        self._kill(job, self._own_end(job) if by_itself else State.TIMEOUT)
 
-    def _tell(self) -> None:
-        """Calls the hooks; what they cause in turn is told after what was there before."""
-        if self._telling:
+    def _push(self, time_s: int, kind: EventKind, number: int) -> None:
+        self._events.push(time_s, kind, number)
+
+    def _call_hooks(self) -> None:
+        """Hooks that cause news in turn are called for it after what was there before."""
+        if self._in_hooks:
             return
-        self._telling = True
+        self._in_hooks = True
         try:
             while self._news:
                 hooks, job = self._news.pop(0)
                 for hook in list(hooks):
                     hook(job)
         finally:
-            self._telling = False
+            self._in_hooks = False
 
     # ---- what users and operators do
 
     def submit(self, spec: JobSpec) -> int:
         """Submits now, or at `spec.submit_s`; returns the job's id. Raises InvalidJob."""
-        self._cluster.check(spec)
+        self._admission.check(spec)
         submit_s = self.now_s if spec.submit_s is None else spec.submit_s
         if submit_s < self.now_s:
             raise InvalidJob(
@@ -404,27 +345,27 @@ class Simulator(Forked):
         self._cluster.fairshare.add(spec.account, spec.user)
         if submit_s > self.now_s:
             self._future[job_id] = spec
-            self._push(submit_s, Kind.SUBMIT, job_id)
+            self._push(submit_s, EventKind.SUBMIT, job_id)
         else:
             self._enter(job_id, spec)
-            self._tell()
+            self._call_hooks()
         return job_id
 
     def cancel(self, job_id: int) -> None:
         """As scancel; a job that is over already is no error."""
         self._cancel(self._cluster.find(job_id))
-        self._tell()
+        self._call_hooks()
 
     def _cancel(self, job: JobRecord) -> None:
         if job.state in (State.RUNNING, State.SUSPENDED):
             self._kill(job, State.CANCELLED)
         elif job.state is State.PENDING:
-            self._cluster.forget_pending(job)
+            self._queue.remove(job)
             self._finish(job, State.CANCELLED)
 
     def requeue(self, job_id: int) -> None:
-        """As `scontrol requeue` of a running job: it is submitted anew, with a begin time shortly
-        after now.
+        """As `scontrol requeue` of a running job: it is submitted again, with a begin time
+        shortly after now.
 
         Raises SimulationError for one that was submitted with ``requeue=False`` (--no-requeue).
         """
@@ -434,29 +375,29 @@ class Simulator(Forked):
                 f"job {job_id} was submitted with requeue=False; leave it, or cancel it"
             )
         self._requeue(job, State.REQUEUED)
-        self._tell()
+        self._call_hooks()
 
     def drop_dependency(self, job_id: int) -> None:
         """As `scontrol update JobId=... Dependency=`: the job competes from now. Idempotent."""
         job = self._cluster.find(job_id)
         if job.state is State.PENDING and job.dependencies:
             job.dependencies = Dependencies()
-            self._cluster.review(job, self.now_s)
+            self._queue.review(job, self.now_s)
             self._changed()
-            self._ask_main()
+            self._clock.ask_main(self.now_s)
 
     def hold(self, job_id: int) -> None:
-        """As `scontrol hold` of a pending job; its age begins anew when it is released."""
-        self._cluster.hold(self._in_state(job_id, State.PENDING), self.now_s)
+        """As `scontrol hold` of a pending job; its age begins again when it is released."""
+        self._queue.hold(self._in_state(job_id, State.PENDING), self.now_s)
         self._changed()
 
     def release(self, job_id: int) -> None:
         """As `scontrol release` of a pending job: the next pass considers it."""
         job = self._in_state(job_id, State.PENDING)
         if job.held:
-            self._cluster.release(job)
+            self._queue.release(job)
             self._changed()
-            self._ask_main()
+            self._clock.ask_main(self.now_s)
 
     def set_runtime_end(self, job_id: int, end_s: int) -> None:
         """The running job ends by itself at this time, unless its limit ends it before."""
@@ -464,7 +405,7 @@ class Simulator(Forked):
         job = self._in_state(job_id, State.RUNNING)
         if end_s < self.now_s:
             raise SimulationError(f"job {job_id} can't end at {end_s}: it is {self.now_s} already")
-        self._end_at(job.job_id, end_s)
+        self._events.end_run(job.job_id, end_s)
 
     def forget_future(self) -> None:
         """Forgets what only a simulation knows: who will come or cancel, when nodes change, how
@@ -475,12 +416,11 @@ class Simulator(Forked):
         `squeue --start` would.
         """
         self._future_forgotten = True
-        self._cluster.keep_priorities()
-        self._events = [event for event in self._events if event[1] not in _ONLY_FORESEEN]
-        heapq.heapify(self._events)
-        self._end_of_run.clear()
-        self._suspended = {
-            job_id: (since_s, None) for job_id, (since_s, _) in self._suspended.items()
+        self._queue.keep_priorities()
+        self._events.drop_kinds(_UNKNOWN_TO_SLURM)
+        self._events.forget_run_ends()
+        self._suspensions = {
+            job_id: (since_s, None) for job_id, (since_s, _) in self._suspensions.items()
         }
 
     def suspend(self, job_id: int) -> None:
@@ -490,12 +430,11 @@ class Simulator(Forked):
         Simplification: Slurm keeps its memory, and lets GPUs go only to some jobs.
         """
         job = self._in_state(job_id, State.RUNNING)
-        end_of_run = self._end_of_run.pop(job_id, None)
-        self._end_of_limit.pop(job_id, None)
-        self._suspended[job.job_id] = (self.now_s, None if end_of_run is None else end_of_run[0])
+        self._suspensions[job.job_id] = (self.now_s, self._events.run_end_s(job.job_id))
+        self._events.forget_ends(job.job_id)
         self._cluster.suspend(job, self.now_s)
         self._changed()
-        self._ask_main()
+        self._clock.ask_main(self.now_s)
 
     def resume(self, job_id: int) -> None:
         """As `scontrol resume`: it goes on where it was. Raises SimulationError if others have its
@@ -504,11 +443,11 @@ class Simulator(Forked):
         Simplification: Slurm itself does not look.
         """
         job = self._in_state(job_id, State.SUSPENDED)
-        since_s, end_s = self._suspended[job_id]
+        since_s, end_s = self._suspensions[job_id]
         self._cluster.resume(job, self.now_s - since_s, self.now_s)
-        del self._suspended[job_id]
+        del self._suspensions[job_id]
         if end_s is not None:
-            self._end_at(job.job_id, end_s + self.now_s - since_s)
+            self._events.end_run(job.job_id, end_s + self.now_s - since_s)
         self._watch_limit(job)
         self._changed()
 
@@ -527,12 +466,12 @@ class Simulator(Forked):
             )
         self._cluster.resize(job, nodes, self.now_s)
         self._changed()
-        self._ask_main()
+        self._clock.ask_main(self.now_s)
 
     def node_down(self, node: str) -> None:
         """The node fails: a job on it is requeued, or ends as NODE_FAIL."""
         self._change_node(node, NodeAction.DOWN)
-        self._tell()
+        self._call_hooks()
 
     def node_drain(self, node: str) -> None:
         """The node takes no new jobs; those on it run on."""
@@ -550,7 +489,7 @@ class Simulator(Forked):
 
     def pending(self) -> list[JobRecord]:
         """By id."""
-        return _by_id(self._cluster.waiting | self._cluster.competing)
+        return _by_id(self._queue.waiting | self._queue.competing)
 
     def running(self) -> list[JobRecord]:
         """By id."""
@@ -579,28 +518,28 @@ class Simulator(Forked):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        return self._cluster.node_names
+        return self._admission.node_names
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
         return self.config.partitions
 
     def is_up(self, node: str) -> bool:
-        return bool(self._cluster.up & self._cluster.bit(node))
+        return bool(self._cluster.up & self._admission.bit(node))
 
     def is_idle(self, node: str) -> bool:
         """Up, and nothing on it."""
-        return bool(self._cluster.up & self._cluster.pool.idle & self._cluster.bit(node))
+        return bool(self._cluster.up & self._cluster.pool.idle & self._admission.bit(node))
 
     def energy_j(self) -> float:
         """Joules that the nodes have drawn since the start."""
-        return self._cluster.energy_j(self.now_s)
+        return self._cluster.meter.read_j(self.now_s)
 
     def sample(self) -> Sample:
         """What there is to learn from at this moment (the paper's third verb): see `Sample`."""
         queued = [
             job
-            for _, job in sorted(self._cluster.competing.items())
+            for _, job in sorted(self._queue.competing.items())
             if not job.reason.endswith(LIMITED)
         ]
         running = [job for _, job in sorted(self._cluster.running.items())]
@@ -625,12 +564,13 @@ class Simulator(Forked):
         shared = [
             self.config,
             self.params,
+            self._admission,
             *self.partitions,
             *(job.spec for job in self._cluster.jobs.values()),
         ]
         memo: dict[int, object] = {id(value): value for value in shared}
         twin = object.__new__(type(self))
-        behind: dict[str, object] = {"on_start": [], "on_end": [], "_news": [], "_telling": False}
+        behind: dict[str, object] = {"on_start": [], "on_end": [], "_news": [], "_in_hooks": False}
         twin.__dict__ = copy.deepcopy(self.__dict__ | behind, memo)
         return twin
 
@@ -653,15 +593,14 @@ class Simulator(Forked):
         return job
 
     def _enter(self, job_id: int, spec: JobSpec) -> None:
-        partition = self._cluster.waits_in(spec)[0]
-        refused = self._cluster.limits.refused(spec.user, spec.account, spec.qos, partition)
+        refusal = self._cluster.refusal(spec)
         job = self._cluster.add(job_id, spec, self.now_s)
         if spec.cancel_s is not None:
-            self._push(max(spec.cancel_s, self.now_s), Kind.CANCEL, job_id)
-        if refused:
-            self._cluster.forget_pending(job)
+            self._push(max(spec.cancel_s, self.now_s), EventKind.CANCEL, job_id)
+        if refusal:
+            self._queue.remove(job)
             self._finish(job, State.CANCELLED)
-            job.reason = refused
+            job.reason = refusal
         else:
             self._cluster.tested_at_submission(job)
             self._queued(job)
@@ -670,32 +609,27 @@ class Simulator(Forked):
 
     def _queued(self, job: JobRecord) -> None:
         if job.begin_s is not None and job.begin_s > self.now_s:
-            self._push(job.begin_s, Kind.BEGIN, job.job_id)
-        self._cluster.review(job, self.now_s)
+            self._push(job.begin_s, EventKind.BEGIN, job.job_id)
+        self._queue.review(job, self.now_s)
         self._changed()
-        self._ask_main()
+        self._clock.ask_main(self.now_s)
 
     def _start(self, job: JobRecord, nodes: int, scheduler: str) -> None:
         self._cluster.start(job, nodes, scheduler, self.now_s)
         if job.spec.runtime_s is not None and not self._future_forgotten:
-            self._end_at(job.job_id, self.now_s + job.spec.runtime_s)
+            self._events.end_run(job.job_id, self.now_s + job.spec.runtime_s)
         self._watch_limit(job)
-        for waiting in self._cluster.waiting.values():
+        for waiting in self._queue.waiting.values():
             for item in waiting.dependencies.items:
                 if item.delay_s:
-                    self._push(self.now_s + item.delay_s, Kind.BEGIN, waiting.job_id)
+                    self._push(self.now_s + item.delay_s, EventKind.BEGIN, waiting.job_id)
         self._news.append((self.on_start, replace(job)))
         self._changed()
-
-    def _end_at(self, job_id: int, end_s: int) -> None:
-        self._end_of_run[job_id] = (end_s, self._push(end_s, Kind.END, job_id))
 
     def _watch_limit(self, job: JobRecord) -> None:
         killed_s = self._killed_s(job)
         if killed_s is not None:
-            self._end_of_limit[job.job_id] = self._push(
-                max(killed_s, self.now_s), Kind.LIMIT, job.job_id
-            )
+            self._events.end_limit(job.job_id, max(killed_s, self.now_s))
 
     def _killed_s(self, job: JobRecord) -> int | None:
         """The first check from its limit's end and OverTimeLimit on, or after its reservation's
@@ -709,11 +643,7 @@ class Simulator(Forked):
         if job.spec.reservation is not None:
             closed_s = self._cluster.calendar.end_s(job.spec.reservation) + 1
             last_s = closed_s if last_s is None else min(last_s, closed_s)
-        return (
-            None
-            if last_s is None
-            else self.start_s + _round_up(last_s - self.start_s, self.params.limit_check_s)
-        )
+        return None if last_s is None else self._clock.limit_check_s(last_s)
 
     def _change_node(self, node: str, action: NodeAction) -> None:
         for job in self._cluster.change_node(node, action, self.now_s):
@@ -723,13 +653,13 @@ class Simulator(Forked):
                 self._kill(job, State.NODE_FAIL)
         self._changed()
         if action is NodeAction.RESUME:
-            self._ask_main()
+            self._clock.ask_main(self.now_s)
 
     def _end_by_itself(self, job: JobRecord) -> None:
         state = self._own_end(job)
         self._vacate(job)
         self._finish(job, state)
-        self._ask_main()
+        self._clock.ask_main(self.now_s)
 
     def _own_end(self, job: JobRecord) -> State:
         """The state of a job that ends by itself now."""
@@ -744,9 +674,9 @@ class Simulator(Forked):
         self._vacate(job)
         self._finish(job, state)
         if self.params.defer:
-            self._ask_main()
+            self._clock.ask_main(self.now_s)
         else:
-            self._main_due_s = self.now_s
+            self._clock.ask_main_at_once(self.now_s)
 
     def _requeue(self, job: JobRecord, state: State) -> None:
         self._vacate(job)
@@ -755,152 +685,64 @@ class Simulator(Forked):
 
     def _vacate(self, job: JobRecord) -> None:
         self._cluster.vacate(job, self.now_s)
-        self._suspended.pop(job.job_id, None)
-        self._end_of_run.pop(job.job_id, None)
-        self._end_of_limit.pop(job.job_id, None)
+        self._suspensions.pop(job.job_id, None)
+        self._events.forget_ends(job.job_id)
 
     def _finish(self, job: JobRecord, state: State) -> None:
         self._cluster.finish(job, state, self.now_s)
-        self._ended_s.append(self.now_s)
+        self._clock.note_end(self.now_s)
         self._news.append((self.on_end, replace(job)))
         self._changed()
 
-    # ---- when the schedulers run
-
     def _changed(self) -> None:
-        self._main_wanted = self._review_wanted = True
-        self._news_for_backfill()
+        self._clock.change(self.now_s, self._happening)
+
+    # ---- passes
 
     def _review(self) -> None:
-        if self._review_wanted:
-            self._review_wanted = False
-            for job in list(self._cluster.waiting.values()):
-                self._cluster.review(job, self.now_s)
-
-    def _ask_main(self) -> None:
-        last_full_s = self.now_s - (self.now_s - self.start_s) % self.params.sched_interval_s
-        if self._main_due_s is None:
-            last_s = max(self._last_main_s, last_full_s)
-            self._main_due_s = max(self.now_s, last_s + self.params.batch_sched_delay_s)
-
-    def _next_full_s(self) -> int:
-        done_s = max(self._last_full_s, self.now_s - 1)
-        return self.start_s + _round_up(done_s + 1 - self.start_s, self.params.sched_interval_s)
+        if self._clock.wants_review():
+            for job in list(self._queue.waiting.values()):
+                self._queue.review(job, self.now_s)
 
     def _main_pass(self) -> None:
-        full = self.now_s == self._next_full_s()
-        if full or (
-            self._main_due_s is not None and self._main_due_s <= self.now_s
-        ):  # it is asked for now
-            self._last_main_s, self._main_due_s = self.now_s, None
-        if full:
-            self._last_full_s, self._main_wanted = self.now_s, False
-        full = full or self._put_off_full
-        if self.params.sched_min_interval_s and self._puts_off(full):
+        full = self._clock.begin_main(self.now_s)
+        if full is None:
             return
-        news = self._cluster.note_reasons()
+        news = self._queue.note_reasons()
         self._review()
-        queue = self._cluster.queue(self._priorities_s(TICK_PHASE_US))
-        if main_pass(
+        passed_over = main_pass(
             self._cluster,
-            queue,
-            self.params,
-            full,
-            self.now_s,
-            lambda job, nodes: self._start(job, nodes, "main"),
-        ):
-            news = True
-        if news:
-            self._news_for_backfill()
-        self._cluster.settle()
-
-    def _puts_off(self, full: bool) -> bool:
-        """Whether it is too soon after the last main pass."""
-        if self._put_off_s is None:
-            self._put_off_s = max(
-                self.now_s, self._earlier_pass_s() + self.params.sched_min_interval_s
-            )
-        if self._put_off_s > self.now_s:
-            self._put_off_full = full
-            return True
-        self._last_pass_s, self._put_off_s, self._put_off_full = self.now_s, None, False
-        return False
-
-    def _earlier_pass_s(self) -> int:
-        """When the last main pass ran. slurmctld has one over the whole queue also where it is
-        known to be in vain.
-        """
-        before_s = self.now_s - 1 - self.start_s
-        full_s = self.now_s - 1 - before_s % self.params.sched_interval_s
-        if before_s < self.params.sched_interval_s or full_s <= self._last_pass_s:
-            return self._last_pass_s
-        return max(full_s, self._last_pass_s + self.params.sched_min_interval_s)
+            self._queue.entries(self._clock.priorities_s(self.now_s)),
+            full=full,
+            now_s=self.now_s,
+            start=lambda job, nodes: self._start(job, nodes, "main"),
+        )
+        if news or passed_over:
+            self._clock.note_news(self.now_s, self._happening)
+        self._queue.show_first_choices()
 
     def _backfill_pass(self) -> None:
-        begun_us = self.now_s * SECOND_US + self._last_backfill_us % SECOND_US
-        if self._cluster.note_reasons():
-            self._last_news_s = self.now_s
+        clock = self._clock
+        begun_us = clock.begin_backfill_us(self.now_s)
+        if self._queue.note_reasons():
+            clock.note_reasons(self.now_s)
         self._review()
-        queue = self._cluster.queue(self._priorities_s(begun_us % SECOND_US))
+        queue = self._queue.entries(clock.priorities_s(self.now_s, begun_us % SECOND_US))
         cycle_us = self.params.cycle_us(
             len(queue), most_tested(queue, self.params), len(self._cluster.running)
         )
-        self._last_backfill_us, self._backfill_due_s = begun_us + cycle_us, None
+        clock.end_backfill(begun_us + cycle_us)
         forecast = backfill_pass(
             self._cluster,
             queue,
-            self.params,
-            self.now_s,
-            lambda job, nodes: self._start(job, nodes, "backfill"),
+            now_s=self.now_s,
+            start=lambda job, nodes: self._start(job, nodes, "backfill"),
         )
-        self._cluster.settle()
-        # A pass begins by taking back what the last one had planned: that is a change, too. So is,
-        # once more, what changed before the pass in the second in which it ends (`_more_work`).
-        in_last_second = self._last_news_s >= self._last_backfill_us // SECOND_US
-        changed = forecast.moved or forecast.planned or self._planned or in_last_second
-        self._planned = forecast.planned
+        self._queue.show_first_choices()
+        changed = clock.is_changed_by_backfill(moved=forecast.moved, planned=forecast.planned)
         if changed and self._events:
-            self._news_for_backfill()
-
-    def _news_for_backfill(self) -> None:
-        ticked = self._happening in (Kind.LIMIT, Kind.MAIN, Kind.PURGE)
-        after_its_look = ticked and not self._ticks_first()
-        self._last_news_s = self.now_s
-        if not self.params.backfill:
-            return
-        due_s = self._next_look_s(self.now_s + after_its_look)
-        self._backfill_due_s = (
-            due_s if self._backfill_due_s is None else min(due_s, self._backfill_due_s)
-        )
-
-    def _purge_s(self, ended_s: int) -> int:
-        """When slurmctld deletes the record of a job that ended then."""
-        age_s = self.params.min_job_age_s
-        return self.start_s + _round_up(
-            ended_s + age_s - self.start_s, min(PURGE_S, max(10, age_s))
-        )
-
-    def _recalculation_noticed_s(self) -> int:
-        """When backfill notices the first recalculation of priorities since its last pass."""
-        since_s = self._last_backfill_us // SECOND_US - self.start_s
-        calculated_s = self.start_s + _round_up(since_s, self.params.priority_calc_period_s)
-        looked_before = self._last_backfill_us % SECOND_US < self.recalculated_us
-        return max(self.now_s, self._next_look_s(calculated_s + looked_before))
-
-    def _priorities_s(self, within_us: int) -> int:
-        """As of when a pass so late within this second sees priorities."""
-        return self.now_s - (within_us < self.recalculated_us)
-
-    def _next_look_s(self, news_s: int) -> int:
-        """When backfill notices: from `bf_interval_s` after its last pass on it looks each second."""
-        first_us = self._last_backfill_us + self.params.bf_interval_s * SECOND_US
-        return max(first_us, news_s * SECOND_US + first_us % SECOND_US) // SECOND_US
+            clock.note_news(self.now_s, self._happening)
 
 
 def _by_id(jobs: dict[int, JobRecord]) -> list[JobRecord]:
     return [replace(jobs[job_id]) for job_id in sorted(jobs)]
-
-
-def _round_up(value: int, step: int) -> int:
-    """To the next multiple; a step of 0 changes nothing."""
-    return -(-value // step) * step if step else value

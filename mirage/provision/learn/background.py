@@ -16,11 +16,11 @@ from mirage.provision.learn.episode import PairSpec
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally, state_at
 from mirage.provision.learn.times import iso
+from slurm_sim.admission import Admission
 from slurm_sim.config import DAY_S, Association, ClusterConfig, NodeAction
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.cluster import Cluster
 from slurm_sim.traces import Trace
 
 
@@ -73,7 +73,7 @@ class Background:
     cluster: ClusterConfig
     log: JobLog
     engine: Any = slurm_sim.Simulator
-    """What simulates: in tests also `slurm_sim.reference.simulator.Simulator`."""
+    """What simulates: in tests also `slurm_sim.reference.simulator.ReferenceSimulator`."""
     trace: Trace | None = None
     """What the history was read from, for who fits a model of the workload to it."""
 
@@ -125,7 +125,7 @@ class Background:
 
     def check(self, pair: PairSpec, partition: str | None = None) -> None:
         """Raises InputError if the cluster could never run the pair."""
-        checker = Cluster(self.cluster, 0)
+        checker = Admission(self.cluster)
         for link in pair:
             try:
                 checker.check(

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.provision.learn.joblog import JobLog
+from slurm_sim.admission import Admission, bits
 from slurm_sim.config import DAY_S, ClusterConfig
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.cluster import Cluster
-from slurm_sim.reference.resources import bits
+from slurm_sim.reference.nodes import Picker
+from slurm_sim.reference.resources import FreeResources
 from slurm_sim.state import PendingJob, RunningJob
 
 GRACE_S = 60
@@ -158,17 +159,19 @@ class _Placer:
     """Gives nodes to jobs, as Slurm picks them on an empty cluster."""
 
     def __init__(self, cluster: ClusterConfig, down: Collection[str]) -> None:
-        self._cluster = Cluster(cluster, 0)
-        self._up = self._cluster.up & ~sum(self._cluster.bit(name) for name in down)
+        self._admission = Admission(cluster)
+        self._free = FreeResources(cluster.nodes)
+        self._pick = Picker(cluster.params.select_type, cluster.nodes)
+        self._up = self._admission.every_node & ~sum(map(self._admission.bit, down))
 
     def place(self, spec: JobSpec) -> tuple[str, ...]:
         """Empty: there are not enough."""
-        cluster = self._cluster
-        partition = cluster.partition_of(spec)
-        request = cluster.request(spec, partition)
-        free = cluster.pool.hosts(request) & cluster.masks[partition.name] & self._up
+        admission = self._admission
+        partition = admission.partition_of(spec)
+        request = admission.request(spec, partition)
+        free = self._free.hosts(request) & admission.masks[partition.name] & self._up
         if free.bit_count() < spec.nodes:
             return ()
-        nodes = cluster.pick(free, spec.nodes, cluster.pool, request, starts=True)
-        cluster.pool.take(nodes, request)
-        return tuple(cluster.node_names[index] for index in bits(nodes))
+        nodes = self._pick(free, spec.nodes, self._free, request, starts=True)
+        self._free.take(nodes, request)
+        return tuple(admission.node_names[index] for index in bits(nodes))

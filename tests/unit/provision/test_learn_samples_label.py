@@ -17,7 +17,7 @@ from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, STEP_S, Pa
 from mirage.provision.learn.sampler import USER, DropReason, LabelledEpisode, label
 from slurm_sim.envs.observation import PAIR, Pool, observe
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, fair_background
 
 BUSY_S = EPOCH_S + 12 * DAY_S + 77

@@ -25,7 +25,7 @@ from slurm_sim.config import (
     SelectType,
     make_nodes,
 )
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.table import JobTable
 from slurm_sim.traces import Trace, TraceError, make_trace
 from tests.learn_site import DAY_S, DAYS, EPOCH_S, HOUR_S, background, cluster, frame, trace

@@ -24,7 +24,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.state import PendingJob, RunningJob
 from tests.unit.slurm_sim.test_reference_properties import MINUTE, params
 
@@ -61,7 +61,7 @@ def workloads(draw: st.DrawFn, longest_min: int, last_s: int) -> list[JobSpec]:
     return jobs
 
 
-def known_of(sim: Simulator, jobs: list[JobSpec], *, timers: bool) -> Known:
+def known_of(sim: ReferenceSimulator, jobs: list[JobSpec], *, timers: bool) -> Known:
     there = [*sim.running(), *sim.pending()]
     return Known(
         runtimes={
@@ -73,7 +73,7 @@ def known_of(sim: Simulator, jobs: list[JobSpec], *, timers: bool) -> Known:
     )
 
 
-def put_back(sim: Simulator, jobs: list[JobSpec], *, timers: bool) -> Simulator:
+def put_back(sim: ReferenceSimulator, jobs: list[JobSpec], *, timers: bool) -> ReferenceSimulator:
     again = simulator_from(
         SimulatedCluster(sim).snapshot(), sim.config, known_of(sim, jobs, timers=timers)
     )
@@ -83,14 +83,14 @@ def put_back(sim: Simulator, jobs: list[JobSpec], *, timers: bool) -> Simulator:
     return again
 
 
-def fates(sim: Simulator, since_s: int) -> list[tuple[object, ...]]:
+def fates(sim: ReferenceSimulator, since_s: int) -> list[tuple[object, ...]]:
     jobs = [*sim.finished(since_s), *sim.running()]
     return sorted(
         (job.job_id, job.start_s, job.end_s, job.state.value, job.node_names) for job in jobs
     )
 
 
-def after(sim: Simulator, since_s: int) -> list[tuple[object, ...]]:
+def after(sim: ReferenceSimulator, since_s: int) -> list[tuple[object, ...]]:
     """Jobs that were not over then."""
     return [fate for fate in fates(sim, since_s) if fate[2] is None or int(str(fate[2])) > since_s]
 
@@ -100,7 +100,7 @@ def after(sim: Simulator, since_s: int) -> list[tuple[object, ...]]:
 def test_a_state_with_its_timers_goes_on_exactly(
     jobs: list[JobSpec], parameters: Params, at_s: int
 ) -> None:
-    sim = Simulator(whole_nodes(SIZE, parameters), jobs)
+    sim = ReferenceSimulator(whole_nodes(SIZE, parameters), jobs)
     sim.run_until(at_s)
     again = put_back(sim, jobs, timers=True)
     assert [job.job_id for job in again.running()] == [job.job_id for job in sim.running()]
@@ -112,7 +112,7 @@ def test_a_state_with_its_timers_goes_on_exactly(
 @given(workloads(5, 600), st.integers(0, 800))
 @settings(max_examples=20, deadline=None)
 def test_without_phases_the_snapshot_is_enough(jobs: list[JobSpec], at_s: int) -> None:
-    sim = Simulator(whole_nodes(SIZE, EACH_SECOND), jobs)
+    sim = ReferenceSimulator(whole_nodes(SIZE, EACH_SECOND), jobs)
     sim.run_until(at_s)
     again = put_back(sim, jobs, timers=False)
     for copy in (sim, again):
@@ -292,14 +292,14 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_a_state_before_its_timers_is_refused() -> None:
-    timers = Simulator(whole_nodes(1), start_s=50).timers()
+    timers = ReferenceSimulator(whole_nodes(1), start_s=50).timers()
     with pytest.raises(SimulationError, match="before the start of the timers"):
-        Simulator.from_state(whole_nodes(1), 20, timers=timers)
+        ReferenceSimulator.from_state(whole_nodes(1), 20, timers=timers)
 
 
 def test_a_state_needs_ids() -> None:
     with pytest.raises(SimulationError, match="needs an id of its own"):
-        Simulator.from_state(
+        ReferenceSimulator.from_state(
             whole_nodes(2),
             20,
             [RunningJob(JobSpec(1, 60), 5, ("n1",))],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from slurm_sim import JobSpec, SimulationError, whole_nodes
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import PendingJob, RunningJob
 from tests.sim_random import everything
 

@@ -11,7 +11,7 @@ import pytest
 import slurm_sim
 from slurm_sim.config import Params, whole_nodes
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import RunningJob
 
 QUIET = Params(

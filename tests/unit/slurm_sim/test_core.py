@@ -34,7 +34,7 @@ from slurm_sim.config import (
 from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.workload import generate, load_model
 from tests.sim_random import (
     Dice,
@@ -87,7 +87,7 @@ def situations(draw: st.DrawFn, rich: bool, exact: bool = False) -> tuple[object
     cluster = config(dice, rich)
     return (
         cluster,
-        accepted(Reference, cluster, specs(dice, cluster, rich, exact=exact)),
+        accepted(cluster, specs(dice, cluster, rich, exact=exact)),
         calls(dice),
     )
 
@@ -397,7 +397,7 @@ def test_hooks_that_call_the_simulator_and_jobs_of_a_table(seed: int) -> None:
     """More of these: tests/fuzz_core.py."""
     dice = random.Random(seed).randint
     cluster = config(dice)
-    jobs = table(cluster, accepted(Reference, cluster, specs(dice, cluster, most=40)))
+    jobs = table(cluster, accepted(cluster, specs(dice, cluster, most=40)))
     reference, core = Reference(cluster, jobs), Simulator(cluster, jobs)
     heard, other = listen(reference), listen(core)
     assert reference.run() == core.run()
@@ -410,7 +410,7 @@ def test_hooks_that_call_the_simulator_and_jobs_of_a_table(seed: int) -> None:
 def test_episodes_on_random_clusters(seed: int) -> None:
     dice = random.Random(seed).randint
     cluster = config(dice)
-    jobs = table(cluster, accepted(Reference, cluster, specs(dice, cluster)))
+    jobs = table(cluster, accepted(cluster, specs(dice, cluster)))
     shown = episodes(Reference, PythonLanes, cluster, jobs, seed)
     assert isinstance(shown, list)
     assert episodes(Simulator, CoreLanes, cluster, jobs, seed) == shown
@@ -518,7 +518,7 @@ def test_a_copy_is_a_fork(kind: type[Reference], copied: Callable[[Reference], R
 def test_pickling_says_what_to_do_instead(kind: type[Reference]) -> None:
     with pytest.raises(
         TypeError,
-        match=r"a simulation can't be pickled; make it anew .* or within this process fork",
+        match=r"a simulation can't be pickled; make it again .* or within this process fork",
     ):
         pickle.dumps(kind(whole_nodes(2)))
 

@@ -25,7 +25,7 @@ from slurm_sim.envs.example import HOUR_S, busy_cluster, busy_jobs
 from slurm_sim.envs.observation import NAMES, Pool, observe, scales
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 from tests.sims import simulator
 
 DAY_S = 24 * HOUR_S
@@ -41,7 +41,7 @@ PARTITIONS = [
 @pytest.fixture(scope="module")
 def busy() -> list[Start]:
     """Four starts on the busy cluster."""
-    sim = Simulator(busy_cluster(), busy_jobs(0, 6))
+    sim = ReferenceSimulator(busy_cluster(), busy_jobs(0, 6))
     return starts(
         sim, equal_pair(2, 12 * HOUR_S), [DAY_S + 5 * HOUR_S * number for number in range(4)], SHORT
     )
@@ -122,9 +122,9 @@ def test_an_observation_is_the_history_of_the_pair() -> None:
     jobs = busy_jobs(3, 4)
     pair = equal_pair(2, 6 * HOUR_S, 5 * HOUR_S)
     task = Task(history=12)
-    env = SubmitEnv(starts(Simulator(busy_cluster(), jobs), pair, [DAY_S], task), task)
+    env = SubmitEnv(starts(ReferenceSimulator(busy_cluster(), jobs), pair, [DAY_S], task), task)
     seen, _ = env.reset(seed=0)
-    sim = Simulator(busy_cluster(), jobs)
+    sim = ReferenceSimulator(busy_cluster(), jobs)
     history = History("batch", task.step_s, task.history)
     for time_s in range(DAY_S - 20 * 600, DAY_S + 30 * 600, 600):
         sim.run_until(time_s)
@@ -219,7 +219,7 @@ def test_the_seed_decides_everything(busy: list[Start]) -> None:
 
 
 def test_an_endless_episode_is_truncated() -> None:
-    sim = Simulator(whole_nodes(2), [JobSpec(2, 100 * HOUR_S, submit_s=0)])
+    sim = ReferenceSimulator(whole_nodes(2), [JobSpec(2, 100 * HOUR_S, submit_s=0)])
     task = Task(history=1, horizon_s=5 * HOUR_S)
     env = SubmitEnv(starts(sim, equal_pair(1, HOUR_S), [600], task), task)
     env.reset(seed=0)
@@ -240,7 +240,7 @@ def test_scaled_observations_are_small(busy: list[Start]) -> None:
 
 
 def test_a_pair_that_runs_already() -> None:
-    sim = Simulator(
+    sim = ReferenceSimulator(
         whole_nodes(3), [JobSpec(1, 5 * HOUR_S, submit_s=0), JobSpec(3, HOUR_S, submit_s=60)]
     )
     sim.run_until(100)
@@ -316,13 +316,15 @@ def test_bad_input_is_refused(busy: list[Start]) -> None:
     with pytest.raises(SimulationError, match="5 rows of history, the task needs 143"):
         SubmitEnv(busy).reset()
     with pytest.raises(SimulationError, match="at 100 already"):
-        starts(Simulator(whole_nodes(1), start_s=100), equal_pair(1, 60), [50])
+        starts(ReferenceSimulator(whole_nodes(1), start_s=100), equal_pair(1, 60), [50])
     for start in (-1, len(busy), 0.5, "first"):
         with pytest.raises(
             SimulationError, match=f"start is {start!r}; there are {len(busy)}, counted from 0"
         ):
             env.reset(options={"start": start})
-    sim = Simulator(whole_nodes(1), [JobSpec(1, 600), JobSpec(1, 600, dependency="afterany:1")])
+    sim = ReferenceSimulator(
+        whole_nodes(1), [JobSpec(1, 600), JobSpec(1, 600, dependency="afterany:1")]
+    )
     for shape in ((0, 40), (5, 7), (40,)):
         with pytest.raises(
             SimulationError,

@@ -19,7 +19,7 @@ from slurm_sim.envs.observation import Pool, walk
 from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 
 TASK = Task(history=5, step_s=1800)
 PAIR = equal_pair(2, 6 * HOUR_S, 5 * HOUR_S)
@@ -29,7 +29,7 @@ COUNT = 3
 
 @pytest.fixture(scope="module")
 def busy() -> list[Start]:
-    return starts(Simulator(busy_cluster(), busy_jobs(0, 3)), PAIR, BEGINS_S, TASK)
+    return starts(ReferenceSimulator(busy_cluster(), busy_jobs(0, 3)), PAIR, BEGINS_S, TASK)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_a_walk_in_the_core_sees_what_the_reference_sees() -> None:
     cluster, jobs = busy_cluster(), busy_jobs(3, 3)
     pool, times_s = Pool.of(cluster, None), list(range(20_000, 150_000, 600))
     seen = []
-    for sim in (make_simulation(cluster, jobs), Simulator(cluster, jobs)):
+    for sim in (make_simulation(cluster, jobs), ReferenceSimulator(cluster, jobs)):
         sim.run_until(10_000)
         first = sim.submit(JobSpec(2, 20_000, user="chain"))
         pair = first, sim.submit(JobSpec(1, 30_000, user="chain", dependency=f"afterany:{first}"))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import slurm_sim
+from slurm_sim.admission import NodeRequest
 from slurm_sim.config import (
     Association,
     Node,
@@ -28,11 +29,11 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.cluster import Turn
 from slurm_sim.reference.nodes import Picker, pick_nodes
 from slurm_sim.reference.passes import most_tested
-from slurm_sim.reference.resources import Pool, Request
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.queue import QueueEntry
+from slurm_sim.reference.resources import FreeResources
+from slurm_sim.reference.simulator import ReferenceSimulator
 from tests.sims import simulator
 
 HOUR = 3600
@@ -40,12 +41,12 @@ FIFO = Params(priority_weight_age=0, priority_weight_job_size=0)
 EXACT = replace(FIFO, limit_check_s=0)
 
 
-def make(nodes: int = 4, params: Params = FIFO, *specs: JobSpec) -> Simulator:
+def make(nodes: int = 4, params: Params = FIFO, *specs: JobSpec) -> ReferenceSimulator:
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
     return simulator(names, [Partition("gpu", names)], params, specs)
 
 
-def limited(qos: tuple[Qos, ...], *specs: JobSpec) -> Simulator:
+def limited(qos: tuple[Qos, ...], *specs: JobSpec) -> ReferenceSimulator:
     """Four nodes, and these QOS."""
     names = ("n1", "n2", "n3", "n4")
     return simulator(names, [Partition("gpu", names)], FIFO, specs, qos=qos)
@@ -57,7 +58,7 @@ def job(
     return JobSpec(nodes, limit_s, limit_s if runtime_s is None else runtime_s, **more)  # type: ignore[arg-type]
 
 
-def starts(sim: Simulator) -> dict[int, int | None]:
+def starts(sim: ReferenceSimulator) -> dict[int, int | None]:
     return {
         record.job_id: record.start_s
         for record in (*sim.finished(), *sim.running(), *sim.pending())
@@ -99,8 +100,8 @@ def test_select_linear_takes_nodes_of_one_weight_kind_by_kind() -> None:
         for number in range(8)
     )
     nodes = (*nodes, Node("light"))
-    pick, pool = Picker(SelectType.LINEAR, nodes), Pool(nodes)
-    request = Request(1, 0, 0, False)
+    pick, pool = Picker(SelectType.LINEAR, nodes), FreeResources(nodes)
+    request = NodeRequest(1, 0, 0, False)
 
     def two(free: int, *, starts: bool = True) -> int:
         return pick(free, 2, pool, request, starts=starts)
@@ -120,10 +121,14 @@ def test_tests_of_jobs_with_gpus_draw_those_without_along() -> None:
     benchmarks/sim_replays.py.
     """
     nodes = make_nodes(4, cpus=8, gpus=4)
-    pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
-    without, two, three = Request(1, 0, 0, False), Request(1, 0, 2, False), Request(1, 0, 3, False)
+    pick, pool = Picker(SelectType.CONS_TRES, nodes), FreeResources(nodes)
+    without, two, three = (
+        NodeRequest(1, 0, 0, False),
+        NodeRequest(1, 0, 2, False),
+        NodeRequest(1, 0, 3, False),
+    )
 
-    def one(request: Request, free: int = 0b1111, *, starts: bool = False) -> int:
+    def one(request: NodeRequest, free: int = 0b1111, *, starts: bool = False) -> int:
         return pick(free, 1, pool, request, starts=starts)
 
     assert one(without) == 0b0001
@@ -150,7 +155,7 @@ def test_nodes_that_a_limit_counts_already_come_first() -> None:
         *(Node(f"b{number}", cpus=4, features=("big",)) for number in (1, 2)),
         *(Node(f"c{number}", cpus=4, weight=2, features=("new",)) for number in (1, 2)),
     )
-    pool, request = Pool(nodes), Request(1, 0, 0, False)
+    pool, request = FreeResources(nodes), NodeRequest(1, 0, 0, False)
     pick = Picker(SelectType.CONS_TRES, nodes)
     assert pick(0b111111, 2, pool, request, starts=True) == 0b000011
     pick.attempt(0b111111, 0b000010)
@@ -159,7 +164,7 @@ def test_nodes_that_a_limit_counts_already_come_first() -> None:
     assert pick(0b110001, 2, pool, request, starts=True) == 0b110000
     pick.attempt(0b111111, 0b000011)  # none is left that could weigh more
     assert pick(0b111101, 2, pool, request, starts=True) == 0b001100
-    linear, whole = Picker(SelectType.LINEAR, nodes), Request(0, 0, 0, True)
+    linear, whole = Picker(SelectType.LINEAR, nodes), NodeRequest(0, 0, 0, True)
     assert linear(0b111101, 2, pool, whole, starts=True) == 0b001100
     linear.attempt(0b111111, 0b000010)
     assert linear(0b111101, 1, pool, whole, starts=True) == 0b000100
@@ -172,16 +177,16 @@ def test_a_run_of_nodes_that_is_too_short_may_replace_one_that_is_long_enough() 
     free_cpus = [2, 16, 0, 3, 1, 0, 10, 0, 16, 13, 7, 0, 3, 3, 7, 7, 0, 8, 16, 16]
     nodes = tuple(Node(f"n{number}", cpus=max(1, cpus)) for number, cpus in enumerate(free_cpus))
     free = sum(1 << number for number, cpus in enumerate(free_cpus) if cpus)
-    pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
-    assert pick(free, 2, pool, Request(1, 0, 0, False), starts=True) == 0b11 << 12
+    pick, pool = Picker(SelectType.CONS_TRES, nodes), FreeResources(nodes)
+    assert pick(free, 2, pool, NodeRequest(1, 0, 0, False), starts=True) == 0b11 << 12
 
 
 def test_an_exclusive_job_with_gpus_goes_where_most_are() -> None:
     nodes = (*make_nodes(2, cpus=8, gpus=2), *make_nodes(2, prefix="big", cpus=8, gpus=8))
-    pick, pool = Picker(SelectType.CONS_TRES, nodes), Pool(nodes)
+    pick, pool = Picker(SelectType.CONS_TRES, nodes), FreeResources(nodes)
     for starts in (False, True):
-        assert pick(0b1111, 1, pool, Request(1, 0, 1, True), starts=starts) == 0b0100
-        assert pick(0b1111, 1, pool, Request(1, 0, 1, False), starts=starts) == 0b0001
+        assert pick(0b1111, 1, pool, NodeRequest(1, 0, 1, True), starts=starts) == 0b0100
+        assert pick(0b1111, 1, pool, NodeRequest(1, 0, 1, False), starts=starts) == 0b0001
 
 
 def test_nodes_have_names() -> None:
@@ -346,7 +351,7 @@ def test_limits_on_counts_make_backfill_passes_short(limits: dict[str, Any], tes
     params = replace(FIFO, **limits)
     sim = make(1, params, *(job(user=user) for user in "aaaaaabb"))
     sim.run_until(60)
-    turns = [Turn(waiting, waiting.partition, waiting.priority) for waiting in sim.pending()]
+    turns = [QueueEntry(waiting, waiting.partition, waiting.priority) for waiting in sim.pending()]
     assert most_tested(turns, params) == tested
     # 9.4 us and more for one that is tested beside a running job, 1 us for one that is only passed
     # over.
@@ -379,7 +384,7 @@ def test_beyond_the_window_there_is_no_reservation() -> None:
     assert starts(_after(make(2, replace(FIFO, bf_window_s=2 * HOUR), *blocked)))[3] == 30
 
 
-def _after(sim: Simulator) -> Simulator:
+def _after(sim: ReferenceSimulator) -> ReferenceSimulator:
     sim.run_until(100)
     return sim
 
@@ -689,7 +694,7 @@ def test_cancel() -> None:
     assert sim.job(3).start_s == 100
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_a_job_that_may_not_be_requeued(kind: Any) -> None:
     sim = kind(whole_nodes(1, FIFO), [job(requeue=False)])
     sim.run_until(10)
@@ -866,7 +871,7 @@ def test_times_that_can_not_be(time_s: Any) -> None:
         sim.run_until,
         lambda until_s: sim.run_until_start(1, until_s),
         lambda end_s: sim.set_runtime_end(1, end_s),
-        lambda start_s: Simulator(whole_nodes(1), (), start_s),
+        lambda start_s: ReferenceSimulator(whole_nodes(1), (), start_s),
     ):
         with pytest.raises(SimulationError, match="_s is "):
             go(time_s)
@@ -894,7 +899,7 @@ def test_ids() -> None:
 
 
 @pytest.mark.parametrize("go_on", ["step", "run_until", "run", "run_until_start"])
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_hooks_may_not_let_time_pass(kind: Any, go_on: str) -> None:
     arguments = {"step": (60,), "run_until": (9000,), "run": (), "run_until_start": (1, 9000)}[
         go_on
@@ -905,7 +910,7 @@ def test_hooks_may_not_let_time_pass(kind: Any, go_on: str) -> None:
         sim.run_until(700)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_steps_of_small_numpy_integers(kind: Any) -> None:
     sim = kind(whole_nodes(2), start_s=1_700_000_000)
     sim.step(np.int16(600))

@@ -19,8 +19,9 @@ from slurm_sim import Simulator
 from slurm_sim.clusters import read_cluster
 from slurm_sim.config import ClusterConfig, Params, Partition, SelectType, named_nodes
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.cluster import Cluster, Turn
+from slurm_sim.reference.cluster import ClusterState
 from slurm_sim.reference.passes import backfill_pass, main_pass
+from slurm_sim.reference.queue import QueueEntry
 
 GOLD = Path(__file__).parents[4] / "shared" / "gold"
 pytestmark = pytest.mark.skipif(not GOLD.is_dir(), reason="the recorded replays are not here")
@@ -170,8 +171,7 @@ def test_given_the_real_pass_times_each_decision_is_the_real_one(name: str) -> N
 
 def decide(replay: Replay) -> dict[int, JobRecord]:
     """Runs the two schedulers at the times of the real passes."""
-    params = replay.params()
-    cluster = Cluster(replay.cluster(params), 0)
+    cluster = ClusterState(replay.cluster(replay.params()), 0)
     specs = {spec.job_id or 0: spec for spec in replay.specs}
     # (time, 0: by itself, or submitted; 1: by the limit check, which comes with the main pass of
     # that second; job)
@@ -182,7 +182,7 @@ def decide(replay: Replay) -> dict[int, JobRecord]:
         while events and events[0][:2] <= (now_s, latest):
             at_s, _, job_id = heapq.heappop(events)
             if job_id not in cluster.jobs:
-                cluster.review(cluster.add(job_id, specs[job_id], at_s), at_s)
+                cluster.queue.review(cluster.add(job_id, specs[job_id], at_s), at_s)
             else:
                 cluster.vacate(cluster.jobs[job_id], at_s)
                 cluster.finish(cluster.jobs[job_id], State.COMPLETED, at_s)
@@ -198,20 +198,22 @@ def decide(replay: Replay) -> dict[int, JobRecord]:
         now_s = int(at_s)
         happen(now_s, latest=int(kind == "M"))
         if kind == "B":
-            queue = startable(cluster, cluster.queue(now_s))
+            queue = startable(cluster, cluster.queue.entries(now_s))
             backfill_pass(
-                cluster, queue, params, now_s, lambda job, nodes: start(job, nodes, "backfill")
+                cluster,
+                queue,
+                now_s=now_s,
+                start=lambda job, nodes: start(job, nodes, "backfill"),
             )
             continue
         full = at_s - last_full_s > 59.5
         last_full_s = at_s if full else last_full_s
         main_pass(
             cluster,
-            cluster.queue(now_s),
-            params,
-            full,
-            now_s,
-            lambda job, nodes: start(job, nodes, "main"),
+            cluster.queue.entries(now_s),
+            full=full,
+            now_s=now_s,
+            start=lambda job, nodes: start(job, nodes, "main"),
         )
     return cluster.jobs
 
@@ -225,11 +227,11 @@ def test_with_its_moments_within_a_second_a_replay_agrees_in_each_start(name: st
     assert compared["mean_absolute_s"] < 0.1
 
 
-def startable(cluster: Cluster, queue: Sequence[Turn]) -> Sequence[Turn]:
+def startable(cluster: ClusterState, queue: Sequence[QueueEntry]) -> Sequence[QueueEntry]:
     """Up to the last job that fits now: reservations for those behind it keep nothing from
     starting.
     """
-    wishes = [cluster.wish(turn.job) for turn in queue]
+    wishes = [cluster.wish(entry.job) for entry in queue]
     fits = [
         (cluster.pool.hosts(each.request) & each.usable).bit_count() >= each.needed
         for each in wishes

@@ -20,7 +20,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.jobs import JobSpec, State
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.state import PendingJob
 
 PLAIN = Params(
@@ -80,7 +80,7 @@ def asks(
     ],
 )
 def test_as_sprio_showed_it(params: Params, job: JobSpec, priority: int) -> None:
-    sim = Simulator(
+    sim = ReferenceSimulator(
         four_nodes(params), [JobSpec(4, 3600, priority=10**6), replace(job, submit_s=5)]
     )
     sim.run_until(900)
@@ -92,7 +92,7 @@ def test_small_jobs_first_relative_to_time_and_without_a_limit() -> None:
         RELATIVE, priority_favor_small=True, priority_weight_gpus=0, priority_weight_cpus=0
     )
     params = replace(params, priority_weight_memory=0, priority_weight_nodes=0)
-    sim = Simulator(four_nodes(params), [JobSpec(4, 3600), asks(2, 30), JobSpec(1)])
+    sim = ReferenceSimulator(four_nodes(params), [JobSpec(4, 3600), asks(2, 30), JobSpec(1)])
     sim.run_until(1)
     assert [sim.job(job_id).priority - 45 for job_id in (2, 3)] == [983_333, 999_999]
 
@@ -104,7 +104,7 @@ def test_nice_does_not_change_a_given_priority_or_make_one_zero() -> None:
         JobSpec(1, 60, priority=7, nice=5),
         JobSpec(1, 60, nice=-20),
     ]
-    sim = Simulator(
+    sim = ReferenceSimulator(
         four_nodes(replace(PLAIN, priority_weight_cpus=0, priority_weight_nodes=0)), jobs
     )
     sim.run_until(1)
@@ -122,10 +122,10 @@ def test_a_weight_that_is_none(weight: object) -> None:
 # --- OverTimeLimit
 
 
-def over(of_all_s: int, own_s: int | None, *jobs: JobSpec, **more: object) -> Simulator:
+def over(of_all_s: int, own_s: int | None, *jobs: JobSpec, **more: object) -> ReferenceSimulator:
     partition = Partition("gpu", ("n1", "n2"), over_time_limit_s=own_s)
     params = replace(Params(), over_time_limit_s=of_all_s, **more)  # type: ignore[arg-type]
-    return Simulator(ClusterConfig(make_nodes(2), (partition,), params), jobs)
+    return ReferenceSimulator(ClusterConfig(make_nodes(2), (partition,), params), jobs)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_where_cons_tres_expects_a_job_over_its_limit_to_end(
         assert (sim.job(3).start_s is not None) == starts
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_what_one_check_ends_goes_together(kind: Any) -> None:
     """Two jobs of a user at its limit are killed at 630; nobody passes the user's next job, which
     needs both nodes.
@@ -194,7 +194,7 @@ def test_what_one_check_ends_goes_together(kind: Any) -> None:
     assert sim.job(4).start_s == 730
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_priorities_have_32_bits(kind: Any) -> None:
     params = replace(PLAIN, priority_weight_memory=2.0**32 - 1, no_normal_tres=True)
     sim = kind(four_nodes(params), [JobSpec(4, 3600), asks(1, 60, 1, 4000)])
@@ -208,14 +208,14 @@ def test_with_defer_the_main_pass_of_a_check_does_not_see_what_it_frees() -> Non
     """
     for defer, start_s in ((False, 60), (True, 63)):
         params = Params(defer=defer, backfill=False, over_time_limit_s=27)
-        sim = Simulator(ClusterConfig(make_nodes(1), (Partition("gpu", ("n1",)),), params))
+        sim = ReferenceSimulator(ClusterConfig(make_nodes(1), (Partition("gpu", ("n1",)),), params))
         sim.submit(JobSpec(1, 30, 10**6))
         sim.submit(JobSpec(1, 60, 10))
         sim.run()
         assert (sim.job(1).end_s, sim.job(2).start_s) == (60, start_s)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize(
     ("interval_s", "starts_s"), [(0, (3, 60, 70)), (2, (3, 62, 72)), (10, (3, 70, 80))]
 )
@@ -232,7 +232,7 @@ def test_sched_min_interval_puts_main_passes_off(
     assert tuple(job.start_s for job in sim.finished()) == starts_s
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize(
     ("interval_s", "runs_s", "served"), [(50, 53, 2), (57, 60, 3), (70, 73, 3)]
 )
@@ -255,7 +255,7 @@ def test_a_pass_that_is_put_off_serves_all_that_were_asked_for(
         assert [job.start_s for job in each.running()] == [3] + [runs_s] * served
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_a_dependencys_kind_is_read_in_any_case(kind: Any) -> None:
     """slurmctld 22.05.8 shows this one as afterok:1."""
     sim = kind(whole_nodes(2), [JobSpec(1, 600, 100), JobSpec(1, 600, 100, dependency="AfterOK:1")])
@@ -265,7 +265,7 @@ def test_a_dependencys_kind_is_read_in_any_case(kind: Any) -> None:
     assert sim.job(2).start_s >= 100
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_without_main_passes_backfill_starts_all(kind: Any) -> None:
     sim = kind(whole_nodes(1, Params(main=False)))
     for _ in range(2):
@@ -277,7 +277,7 @@ def test_without_main_passes_backfill_starts_all(kind: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_priority_basic_counts_down(kind: Any) -> None:
     """As squeue showed it, with jobs submitted, released, held and released, requeued in this
     order.
@@ -315,7 +315,7 @@ def test_priority_basic_counts_down(kind: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_with_priority_basic_new_jobs_come_after_those_of_a_live_cluster(kind: Any) -> None:
     pending = [
         PendingJob(JobSpec(2, 600, 500, job_id=number, priority=5 - number), 0, 0)
@@ -333,7 +333,7 @@ def test_with_priority_basic_new_jobs_come_after_those_of_a_live_cluster(kind: A
     ]
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize(("multifactor", "looks"), [(True, 3), (False, 1)])
 def test_priority_basic_makes_no_news_for_backfill(
     kind: Any, multifactor: bool, looks: int
@@ -362,7 +362,7 @@ def two_kinds(params: Params) -> ClusterConfig:
     return ClusterConfig(nodes, (Partition("all", tuple(node.name for node in nodes)),), params)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize("incr_only", [False, True])
 def test_priorities_fall_with_fair_share_unless_incr_only(kind: Any, incr_only: bool) -> None:
     """Of two users the one who used less has the factor 1, the other 1/2."""
@@ -382,7 +382,7 @@ def test_priorities_fall_with_fair_share_unless_incr_only(kind: Any, incr_only: 
     assert sim.job(waits).priority == (10_000 if incr_only else 5000)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize(
     ("select_type", "bf_max_job_test", "cpus"),
     [
@@ -412,7 +412,7 @@ def test_a_size_counts_from_the_first_test_on(
     assert sim.job(waits).priority == int(100_000 * (1 / 2 + cpus / 16) / 2)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize("select_type", list(SelectType))
 def test_a_whole_nodes_size_is_that_of_the_nodes_it_was_tested_on(
     kind: Any, select_type: SelectType

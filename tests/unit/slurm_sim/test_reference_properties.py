@@ -9,14 +9,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_sim.admission import NodeRequest
 from slurm_sim.config import ClusterConfig, Params, Partition, Qos, named_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
-from slurm_sim.reference.cluster import Cluster
+from slurm_sim.reference.cluster import ClusterState
 from slurm_sim.reference.nodes import pick_nodes, runs
 from slurm_sim.reference.passes import main_pass
-from slurm_sim.reference.resources import Request
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 from tests.sims import simulator
 
 NODES = ("n1", "n2", "n3", "n4", "n5", "n6")
@@ -28,8 +28,8 @@ PARTITIONS = [
 ]
 SIZE = {partition.name: len(partition.nodes) for partition in PARTITIONS}
 
-Call = tuple[int, Callable[[Simulator, int], object], int]
-CALLS: list[Callable[[Simulator, int], object]] = [
+Call = tuple[int, Callable[[ReferenceSimulator, int], object], int]
+CALLS: list[Callable[[ReferenceSimulator, int], object]] = [
     lambda sim, number: sim.cancel(number),
     lambda sim, number: sim.requeue(number),
     lambda sim, number: sim.hold(number),
@@ -91,7 +91,7 @@ calls = st.lists(
 )
 
 
-def follow(sim: Simulator, script: list[Call]) -> None:
+def follow(sim: ReferenceSimulator, script: list[Call]) -> None:
     """Lets time pass and makes these calls; impossible ones are refused."""
     for seconds, call, number in script:
         sim.step(seconds)
@@ -99,7 +99,7 @@ def follow(sim: Simulator, script: list[Call]) -> None:
             call(sim, number)
 
 
-def everything(sim: Simulator) -> tuple[object, ...]:
+def everything(sim: ReferenceSimulator) -> tuple[object, ...]:
     return (
         sim.now_s,
         sim.next_event_s(),
@@ -208,28 +208,32 @@ def test_steps_make_no_difference(jobs: list[JobSpec], step_s: int) -> None:
 @given(specs(), st.integers(0, 2**6 - 1), st.integers(0, 2**6 - 1))
 @settings(max_examples=80, deadline=None)
 def test_the_main_scheduler_is_strict(jobs: list[JobSpec], busy: int, down: int) -> None:
-    cluster = Cluster(ClusterConfig(named_nodes(NODES), tuple(PARTITIONS)), 0)
-    cluster.pool.take(busy, Request(0, 0, 0, whole=True))
+    cluster = ClusterState(ClusterConfig(named_nodes(NODES), tuple(PARTITIONS)), 0)
+    cluster.pool.take(busy, NodeRequest(0, 0, 0, whole=True))
     cluster.up &= ~down
     for number, spec in enumerate(jobs, 1):
-        cluster.review(
+        cluster.queue.review(
             cluster.add(number, replace(spec, dependency="", begin_s=None, held=False), 0), 0
         )
-    turns = cluster.queue(0)
+    entries = cluster.queue.entries(0)
     main_pass(
-        cluster, turns, Params(), True, 0, lambda job, nodes: cluster.start(job, nodes, "main", 0)
+        cluster,
+        entries,
+        full=True,
+        now_s=0,
+        start=lambda job, nodes: cluster.start(job, nodes, "main", 0),
     )
-    queue = [turn.job for turn in turns]
+    queue = [entry.job for entry in entries]
     for place, job in enumerate(queue):
         left_waiting = [before for before in queue[:place] if before.state is State.PENDING]
         kept = 0
         for before in left_waiting:
-            kept |= cluster.masks[before.partition]
+            kept |= cluster.admission.masks[before.partition]
         if job.state is State.RUNNING:
             assert not job.allocated & kept
         else:
             taken = sum(before.allocated for before in queue[:place])
-            free = cluster.masks[job.partition] & ~busy & ~down & ~taken & ~kept
+            free = cluster.admission.masks[job.partition] & ~busy & ~down & ~taken & ~kept
             assert free.bit_count() < job.nodes
 
 

@@ -23,7 +23,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec, State, array
-from slurm_sim.reference.simulator import Simulator
+from slurm_sim.reference.simulator import ReferenceSimulator
 from slurm_sim.table import JobTable
 
 HOUR = 3600
@@ -49,7 +49,7 @@ def job(
     return JobSpec(nodes, limit_s, limit_s if runtime_s is None else runtime_s, **more)  # type: ignore[arg-type]
 
 
-def starts(sim: Simulator) -> dict[int, int | None]:
+def starts(sim: ReferenceSimulator) -> dict[int, int | None]:
     return {
         record.job_id: record.start_s
         for record in (*sim.finished(), *sim.running(), *sim.pending())
@@ -61,7 +61,7 @@ def starts(sim: Simulator) -> dict[int, int | None]:
 
 def test_jobs_share_a_node_until_something_on_it_runs_out() -> None:
     gpus = [job(gpus_per_node=3), job(gpus_per_node=1), job(gpus_per_node=1)]
-    sim = Simulator(cluster(1, SHARED), gpus)
+    sim = ReferenceSimulator(cluster(1, SHARED), gpus)
     sim.run_until(60)
     assert starts(sim) == {1: 3, 2: 3, 3: None}
     memory = [
@@ -69,14 +69,14 @@ def test_jobs_share_a_node_until_something_on_it_runs_out() -> None:
         job(memory_mib_per_node=30000),
         job(memory_mib_per_node=20000),
     ]
-    sim = Simulator(cluster(1, SHARED), memory)
+    sim = ReferenceSimulator(cluster(1, SHARED), memory)
     sim.run_until(29)
     assert starts(sim) == {1: 3, 2: None, 3: None}
     ignored = replace(SHARED, memory_is_consumable=False)
-    sim = Simulator(cluster(1, ignored), memory)
+    sim = ReferenceSimulator(cluster(1, ignored), memory)
     sim.run_until(29)
     assert starts(sim) == {1: 3, 2: 3, 3: 3}
-    sim = Simulator(cluster(1, FIFO), gpus)
+    sim = ReferenceSimulator(cluster(1, FIFO), gpus)
     sim.run_until(29)
     assert starts(sim) == {1: 3, 2: None, 3: None}
 
@@ -87,10 +87,10 @@ def test_a_job_that_names_no_memory_gets_all_of_its_nodes() -> None:
     """
     some, none = job(memory_mib_per_node=1), job(memory_mib_per_node=0)
     for jobs in ([none, some], [some, none], [none, none]):
-        sim = Simulator(cluster(1, SHARED), jobs)
+        sim = ReferenceSimulator(cluster(1, SHARED), jobs)
         sim.run_until(29)
         assert starts(sim) == {1: 3, 2: None}
-    sim = Simulator(cluster(1, SHARED), [some, some])
+    sim = ReferenceSimulator(cluster(1, SHARED), [some, some])
     sim.run_until(29)
     assert starts(sim) == {1: 3, 2: 3}
 
@@ -118,7 +118,7 @@ def test_a_job_that_names_no_memory_gets_the_default(
             job(memory_mib_per_node=0, cpus_per_node=2, partition=name),
             job(memory_mib_per_node=65536 - memory_mib + more),
         ]
-        sim = Simulator(ClusterConfig(nodes, partitions, params), jobs)
+        sim = ReferenceSimulator(ClusterConfig(nodes, partitions, params), jobs)
         sim.run_until(29)
         assert starts(sim) == {1: 3, 2: None if more else 3}
 
@@ -127,7 +127,7 @@ def test_memory_by_cpu_is_of_whole_cores_where_their_threads_count() -> None:
     params = replace(SHARED, default_memory_per_cpu_mib=20000, threads_per_core=2)
     for counts, left_mib in ((True, 25536), (False, 45536)):
         jobs = [job(memory_mib_per_node=0), job(memory_mib_per_node=left_mib), job()]
-        sim = Simulator(cluster(1, replace(params, idle_threads_count=counts)), jobs)
+        sim = ReferenceSimulator(cluster(1, replace(params, idle_threads_count=counts)), jobs)
         sim.run_until(29)
         assert starts(sim) == {1: 3, 2: 3, 3: None}
 
@@ -156,13 +156,15 @@ def test_with_memory_by_cpu_fewer_free_cpus_count(
         for name, cpus, mib in before
     ]
     jobs.append(job(2, cpus_per_node=5, memory_mib_per_node=0, submit_s=30))
-    sim = Simulator(of_nodes(nodes, params), jobs)
+    sim = ReferenceSimulator(of_nodes(nodes, params), jobs)
     sim.run_until(60)
     assert sim.job(6).node_names == taken
 
 
 def test_an_exclusive_job_needs_an_empty_node_and_fills_it() -> None:
-    sim = Simulator(cluster(2, SHARED), [job(), job(exclusive=True), job(2, cpus_per_node=1)])
+    sim = ReferenceSimulator(
+        cluster(2, SHARED), [job(), job(exclusive=True), job(2, cpus_per_node=1)]
+    )
     sim.run_until(29)
     assert sim.job(1).node_names == ("n1",)
     assert sim.job(2).node_names == ("n2",)
@@ -171,7 +173,9 @@ def test_an_exclusive_job_needs_an_empty_node_and_fills_it() -> None:
 
 def test_the_fullest_node_that_suffices_is_taken() -> None:
     small, big = Node("n1", cpus=16), Node("n2", cpus=4)
-    sim = Simulator(of_nodes((small, big), SHARED), [job(cpus_per_node=4), job(cpus_per_node=4)])
+    sim = ReferenceSimulator(
+        of_nodes((small, big), SHARED), [job(cpus_per_node=4), job(cpus_per_node=4)]
+    )
     sim.run_until(5)
     assert [sim.job(number).node_names for number in (1, 2)] == [("n2",), ("n1",)]
 
@@ -185,7 +189,7 @@ def test_backfill_reserves_whole_nodes_for_a_part_of_one() -> None:
         job(1, 4 * HOUR, gpus_per_node=1),
         job(1, 1800, gpus_per_node=1),
     ]
-    sim = Simulator(cluster(1, SHARED), queue)
+    sim = ReferenceSimulator(cluster(1, SHARED), queue)
     sim.run_until(120)
     assert starts(sim) == {1: 3, 2: None, 3: None, 4: 30}
 
@@ -193,7 +197,7 @@ def test_backfill_reserves_whole_nodes_for_a_part_of_one() -> None:
 def test_a_lower_weight_comes_first() -> None:
     nodes = (Node("a", weight=5), Node("b", weight=1), Node("c", weight=5))
     for params in (FIFO, SHARED):
-        sim = Simulator(of_nodes(nodes, params), [job(1), job(2)])
+        sim = ReferenceSimulator(of_nodes(nodes, params), [job(1), job(2)])
         sim.run_until(5)
         assert sim.job(1).node_names == ("b",)
         assert sim.job(2).node_names == ("a", "c")
@@ -207,7 +211,7 @@ def test_constraints(constraint: str, nodes: tuple[str, ...]) -> None:
     config = of_nodes(
         (Node("n1", features=("v100", "ib")), Node("n2", features=("a100", "ib"))), FIFO
     )
-    sim = Simulator(config, [job(constraint=constraint)])
+    sim = ReferenceSimulator(config, [job(constraint=constraint)])
     sim.run_until(5)
     assert sim.job(1).node_names == nodes
 
@@ -226,7 +230,7 @@ def test_constraints(constraint: str, nodes: tuple[str, ...]) -> None:
 )
 def test_what_no_node_can_do(request_: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidJob, match=message.replace("|", r"\|")):
-        Simulator(cluster(2, SHARED), [job(**request_)])
+        ReferenceSimulator(cluster(2, SHARED), [job(**request_)])
 
 
 # --- limits
@@ -253,7 +257,7 @@ def test_qos_limits(limit: dict[str, int], reason: str, started: list[int]) -> N
     queue = [
         job(gpus_per_node=4, user=user, account=user) for user in ("user", "user", "user", "other")
     ]
-    sim = Simulator(cluster(4, SHARED, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
+    sim = ReferenceSimulator(cluster(4, SHARED, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
     sim.run_until(61)
     assert [
         number for number, start_s in sorted(starts(sim).items()) if start_s is not None
@@ -274,7 +278,7 @@ def test_jobs_of_a_limit_of_nodes_share_them() -> None:
         config = of_nodes(
             make_nodes(3, cpus=4, memory_mib=64), SHARED, **({"associations": associations} | of)
         )  # type: ignore[arg-type]
-        sim = Simulator(config, [job(account="lab", user="eve") for _ in range(5)])
+        sim = ReferenceSimulator(config, [job(account="lab", user="eve") for _ in range(5)])
         sim.run_until(61)
         assert [record.node_names for record in sim.running()] == [("n1",)] * 4
         assert sim.job(5).reason.endswith(("GrpNodeLimit", "NodePerUserLimit"))
@@ -290,7 +294,7 @@ def test_whole_nodes_count_with_all_they_have(limit: str) -> None:
         config = of_nodes(
             make_nodes(4, cpus=4, gpus=2), params, qos=(Qos("normal", **{limit: most}),)
         )
-        sim = Simulator(config, [job(**asks) for _ in range(4)])
+        sim = ReferenceSimulator(config, [job(**asks) for _ in range(4)])
         sim.run_until(61)
         assert len(sim.running()) == 2
 
@@ -299,7 +303,7 @@ def test_a_limited_job_gets_no_reservation() -> None:
     # Job 2 waits for its user's limit; if backfill reserved the node for it after job 1, job 3
     # could not start.
     queue = [job(), job(), job(1, 5 * HOUR, user="other")]
-    sim = Simulator(cluster(2, FIFO, qos=(Qos("normal", max_jobs_per_user=1),)), queue)
+    sim = ReferenceSimulator(cluster(2, FIFO, qos=(Qos("normal", max_jobs_per_user=1),)), queue)
     sim.run_until(61)
     assert starts(sim) == {1: 3, 2: None, 3: 3}
 
@@ -311,7 +315,7 @@ def test_a_job_over_a_limit_of_resources_counts_as_tested() -> None:
     strict = replace(FIFO, partition_job_depth=1, bf_max_job_test=1)
     queue = [job(2), job(), job(user="other")]
     for limit, started in (({"max_nodes_per_user": 2}, [1]), ({"max_jobs_per_user": 1}, [1, 3])):
-        sim = Simulator(cluster(3, strict, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
+        sim = ReferenceSimulator(cluster(3, strict, qos=(Qos("normal", **limit),)), queue)  # type: ignore[arg-type]
         sim.run_until(200)
         assert [record.job_id for record in sim.running()] == started
 
@@ -321,26 +325,26 @@ def test_the_partitions_qos_decides() -> None:
     names = tuple(node.name for node in nodes)
     qos = (Qos("normal", max_jobs_per_user=3), Qos("busy", max_jobs_per_user=1))
     config = ClusterConfig(nodes, (Partition("gpu", names, qos="busy"),), FIFO, qos)
-    sim = Simulator(config, [job(), job()])
+    sim = ReferenceSimulator(config, [job(), job()])
     sim.run_until(61)
     assert starts(sim) == {1: 3, 2: None}
 
 
 def test_submissions_over_the_limit_are_refused() -> None:
     config = cluster(1, FIFO, qos=(Qos("normal", max_submit_jobs_per_user=2, max_wall_s=2 * HOUR),))
-    sim = Simulator(config, [job(submit_s=second) for second in (1, 2, 3)])
+    sim = ReferenceSimulator(config, [job(submit_s=second) for second in (1, 2, 3)])
     sim.run()
     assert sim.job(3).state is State.CANCELLED
     assert sim.job(3).reason == "QOSMaxSubmitJobPerUserLimit"
     both = replace(
         config, qos=(Qos("normal", max_submit_jobs_per_user=2, max_submit_jobs_per_account=1),)
     )
-    sim = Simulator(
+    sim = ReferenceSimulator(
         both, [job(submit_s=second, user=user) for second, user in ((1, "a"), (2, "b"), (3, "c"))]
     )
     sim.run()
     assert [sim.job(number).reason for number in (2, 3)] == ["MaxSubmitJobsPerAccount"] * 2
-    sim = Simulator(config, [])
+    sim = ReferenceSimulator(config, [])
     with pytest.raises(InvalidJob, match="qos 'normal' allows 7200 s"):
         sim.submit(job(1, 3 * HOUR))
 
@@ -348,7 +352,7 @@ def test_submissions_over_the_limit_are_refused() -> None:
 def test_the_associations_limit() -> None:
     associations = (Association("lab", max_jobs=2), Association("lab", "eve", max_jobs=1))
     queue = [job(account="lab", user=user) for user in ("eve", "eve", "bob", "bob", "bob")]
-    sim = Simulator(cluster(5, FIFO, associations=associations), queue)
+    sim = ReferenceSimulator(cluster(5, FIFO, associations=associations), queue)
     sim.run_until(61)
     assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [2, 5]
     assert sim.job(2).reason == "AssocMaxJobsLimit"
@@ -370,12 +374,12 @@ def test_limits_of_a_group(limit: dict[str, int], reason: str) -> None:
     associations = (Association("lab", **limit), Association("team", parent="lab"))  # type: ignore[arg-type]
     asked = [("lab", "eve"), ("team", "bob"), ("team", "eve"), ("other", "eve")]
     queue = [job(gpus_per_node=4, account=account, user=user) for account, user in asked]
-    sim = Simulator(cluster(5, SHARED, associations=associations), queue)
+    sim = ReferenceSimulator(cluster(5, SHARED, associations=associations), queue)
     sim.run_until(61)
     assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [3]
     assert sim.job(3).reason == reason
     wider = Qos("normal", **{name: value * 3 // 2 for name, value in limit.items()})
-    sim = Simulator(cluster(5, SHARED, associations=associations, qos=(wider,)), queue)
+    sim = ReferenceSimulator(cluster(5, SHARED, associations=associations, qos=(wider,)), queue)
     sim.run_until(61)
     assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [4]
     assert sim.job(4).reason.startswith("QOSGrp")
@@ -384,7 +388,7 @@ def test_limits_of_a_group(limit: dict[str, int], reason: str) -> None:
 def test_a_users_own_group_limit_and_the_roots() -> None:
     associations = (Association("root", grp_nodes=3), Association("lab", "eve", grp_nodes=1))
     queue = [job(account="lab", user=user) for user in ("eve", "eve", "bob", "bob", "bob")]
-    sim = Simulator(cluster(5, FIFO, associations=associations), queue)
+    sim = ReferenceSimulator(cluster(5, FIFO, associations=associations), queue)
     sim.run_until(61)
     assert [number for number, start_s in sorted(starts(sim).items()) if start_s is None] == [2, 5]
 
@@ -398,7 +402,7 @@ def test_bf_max_job_user_part_and_start() -> None:
         ("bf_max_job_part", 2, 1),
         ("bf_max_job_start", 1, 1),
     ):
-        sim = Simulator(cluster(2, replace(strict, **{name: value})), queue)
+        sim = ReferenceSimulator(cluster(2, replace(strict, **{name: value})), queue)
         sim.run_until(35)
         assert len(sim.running()) == 1 + count, name
 
@@ -416,17 +420,19 @@ def test_bf_max_job_user_part_and_assoc() -> None:
         ("bf_max_job_assoc", 1, {1, 3}),
         ("bf_max_job_user_part", 2, {1, 3}),
     ):
-        sim = Simulator(replace(config, params=replace(config.params, **{name: value})), queue)
+        sim = ReferenceSimulator(
+            replace(config, params=replace(config.params, **{name: value})), queue
+        )
         sim.run_until(35)
         assert {record.job_id for record in sim.running()} == started, name
     # The first of its jobs counts, though it fits nowhere before the second, which is then not
     # looked at.
     long_first = [job(exclusive=True), job(2), job(1, 2 * HOUR, user="a"), job(1, 60, user="a")]
     params = replace(config.params, bf_max_job_assoc=1, bf_max_job_user=5)
-    sim = Simulator(replace(config, params=params), long_first)
+    sim = ReferenceSimulator(replace(config, params=params), long_first)
     sim.run_until(35)
     assert starts(sim)[4] is None
-    sim = Simulator(config, long_first)
+    sim = ReferenceSimulator(config, long_first)
     sim.run_until(35)
     assert starts(sim)[4] is not None
 
@@ -440,22 +446,22 @@ def test_bf_max_job_user_part_and_assoc() -> None:
 )
 def test_who_is_young_or_unimportant_keeps_nobody_waiting(change: dict[str, object]) -> None:
     queue = [job(), job(2), job(1, 3 * HOUR)]
-    sim = Simulator(cluster(2, FIFO), queue)
+    sim = ReferenceSimulator(cluster(2, FIFO), queue)
     sim.run_until(120)
     assert starts(sim)[3] is None
-    sim = Simulator(cluster(2, replace(FIFO, **change)), queue)  # type: ignore[arg-type]
+    sim = ReferenceSimulator(cluster(2, replace(FIFO, **change)), queue)  # type: ignore[arg-type]
     sim.run_until(10)
     assert starts(sim)[3] == 3
     assert sim.job(3).scheduler == "main"
     no_main = replace(FIFO, default_queue_depth=1, sched_interval_s=10**6, **change)  # type: ignore[arg-type]
-    sim = Simulator(cluster(2, no_main), [job(), job(2), job(2), job(1, 3 * HOUR)])
+    sim = ReferenceSimulator(cluster(2, no_main), [job(), job(2), job(2), job(1, 3 * HOUR)])
     sim.run_until(60)
     assert sim.job(4).scheduler == "backfill"
 
 
 def test_a_job_that_is_old_enough_gets_its_reservation() -> None:
     params = replace(FIFO, bf_min_age_reserve_s=100)
-    sim = Simulator(cluster(2, params), [job(), job(2), job(1, 3 * HOUR, submit_s=130)])
+    sim = ReferenceSimulator(cluster(2, params), [job(), job(2), job(1, 3 * HOUR, submit_s=130)])
     sim.run_until(HOUR - 1)
     assert starts(sim) == {1: 3, 2: None, 3: None}
 
@@ -465,7 +471,7 @@ def test_bf_job_part_count_reserve() -> None:
     # the fourth.
     queue = [job(2), job(3, 600), job(4), job(1, 9 * HOUR)]
     for most, start_s in ((None, None), (2, None), (1, 30)):
-        sim = Simulator(cluster(4, replace(FIFO, bf_job_part_count_reserve=most)), queue)
+        sim = ReferenceSimulator(cluster(4, replace(FIFO, bf_job_part_count_reserve=most)), queue)
         sim.run_until(59)
         assert starts(sim)[4] == start_s, most
 
@@ -474,7 +480,7 @@ def test_backfill_looks_again_at_what_changed_in_its_last_second() -> None:
     # Only backfill starts anything. It sees job 1's end at once, and once more 30 s later, so not
     # job 2 at once.
     params = replace(FIFO, batch_sched_delay_s=10**6, sched_interval_s=10**6)
-    sim = Simulator(cluster(1, params), [job(1, HOUR, 100), job(submit_s=165)])
+    sim = ReferenceSimulator(cluster(1, params), [job(1, HOUR, 100), job(submit_s=165)])
     sim.run()
     assert (sim.job(1).start_s, sim.job(1).end_s, sim.job(2).start_s) == (30, 130, 190)
 
@@ -486,7 +492,7 @@ def test_where_in_the_second_main_passes_come(submit_s: int) -> None:
     """
     params = replace(FIFO, bf_window_s=600)
     queue = [job(1, 10 * HOUR), job(2), job(2), job(1, 60, submit_s=submit_s)]
-    sim = Simulator(cluster(2, params), queue)
+    sim = ReferenceSimulator(cluster(2, params), queue)
     sim.run_until(submit_s + 100)
     assert sim.job(4).start_s == submit_s
 
@@ -494,7 +500,7 @@ def test_where_in_the_second_main_passes_come(submit_s: int) -> None:
 @pytest.mark.parametrize("change", [{"sched_max_job_start": 1}, {"partition_job_depth": 1}])
 def test_what_one_main_pass_may_do(change: dict[str, int]) -> None:
     params = replace(FIFO, backfill=False, **change)  # type: ignore[arg-type]
-    sim = Simulator(cluster(4, params), [job(), job(), job()])
+    sim = ReferenceSimulator(cluster(4, params), [job(), job(), job()])
     sim.run_until(200)
     assert starts(sim) == {1: 3, 2: 60, 3: 120}
 
@@ -503,7 +509,7 @@ def test_defer() -> None:
     queue = [job(1, 60, HOUR), job(1, 60, 60), job(1, HOUR, submit_s=89)]
     for defer, start_s in ((False, 90), (True, 92)):
         params = replace(FIFO, backfill=False, limit_check_s=30, defer=defer)
-        sim = Simulator(cluster(1, params), queue)
+        sim = ReferenceSimulator(cluster(1, params), queue)
         sim.run_until(100)
         assert (sim.job(1).end_s, starts(sim)[2]) == (90, start_s)
 
@@ -513,7 +519,7 @@ def test_defer() -> None:
 
 def test_an_arrays_throttle() -> None:
     tasks = array(job(), [100, 200, 300, 400], first_id=10, throttle=2)
-    sim = Simulator(cluster(8), [*tasks, job(job_id=20)])
+    sim = ReferenceSimulator(cluster(8), [*tasks, job(job_id=20)])
     sim.run_until(30)
     assert starts(sim) == {10: 3, 11: 3, 12: None, 13: None, 20: 3}
     assert sim.job(12).reason == "JobArrayTaskLimit"
@@ -523,7 +529,7 @@ def test_an_arrays_throttle() -> None:
 
 
 def test_a_dependency_on_an_array_is_on_all_of_its_tasks() -> None:
-    sim = Simulator(
+    sim = ReferenceSimulator(
         cluster(8),
         [*array(job(), [100, 500], first_id=10), job(job_id=20, dependency="afterok:10")],
     )
@@ -536,8 +542,8 @@ def test_bf_max_job_array_resv() -> None:
     # way of the last.
     tasks = array(job(2), [HOUR] * 4, first_id=10)
     queue = [job(3, HOUR), *tasks, job(1, int(2.5 * HOUR), job_id=20)]
-    few = Simulator(cluster(4, replace(FIFO, bf_max_job_array_resv=1)), queue)
-    many = Simulator(cluster(4, FIFO), queue)
+    few = ReferenceSimulator(cluster(4, replace(FIFO, bf_max_job_array_resv=1)), queue)
+    many = ReferenceSimulator(cluster(4, FIFO), queue)
     for sim in (few, many):
         sim.run_until(40)
     assert few.job(20).start_s is not None
@@ -548,7 +554,7 @@ def test_bf_max_job_array_resv() -> None:
 
 
 def test_after_with_minutes() -> None:
-    sim = Simulator(cluster(2), [job(), job(dependency="after:1+10")])
+    sim = ReferenceSimulator(cluster(2), [job(), job(dependency="after:1+10")])
     sim.run_until(500)
     assert sim.job(2).dependency == "after:1+10(unfulfilled)"
     sim.run()
@@ -556,7 +562,7 @@ def test_after_with_minutes() -> None:
 
 
 def test_a_scheduled_cancel() -> None:
-    sim = Simulator(cluster(1), [job(cancel_s=500), job(cancel_s=100)])
+    sim = ReferenceSimulator(cluster(1), [job(cancel_s=500), job(cancel_s=100)])
     sim.run()
     assert [(sim.job(n).state, sim.job(n).end_s) for n in (1, 2)] == [
         (State.CANCELLED, 500),
@@ -570,7 +576,7 @@ def test_a_node_fails_is_drained_and_comes_back() -> None:
         NodeChange(100, "n2", NodeAction.DRAIN),
         NodeChange(1000, "n1", NodeAction.RESUME),
     )
-    sim = Simulator(
+    sim = ReferenceSimulator(
         cluster(2, node_changes=changes), [job(1, 600), job(1, 600), job(1, 600, submit_s=200)]
     )
     sim.run()
@@ -589,14 +595,14 @@ def test_backfill_plans_more_tasks_than_the_throttle_lets_run() -> None:
     tasks = [job(2, array_job_id=2, array_throttle=1) for _ in range(3)]
     for most, started in ((3, False), (4, True)):
         params = replace(FIFO, bf_max_job_user=most, sched_interval_s=10**6)
-        sim = Simulator(cluster(2, params), [job(), *tasks, job(1, 60)])
+        sim = ReferenceSimulator(cluster(2, params), [job(), *tasks, job(1, 60)])
         sim.run_until(100)
         assert (starts(sim)[5] is not None) == started
 
 
 def test_a_hold_does_not_set_back_the_age() -> None:
     """As on slurmctld 22.05 (`sim_replays --kind events --seed 1`, job 89)."""
-    sim = Simulator(
+    sim = ReferenceSimulator(
         cluster(1, Params(priority_weight_age=100000)), [job(), job(submit_s=10), job(submit_s=500)]
     )
     sim.run_until(1000)
@@ -615,15 +621,15 @@ def test_what_stops_a_partition_when_nodes_are_missing() -> None:
     down = (NodeChange(50, "n4", NodeAction.DOWN),)
     queue = [job(4, 3 * HOUR, submit_s=100), job(1, HOUR, submit_s=101)]
     no_backfill = replace(FIFO, backfill=False)
-    sim = Simulator(cluster(4, no_backfill, node_changes=down), queue)
+    sim = ReferenceSimulator(cluster(4, no_backfill, node_changes=down), queue)
     sim.run_until(200)
     assert [sim.job(number).reason for number in (1, 2)] == ["Resources", "Priority"]
     course = (Reservation("course", 2 * HOUR, 3 * HOUR, ("n1", "n2"), ("ann",)),)
-    sim = Simulator(cluster(4, no_backfill, reservations=course), queue)
+    sim = ReferenceSimulator(cluster(4, no_backfill, reservations=course), queue)
     sim.run_until(200)
     assert sim.job(1).reason == "ReqNodeNotAvail"
     assert starts(sim)[2] is not None
-    sim = Simulator(
+    sim = ReferenceSimulator(
         cluster(4, no_backfill, reservations=course), [job(3, HOUR, submit_s=99), *queue]
     )
     sim.run_until(200)
@@ -632,7 +638,9 @@ def test_what_stops_a_partition_when_nodes_are_missing() -> None:
 
 def test_reservations_keep_their_nodes() -> None:
     maintenance = Reservation("maintenance", 2 * HOUR, 3 * HOUR, ("n1", "n2"))
-    sim = Simulator(cluster(2, reservations=(maintenance,)), [job(1, 3 * HOUR), job(1, HOUR)])
+    sim = ReferenceSimulator(
+        cluster(2, reservations=(maintenance,)), [job(1, 3 * HOUR), job(1, HOUR)]
+    )
     sim.run_until(100)
     assert starts(sim) == {1: None, 2: 3}
     assert sim.job(1).reason == "Reservation"
@@ -646,7 +654,9 @@ def test_a_job_in_a_reservation() -> None:
         job(1, 5 * HOUR, user="ann", reservation="course"),
         job(1, 600, user="ann", reservation="course"),
     ]
-    sim = Simulator(cluster(2, replace(FIFO, limit_check_s=30), reservations=(course,)), queue)
+    sim = ReferenceSimulator(
+        cluster(2, replace(FIFO, limit_check_s=30), reservations=(course,)), queue
+    )
     sim.run()
     first, second = sim.job(1), sim.job(2)
     assert HOUR <= (first.start_s or 0) <= HOUR + 60
@@ -663,7 +673,7 @@ def test_a_job_in_a_reservation() -> None:
 
 
 def test_suspended_time_does_not_count() -> None:
-    sim = Simulator(cluster(1), [job(1, 1000, 900), job(1, 300)])
+    sim = ReferenceSimulator(cluster(1), [job(1, 1000, 900), job(1, 300)])
     sim.run_until(203)
     sim.suspend(1)
     sim.run_until(250)
@@ -682,7 +692,7 @@ def test_size_of_an_exclusive_job() -> None:
     params = replace(
         SHARED, priority_multifactor=True, priority_weight_age=0, priority_weight_job_size=1600
     )
-    for simulator in (Simulator, slurm_sim.Simulator):
+    for simulator in (ReferenceSimulator, slurm_sim.Simulator):
         sim = simulator(
             cluster(2, params), [job(2, cpus_per_node=8), job(exclusive=True, cpus_per_node=2)]
         )
@@ -695,7 +705,7 @@ def test_size_of_an_exclusive_job() -> None:
 def test_a_job_gets_whole_cores() -> None:
     """Of nodes with 4 cores: jobs of 3 CPUs fill 2; by CR_CPU they are counted with 3."""
     jobs = [job(cpus_per_node=3), job(cpus_per_node=3), job(), job(cpus_per_node=8)]
-    for simulator in (Simulator, slurm_sim.Simulator):
+    for simulator in (ReferenceSimulator, slurm_sim.Simulator):
         sim = simulator(cluster(2, replace(SHARED, threads_per_core=2)), jobs)
         sim.run_until(20)
         assert [sim.job(number).node_names for number in (1, 2, 3, 4)] == [
@@ -721,7 +731,7 @@ def two_partitions(params: Params = FIFO, **of_second: object) -> ClusterConfig:
     return ClusterConfig(make_nodes(3), (Partition("a", ("n1", "n2")), second), params)
 
 
-@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("simulator", [ReferenceSimulator, slurm_sim.Simulator])
 def test_a_job_in_several_partitions_runs_where_it_can_start_first(simulator: Any) -> None:
     busy = [
         job(2, partition="a"),
@@ -746,7 +756,7 @@ def test_a_job_in_several_partitions_runs_where_it_can_start_first(simulator: An
     assert (sim.job(4).partition, sim.job(4).node_names) == ("a", ("n1",))
 
 
-@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("simulator", [ReferenceSimulator, slurm_sim.Simulator])
 def test_a_requeued_job_waits_in_all_its_partitions_again(simulator: Any) -> None:
     sim = simulator(
         two_partitions(),
@@ -761,7 +771,7 @@ def test_a_requeued_job_waits_in_all_its_partitions_again(simulator: Any) -> Non
     assert (sim.job(2).partition, sim.job(2).node_names) == ("a", ("n1",))
 
 
-@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("simulator", [ReferenceSimulator, slurm_sim.Simulator])
 def test_partitions_in_which_a_job_can_never_run_are_left_out(simulator: Any) -> None:
     sim = simulator(
         two_partitions(max_time_s=600),
@@ -779,7 +789,7 @@ def test_partitions_in_which_a_job_can_never_run_are_left_out(simulator: Any) ->
         sim.resize(sim.submit(job(1, partition="a,b", held=True)), 3)
 
 
-@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("simulator", [ReferenceSimulator, slurm_sim.Simulator])
 def test_tiers_and_priorities_count_in_each_partition(simulator: Any) -> None:
     params = Params(
         priority_weight_age=0, priority_weight_job_size=0, priority_weight_partition=1000
@@ -803,7 +813,7 @@ def test_tiers_and_priorities_count_in_each_partition(simulator: Any) -> None:
     assert sim.job(4).state is State.PENDING
 
 
-@pytest.mark.parametrize("simulator", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("simulator", [ReferenceSimulator, slurm_sim.Simulator])
 @pytest.mark.parametrize("once", [False, True])
 def test_backfill_keeps_nodes_in_one_partition_only_if_told_to(once: bool, simulator: Any) -> None:
     params = replace(FIFO, bf_one_resv_per_job=once)
@@ -827,7 +837,7 @@ def test_a_table_with_jobs_in_several_partitions() -> None:
 
 
 def test_resize() -> None:
-    sim = Simulator(cluster(4), [job(3), job(2, submit_s=10)])
+    sim = ReferenceSimulator(cluster(4), [job(3), job(2, submit_s=10)])
     sim.run_until(20)
     sim.resize(1, 2)
     sim.run_until(30)
@@ -847,7 +857,7 @@ def test_resize() -> None:
 
 def test_energy() -> None:
     nodes = make_nodes(2, idle_w=100.0, busy_w=1000.0)
-    sim = Simulator(of_nodes(nodes, FIFO), [job(1, 1000, submit_s=7)])
+    sim = ReferenceSimulator(of_nodes(nodes, FIFO), [job(1, 1000, submit_s=7)])
     sim.run_until(10)
     assert sim.job(1).start_s == 7
     assert sim.energy_j() == 200 * 7 + 1100 * 3
@@ -865,7 +875,7 @@ def test_sample() -> None:
         job(2, user="b"),
         job(1, user="c", dependency="afterany:1"),
     ]
-    sim = Simulator(cluster(2, qos=qos), queue)
+    sim = ReferenceSimulator(cluster(2, qos=qos), queue)
     sim.run_until(100)
     sample = sim.sample()
     assert (sample.running_nodes, sample.running_elapsed_s) == ([1, 1], [97, 97])
@@ -885,7 +895,7 @@ def test_who_used_less_comes_first() -> None:
         job(user="heavy", submit_s=600),
         job(user="light", submit_s=700),
     ]
-    sim = Simulator(cluster(1, params), queue)
+    sim = ReferenceSimulator(cluster(1, params), queue)
     sim.run_until(800)
     assert sim.job(2).priority == 500
     assert sim.job(3).priority == 1000
@@ -918,7 +928,7 @@ def test_fair_tree_ranks_by_account_first() -> None:
             for u in ("works-in-quiet", "idle-in-quiet")
         ),
     ]
-    sim = Simulator(cluster(3, params, associations=associations), queue)
+    sim = ReferenceSimulator(cluster(3, params, associations=associations), queue)
     sim.run_until(1000)
     assert [sim.job(number).priority for number in (3, 4, 5, 6)] == [300, 150, 450, 600]
 
@@ -934,13 +944,13 @@ def test_usage_as_slurmctld_counts_it() -> None:
     nodes = make_nodes(2, cpus=4, gpus=2)
     config = ClusterConfig(nodes, (partition,), params, qos=(Qos("normal", usage_factor=0.5),))
     queue = [job(runtime_s=seconds, user=user) for seconds, user in ((100, "alice"), (30, "bob"))]
-    sim = Simulator(config, queue)
+    sim = ReferenceSimulator(config, queue)
     sim.run_until(120)
     shares = sim._cluster.fairshare
     shares.advance(120)
     assert (sim.job(1).start_s, sim.job(1).end_s, sim.job(2).end_s) == (3, 103, 33)
     assert [int(shares._user("root", user).usage) for user in ("alice", "bob")] == [1419, 422]
-    largest = Simulator(replace(config, params=replace(params, max_tres=True)), queue)
+    largest = ReferenceSimulator(replace(config, params=replace(params, max_tres=True)), queue)
     largest.run_until(40)
     assert largest._cluster.fairshare._user("root", "bob").usage == pytest.approx(
         30 * (1 - 0.693 / HOUR) ** 30 * 20 / 2
@@ -959,12 +969,12 @@ def test_usage_decays() -> None:
         job(1, 1800, user="second", submit_s=6 * HOUR),
         *(job(user=user, submit_s=int(6.6 * HOUR)) for user in ("first", "second")),
     ]
-    sim = Simulator(
+    sim = ReferenceSimulator(
         cluster(1, params), [*queue, job(1, 5 * HOUR, user="third", submit_s=int(6.55 * HOUR))]
     )
     sim.run_until(7 * HOUR)
     assert sim.job(3).priority > sim.job(4).priority  # used twice as much, but six half-lives ago
-    still = Simulator(cluster(1, replace(params, priority_decay_half_life_s=0)), queue)
+    still = ReferenceSimulator(cluster(1, replace(params, priority_decay_half_life_s=0)), queue)
     still.run_until(int(6.7 * HOUR))
     assert still.job(4).start_s is not None
     assert still.job(4).start_s < (still.job(3).start_s or 10**9)
@@ -978,7 +988,7 @@ def test_milliseconds_are_noticed(late: dict[str, int]) -> None:
         JobSpec(1, **late)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_backfill_plans_a_job_with_gpus_as_if_it_could_run_where_there_are_none(kind: Any) -> None:
     """Job 3 needs job 1's node, but job 2, on one without GPUs, ends within the same group: so late
     is 3 expected.
@@ -1000,7 +1010,7 @@ def test_backfill_plans_a_job_with_gpus_as_if_it_could_run_where_there_are_none(
     assert sim.job(3).start_s in range(600, 640)
 
 
-@pytest.mark.parametrize("kind", [Simulator, slurm_sim.Simulator])
+@pytest.mark.parametrize("kind", [ReferenceSimulator, slurm_sim.Simulator])
 def test_a_job_known_to_wait_for_a_limit_stops_nobody(kind: Any) -> None:
     """It lacks nodes, too, those that job 2 keeps in a higher tier
     (`acct_policy_job_runnable_state`).

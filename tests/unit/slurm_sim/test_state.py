@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slurm_sim.config import ClusterConfig, Node, Params, Partition, Qos, SelectType, whole_nodes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec
-from slurm_sim.reference.simulator import Simulator as Reference
+from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from slurm_sim.state import REASONS, PendingJob, RunningJob
 from tests.sim_random import Dice, call, calls, everything, middle
 
