@@ -410,9 +410,7 @@ def _told(method: str, tensorboard: Path | None) -> Iterator[Callable[[Any], Non
         def told(progress: Any) -> None:
             if errors.is_terminal:
                 judged = (
-                    ""
-                    if progress.validation_h != progress.validation_h
-                    else f", penalty {progress.validation_h:.2f} h"
+                    "" if progress.score != progress.score else f", penalty {progress.score:.2f} h"
                 )
                 errors.print(
                     f"{method}: {progress.stage} {progress.round}/{progress.rounds}: loss"
@@ -420,9 +418,7 @@ def _told(method: str, tensorboard: Path | None) -> Iterator[Callable[[Any], Non
                 )
             if writer is not None:
                 writer.add_scalar(f"{progress.stage}/loss", progress.loss, progress.round)
-                writer.add_scalar(
-                    f"{progress.stage}/validation_h", progress.validation_h, progress.round
-                )
+                writer.add_scalar(f"{progress.stage}/validation_h", progress.score, progress.round)
 
         yield told
 

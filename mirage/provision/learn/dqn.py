@@ -47,20 +47,20 @@ from mirage.provision.learn.model import Flags
 from mirage.provision.learn.neural import Neural
 from mirage.provision.learn.points import Points, Prepared
 from mirage.provision.learn.pretrain import PretrainOptions, begin
-from mirage.provision.learn.training import (
-    Best,
-    Draw,
-    Judge,
+from mirage.provision.learn.training import MOST_NORM, Draw, decide, gate_loss
+from mirage.rl.fit import (
     Report,
-    anneal,
-    decide,
-    gate_loss,
-    go_on,
+    Stop,
+    cosine,
+    descend,
+    fit,
+    linear,
     pick_device,
     seeded,
-    step,
+    set_rate,
 )
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate
+from mirage.rl.targets import TargetNetwork, td_targets
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class DqnOptions(MethodOptions):
     """Rounds without a better validation, after which it stops."""
 
 
-class Rollout(NamedTuple):
-    """One episode as it was lived through. M: penalty shares it was lived at, T: decision points."""
+class EpisodeRollout(NamedTuple):
+    """One episode under the policy of its round. M: penalty shares it was lived at, T: decision points."""
 
     episode: Prepared
     shares: Floats
@@ -113,10 +113,10 @@ class Rollout(NamedTuple):
     """(T + 1,): points up to the release, whichever share's was last."""
 
 
-class Replay:
-    """The states of some rollouts, to be drawn from in any order, and what followed them."""
+class RolloutStates:
+    """The visited states of some rollouts, and what followed them, to be drawn from in any order."""
 
-    def __init__(self, rollouts: Sequence[Rollout], device: torch.device) -> None:
+    def __init__(self, rollouts: Sequence[EpisodeRollout], device: torch.device) -> None:
         self.points = Points([rollout.episode for rollout in rollouts], device)
         self.shares: Floats = np.stack([rollout.shares for rollout in rollouts])
         visited = np.concatenate([rollout.visited for rollout in rollouts])
@@ -155,55 +155,62 @@ class Future(NamedTuple):
 
 
 @dataclass
-class Learner:
-    """The Q-network, its target network and its memory."""
+class DqnLearner:
+    """The Q-network, its target network and its memory.
+
+    The memory holds whole rollouts: their states overlap in all but ten minutes of a day, so that
+    rows of their own (`mirage.rl.replay`) would take 144 times the room.
+    """
 
     network: Network
     draw: Draw
     options: DqnOptions
     generator: np.random.Generator
     device: torch.device
-    _updates: int = field(default=0, init=False)
-    _rounds: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._memory: deque[Rollout] = deque(maxlen=self.options.memory)
-        self._target = deepcopy(self.network).eval()
+        self._memory: deque[EpisodeRollout] = deque(maxlen=self.options.memory)
+        self._target = TargetNetwork(self.network, self.options.sync)
         self._optimizer = torch.optim.Adam(
             self.network.parameters(), lr=self.options.rate, fused=True
         )
 
-    def round(self) -> float:
-        """Lives through fresh episodes, then learns from the memory; returns the mean loss."""
+    def round(self, done: int) -> float:
+        """Plays fresh episodes, then learns from the memory; returns the mean loss. ``done``: rounds
+        before this one.
+        """
         if not self.options.replay:
             self._memory.clear()
-        self._memory.extend(self._live(self.draw(self.options.episodes)))
-        replay = Replay(self._memory, self.device)
-        anneal(self._optimizer, self.options.rate, self._rounds / self.options.rounds)
+        self._memory.extend(self.play(self.draw(self.options.episodes), self.epsilon(done)))
+        replay = RolloutStates(self._memory, self.device)
+        decay = cosine(1.0, 0.1, done / self.options.rounds)
+        set_rate(self._optimizer, self.options.rate * decay)
         self.network.train()
         losses = [self._update(replay, slots) for slots in self._batches(replay.visited)]
-        self._rounds += 1
         return float(np.mean(losses))
 
-    @property
-    def epsilon(self) -> float:
-        done = self._rounds / max(self.options.rounds - 1, 1)
-        return self.options.epsilon + (self.options.epsilon_end - self.options.epsilon) * done
+    def epsilon(self, done: int) -> float:
+        """The share of exploring episodes after this many rounds."""
+        part = done / max(self.options.rounds - 1, 1)
+        return linear(self.options.epsilon, self.options.epsilon_end, part)
 
-    def _live(self, episodes: Sequence[Prepared]) -> list[Rollout]:
+    def play(self, episodes: Sequence[Prepared], epsilon: float) -> list[EpisodeRollout]:
+        """Rolls the present policy out, epsilon-greedily."""
         points = Points(episodes, self.device)
         recipe = self.options.pretrain
         shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
         release = decide(self.network, points, shares, "value")
-        visited = np.arange(len(points.never)) <= self._ends(points, release)[points.episode]
+        visited = (
+            np.arange(len(points.never)) <= self._ends(points, release, epsilon)[points.episode]
+        )
         each = zip(episodes, shares, points.split(release), points.split(visited), strict=True)
-        return [Rollout(*parts) for parts in each]
+        return [EpisodeRollout(*parts) for parts in each]
 
-    def _ends(self, points: Points, release: Flags) -> Ints:
-        """(N,): the slot up to which each episode is lived through, epsilon-greedily."""
+    def _ends(self, points: Points, release: Flags, epsilon: float) -> Ints:
+        """(N,): the slot up to which each episode is played, epsilon-greedily."""
         greedy = points.stops(release)[points.first].max(axis=1)
         explored = self.generator.integers(points.first, points.last_decision + 2)
-        explores = self.generator.random(len(points)) < self.epsilon
+        explores = self.generator.random(len(points)) < epsilon
         ends: Ints = np.where(explores, explored, greedy)
         return ends
 
@@ -213,18 +220,17 @@ class Learner:
             return list(self.generator.choice(visited, (updates, size)))
         return np.array_split(visited, math.ceil(len(visited) / size))[:updates]
 
-    def _update(self, replay: Replay, slots: Ints) -> float:
+    def _update(self, replay: RolloutStates, slots: Ints) -> float:
         found = self.network.values(
             replay.points.states(slots), replay.points.asked(replay.shares, slots)
         )
         loss = torch.nn.functional.mse_loss(found.q, self._targets(replay, slots))
-        step(self._optimizer, loss + gate_loss(found, self.network.shape))
-        self._updates += 1
-        if self._updates % self.options.sync == 0:
-            self._target.load_state_dict(self.network.state_dict())
+        balance = gate_loss(found, self.network.shape)
+        descend(self._optimizer, loss + balance, most_norm=MOST_NORM)
+        self._target.count_step()
         return float(loss.detach())
 
-    def _targets(self, replay: Replay, slots: Ints) -> Tensor:
+    def _targets(self, replay: RolloutStates, slots: Ints) -> Tensor:
         """(n, m, 2): the rewards, in the network's units, that Q of submitting and of waiting
         should be.
         """
@@ -235,11 +241,13 @@ class Learner:
             replay.points.asked(replay.shares, future.reached),
         )
         with torch.no_grad():
-            later = self._target.values(*asked).q.max(dim=-1).values.cpu().numpy()
-        worth = np.where(future.over, future.reward_h / unit_h, later)
-        wait = self.options.discount ** np.where(future.over, future.waits, ahead) * worth
-        targets = np.stack([replay.rewards_h(slots) / unit_h, wait], axis=-1)
-        return torch.from_numpy(targets.astype(np.float32)).to(self.device)
+            later = self._target.network.values(*asked).q.amax(dim=-1).double().cpu()
+        discount = self.options.discount
+        reward = np.where(future.over, discount**future.waits * (future.reward_h / unit_h), 0.0)
+        over = torch.from_numpy(future.over)
+        wait = td_targets(torch.from_numpy(reward), later, over, discount**ahead)
+        submit = torch.from_numpy(replay.rewards_h(slots) / unit_h)
+        return torch.stack([submit, wait], dim=-1).float().to(self.device)
 
 
 def train_dqn(
@@ -264,16 +272,17 @@ def train_dqn(
     network = deepcopy(begun.network).to(device)
     with seeded(seed) as generator:
         draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
-        learner = Learner(network, draw, options, generator, device)
-        pretrain = options.pretrain
-        judge = Judge(
-            validation, begun.scaling, pretrain.tastes, device, pretrain.judged, pretrain.memory
+        judge = options.pretrain.judge(validation, begun.scaling, device)
+        result = fit(
+            network,
+            DqnLearner(network, draw, options, generator, device).round,
+            Stop(rounds=options.rounds, patience=options.patience),
+            score=lambda: judge(network, "value"),
+            score_first=options.pretrained or base is not None,
+            stage="dqn",
+            progress=progress,
         )
-        best = Best(network, options.patience)
-        if options.pretrained or base is not None:
-            best.offer(judge(network, "value"))
-        go_on("dqn", learner.round, options.rounds, best, lambda: judge(network, "value"), progress)
     serving = replace(
-        begun.serving, memory=judge.best(network, "value")[1], interrupted=best.interrupted
+        begun.serving, memory=judge.best(network, "value")[1], interrupted=result.interrupted
     )
     return Neural(f"{begun.name}-dqn", network.eval().cpu(), begun.scaling, serving)

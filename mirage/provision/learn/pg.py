@@ -43,22 +43,23 @@ from mirage.provision.learn.foundation import Network
 from mirage.provision.learn.neural import Neural
 from mirage.provision.learn.points import Points
 from mirage.provision.learn.pretrain import PretrainOptions, begin
-from mirage.provision.learn.training import (
-    Best,
-    Draw,
-    Judge,
+from mirage.provision.learn.training import MOST_NORM, Draw, Judge, chunks, scores
+from mirage.rl.fit import (
     Report,
-    anneal,
+    Stop,
+    apply_gradients,
     backward,
-    chunks,
-    go_on,
+    cosine,
+    descend,
+    fit,
+    linear,
     pick_device,
-    scores,
     seeded,
-    step,
-    take,
+    set_rate,
 )
 from mirage.rl.options import Count, MethodOptions, Range, Rate, Weight
+from mirage.rl.policy import entropy
+from mirage.rl.reinforce import entropy_loss, others_baseline, reinforce_loss
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class PgOptions(MethodOptions):
 
 
 @dataclass
-class Learner:
+class PgLearner:
     """The P-head, and the rounds of its training."""
 
     network: Network
@@ -116,7 +117,6 @@ class Learner:
     options: PgOptions
     generator: np.random.Generator
     device: torch.device
-    _rounds: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         with torch.no_grad():
@@ -151,10 +151,12 @@ class Learner:
                 with torch.no_grad():
                     wanted = (teacher.values(*asked).q / heat).softmax(-1)
                 loss = -(wanted * self.network.log_chances(*asked)).sum(-1).mean()
-                step(optimizer, loss)
+                descend(optimizer, loss, most_norm=MOST_NORM)
 
-    def round(self) -> float:
-        """Samples rollouts of fresh episodes and climbs once; returns their mean penalty in hours."""
+    def round(self, done: int) -> float:
+        """Samples rollouts of fresh episodes and climbs once; returns their mean penalty in hours.
+        ``done``: rounds before this one.
+        """
         points = Points(self.draw(self.options.episodes), self.device)
         recipe = self.options.pretrain
         shares = recipe.tastes.draw(self.generator, len(points), recipe.shares_each)
@@ -164,9 +166,10 @@ class Learner:
         spent_h = np.take_along_axis(costs_h, ends.reshape(-1, ends.shape[2]), axis=0).reshape(
             ends.shape
         )
-        anneal(self._optimizer, self.options.rate, self._rounds / self.options.rounds)
-        self._climb(points, shares, asked, Credit.of(points, ends, advantages(-spent_h)))
-        self._rounds += 1
+        part = done / self.options.rounds
+        set_rate(self._optimizer, self.options.rate * cosine(1.0, 0.1, part))
+        credit = Credit.of(points, ends, advantages(-spent_h))
+        self._climb(points, shares, asked, credit, self.options.entropy * linear(1.0, 0.0, part))
         return float(spent_h.mean())
 
     def _chances(self, points: Points, shares: Floats, asked: Ints) -> Floats:
@@ -182,18 +185,17 @@ class Learner:
         ]
         return np.stack([points.stops(release)[points.first] for release in drawn])
 
-    def _climb(self, points: Points, shares: Floats, asked: Ints, credit: Credit) -> None:
-        entropy = self.options.entropy * (1 - self._rounds / self.options.rounds)
+    def _climb(
+        self, points: Points, shares: Floats, asked: Ints, credit: Credit, bonus: float
+    ) -> None:
+        """One step; ``bonus``: the weight of a visited state's entropy."""
         self._optimizer.zero_grad()
         for slots in chunks(asked[credit.visits[asked].any(axis=1)]):
             logs = self.network.log_chances(points.states(slots), points.asked(shares, slots))
             weights = torch.from_numpy(credit.actions[slots].astype(np.float32)).to(self.device)
             visits = torch.from_numpy(credit.visits[slots].astype(np.float32)).to(self.device)
-            gain = (weights * logs).sum() - entropy * (
-                visits * (logs.exp() * logs).sum(dim=-1)
-            ).sum()
-            backward(-gain)
-        take(self._optimizer)
+            backward(reinforce_loss(logs, weights) + entropy_loss(entropy(logs), bonus * visits))
+        apply_gradients(self._optimizer, most_norm=MOST_NORM)
 
 
 @dataclass(frozen=True)
@@ -230,8 +232,7 @@ def advantages(rewards: Floats) -> Floats:
     """(rollouts, N, m): reward less the mean of the same episode's other rollouts, scaled to a
     deviation of 1.
     """
-    others = (rewards.sum(axis=0) - rewards) / (len(rewards) - 1)
-    difference = rewards - others
+    difference = rewards - others_baseline(rewards)
     result: Floats = difference / max(float(difference.std()), 1e-9)
     return result
 
@@ -258,15 +259,20 @@ def train_pg(
     network = deepcopy(begun.network).to(device)
     with seeded(seed) as generator:
         draw = Draw(train if fresh is None else fresh, begun.scaling, generator)
-        learner = Learner(network, draw, options, generator, device)
-        judge = Judge(
-            validation, begun.scaling, options.pretrain.tastes, device, options.pretrain.judged
-        )
+        learner = PgLearner(network, draw, options, generator, device)
+        pretrain = options.pretrain
+        judge = Judge(validation, begun.scaling, pretrain.tastes, device, most=pretrain.judged)
         if options.pretrained or base is not None:
             learner.warm_up(deepcopy(begun.network).to(device))
-        best = Best(network, options.patience)
-        best.offer(judge(network, "policy"))
-        go_on("pg", learner.round, options.rounds, best, lambda: judge(network, "policy"), progress)
+        result = fit(
+            network,
+            learner.round,
+            Stop(rounds=options.rounds, patience=options.patience),
+            score=lambda: judge(network, "policy"),
+            score_first=True,
+            stage="pg",
+            progress=progress,
+        )
     serving = replace(begun.serving, decides="policy", sampled=options.sampled, seed=seed, memory=1)
-    serving = replace(serving, interrupted=best.interrupted)
+    serving = replace(serving, interrupted=result.interrupted)
     return Neural(f"{begun.name}-pg", network.eval().cpu(), begun.scaling, serving)

@@ -39,20 +39,16 @@ from mirage.provision.learn.model import Flags
 from mirage.provision.learn.neural import Memory, Neural, Serving
 from mirage.provision.learn.points import Points
 from mirage.provision.learn.scaling import Scaling
-from mirage.provision.learn.training import (
-    Best,
-    Draw,
-    Judge,
-    Progress,
+from mirage.provision.learn.training import MOST_NORM, Draw, Judge, Tastes, gate_loss, scores
+from mirage.rl.fit import (
     Report,
-    Tastes,
-    anneal,
-    gate_loss,
-    go_on,
+    Stop,
+    cosine,
+    descend,
+    fit,
     pick_device,
-    scores,
     seeded,
-    step,
+    set_rate,
 )
 from mirage.rl.options import Count, Fraction, MethodOptions, Range, Rate
 from mirage.state.variables import PAIR
@@ -113,6 +109,10 @@ class PretrainOptions(MethodOptions):
     def tastes(self) -> Tastes:
         return Tastes(self.share)
 
+    def judge(self, validation: Sequence[Episode], scaling: Scaling, device: torch.device) -> Judge:
+        """Of a V-head."""
+        return Judge(validation, scaling, self.tastes, device, most=self.judged, memory=self.memory)
+
     @property
     def network_shape(self) -> Shape:
         """The shape with the inputs that the share asks for."""
@@ -131,7 +131,7 @@ steps as one: with a quarter of them they answer little to the penalties.
 
 
 @dataclass
-class Fit:
+class SupervisedLearner:
     """One network's supervised training, a round at a time."""
 
     network: Network
@@ -140,16 +140,15 @@ class Fit:
     rounds: int
     generator: np.random.Generator
     device: torch.device
-    _done: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._optimizer = torch.optim.Adam(
             self.network.parameters(), lr=self.options.rate, fused=True
         )
 
-    def round(self) -> float:
+    def round(self, done: int) -> float:
         """Draws episodes, labels their states by the present policy, learns them; returns the mean
-        loss.
+        loss. ``done``: rounds before this one.
         """
         options = self.options
         each = min(options.per_episode, options.probes or options.per_episode)
@@ -157,12 +156,11 @@ class Fit:
         shares = options.tastes.draw(self.generator, len(points), options.shares_each)
         slots = self._choose(points)
         labels = self._labels(points, shares, slots)
-        anneal(self._optimizer, self.options.rate, self._done / self.rounds)
+        set_rate(self._optimizer, options.rate * cosine(1.0, 0.1, done / self.rounds))
         self.network.train()
         order = self.generator.permutation(len(slots))
         batches = np.array_split(order, math.ceil(len(order) / options.batch))
         losses = [self._step(points, shares, slots[batch], labels[batch]) for batch in batches]
-        self._done += 1
         return float(np.mean(losses))
 
     def _choose(self, points: Points) -> Ints:
@@ -202,7 +200,8 @@ class Fit:
         target = torch.from_numpy(labels.astype(np.float32)).to(self.device)
         found = self.network.values(*self._seen(points, shares, slots))
         loss = torch.nn.functional.mse_loss(found.q, target)
-        step(self._optimizer, loss + gate_loss(found, self.network.shape))
+        balance = gate_loss(found, self.network.shape)
+        descend(self._optimizer, loss + balance, most_norm=MOST_NORM)
         return float(loss.detach())
 
     def _seen(self, points: Points, shares: Floats, slots: Ints) -> tuple[Tensor, Tensor]:
@@ -245,16 +244,25 @@ def train_supervised(
     with seeded(seed) as generator:
         if network.shape.experts > 1:
             _train_experts(network, train, scaling, options, generator, progress)
-        judge = Judge(validation, scaling, options.tastes, device, options.judged, options.memory)
-        fit = Fit(
-            network, Draw(train, scaling, generator), options, options.rounds, generator, device
+        judge = options.judge(validation, scaling, device)
+        learner = SupervisedLearner(
+            network=network,
+            draw=Draw(train, scaling, generator),
+            options=options,
+            rounds=options.rounds,
+            generator=generator,
+            device=device,
         )
-        best = Best(network, options.patience)
-        go_on(
-            "pretrain", fit.round, options.rounds, best, lambda: judge(network, "value"), progress
+        result = fit(
+            network,
+            learner.round,
+            Stop(rounds=options.rounds, patience=options.patience),
+            score=lambda: judge(network, "value"),
+            stage="pretrain",
+            progress=progress,
         )
     serving = replace(
-        untrained.serving, memory=judge.best(network, "value")[1], interrupted=best.interrupted
+        untrained.serving, memory=judge.best(network, "value")[1], interrupted=result.interrupted
     )
     network.eval().cpu()
     return replace(untrained, serving=serving)
@@ -319,14 +327,14 @@ def _train_experts(
     for i, part in enumerate(np.array_split(np.arange(len(ordered)), shape.experts)):
         alone = Network(replace(shape, experts=1, gate="none")).to(device)
         alone.scale_h.copy_(network.scale_h)
-        draw = Draw([ordered[j] for j in part], scaling, generator)
-        fit = Fit(alone, draw, options, options.expert_rounds, generator, device)
-        for done in range(1, options.expert_rounds + 1):
-            loss = fit.round()
-            if progress:
-                progress(
-                    Progress(
-                        f"expert {i + 1}", done, options.expert_rounds, loss, math.nan, math.nan
-                    )
-                )
+        learner = SupervisedLearner(
+            network=alone,
+            draw=Draw([ordered[j] for j in part], scaling, generator),
+            options=options,
+            rounds=options.expert_rounds,
+            generator=generator,
+            device=device,
+        )
+        stop = Stop(rounds=options.expert_rounds)
+        fit(alone, learner.round, stop, stage=f"expert {i + 1}", progress=progress)
         network.adopt(alone, i)

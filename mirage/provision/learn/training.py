@@ -1,15 +1,11 @@
-"""What the three neural trainings share: episodes to draw, progress, judging on validation, keeping
-the best.
+"""What the three neural trainings share: episodes to draw, penalty shares, and the judge, by whose
+penalty on validation `mirage.rl.fit` keeps the best weights and stops.
 """
 
 from __future__ import annotations
 
-import copy
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,43 +20,8 @@ from mirage.provision.learn.scaling import Scaling
 
 Head = Literal["value", "policy"]
 _CHUNK = 1024
-
-
-class Progress(NamedTuple):
-    """Told after each round."""
-
-    stage: str
-    """pretrain, expert 3, dqn, pg."""
-    round: int
-    rounds: int
-    loss: float
-    """Training loss; what it is made of differs between stages."""
-    validation_h: float
-    """Mean penalty on validation in hours, at e_I + e_O = 1; NaN: not judged in this round."""
-    best_h: float
-
-
-Report = Callable[[Progress], None]
-
-
-def pick_device(name: str) -> torch.device:
-    """``auto``: a GPU where there is one. Raises InputError for a device that torch does not have."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.zeros(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"device {name!r} can't be used ({error}); say auto, cpu or cuda"
-        ) from None
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[np.random.Generator]:
-    """Fixes torch's generators for a training and leaves those of the caller as they were."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield np.random.default_rng(seed)
+MOST_NORM = 1.0
+"""Of a gradient step: waits have heavy tails, and one batch must not undo many."""
 
 
 class Draw:
@@ -163,7 +124,8 @@ class Judge:
     """The mean penalty of a network's own decisions on the validation episodes, with the memory
     that serves it best.
 
-    ``memory``: this one alone; None: a V-head's is the best of `MEMORIES`.
+    ``most``: episodes to judge by. ``memory``: this one alone; None: a V-head's is the best of
+    `MEMORIES`.
     """
 
     def __init__(
@@ -172,6 +134,7 @@ class Judge:
         scaling: Scaling,
         tastes: Tastes,
         device: torch.device,
+        *,
         most: int,
         memory: int | None = 1,
     ) -> None:
@@ -213,96 +176,6 @@ class Judge:
         release[self._points.decisions] = decided
         stops = self._points.stops(release)[self._points.first]
         return float(np.take_along_axis(self._costs_h, stops, axis=0).mean())
-
-
-class Best:
-    """Keeps the weights that did best on validation; as a context it puts them back, also after
-    Ctrl-C.
-    """
-
-    def __init__(self, network: Network, patience: int) -> None:
-        self._network = network
-        self._patience = patience
-        self._weights: dict[str, Tensor] | None = None
-        self._since = 0
-        self.score = math.inf
-        self.interrupted = False
-
-    def offer(self, score: float) -> bool:
-        """Takes the present weights if they are better; returns whether it is time to stop."""
-        self._since += 1
-        if score < self.score:
-            self.score, self._since = score, 0
-            self._weights = copy.deepcopy(self._network.state_dict())
-        return self._since > self._patience
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if self._weights is None:
-            return False
-        if kind is None or issubclass(kind, KeyboardInterrupt):
-            self._network.load_state_dict(self._weights)
-            self.interrupted = kind is not None
-            return True
-        return False
-
-
-def go_on(
-    stage: str,
-    train_round: Callable[[], float],
-    rounds: int,
-    best: Best,
-    judge: Callable[[], float],
-    progress: Report | None,
-) -> Best:
-    """Trains round after round, judging each, until the last, or nothing gets better, or Ctrl-C;
-    keeps the best.
-    """
-    with best:
-        for done in range(1, rounds + 1):
-            loss = train_round()
-            judged_h = judge()
-            stop = best.offer(judged_h)
-            if progress:
-                progress(Progress(stage, done, rounds, loss, judged_h, best.score))
-            if stop:
-                break
-    return best
-
-
-def anneal(optimizer: torch.optim.Optimizer, highest: float, done: float) -> None:
-    """Lets the learning rate fall to a tenth along a cosine; ``done``: from 0 to 1."""
-    for group in optimizer.param_groups:
-        group["lr"] = highest * (0.55 + 0.45 * math.cos(math.pi * done))
-
-
-def backward(loss: Tensor) -> None:
-    """torch's own method is not typed."""
-    loss.backward()  # type: ignore[no-untyped-call]
-
-
-def step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One gradient step."""
-    optimizer.zero_grad()
-    backward(loss)
-    take(optimizer)
-
-
-def take(optimizer: torch.optim.Optimizer) -> None:
-    """The step along gradients that are there, clipped: waits have heavy tails, and one batch must
-    not undo many.
-    """
-    torch.nn.utils.clip_grad_norm_(
-        [item for group in optimizer.param_groups for item in group["params"]], 1.0
-    )
-    optimizer.step()
 
 
 def gate_loss(found: Values, shape: Shape) -> Tensor:

@@ -15,10 +15,17 @@ pytest.importorskip("safetensors")
 import torch
 
 from mirage.errors import InputError
-from mirage.provision.learn.dqn import DqnOptions, Learner, Replay, Rollout, train_dqn
+from mirage.provision.learn.dqn import (
+    DqnLearner,
+    DqnOptions,
+    EpisodeRollout,
+    RolloutStates,
+    train_dqn,
+)
 from mirage.provision.learn.model import States
 from mirage.provision.learn.pretrain import new_model, train_supervised
-from mirage.provision.learn.training import Draw, Progress
+from mirage.provision.learn.training import Draw
+from mirage.rl.fit import Progress
 from tests.learners import ALL_TASTES, FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
 
 CPU = torch.device("cpu")
@@ -35,10 +42,10 @@ OPTIONS = DqnOptions(
 BRIEF = replace(OPTIONS, pretrain=SHORT, rounds=2, episodes=3, updates=3)
 
 
-def learner(options: DqnOptions = OPTIONS) -> Learner:
+def learner(options: DqnOptions = OPTIONS) -> DqnLearner:
     begun = new_model(TRAIN, options.pretrain, 0)
     generator = np.random.default_rng(0)
-    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
+    return DqnLearner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
 
 
 def test_it_reaches_the_best_policy_from_a_weak_pretraining() -> None:
@@ -63,7 +70,7 @@ def test_replay_off_and_pretraining_off_run() -> None:
         train_dqn(TRAIN, VALIDATION, replace(BRIEF, **change), fresh=FRESH, progress=told.append)  # type: ignore[arg-type]
         online = [item for item in told if item.stage == "dqn"]
         assert len(online) == 2
-        assert all(np.isfinite([item.loss, item.validation_h]).all() for item in online)
+        assert all(np.isfinite([item.loss, item.score]).all() for item in online)
 
 
 def test_a_mixture_of_experts_goes_on_too() -> None:
@@ -85,22 +92,22 @@ def test_the_base_is_left_as_it_was_and_the_result_is_no_worse_on_validation() -
     train_dqn(TRAIN, VALIDATION, BRIEF, fresh=FRESH, base=base, progress=told.append)
     assert torch.equal(base.network.value.weight, before)
     assert {item.stage for item in told} == {"dqn"}
-    assert told[-1].best_h <= min(item.validation_h for item in told)
+    assert told[-1].best <= min(item.score for item in told)
 
 
-def rollouts(ahead: int = 12) -> tuple[Learner, list[Rollout], Replay]:
+def rollouts(ahead: int = 12) -> tuple[DqnLearner, list[EpisodeRollout], RolloutStates]:
     one = learner(replace(OPTIONS, ahead=ahead, pretrain=ALL_TASTES))
-    lived = one._live(one.draw(6))
+    lived = one.play(one.draw(6), one.epsilon(0))
     for rollout in lived:  # a policy of chance: the untrained one may never release
         rollout.release[:-1] = one.generator.random((len(rollout.release) - 1, 2)) < 0.1
-    return one, lived, Replay(lived, CPU)
+    return one, lived, RolloutStates(lived, CPU)
 
 
 @pytest.mark.parametrize("ahead", [1, 5, 99])
 def test_targets_are_the_bellman_equations(ahead: int) -> None:
     one, lived, replay = rollouts(ahead)
     targets = one._targets(replay, replay.points.decisions).numpy() * float(one.network.scale_h)
-    state_values = one._target.values(
+    state_values = one._target.network.values(
         replay.points.states(replay.points.decisions),
         replay.points.asked(replay.shares, replay.points.decisions),
     )
@@ -141,29 +148,28 @@ def test_epsilon_falls_and_is_the_share_of_episodes_that_explore() -> None:
     with torch.no_grad():  # a policy that never releases
         one.network.value.weight.zero_()
     ends = []
-    for expected in (1.0, 0.5, 0.0):
-        assert one.epsilon == pytest.approx(expected)
-        lived = one._live(one.draw(200))
+    for done, expected in enumerate((1.0, 0.5, 0.0)):
+        assert one.epsilon(done) == pytest.approx(expected)
+        lived = one.play(one.draw(200), one.epsilon(done))
         ends.append(np.mean([rollout.visited.sum() for rollout in lived]) / len(lived[0].visited))
-        one._rounds += 1
     assert ends == pytest.approx([0.5, 0.75, 1.0], abs=0.08)
 
 
 def test_the_target_network_follows_only_every_so_many_steps() -> None:
     one = learner(replace(OPTIONS, sync=4, updates=3))
-    before = one._target.value.weight.clone()
-    one.round()
-    assert torch.equal(one._target.value.weight, before)
-    one.round()
-    assert not torch.equal(one._target.value.weight, before)
+    before = one._target.network.value.weight.clone()
+    one.round(0)
+    assert torch.equal(one._target.network.value.weight, before)
+    one.round(1)
+    assert not torch.equal(one._target.network.value.weight, before)
 
 
 def test_the_memory_mixes_episodes_and_forgets_the_oldest() -> None:
     one = learner(replace(OPTIONS, memory=8, episodes=3))
-    for _ in range(4):
-        one.round()
+    for done in range(4):
+        one.round(done)
     assert len(one._memory) == 8
-    replay = Replay(one._memory, CPU)
+    replay = RolloutStates(one._memory, CPU)
     batch = one._batches(replay.visited)[0]
     assert len(set(replay.points.episode[batch].tolist())) > 4
     assert np.isin(batch, replay.visited).all()
@@ -171,9 +177,9 @@ def test_the_memory_mixes_episodes_and_forgets_the_oldest() -> None:
 
 def test_without_replay_each_rounds_states_come_once_in_the_order_of_time() -> None:
     one = learner(replace(OPTIONS, replay=False, episodes=3, updates=99))
-    one.round()
-    one.round()
-    replay = Replay(one._memory, CPU)
+    one.round(0)
+    one.round(1)
+    replay = RolloutStates(one._memory, CPU)
     assert len(one._memory) == 3
     assert np.array_equal(np.concatenate(one._batches(replay.visited)), replay.visited)
 

@@ -14,12 +14,13 @@ import torch
 
 from mirage.errors import InputError
 from mirage.provision.learn.model import States
-from mirage.provision.learn.pg import Credit, Learner, PgOptions, advantages, train_pg
+from mirage.provision.learn.pg import Credit, PgLearner, PgOptions, advantages, train_pg
 from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.pretrain import new_model, train_supervised
 from mirage.provision.learn.scaling import Scaling
 from mirage.provision.learn.toy import Toy
-from mirage.provision.learn.training import Draw, Progress
+from mirage.provision.learn.training import Draw
+from mirage.rl.fit import Progress
 from tests.learners import FRESH, PRETRAIN, SHORT, SMALL, TRAIN, VALIDATION, regret
 
 CPU = torch.device("cpu")
@@ -29,10 +30,10 @@ EPISODES = [Toy(limit_h=hours).episode(hours) for hours in (1, 3, 2)]
 POINTS = Points(prepare(EPISODES, Scaling.fit(episode.rows for episode in EPISODES)), CPU)
 
 
-def learner(options: PgOptions = OPTIONS) -> Learner:
+def learner(options: PgOptions = OPTIONS) -> PgLearner:
     begun = new_model(TRAIN, options.pretrain, 0)
     generator = np.random.default_rng(0)
-    return Learner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
+    return PgLearner(begun.network, Draw(TRAIN, begun.scaling, generator), options, generator, CPU)
 
 
 def test_it_reaches_the_best_policy() -> None:
@@ -72,13 +73,13 @@ def test_pretraining_off_frozen_foundation_and_experts_run() -> None:
         train_pg(TRAIN, VALIDATION, replace(BRIEF, **change), fresh=FRESH, progress=told.append)  # type: ignore[arg-type]
         online = [item for item in told if item.stage == "pg"]
         assert len(online) == 2
-        assert all(np.isfinite([item.loss, item.validation_h]).all() for item in online)
+        assert all(np.isfinite([item.loss, item.score]).all() for item in online)
 
 
 def test_a_frozen_foundation_stays_as_it_is() -> None:
     one = learner(replace(BRIEF, tune=False))
     before = {name: item.clone() for name, item in one.network.state_dict().items()}
-    one.round()
+    one.round(0)
     changed = {
         name
         for name, item in one.network.state_dict().items()

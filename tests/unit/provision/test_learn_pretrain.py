@@ -18,14 +18,15 @@ from mirage.provision.learn.foundation import FORECAST, SHARE, Network
 from mirage.provision.learn.model import States
 from mirage.provision.learn.points import Points, prepare
 from mirage.provision.learn.pretrain import (
-    Fit,
     PretrainOptions,
+    SupervisedLearner,
     best_from_here,
     new_model,
     train_supervised,
 )
 from mirage.provision.learn.scaling import Scaling
-from mirage.provision.learn.training import Best, Draw, Judge, Progress, pick_device
+from mirage.provision.learn.training import Draw, Judge
+from mirage.rl.fit import Progress
 from mirage.state.variables import PAIR
 from tests.learners import (
     ALL_TASTES,
@@ -138,11 +139,11 @@ def test_a_v_head_gets_the_memory_that_serves_it_best_on_validation(
     monkeypatch.setattr(training, "scores", scores)
     tastes = replace(PRETRAIN, share=None).tastes
     scaling = Scaling.fit(episode.rows for episode in TRAIN)
-    judge = Judge(VALIDATION, scaling, tastes, torch.device("cpu"), 99, memory=None)
+    judge = Judge(VALIDATION, scaling, tastes, torch.device("cpu"), most=99, memory=None)
     network = Network(SMALL)
     best_h, found = judge.best(network, "value")
     assert found == memory
-    alone_h = Judge(VALIDATION, scaling, tastes, torch.device("cpu"), 99)(network, "value")
+    alone_h = Judge(VALIDATION, scaling, tastes, torch.device("cpu"), most=99)(network, "value")
     assert judge(network, "value") == best_h
     assert best_h < alone_h if stray else best_h == alone_h
 
@@ -177,16 +178,23 @@ def test_ablations_run(change: dict[str, object]) -> None:
     told: list[Progress] = []
     train_supervised(TRAIN[:20], VALIDATION[:9], replace(SHORT, **change), progress=told.append)  # type: ignore[arg-type]
     assert len(told) == 2
-    assert all(np.isfinite([item.loss, item.validation_h, item.best_h]).all() for item in told)
+    assert all(np.isfinite([item.loss, item.score, item.best]).all() for item in told)
 
 
-def fit(options: PretrainOptions) -> tuple[Fit, Points, np.ndarray]:
+def fit(options: PretrainOptions) -> tuple[SupervisedLearner, Points, np.ndarray]:
     model = new_model(TRAIN, options, 0)
     generator = np.random.default_rng(0)
     points = Points(prepare(TRAIN[:5], model.scaling), CPU)
     shares = np.full((5, 1), 0.5)
     return (
-        Fit(model.network, Draw(TRAIN, model.scaling, generator), options, 1, generator, CPU),
+        SupervisedLearner(
+            network=model.network,
+            draw=Draw(TRAIN, model.scaling, generator),
+            options=options,
+            rounds=1,
+            generator=generator,
+            device=CPU,
+        ),
         points,
         shares,
     )
@@ -258,23 +266,6 @@ def test_ctrl_c_keeps_the_best_so_far() -> None:
     assert np.isfinite(model.assess(States.of(VALIDATION[0])).cost_now_s).all()
 
 
-def test_ctrl_c_before_anything_was_judged_is_ctrl_c() -> None:
-    network = new_model(TRAIN[:5], SHORT, 0).network
-    with pytest.raises(KeyboardInterrupt), Best(network, 3):
-        raise KeyboardInterrupt
-
-
-def test_it_stops_when_validation_gets_no_better_and_puts_the_best_back() -> None:
-    network = new_model(TRAIN[:5], SHORT, 0).network
-    with Best(network, patience=2) as best:
-        assert not best.offer(2.0)
-        kept = network.value.weight.clone()
-        with torch.no_grad():
-            network.value.weight.add_(1)
-        assert [best.offer(score) for score in (2.5, 3.0, 2.0)] == [False, False, True]
-    assert torch.equal(network.value.weight, kept)
-
-
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="validation"):
         train_supervised(TRAIN, [], SHORT)
@@ -287,4 +278,4 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="probes"):
         replace(SHORT, probes=1)
     with pytest.raises(InputError, match="device"):
-        pick_device("abacus")
+        replace(SHORT, device="abacus")
