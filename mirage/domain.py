@@ -125,6 +125,8 @@ class Job:
     """Slurm's reason of a pending job; accounting records have none."""
     eligible_s: int | None = None
     """When it began to compete; None while a dependency, hold or begin time keeps it back."""
+    begin_s: int | None = None
+    """The begin time that its owner gave it (`sbatch --begin`), while that is still to come."""
     start_s: int | None = None
     """When it started; None while pending (Slurm's estimate is not kept)."""
     end_s: int | None = None
@@ -395,6 +397,8 @@ class Link:
     """
     dependency: str = ""
     """As Slurm prints it, while it is pending; empty: none, or not known."""
+    begin_s: int | None = None
+    """The begin time that its owner gave it, while that is still to come."""
 
     @property
     def expected_end_s(self) -> int | None:

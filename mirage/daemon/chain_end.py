@@ -22,6 +22,7 @@ def link_after(link: Link, job: Job) -> Link:
         exit_code=job.exit_code,
         reason=job.reason if job.is_pending else "",
         dependency=job.dependency if job.is_pending else "",
+        begin_s=job.begin_s,
     )
 
 

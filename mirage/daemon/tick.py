@@ -355,6 +355,7 @@ def link_of(job: Job, tag: ChainTag, before: Link | None) -> Link:
         lead_s=tag.lead_s,
         reason=job.reason if job.is_pending else "",
         dependency=job.dependency if job.is_pending else "",
+        begin_s=job.begin_s,
     )
 
 

@@ -7,6 +7,8 @@ sentence is made from the reason.
 
 from __future__ import annotations
 
+import time
+
 from mirage.domain import Link
 from mirage.reasons import Kind, kind_of
 
@@ -63,6 +65,10 @@ def kept_by(link: Link) -> str | None:
     words = _WORDS.get(reason) or _KINDS.get(kind, "").format(reason)
     if kind is Kind.HELD:
         return f"{words}, and Slurm does not start it before `scontrol release {job}`"
+    if link.begin_s is not None:  # Slurm's reason may still be the dependency
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(link.begin_s))
+        now = f"`scontrol update JobId={job} StartTime=now` takes it back"
+        return f"its begin time is {at}, and Slurm does not start it sooner ({now})"
     if words:
         return words
     # Right after a change Slurm gives no reason, or the one from before; the dependency is there at

@@ -234,6 +234,7 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         time_limit_s=_limit(limit),
         reason="" if reason == "None" else reason,
         eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
+        begin_s=_begin(eligible_s, start_s, end_s or now_s),
         start_s=start_s,
         end_s=end_s,
         dependency="" if dependency == "(null)" else dependency,
@@ -292,6 +293,11 @@ def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
 def _eligible(at_s: int | None, start_s: int | None, until_s: int) -> int | None:
     """Slurm shows a begin time as the eligible time. Before it has come, the job does not compete."""
     return at_s if at_s is None or start_s is not None or at_s <= until_s else None
+
+
+def _begin(at_s: int | None, start_s: int | None, until_s: int) -> int | None:
+    """The begin time that is still to come."""
+    return at_s if at_s is not None and start_s is None and at_s > until_s else None
 
 
 def _node_line(fields: list[str]) -> tuple[str, str, str]:

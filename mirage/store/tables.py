@@ -102,6 +102,7 @@ links = Table(
     Column("lead_s", Integer, nullable=False, server_default="0"),
     Column("reason", Text, nullable=False, server_default=""),
     Column("dependency", Text, nullable=False, server_default=""),
+    Column("begin_s", BigInteger),
     ForeignKeyConstraint(["user", "chain_id"], ["chains.user", "chains.chain_id"]),
     **MARIADB,
 )

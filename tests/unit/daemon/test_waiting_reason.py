@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,16 @@ def test_what_keeps_a_link_back_is_told_and_no_fallback_that_does_not_hold(reaso
         assert FALLBACK not in text
         assert "waits for nodes" not in text
         assert "enter the queue now" not in text
+
+
+@pytest.mark.parametrize("reason", ["Dependency", "", "BeginTime"])
+def test_a_begin_time_is_told_with_its_time(reason):
+    """Slurm says "Dependency", or nothing, of a link that waits for its predecessor as well."""
+    begin_s = 1_800_000_000
+    text = said(replace(BEHIND, reason=reason, begin_s=begin_s))
+    assert time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin_s)) in text
+    assert "`scontrol update JobId=12 StartTime=now` takes it back" in text
+    assert FALLBACK not in text
 
 
 @pytest.mark.parametrize(

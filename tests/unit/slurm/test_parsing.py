@@ -379,8 +379,10 @@ def test_a_job_that_was_cancelled_while_pending_never_started():
 
 
 def test_a_begin_time_is_no_eligible_time_until_it_has_come():
-    assert queued(EligibleTime=str(NOW + 1), Reason="BeginTime").eligible_s is None
-    assert queued(EligibleTime=str(NOW)).eligible_s == NOW
+    waiting = queued(EligibleTime=str(NOW + 1), Reason="BeginTime")
+    assert (waiting.eligible_s, waiting.begin_s) == (None, NOW + 1)
+    due = queued(EligibleTime=str(NOW))
+    assert (due.eligible_s, due.begin_s) == (NOW, None)
     # slurmctld's clock may be ahead of ours; what has started was eligible.
     ahead = str(NOW + 1)
     assert (
