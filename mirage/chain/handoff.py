@@ -52,7 +52,17 @@ def handoffs(links: Sequence[Link]) -> list[Handoff]:
 
 
 def _cut_short_s(predecessor: Link, successor: Link) -> int:
-    started_before = successor.start_s is not None and successor.start_s <= (predecessor.end_s or 0)
-    if not started_before or predecessor.expected_end_s is None:
+    if not _was_there(predecessor, successor) or predecessor.expected_end_s is None:
         return 0
     return max(0, predecessor.expected_end_s - (predecessor.end_s or 0))
+
+
+def _was_there(predecessor: Link, successor: Link) -> bool:
+    """Whether the successor had started before its predecessor ended. Slurm counts whole seconds.
+
+    Where both fall on one second, it had if it was let into the queue before that.
+    """
+    end_s = predecessor.end_s or 0
+    if successor.start_s is None or successor.start_s > end_s:
+        return False
+    return successor.start_s < end_s or (successor.eligible_s or end_s) < end_s

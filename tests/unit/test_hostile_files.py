@@ -25,7 +25,6 @@ from slurm_sim.clusters import read_cluster
 from slurm_sim.clusters.files import read_live_files
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.files import open_bytes, read_bytes
-from slurm_sim.files import read_bytes as read_bytes_of_sim
 from slurm_sim.formats import parse_json, parse_toml
 from slurm_sim.results import read_results
 from slurm_sim.traces import TraceError
@@ -147,9 +146,7 @@ def test_toml_as_people_write_it_is_read() -> None:
     assert parse_toml(text)["t"] == {"u": {"v": 1.5}}
 
 
-@pytest.mark.parametrize(
-    "read", [read_bytes, read_bytes_of_sim, lambda path: open_bytes(path).read()]
-)
+@pytest.mark.parametrize("read", [read_bytes, lambda path: open_bytes(path).read()])
 def test_pipes_and_files_are_read_whole(tmp_path: Path, read: Callable[[Path], bytes]) -> None:
     content = b"text" * 100_000
     (tmp_path / "file").write_bytes(content)
@@ -164,10 +161,9 @@ def test_pipes_and_files_are_read_whole(tmp_path: Path, read: Callable[[Path], b
 
 def test_more_than_what_it_may_have_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 101)
-    for read in (read_bytes, read_bytes_of_sim):
-        assert len(read(tmp_path / "file", 101)) == 101
-        with pytest.raises(OSError, match="too large for what it is"):
-            read(tmp_path / "file", 100)
+    assert len(read_bytes(tmp_path / "file", 101)) == 101
+    with pytest.raises(OSError, match="too large for what it is"):
+        read_bytes(tmp_path / "file", 100)
 
 
 FLIPS = """

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from mirage.chain.handoff import handoffs
 from mirage.domain import JobState, Link
 
@@ -42,6 +44,15 @@ def test_unknown_ends_are_not_counted():
         == []
     )
     assert handoffs([link(2, 12, 11, 5, 9)]) == []
+
+
+@pytest.mark.parametrize(("eligible_s", "cut_short_s"), [(160, 0), (159, 40)])
+def test_a_link_that_ended_by_itself_was_not_cut_short(eligible_s, cut_short_s):
+    """Slurm starts the successor in the same second; only one that was let in sooner was there."""
+    first = replace(link(1, 11, None, 100, 160), time_limit_s=100)
+    second = replace(link(2, 12, 11, 160, 200), eligible_s=eligible_s)
+    (handoff,) = handoffs([first, second])
+    assert handoff.cut_short_s == cut_short_s
 
 
 def test_what_a_link_gave_up_counts_from_its_signal_if_it_has_one():

@@ -714,6 +714,17 @@ def test_a_script_that_requeues_its_own_job_does_not_fail_the_chain(
     assert (over_marker(rig.folder) or [None])[0] == marker
 
 
+def test_a_requeue_that_ends_squeue_too_is_seen(rig: Rig) -> None:
+    """Slurm tells all processes of the job to end, also the one that asks it."""
+    rig.script(
+        "echo COMPLETING >$FAKE/state.14; touch $FAKE/slow; (sleep 0.5; kill -s TERM 0) & exit 138"
+    )
+    rig.run(4, 14, 13)
+    record = read_link(rig.folder, 4)
+    assert record
+    assert (record.how, record.is_swept) == ("slurm", True)
+
+
 @pytest.mark.parametrize(
     ("left_s", "body", "marker"),
     [
