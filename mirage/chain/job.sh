@@ -107,14 +107,17 @@ m_over_in_slurm() { # JOB: it has ended, or was requeued; unknown counts as runn
     m_is_over_state "$(printf '%s\n' "$m_answer" | tail -n 1)"
 }
 
-m_own() ( # FORMAT: what squeue says of this job. Slurm may be telling all of its processes to end: not this one yet
-    m_ignore_signals
-    m_slurm squeue -h -a -t all -j "$m_job" -o "$1" 2>/dev/null
-)
+# Slurm may be telling all processes of this job to end: not these, before they have finished.
+m_own() { # FORMAT: sets m_shown, what squeue says of this job
+    m_shown=$(
+        m_ignore_signals
+        m_slurm squeue -h -a -t all -j "$m_job" -o "$1" 2>/dev/null | tail -n 1
+    )
+}
 
 m_is_taken_back() { # Slurm has ended or requeued this job, though its script still runs. No answer counts as no
-    m_answer=$(m_own %T | tail -n 1)
-    [ "$m_answer" = COMPLETING ] || m_is_over_state "$m_answer"
+    m_own %T
+    [ "$m_shown" = COMPLETING ] || m_is_over_state "$m_shown"
 }
 
 m_is_over_state() { # STATE
@@ -862,9 +865,9 @@ swept=$m_swept" 2>&1); do
 
 m_add_reason() { # to the record. Afterwards, since slurmctld may be slow, and Slurm ends this job soon
     [ -n "$m_swept" ] || return 0
-    m_answer=$(m_own %r) || return 0
-    [ -z "$m_answer" ] || m_write "link.$m_seg" "$(cat "$m_dir/link.$m_seg")
-reason=$m_answer" 2>/dev/null || :
+    m_own %r
+    [ -z "$m_shown" ] || m_write "link.$m_seg" "$(cat "$m_dir/link.$m_seg")
+reason=$m_shown" 2>/dev/null || :
 }
 
 m_conclude() { # HOW ARGUMENTS...: ends the chain, or makes sure that it goes on
