@@ -38,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
             console.print(escape(remark))
         totals = report["totals"]
         console.print(
-            f"{totals['handovers']} handover{'s' * (totals['handovers'] != 1)}: interrupted for {duration(totals['interruption_s'])}"
-            f" in all, overlapped for {duration(totals['overlap_s'])}"
+            f"{totals['handovers']} handover{'s' * (totals['handovers'] != 1)}: interrupted for"
+            f" {duration(totals['interruption_s'])} in all, overlapped for {duration(totals['overlap_s'])}"
             f" ({totals['node_hours_wasted']:.2f} node-hours); links gave up"
             f" {duration(totals['cut_short_s'])} of their time limits to early successors\n"
         )
