@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from mirage.provision.learn.episode import Episode
 from mirage.provision.learn.model import Model
 
 if TYPE_CHECKING:
-    from mirage.provision.learn.training import Progress
+    from mirage.rl.fit import Report
 
 EXTRA = "pip install 'mirage-slurm[train]'"
 Options = TypeVar("Options")
@@ -38,7 +38,7 @@ class TrainingData:
     base: Model | None = None
     """A trained foundation that a method with a head continues from; None: it trains its own."""
     seed: int = 0
-    progress: Callable[[Progress], None] | None = None
+    progress: Report | None = None
     """Called after each round of a network's training."""
 
 
