@@ -1,15 +1,18 @@
-# One environment for everything: .venv/ in the checkout.
-PYTHON ?= python3
+# One environment for everything: .venv/ in the checkout. The demo needs but a part of it.
+SHELL := /bin/bash
 VENV := .venv
+DEMO := $(VENV)/.demo
 READY := $(VENV)/.ready
+CORE := CMakeLists.txt $(wildcard slurm_sim/core/*)
+export PYTHON ?= python3
 
 .PHONY: demo test lint unit slurm databases clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-demo: $(READY)   ## the whole loop on a simulated cluster; no Slurm needed
-	$(VENV)/bin/mirage demo
+demo: $(DEMO)    ## the whole loop on a simulated cluster; no Slurm needed
+	@. scripts/phase.sh; phase demo $(VENV)/bin/mirage demo
 
 test: $(READY)   ## everything: checks, tests, and the tests on a real Slurm where one can be started
 	scripts/test
@@ -29,7 +32,10 @@ databases: $(READY)  ## the tests on a real PostgreSQL and MariaDB
 clean:           ## removes the environment and build products
 	rm -rf $(VENV) dist build demo-out
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,examples,sim,train,postgresql,mariadb,web]'
-	touch $@
+$(DEMO): pyproject.toml constraints.txt $(CORE)
+	@scripts/install sim
+	@touch $@
+
+$(READY): pyproject.toml constraints.txt $(CORE)
+	@scripts/install sim train web postgresql mariadb examples dev
+	@touch $(DEMO) $@
