@@ -64,7 +64,7 @@ class Scenario:
 
 @dataclass(kw_only=True)
 class DemoProgress:
-    """What a spectator sees after each cycle."""
+    """What a spectator sees after each simulated hour."""
 
     policy: str
     now_s: int
@@ -123,15 +123,20 @@ def run_chains(
         daemon.run_cycle()
         waiting = sum(job.eligible_s is not None for job in simulator.pending())
         queue.append((simulator.now_s, waiting))
-        chains = [store.links(USER, chain) for chain in scenario.begins_s]
         done = simulator.now_s > scenario.longest_s or all(
             _is_over(store, chain) for chain in scenario.begins_s
         )
-        watch(
-            DemoProgress(
-                policy=policy.name, now_s=simulator.now_s, queued=waiting, chains=chains, done=done
+        if done or simulator.now_s % HOUR_S == 0:
+            chains = [store.links(USER, chain) for chain in scenario.begins_s]
+            watch(
+                DemoProgress(
+                    policy=policy.name,
+                    now_s=simulator.now_s,
+                    queued=waiting,
+                    chains=chains,
+                    done=done,
+                )
             )
-        )
         if done:
             return DemoResult(policy.name, chains, queue)
         simulator.run_until(simulator.now_s + POLL_S)

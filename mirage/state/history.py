@@ -38,6 +38,7 @@ class History:
         self.step_s = step_s
         self.length = length
         self._steps: list[Step] = []
+        self._filled = _Filled([], [])
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -83,11 +84,12 @@ class History:
                 f"The history of pool {self.pool!r} is empty; add a step before asking for a"
                 " matrix."
             )
+        needed = list(self._rows(now_s))
+        # From one cycle to the next the same pairs are asked about, and all steps but one stay.
+        self._filled = _Filled(pairs, [step for step, _ in needed], self._filled)
         result = np.empty((len(pairs), self.length, len(VARIABLES)), dtype=np.float32)
-        without = pair_ids(pairs)
-        for step, rows in self._rows(now_s):
-            fill_cluster(result[:, rows.start], step, without)
-            result[:, rows] = result[:, rows.start, None]
+        for column, (_, rows) in enumerate(needed):
+            result[:, rows] = self._filled.rows[:, column, None]
         result[:, :, PAIR] = pair_columns(pairs, self._instants(now_s))
         return result
 
@@ -124,6 +126,32 @@ class History:
         )
         for index, row, rows in zip(indices, first, count, strict=True):
             yield self._steps[index], slice(row, row + rows)
+
+
+class _Filled:
+    """Rows of pairs at steps, (pairs, steps, 40), without the columns of the pairs themselves.
+
+    Rows that ``before`` has are copied: they depend on nothing but the step and the jobs' ids.
+    """
+
+    def __init__(
+        self, pairs: Sequence[Pair], steps: Sequence[Step], before: _Filled | None = None
+    ) -> None:
+        without = pair_ids(pairs)
+        self.row_of = {(int(a), int(b)): row for row, (a, b) in enumerate(without)}
+        self.column_of = {step: column for column, step in enumerate(steps)}  # by identity
+        self.rows = np.zeros((len(pairs), len(steps), len(VARIABLES)), dtype=np.float32)
+        former = {} if before is None else before.row_of
+        at = np.array([former.get((int(a), int(b)), -1) for a, b in without], dtype=np.int64)
+        for step, column in self.column_of.items():
+            copied = None if before is None else before.column_of.get(step)
+            new = np.flatnonzero(at < 0) if copied is not None else np.arange(len(pairs))
+            if before is not None and copied is not None:
+                self.rows[at >= 0, column] = before.rows[at[at >= 0], copied]
+            if len(new):
+                rows = np.zeros((len(new), len(VARIABLES)), dtype=np.float32)
+                fill_cluster(rows, step, without[new])
+                self.rows[new, column] = rows
 
 
 class BrokenStep(MirageError):

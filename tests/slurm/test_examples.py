@@ -52,6 +52,7 @@ def path(site, tmp_path_factory) -> str:
             str(site.bin / "pip"),
             "install",
             "-q",
+            "--no-compile",
             "-c",
             str(ROOT / "constraints.txt"),
             "--target",

@@ -55,6 +55,10 @@ def step(at_s: int, idle: int = 0, jobs: int = 3) -> Step:
     )
 
 
+def job(job_id: int) -> Job:
+    return Job(job_id, "u", "gpu", JobState.RUNNING, 8, 0, 7200, eligible_s=NOW, start_s=NOW)
+
+
 def history(*times: int, length: int = 4) -> History:
     """Steps at NOW + each time, which show that time's index as their idle nodes."""
     result = History("gpu", STEP, length)
@@ -92,6 +96,21 @@ def test_many_pairs_at_once_are_the_same_as_one_by_one() -> None:
     assert np.array_equal(
         kept.matrices([PAIR, other], NOW), [kept.matrix(PAIR, NOW), kept.matrix(other, NOW)]
     )
+
+
+def test_what_was_asked_before_changes_no_answer() -> None:
+    pairs = [Pair(job(number), job(number + 1)) for number in (1, 4, 7)]
+    kept = history()
+    for cycle, some in enumerate(([0, 1], [1, 2], [2, 0], [0, 1, 2])):
+        now_s = NOW + cycle * STEP
+        kept.add(step(now_s, idle=cycle, jobs=9 + cycle))
+        if cycle == 2:
+            kept.add(step(now_s, idle=50, jobs=5))  # another look at the same instant
+        fresh = History("gpu", STEP, length=4)
+        for each in kept.steps:
+            fresh.add(each)
+        asked = [pairs[index] for index in some]
+        assert np.array_equal(kept.matrices(asked, now_s), fresh.matrices(asked, now_s))
 
 
 def test_frequent_polls_leave_one_step_a_slot_and_the_newest() -> None:
