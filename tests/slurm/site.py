@@ -212,8 +212,7 @@ def _wheel(folder: Path) -> Path | None:
     theirs = subprocess.run([PYTHON, "-c", tag], capture_output=True, text=True, check=True)
     if theirs.stdout.strip() != sys.implementation.cache_tag or not find_spec("scikit_build_core"):
         return None
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    _check([*pip, "--wheel-dir", str(folder), str(ROOT)])
+    _check([str(ROOT / "scripts/build-dist"), str(folder)])
     return next(folder.glob("*.whl"))
 
 
