@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,10 +56,6 @@ def step(at_s: int, idle: int = 0, jobs: int = 3) -> Step:
     )
 
 
-def job(job_id: int) -> Job:
-    return Job(job_id, "u", "gpu", JobState.RUNNING, 8, 0, 7200, eligible_s=NOW, start_s=NOW)
-
-
 def history(*times: int, length: int = 4) -> History:
     """Steps at NOW + each time, which show that time's index as their idle nodes."""
     result = History("gpu", STEP, length)
@@ -99,7 +96,10 @@ def test_many_pairs_at_once_are_the_same_as_one_by_one() -> None:
 
 
 def test_what_was_asked_before_changes_no_answer() -> None:
-    pairs = [Pair(job(number), job(number + 1)) for number in (1, 4, 7)]
+    pairs = [
+        Pair(replace(PREDECESSOR, job_id=number), replace(PREDECESSOR, job_id=number + 1))
+        for number in (1, 4, 7)
+    ]
     kept = history()
     for cycle, some in enumerate(([0, 1], [1, 2], [2, 0], [0, 1, 2])):
         now_s = NOW + cycle * STEP
