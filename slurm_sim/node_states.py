@@ -4,7 +4,7 @@ state means.
 A node has a base state and flags. `scontrol show node` and PySlurm print all of them
 (`IDLE+CLOUD+POWERED_DOWN`). `sinfo -O StateComplete` prints the same in small letters. `sinfo -o
 %T` prints one word, which stands for the base and one flag, and a sign for another flag (`mixed#`):
-of several flags it leaves some out.
+of several flags it leaves some out. Plain sinfo shortens these words (`mix#`).
 
 Sources: sinfo(1), NODE STATE CODES; scontrol(1), State; and what libslurm of 22.05, 24.11 and 26.05
 prints for each base with each flag. Imports nothing heavy.
@@ -92,6 +92,23 @@ _WORDS = {
 """Words of sinfo that are no base, and what they stand for. UNKNOWN: libslurm has the word for no
 other base.
 """
+_COMPACT = {
+    "ALLOC": "ALLOCATED",
+    "BLOCK": "BLOCKED",
+    "BOOT": "REBOOT",
+    "COMP": "COMPLETING",
+    "DRAIN": "DRAINED",
+    "DRNG": "DRAINING",
+    "FAILG": "FAILING",
+    "FUTR": "FUTURE",
+    "MIX": "MIXED",
+    "NPC": "PERFCTRS",
+    "PLND": "PLANNED",
+    "RESM": "RESUME",
+    "RESV": "RESERVED",
+    "UNK": "UNKNOWN",
+}
+"""The words of `sinfo -o %t` and of plain sinfo, where they differ from those of `%T`."""
 _TEXT = re.compile(r"(?:[A-Z_]+|\?)(?:\+[A-Z_]+|[^\w\s])*")
 _PARTS = re.compile(r"\+?[A-Z_]+|[^\w\s]")
 
@@ -144,13 +161,14 @@ class NodeState:
 
 @lru_cache(maxsize=1 << 10)
 def node_state(text: str) -> NodeState:
-    """Reads `IDLE+DRAIN`, `mixed#`, `drained*`. Raises ValueError for what is no node state by its
+    """Reads `IDLE+DRAIN`, `mixed#`, `mix#`, `drained*`. Raises ValueError for what is no node state by its
     form.
     """
     text = text.upper()
     if not _TEXT.fullmatch(text):
         raise ValueError(f"{text!r} is no node state")
     word, *more = _PARTS.findall(text)
+    word = _COMPACT.get(word, word)
     base, flag = _WORDS.get(word, (word, ""))
     flags = {flag, *(_SIGNS.get(part, part.removeprefix("+")) for part in more)} - {""}
     if flag == "REBOOT_REQUESTED" and "REBOOT_ISSUED" in flags:

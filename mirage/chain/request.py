@@ -145,7 +145,7 @@ def _chained_array(indexes: str) -> str:
     if not 1 <= tasks <= MAX_SEGMENTS:
         return ""
     return (
-        "an array of one task at a time (%1) is a chain already: take --array out and give"
+        "an array of one task at a time (%1) is a chain already: take it out and give"
         f" --segments {tasks} ($MIRAGE_SEGMENT counts the links from 1)"
     )
 

@@ -7,6 +7,7 @@ import argparse
 from mirage.cli import serve
 from mirage.config_sources import SITE_FILE
 from mirage.domain import ActingMode
+from mirage.errors import StoreError
 
 DEFAULT_STORE = "sqlite:////var/lib/mirage/mirage.db"
 
@@ -19,6 +20,10 @@ def run(args: argparse.Namespace) -> int:
     loaded = serve.configured(args, SITE_FILE, DEFAULT_STORE)
     acting = serve.acting_from(loaded.config.acting, ActingMode.OBSERVE)
     journal = serve.journal_from(loaded.config, DEFAULT_STORE)
-    return serve.run(
-        args, loaded, acting, journal, only_user=None, socket=loaded.config.daemon.socket
-    )
+    socket = loaded.config.daemon.socket
+    try:
+        return serve.run(args, loaded, acting, journal, only_user=None, socket=socket)
+    except StoreError as error:
+        if not isinstance(error.__cause__, PermissionError):
+            raise
+        raise StoreError(f"{error} For your own chains alone: mirage agent") from error

@@ -291,11 +291,18 @@ def _import(records: Path, trace: Path) -> Trace:
     from slurm_sim.traces.sacct import import_sacct
 
     try:
-        cleaned, _ = clean(import_sacct(records).trace)
+        imported = import_sacct(records)
+        cleaned, _ = clean(imported.trace)
     except TraceError as error:
         raise MirageError(f"the accounting records can't be learnt from: {error}") from error
     if not len(cleaned):
         raise MirageError("accounting has no job that ran in this time; give more --days.")
+    if imported.left_out:
+        why = next(note for note in imported.notes if note.startswith("records left out: "))
+        errors.print(
+            f"note: {imported.left_out} of {imported.left_out + imported.rows} accounting records"
+            f" are left out, since they can't be read: {escape(why.partition(': ')[2])}"
+        )
     write_trace(cleaned, trace)
     return cleaned
 

@@ -75,7 +75,7 @@ output:
 
 A link finds MIRAGE_CHAIN_ID, MIRAGE_SEGMENT, MIRAGE_SEGMENTS, MIRAGE_PRED_JOBID, MIRAGE_CHAIN_DIR, MIRAGE_SCRIPT,
 MIRAGE_DONE_FILE and MIRAGE_READY_FILE in its environment. The chain's files lie in ${MIRAGE_HOME:-~/.mirage}/chains.
-Exit codes: 0 submitted, 1 sbatch failed, 2 wrong usage or input.
+Exit codes: 0 submitted, 1 sbatch failed, 2 wrong usage or input, 130 interrupted.
 """
 
 

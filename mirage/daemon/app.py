@@ -112,7 +112,19 @@ class _Service:
 
     def run_once(self) -> bool:
         """One cycle, nothing listens. False: it failed."""
+        begun_s = WallClock().now_s()
         succeeded = self.guard.run()
+        released = [
+            link
+            for link in self._store.open_links()
+            if link.released_s is not None and link.released_s >= begun_s
+        ]
+        log.info(
+            "one cycle: %s; %d chains are under way, %d links let into the queue",
+            "done" if succeeded else "failed",
+            len(self._store.active_chains()),
+            len(released),
+        )
         if succeeded and (file := file_in(self._config.daemon.store)):
             # By the file's age `mirage status` knows an agent that cron runs.
             once_file(file).touch(0o600)

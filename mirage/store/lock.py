@@ -25,7 +25,7 @@ def exclusive(path: Path) -> Iterator[None]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
-            f"Lock {path}: {error.strerror}. Name another state folder, or permit this one."
+            f"Lock {path}: {error.strerror}. Set daemon.store to a place that this user may write to."
         ) from error
     try:
         _lock(descriptor, path)

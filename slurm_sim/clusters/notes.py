@@ -68,7 +68,8 @@ class Entry:
     def unknown(self) -> Note:
         return self.note(
             NoteKind.UNKNOWN,
-            "not a parameter of Slurm 22.05 that is known here; check its spelling",
+            "not a parameter of Slurm 22.05 that is known here; check its spelling, since slurmctld"
+            " may refuse the file",
         )
 
     def no_effect(self, why: str) -> Note:

@@ -434,7 +434,7 @@ def test_every_option_of_the_manual_is_in_the_table() -> None:
             ["--array=1-10%1", "train.sbatch"],
             "--array=1-10%1: an array of one task at a time (%1) is a chain already",
         ),
-        (["--array=1-10%1", "train.sbatch"], "take --array out and give --segments 10"),
+        (["--array=1-10%1", "train.sbatch"], "take it out and give --segments 10"),
         (["-a0-9:3,20%1", "train.sbatch"], "give --segments 5"),
         (["--array=1-10%10", "train.sbatch"], "start one chain for each task"),
         (["--array=1-0%1", "train.sbatch"], "start one chain for each task"),

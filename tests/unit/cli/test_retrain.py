@@ -222,6 +222,18 @@ def test_what_fails_is_one_clear_error_and_changes_nothing(
     assert left(site) == set()
 
 
+def test_it_says_how_many_records_were_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = "1|0|1|2|COMPLETED|1\n"
+    text = "JobID|Submit|Start|End|State|NNodes\n" + record * 2 + record.replace("|0|", "|x|")
+    (tmp_path / "records").write_text(text)
+    retrain._import(tmp_path / "records", tmp_path / "trace.csv")
+    said = capsys.readouterr().err
+    assert "1 of 3 accounting records are left out, since they can't be read: Submit" in said
+    assert "(line 4: 'x')" in said
+
+
 def test_too_short_a_history_is_said_before_it_is_judged_by(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,18 @@ def test_sinfos_short_words_mean_what_scontrol_says(release: Release) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_the_words_of_plain_sinfo_mean_what_the_long_ones_say(release: Release) -> None:
+    program = PRINT_STATES.replace("string_complete", "string_compact")
+    differ = set()
+    for long, short in release.ask(program):
+        by_long, by_short = node_state(long.lower()), node_state(short.lower())
+        if "?" not in short and (by_long.up, by_long.idle) != (by_short.up, by_short.idle):
+            differ.add((long, short))
+    assert differ == set()
+    assert node_state("mix#") == node_state("mixed#")
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=str)
 def test_sinfo_and_pyslurm_read_every_state_alike(release: Release) -> None:
     for _, full in release.ask(PRINT_STATES):
         if "?" in full:
