@@ -153,7 +153,7 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     """Writes the three files; returns the figures, and what stands in results.json. Raises
     InputError, MirageError.
     """
-    from mirage.figures.provenance import provenance, sha256
+    from mirage.figures.provenance import file_record, provenance, sha256
     from mirage.provision.evaluation.comparison import Setup, compare
     from mirage.provision.evaluation.report.page import page
     from mirage.provision.evaluation.results import results, write
@@ -179,9 +179,19 @@ def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
     tried = _tried(args, background, methods, setup, grid)
     described = _described(methods, background, sha256(args.trace), grid)
     comparison = compare(setup, described, tried.trials, tried.dropped)
-    wall_s = time.time() - started_s
     record = provenance(
-        args.trace, len(background.log), args.cluster, _command(args, partition), started_s, wall_s
+        _command(args, partition),
+        inputs={
+            "trace": file_record(args.trace, jobs=len(background.log)),
+            "cluster": file_record(args.cluster),
+        },
+        split={
+            "trained_s": {each.name: each.train_s for each in described if each.train_s},
+            "evaluated_s": (grid.start_s, grid.end_s),
+        },
+        seed=args.seed,
+        started_s=started_s,
+        wall_s=time.time() - started_s,
     ) | {"notes": [*notes, *cautions]}
     found = results(comparison, record)
     write(args.out, comparison, found, page(comparison, record))
@@ -341,7 +351,7 @@ def _table(comparison: Comparison, nodes: int, penalties: Penalties) -> Table:
 
 
 def _cells(row: Any) -> tuple[str, str, str]:
-    from mirage.provision.evaluation.report.words import hours, percent
+    from mirage.figures.words import hours, percent
 
     show: Callable[[float], str] = percent
     regret = "-" if row.regret is None else show(row.regret.value)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from markupsafe import Markup
+
 WIDTH = 420
 """Of every chart, in units that are pixels on a desktop: narrow, so that letters stay readable on a
 phone.
@@ -38,14 +40,15 @@ class Scale:
         return math.sqrt(max(value, 0.0)) if self.root else value
 
 
-def ticks(most: float, about: int = 4) -> list[float]:
-    """Round values from 0 to ``most``, about so many."""
-    if most <= 0:
-        return [0.0]
-    rough = most / about
+def ticks(most: float, about: int = 4, least: float = 0.0) -> list[float]:
+    """Round values from ``least`` to ``most``, about this many."""
+    if most <= least:
+        return [least]
+    rough = (most - least) / about
     size = 10.0 ** math.floor(math.log10(rough))
     step = next((size * each for each in _STEPS if size * each >= rough), size * 10)
-    return [step * index for index in range(int(most / step + 1e-9) + 1)]
+    first, last = math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9)
+    return [step * index for index in range(first, last + 1)]
 
 
 def root_ticks(most: float) -> list[float]:
@@ -53,9 +56,11 @@ def root_ticks(most: float) -> list[float]:
     return [value for value in _SQUARES if value <= most * 1.02]
 
 
-def chart(height: float, title: str, description: str, parts: Iterable[str]) -> str:
-    """A picture with its words for those who can't see it."""
-    return (
+def chart(height: float, title: str, description: str, parts: Iterable[str]) -> Markup:
+    """A picture with its words for those who can't see it. ``parts``: from the functions below,
+    which escape what they are given.
+    """
+    return Markup(  # noqa: S704
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img"'
         f' aria-label="{escape(f"{title}. {description}")}">'
         f"{''.join(parts)}</svg>"
@@ -86,9 +91,18 @@ def circle(x: float, y: float, radius: float, style: str, tip: str = "") -> str:
     return f"{shape}>{_tip(tip)}</circle>" if tip else f"{shape}/>"
 
 
-def path(points: Sequence[tuple[float, float]], style: str, closed: bool = False) -> str:
+def path(
+    points: Sequence[tuple[float, float]], style: str, *, closed: bool = False, tip: str = ""
+) -> str:
     steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return f'<path d="M{steps}{"Z" if closed else ""}" class="{style}"/>'
+    shape = f'<path d="M{steps}{"Z" if closed else ""}" class="{style}"'
+    return f"{shape}>{_tip(tip)}</path>" if tip else f"{shape}/>"
+
+
+def band(x: Sequence[float], low: Sequence[float], high: Sequence[float], style: str) -> str:
+    """The area between two curves over the same positions."""
+    edge = [*zip(x, high, strict=True), *reversed([*zip(x, low, strict=True)])]
+    return path(edge, f"band {style}", closed=True)
 
 
 def _tip(words: str) -> str:

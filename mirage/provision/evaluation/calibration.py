@@ -13,8 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from mirage.figures.estimate import Estimate
 from mirage.figures.resample import Mask
-from mirage.provision.evaluation.metrics import Figure, Group
+from mirage.provision.evaluation.metrics import Group
 from mirage.provision.evaluation.protocol import EpisodeTrial
 from mirage.provision.learn.episode import HOUR_S, Floats
 
@@ -35,9 +36,9 @@ class Coverage:
     quantile: str
     level: float
     points: int
-    below: Figure
+    below: Estimate
     """Share of real waits below the foretold quantile."""
-    at_most: Figure
+    at_most: Estimate
     """Share at or below it."""
 
 

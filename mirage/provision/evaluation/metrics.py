@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from mirage.domain import Penalties
+from mirage.figures.estimate import Estimate
 from mirage.figures.resample import Blocks, Mask, correlation_time, spells
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, EpisodeTrial
 from mirage.provision.learn.episode import HOUR_S, Floats, Ints, Load
@@ -23,20 +24,6 @@ EDGES_H = (-12.0, -2.0, -ON_TIME_S / HOUR_S, ON_TIME_S / HOUR_S, 2.0, 12.0)
 """Between the classes of outcomes: hours of overlap (negative) or of interruption."""
 LEAST_TO_GAIN_H = 0.5
 """Of penalty, between reactive and oracle: below it no regret is told."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A mean, share or ratio over episodes, and its 95 % interval (None: too few blocks for one)."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def __neg__(self) -> Figure:
-        if self.low is None or self.high is None:
-            return Figure(-self.value)
-        return Figure(-self.value, -self.high, -self.low)
 
 
 @dataclass(frozen=True)
@@ -60,23 +47,23 @@ class Summary:
     penalties: str
     method: str
     episodes: int
-    interruption_h: Figure
-    overlap_h: Figure
+    interruption_h: Estimate
+    overlap_h: Estimate
     interruption_spread: Spread
     overlap_spread: Spread
-    zero_interruption: Figure
+    zero_interruption: Estimate
     """Share of handovers without any."""
-    under_10_min: Figure
+    under_10_min: Estimate
     """Share with less than 10 minutes of interruption."""
-    penalty_h: Figure
+    penalty_h: Estimate
     """e_I * interruption + e_O * overlap (paper, eq. 8, negated)."""
-    regret: Figure | None
+    regret: Estimate | None
     """Share of the distance from reactive to oracle that is left: 0 is the oracle, 1 is reactive,
     above 1 is worse.
     """
-    reduction: Figure | None
+    reduction: Estimate | None
     """Share of reactive's mean interruption that is gone."""
-    node_hours_wasted: Figure
+    node_hours_wasted: Estimate
     """Mean node-hours held twice at a handover."""
     node_hours_wasted_total: float
     outcomes: tuple[int, ...]
@@ -94,9 +81,9 @@ class Difference:
     penalties: str
     method: str
     than: str
-    interruption_h: Figure
-    overlap_h: Figure
-    penalty_h: Figure
+    interruption_h: Estimate
+    overlap_h: Estimate
+    penalty_h: Estimate
 
     def reversed(self) -> Difference:
         """The other one minus this."""
@@ -174,16 +161,16 @@ class Group:
         """The load classes that occur, and all."""
         return [load for load in LOADS if self.mask(load).any()]
 
-    def mean(self, values: Floats, mask: Mask) -> Figure:
+    def mean(self, values: Floats, mask: Mask) -> Estimate:
         return self.ratio(values, np.ones(len(values)), mask)
 
-    def ratio(self, above: Floats, below: Floats, mask: Mask, *, left: bool = True) -> Figure:
+    def ratio(self, above: Floats, below: Floats, mask: Mask, *, left: bool = True) -> Estimate:
         """sum(above) / sum(below) over a mask, or what it leaves of 1."""
         value = float(above[mask].sum() / below[mask].sum())
         low, high = self.blocks.interval(above, below, mask) or (None, None)
         if left or low is None or high is None:
-            return Figure(value if left else 1 - value, low, high)
-        return Figure(1 - value, 1 - high, 1 - low)
+            return Estimate(value if left else 1 - value, low, high)
+        return Estimate(1 - value, 1 - high, 1 - low)
 
     def summary(self, method: str, penalties: Penalties, load: str) -> Summary:
         mask = self.mask(load)
@@ -209,14 +196,14 @@ class Group:
             _by_outcome((interruption - overlap)[mask]),
         )
 
-    def _regret(self, method: str, penalties: Penalties, mask: Mask) -> Figure | None:
+    def _regret(self, method: str, penalties: Penalties, mask: Mask) -> Estimate | None:
         best = self.costs(ORACLE, penalties)
         distance = self.costs(REACTIVE, penalties) - best
         if distance[mask].mean() < LEAST_TO_GAIN_H:
             return None
         return self.ratio(self.costs(method, penalties) - best, distance, mask)
 
-    def _reduction(self, interruption: Floats, mask: Mask) -> Figure | None:
+    def _reduction(self, interruption: Floats, mask: Mask) -> Estimate | None:
         if self.wait_h[mask].sum() == 0:
             return None
         return self.ratio(interruption, self.wait_h, mask, left=False)

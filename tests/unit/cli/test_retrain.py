@@ -21,10 +21,11 @@ pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 from mirage.cli import retrain, train
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
+from mirage.figures.estimate import Estimate
 from mirage.models.folder import read_recipe
 from mirage.models.shipped import shipped
 from mirage.models.versions import Versions
-from mirage.provision.evaluation.metrics import Difference, Figure
+from mirage.provision.evaluation.metrics import Difference
 from mirage.provision.evaluation.verdict import _judged
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.policies.reloading import Reloading
@@ -286,7 +287,7 @@ def test_two_at_a_time_are_refused(site: Path, capsys: pytest.CaptureFixture[str
 
 def difference(penalties: str, value: float, low: float | None, high: float | None) -> Difference:
     return Difference(
-        1, "all", penalties, "new", "current", Figure(0), Figure(0), Figure(value, low, high)
+        1, "all", penalties, "new", "current", Estimate(0), Estimate(0), Estimate(value, low, high)
     )
 
 

@@ -13,20 +13,15 @@ import pytest
 
 from mirage.domain import Action, JobState, Penalties, WaitSample
 from mirage.errors import InputError, MirageError
+from mirage.figures.estimate import Estimate
+from mirage.figures.words import hours, number
 from mirage.ports import Advice
 from mirage.provision.evaluation.case import Case, PoolStarts, PoolWaits
 from mirage.provision.evaluation.comparison import MethodInfo, Setup, compare
 from mirage.provision.evaluation.methods import RECENT, requested_methods
-from mirage.provision.evaluation.metrics import Figure
 from mirage.provision.evaluation.protocol import ModelChooser, Never, Oracle, PolicyChooser, try_all
 from mirage.provision.evaluation.report.page import page
-from mirage.provision.evaluation.report.words import (
-    caveats,
-    headline,
-    hours,
-    number,
-    penalties_words,
-)
+from mirage.provision.evaluation.report.words import caveats, headline, penalties_words
 from mirage.provision.evaluation.results import COLUMNS, results, write
 from mirage.provision.evaluation.sampling import sample
 from mirage.provision.evaluation.stepped import SteppedChooser
@@ -75,7 +70,9 @@ PROVENANCE = {
     "trace": {"file": "t<&>.csv", "sha256": "ab" * 32, "jobs": 1234},
     "cluster": {"file": "c.toml", "sha256": "cd" * 32},
     "command": "mirage evaluate --methods 'a<b'",
-    "versions": {"mirage": "0"},
+    "seed": 1,
+    "versions": {"mirage-slurm": "0"},
+    "commit": None,
     "machine": {"system": "Linux", "cpu": "", "cores": 2},
     "started": "2026-01-01T00:00:00+00:00",
     "wall_s": 1.0,
@@ -444,12 +441,12 @@ def test_the_headline_is_of_the_size_that_met_the_heaviest_load_and_names_it():
 
 def test_a_mean_that_is_shown_as_0_is_no_wait():
     found = judged([(CALM, 1)], (1,))
-    tenth_of_a_minute = Figure(0.1 / 60)
+    tenth_of_a_minute = Estimate(0.1 / 60)
     summary = tuple(
         replace(
             row,
-            interruption_h=tenth_of_a_minute if row.method == "reactive" else Figure(0),
-            reduction=Figure(1),
+            interruption_h=tenth_of_a_minute if row.method == "reactive" else Estimate(0),
+            reduction=Estimate(1),
         )
         for row in found.summary
     )

@@ -4,29 +4,27 @@ can't see it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from mirage.figures.svg import (
-    WIDTH,
-    Scale,
-    chart,
-    circle,
-    line,
-    path,
-    rect,
-    root_ticks,
-    text,
-    ticks,
+from markupsafe import Markup
+
+from mirage.figures.charts import (
+    EDGE,
+    LABELS,
+    ROW,
+    Plane,
+    bar_chart,
+    curve_style,
+    dot_chart,
+    names,
 )
+from mirage.figures.estimate import Estimate
+from mirage.figures.svg import WIDTH, Scale, chart, circle, line, path, rect, root_ticks, text
+from mirage.figures.words import between, hours, number, percent, tick_hours
 from mirage.provision.evaluation.calibration import LEVELS, Bin, Coverage
-from mirage.provision.evaluation.metrics import Difference, Figure, Point, Summary
+from mirage.provision.evaluation.metrics import Difference, Point, Summary
 from mirage.provision.evaluation.protocol import ORACLE
-from mirage.provision.evaluation.report.words import between, hours, number, percent, tick_hours
 
-LABELS = 122
-"""Width of the methods' names."""
-ROW = 25
-EDGE = 8
 OUTCOMES = (
     "interrupted 12 h or more",
     "interrupted 2 to 12 h",
@@ -36,27 +34,19 @@ OUTCOMES = (
     "overlapped 2 to 12 h",
     "overlapped 12 h or more",
 )
-METHOD_STYLES = 12
-"""Colours of curves in `style.css`."""
 
 
-def _names(rows: Sequence[str], headline: str, top: float = 0) -> Iterator[str]:
-    for index, name in enumerate(rows):
-        style = "name chosen" if name == headline else "name"
-        yield text(LABELS - 8, top + ROW * index + ROW / 2 + 4, name, style, "end")
-
-
-def outcome_bars(rows: Sequence[Summary], headline: str) -> str:
+def outcome_bars(rows: Sequence[Summary], headline: str) -> Markup:
     """Mean interruption to the left of a line, mean overlap to its right, on one scale of hours."""
-    late = max(_most(row.interruption_h) for row in rows)
-    early = max(_most(row.overlap_h) for row in rows)
+    late = max(row.interruption_h.greatest for row in rows)
+    early = max(row.overlap_h.greatest for row in rows)
     room = WIDTH - LABELS - 2 * 50
     per_hour = room / max(late + early, 0.5)
     zero = LABELS + 50 + late * per_hour
     bottom = ROW * len(rows)
     parts = [
         line(zero, 0, zero, bottom + 2, "axis"),
-        *_names([row.method for row in rows], headline),
+        *names([row.method for row in rows], headline),
     ]
     for index, row in enumerate(rows):
         middle = ROW * index + ROW / 2
@@ -74,15 +64,11 @@ def outcome_bars(rows: Sequence[Summary], headline: str) -> str:
     return chart(bottom + 24, "Mean interruption and overlap", words, parts)
 
 
-def _most(figure: Figure) -> float:
-    return figure.value if figure.high is None else max(figure.value, figure.high)
-
-
-def _bar(zero: float, middle: float, per_hour: float, figure: Figure, kind: str) -> Iterator[str]:
+def _bar(zero: float, middle: float, per_hour: float, figure: Estimate, kind: str) -> Iterator[str]:
     end = zero + per_hour * figure.value
     tip = f"{hours(figure.value)} ({between(figure) or 'no interval'})"
     yield rect(min(zero, end), middle - 7, abs(end - zero), 14, kind, tip)
-    reach = zero + per_hour * _most(figure)
+    reach = zero + per_hour * figure.greatest
     if figure.low is not None and figure.high is not None and figure.high > figure.low:
         yield line(zero + per_hour * figure.low, middle, reach, middle, "whisker")
     if figure.value or kind == "interruption":
@@ -96,10 +82,10 @@ def _bar(zero: float, middle: float, per_hour: float, figure: Figure, kind: str)
         )
 
 
-def outcome_shares(rows: Sequence[Summary], headline: str) -> str:
+def outcome_shares(rows: Sequence[Summary], headline: str) -> Markup:
     """Of each method, how many handovers came how late or early: bars of 100 %."""
     scale = Scale(0, 1, LABELS, WIDTH - EDGE)
-    parts = [*_names([row.method for row in rows], headline)]
+    parts = [*names([row.method for row in rows], headline)]
     for index, row in enumerate(rows):
         parts += _shares(row, ROW * index, scale)
     words = "; ".join(
@@ -123,118 +109,83 @@ def _shares(row: Summary, top: float, scale: Scale) -> Iterator[str]:
             )
 
 
-def regrets(rows: Sequence[Summary], headline: str) -> str:
+def regrets(rows: Sequence[Summary], headline: str) -> Markup:
     """What is left of the distance from reactive (1) to the oracle (0), with intervals."""
-    shown = [row for row in rows if row.regret is not None]
-    most = min(max([1.1, *(_most(row.regret) for row in shown if row.regret)]), 2.0)
-    scale = Scale(0, most, LABELS + 6, WIDTH - 44)
-    bottom = ROW * len(shown)
-    parts = [
-        line(scale(value), 0, scale(value), bottom, "grid") for value in (0, 0.25, 0.5, 0.75, 1)
-    ]
-    parts += [*_names([row.method for row in shown], headline)]
-    for index, row in enumerate(shown):
-        assert row.regret is not None
-        parts += _dot(row.regret, ROW * index + ROW / 2, scale, percent)
-    parts += [
-        text(scale(value), bottom + 15, percent(value), "tick", "middle")
-        for value in (0, 0.25, 0.5, 0.75, 1)
-    ]
-    words = "; ".join(f"{row.method}: {percent(row.regret.value)}" for row in shown if row.regret)
-    return chart(bottom + 22, "Regret: 0 is the oracle, 100 % is reactive", words, parts)
-
-
-def _dot(
-    figure: Figure, middle: float, scale: Scale, show: Callable[[float], str]
-) -> Iterator[str]:
-    """A value with its whisker; what is beyond the scale stands at its end."""
-    end = min(_most(figure), scale.high)
-    if figure.low is not None:
-        yield line(
-            scale(max(min(figure.low, scale.high), scale.low)),
-            middle,
-            scale(end),
-            middle,
-            "whisker",
-        )
-    at = min(figure.value, scale.high)
-    yield circle(
-        scale(max(at, scale.low)),
-        middle,
-        5,
-        "dot",
-        f"{show(figure.value)} ({between(figure, show)})",
+    shown = [(row.method, row.regret) for row in rows if row.regret is not None]
+    most = min(max([1.1, *(regret.greatest for _, regret in shown)]), 2.0)
+    return dot_chart(
+        shown,
+        title="Regret: 0 is the oracle, 100 % is reactive",
+        show=percent,
+        scale=Scale(0, most, LABELS + 6, WIDTH - 44),
+        marks=(0, 0.25, 0.5, 0.75, 1),
+        headline=headline,
     )
-    beyond = " ▸" if figure.value > scale.high else ""
-    yield text(scale(max(end, at)) + 9, middle + 4, show(figure.value) + beyond, "value")
 
 
-def differences(rows: Sequence[Difference]) -> str:
+def differences(rows: Sequence[Difference]) -> Markup:
     """Penalty of other methods minus the headline one's, in hours: to the right of the line they
     are worse.
     """
-    figures = [row.penalty_h for row in rows]
-    most = max(max(_most(each), 0.0) for each in figures)
-    least = min(min(each.value, each.low or 0.0, 0.0) for each in figures)
-    scale = Scale(least, max(most, least + 0.1), LABELS + 16, WIDTH - 60)
-    bottom = ROW * len(rows)
-    parts = [line(scale(0), 0, scale(0), bottom, "axis"), *_names([row.method for row in rows], "")]
-    for index, row in enumerate(rows):
-        parts += _dot(row.penalty_h, ROW * index + ROW / 2, scale, number)
-    parts += [text(scale(0), bottom + 15, "0", "tick", "middle")]
+    shown = [(row.method, row.penalty_h) for row in rows]
+    most = max(max(each.greatest, 0.0) for _, each in shown)
+    least = min(min(each.value, each.low or 0.0, 0.0) for _, each in shown)
+    below = ROW * len(rows) + 15
+    sides = []
     if most > 0:
-        parts.append(text(WIDTH - EDGE, bottom + 15, "worse \u2192", "tick", "end"))
+        sides.append(text(WIDTH - EDGE, below, "worse \u2192", "tick", "end"))
     if least < 0:
-        parts.append(text(LABELS - 8, bottom + 15, "\u2190 better", "tick", "end"))
-    words = "; ".join(f"{row.method}: {number(row.penalty_h.value)}" for row in rows)
-    return chart(bottom + 22, "Difference in penalty, hours", words, parts)
+        sides.append(text(LABELS - 8, below, "\u2190 better", "tick", "end"))
+    return dot_chart(
+        shown,
+        title="Difference in penalty, hours",
+        show=number,
+        scale=Scale(least, max(most, least + 0.1), LABELS + 16, WIDTH - 60),
+        marks=(0,),
+        more=sides,
+    )
 
 
-def tradeoff(points: Sequence[Point], methods: Sequence[str], marked: Sequence[str]) -> str:
+def tradeoff(points: Sequence[Point], methods: Sequence[str], marked: Sequence[str]) -> Markup:
     """Mean interruption over mean overlap, a curve a method: one point for each ratio of penalties.
 
     ``marked``: the ratios whose points are drawn large.
     """
     left, top, bottom, right = 48, 10, 300, WIDTH - 14
-    across = Scale(
-        0, max(point.overlap_h for point in points) * 1.05 + 0.02, left, right, root=True
+    most_x = max(point.overlap_h for point in points) * 1.05 + 0.02
+    most_y = max(point.interruption_h for point in points) * 1.05 + 0.02
+    axes = Plane(
+        across=Scale(0, most_x, left, right, root=True),
+        up=Scale(0, most_y, bottom, top, root=True),
+        across_words="mean overlap, hours",
+        up_words="mean interruption, hours",
+        across_ticks=root_ticks(most_x),
+        up_ticks=root_ticks(most_y),
+        show=tick_hours,
     )
-    up = Scale(
-        0, max(point.interruption_h for point in points) * 1.05 + 0.02, bottom, top, root=True
-    )
-    parts = []
-    for value in root_ticks(across.high):
-        parts += [line(across(value), top, across(value), bottom, "grid")]
-        parts += [text(across(value), bottom + 16, tick_hours(value), "tick", "middle")]
-    for value in root_ticks(up.high):
-        parts += [line(left, up(value), right, up(value), "grid")]
-        parts += [text(left - 6, up(value) + 4, tick_hours(value), "tick", "end")]
+    parts = [*axes.frame()]
     for index, name in enumerate(methods):
         own = [point for point in points if point.method == name]
-        parts += _curve(own, method_style(name, index), across, up, marked)
-    parts += [
-        text((left + right) / 2, bottom + 36, "mean overlap, hours", "axis-word", "middle"),
-        f'<g transform="translate(13 {(top + bottom) / 2:g}) rotate(-90)">'
-        f"{text(0, 0, 'mean interruption, hours', 'axis-word', 'middle')}</g>",
-    ]
+        parts += _curve(own, method_style(name, index), axes, marked)
+    parts += axes.words()
     words = "; ".join(
         f"{point.method} at {point.penalties}: interruption {hours(point.interruption_h)}, "
         f"overlap {hours(point.overlap_h)}"
         for point in points
         if point.penalties in marked
     )
-    return chart(bottom + 44, "Trade-off between interruption and overlap", words, parts)
+    return chart(axes.height, "Trade-off between interruption and overlap", words, parts)
 
 
 def method_style(name: str, index: int) -> str:
     """The class that gives a method its colour, the same in all charts."""
-    return "m-oracle" if name == ORACLE else f"m{index % METHOD_STYLES}"
+    return "m-oracle" if name == ORACLE else curve_style(index)
 
 
 def _curve(
-    points: Sequence[Point], style: str, across: Scale, up: Scale, marked: Sequence[str]
+    points: Sequence[Point], style: str, axes: Plane, marked: Sequence[str]
 ) -> Iterator[str]:
-    places = [(across(point.overlap_h), up(point.interruption_h)) for point in points]
+    places = [(axes.across(point.overlap_h), axes.up(point.interruption_h)) for point in points]
     if len(set(places)) == 1:
         points, places = points[-1:], places[-1:]
         marked = [point.penalties for point in points]
@@ -245,7 +196,7 @@ def _curve(
         yield circle(x, y, 5.5 if point.penalties in marked else 2.5, f"mark {style}", tip)
 
 
-def coverage(rows: Sequence[Coverage]) -> str:
+def coverage(rows: Sequence[Coverage]) -> Markup:
     """How many real waits stay below each foretold quantile, against how many should."""
     scale = Scale(0, 1, LABELS + 26, WIDTH - 20)
     methods = list(dict.fromkeys(row.method for row in rows))
@@ -279,7 +230,7 @@ def _covered(row: Coverage, middle: float, scale: Scale) -> Iterator[str]:
     yield line(scale(row.level), middle - 8, scale(row.level), middle + 8, "target")
 
 
-def foretold(rows: Sequence[Bin]) -> str:
+def foretold(rows: Sequence[Bin]) -> Markup:
     """Foretold against real waits, by the foretold median: bars from p10 to p90, a mark at p50."""
     left, top, bottom = 44, 8, 210
     most = max(max(row.told_h[2], row.real_h[2]) for row in rows)
@@ -316,32 +267,11 @@ def _three(values_h: tuple[float, float, float]) -> str:
     return ", ".join(hours(value) for value in values_h)
 
 
-def waste(rows: Sequence[Summary], headline: str) -> str:
+def waste(rows: Sequence[Summary], headline: str) -> Markup:
     """Node-hours held twice at a handover."""
-    most = max(_most(row.node_hours_wasted) for row in rows)
-    scale = Scale(0, max(most, 0.1), LABELS + 6, WIDTH - 60)
-    bottom = ROW * len(rows)
-    parts = [line(scale(value), 0, scale(value), bottom, "grid") for value in ticks(scale.high)]
-    parts += [
-        text(scale(value), bottom + 15, f"{value:g}", "tick", "middle")
-        for value in ticks(scale.high)
-    ]
-    parts += [*_names([row.method for row in rows], headline)]
-    for index, row in enumerate(rows):
-        middle = ROW * index + ROW / 2
-        figure = row.node_hours_wasted
-        parts.append(
-            rect(
-                scale(0),
-                middle - 7,
-                scale(figure.value) - scale(0),
-                14,
-                "overlap",
-                number(figure.value),
-            )
-        )
-        if figure.low is not None and figure.high is not None and figure.high > figure.low:
-            parts.append(line(scale(figure.low), middle, scale(figure.high), middle, "whisker"))
-        parts.append(text(scale(_most(figure)) + 5, middle + 4, number(figure.value), "value"))
-    words = "; ".join(f"{row.method}: {number(row.node_hours_wasted.value)}" for row in rows)
-    return chart(bottom + 22, "Node-hours held twice at a handover", words, parts)
+    return bar_chart(
+        [(row.method, row.node_hours_wasted) for row in rows],
+        title="Node-hours held twice at a handover",
+        show=number,
+        headline=headline,
+    )

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from html import escape
-from importlib import resources
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from mirage.domain import Penalties
+from mirage.figures.charts import curve_swatch, swatch
+from mirage.figures.page import (
+    DataTable,
+    Heading,
+    Legend,
+    Notes,
+    Paragraph,
+    Part,
+    Picture,
+    Pictures,
+    ReportPage,
+    Section,
+    Tile,
+    estimate_cell,
+    origin_table,
+    render,
+)
+from mirage.figures.words import NOTHING, day, instant, percent, several
 from mirage.provision.evaluation.comparison import Comparison, MethodInfo
 from mirage.provision.evaluation.metrics import ALL, Group, Summary, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE
@@ -16,27 +33,20 @@ from mirage.provision.evaluation.report import charts
 from mirage.provision.evaluation.report.tables import (
     coverage_table,
     difference_table,
-    figure,
     glance_table,
     main_table,
     situation_table,
-    table,
     waste_table,
 )
 from mirage.provision.evaluation.report.timeline import examples, timeline
 from mirage.provision.evaluation.report.words import (
     LOAD_RULES,
     LOAD_WORDS,
-    NOTHING,
     caveats,
-    day,
     headline,
     headline_row,
-    instant,
     nodes_words,
     penalties_words,
-    percent,
-    several,
     subtitle,
 )
 
@@ -45,7 +55,6 @@ Json = Mapping[str, Any]
 
 def page(comparison: Comparison, provenance: Json) -> str:
     """The whole of `report.html`. ``provenance`` as in results.json."""
-    style = resources.files("mirage.figures").joinpath("style.css").read_text(encoding="utf-8")
     sections = [
         ("outcomes", "Interruption and overlap", _outcomes(comparison)),
         ("shares", "How late or early successors started", _shares(comparison)),
@@ -58,21 +67,18 @@ def page(comparison: Comparison, provenance: Json) -> str:
         ("figures", "All figures", _figures(comparison)),
         ("made", "How this was made", _made(comparison, provenance)),
     ]
-    links = "".join(
-        f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title, _ in sections
-    )
-    body = "".join(_section(name, title, parts) for name, title, parts in sections)
-    title = headline(comparison)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style}</style></head><body>"
-        f"<header><h1>{_unbroken(title)}</h1>"
-        f'<p class="lead">{escape(subtitle(comparison, _trace(provenance)))}</p>'
-        f"{_tiles(comparison)}{_warning(comparison)}"
-        f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>{body}</main>'
-        "<footer><p>Made by <code>mirage evaluate</code>. The same figures for programs: "
-        "<code>results.json</code>, <code>episodes.csv</code>.</p></footer></body></html>\n"
+    return render(
+        ReportPage(
+            title=headline(comparison),
+            lead=subtitle(comparison, _trace(provenance)),
+            tiles=_tiles(comparison),
+            warning=_warning(comparison),
+            sections=[Section(anchor, title, [*parts]) for anchor, title, parts in sections],
+            footer=Markup(
+                "Made by <code>mirage evaluate</code>. The same figures for programs:"
+                " <code>results.json</code>, <code>episodes.csv</code>."
+            ),
+        )
     )
 
 
@@ -80,53 +86,33 @@ def _trace(provenance: Json) -> str:
     return str(provenance["trace"]["file"])
 
 
-def _section(name: str, title: str, parts: Iterable[str]) -> str:
-    return (
-        f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>'
-        f"{''.join(parts)}</section>"
-    )
-
-
-def _figure(caption: str, small: str, picture: str) -> str:
-    return f"<figure><figcaption>{escape(caption)}<small>{escape(small)}</small></figcaption>{picture}</figure>"
-
-
-def _paragraph(words: str) -> str:
-    return f"<p>{words}</p>"
-
-
-def _unbroken(words: str) -> str:
-    """As HTML; no line ends between a number and its unit."""
-    return re.sub(r"(\d) (h|min|%)", r"\1&nbsp;\2", escape(words))
-
-
-def _tiles(comparison: Comparison) -> str:
+def _tiles(comparison: Comparison) -> list[Tile]:
     """The headline method's four figures."""
     row = headline_row(comparison)
     if row is None:
-        return ""
+        return []
     where = f"{LOAD_WORDS[row.load]}, {nodes_words(row.nodes)}, {row.penalties}"
-    tiles = [
-        (f"less interruption than reactive ({where})", figure(row.reduction, percent)),
-        ("of handovers with under 10 min of interruption", figure(row.under_10_min, percent)),
-        ("overlap at a handover", figure(row.overlap_h)),
-        ("regret: 0 is the best possible, 100 % is reactive", figure(row.regret, percent)),
+    return [
+        Tile(f"less interruption than reactive ({where})", estimate_cell(row.reduction, percent)),
+        Tile(
+            "of handovers with under 10 min of interruption",
+            estimate_cell(row.under_10_min, percent),
+        ),
+        Tile("overlap at a handover", estimate_cell(row.overlap_h)),
+        Tile(
+            "regret: 0 is the best possible, 100 % is reactive", estimate_cell(row.regret, percent)
+        ),
     ]
-    cells = "".join(
-        f"<div><dt>{_unbroken(name)}</dt><dd>{value}</dd></div>" for name, value in tiles
-    )
-    return f'<dl class="tiles">{cells}</dl>'
 
 
 def _warning(comparison: Comparison) -> str:
     names = [method.name for method in comparison.methods if method.saw_these]
     if not names:
         return ""
-    return (
-        '<p class="warning">Trained on a part of the very time shown here:'
-        f" <b>{escape(', '.join(names))}</b>. These figures are too good. Choose a later"
-        " <code>--start</code>.</p>"
-    )
+    return Markup(
+        "Trained on a part of the very time shown here: <b>{}</b>. These figures are too good."
+        " Choose a later <code>--start</code>."
+    ).format(", ".join(names))
 
 
 def _rows(comparison: Comparison, group: Group, load: str, penalties: Penalties) -> list[Summary]:
@@ -136,14 +122,14 @@ def _rows(comparison: Comparison, group: Group, load: str, penalties: Penalties)
     return [row for row in found if row is not None]
 
 
-def _each(comparison: Comparison) -> Iterator[tuple[Group, Penalties, str]]:
+def _each(comparison: Comparison) -> Iterator[tuple[Group, Penalties, Heading]]:
     """Sizes and penalties, with the heading for both."""
     for group in comparison.groups:
         for penalties in comparison.setup.penalties:
             words = (
                 f"{nodes_words(group.nodes).capitalize()}: {penalties_words(ratio_text(penalties))}"
             )
-            yield group, penalties, f"<h3>{escape(words)}</h3>"
+            yield group, penalties, Heading(words)
 
 
 def _loads(comparison: Comparison, group: Group) -> Iterator[tuple[str, str, str]]:
@@ -157,60 +143,62 @@ def _loads(comparison: Comparison, group: Group) -> Iterator[tuple[str, str, str
             yield situation.load, words, f"{counted}; {LOAD_RULES[situation.load]}"
 
 
-def _outcomes(comparison: Comparison) -> Iterator[str]:
-    yield _paragraph(
-        "<b>Interruption</b>: nothing of the chain ran. <b>Overlap</b>: predecessor and successor"
-        " both held nodes. Bars are means over the episodes of a load class, thin lines their"
-        " 95&nbsp;% intervals. Each picture has its own scale. <b>reactive</b> is what users do"
-        " today: the successor enters the queue when its predecessor ends. <b>oracle</b> is the"
-        " best that was possible, known only afterwards."
-    )
+Draw = Callable[[list[Summary], str], Markup]
+
+
+def _by_load(comparison: Comparison, draw: Draw) -> Iterator[Part]:
+    """A picture of each load class, for each size and pair of penalties."""
     for group, penalties, heading in _each(comparison):
-        yield heading + '<div class="charts">'
-        for load, words, small in _loads(comparison, group):
-            picture = charts.outcome_bars(
-                _rows(comparison, group, load, penalties), comparison.headline
-            )
-            yield _figure(words, small, picture)
-        yield "</div>"
+        yield heading
+        yield Pictures(
+            [
+                Picture(
+                    words,
+                    small,
+                    draw(_rows(comparison, group, load, penalties), comparison.headline),
+                )
+                for load, words, small in _loads(comparison, group)
+            ]
+        )
 
 
-def _shares(comparison: Comparison) -> Iterator[str]:
-    yield _paragraph(
+def _outcomes(comparison: Comparison) -> Iterator[Part]:
+    yield Paragraph(
+        Markup(
+            "<b>Interruption</b>: nothing of the chain ran. <b>Overlap</b>: predecessor and"
+            " successor both held nodes. Bars are means over the episodes of a load class, thin"
+            " lines their 95&nbsp;% intervals. Each picture has its own scale. <b>reactive</b> is"
+            " what users do today: the successor enters the queue when its predecessor ends."
+            " <b>oracle</b> is the best that was possible, known only afterwards."
+        )
+    )
+    yield from _by_load(comparison, charts.outcome_bars)
+
+
+def _shares(comparison: Comparison) -> Iterator[Part]:
+    yield Paragraph(
         "All handovers of a load class, from those interrupted longest to those overlapped longest."
     )
-    swatch = (
-        '<svg viewBox="0 0 24 12" aria-hidden="true"><rect width="24" height="12"'
-        ' class="outcome{}"/></svg>'
+    yield Legend(
+        [(swatch(f"outcome{index}"), words) for index, words in enumerate(charts.OUTCOMES)]
     )
-    items = "".join(
-        f"<li>{swatch.format(index)}{words}</li>" for index, words in enumerate(charts.OUTCOMES)
-    )
-    yield f'<ul class="legend">{items}</ul>'
-    for group, penalties, heading in _each(comparison):
-        yield heading + '<div class="charts">'
-        for load, words, small in _loads(comparison, group):
-            picture = charts.outcome_shares(
-                _rows(comparison, group, load, penalties), comparison.headline
-            )
-            yield _figure(words, small, picture)
-        yield "</div>"
+    yield from _by_load(comparison, charts.outcome_shares)
 
 
-def _tradeoff(comparison: Comparison) -> Iterator[str]:
+def _tradeoff(comparison: Comparison) -> Iterator[Part]:
     first, last = comparison.setup.curve[0], comparison.setup.curve[-1]
     marked = [ratio_text(each) for each in comparison.setup.penalties]
-    yield _paragraph(
+    yield Paragraph(
         f"Every method was asked for penalties from {ratio_text(first)} to {ratio_text(last)}: the"
         " more an interruption weighs, the further right it goes. Nothing can be nearer to the"
         " corner than the oracle's line. A method that does not mind penalties is one point. Large"
-        f" points: {escape(' and '.join(marked))}. The axes are stretched near zero (square roots)."
+        f" points: {' and '.join(marked)}. The axes are stretched near zero (square roots)."
     )
     names = [method.name for method in comparison.methods]
-    yield (
-        f'<ul class="legend">{"".join(_curve_key(name, index) for index, name in enumerate(names))}</ul>'
+    yield Legend(
+        [(curve_swatch(charts.method_style(name, index)), name) for index, name in enumerate(names)]
     )
-    yield '<div class="charts two">'
+    pictures = []
     for group in comparison.groups:
         for load in comparison.shown_loads(group.nodes):
             points = [
@@ -218,166 +206,136 @@ def _tradeoff(comparison: Comparison) -> Iterator[str]:
                 for point in comparison.tradeoff
                 if (point.nodes, point.load) == (group.nodes, load)
             ]
-            words = LOAD_WORDS[load].capitalize()
-            yield _figure(words, nodes_words(group.nodes), charts.tradeoff(points, names, marked))
-    yield "</div>"
-
-
-def _curve_key(name: str, index: int) -> str:
-    style = charts.method_style(name, index)
-    swatch = (
-        '<svg viewBox="0 0 26 12" aria-hidden="true"><path d="M0 6L26 6" class="curve'
-        f' {style}"/><circle cx="13" cy="6" r="4.5" class="mark {style}"/></svg>'
-    )
-    return f"<li>{swatch}{escape(name)}</li>"
-
-
-def _best(comparison: Comparison) -> Iterator[str]:
-    yield _paragraph(
-        "<b>Regret</b> is the share of the distance from reactive to the oracle that is left, in"
-        " penalty: 0 is the oracle, 100&nbsp;% is no better than reactive. Below, all methods are"
-        f" compared with <b>{escape(comparison.headline)}</b> episode by episode, which is far"
-        " sharper than to compare their means."
-    )
-    yield '<div class="charts two">'
-    for group, penalties, _ in _each(comparison):
-        load = comparison.busiest(group.nodes)
-        rows = [
-            row for row in _rows(comparison, group, load or ALL, penalties) if row.method != ORACLE
-        ]
-        if any(row.regret for row in rows):
-            small = f"{nodes_words(group.nodes)}, penalties {ratio_text(penalties)}"
-            yield _figure(
-                LOAD_WORDS[load or ALL].capitalize(),
-                small,
-                charts.regrets(rows, comparison.headline),
+            picture = charts.tradeoff(points, names, marked)
+            pictures.append(
+                Picture(LOAD_WORDS[load].capitalize(), nodes_words(group.nodes), picture)
             )
-    yield "</div>"
-    yield '<div class="charts two">'
+    yield Pictures(pictures, are_wide=True)
+
+
+def _best(comparison: Comparison) -> Iterator[Part]:
+    yield Paragraph(
+        Markup(
+            "<b>Regret</b> is the share of the distance from reactive to the oracle that is left,"
+            " in penalty: 0 is the oracle, 100&nbsp;% is no better than reactive. Below, all"
+            " methods are compared with <b>{}</b> episode by episode, which is far sharper than to"
+            " compare their means."
+        ).format(comparison.headline)
+    )
+    regrets, differences = [], []
     for group, penalties, _ in _each(comparison):
-        differences = comparison.against_headline(group.nodes, ALL, penalties)
-        if differences:
-            small = f"{nodes_words(group.nodes)}, penalties {ratio_text(penalties)}"
+        small = f"{nodes_words(group.nodes)}, penalties {ratio_text(penalties)}"
+        load = comparison.busiest(group.nodes) or ALL
+        rows = _rows(comparison, group, load, penalties)
+        rows = [row for row in rows if row.method != ORACLE]
+        if any(row.regret for row in rows):
+            picture = charts.regrets(rows, comparison.headline)
+            regrets.append(Picture(LOAD_WORDS[load].capitalize(), small, picture))
+        if others := comparison.against_headline(group.nodes, ALL, penalties):
             title = f"Penalty minus that of {comparison.headline}, all loads"
-            yield _figure(title, small, charts.differences(differences))
-    yield "</div>"
+            differences.append(Picture(title, small, charts.differences(others)))
+    yield Pictures(regrets, are_wide=True)
+    yield Pictures(differences, are_wide=True)
 
 
-def _foretold(comparison: Comparison) -> Iterator[str]:
+def _foretold(comparison: Comparison) -> Iterator[Part]:
     if not comparison.coverage:
-        yield _paragraph("None of the methods tells how long the wait would be.")
+        yield Paragraph("None of the methods tells how long the wait would be.")
         return
-    yield _paragraph(
+    yield Paragraph(
         "Of a well calibrated p90, nine in ten real waits stay at or below it. A blue block goes"
         " from the share of real waits below the quantile to the share at or below it (many waits"
         " are exactly 0); a red mark is where it should be. All decision points of all episodes"
         " count."
     )
-    yield '<div class="charts two">'
+    covered = []
     for group in comparison.groups:
         for load in comparison.shown_loads(group.nodes):
             rows = [
                 row for row in comparison.coverage if (row.nodes, row.load) == (group.nodes, load)
             ]
             if rows:
-                yield _figure(
-                    LOAD_WORDS[load].capitalize(), nodes_words(group.nodes), charts.coverage(rows)
-                )
-    yield "</div>"
-    yield _paragraph(
+                words = LOAD_WORDS[load].capitalize()
+                covered.append(Picture(words, nodes_words(group.nodes), charts.coverage(rows)))
+    yield Pictures(covered, are_wide=True)
+    yield Paragraph(
         "Where a method foretold about the same median: what it foretold (blue) and what came"
         " (grey), from p10 to p90, with a line at the median. Hours, stretched near zero."
     )
-    yield '<div class="charts">'
+    bins = []
     for nodes, name in dict.fromkeys((row.nodes, row.method) for row in comparison.bins):
-        bins = [row for row in comparison.bins if (row.nodes, row.method) == (nodes, name)]
-        yield _figure(name, nodes_words(nodes), charts.foretold(bins))
-    yield "</div>"
+        own = [row for row in comparison.bins if (row.nodes, row.method) == (nodes, name)]
+        bins.append(Picture(name, nodes_words(nodes), charts.foretold(own)))
+    yield Pictures(bins)
 
 
-def _episodes(comparison: Comparison) -> Iterator[str]:
+def _episodes(comparison: Comparison) -> Iterator[Part]:
     penalties = comparison.setup.penalties[0]
-    yield _paragraph(
+    yield Paragraph(
         f"Penalties {ratio_text(penalties)}. A tick is the moment at which a method lets the"
         " successor into the queue, the dashed line its wait; red is interruption, blue is"
         " overlap, green the successor alone."
     )
     names = [method.name for method in comparison.methods]
-    yield '<div class="charts">'
+    pictures = []
     for group in comparison.groups:
         for example in examples(group, comparison.headline, penalties):
-            begun = instant(example.trial.episode.begin_s)
+            small = f"{nodes_words(group.nodes)}, begun {instant(example.trial.episode.begin_s)}"
             picture = timeline(example.trial, names, comparison.headline, penalties)
-            yield _figure(example.title, f"{nodes_words(group.nodes)}, begun {begun}", picture)
-    yield "</div>"
+            pictures.append(Picture(example.title, small, picture))
+    yield Pictures(pictures)
 
 
-def _cost(comparison: Comparison) -> Iterator[str]:
-    yield _paragraph(
-        "While both jobs hold nodes, one set of them does no new work. A successor that takes over"
-        " and ends its predecessor at once gives these hours back: this is the most that an overlap"
-        ' can cost. What an hour less of interruption costs stands <a href="#figures">in the'
-        " tables</a>."
+def _cost(comparison: Comparison) -> Iterator[Part]:
+    yield Paragraph(
+        Markup(
+            "While both jobs hold nodes, one set of them does no new work. A successor that takes"
+            " over and ends its predecessor at once gives these hours back: this is the most that"
+            " an overlap can cost. What an hour less of interruption costs stands"
+            ' <a href="#figures">in the tables</a>.'
+        )
     )
-    yield '<div class="charts two">'
+    pictures = []
     for group, penalties, _ in _each(comparison):
         rows = _rows(comparison, group, ALL, penalties)
         small = f"{nodes_words(group.nodes)}, penalties {ratio_text(penalties)}, all loads"
-        yield _figure(
-            "Node-hours held twice at a handover", small, charts.waste(rows, comparison.headline)
-        )
-    yield "</div>"
+        picture = charts.waste(rows, comparison.headline)
+        pictures.append(Picture("Node-hours held twice at a handover", small, picture))
+    yield Pictures(pictures, are_wide=True)
 
 
-def _limits(comparison: Comparison) -> Iterator[str]:
-    yield f"<ul>{''.join(f'<li>{escape(each)}</li>' for each in caveats(comparison))}</ul>"
+def _limits(comparison: Comparison) -> Iterator[Part]:
+    yield Notes([*caveats(comparison)])
     yield situation_table(comparison)
 
 
-def _figures(comparison: Comparison) -> Iterator[str]:
+def _figures(comparison: Comparison) -> Iterator[Part]:
     yield glance_table(comparison)
     for group, penalties, _ in _each(comparison):
         yield main_table(comparison, group, penalties)
     for group, penalties, _ in _each(comparison):
-        yield f'<div class="inline">{difference_table(comparison, group, penalties)}</div>'
+        yield difference_table(comparison, group, penalties)
     for penalties in comparison.setup.penalties:
         yield waste_table(comparison, penalties)
     if comparison.coverage:
         yield coverage_table(comparison)
 
 
-def _made(comparison: Comparison, provenance: Json) -> Iterator[str]:
-    yield _paragraph(f"<code>{escape(str(provenance['command']))}</code>")
+def _made(comparison: Comparison, provenance: Json) -> Iterator[Part]:
+    yield Paragraph(Markup("<code>{}</code>").format(provenance["command"]))
     methods = [_method(method) for method in comparison.methods]
     head = ("method", "kind", "what it does", "learnt from", "model")
-    yield f'<div class="wide-words">{table("Methods", head, [("", methods)])}</div>'
-    setup = comparison.setup
-    facts = [
-        (
-            "job history",
-            (
-                f"{_trace(provenance)}, {provenance['trace']['jobs']:,} jobs,"
-                f" {_digest(provenance['trace'])}"
-            ),
-        ),
-        ("cluster", f"{provenance['cluster']['file']}, {_digest(provenance['cluster'])}"),
-        ("warm-up", setup.warm_up),
-        (
-            "intervals",
-            f"circular block bootstrap, {setup.resamples:,} resamples, seed {setup.seed}",
-        ),
-        (
-            "versions",
-            ", ".join(f"{name} {version}" for name, version in provenance["versions"].items()),
-        ),
-        (
-            "machine",
-            ", ".join(str(part) for part in provenance["machine"].values() if part) + " cores",
-        ),
-        ("ran", f"{provenance['started']}, for {provenance['wall_s']:.0f} s"),
-    ]
-    rows = [(escape(name), f"<code>{escape(value)}</code>") for name, value in facts]
-    yield f'<div class="wide-words">{table("What went in", ("", ""), [("", rows)])}</div>'
+    yield DataTable("Methods", head, [("", methods)], "wide-words")
+    setup, trace = comparison.setup, provenance["trace"]
+    yield origin_table(
+        provenance,
+        [
+            ("job history", f"{trace['file']}, {trace['jobs']:,} jobs, {_digest(trace)}"),
+            ("cluster", f"{provenance['cluster']['file']}, {_digest(provenance['cluster'])}"),
+            ("warm-up", setup.warm_up),
+            ("intervals", f"circular block bootstrap, {setup.resamples:,} resamples"),
+        ],
+    )
 
 
 def _method(method: MethodInfo) -> tuple[str, ...]:
@@ -386,13 +344,7 @@ def _method(method: MethodInfo) -> tuple[str, ...]:
         if method.train_s is None
         else f"{day(method.train_s[0])} to {day(method.train_s[1])}"
     )
-    return (
-        escape(method.name),
-        method.kind,
-        escape(method.about),
-        learnt,
-        escape(method.folder or NOTHING),
-    )
+    return (method.name, method.kind, method.about, learnt, method.folder or NOTHING)
 
 
 def _digest(record: Json) -> str:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from mirage.domain import Penalties
 from mirage.figures.svg import WIDTH, Scale, chart, line, path, rect, text
+from mirage.figures.words import MINUS, hours, instant
 from mirage.provision.evaluation.metrics import ON_TIME_S, Group
 from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
-from mirage.provision.evaluation.report.words import MINUS, hours, instant
 from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Load
 
 LEFT, RIGHT = 112, 74
@@ -51,7 +52,7 @@ def examples(group: Group, headline: str, penalties: Penalties) -> list[Example]
 
 def timeline(
     trial: EpisodeTrial, methods: Sequence[str], headline: str, penalties: Penalties
-) -> str:
+) -> Markup:
     """One episode; hours count from the predecessor's end."""
     episode = trial.episode
     chosen = {name: trial.choices[name, penalties] for name in methods}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
 
 from mirage.figures.resample import FEWEST_BLOCKS
+from mirage.figures.words import day, hours, listed, percent, several
 from mirage.provision.evaluation.comparison import Comparison
-from mirage.provision.evaluation.metrics import ALL, Figure, Situation, Summary
+from mirage.provision.evaluation.metrics import ALL, Situation, Summary
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.learn.episode import HOUR_S, Load
 
-NOTHING, MINUS = "\u2013", "\u2212"
-"""An empty cell; a true minus."""
 FEW = 8
 """Blocks: with fewer an interval is a rough one."""
 LOAD_WORDS = {
@@ -35,39 +33,6 @@ LOAD_RULES = {
 }
 
 
-def hours(value: float) -> str:
-    """0, 4 min, 1.2 h, 21 h."""
-    if abs(value) * 60 < 0.5:
-        return "0"
-    sign, value = (MINUS if value < 0 else ""), abs(value)
-    if value * 60 < 59.5:
-        return f"{sign}{value * 60:.0f} min"
-    return f"{sign}{value:.1f} h" if value < 9.95 else f"{sign}{value:.0f} h"
-
-
-def tick_hours(value: float) -> str:
-    """For axes, whose title tells the unit."""
-    return f"{value:g}" if value != 0.25 else "¼"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def number(value: float) -> str:
-    if abs(value) < 0.005:
-        return "0"
-    digits = 2 if abs(value) < 0.995 else 1 if abs(value) < 9.95 else 0
-    return f"{value:,.{digits}f}".replace("-", MINUS)
-
-
-def between(figure: Figure, show: Callable[[float], str] = hours) -> str:
-    """The interval alone; empty where there is none, or only one value in it."""
-    if figure.low is None or figure.high is None or show(figure.low) == show(figure.high):
-        return ""
-    return f"{show(figure.low)} to {show(figure.high)}"
-
-
 def nodes_words(nodes: int) -> str:
     return "1 node" if nodes == 1 else f"{nodes} nodes"
 
@@ -82,22 +47,6 @@ def penalties_words(penalties: str) -> str:
     if factor > 1:
         return f"an hour of interruption weighs as much as {factor:g} of overlap ({penalties})"
     return f"an hour of overlap weighs as much as {1 / factor:g} of interruption ({penalties})"
-
-
-def day(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d")
-
-
-def instant(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def several(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
-def listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def headline(comparison: Comparison) -> str:
