@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm_sim.clusters import Loaded, read_live
+from slurm_sim.clusters import ClusterDescription, read_live
 from slurm_sim.clusters.scheduler import OPTIONS, why_ignored
 from slurm_sim.clusters.slurm_conf import read_slurm_conf
 from slurm_sim.clusters.values import expand_hosts
@@ -114,13 +114,13 @@ def judge(case: Case, port: int | None = None) -> Verdict:
     with _folder(case, port or _free_port()) as folder:
         conf = folder / "judged.conf"
         try:
-            ours: Loaded | str = read_slurm_conf(conf)
+            ours: ClusterDescription | str = read_slurm_conf(conf)
         except InvalidCluster as error:
             ours = str(error)
         shown = ask_slurmctld(
             folder, conf, "schedulerparameters" in case.files["slurm.conf"].lower()
         )
-        excused = isinstance(ours, Loaded) and _other_release(ours, shown.refusal)
+        excused = isinstance(ours, ClusterDescription) and _other_release(ours, shown.refusal)
         found = () if excused else tuple(_compare(ours, shown, str(folder)))
         return Verdict(case, not shown.refusal, found, excused)
 
@@ -261,19 +261,23 @@ def _scontrol(environment: dict[str, str], what: str, *options: str) -> str:
 # ---- comparing
 
 
-def _compare(ours: Loaded | str, shown: Shown, folder: str) -> Iterator[str]:
+def _compare(ours: ClusterDescription | str, shown: Shown, folder: str) -> Iterator[str]:
     if shown.refusal:
-        if isinstance(ours, Loaded):
+        if isinstance(ours, ClusterDescription):
             yield f"slurmctld refuses it, we read it: {shown.refusal.replace(folder, '')}"
         return
     # Without a slurmd no node reports, which the file does not say.
     nodes = re.sub(r"\bState=UNKNOWN", "State=IDLE", shown.nodes)
     try:
-        theirs: Loaded | str = read_live(shown.config, nodes, shown.partitions)
+        theirs: ClusterDescription | str = read_live(shown.config, nodes, shown.partitions)
     except InvalidCluster as error:
         theirs = str(error)
     if isinstance(ours, str) or isinstance(theirs, str):
-        if isinstance(ours, Loaded) or isinstance(theirs, Loaded) or not _both_empty(ours, theirs):
+        if (
+            isinstance(ours, ClusterDescription)
+            or isinstance(theirs, ClusterDescription)
+            or not _both_empty(ours, theirs)
+        ):
             yield (
                 f"slurmctld runs with it; file: {_short(ours, folder)}; live:"
                 f" {_short(theirs, folder)}"
@@ -286,7 +290,7 @@ def _compare(ours: Loaded | str, shown: Shown, folder: str) -> Iterator[str]:
 REMOVED = re.compile(r"unrecognized key: (\w+)|(\w+)(?: option)? has been removed")
 
 
-def _other_release(ours: Loaded, refusal: str) -> bool:
+def _other_release(ours: ClusterDescription, refusal: str) -> bool:
     """Whether slurmctld refuses nothing but parameters of other releases, and each of them has a
     note.
     """
@@ -314,8 +318,8 @@ def _both_empty(ours: str, theirs: str) -> bool:
     return any(word in ours and word in theirs for word in ("no nodes that", "no partition that"))
 
 
-def _short(reading: Loaded | str, folder: str) -> str:
-    return "read" if isinstance(reading, Loaded) else reading.replace(folder, "")
+def _short(reading: ClusterDescription | str, folder: str) -> str:
+    return "read" if isinstance(reading, ClusterDescription) else reading.replace(folder, "")
 
 
 def _differences(ours: ClusterConfig, theirs: ClusterConfig) -> Iterator[str]:
@@ -361,7 +365,7 @@ def _fields(what: str, mine: dict[str, object], live: dict[str, object]) -> Iter
             yield f"{what}: {name}: file {value}, live {live[name]}"
 
 
-def _options(ours: Loaded, log: str) -> Iterator[str]:
+def _options(ours: ClusterDescription, log: str) -> Iterator[str]:
     """What slurmctld says in its log of SchedulerParameters: scontrol shows only the text that was
     given.
     """

@@ -29,7 +29,7 @@ def _positive(default: float) -> Any:
 
 
 @dataclass(frozen=True)
-class ClusterConfig:
+class AdapterConfig:
     """How Slurm is reached."""
 
     adapter: str = field(default="auto", metadata={"choices": ("auto", "commands", "pyslurm")})
@@ -200,7 +200,7 @@ class RoutingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    cluster: ClusterConfig = ClusterConfig()
+    cluster: AdapterConfig = AdapterConfig()
     daemon: DaemonConfig = DaemonConfig()
     retention: RetentionConfig = RetentionConfig()
     acting: ActingConfig = ActingConfig()

@@ -12,7 +12,7 @@ __all__ = [
     "InvalidJob",
     "JobRecord",
     "JobSpec",
-    "Node",
+    "NodeSpec",
     "Params",
     "Partition",
     "Sample",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from slurm_sim.config import ClusterConfig, Node, Params, Partition, make_nodes, whole_nodes
+    from slurm_sim.config import ClusterConfig, NodeSpec, Params, Partition, make_nodes, whole_nodes
     from slurm_sim.errors import InvalidCluster, InvalidJob, SimulationError, UnknownJob
     from slurm_sim.jobs import JobRecord, JobSpec, Sample, State, array
     from slurm_sim.simulator import Simulator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "slurm_sim.config": (
         "ClusterConfig",
-        "Node",
+        "NodeSpec",
         "Params",
         "Partition",
         "make_nodes",

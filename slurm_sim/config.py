@@ -341,7 +341,7 @@ def typical_cycle_us(queued: int, tested: int, running: int) -> int:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeSpec:
     """A compute node (NodeName line). CPUs, memory and GPUs only count under select/cons_tres."""
 
     name: str
@@ -362,13 +362,13 @@ class Node:
         _check_amounts(f"node {self.name!r}", self, ("idle_w", "busy_w"), MOST)
 
 
-def named_nodes(names: Iterable[str], **each: object) -> tuple[Node, ...]:
-    """Equal nodes of these names; keywords go to each `Node`."""
-    return tuple(Node(name, **each) for name in names)  # type: ignore[arg-type]
+def named_nodes(names: Iterable[str], **each: object) -> tuple[NodeSpec, ...]:
+    """Equal nodes of these names; keywords go to each `NodeSpec`."""
+    return tuple(NodeSpec(name, **each) for name in names)  # type: ignore[arg-type]
 
 
-def make_nodes(count: int, prefix: str = "n", **each: object) -> tuple[Node, ...]:
-    """Nodes ``n1``, ``n2``, ...; keywords go to each `Node`."""
+def make_nodes(count: int, prefix: str = "n", **each: object) -> tuple[NodeSpec, ...]:
+    """Nodes ``n1``, ``n2``, ...; keywords go to each `NodeSpec`."""
     return named_nodes((f"{prefix}{number}" for number in range(1, count + 1)), **each)
 
 
@@ -538,7 +538,7 @@ class ClusterConfig:
     each other.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[NodeSpec, ...]
     partitions: tuple[Partition, ...]
     """The first is the default."""
     params: Params = field(default_factory=Params)

@@ -359,10 +359,6 @@ def compare_results(
     ]
     cluster = float(cluster_nodes) if cluster_nodes else max(busy)
     of_a, of_b = figures_of(in_a, nodes_a, cluster), figures_of(in_b, nodes_b, cluster)
-    (submit_a, start_a, end_a), (submit_b, start_b, end_b) = (
-        [each.column(name) for name in TIMES] for each in (in_a, in_b)
-    )
-    wait_a, wait_b = start_a - submit_a, start_b - submit_b
     ids, unknown = in_a.jobs["job_id"], np.isnan(nodes_a)
     return {
         "jobs": len(in_a),
@@ -378,14 +374,25 @@ def compare_results(
             "makespan": relative_difference(of_a["makespan_s"], of_b["makespan_s"]),
             "completion": relative_difference(of_a["completion_s"], of_b["completion_s"]),
             "wait": relative_difference(of_a["wait_s"]["mean"], of_b["wait_s"]["mean"]),
-            "completion_ratio": geometric_mean_ratio(end_a - submit_a, end_b - submit_b),
-            "completion_ratio_jobs": int(((end_a > submit_a) & (end_b > submit_b)).sum()),
-            "wait_ratio": geometric_mean_ratio(wait_a, wait_b),
-            "wait_ratio_jobs": int(((wait_a > 0) & (wait_b > 0)).sum()),
-            "waited_in_one_jobs": int(((wait_a > 0) != (wait_b > 0)).sum()),
-            "submissions_differ": int((submit_a != submit_b).sum()),
+            **_differences_by_job(in_a, in_b),
         },
-        "start": start_differences(start_a, start_b),
+        "start": start_differences(in_a.column("start_s"), in_b.column("start_s")),
+    }
+
+
+def _differences_by_job(a: Results, b: Results) -> dict[str, float]:
+    """Of two results of the same jobs: ratios of times, and over how many jobs these are."""
+    (submit_a, start_a, end_a), (submit_b, start_b, end_b) = (
+        [each.column(name) for name in TIMES] for each in (a, b)
+    )
+    wait_a, wait_b = start_a - submit_a, start_b - submit_b
+    return {
+        "completion_ratio": geometric_mean_ratio(end_a - submit_a, end_b - submit_b),
+        "completion_ratio_jobs": int(((end_a > submit_a) & (end_b > submit_b)).sum()),
+        "wait_ratio": geometric_mean_ratio(wait_a, wait_b),
+        "wait_ratio_jobs": int(((wait_a > 0) & (wait_b > 0)).sum()),
+        "waited_in_one_jobs": int(((wait_a > 0) != (wait_b > 0)).sum()),
+        "submissions_differ": int((submit_a != submit_b).sum()),
     }
 
 

@@ -58,38 +58,36 @@ class JobTable(Sequence[JobSpec]):
         }
         self.columns = {name: _column(name, value, size) for name, value in given.items()}
         self._names: dict[str, list[str | None]] = {}
-        for name, value in (
-            ("user", user),
-            ("account", account),
-            ("partition", partition),
-            ("qos", qos),
-        ):
+        texts = {"user": user, "account": account, "partition": partition, "qos": qos}
+        for name, value in texts.items():
             self._names[name], self.columns[name] = _named(name, value, size)
+        self.persons = self._number_persons()
+        """(account, user), in the order of their first job."""
+        self._check_ids()
+
+    def _check_ids(self) -> None:
+        values, counts = np.unique(self.columns["job_id"], return_counts=True)
+        if (twice := values[counts > 1]).size:
+            raise InvalidJob(
+                f"job_id {twice[0]} is there more than once; give each job its own, or none"
+            )
+
+    def _number_persons(self) -> list[tuple[str, str]]:
+        """Fills the column `person`: in the order of their first job, as if the jobs were submitted
+        one by one.
+        """
         pairs, person = np.unique(
             np.stack([self.columns["account"], self.columns["user"]]), axis=1, return_inverse=True
         )
-        # In the order of their first job, as if the jobs were submitted one by one.
+        size = len(person.ravel())
         first = np.full(pairs.shape[1], size, dtype=np.int64)
         np.minimum.at(first, person.ravel(), np.arange(size))
         order = np.argsort(first, kind="stable")
-        self.persons = [
-            (
-                str(self._names["account"][pairs[0, index]]),
-                str(self._names["user"][pairs[1, index]]),
-            )
-            for index in order
-        ]
-        """(account, user)"""
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         self.columns["person"] = np.ascontiguousarray(rank[person.ravel()], dtype=np.int64)
-        ids = self.columns["job_id"]
-        if size and len(np.unique(ids)) < size:
-            values, counts = np.unique(ids, return_counts=True)
-            raise InvalidJob(
-                f"job_id {values[counts > 1][0]} is there more than once; give each job its own, or"
-                " none"
-            )
+        accounts, users = self._names["account"], self._names["user"]
+        return [(str(accounts[a]), str(users[b])) for a, b in pairs[:, order].T]
 
     def __len__(self) -> int:
         return len(self.columns["job_id"])

@@ -15,9 +15,9 @@ from slurm_sim.admission import Admission
 from slurm_sim.config import (
     Association,
     ClusterConfig,
-    Node,
     NodeAction,
     NodeChange,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -114,7 +114,7 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
     count = choose(dice, [6, 3, 9, 70, 130]) if dice(0, 3) == 0 else 6
     energy = rich and dice(0, 3) == 0
     kinds = [
-        Node(
+        NodeSpec(
             "",
             cpus=choose(dice, [8, 4]),
             memory_mib=choose(dice, [64, 32]),
@@ -126,7 +126,7 @@ def config(dice: Dice, rich: bool = True) -> ClusterConfig:
         )
         for _ in range(choose(dice, [2, 6]))
     ]
-    most = Node("", cpus=8, memory_mib=64, gpus=2, idle_w=100.1 * energy, busy_w=300.7 * energy)
+    most = NodeSpec("", cpus=8, memory_mib=64, gpus=2, idle_w=100.1 * energy, busy_w=300.7 * energy)
     nodes = tuple(
         replace(choose(dice, kinds) if number < 10 else most, name=f"n{number}")
         for number in range(1, count + 1)

@@ -94,10 +94,10 @@ def _of_agent() -> Known:
 def _in_queue() -> Known:
     from mirage.chain.tag import parse_tag
     from mirage.cli.sources import me
-    from mirage.config import ClusterConfig
+    from mirage.config import AdapterConfig
     from mirage.slurm.commands import CommandCluster
 
-    jobs = CommandCluster.from_config(ClusterConfig()).queue_of(me()).jobs
+    jobs = CommandCluster.from_config(AdapterConfig()).queue_of(me()).jobs
     found: dict[str, list[int]] = {}
     for job in jobs:
         if tag := parse_tag(job.comment):

@@ -13,7 +13,7 @@ from mirage.chain.folder import chain_folder, mark_over, over_marker
 from mirage.chain.submission import let_follow
 from mirage.chain.tag import parse_tag
 from mirage.cli.sources import me
-from mirage.config import ClusterConfig
+from mirage.config import AdapterConfig
 from mirage.domain import Job
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
@@ -32,7 +32,7 @@ class Ended:
 
 def queue() -> CommandCluster:
     """Slurm, as the user who runs this."""
-    return CommandCluster.from_config(ClusterConfig())
+    return CommandCluster.from_config(AdapterConfig())
 
 
 def end_chains(

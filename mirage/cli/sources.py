@@ -13,7 +13,7 @@ from typing import Any
 
 from mirage.cli.folders import add_chains, add_names, add_records, chain_ids
 from mirage.cli.service_check import NOBODY, agent_runs, agent_store, socket_path
-from mirage.config import ClusterConfig
+from mirage.config import AdapterConfig
 from mirage.daemon.reconcile import Reconciler
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.socket import ask
@@ -258,7 +258,7 @@ def _of_server(url: str, job_id: int | None) -> MemoryStore:
 
 
 def _ask_slurm(own: _Own) -> None:
-    cluster = CommandCluster.from_config(ClusterConfig())
+    cluster = CommandCluster.from_config(AdapterConfig())
     try:
         Reconciler(cluster, own.store, WallClock(), me()).observe(cluster.queue_of(me()))
     except ClusterError as error:

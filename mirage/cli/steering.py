@@ -33,7 +33,7 @@ from mirage.chain.folder import (
 from mirage.chain.submission import queue_link
 from mirage.chain.tag import MAX_SEGMENTS, parse_tag, with_segments
 from mirage.cli.sources import me
-from mirage.config import ClusterConfig
+from mirage.config import AdapterConfig
 from mirage.domain import Job, JobState, Mode
 from mirage.errors import ClusterError, InputError
 from mirage.slurm.commands import CommandCluster
@@ -71,7 +71,7 @@ class Steering:
                 f"chain {chain_id} was started by an older Mirage, whose jobs don't know this"
                 " command"
             )
-        return cls(chain_id, folder, CommandCluster.from_config(ClusterConfig()))
+        return cls(chain_id, folder, CommandCluster.from_config(AdapterConfig()))
 
     @property
     def segments(self) -> int:

@@ -19,7 +19,7 @@ from mirage.chain.folder import (
     read_starts,
 )
 from mirage.cli.chain_names import resolve_chain
-from mirage.config import ClusterConfig
+from mirage.config import AdapterConfig
 from mirage.domain import ChainState, Job
 from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"chain {args.chain}: {folder} is not there. `mirage status` lists your chains."
         )
-    cluster = CommandCluster.from_config(ClusterConfig())
+    cluster = CommandCluster.from_config(AdapterConfig())
     until_s = None if args.timeout is None else time.monotonic() + args.timeout
     if not _wait(folder, cluster, until_s):
         print(f"mirage wait: chain {args.chain} is not over yet", file=sys.stderr)

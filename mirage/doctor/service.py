@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 
-from mirage.config import ActingConfig, PolicyConfig
-from mirage.config import ClusterConfig as AdapterConfig
+from mirage.config import ActingConfig, AdapterConfig, PolicyConfig
 from mirage.daemon.drift import ADVICE, WINDOW_S, drift
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import ask

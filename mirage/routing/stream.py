@@ -17,7 +17,7 @@ import numpy as np
 from mirage.routing.arrivals import StreamJob
 from mirage.routing.flavors import Demand, PartitionKind
 from mirage.routing.state import PartitionState
-from slurm_sim import ClusterConfig, JobRecord, JobSpec, Node, Params, Partition, Simulator
+from slurm_sim import ClusterConfig, JobRecord, JobSpec, NodeSpec, Params, Partition, Simulator
 from slurm_sim.config import SelectType
 
 EVERYWHERE = "everywhere"
@@ -71,7 +71,7 @@ def cluster_of(kinds: Sequence[PartitionKind]) -> ClusterConfig:
     """
     nodes = {
         kind.name: tuple(
-            Node(
+            NodeSpec(
                 f"{kind.name}-{number + 1}",
                 cpus=kind.cpus,
                 memory_mib=kind.memory_mib,

@@ -16,7 +16,7 @@ from mirage.slurm.commands import CommandCluster
 from mirage.slurm.pyslurm_cluster import Module, PyslurmCluster
 
 if TYPE_CHECKING:
-    from mirage.config import ClusterConfig
+    from mirage.config import AdapterConfig
 
 _PROBE = "import pyslurm; print(pyslurm.__version__)"
 _PROBE_TIMEOUT_S = 60
@@ -31,7 +31,7 @@ class Adapter:
 
 
 def connect(
-    config: ClusterConfig,
+    config: AdapterConfig,
     *,
     probe: Callable[[], str] | None = None,
     load: Callable[[], Module] | None = None,

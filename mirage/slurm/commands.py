@@ -16,7 +16,7 @@ from mirage.slurm.oddities import OddityLog
 from mirage.slurm.runner import Result, Runner
 
 if TYPE_CHECKING:
-    from mirage.config import ClusterConfig
+    from mirage.config import AdapterConfig
 
 
 def _unix_now() -> int:
@@ -34,7 +34,7 @@ class CommandCluster(Cluster):
         self._oddities = OddityLog()
 
     @classmethod
-    def from_config(cls, config: ClusterConfig) -> CommandCluster:
+    def from_config(cls, config: AdapterConfig) -> CommandCluster:
         return cls(Runner(bin_dir=config.bin_dir, timeout_s=config.timeout_s))
 
     def snapshot(self) -> Snapshot:

@@ -40,7 +40,7 @@ _FRACTIONS = np.array(PERCENTILES) / 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JobTable:
+class JobMatrix:
     """Jobs of one kind at one instant. Make it with `of`.
 
     ``values`` has three rows: nodes, seconds since (eligible or start), capped time limit in
@@ -54,7 +54,7 @@ class JobTable:
     @classmethod
     def of(
         cls, ids: ArrayLike, nodes: ArrayLike, seconds: ArrayLike, limits_s: ArrayLike
-    ) -> JobTable:
+    ) -> JobMatrix:
         """Jobs in any order; a negative number of seconds (Slurm's clock is ahead of ours) counts
         as zero.
         """
@@ -64,7 +64,7 @@ class JobTable:
         return cls.by_id(unordered[order], np.clip(columns, 0, _INT32_MAX).astype(np.int32))
 
     @classmethod
-    def by_id(cls, ids: Ints, values: NDArray[np.int32]) -> JobTable:
+    def by_id(cls, ids: Ints, values: NDArray[np.int32]) -> JobMatrix:
         """Jobs that are in the order of their ids already."""
         table = cls(ids, values, np.sort(values, axis=1))
         for array in (table.ids, table.values, table.ordered):
@@ -127,8 +127,8 @@ class Step:
     """A pool at one instant: all that any pair's 40 variables need."""
 
     at_s: int
-    queued: JobTable
-    running: JobTable
+    queued: JobMatrix
+    running: JobMatrix
     idle_nodes: int
     up_nodes: int
 
@@ -186,8 +186,8 @@ def nodes_in(snapshot: Snapshot, pool: str) -> list[Node]:
     ]
 
 
-def _table(jobs: Sequence[tuple[Job, int]], at_s: int) -> JobTable:
-    return JobTable.of(
+def _table(jobs: Sequence[tuple[Job, int]], at_s: int) -> JobMatrix:
+    return JobMatrix.of(
         ids=[job.job_id for job, _ in jobs],
         nodes=[job.nodes for job, _ in jobs],
         seconds=[at_s - since_s for _, since_s in jobs],

@@ -13,7 +13,7 @@ import numpy as np
 from mirage.errors import InputError, MirageError
 from mirage.state.encoder import (
     Ints,
-    JobTable,
+    JobMatrix,
     Pair,
     Step,
     Vectors,
@@ -209,10 +209,10 @@ def _unpack(body: bytes) -> Step:
     )
 
 
-def _unpack_table(body: bytes) -> JobTable:
+def _unpack_table(body: bytes) -> JobMatrix:
     count = len(body) // _BYTES_PER_JOB
     ids = np.frombuffer(body, dtype="<i8", count=count).astype(np.int64)
     values = np.frombuffer(body, dtype="<i4", offset=8 * count).astype(np.int32).reshape(3, count)
     if np.any(np.diff(ids) < 0) or np.any(values < 0):
         raise ValueError("job ids are not in order, or a value is negative")
-    return JobTable.by_id(ids, values)
+    return JobMatrix.by_id(ids, values)

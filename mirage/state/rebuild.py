@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.domain import Job, Node, NodeEvent, Snapshot
-from mirage.state.encoder import Ints, JobTable, Step, encode, jobs_in, nodes_in
+from mirage.state.encoder import Ints, JobMatrix, Step, encode, jobs_in, nodes_in
 from mirage.state.variables import capped_limit_s
 
 _NEVER = 2**62
@@ -109,8 +109,10 @@ class _Lives:
             node_names=[job.node_names for job in jobs],
         )
 
-    def table(self, these: NDArray[np.bool_], seconds: Ints) -> JobTable:
-        return JobTable.of(self.ids[these], self.nodes[these], seconds[these], self.limits_s[these])
+    def table(self, these: NDArray[np.bool_], seconds: Ints) -> JobMatrix:
+        return JobMatrix.of(
+            self.ids[these], self.nodes[these], seconds[these], self.limits_s[these]
+        )
 
 
 def _life(job: Job) -> tuple[int, int, int, int]:

@@ -18,14 +18,15 @@ from slurm_sim.cli import engine
 from slurm_sim.cli.arguments import amount, positive, thread_count
 from slurm_sim.cli.inputs import (
     add_cluster_arguments,
+    add_engine_arguments,
     add_job_arguments,
     load_cluster,
     load_jobs,
-    tell,
+    show_notes,
 )
 from slurm_sim.cli.main import package_version
 from slurm_sim.jobfile.jobs import MISSING, Jobs
-from slurm_sim.jobfile.prepare import Ready, prepare
+from slurm_sim.jobfile.prepare import SimulationInput, prepare
 from slurm_sim.ranges import LAST_S
 from slurm_sim.traces.errors import TraceError
 
@@ -48,28 +49,52 @@ class Timing:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--trace", type=Path, metavar="T", help="a trace (`mirage trace import`)")
-    source.add_argument("--jobs", type=Path, metavar="J", help="jobs as for `slurm-sim run`")
+    jobs = parser.add_argument_group("jobs")
+    source = jobs.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--swf", type=Path, metavar="F", help="Standard Workload Format; a processor is a node"
+        "--trace", type=Path, metavar="FILE", help="trace of jobs, from `mirage trace import`"
     )
+    source.add_argument(
+        "--jobs", type=Path, metavar="FILE", help="table of jobs, as for `slurm-sim run`"
+    )
+    source.add_argument(
+        "--swf",
+        type=Path,
+        metavar="FILE",
+        help="log in the Standard Workload Format; each of its processors is a node",
+    )
+    jobs.add_argument(
+        "--first", type=positive, metavar="N", help="number of jobs to simulate (default: all)"
+    )
+    jobs.add_argument(
+        "--load",
+        type=amount,
+        default=1.0,
+        metavar="X",
+        help="factor by which jobs arrive faster (default: %(default)s)",
+    )
+    add_job_arguments(jobs)
     add_cluster_arguments(parser, conf=False)
-    parser.add_argument(
-        "--repeat", type=positive, default=5, metavar="R", help="the median counts (%(default)s)"
+    measurement = parser.add_argument_group("measurement")
+    measurement.add_argument(
+        "--repeat",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="number of runs, of which the median counts (default: %(default)s)",
     )
-    parser.add_argument(
+    measurement.add_argument(
         "--threads",
         type=thread_count,
         default=1,
-        help="simulators at once, one a thread (%(default)s)",
+        metavar="N",
+        help="number of simulators at once, each in a thread (default: %(default)s)",
     )
-    parser.add_argument("--first", type=positive, metavar="N", help="only the first N jobs")
-    parser.add_argument(
-        "--load", type=amount, default=1.0, metavar="X", help="the jobs arrive X times as fast"
+    add_engine_arguments(measurement)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json", action="store_true", help="figures as JSON, for programs (docs/slurm-sim.md)"
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/slurm-sim.md)")
-    add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
     jobs = _thinned(jobs, args.first, args.load)
     ready, more = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
     if not args.json:
-        tell([*notes, *more])
-    tell(engine.without_core(args.reference), "warning")
+        show_notes([*notes, *more])
+    show_notes(engine.without_core(args.reference), "warning")
     before_mib = _memory_mib("VmRSS")
     timings = [_measure(ready, args.threads, args.reference) for _ in range(args.repeat)]
     figures = _figures(ready, timings, args) | {
@@ -128,7 +153,7 @@ def _thinned(jobs: Jobs, first: int | None, load: float) -> Jobs:
     return replace(jobs, columns=columns)
 
 
-def _measure(ready: Ready, threads: int, use_reference: bool) -> Timing:
+def _measure(ready: SimulationInput, threads: int, use_reference: bool) -> Timing:
     begun = time.process_time()
     simulators = [engine.make(ready, use_reference) for _ in range(threads)]
     workers = [threading.Thread(target=simulator.run) for simulator in simulators[1:]]
@@ -143,7 +168,9 @@ def _measure(ready: Ready, threads: int, use_reference: bool) -> Timing:
     return Timing(made - begun, done - made, wall_s, simulators[0].now_s - first_s)
 
 
-def _figures(ready: Ready, timings: list[Timing], args: argparse.Namespace) -> dict[str, Any]:
+def _figures(
+    ready: SimulationInput, timings: list[Timing], args: argparse.Namespace
+) -> dict[str, Any]:
     cpu_s = statistics.median(each.cpu_s for each in timings)
     wall_s = statistics.median(each.wall_s for each in timings)
     jobs = len(ready.jobs) * args.threads

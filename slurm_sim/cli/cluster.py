@@ -7,39 +7,44 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from slurm_sim.cli.inputs import add_params_argument, changed, errors, tell
-from slurm_sim.clusters import Loaded, read_cluster, read_live_files, write_toml
+from slurm_sim.cli.inputs import add_params_argument, changed, errors, show_notes
+from slurm_sim.clusters import ClusterDescription, read_cluster, read_live_files, write_toml
 from slurm_sim.config import ClusterConfig
 from slurm_sim.traces.errors import TraceError, refuse_overwriting
 from slurm_sim.traces.output import output_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
+    group = parser.add_argument_group("cluster")
+    source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--slurm-conf", type=Path, metavar="F", help="a slurm.conf; what it includes is read, too"
+        "--slurm-conf",
+        type=Path,
+        metavar="FILE",
+        help="the slurm.conf of the cluster, with the files that it includes",
     )
     source.add_argument(
         "--scontrol",
         type=Path,
         nargs="+",
-        metavar="F",
+        metavar="FILE",
         help=(
-            "files with the output of `scontrol show config`, `... node -o` and `... partition -o`,"
-            " in any order"
+            "outputs of `scontrol show config`, `scontrol show node -o` and `scontrol show"
+            " partition -o`, in any order"
         ),
     )
-    parser.add_argument(
+    group.add_argument(
         "--sacctmgr",
         type=Path,
         nargs="+",
         default=[],
-        metavar="F",
-        help="beside either: of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`",
+        metavar="FILE",
+        help=("outputs of `sacctmgr -P show qos` and `sacctmgr -P show assoc tree`, beside either"),
     )
-    add_params_argument(parser)
-    parser.add_argument(
-        "--out", type=Path, metavar="C", help="the cluster, .toml (default: to the terminal)"
+    add_params_argument(group)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out", type=Path, metavar="FILE", help="the TOML file (default: to the terminal)"
     )
 
 
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         _load(args), args.slurm_params, str(args.slurm_conf or "the live cluster")
     )
     text = write_toml(cluster)
-    tell(notes)
+    show_notes(notes)
     if args.out is None:
         print(text, end="")  # noqa: T201
         return 0
@@ -61,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _load(args: argparse.Namespace) -> Loaded:
+def _load(args: argparse.Namespace) -> ClusterDescription:
     if args.slurm_conf is None:
         return read_live_files([*args.scontrol, *args.sacctmgr])
     return read_cluster(args.slurm_conf, args.sacctmgr)

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from slurm_sim.cli.arguments import positive
-from slurm_sim.cli.inputs import tell
+from slurm_sim.cli.inputs import show_notes
 from slurm_sim.jobfile.jobs import read_jobs
 from slurm_sim.results import WITHIN_S, Results, compare_results, compared, nodes_in, read_results
 from slurm_sim.traces.errors import TraceError
@@ -35,23 +35,33 @@ ROWS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "a", metavar="A", type=Path, help="a result, a replay's actual.csv, or a trace"
+    results = parser.add_argument_group("results")
+    results.add_argument(
+        "a",
+        metavar="A",
+        type=Path,
+        help="results of `slurm-sim run`, a replay's actual.csv, or a trace",
     )
-    parser.add_argument("b", metavar="B", type=Path, help="the other one")
-    parser.add_argument(
-        "--jobs", type=Path, metavar="J", help="the jobs, for their nodes if A and B have none"
+    results.add_argument("b", metavar="B", type=Path, help="results to hold against A, of any kind")
+    results.add_argument(
+        "--jobs",
+        type=Path,
+        metavar="FILE",
+        help="table of jobs with their nodes, if neither A nor B has them",
     )
-    parser.add_argument(
+    results.add_argument(
         "--nodes",
         type=positive,
         metavar="N",
-        help="of the cluster (the most that were busy at once)",
+        help="number of nodes of the cluster (default: the most that were busy at once)",
     )
-    parser.add_argument(
+    output = parser.add_argument_group("output")
+    output.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for compare.json and compare.png"
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/slurm-sim.md)")
+    output.add_argument(
+        "--json", action="store_true", help="figures as JSON, for programs (docs/slurm-sim.md)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,11 +89,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _remark(figures: dict[str, Any], jobs: Path | None) -> None:
     if differ := figures["difference"]["submissions_differ"]:
-        tell([f"{differ} jobs were not submitted at the same time in both"])
+        show_notes([f"{differ} jobs were not submitted at the same time in both"])
     unknown, differing = figures["nodes"]["unknown"], figures["nodes"]["differ"]
     if unknown["jobs"]:
         where = f"A, B or --jobs {jobs}" if jobs else "A or B; give --jobs"
-        tell(
+        show_notes(
             [
                 f"node-hours and utilisation need the nodes of every job: {_which(unknown)} have"
                 f" none in {where}"
@@ -91,7 +101,7 @@ def _remark(figures: dict[str, Any], jobs: Path | None) -> None:
         )
     if differing["jobs"]:
         whose = "each result counts with its own, else with those of --jobs, else with the other's"
-        tell([f"{_which(differing)} have other nodes in A than in B: {whose}"])
+        show_notes([f"{_which(differing)} have other nodes in A than in B: {whose}"])
     busy, nodes = (
         max(figures[each]["busy_nodes_max"] for each in ("a", "b")),
         figures["cluster_nodes"],
@@ -105,7 +115,7 @@ def _remark(figures: dict[str, Any], jobs: Path | None) -> None:
             "give the most nodes that the cluster had (`mirage trace infer` estimates them from a"
             " log)"
         )
-        tell([f"{why}; {what}"], "warning")
+        show_notes([f"{why}; {what}"], "warning")
 
 
 WORDS = {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from slurm_sim.clusters.values import compress_hosts
 from slurm_sim.jobfile.jobs import MISSING, Ints, Jobs
-from slurm_sim.jobfile.prepare import Ready
+from slurm_sim.jobfile.prepare import SimulationInput
 from slurm_sim.jobfile.specs import specs
 from slurm_sim.jobs import JobRecord, State
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference
@@ -44,7 +44,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """What became of each job, by row; times as in the file, `MISSING` where there is none."""
 
     start_s: Ints
@@ -58,7 +58,7 @@ class Outcome:
     """Why a job is pending, or was refused."""
 
 
-def make(ready: Ready, use_reference: bool = False) -> Any:
+def make(ready: SimulationInput, use_reference: bool = False) -> Any:
     """A simulator with all jobs submitted."""
     simulator, name = simulator_class(use_reference)
     if name == "core" and set(ready.jobs.columns) <= PLAIN:
@@ -90,7 +90,7 @@ def without_core(use_reference: bool) -> list[str]:
     ]
 
 
-def _table(ready: Ready) -> JobTable:
+def _table(ready: SimulationInput) -> JobTable:
     jobs, cluster = ready.jobs, ready.cluster
     cancel_s = jobs.numbers("cancel_s")
     return JobTable(
@@ -125,7 +125,10 @@ def _or(jobs: Jobs, name: str, otherwise: int) -> Ints:
 
 
 def run(
-    simulator: Any, ready: Ready, until_s: int | None = None, progress: Progress | None = None
+    simulator: Any,
+    ready: SimulationInput,
+    until_s: int | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Lets time pass until nothing can happen any more, or until this time of the file."""
     stop_s = None if until_s is None else max(until_s + ready.shift_s, simulator.now_s)
@@ -140,7 +143,7 @@ def run(
         simulator.run_until(stop_s)
 
 
-def outcome(simulator: Any, ready: Ready) -> Outcome:
+def outcome(simulator: Any, ready: SimulationInput) -> RunOutcome:
     """What is known of the jobs now."""
     found = (
         _from_columns(simulator)
@@ -163,25 +166,32 @@ def outcome(simulator: Any, ready: Ready) -> Outcome:
     return found
 
 
-def _from_columns(simulator: Any) -> Outcome:
+def _from_columns(simulator: Any) -> RunOutcome:
     got = simulator.results()
     reason = np.full(len(got.start_s), "", object)
-    return Outcome(
-        got.start_s.copy(),
-        got.end_s.copy(),
-        got.eligible_s.copy(),
-        STATES[got.state],
-        SCHEDULERS[got.scheduler],
-        reason,
+    return RunOutcome(
+        start_s=got.start_s.copy(),
+        end_s=got.end_s.copy(),
+        eligible_s=got.eligible_s.copy(),
+        state=STATES[got.state],
+        scheduler=SCHEDULERS[got.scheduler],
+        reason=reason,
     )
 
 
-def _from_records(simulator: Any, ready: Ready) -> Outcome:
+def _from_records(simulator: Any, ready: SimulationInput) -> RunOutcome:
     count = len(ready.jobs)
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(count), strict=True))
     start_s, end_s, eligible_s = (np.full(count, MISSING, np.int64) for _ in range(3))
     state, scheduler, reason = (np.full(count, "", object) for _ in range(3))
-    found = Outcome(start_s, end_s, eligible_s, state, scheduler, reason)
+    found = RunOutcome(
+        start_s=start_s,
+        end_s=end_s,
+        eligible_s=eligible_s,
+        state=state,
+        scheduler=scheduler,
+        reason=reason,
+    )
     for record in records(simulator):
         row = rows[record.job_id]
         for column, value in (
@@ -204,7 +214,7 @@ def records(simulator: Any) -> list[JobRecord]:
     ]
 
 
-def partitions(simulator: Any, ready: Ready, found: Outcome) -> NDArray[np.object_]:
+def partitions(simulator: Any, ready: SimulationInput, found: RunOutcome) -> NDArray[np.object_]:
     """Where each job ran, by row; what it asks for, if it did not."""
     texts = ready.jobs.texts("partition")
     names = np.where(texts == "", ready.cluster.partitions[0].name, texts)
@@ -215,7 +225,7 @@ def partitions(simulator: Any, ready: Ready, found: Outcome) -> NDArray[np.objec
     return names
 
 
-def node_lists(simulator: Any, ready: Ready) -> NDArray[np.object_]:
+def node_lists(simulator: Any, ready: SimulationInput) -> NDArray[np.object_]:
     """The nodes that each job has or had, as squeue prints them (``n[1-4]``), by row."""
     rows = dict(zip(ready.jobs.numbers("job_id").tolist(), range(len(ready.jobs)), strict=True))
     known: dict[tuple[str, ...], str] = {}

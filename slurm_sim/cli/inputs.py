@@ -11,7 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from slurm_sim.cli.arguments import node_count, whole_number
-from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
+from slurm_sim.clusters import (
+    SLURM_DEFAULTS,
+    ClusterDescription,
+    NoteKind,
+    params_from,
+    read_cluster,
+)
 from slurm_sim.config import ClusterConfig, whole_nodes
 from slurm_sim.jobfile.jobs import Jobs, jobs_of, read_jobs, without_ignored
 from slurm_sim.traces.errors import TraceError
@@ -27,80 +33,102 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 def add_cluster_arguments(parser: argparse.ArgumentParser, conf: bool) -> None:
     """The cluster; `conf`: also --slurm-conf, which --cluster takes too."""
-    cluster = parser.add_mutually_exclusive_group(required=True)
+    group = parser.add_argument_group("cluster")
+    cluster = group.add_mutually_exclusive_group(required=True)
     cluster.add_argument(
-        "--cluster", type=Path, metavar="C", help="a cluster: .toml, otherwise a slurm.conf"
+        "--cluster", type=Path, metavar="FILE", help="the cluster's description: TOML or slurm.conf"
     )
     if conf:
-        cluster.add_argument("--slurm-conf", type=Path, metavar="F", help="a real slurm.conf")
+        cluster.add_argument(
+            "--slurm-conf", type=Path, metavar="FILE", help="the slurm.conf of a real cluster"
+        )
     cluster.add_argument(
         "--nodes",
         type=node_count,
         metavar="N",
         help=(
-            "a plain cluster: N whole nodes, one partition, priority/basic, backfill with Slurm's"
-            " defaults"
+            "number of nodes of a plain cluster: whole nodes, one partition, priority/basic,"
+            " backfill with Slurm's defaults"
         ),
     )
-    add_params_argument(parser)
+    add_params_argument(group)
 
 
-def add_params_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_params_argument(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--slurm-params",
         default="",
-        metavar="P",
+        metavar="NAME=VALUE,...",
         help=(
-            "changes, in Slurm's names and units:"
+            "changes of its parameters, in Slurm's names and units:"
             " bf_max_job_test=500,bf_window=2880,PriorityWeightAge=1000"
         ),
     )
 
 
-def add_job_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--skip-impossible", action="store_true", help="leave out jobs that could never run"
+def add_job_arguments(group: argparse._ArgumentGroup) -> None:
+    """What is done with the jobs of the input."""
+    group.add_argument(
+        "--skip-impossible",
+        action="store_true",
+        help="leave out jobs that the cluster could never run",
     )
-    parser.add_argument(
-        "--strict", action="store_true", help="refuse dependencies on jobs not submitted before"
+    group.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse a dependency on a job that is not submitted before",
     )
-    parser.add_argument(
+    group.add_argument(
         "--ignore",
         default="",
-        metavar="COLUMNS",
-        help="columns of the jobs not to use, like partition,qos",
+        metavar="COLUMN,...",
+        help="columns of the jobs that are not used, such as partition,qos",
     )
-    parser.add_argument(
-        "--trace-priority", action="store_true", help="use the priorities that a trace has"
+    group.add_argument(
+        "--trace-priority",
+        action="store_true",
+        help="priorities as logged in the trace, in place of the simulator's",
     )
-    parser.add_argument(
+
+
+def add_engine_arguments(group: argparse._ArgumentGroup) -> None:
+    """How it is simulated."""
+    group.add_argument(
         "--slurmctld-started-s",
         type=whole_number,
         metavar="S",
         help=(
-            f"its timers count from here (-{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s"
-            " before its first job)"
+            "slurmctld's start, from which its timers count, in seconds of the jobs' time"
+            f" (default: -{STARTED_BEFORE_S}; for a trace {STARTED_BEFORE_S} s before its first job)"
         ),
     )
-    parser.add_argument("--reference", action="store_true", help="use the slow simulator in Python")
+    group.add_argument(
+        "--reference", action="store_true", help="the simulator in Python: slow, the same results"
+    )
 
 
 def load_cluster(args: argparse.Namespace) -> tuple[ClusterConfig, list[str]]:
     """The cluster and the notes of its reader. Raises InvalidCluster."""
     path = args.cluster or getattr(args, "slurm_conf", None)
-    loaded = Loaded(whole_nodes(args.nodes, SLURM_DEFAULTS)) if path is None else read_cluster(path)
+    loaded = (
+        ClusterDescription(whole_nodes(args.nodes, SLURM_DEFAULTS))
+        if path is None
+        else read_cluster(path)
+    )
     return changed(loaded, args.slurm_params, str(path))
 
 
-def changed(loaded: Loaded, params_text: str, source: str) -> tuple[ClusterConfig, list[str]]:
+def changed(
+    loaded: ClusterDescription, params_text: str, source: str
+) -> tuple[ClusterConfig, list[str]]:
     """The cluster with --slurm-params, and what its reader noted; notes on what has no effect are
     only counted.
     """
     params, more = params_from(params_text, loaded.cluster.params)
-    told = [str(note) for note in loaded.notes if note.kind is not NoteKind.NO_EFFECT]
-    if rest := len(loaded.notes) - len(told):
-        told.append(f"{source}: {rest} parameters without effect on scheduling")
-    return replace(loaded.cluster, params=params), told + [
+    shown = [str(note) for note in loaded.notes if note.kind is not NoteKind.NO_EFFECT]
+    if rest := len(loaded.notes) - len(shown):
+        shown.append(f"{source}: {rest} parameters without effect on scheduling")
+    return replace(loaded.cluster, params=params), shown + [
         f"--slurm-params: {note}" for note in more
     ]
 
@@ -138,7 +166,7 @@ def _check_once(trace: Trace) -> None:
         raise TraceError(trace.source, expected, found=found, line=trace.line(row), field="job_id")
 
 
-def tell(notes: Iterable[str], kind: str = "note") -> None:
+def show_notes(notes: Iterable[str], kind: str = "note") -> None:
     """Notes, or warnings, for the user, on stderr."""
     for note in notes:
         errors.print(f"{kind}: {escape(note)}")

@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 VERBS = {
     "run": "simulate jobs on a cluster; writes when each started and ended",
-    "bench": "how fast the simulator is with these jobs on this machine",
-    "cluster": "a cluster's TOML from a slurm.conf, or from what a live Slurm prints",
-    "compare": "two results, or a result and reality: makespan, waits, starts, utilisation",
+    "bench": "measure how fast the simulator is with these jobs on this machine",
+    "cluster": "describe a cluster in TOML, from a slurm.conf or from what a live Slurm prints",
+    "compare": "compare two results, or a result and reality: makespan, waits, starts, utilisation",
 }
 
 

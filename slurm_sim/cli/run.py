@@ -18,15 +18,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from slurm_sim.cli import engine
 from slurm_sim.cli.inputs import (
     add_cluster_arguments,
+    add_engine_arguments,
     add_job_arguments,
     errors,
     load_cluster,
     load_jobs,
-    tell,
+    show_notes,
 )
 from slurm_sim.clusters.values import compress_hosts
 from slurm_sim.jobfile.jobs import MISSING, Jobs
-from slurm_sim.jobfile.prepare import Ready, prepare
+from slurm_sim.jobfile.prepare import SimulationInput, prepare
 from slurm_sim.ranges import LAST_S
 from slurm_sim.results import check_format, write_results
 from slurm_sim.traces.errors import TraceError, refuse_overwriting
@@ -37,56 +38,66 @@ MORE = (
     *("scheduler", "reason", "nodelist"),
 )
 SHOWN = 5
-"""So many jobs that never started are named."""
+"""Jobs that never started and are named: at most this many."""
 WAIT_FOR_NODES = {"None", "Priority", "ReqNodeNotAvail", "Resources"}
 """Reasons of jobs that more nodes might help."""
 KWH_J = 3_600_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--jobs", type=Path, metavar="J", help="jobs: .csv, .csv.gz or .parquet")
+    jobs = parser.add_argument_group("jobs")
+    source = jobs.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--trace", type=Path, metavar="T", help="a trace in place of --jobs (`mirage trace import`)"
+        "--jobs", type=Path, metavar="FILE", help="table of jobs: .csv, .csv.gz or .parquet"
     )
+    source.add_argument(
+        "--trace", type=Path, metavar="FILE", help="trace of jobs, from `mirage trace import`"
+    )
+    add_job_arguments(jobs)
     add_cluster_arguments(parser, conf=True)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="R", help="results: .csv, .csv.gz or .parquet"
+    simulation = parser.add_argument_group("simulation")
+    simulation.add_argument(
+        "--until", type=int, metavar="S", help="end of the simulation, in seconds of the jobs' time"
     )
-    parser.add_argument(
+    simulation.add_argument(
+        "--seed", type=int, default=0, help="number without effect: nothing in a run is random"
+    )
+    add_engine_arguments(simulation)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="table of results: .csv, .csv.gz or .parquet",
+    )
+    output.add_argument(
         "--columns",
         default="",
-        metavar="C",
-        help=f"more columns: `all`, or some of {','.join(MORE)}",
+        metavar="COLUMN,...",
+        help=f"further columns of the results: `all`, or some of {', '.join(MORE)}",
         type=_columns,
     )
-    parser.add_argument(
-        "--until", type=int, metavar="S", help="stop at this time, in that of the jobs"
+    output.add_argument(
+        "--json", action="store_true", help="summary as JSON, for programs (docs/slurm-sim.md)"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="the summary, for programs (docs/slurm-sim.md)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="accepted for scripts: nothing in a run is random"
-    )
-    add_job_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     check_format(args.out)
     refuse_overwriting(args.out, args.jobs, args.trace)
     cluster, notes = load_cluster(args)
-    tell(notes)
+    show_notes(notes)
     jobs, started_s = load_jobs(args)
     ready, notes = prepare(cluster, jobs, started_s, args.skip_impossible, args.strict)
-    tell(notes)
+    show_notes(notes)
     if args.until is not None and args.until < started_s:
         raise TraceError(
             "--until", f"a time from slurmctld's start on ({started_s})", found=str(args.until)
         )
     if args.until is not None and args.until > LAST_S:
         raise TraceError("--until", f"a time up to {LAST_S}", found=str(args.until))
-    tell(engine.without_core(args.reference), "warning")
+    show_notes(engine.without_core(args.reference), "warning")
     simulator = engine.make(ready, args.reference)
     with _progress() as progress:
         engine.run(simulator, ready, args.until, progress)
@@ -124,7 +135,7 @@ def _progress() -> Iterator[Callable[[float], None] | None]:
 
 
 def _rows(
-    more: tuple[str, ...], simulator: Any, ready: Ready, found: engine.Outcome
+    more: tuple[str, ...], simulator: Any, ready: SimulationInput, found: engine.RunOutcome
 ) -> dict[str, Any]:
     jobs = ready.jobs
     submit_s = jobs.numbers("submit_s")
@@ -163,7 +174,7 @@ def _or(texts: Any, otherwise: str) -> Any:
 
 
 def _summary(
-    simulator: Any, ready: Ready, found: engine.Outcome, args: argparse.Namespace
+    simulator: Any, ready: SimulationInput, found: engine.RunOutcome, args: argparse.Namespace
 ) -> dict[str, Any]:
     """What became of the jobs and nodes as a whole (docs/slurm-sim.md)."""
     nodes = ready.cluster.nodes
@@ -184,7 +195,7 @@ def _summary(
     }
 
 
-def _listed(jobs: Jobs, found: engine.Outcome, which: Any) -> dict[str, Any]:
+def _listed(jobs: Jobs, found: engine.RunOutcome, which: Any) -> dict[str, Any]:
     """Of the jobs of a mask how many they are, for each reason, and the first with theirs."""
     rows = np.flatnonzero(which)
     return {
@@ -216,7 +227,7 @@ def _report(summary: dict[str, Any], node_count: int) -> None:
             f"{many} nodes are down or drained at the end ({compress_hosts(down)}), and jobs wait"
             " for nodes"
         )
-        tell([f"{why}; a node_change RESUME brings nodes back (docs/clusters.md)"], "warning")
+        show_notes([f"{why}; a node_change RESUME brings nodes back (docs/clusters.md)"], "warning")
     if endless["jobs"]:
         named = ", ".join(endless["first"])
         errors.print(

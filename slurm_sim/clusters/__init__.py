@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from slurm_sim.clusters.files import read_accounting_files, read_live_files, with_path
-from slurm_sim.clusters.notes import Loaded, Note, NoteKind
+from slurm_sim.clusters.notes import ClusterDescription, Note, NoteKind
 from slurm_sim.clusters.scheduler import SLURM_DEFAULTS, params_from
 from slurm_sim.clusters.scontrol import read_live
 from slurm_sim.clusters.slurm_conf import read_slurm_conf
@@ -15,7 +15,7 @@ from slurm_sim.errors import InvalidCluster
 
 __all__ = [
     "SLURM_DEFAULTS",
-    "Loaded",
+    "ClusterDescription",
     "Note",
     "NoteKind",
     "params_from",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> Loaded:
+def read_cluster(path: str | Path, sacctmgr: Iterable[str | Path] = ()) -> ClusterDescription:
     """A cluster from a file: a ``.toml``, otherwise a slurm.conf.
 
     `sacctmgr`: beside a slurm.conf, files with the output of `sacctmgr -P show qos` and `sacctmgr

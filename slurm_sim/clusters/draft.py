@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slurm_sim.clusters.accounts import check_accounts
-from slurm_sim.clusters.notes import Entries, Entry, Loaded, Note
+from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry, Note
 from slurm_sim.clusters.parts import (
     NodeFate,
     check_addresses,
@@ -25,9 +25,9 @@ from slurm_sim.clusters.values import hosts, yes
 from slurm_sim.config import (
     Association,
     ClusterConfig,
-    Node,
     NodeAction,
     NodeChange,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -45,7 +45,7 @@ class Draft:
     source: str
     """Named in errors that concern the whole."""
     notes: list[Note] = field(default_factory=list)
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, NodeSpec] = field(default_factory=dict)
     """In their order, without those of `absent`."""
     threads: dict[str, Entry] = field(default_factory=dict)
     """ThreadsPerCore of nodes whose cores have several CPUs."""
@@ -113,7 +113,7 @@ class Draft:
         params: Params,
         qos: tuple[Qos, ...] | None = None,
         associations: tuple[Association, ...] = (),
-    ) -> Loaded:
+    ) -> ClusterDescription:
         """The cluster; `qos` None: partitions may name QOS of which nothing else is known."""
         if not self.nodes:
             raise InvalidCluster(
@@ -135,7 +135,7 @@ class Draft:
         except InvalidCluster as error:
             raise InvalidCluster(f"{self.source}: {error}") from None
         check_accounts(associations, f"{self.source}: ")
-        return Loaded(cluster, tuple(self.notes))
+        return ClusterDescription(cluster, tuple(self.notes))
 
     def _with_threads(self, params: Params) -> Params:
         """Params.threads_per_core, which is of all nodes."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from slurm_sim.clusters.notes import Loaded
+from slurm_sim.clusters.notes import ClusterDescription
 from slurm_sim.clusters.scontrol import SETTING, read_live
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.files import read_text
@@ -25,7 +25,7 @@ NEEDED = tuple(COMMANDS)[:3]
 ACCOUNTING = tuple(COMMANDS)[3:]
 
 
-def read_live_files(paths: Iterable[Path]) -> Loaded:
+def read_live_files(paths: Iterable[Path]) -> ClusterDescription:
     """As `read_live`, from files in any order. Raises InvalidCluster, also for a file of which
     nothing can be made.
     """

@@ -41,7 +41,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class ClusterDescription:
     """A cluster, and all that its description says and the simulator does not use."""
 
     cluster: ClusterConfig

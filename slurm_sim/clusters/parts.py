@@ -28,7 +28,7 @@ from slurm_sim.clusters.values import (
     words,
     yes,
 )
-from slurm_sim.config import YEAR_S, Node, NodeAction, Partition
+from slurm_sim.config import YEAR_S, NodeAction, NodeSpec, Partition
 from slurm_sim.ranges import MOST, MOST_WEIGHT
 
 NODE_USED = names(
@@ -92,13 +92,13 @@ def partition_notes(entries: Entries) -> list[Note]:
     return [note_on(entry, PARTITION_DIFFERENCES, PARTITION_NO_EFFECT) for entry in unused]
 
 
-def make_node(name: str, entries: Entries, gres_types: Collection[str] | None = None) -> Node:
+def make_node(name: str, entries: Entries, gres_types: Collection[str] | None = None) -> NodeSpec:
     """A node with these attributes; what is not given has Slurm's default.
 
     `gres_types`: GresTypes, other generic resources are not there; None: all of the node's are.
     """
     features = _first(entries, "feature", "features")
-    return Node(
+    return NodeSpec(
         name,
         cpus=_cpus(entries)[0],
         memory_mib=min(MOST, _number(entries, "realmemory", 64, 1)),

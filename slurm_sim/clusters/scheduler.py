@@ -60,7 +60,7 @@ def _field(name: str, convert: Callable[[Entry], object]) -> Rule:
 
 
 @dataclass(frozen=True)
-class Option:
+class NumberOption:
     """An option of SchedulerParameters that is a number: outside its range slurmctld takes its
     default instead.
     """
@@ -83,28 +83,28 @@ class Option:
         return str(0 if default is None else default // self.unit)
 
 
-OPTIONS: Mapping[str, Option] = {
-    "batch_sched_delay": Option("batch_sched_delay_s", 0, LONGEST_S),
-    "bf_interval": Option("bf_interval_s", 1, 10800),
-    "bf_job_part_count_reserve": Option("bf_job_part_count_reserve", 0, 100_000, none=True),
-    "bf_max_job_assoc": Option("bf_max_job_assoc", 0, MOST, none=True),
-    "bf_max_job_array_resv": Option("bf_max_job_array_resv", 0, 1000),
-    "bf_max_job_part": Option("bf_max_job_part", 0, MOST, none=True),
-    "bf_max_job_start": Option("bf_max_job_start", 0, 10_000, none=True),
-    "bf_max_job_test": Option("bf_max_job_test", 1, 1_000_000),
-    "bf_max_job_user": Option("bf_max_job_user", 0, MOST, none=True),
-    "bf_max_job_user_part": Option("bf_max_job_user_part", 0, MOST, none=True),
-    "bf_min_age_reserve": Option("bf_min_age_reserve_s", 0, 2_592_000),
-    "bf_min_prio_reserve": Option("bf_min_prio_reserve", 1, MOST_WEIGHT),
-    "bf_node_space_size": Option("bf_node_space_size", 2, 2_000_000),
-    "bf_resolution": Option("bf_resolution_s", 1, 3600),
-    "bf_window": Option("bf_window_s", 1, 43200, MINUTE_S),
-    "bf_window_linear": Option("bf_window_linear_s", 1, MOST),
-    "default_queue_depth": Option("default_queue_depth", 0, MOST),
-    "partition_job_depth": Option("partition_job_depth", 0, MOST, none=True),
-    "sched_interval": Option("sched_interval_s", 0, LONGEST_S),
-    "sched_max_job_start": Option("sched_max_job_start", 0, MOST, none=True),
-    "sched_min_interval": Option("sched_min_interval_s", 0, MOST),
+OPTIONS: Mapping[str, NumberOption] = {
+    "batch_sched_delay": NumberOption("batch_sched_delay_s", 0, LONGEST_S),
+    "bf_interval": NumberOption("bf_interval_s", 1, 10800),
+    "bf_job_part_count_reserve": NumberOption("bf_job_part_count_reserve", 0, 100_000, none=True),
+    "bf_max_job_assoc": NumberOption("bf_max_job_assoc", 0, MOST, none=True),
+    "bf_max_job_array_resv": NumberOption("bf_max_job_array_resv", 0, 1000),
+    "bf_max_job_part": NumberOption("bf_max_job_part", 0, MOST, none=True),
+    "bf_max_job_start": NumberOption("bf_max_job_start", 0, 10_000, none=True),
+    "bf_max_job_test": NumberOption("bf_max_job_test", 1, 1_000_000),
+    "bf_max_job_user": NumberOption("bf_max_job_user", 0, MOST, none=True),
+    "bf_max_job_user_part": NumberOption("bf_max_job_user_part", 0, MOST, none=True),
+    "bf_min_age_reserve": NumberOption("bf_min_age_reserve_s", 0, 2_592_000),
+    "bf_min_prio_reserve": NumberOption("bf_min_prio_reserve", 1, MOST_WEIGHT),
+    "bf_node_space_size": NumberOption("bf_node_space_size", 2, 2_000_000),
+    "bf_resolution": NumberOption("bf_resolution_s", 1, 3600),
+    "bf_window": NumberOption("bf_window_s", 1, 43200, MINUTE_S),
+    "bf_window_linear": NumberOption("bf_window_linear_s", 1, MOST),
+    "default_queue_depth": NumberOption("default_queue_depth", 0, MOST),
+    "partition_job_depth": NumberOption("partition_job_depth", 0, MOST, none=True),
+    "sched_interval": NumberOption("sched_interval_s", 0, LONGEST_S),
+    "sched_max_job_start": NumberOption("sched_max_job_start", 0, MOST, none=True),
+    "sched_min_interval": NumberOption("sched_min_interval_s", 0, MOST),
 }
 """With the ranges that slurmctld 22.05 checks, and the units of the manual: bf_window is minutes.
 """
@@ -159,7 +159,7 @@ def _notes_on_options(entry: Entry, text: str) -> list[Note]:
     return notes
 
 
-def _numbered(given: Entry, option: Option) -> tuple[Change, list[Note]]:
+def _numbered(given: Entry, option: NumberOption) -> tuple[Change, list[Note]]:
     number = leading_whole(given.value, 64 if given.key == "bf_min_prio_reserve" else 32)
     if number == -1 and given.key in OFF:
         return dict(OFF[given.key]), []
@@ -176,7 +176,7 @@ def _numbered(given: Entry, option: Option) -> tuple[Change, list[Note]]:
     return change, notes + more
 
 
-def _simulated(given: Entry, option: Option, number: int) -> tuple[Change, list[Note]]:
+def _simulated(given: Entry, option: NumberOption, number: int) -> tuple[Change, list[Note]]:
     """What of it is simulated."""
     if given.key == "sched_min_interval":
         # In microseconds; by default 2.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from slurm_sim.clusters.draft import Draft
-from slurm_sim.clusters.notes import Entries, Entry, Loaded
+from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry
 from slurm_sim.clusters.parts import (
     ABSENT,
     DOWN,
@@ -56,7 +56,7 @@ def read_live(
     partitions_text: str,
     qos_text: str | None = None,
     assoc_text: str | None = None,
-) -> Loaded:
+) -> ClusterDescription:
     """The cluster as slurmctld has it now.
 
     `config_text`: `scontrol show config`; `nodes_text`, `partitions_text`: `scontrol show node -o`,

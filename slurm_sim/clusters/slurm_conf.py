@@ -8,7 +8,7 @@ from slurm_sim.clusters.checks import check_settings
 from slurm_sim.clusters.draft import Draft
 from slurm_sim.clusters.known import GLOBAL_DIFFERENCES, NODE_NUMBERS, NUMBERS, PARTITION_NUMBERS
 from slurm_sim.clusters.lines import Line, read_lines
-from slurm_sim.clusters.notes import Entries, Entry, Loaded, NoteKind
+from slurm_sim.clusters.notes import ClusterDescription, Entries, Entry, NoteKind
 from slurm_sim.clusters.parts import (
     DOWN,
     UP,
@@ -34,7 +34,7 @@ SPANS = ("prioritycalcperiod", "prioritydecayhalflife", "prioritymaxage")
 
 def read_slurm_conf(
     path: Path, qos_text: str | None = None, assoc_text: str | None = None
-) -> Loaded:
+) -> ClusterDescription:
     """The cluster, and a note on each parameter that did not go into it; texts as for `read_live`.
 
     Raises InvalidCluster.
@@ -72,7 +72,7 @@ class _Reader:
             raise line.entries[0].error("NodeName lines instead; front ends are not simulated")
         kinds.get(line.kind, self._set)(line)
 
-    def finish(self) -> Loaded:
+    def finish(self) -> ClusterDescription:
         self._keep_times(self._settings, SPANS)
         check_settings(self._settings)
         params, notes = of_cluster(self._settings)
@@ -80,29 +80,11 @@ class _Reader:
         self._draft.tres = tracked(self._settings.get("accountingstoragetres"))
         types = self._settings.get("grestypes")
         self._draft.gres_types = frozenset(types.value.split(",") if types is not None else ())
-        fates: dict[str, NodeFate] = {}
-        for head, entries in self._node_lines:
-            self._draft.add_nodes(head, entries, UP)
-            fates |= dict.fromkeys(hosts(head), configured_fate(entries.get("state")))
-        for head, entries in self._down_lines:
-            fates |= self._down(head, entries.get("state"))
-        for name, fate in fates.items():
-            self._draft.set_fate(name, fate)
-        if "enforcepartlimits" not in self._settings:  # its default, NO, is not simulated
-            unset = Entry("EnforcePartLimits", "", str(self._path))
-            self._draft.notes.append(
-                unset.not_simulated(f"not set, so NO; {GLOBAL_DIFFERENCES['enforcepartlimits'][1]}")
-            )
-        if (accounting := self._settings.get("accountingstoragetype")) is not None:
-            self._draft.notes.append(
-                accounting.no_effect("only says whether PriorityWeightAge and Fairshare count")
-            )
+        self._finish_nodes()
+        self._finish_notes()
         # slurmctld has it in lower case, and so have the files and tables that are named after it.
-        name = (
-            self._settings["clustername"].value.lower()
-            if "clustername" in self._settings
-            else "cluster"
-        )
+        named = self._settings.get("clustername")
+        name = "cluster" if named is None else named.value.lower()
         enforce = self._settings.get("accountingstorageenforce")
         if self._accounting == (None, None):
             if enforce is not None:
@@ -116,6 +98,28 @@ class _Reader:
         found = read_accounting(*self._accounting, name).enforced(enforce or unset)
         self._draft.notes += found.notes
         return self._draft.finish(name, params, found.qos, found.associations)
+
+    def _finish_nodes(self) -> None:
+        """What the lines of nodes come to, once all are read."""
+        fates: dict[str, NodeFate] = {}
+        for head, entries in self._node_lines:
+            self._draft.add_nodes(head, entries, UP)
+            fates |= dict.fromkeys(hosts(head), configured_fate(entries.get("state")))
+        for head, entries in self._down_lines:
+            fates |= self._down(head, entries.get("state"))
+        for name, fate in fates.items():
+            self._draft.set_fate(name, fate)
+
+    def _finish_notes(self) -> None:
+        if "enforcepartlimits" not in self._settings:  # its default, NO, is not simulated
+            unset = Entry("EnforcePartLimits", "", str(self._path))
+            self._draft.notes.append(
+                unset.not_simulated(f"not set, so NO; {GLOBAL_DIFFERENCES['enforcepartlimits'][1]}")
+            )
+        if (accounting := self._settings.get("accountingstoragetype")) is not None:
+            self._draft.notes.append(
+                accounting.no_effect("only says whether PriorityWeightAge and Fairshare count")
+            )
 
     def _keep_times(self, entries: Entries, keys: tuple[str, ...]) -> None:
         for key in keys:

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from slurm_sim.clusters.accounts import check_accounts
-from slurm_sim.clusters.notes import Loaded, Note, NoteKind
+from slurm_sim.clusters.notes import ClusterDescription, Note, NoteKind
 from slurm_sim.clusters.scheduler import why_ignored
 from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
 from slurm_sim.config import (
     YEAR_S,
     Association,
     ClusterConfig,
-    Node,
     NodeChange,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -38,7 +38,7 @@ from slurm_sim.ranges import MOST_NODES
 
 ALL = "ALL"
 TABLES: dict[str, type] = {
-    "nodes": Node,
+    "nodes": NodeSpec,
     "partitions": Partition,
     "qos": Qos,
     "associations": Association,
@@ -57,7 +57,7 @@ class _Wrong(ValueError):
     """What is expected, in words; the caller knows where."""
 
 
-def read_toml(path: Path) -> Loaded:
+def read_toml(path: Path) -> ClusterDescription:
     """The cluster; an unknown key is an error. Raises InvalidCluster with the key's path."""
     try:
         data = parse_toml(read_text(path))
@@ -75,7 +75,7 @@ def read_toml(path: Path) -> Loaded:
     ignored = {
         key: why for key, value in given.items() if (why := why_ignored(cluster.params, key, value))
     }
-    return Loaded(
+    return ClusterDescription(
         cluster,
         tuple(
             Note(NoteKind.IGNORED, key, str(given[key]), f"{path}: scheduler", why)
@@ -107,13 +107,13 @@ class _Reader:
             ClusterConfig, self._build(ClusterConfig, "", nodes=nodes, params=params, **arguments)
         )
 
-    def _nodes(self, data: Table) -> tuple[Node, ...]:
-        nodes: list[Node] = []
+    def _nodes(self, data: Table) -> tuple[NodeSpec, ...]:
+        nodes: list[NodeSpec] = []
         for where, table in self._tables(data, "nodes"):
-            self._known_keys(table, (COUNT, *_fields(Node)), f"{where}.")
+            self._known_keys(table, (COUNT, *_fields(NodeSpec)), f"{where}.")
             names = self._node_names(table, where)
             rest = {key: value for key, value in table.items() if key not in ("name", COUNT)}
-            nodes += [self._make(Node, {**rest, "name": name}, where) for name in names]
+            nodes += [self._make(NodeSpec, {**rest, "name": name}, where) for name in names]
         return tuple(nodes)
 
     def _node_names(self, table: Table, where: str) -> tuple[str, ...]:
@@ -296,7 +296,7 @@ def _head(cluster: ClusterConfig) -> Table:
     )
 
 
-def _node_tables(nodes: tuple[Node, ...]) -> Iterable[Table]:
+def _node_tables(nodes: tuple[NodeSpec, ...]) -> Iterable[Table]:
     """One for each run of nodes that differ in nothing but their names."""
     for _, group in itertools.groupby(nodes, key=lambda node: dataclasses.replace(node, name="")):
         alike = list(group)

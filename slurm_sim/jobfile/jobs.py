@@ -388,47 +388,71 @@ def jobs_of(trace: Trace, priorities: bool = False) -> Jobs:
     given: dict[str, tuple[str, Any]] = {"submit_s": ("submit", columns["submit_s"])}
     if not np.isnan(end - start).all():
         given["runtime_s"] = ("end - start", columns["runtime_s"])
-    each = np.maximum(columns["nodes"], 1)
-    for name, ours in SHARED.items():
-        if (trace.column(name) > 0).any():
-            asked = np.ceil(trace.column(name) / each)
-            columns[ours] = _filled(np.where(asked > 0, asked, np.nan) if name == "cpus" else asked)
-            given[ours] = (name, _filled(trace.column(name)))
+    _add_resources(trace, columns, given)
     if not np.isnan(cancel).all():
         columns["cancel_s"] = _filled(cancel)
         given["cancel_s"] = ("cancel_after_s", _filled(trace.column("cancel_after_s")))
     for name in ("user", "partition", "account", "qos", "dependency"):
         if name in trace.jobs.columns and (trace.text(name) != "").any():
             columns[name] = trace.text(name)
-    numbers = {
-        name: trace.column(name)
-        for name in ("array_throttle", *(["priority"] if priorities else []))
-    }
-    if "priority" in numbers:  # 0: it was held when it was logged
-        numbers["priority"] = np.where(numbers["priority"] == 0, np.nan, numbers["priority"])
+    columns |= _arrays_and_priorities(trace, priorities)
+    names = _add_dependencies(trace, columns, given)
+    columns["exit_code"] = _exit_codes_of(trace)
+    return Jobs(trace.source, columns, trace.text("job_id"), trace.line, given=given, names=names)
+
+
+def _add_resources(
+    trace: Trace, columns: dict[str, Any], given: dict[str, tuple[str, Any]]
+) -> None:
+    """CPUs, memory and GPUs of each node, where the trace has any."""
+    each = np.maximum(columns["nodes"], 1)
+    for name, ours in SHARED.items():
+        if (trace.column(name) > 0).any():
+            asked = np.ceil(trace.column(name) / each)
+            columns[ours] = _filled(np.where(asked > 0, asked, np.nan) if name == "cpus" else asked)
+            given[ours] = (name, _filled(trace.column(name)))
+
+
+def _arrays_and_priorities(trace: Trace, priorities: bool) -> dict[str, Any]:
+    """Columns of numbers that only some traces have."""
+    numbers = {"array_throttle": trace.column("array_throttle")}
+    if priorities:
+        logged = trace.column("priority")
+        # 0: the job was held when it was logged.
+        numbers["priority"] = np.where(logged == 0, np.nan, logged)
     numbers["array_job_id"] = trace.array_ids
-    columns |= {
-        name: _filled(values) for name, values in numbers.items() if not np.isnan(values).all()
-    }
-    later = trace.column("eligible") > submit
+    return {name: _filled(values) for name, values in numbers.items() if not np.isnan(values).all()}
+
+
+def _add_dependencies(
+    trace: Trace, columns: dict[str, Any], given: dict[str, tuple[str, Any]]
+) -> dict[int, str]:
+    """Dependencies by number, and begin times of jobs that were eligible late without one; the
+    names of jobs that dependencies name.
+    """
+    late = trace.column("eligible") > trace.column("submit")
     names: dict[int, str] = {}
     if "dependency" in columns:
         given["dependency"] = ("dependency", columns["dependency"])
         columns["dependency"], names = _by_number(
             columns["dependency"], trace.text("job_id"), columns["job_id"]
         )
-        later &= columns["dependency"] == ""
-    if later.any():
-        columns["begin_s"] = _filled(np.where(later, trace.column("eligible"), np.nan))
+        late &= columns["dependency"] == ""
+    if late.any():
+        columns["begin_s"] = _filled(np.where(late, trace.column("eligible"), np.nan))
         given["begin_s"] = ("eligible", _filled(trace.column("eligible")))
+    return names
+
+
+def _exit_codes_of(trace: Trace) -> NDArray[np.int64]:
+    """A job that failed without a code has 1."""
     failed = trace.text("state") == "FAILED"
     codes = (
         exit_codes(trace.text("exit_code"))
         if "exit_code" in trace.jobs.columns
         else np.zeros(len(trace), np.int64)
     )
-    columns["exit_code"] = np.where(codes == 0, failed.astype(np.int64), codes)
-    return Jobs(trace.source, columns, trace.text("job_id"), trace.line, given=given, names=names)
+    return np.where(codes == 0, failed.astype(np.int64), codes)
 
 
 NAMED = re.compile(r":([\w.\-]*[^\W\d][\w.\-]*\*?)", re.ASCII)

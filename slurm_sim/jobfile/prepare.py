@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.config import ClusterConfig, Node, SelectType
+from slurm_sim.config import ClusterConfig, NodeSpec, SelectType
 from slurm_sim.jobfile.dependencies import Wishes, as_typed, check_known, circles, ranks, wishes_of
-from slurm_sim.jobfile.impossible import find_impossible, refusal, skipped
+from slurm_sim.jobfile.impossible import Impossible, find_impossible, refusal, skipped
 from slurm_sim.jobfile.jobs import MISSING, Jobs
 from slurm_sim.ranges import LAST_S
 from slurm_sim.traces.errors import TraceError
 
 
 @dataclass(frozen=True)
-class Ready:
+class SimulationInput:
     """Input of the simulator, whose own time begins at 0 with slurmctld's start."""
 
     cluster: ClusterConfig
@@ -36,43 +36,21 @@ def prepare(
     started_s: int,
     skip_impossible: bool = False,
     strict: bool = False,
-) -> tuple[Ready, list[str]]:
+) -> tuple[SimulationInput, list[str]]:
     """Checks all jobs; returns what to simulate and what the user should know.
 
     Raises TraceError for the first job that could never run, unless those are to be left out; if
     `strict`, also for a dependency on a job that is not submitted before.
     """
-    notes = list(jobs.notes)
-    if not len(jobs):
-        raise TraceError(jobs.source, "at least one job", found="none")
-    if started_s > int(jobs.numbers("submit_s").min()):
-        row = int(jobs.numbers("submit_s").argmin())
-        raise jobs.refuse(
-            row,
-            "submit_s",
-            f"a time from slurmctld's start on (--slurmctld-started-s, {started_s})",
-        )
-    if int(jobs.numbers("submit_s").max()) - started_s > LAST_S:
-        raise TraceError(
-            "--slurmctld-started-s",
-            f"at most {LAST_S:,} s before the last job",
-            found=str(started_s),
-        )
+    _check_times(jobs, started_s)
     cluster, of_memory = _memory(cluster, jobs)
-    notes += of_memory
+    notes = [*jobs.notes, *of_memory]
     impossible = find_impossible(cluster, jobs)
-    if impossible and not skip_impossible:
-        raise refusal(jobs, impossible)
-    left_out = skipped(jobs, impossible) if impossible else ""
     if impossible:
-        notes.append(left_out)
-        keep = np.ones(len(jobs), bool)
-        keep[[each.row for each in impossible]] = False
-        jobs = jobs.pick(keep)
-    if not len(jobs):
-        raise TraceError(
-            jobs.source, f"at least one job that this cluster can run; {left_out}", found="none"
-        )
+        if not skip_impossible:
+            raise refusal(jobs, impossible)
+        notes.append(skipped(jobs, impossible))
+        jobs = _without(jobs, impossible)
     wishes = wishes_of(jobs)
     circular = circles(jobs, wishes)
     notes += [
@@ -80,10 +58,44 @@ def prepare(
         *check_known(jobs, wishes, circular, strict),
         *_uncounted(cluster, jobs),
     ]
-    return (
-        Ready(_shifted(cluster, -started_s), renumbered(jobs, wishes), -started_s, circular),
-        notes,
+    ready = SimulationInput(
+        cluster=_shifted(cluster, -started_s),
+        jobs=renumbered(jobs, wishes),
+        shift_s=-started_s,
+        circular=circular,
     )
+    return ready, notes
+
+
+def _check_times(jobs: Jobs, started_s: int) -> None:
+    """Raises TraceError without a job, or for times too early or too late for the simulator."""
+    if not len(jobs):
+        raise TraceError(jobs.source, "at least one job", found="none")
+    submit_s = jobs.numbers("submit_s")
+    if started_s > int(submit_s.min()):
+        raise jobs.refuse(
+            int(submit_s.argmin()),
+            "submit_s",
+            f"a time from slurmctld's start on (--slurmctld-started-s, {started_s})",
+        )
+    if int(submit_s.max()) - started_s > LAST_S:
+        raise TraceError(
+            "--slurmctld-started-s",
+            f"at most {LAST_S:,} s before the last job",
+            found=str(started_s),
+        )
+
+
+def _without(jobs: Jobs, impossible: list[Impossible]) -> Jobs:
+    """The other jobs. Raises TraceError if there are none."""
+    keep = np.ones(len(jobs), bool)
+    keep[[each.row for each in impossible]] = False
+    if not keep.any():
+        left_out = skipped(jobs, impossible)
+        raise TraceError(
+            jobs.source, f"at least one job that this cluster can run; {left_out}", found="none"
+        )
+    return jobs.pick(keep)
 
 
 def _remarks(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
@@ -151,7 +163,7 @@ def _uncounted(cluster: ClusterConfig, jobs: Jobs) -> list[str]:
 def _over(cluster: ClusterConfig, jobs: Jobs, name: str) -> NDArray[np.bool_]:
     """Jobs that ask for more than any node has, where nodes are described at all."""
     most = max(getattr(node, SIZES[name]) for node in cluster.nodes)
-    undescribed = getattr(Node(""), SIZES[name])
+    undescribed = getattr(NodeSpec(""), SIZES[name])
     return jobs.numbers(name) > (most if most > undescribed else np.inf)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_sim.config import Node
+from slurm_sim.config import NodeSpec
 
 
 class EnergyMeter:
@@ -12,7 +12,7 @@ class EnergyMeter:
     nothing.
     """
 
-    def __init__(self, nodes: Sequence[Node], start_s: int) -> None:
+    def __init__(self, nodes: Sequence[NodeSpec], start_s: int) -> None:
         self._nodes = nodes if any(node.idle_w or node.busy_w for node in nodes) else ()
         self._energy_j = self._power_w = 0.0
         self._read_s = start_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from slurm_sim.admission import NodeRequest, bits
-from slurm_sim.config import Node, SelectType
+from slurm_sim.config import NodeSpec, SelectType
 from slurm_sim.reference.resources import FreeResources
 
 
@@ -39,7 +39,7 @@ def _weight(kind: tuple[int, int]) -> int:
     return kind[0]
 
 
-def node_kinds(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+def node_kinds(nodes: Sequence[NodeSpec]) -> list[tuple[int, int]]:
     """Weight and nodes of each kind, lightest first, of equals in the cluster's order: what differs
     in features, CPUs, memory or GPUs is another record of slurmctld's (`config_list`).
     """
@@ -64,7 +64,7 @@ class Picker:
     which jobs were tested before.
     """
 
-    def __init__(self, select_type: SelectType, nodes: Sequence[Node]) -> None:
+    def __init__(self, select_type: SelectType, nodes: Sequence[NodeSpec]) -> None:
         self._linear = select_type is SelectType.LINEAR
         self._weights = [node.weight for node in nodes]
         self._kinds = node_kinds(nodes)

@@ -6,13 +6,13 @@ import copy
 from collections.abc import Sequence
 
 from slurm_sim.admission import NodeRequest, bits, roomy
-from slurm_sim.config import Node
+from slurm_sim.config import NodeSpec
 
 
 class FreeResources:
     """Free resources, node by node; whether a node may be used at all is not its business."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[NodeSpec]) -> None:
         self._total = [(node.cpus, node.memory_mib, node.gpus) for node in nodes]
         self._free = [list(total) for total in self._total]
         self._jobs = [0] * len(nodes)

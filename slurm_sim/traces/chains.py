@@ -80,7 +80,14 @@ def infer_chains(trace: Trace, nodes: Steps | None = None, limit: int | None = N
     codes = user_codes(trace)
     if (codes < 0).all() or np.isnan(trace.column("end")).all():
         none = np.zeros(len(trace), dtype=np.bool_)
-        return Chains(np.full(len(trace), -1), none, none, none, 0, 0)
+        return Chains(
+            predecessor=np.full(len(trace), -1),
+            idle=none,
+            same_shape=none,
+            at_limit=none,
+            handovers=0,
+            by_chance=0,
+        )
     found = _links(trace, codes, 0, nodes, limit)
     chance = _links(trace, codes, WINDOW_S, nodes, limit)
     return Chains(*found, by_chance=int((chance[0] >= 0).sum()))

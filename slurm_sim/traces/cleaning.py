@@ -40,7 +40,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CleaningFinding:
     """One rule's outcome."""
 
     rule: str
@@ -56,7 +56,7 @@ class Finding:
 class CleaningReport:
     rows_in: int
     rows_out: int
-    findings: tuple[Finding, ...]
+    findings: tuple[CleaningFinding, ...]
     """Every rule, also those that found nothing."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def clean(trace: Trace, rules: Rules | None = None) -> tuple[Trace, CleaningRepo
     """
     rules = rules or Rules()
     jobs = trace.jobs
-    findings: list[Finding] = []
+    findings: list[CleaningFinding] = []
     for rule in _RULES:
         jobs, found = rule(jobs, rules)
         findings.append(found)
@@ -79,12 +79,12 @@ def clean(trace: Trace, rules: Rules | None = None) -> tuple[Trace, CleaningRepo
     return cleaned, CleaningReport(len(trace), len(cleaned), tuple(findings))
 
 
-def _finding(rule: str, action: str, jobs: Any, mask: Mask, detail: str = "") -> Finding:
+def _finding(rule: str, action: str, jobs: Any, mask: Mask, detail: str = "") -> CleaningFinding:
     examples = tuple(str(job) for job in jobs["job_id"].to_numpy()[mask][:EXAMPLES])
-    return Finding(rule, action, int(mask.sum()), detail if mask.any() else "", examples)
+    return CleaningFinding(rule, action, int(mask.sum()), detail if mask.any() else "", examples)
 
 
-def _drop(rule: str, jobs: Any, mask: Mask, detail: str = "") -> tuple[Any, Finding]:
+def _drop(rule: str, jobs: Any, mask: Mask, detail: str = "") -> tuple[Any, CleaningFinding]:
     return jobs[~mask] if mask.any() else jobs, _finding(rule, "dropped", jobs, mask, detail)
 
 
@@ -95,7 +95,7 @@ def _known(jobs: Any, name: str) -> NDArray[np.float64]:
     return values
 
 
-def _seen_again(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _seen_again(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     """One run in several rows, as dumps of overlapping times have it: pending, running, ended. The
     last state counts.
 
@@ -125,7 +125,7 @@ def _seen_again(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     return jobs[~mask] if mask.any() else jobs, found
 
 
-def _steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _steps(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     """Of jobs that have a row of their own, which says all that the steps say."""
     step = _is_step(jobs)
     own = jobs["job_id"][~step]
@@ -136,7 +136,7 @@ def _steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     return _drop("steps", jobs, mask, "rows of job steps (5.batch, 5.0): sacct -X leaves them out")
 
 
-def _lone_steps(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _lone_steps(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     """Steps of a job without a row of its own: one job, from their first start to their last end.
 
     They share the job's nodes, so it had those of the widest step; a step without an end is still
@@ -170,7 +170,7 @@ def _job_of(jobs: Any) -> Any:
     return jobs["job_id"].str.replace(r"\.(?!r\d+$).*", "", regex=True)
 
 
-def _groups(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _groups(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     """Parts of a heterogeneous job (5+0, 5+1) start and end together: one job with the sum of what
     they have.
     """
@@ -210,7 +210,7 @@ def _last(values: Any) -> Any:
     return values.iloc[-1]
 
 
-def _duplicates(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
+def _duplicates(jobs: Any, rules: Rules) -> tuple[Any, CleaningFinding]:
     ordered = jobs.sort_values(["submit", "start"], kind="stable", na_position="last")
     repeated = ordered["job_id"].duplicated(keep="last").to_numpy(bool)
     if not repeated.any():
@@ -253,21 +253,21 @@ def _resubmitted(jobs: Any, earlier: Mask) -> Any:
     return jobs
 
 
-def _zero_nodes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _zero_nodes(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     return _drop("zero nodes", jobs, jobs["nodes"].to_numpy() == 0, "no job runs on no nodes")
 
 
-def _too_wide(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
+def _too_wide(jobs: Any, rules: Rules) -> tuple[Any, CleaningFinding]:
     if rules.nodes is None:
         none = np.zeros(len(jobs), bool)
-        return jobs, Finding(
+        return jobs, CleaningFinding(
             "wider than the cluster", "not checked", int(none.sum()), "give the cluster's nodes"
         )
     mask = jobs["nodes"].to_numpy() > rules.nodes
     return _drop("wider than the cluster", jobs, mask, f"more than {rules.nodes} nodes")
 
 
-def _cancelled(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
+def _cancelled(jobs: Any, rules: Rules) -> tuple[Any, CleaningFinding]:
     start, end = _known(jobs, "start"), _known(jobs, "end")
     mask = (
         jobs["state"].str.startswith("CANCELLED").to_numpy(bool)
@@ -289,28 +289,28 @@ def _cancelled(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     return jobs, _finding(rule, "marked", jobs, mask, text + "; cancel_after_s says after how long")
 
 
-def _unstarted(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
+def _unstarted(jobs: Any, rules: Rules) -> tuple[Any, CleaningFinding]:
     mask = np.isnan(_known(jobs, "start")) & np.isnan(_known(jobs, "runtime_s"))
     if rules.unstarted == "keep":
         return jobs, _finding("never started", "kept", jobs, mask, "pending when the log ends")
     return _drop("never started", jobs, mask, "pending when the log ends")
 
 
-def _backwards(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _backwards(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     mask = np.nan_to_num(_known(jobs, "end") - _known(jobs, "start")) < 0
     return _drop(
         "end before start", jobs, mask, "wrong clocks, or local times across a clock change"
     )
 
 
-def _too_early(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _too_early(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     mask = np.nan_to_num(_known(jobs, "start") - jobs["submit"].to_numpy()) < 0
     return _drop(
         "start before submit", jobs, mask, "requeued after a node failure, or wrong clocks"
     )
 
 
-def _unfinished(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _unfinished(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     mask = (
         ~np.isnan(_known(jobs, "start"))
         & np.isnan(_known(jobs, "end"))
@@ -319,7 +319,7 @@ def _unfinished(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     return jobs, _finding("still running", "kept", jobs, mask, "their run time is unknown")
 
 
-def _overruns(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
+def _overruns(jobs: Any, rules: Rules) -> tuple[Any, CleaningFinding]:
     over = _known(jobs, "end") - _known(jobs, "start") - _known(jobs, "timelimit_s")
     mask = np.nan_to_num(over, nan=-1.0) > GRACE_S
     text = (
@@ -338,7 +338,7 @@ def _overruns(jobs: Any, rules: Rules) -> tuple[Any, Finding]:
     )
 
 
-def _no_limit(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _no_limit(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     limit = _known(jobs, "timelimit_s")
     if (limit == 0).any():
         jobs = jobs.assign(timelimit_s=jobs["timelimit_s"].mask(limit == 0))
@@ -347,7 +347,7 @@ def _no_limit(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     )
 
 
-def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
+def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, CleaningFinding]:
     """Local times across a clock change: jobs that overrun by exactly an hour, all running at one
     instant.
     """
@@ -357,7 +357,7 @@ def _clock_changes(jobs: Any, _rules: Rules) -> tuple[Any, Finding]:
     suspects = (suspect >= 0) & (suspect <= GRACE_S)
     instant, shared = _common_instant(start[suspects], end[suspects])
     if shared < 3 or shared < 0.6 * suspects.sum():
-        return jobs, Finding("clock changes", "reported", 0)
+        return jobs, CleaningFinding("clock changes", "reported", 0)
     mask = suspects & (start <= instant) & (end >= instant)
     when = datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%d %H:%M")
     text = (
@@ -378,7 +378,7 @@ def _common_instant(start: NDArray[np.float64], end: NDArray[np.float64]) -> tup
     return float(times[order[best]]), int(depth[best])
 
 
-_RULES: tuple[Callable[[Any, Rules], tuple[Any, Finding]], ...] = (
+_RULES: tuple[Callable[[Any, Rules], tuple[Any, CleaningFinding]], ...] = (
     _seen_again,
     _steps,
     _lone_steps,

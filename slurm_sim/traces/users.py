@@ -89,12 +89,12 @@ def infer_limit(trace: Trace, nodes: Steps | None = None) -> UserLimit | None:
     blocked = _blocked(trace, codes, limit)
     idle = _idle_share(trace, blocked, nodes)
     return UserLimit(
-        limit,
-        int(counts[limit]),
-        int(counts[limit + 1 :].sum()),
-        int(counts[limit - 1]),
-        int(blocked.sum()),
-        idle,
+        jobs=limit,
+        users_at=int(counts[limit]),
+        users_above=int(counts[limit + 1 :].sum()),
+        users_just_below=int(counts[limit - 1]),
+        blocked_jobs=int(blocked.sum()),
+        blocked_while_idle=idle,
     )
 
 

@@ -54,7 +54,12 @@ def compare_workloads(trace: Trace, synthetic: Trace) -> list[Distance]:
         known = [value for value in pairs if value == value]
         result.append(
             Distance(
-                name, ks, far, floor_ks, floor_far, float(np.mean(known)) if known else float("nan")
+                quantity=name,
+                ks=ks,
+                wasserstein=far,
+                floor_ks=floor_ks,
+                floor_wasserstein=floor_far,
+                months_ks=float(np.mean(known)) if known else float("nan"),
             )
         )
     return result

@@ -212,47 +212,58 @@ def _jobs(
     # a batch is of equal jobs: one draw for all of them
     wide = np.minimum(_by_cell(model, batches.cell, "nodes", rng.random(len(size))), nodes)[batch]
     limit = np.rint(_by_cell(model, batches.cell, "limit_s", rng.random(len(size))))[batch]
-    run = _by_cell(model, cell, "run", _run_scores(model, batch, rng)) * np.where(
-        limit > 0, limit, 1.0
-    )
+    run = _by_cell(model, cell, "run", _run_scores(model, batch, rng))
     cancelled = rng.random(jobs) < _share(model.cells, "cancelled")[cell]
     failed = rng.random(jobs) < _share(model.cells, "failed")[cell]
     patience = np.floor(draw(model.patience_s, rng.random(jobs)))
     chained = (rng.random(len(size)) < model.chained)[batch] & ~first & ~array[batch]
+    order, number = _in_order(submit, duration_s)
+    # Within a batch times only grow, so a predecessor is inside, too.
+    before = np.concatenate([[0], number[:-1]])
+    columns = {
+        "job_id": number.astype(str),
+        "submit": begin + submit.astype(np.int64),
+        "timelimit_s": np.where(limit > 0, limit, np.nan),
+        "nodes": wide,
+        "gpus": wide * model.gpus_per_node,
+        "dependency": _afterany(chained, before),
+        "exit_code": np.where(failed, "1:0", "0:0"),
+        "runtime_s": np.maximum(np.rint(run * np.where(limit > 0, limit, 1.0)), 1),
+        "cancel_after_s": np.where(cancelled, patience, np.nan),
+    }
+    if model.has_users:
+        columns["user"] = np.char.mod("s%04d", batches.user)[batch]
+    if array.any():
+        task = _running_sum(np.ones(jobs), size) - 1
+        leader = number[np.flatnonzero(first)][batch]
+        of_arrays = {"job_id": leader, "task_id": task, "throttle": throttle[batch]}
+        columns |= {
+            f"array_{name}": np.where(array[batch], values, np.nan)
+            for name, values in of_arrays.items()
+        }
+    frame = pd.DataFrame({name: values[order] for name, values in columns.items()})
+    return make_trace(frame.assign(**_of_every_job(model)), f"synthetic {model.name}")
+
+
+def _in_order(submit: NDArray[np.float64], duration_s: float) -> tuple[Ints, Ints]:
+    """The rows of jobs before the end, by submission, and each row's number among them, or 0."""
     inside = submit < duration_s
     order = np.flatnonzero(inside)[np.argsort(submit[inside], kind="stable")]
-    number = np.zeros(jobs, dtype=np.int64)
+    number = np.zeros(len(submit), dtype=np.int64)
     number[order] = np.arange(1, len(order) + 1)
-    before = np.concatenate(
-        [[0], number[:-1]]
-    )  # within a batch times only grow, so a predecessor is inside too
-    leader = number[np.flatnonzero(first)][batch]
-    frame = pd.DataFrame(
-        {
-            "job_id": number[order].astype(str),
-            "user": np.char.mod("s%04d", batches.user)[batch][order] if model.has_users else "",
-            "partition": "",
-            "submit": begin + submit[order].astype(np.int64),
-            "start": np.nan,
-            "end": np.nan,
-            "timelimit_s": np.where(limit > 0, limit, np.nan)[order],
-            "nodes": wide[order],
-            "gpus": (wide * model.gpus_per_node)[order],
-            "cpus": np.nan,
-            "state": "PENDING",
-            "dependency": _afterany(chained, before)[order],
-            "exit_code": np.where(failed, "1:0", "0:0")[order],
-            "runtime_s": np.maximum(np.rint(run), 1)[order],
-            "cancel_after_s": np.where(cancelled, patience, np.nan)[order],
-        }
-    )
-    if array.any():
-        frame["array_job_id"] = np.where(array[batch], leader, np.nan)[order]
-        frame["array_task_id"] = np.where(
-            array[batch], _running_sum(np.ones(jobs), size) - 1, np.nan
-        )[order]
-        frame["array_throttle"] = np.where(array[batch], throttle[batch], np.nan)[order]
-    return make_trace(frame, f"synthetic {model.name}")
+    return order, number
+
+
+def _of_every_job(model: WorkloadModel) -> dict[str, object]:
+    """Columns in which all jobs are equal: nothing has happened yet."""
+    nobody = {} if model.has_users else {"user": ""}
+    return nobody | {
+        "partition": "",
+        "start": np.nan,
+        "end": np.nan,
+        "cpus": np.nan,
+        "state": "PENDING",
+    }
 
 
 def _afterany(chained: NDArray[np.bool_], before: Ints) -> NDArray[np.object_]:

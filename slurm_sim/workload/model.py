@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_toml
@@ -264,36 +264,42 @@ def _check_range(values: list[Any], file: str, where: str) -> None:
             )
 
 
-def _check(model: WorkloadModel, file: str) -> None:
-    from slurm_sim.workload.tables import LEVELS
+class _Need(Protocol):
+    def __call__(self, good: bool, expected: str, where: str, found: str = "") -> None:
+        """Raises TraceError unless this is `good`."""
 
+
+def _check(model: WorkloadModel, file: str) -> None:
     def need(good: bool, expected: str, where: str, found: str = "") -> None:
         if not good:
             raise TraceError(file, expected, field=where, found=found)
 
-    need(
-        len(model.hour_of_week) == 168,
-        "168 numbers",
-        "hour_of_week",
-        f"{len(model.hour_of_week)} numbers",
-    )
+    weeks, gaps = len(model.hour_of_week), len(model.gaps_s)
+    need(weeks == 168, "168 numbers", "hour_of_week", f"{weeks} numbers")
     need(any(model.hour_of_week), "a number above 0", "hour_of_week", "only 0")
-    need(
-        len(model.gaps_s) == len(SIZE_EDGES),
-        f"{len(SIZE_EDGES)} tables",
-        "gaps_s",
-        f"{len(model.gaps_s)} tables",
-    )
+    need(gaps == len(SIZE_EDGES), f"{len(SIZE_EDGES)} tables", "gaps_s", f"{gaps} tables")
     need(bool(model.cells) and bool(model.classes), "at least one of each", "cells, classes")
     need(any(group.share for group in model.classes), "a share above 0", "classes", "only 0")
+    _check_classes(model, need)
+    _check_tables(model, need)
+    for index, cell in enumerate(model.cells):
+        longest = max(cell.run) * max(1.0, *cell.limit_s)
+        expected = f"run times of at most {MOST:g} s"
+        need(longest <= MOST, expected, f"cells[{index}].run", f"{longest:g} s")
+
+
+def _check_classes(model: WorkloadModel, need: _Need) -> None:
     for index, group in enumerate(model.classes):
         inside = all(type(cell) is int and 0 <= cell < len(model.cells) for cell in group.cells)
-        need(
-            inside and len(group.cells) == len(group.weights) > 0,
-            "cells of this file, a weight each",
-            f"classes[{index}]",
-        )
+        good = inside and len(group.cells) == len(group.weights) > 0
+        need(good, "cells of this file, a weight each", f"classes[{index}]")
         need(any(group.weights), "a number above 0", f"classes[{index}].weights", "only 0")
+
+
+def _check_tables(model: WorkloadModel, need: _Need) -> None:
+    """Each has one value, or one for each level."""
+    from slurm_sim.workload.tables import LEVELS
+
     tables = [
         (f"cells[{i}].{name}", getattr(cell, name))
         for i, cell in enumerate(model.cells)
@@ -307,20 +313,8 @@ def _check(model: WorkloadModel, file: str) -> None:
     tables += [("gaps_s", each) for each in model.gaps_s]
     tables += [(name, getattr(model, name)) for name in ("batch_gap_s", "patience_s", "throttle")]
     for where, points in tables:
-        need(
-            len(points) in (1, len(LEVELS)),
-            f"1 or {len(LEVELS)} numbers",
-            where,
-            f"{len(points)} numbers",
-        )
-    for index, cell in enumerate(model.cells):
-        longest = max(cell.run) * max(1.0, *cell.limit_s)
-        need(
-            longest <= MOST,
-            f"run times of at most {MOST:g} s",
-            f"cells[{index}].run",
-            f"{longest:g} s",
-        )
+        expected = f"1 or {len(LEVELS)} numbers"
+        need(len(points) in (1, len(LEVELS)), expected, where, f"{len(points)} numbers")
 
 
 CELL_TABLES = ("nodes", "limit_s", "run", "batch")

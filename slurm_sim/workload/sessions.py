@@ -59,10 +59,10 @@ def find_sessions(trace: Trace) -> Sessions:
         values = np.nan_to_num(trace.column(name)[order])
         shape_changes |= np.diff(values, prepend=-1) != 0
     return Sessions(
-        order,
-        user[order],
-        np.where(new_session, np.nan, gap),
-        np.cumsum(new_session) - 1,
-        np.cumsum(new_session | shape_changes) - 1,
-        has_users,
+        order=order,
+        user=user[order],
+        gap_s=np.where(new_session, np.nan, gap),
+        session=np.cumsum(new_session) - 1,
+        batch=np.cumsum(new_session | shape_changes) - 1,
+        has_users=has_users,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage.config import ClusterConfig
+from mirage.config import AdapterConfig
 from mirage.domain import JobState
 from mirage.errors import AccountingUnavailable, ClusterNonsense, ClusterUnavailable
 from mirage.ports import Cluster
@@ -191,7 +191,7 @@ def test_a_command_that_fails_says_why(site: FakeSite, command: str) -> None:
 
 
 def test_commands_that_are_not_installed_are_named(site: FakeSite) -> None:
-    cluster = CommandCluster.from_config(ClusterConfig(bin_dir=str(site.folder / "nowhere")))
+    cluster = CommandCluster.from_config(AdapterConfig(bin_dir=str(site.folder / "nowhere")))
     with pytest.raises(ClusterUnavailable, match=r"squeue: no such command in .*nowhere"):
         cluster.snapshot()
     with pytest.raises(AccountingUnavailable, match="sacct: no such command"):

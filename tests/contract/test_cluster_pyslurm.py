@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mirage.config import ClusterConfig
+from mirage.config import AdapterConfig
 from mirage.domain import Job, JobState, Node, Snapshot
 from mirage.errors import ClusterNonsense, ClusterUnavailable, InputError
 from mirage.ports import Cluster
@@ -260,7 +260,7 @@ def connected(
     monkeypatch.setattr(CommandCluster, "from_config", lambda _: FakeSite.cluster(site, site.alice))
 
     def connect(choice: str, probe: Callable[[], str]) -> adapter.Adapter:
-        config = ClusterConfig(adapter=choice)
+        config = AdapterConfig(adapter=choice)
         return adapter.connect(config, probe=probe, load=lambda: fake_pyslurm.module(site.slurm))
 
     return connect
@@ -384,7 +384,7 @@ class TestPyslurmOnSlurm(ClusterContract):
             for name in ("SLURM_CONF", "PATH"):
                 patch.setenv(name, real_site.env(real_site.conf)[name])
             try:
-                adapter.connect(ClusterConfig(adapter="pyslurm"))
+                adapter.connect(AdapterConfig(adapter="pyslurm"))
             except InputError as problem:
                 pytest.skip(str(problem))
             site = PyslurmOnSlurm(real_site.slurm, real_site.scratch)

@@ -14,7 +14,7 @@ from mirage.domain import Job, JobState, Penalties, WaitSample
 from mirage.errors import MirageError
 from mirage.ports import Observation
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
-from mirage.state.encoder import JobTable, Pair, Step, Vectors
+from mirage.state.encoder import JobMatrix, Pair, Step, Vectors
 from mirage.state.history import History
 from mirage.state.likeness import Alike, Waits
 from mirage.state.variables import NODES, QUEUED, RUNNING
@@ -139,9 +139,9 @@ class EpisodeHistory(History):
         return 1.0
 
 
-def _jobs(count: int) -> JobTable:
+def _jobs(count: int) -> JobMatrix:
     values = np.zeros((3, count), dtype=np.int32)
-    return JobTable(np.arange(count) + SUCCESSOR_ID + 1, values, values)
+    return JobMatrix(np.arange(count) + SUCCESSOR_ID + 1, values, values)
 
 
 class Observing(Protocol):

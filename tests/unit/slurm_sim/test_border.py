@@ -14,7 +14,8 @@ import slurm_sim
 
 ROOT = Path(slurm_sim.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-OF_NAMEDTUPLE = {"_asdict", "_fields", "_make", "_replace"}
+OF_PYTHON = {"_asdict", "_fields", "_make", "_replace", "_ArgumentGroup"}
+"""Of NamedTuple; the type of a group of options, for which argparse has no other name."""
 PRIVATE_MODULES = {"_core"}
 """The compiled core, which slurm_sim/core/_core.pyi describes."""
 SHARED = ("admission", "config", "copies", "dependency", "jobs", "ranges", "state", "table")
@@ -29,7 +30,7 @@ def foreign_names(source: str) -> Iterator[str]:
     tree = ast.parse(source)
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     # A class may use the private names of another object of its own.
-    own |= OF_NAMEDTUPLE | {
+    own |= OF_PYTHON | {
         node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_own(node)
     }
     for node in ast.walk(tree):

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_sim.clusters import SLURM_DEFAULTS, Loaded, NoteKind, params_from, read_cluster
+from slurm_sim.clusters import (
+    SLURM_DEFAULTS,
+    ClusterDescription,
+    NoteKind,
+    params_from,
+    read_cluster,
+)
 from slurm_sim.clusters.lines import pairs
 from slurm_sim.clusters.values import compress_hosts, expand_hosts, parse_time_s
 from slurm_sim.config import YEAR_S, ClusterConfig, NodeAction, NodeChange, Params, SelectType
@@ -24,7 +30,7 @@ WITH_GPUS = (
 )
 
 
-def load(folder: Path, text: str) -> Loaded:
+def load(folder: Path, text: str) -> ClusterDescription:
     path = folder / "slurm.conf"
     path.write_text(text)
     loaded = read_cluster(path)
@@ -38,7 +44,7 @@ def cluster(folder: Path, text: str) -> ClusterConfig:
     return load(folder, text).cluster
 
 
-def found(loaded: Loaded, kind: NoteKind) -> list[str]:
+def found(loaded: ClusterDescription, kind: NoteKind) -> list[str]:
     return [note.parameter for note in loaded.notes if note.kind is kind]
 
 

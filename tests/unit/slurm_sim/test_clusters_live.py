@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_sim.clusters import Loaded, NoteKind, read_cluster, read_live
+from slurm_sim.clusters import ClusterDescription, NoteKind, read_cluster, read_live
 from slurm_sim.clusters.sacctmgr import read_accounting
 from slurm_sim.config import Association, NodeAction, NodeChange, Qos
 from slurm_sim.errors import InvalidCluster
@@ -20,7 +20,7 @@ def text(name: str) -> str:
     return (SMALL / "live" / f"{name}.txt").read_text()
 
 
-def live(config: str | None = None, assoc: str = "assoc_parents") -> Loaded:
+def live(config: str | None = None, assoc: str = "assoc_parents") -> ClusterDescription:
     return read_live(
         config or text("config"), text("nodes"), text("partitions"), text("qos"), text(assoc)
     )

@@ -14,9 +14,9 @@ from slurm_sim.config import (
     YEAR_S,
     Association,
     ClusterConfig,
-    Node,
     NodeAction,
     NodeChange,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -82,9 +82,9 @@ def test_what_a_person_writes(tmp_path: Path) -> None:
     """
     assert load(tmp_path, text) == ClusterConfig(
         (
-            Node("g1", gpus=3, busy_w=900.0),
-            Node("g2", gpus=3, busy_w=900.0),
-            *(Node(name, cpus=128, features=("big",)) for name in ("c08", "c09", "x")),
+            NodeSpec("g1", gpus=3, busy_w=900.0),
+            NodeSpec("g2", gpus=3, busy_w=900.0),
+            *(NodeSpec(name, cpus=128, features=("big",)) for name in ("c08", "c09", "x")),
         ),
         (
             Partition("all", ("g1", "g2", "c08", "c09", "x"), 172800),
@@ -260,7 +260,7 @@ def test_equal_nodes_are_one_table() -> None:
 
 
 def test_names_that_cannot_be_written() -> None:
-    odd = ClusterConfig((Node("a,b"),), (Partition("p", ("a,b",)),))
+    odd = ClusterConfig((NodeSpec("a,b"),), (Partition("p", ("a,b",)),))
     with pytest.raises(InvalidCluster, match="cannot be written"):
         write_toml(odd)
 
@@ -288,7 +288,7 @@ def associations(draw: st.DrawFn) -> tuple[Association, ...]:
 @st.composite
 def clusters(draw: st.DrawFn) -> ClusterConfig:
     nodes = tuple(
-        Node(
+        NodeSpec(
             f"{draw(st.sampled_from('ab'))}{number}",
             draw(st.integers(1, 2)),
             draw(many),

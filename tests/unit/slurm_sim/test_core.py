@@ -23,7 +23,7 @@ from slurm_sim.config import (
     YEAR_S,
     Association,
     ClusterConfig,
-    Node,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -300,7 +300,7 @@ def test_a_job_that_asks_for_other_nodes_recalculates_no_sizes() -> None:
     """Where nodes differ in CPUs, sizes are as tests have told by the last recalculation of all
     priorities.
     """
-    nodes = tuple(Node(f"n{number}", cpus=4 if number == 1 else 8) for number in range(6))
+    nodes = tuple(NodeSpec(f"n{number}", cpus=4 if number == 1 else 8) for number in range(6))
     found = []
     for sim in fresh(
         ClusterConfig(
@@ -323,7 +323,9 @@ def test_the_reason_of_a_job_in_two_partitions_after_a_pass_that_sees_one_of_its
     """Of two turns the pass over the whole queue tells it Resources, the others, which see one,
     Priority.
     """
-    nodes = tuple(Node(f"n{number}", weight=weight) for number, weight in enumerate((1, 5, 5, 1)))
+    nodes = tuple(
+        NodeSpec(f"n{number}", weight=weight) for number, weight in enumerate((1, 5, 5, 1))
+    )
     partitions = (
         Partition("p0", ("n0", "n1", "n2", "n3"), default_time_s=600),
         Partition("p1", ("n0",)),

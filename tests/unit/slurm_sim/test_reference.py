@@ -16,9 +16,9 @@ import slurm_sim
 from slurm_sim.admission import NodeRequest
 from slurm_sim.config import (
     Association,
-    Node,
     NodeAction,
     NodeChange,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -96,10 +96,10 @@ def test_select_linear_takes_nodes_of_one_weight_kind_by_kind() -> None:
     those tried so far.
     """
     nodes = tuple(
-        Node(f"n{number}", weight=2, features=("big",) if number < 5 else ("new",))
+        NodeSpec(f"n{number}", weight=2, features=("big",) if number < 5 else ("new",))
         for number in range(8)
     )
-    nodes = (*nodes, Node("light"))
+    nodes = (*nodes, NodeSpec("light"))
     pick, pool = Picker(SelectType.LINEAR, nodes), FreeResources(nodes)
     request = NodeRequest(1, 0, 0, False)
 
@@ -151,9 +151,9 @@ def test_nodes_that_a_limit_counts_already_come_first() -> None:
     attempt.
     """
     nodes = (
-        *(Node(f"a{number}", cpus=4) for number in (1, 2)),
-        *(Node(f"b{number}", cpus=4, features=("big",)) for number in (1, 2)),
-        *(Node(f"c{number}", cpus=4, weight=2, features=("new",)) for number in (1, 2)),
+        *(NodeSpec(f"a{number}", cpus=4) for number in (1, 2)),
+        *(NodeSpec(f"b{number}", cpus=4, features=("big",)) for number in (1, 2)),
+        *(NodeSpec(f"c{number}", cpus=4, weight=2, features=("new",)) for number in (1, 2)),
     )
     pool, request = FreeResources(nodes), NodeRequest(1, 0, 0, False)
     pick = Picker(SelectType.CONS_TRES, nodes)
@@ -175,7 +175,9 @@ def test_a_run_of_nodes_that_is_too_short_may_replace_one_that_is_long_enough() 
     shared --seed 4`.
     """
     free_cpus = [2, 16, 0, 3, 1, 0, 10, 0, 16, 13, 7, 0, 3, 3, 7, 7, 0, 8, 16, 16]
-    nodes = tuple(Node(f"n{number}", cpus=max(1, cpus)) for number, cpus in enumerate(free_cpus))
+    nodes = tuple(
+        NodeSpec(f"n{number}", cpus=max(1, cpus)) for number, cpus in enumerate(free_cpus)
+    )
     free = sum(1 << number for number, cpus in enumerate(free_cpus) if cpus)
     pick, pool = Picker(SelectType.CONS_TRES, nodes), FreeResources(nodes)
     assert pick(free, 2, pool, NodeRequest(1, 0, 0, False), starts=True) == 0b11 << 12
@@ -814,10 +816,13 @@ def test_impossible_clusters(
         ),
         (lambda: Params(select_type="x"), "select_type is 'x'; give select/linear or"),  # type: ignore[arg-type]
         (
-            lambda: Node("n", gpus=2**63),
+            lambda: NodeSpec("n", gpus=2**63),
             "node 'n'.gpus is 9223372036854775808; give at most 2,147,483,647",
         ),
-        (lambda: Node("n", idle_w=float("inf")), "node 'n'.idle_w is inf; give a number from 0"),
+        (
+            lambda: NodeSpec("n", idle_w=float("inf")),
+            "node 'n'.idle_w is inf; give a number from 0",
+        ),
         (
             lambda: Partition("p", ("n",), max_time_s=0),
             "partition 'p'.max_time_s is 0; give at least 1",

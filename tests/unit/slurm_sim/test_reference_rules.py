@@ -11,9 +11,9 @@ import slurm_sim
 from slurm_sim.config import (
     Association,
     ClusterConfig,
-    Node,
     NodeAction,
     NodeChange,
+    NodeSpec,
     Params,
     Partition,
     Qos,
@@ -36,7 +36,7 @@ def cluster(count: int, params: Params = FIFO, **more: object) -> ClusterConfig:
     return of_nodes(make_nodes(count, cpus=8, memory_mib=65536, gpus=4), params, **more)
 
 
-def of_nodes(nodes: tuple[Node, ...], params: Params, **more: object) -> ClusterConfig:
+def of_nodes(nodes: tuple[NodeSpec, ...], params: Params, **more: object) -> ClusterConfig:
     partitions = (Partition("gpu", tuple(node.name for node in nodes)),)
     return ClusterConfig(nodes, partitions, params, **more)  # type: ignore[arg-type]
 
@@ -149,7 +149,9 @@ def test_with_memory_by_cpu_fewer_free_cpus_count(
         default_memory_per_cpu_mib=by_cpu,
         default_memory_per_node_mib=None if by_cpu else 500,
     )
-    nodes = tuple(Node(f"n{number}", 16, 2400, features=(f"n{number}",)) for number in range(1, 6))
+    nodes = tuple(
+        NodeSpec(f"n{number}", 16, 2400, features=(f"n{number}",)) for number in range(1, 6)
+    )
     before = [("n1", 6, 1600), ("n2", 6, 1600), ("n3", 16, 1), ("n4", 8, 1), ("n5", 4, 1)]
     jobs = [
         job(cpus_per_node=cpus, memory_mib_per_node=mib, constraint=name)
@@ -172,7 +174,7 @@ def test_an_exclusive_job_needs_an_empty_node_and_fills_it() -> None:
 
 
 def test_the_fullest_node_that_suffices_is_taken() -> None:
-    small, big = Node("n1", cpus=16), Node("n2", cpus=4)
+    small, big = NodeSpec("n1", cpus=16), NodeSpec("n2", cpus=4)
     sim = ReferenceSimulator(
         of_nodes((small, big), SHARED), [job(cpus_per_node=4), job(cpus_per_node=4)]
     )
@@ -195,7 +197,7 @@ def test_backfill_reserves_whole_nodes_for_a_part_of_one() -> None:
 
 
 def test_a_lower_weight_comes_first() -> None:
-    nodes = (Node("a", weight=5), Node("b", weight=1), Node("c", weight=5))
+    nodes = (NodeSpec("a", weight=5), NodeSpec("b", weight=1), NodeSpec("c", weight=5))
     for params in (FIFO, SHARED):
         sim = ReferenceSimulator(of_nodes(nodes, params), [job(1), job(2)])
         sim.run_until(5)
@@ -209,7 +211,7 @@ def test_a_lower_weight_comes_first() -> None:
 )
 def test_constraints(constraint: str, nodes: tuple[str, ...]) -> None:
     config = of_nodes(
-        (Node("n1", features=("v100", "ib")), Node("n2", features=("a100", "ib"))), FIFO
+        (NodeSpec("n1", features=("v100", "ib")), NodeSpec("n2", features=("a100", "ib"))), FIFO
     )
     sim = ReferenceSimulator(config, [job(constraint=constraint)])
     sim.run_until(5)
@@ -996,7 +998,10 @@ def test_backfill_plans_a_job_with_gpus_as_if_it_could_run_where_there_are_none(
     Job 4 may run in between; before slurmctld's order was known, replays on mixed nodes agreed in
     half of the starts.
     """
-    nodes = (Node("gpu", 4, 64, gpus=4, features=("gpu",)), Node("cpu", 4, 64, features=("cpu",)))
+    nodes = (
+        NodeSpec("gpu", 4, 64, gpus=4, features=("gpu",)),
+        NodeSpec("cpu", 4, 64, features=("cpu",)),
+    )
     params = replace(SHARED, bf_resolution_s=1, bf_cycle_us=0, limit_check_s=30)
     sim = kind(of_nodes(nodes, params))
     sim.submit(job(limit_s=600, gpus_per_node=4))

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_sim.config import ClusterConfig, Node, Params, Partition, Qos, SelectType, whole_nodes
+from slurm_sim.config import (
+    ClusterConfig,
+    NodeSpec,
+    Params,
+    Partition,
+    Qos,
+    SelectType,
+    whole_nodes,
+)
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference
@@ -170,8 +178,8 @@ def test_unknown_reasons_become_known_ones() -> None:
 def test_a_job_for_which_there_are_too_few_nodes_waits(kind: type, select_type: SelectType) -> None:
     """A live cluster's queue may have one: its nodes may have been renamed, or taken out for good."""
     nodes = (
-        *(Node(f"n{number}", cpus=4) for number in (1, 2, 3)),
-        Node("big", cpus=8, features=("big",)),
+        *(NodeSpec(f"n{number}", cpus=4) for number in (1, 2, 3)),
+        NodeSpec("big", cpus=8, features=("big",)),
     )
     partition = Partition("p", tuple(node.name for node in nodes))
     cluster = ClusterConfig(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_sim.traces import Trace, make_trace
-from slurm_sim.traces.cleaning import CleaningReport, Finding, Rules, clean
+from slurm_sim.traces.cleaning import CleaningFinding, CleaningReport, Rules, clean
 
 GOOD = {
     "user": "ann",
@@ -31,7 +31,7 @@ def trace(*jobs: dict[str, Any]) -> Trace:
     )
 
 
-def found(report: CleaningReport, rule: str) -> Finding:
+def found(report: CleaningReport, rule: str) -> CleaningFinding:
     return next(each for each in report.findings if each.rule == rule)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mirage.domain import Job, JobState
 from mirage.errors import InputError
-from mirage.state.encoder import JobTable, Step, vector
+from mirage.state.encoder import JobMatrix, Step, vector
 from mirage.state.history import BrokenStep, History, Pair, decode_step, encode_step
 
 NOW = 6_000_000
@@ -42,14 +42,14 @@ PAIR = Pair(
         reason="Dependency",
     ),
 )
-NOBODY = JobTable.of([], [], [], [])
+NOBODY = JobMatrix.of([], [], [], [])
 
 
 def step(at_s: int, idle: int = 0, jobs: int = 3) -> Step:
     many = range(jobs)
     return Step(
         at_s=at_s,
-        queued=JobTable.of(many, many, many, many),
+        queued=JobMatrix.of(many, many, many, many),
         running=NOBODY,
         idle_nodes=idle,
         up_nodes=99,
@@ -169,8 +169,8 @@ def test_an_empty_history_says_so() -> None:
 
 def test_a_stored_step_comes_back_equal() -> None:
     tables = [
-        JobTable.of([9, 3, 2**40], [1, 2, 3], [60, 0, 10**9], [4, 5, 6]),
-        JobTable.of([7], [8], [9], [10]),
+        JobMatrix.of([9, 3, 2**40], [1, 2, 3], [60, 0, 10**9], [4, 5, 6]),
+        JobMatrix.of([7], [8], [9], [10]),
     ]
     before = Step(at_s=NOW, queued=tables[0], running=tables[1], idle_nodes=5, up_nodes=6)
     after = decode_step(encode_step(before))
