@@ -93,7 +93,11 @@ def _is_wrapper(program: str) -> bool:
             head = file.read(4096)
     except OSError:  # it may be executable without being readable; a folder is no program
         return os.path.isdir(program)  # noqa: PTH112
-    return head.startswith(b"#!") and (b"mirage-sbatch" in head or b"mirage.cli.sbatch" in head)
+    return head.startswith(b"#!") and any(name in head for name in _OWN_NAMES)
+
+
+_OWN_NAMES = (b"mirage-sbatch", b"mirage_sbatch", b"mirage.cli.sbatch")
+"""What programs have in them that start the wrapper."""
 
 
 def ask_sbatch(path: str) -> Ask:

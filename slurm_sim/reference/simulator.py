@@ -387,7 +387,7 @@ class ReferenceSimulator(Forkable):
             self._clock.ask_main(self.now_s)
 
     def hold(self, job_id: int) -> None:
-        """As `scontrol hold` of a pending job; its age begins again when it is released."""
+        """As `scontrol hold` of a pending job; its age still counts from when it was first eligible."""
         self._queue.hold(self._in_state(job_id, State.PENDING), self.now_s)
         self._changed()
 
