@@ -268,39 +268,16 @@ struct Catalogue {
   bool gpus_differ = false;                           // some requests have GPUs, some have none
   bool any_whole = false;                             // some are for whole nodes
 
-  int request(const Request& wanted) {
-    for (size_t i = 0; i < requests.size(); i++)
-      if (requests[i] == wanted) return static_cast<int>(i);
-    requests.push_back(wanted);
-    gpus_differ = gpus_differ || !requests[0].gpus != !wanted.gpus;
-    any_whole = any_whole || wanted.whole;
-    return static_cast<int>(requests.size()) - 1;
-  }
+  // Copied and grown where a job brings something new.
+  Catalogue();
+  Catalogue(const Catalogue&);
+  ~Catalogue();
+
+  int request(const Request& wanted);
   // A shape with this request, -1: it is new; and the same, which may be added.
-  int find_shape(Shape wanted, const Request& request) const {
-    auto found = std::find(requests.begin(), requests.end(), request);
-    if (found == requests.end()) return -1;
-    wanted.request = static_cast<int>(found - requests.begin());
-    auto at = std::find(shapes.begin(), shapes.end(), wanted);
-    return at == shapes.end() ? -1 : static_cast<int>(at - shapes.begin());
-  }
-  int shape(Shape wanted, const Request& asked) {
-    if (int found = find_shape(wanted, asked); found >= 0) return found;
-    wanted.request = request(asked);
-    shapes.push_back(wanted);
-    return static_cast<int>(shapes.size()) - 1;
-  }
-  int account(const std::string& name) {
-    if (auto found = account_member.find(name); found != account_member.end()) return found->second;
-    int index = static_cast<int>(members.size());
-    account_member[name] = index;
-    members.emplace_back().account = index;
-    auto above = parents.find(name);
-    int parent = account(above == parents.end() ? "root" : above->second);
-    members[parent].members.push_back(index);
-    members[index].above = parent;
-    return index;
-  }
+  int find_shape(Shape wanted, const Request& request) const;
+  int shape(Shape wanted, const Request& asked);
+  int account(const std::string& name);
   // The member that is the person's account.
   int account_of(int person) const { return members[member_of_person[person]].above; }
   // The person's member, its account's, and those above, until `stop` says so.
@@ -310,28 +287,9 @@ struct Catalogue {
     while (!stop(member) && member != 0) member = members[member].above;
   }
   static std::string key(const std::string& account, const std::string& user) { return account + '\0' + user; }
-  int find_person(const std::string& account, const std::string& user) const {
-    auto found = person_index.find(key(account, user));
-    return found == person_index.end() ? -1 : found->second;
-  }
+  int find_person(const std::string& account, const std::string& user) const;
   // A user who may use the cluster: known to Fair Tree from now on.
-  int person(const std::string& account_name, const std::string& user) {
-    if (int known = find_person(account_name, user); known >= 0) return known;
-    auto [found, is_new] = user_index.try_emplace(user, static_cast<int>(users.size()));
-    if (is_new) users.push_back(user);
-    int index = static_cast<int>(persons.size());
-    person_index[key(account_name, user)] = index;
-    auto own = max_jobs.find(key(account_name, user));
-    if (own == max_jobs.end()) own = max_jobs.find(account_name);
-    persons.push_back({found->second, own == max_jobs.end() ? kNone : own->second});
-    int member = static_cast<int>(members.size());
-    members.emplace_back().person = index;
-    member_of_person.push_back(member);
-    int above = account(account_name);
-    members[above].members.push_back(member);
-    members[member].above = above;
-    return index;
-  }
+  int person(const std::string& account_name, const std::string& user);
 };
 
 // The jobs known from the beginning, shared by all forks.

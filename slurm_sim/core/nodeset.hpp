@@ -3,6 +3,16 @@
 #include <bit>
 #include <cstdint>
 
+// All that a function calls is inlined, but what is marked as apart; not with AddressSanitizer, whose checks would then
+// take minutes to compile.
+#ifdef __SANITIZE_ADDRESS__
+#define SLURM_SIM_FLATTEN
+#else
+#define SLURM_SIM_FLATTEN [[gnu::flatten]]
+#endif
+// Compiled once for each width and not into each of its callers, as the widths take most of an installation's time.
+#define SLURM_SIM_APART [[gnu::noinline]]
+
 namespace slurm_sim {
 
 // W words of 64 nodes. A trivial type: states that hold it are copied as bytes.

@@ -5,13 +5,6 @@
 
 #include "engine.hpp"
 
-// All that a function calls is inlined; not with AddressSanitizer, whose checks would then take minutes to compile.
-#ifdef __SANITIZE_ADDRESS__
-#define SLURM_SIM_FLATTEN
-#else
-#define SLURM_SIM_FLATTEN [[gnu::flatten]]
-#endif
-
 namespace slurm_sim {
 
 // Room for a pass to work in; no part of the state. One for each thread, so that passes allocate nothing.
@@ -201,6 +194,10 @@ struct Engine<W>::Scratch {
   }
   // At least up to this job's end, as far as there are so many.
   const std::vector<Set>& chain(const Engine& sim, int request, size_t ends) {
+    const std::vector<Set>& sets = chains[request].sets;
+    return held_known && sets.size() > std::min(ends, held.size()) ? sets : longer_chain(sim, request, ends);
+  }
+  SLURM_SIM_FLATTEN SLURM_SIM_APART const std::vector<Set>& longer_chain(const Engine& sim, int request, size_t ends) {
     Chain& its = chains[request];
     if (!held_known) {
       held_known = true;
@@ -342,7 +339,9 @@ struct Engine<W>::Scratch {
   }
   // What the test of a job on these nodes leaves behind, and its start.
   void note_test(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
-    if (!sim.leaves_traces() || !sim.catalogue->requests[wish.request].gpus) return;
+    if (sim.leaves_traces() && sim.catalogue->requests[wish.request].gpus) note_gpu_test(sim, wish, nodes, found);
+  }
+  void note_gpu_test(Engine& sim, const Wish<W>& wish, const Set& nodes, const Placement<W>& found) {
     sim.tested(found.start == kNone ? nodes & wish.able & chain(sim, wish.request, SIZE_MAX).back() : found.nodes, wish.request);
   }
   void note_start(Engine& sim, const Wish<W>& wish, const Set& nodes, const Set& fit) {
@@ -572,7 +571,7 @@ struct Engine<W>::Scratch {
     return tables.hopeless_start != kNever;
   }
   // A try past the plan's last step: all nodes are unreserved.
-  Placement<W> past_the_end(Engine& sim, const Wish<W>& wish, Time start) {
+  SLURM_SIM_APART Placement<W> past_the_end(Engine& sim, const Wish<W>& wish, Time start) {
     int ended = 0;
     if (wish.usable.count() < wish.needed) return {};
     Placement<W> found = first(sim, wish, wish.usable, ended);

@@ -42,8 +42,8 @@ class SharedLog {
       block = static_cast<const Inner*>(block)->child[i >> (BITS * level) & (kWidth - 1)];
     return static_cast<const Leaf*>(block)->items[i & (kWidth - 1)];
   }
-  // To be written; what lies between the old end and i is T{}.
-  T& at(int64_t i) {
+  // To be written; what lies between the old end and i is T{}. Not inlined: it would be most of what its callers compile to.
+  [[gnu::noinline]] T& at(int64_t i) {
     if (i >= size_) size_ = i + 1;
     if (!root_) root_ = new Leaf;
     while (i >> (BITS * (height_ + 1))) {

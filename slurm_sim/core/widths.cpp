@@ -5,7 +5,7 @@ namespace slurm_sim {
 
 using Make = std::unique_ptr<Core>(std::shared_ptr<const Config>, std::shared_ptr<const Trace>,
                                    std::shared_ptr<const Catalogue>, Time);
-Make make_core_2, make_core_4, make_core_16, make_core_64, make_core_256;
+Make make_core_2, make_core_4, make_core_16, make_core_256;
 
 std::unique_ptr<Core> make_core(std::shared_ptr<const Config> config, std::shared_ptr<const Trace> trace,
                                 std::shared_ptr<const Catalogue> catalogue, Time start) {
@@ -17,7 +17,6 @@ std::unique_ptr<Core> make_core(std::shared_ptr<const Config> config, std::share
   Make* make = words <= 2    ? make_core_2
                : words <= 4  ? make_core_4
                : words <= 16 ? make_core_16
-               : words <= 64 ? make_core_64
                              : make_core_256;
   return make(std::move(config), std::move(trace), std::move(catalogue), start);
 }
