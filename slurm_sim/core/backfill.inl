@@ -1,4 +1,5 @@
-// Slurm's backfill scheduler, as in passes.py: which of the queued jobs start now without delaying those before them.
+// Slurm's backfill scheduler, as in passes.py: which of the queued jobs start now without delaying those before them. It
+// starts jobs, gives reasons, and keeps in `skips_` what its plan says about later passes.
 #pragma once
 #include "scratch.inl"
 
@@ -20,7 +21,7 @@ struct Engine<W>::Backfill {
   const bool plain = p.linear && tables_tell && !all_tests && !may_refuse && !p.counts_jobs() && !p.keeps_few();
   const bool sizes_by_tests = sim.sizes_by_tests(), sizes_by_nodes = sim.sizes_by_nodes();
   const bool preferences = sim.has_preferences();
-  const Traces traces_before = all_tests ? sim.traces_ : Traces{};
+  const Traces<W> traces_before = all_tests ? sim.traces_ : Traces<W>{};
 
   size_t awaiting = 0;       // jobs up to this place await their first test, which tells their size
   bool none_starts = false;  // from here on
@@ -66,7 +67,7 @@ struct Engine<W>::Backfill {
   }
   void begin() {
     forget_last();
-    plan.begin(sim.now_, p.bf_window, p.bf_resolution, sim.up_);
+    plan.begin(sim.clock_.now, p.bf_window, p.bf_resolution, sim.up_);
     room.tested = 0;
     room.test_ends.clear();
     room.planned = room.next = 0;
@@ -81,7 +82,7 @@ struct Engine<W>::Backfill {
   }
   void begin_again() {
     forget_last();
-    plan.go_on(sim.now_, p.bf_window);
+    plan.go_on(sim.clock_.now, p.bf_window);
     if (p.counts_jobs()) room.looked_at.make_room(sim);
   }
   void forget_last() {
@@ -109,8 +110,8 @@ struct Engine<W>::Backfill {
       if (!room.unreserved_and_free(sim, about, job)) return false;
     } else {
       int last;
-      Time end = sim.now_ + job.limit;
-      Set free = about.free.without(sim.taken(sim.catalogue->shapes[job.shape].reservation, sim.now_, end));
+      Time end = sim.clock_.now + job.limit;
+      Set free = about.free.without(sim.taken(sim.catalogue->shapes[job.shape].reservation, sim.clock_.now, end));
       if ((free & plan.open_until(end, last)).count() < job.nodes) return false;
     }
     if (!may_refuse) return true;
@@ -122,11 +123,11 @@ struct Engine<W>::Backfill {
   }
   // Whether a job from here on would get a reason that it does not have yet, if the pass went on.
   bool tells_news(size_t from) {
-    if (sim.limits_told_ || !may_refuse) return false;
+    if (sim.skips_.limits_noted || !may_refuse) return false;
     bool news = std::any_of(sim.queue_.begin() + from, sim.queue_.end(), [&](const Queued& job) {
       return sim.takes_turn(job) && sim.gets_reason(room, sim.lives_[job.slot]);
     });
-    sim.limits_told_ = !news && from == 0;
+    sim.skips_.limits_noted = !news && from == 0;
     return news;
   }
   // None can start from this place on: whether the rest would change neither a reason nor what news the pass makes.
@@ -139,8 +140,8 @@ struct Engine<W>::Backfill {
     if (to_the_end) return false;
     // With PLANNED nodes there is news whatever comes; without idle ones none can become PLANNED.
     sim.note_news(room);
-    if (sim.moved_ && idle_wanted < 0) idle_wanted = sim.idle_nodes_wanted();
-    if (!sim.planned_ && !(sim.moved_ && !idle_wanted)) return false;
+    if (sim.clock_.moved && idle_wanted < 0) idle_wanted = sim.idle_nodes_wanted();
+    if (!sim.clock_.planned && !(sim.clock_.moved && !idle_wanted)) return false;
     places = place;
     return true;
   }
@@ -174,6 +175,8 @@ struct Engine<W>::Backfill {
   // Starts the job of this place, plans it, or leaves it. Returns whether the pass goes on.
   bool look_at(size_t place) {
     const Queued& queued = sim.queue_[place];
+    // The tables come first, as most jobs of a long queue have no place. With limits, arrays or counts a job without a place
+    // may still get a reason or be counted, so those come before the tables (`ask_tables`).
     if (plain && has_no_place(queued)) return true;
     if (!sim.takes_turn(queued)) return true;
     Live& job = sim.lives_[queued.slot];
@@ -186,21 +189,24 @@ struct Engine<W>::Backfill {
     if (Reason limit = room.jobs_limit_reached(sim, job); limit != Reason::kNone)
       return limited(job, limit);
     if (!counts(job)) return true;
+    // From here on it may start now, but for some it is not worth a reservation.
     bool full = p.part_reserve != kNone && room.reserved_in[job.partition] >= p.part_reserve;
     bool has_one = p.one_reservation && job.several && room.is_expected(job.job);
     bool only_now = has_one || (p.keeps_few() && (sim.has_no_claim(job) || full));
+    // Some tests matter even if they find no place: for the job's size, for what they leave on nodes, or for when the job's
+    // other partitions may expect it.
     bool its_test_tells = (sizes_by_tests && sim.awaits_test(job)) || (all_tests && (sim.request(job).gpus || sizes_by_nodes));
     bool its_start_tells = job.several && p.one_reservation;  // also one too late for a reservation
     bool ask_tables = !plain && !only_now && tables_tell && !its_test_tells && !its_start_tells;
     int reservation = sim.shape(job).reservation;
-    if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.now_))) {
+    if ((ask_tables && has_no_place(queued)) || (reservation >= 0 && !sim.is_open(reservation, sim.clock_.now))) {
       room.reject(sim.array_here(job));
       return true;
     }
     return plan_or_start(place, job, only_now);
   }
   bool limited(Live& job, Reason limit) {
-    if (job.reason != limit) sim.main_quiet_ = false;  // a main pass may tell another reason
+    if (job.reason != limit) sim.skips_.main_quiet = false;  // a main pass may tell another reason
     sim.set_reason(job, limit);
     room.reject(sim.array_here(job));
     return true;
@@ -230,16 +236,16 @@ struct Engine<W>::Backfill {
     if (sizes_by_nodes) sim.note_test(job, room.last_test);
     else if (sizes_by_tests && room.test_found && sim.awaits_test(job)) sim.note_tested(job, job.nodes * sim.held_cpus(job));
     if (place.start == kNone && !only_now) room.abouts[queued.shape].tables.misses++;
-    if (place.start == kNone || (place.start > sim.now_ && plan.is_beyond(place.start))) {
+    if (place.start == kNone || (place.start > sim.clock_.now && plan.is_beyond(place.start))) {
       if (place.start != kNone && job.several) room.expects(job.job, place.start);
       room.reject(sim.array_here(job));
       return true;
     }
     if (sim.config->any_limit) {
-      Use<W> use = place.start == sim.now_ ? sim.use_to_start(job, place.nodes) : sim.use_planned(job, place.nodes);
+      Use<W> use = place.start == sim.clock_.now ? sim.use_to_start(job, place.nodes) : sim.use_planned(job, place.nodes);
       if (Reason limit = room.limit_reached(sim, job, use); limit != Reason::kNone) return limited(job, limit);
     }
-    return place.start > sim.now_ ? reserve(job, wish, place) : start(index, job, wish, place);
+    return place.start > sim.clock_.now ? reserve(job, wish, place) : start(index, job, wish, place);
   }
   bool reserve(const Live& job, const Wish<W>& wish, const Placement<W>& place) {
     if (!job.several || room.expects(job.job, place.start)) plan.planned = plan.planned | place.nodes;
@@ -253,13 +259,13 @@ struct Engine<W>::Backfill {
     return true;
   }
   bool start(size_t index, const Live& job, const Wish<W>& wish, const Placement<W>& place) {
-    Held<W> held{sim.now_ + wish.limit + job.suspended, place.nodes, wish.request, sim.queue_[index].slot};
+    Held<W> held{sim.clock_.now + wish.limit + job.suspended, place.nodes, wish.request, sim.queue_[index].slot};
     sim.start_job(std::exchange(sim.queue_[index].slot, -1), place.nodes, 2);
     room.verdicts_of++;
     room.outlook_started(held);
     // Slurm marks whole nodes in its plan when such a job starts; select/linear does not know the mark.
     if (!p.linear && sim.catalogue->requests[wish.request].whole && plan.records < p.node_space)
-      plan.reserve(0, sim.now_ + wish.limit, place.nodes);
+      plan.reserve(0, sim.clock_.now + wish.limit, place.nodes);
     room.started++;
     return p.max_job_start == kNone || room.started < p.max_job_start;
   }
@@ -269,47 +275,44 @@ struct Engine<W>::Backfill {
     if (!tables_tell) return;
     if (all_tests) {
       if (sizes_by_nodes) return;
-      if (sim.seen_.size() == 4) sim.seen_.erase(sim.seen_.begin());
-      sim.seen_.push_back({traces_before, sim.traces_, size, plan.valid_until, sim.moved_, sim.planned_});
+      sim.skips_.keep_pass({traces_before, sim.traces_, size, plan.valid_until, sim.clock_.moved, sim.clock_.planned});
       return;
     }
     static std::atomic<uint64_t> plans{0};
-    sim.quiet_until_ = plan.valid_until;
-    sim.quiet_places_ = places;
-    sim.unseen_.clear();
-    sim.plan_ = room.plan_id = ++plans;
+    room.plan_id = ++plans;
+    sim.skips_.keep_plan(room.plan_id, plan.valid_until, places);
   }
 };
 
 template <int W>
 void Engine<W>::backfill_pass() {
-  Time begun_us = now_ * kSecondUs + last_backfill_us_ % kSecondUs;
-  if (note_reasons()) last_news_ = now_;
+  Time begun_us = clock_.now * kSecondUs + clock_.last_backfill_us % kSecondUs;
+  if (note_reasons()) clock_.last_news = clock_.now;
   review_all();
   order_queue(begun_us % kSecondUs);
-  last_backfill_us_ = begun_us + cycle_us();
-  backfill_due_ = kNever;
+  clock_.last_backfill_us = begun_us + cycle_us();
+  clock_.backfill_due = kNever;
   if (thorough) disturb();
-  bool go_on = false, were_planned = planned_;
+  bool go_on = false, were_planned = clock_.planned;
   Scratch& room = scratch();
   if (queue_.empty()) {
-    moved_ = planned_ = false;
+    clock_.moved = clock_.planned = false;
   } else if (!seen_before() && !backfill_is_quiet(room, go_on)) {
     Backfill{*this, room}.run(go_on);
   }
   settle();
   // A pass begins by taking back what the last one had planned: that is a change, too. So is, once more, what changed
   // before the pass in the second in which it ends.
-  bool in_last_second = last_news_ >= last_backfill_us_ / kSecondUs;
+  bool in_last_second = clock_.last_news >= clock_.last_backfill_us / kSecondUs;
   bool any = !events_.empty() || next_submit_ < static_cast<int32_t>(trace->by_submit.size());
-  if (any && (moved_ || planned_ || were_planned || in_last_second)) news_for_backfill();
+  if (any && (clock_.moved || clock_.planned || were_planned || in_last_second)) clock_.news_for_backfill(params());
 }
 
 // Of the pass so far: what it changes in slurmctld's eyes, besides the jobs that it starts.
 template <int W>
 void Engine<W>::note_news(const Scratch& room) {
-  moved_ = room.plan.moved || room.started;
-  planned_ = (room.plan.planned & idle_).any();
+  clock_.moved = room.plan.moved || room.started;
+  clock_.planned = (room.plan.planned & idle_).any();
 }
 
 // Whether the queue's first job alone tells what news the pass makes (select/linear, no start is possible): it would have
@@ -323,13 +326,13 @@ bool Engine<W>::first_tells_news(Scratch& room) {
   auto run = running_.begin();
   int missing = job.nodes - idle.count();
   while (run != running_.end() && busy.count() < missing) busy = busy | (usable & (run++)->nodes);
-  bool placed = busy.count() >= missing && !room.plan.is_beyond(std::max(std::prev(run)->end, now_ + 1));
+  bool placed = busy.count() >= missing && !room.plan.is_beyond(std::max(std::prev(run)->end, clock_.now + 1));
   // It needs an idle one, or might take one.
-  planned_ = placed && idle.any() &&
+  clock_.planned = placed && idle.any() &&
              (busy.count() < job.nodes ||
               (pick(busy | idle, job.nodes, request(lives_[job.slot]), free_now(), false) & idle).any());
-  moved_ = false;
-  return planned_ || queue_.size() == 1;
+  clock_.moved = false;
+  return clock_.planned || queue_.size() == 1;
 }
 
 // Whether a pass that looks at this job without starting it may tell it a reason that it does not have yet: a limit's.
@@ -356,11 +359,11 @@ bool Engine<W>::idle_nodes_wanted() const {
 // Whether a backfill pass now finds all as one before did; then what that one left is taken over.
 template <int W>
 bool Engine<W>::seen_before() {
-  for (const Seen& pass : seen_) {
-    if (now_ >= pass.until || queue_.size() != pass.queued || pass.before != traces_) continue;
+  for (const IdlePass<W>& pass : skips_.passes) {
+    if (clock_.now >= pass.until || queue_.size() != pass.queued || pass.before != traces_) continue;
     traces_ = pass.after;
-    moved_ = pass.moved;
-    planned_ = pass.planned;
+    clock_.moved = pass.moved;
+    clock_.planned = pass.planned;
     return true;
   }
   return false;
@@ -371,21 +374,21 @@ bool Engine<W>::seen_before() {
 // pass's plan holds, and only those jobs need a look.
 template <int W>
 bool Engine<W>::backfill_is_quiet(Scratch& room, bool& go_on) {
-  if (now_ >= quiet_until_) return false;
-  if (unseen_.empty()) return true;
-  bool known = plan_ && room.plan_id == plan_ && catalogue->shapes.size() == room.abouts.size();
+  if (clock_.now >= skips_.quiet_until) return false;
+  if (skips_.unseen.empty()) return true;
+  bool known = skips_.plan && room.plan_id == skips_.plan && catalogue->shapes.size() == room.abouts.size();
   if (known && room.over) return true;
   go_on = known && !config->any_limit && !special_;
   room.verdicts_of++;
-  for (int32_t slot : unseen_) {
+  for (int32_t slot : skips_.unseen) {
     const Live& job = lives_[slot];
     if (job.several || awaits_test(job)) return false;
     Set usable = up_ & set_of(shape(job).suitable);
-    if (!planned_ && (!moved_ || (idle_ & usable).any())) return false;  // it may make news
+    if (!clock_.planned && (!clock_.moved || (idle_ & usable).any())) return false;  // it may make news
     if ((hosts(shape(job).request) & usable).count() >= job.nodes) return false;
     if (gets_reason(room, job)) return false;
   }
-  unseen_.clear();
+  skips_.unseen.clear();
   return true;
 }
 

@@ -1,4 +1,5 @@
-// What users and operators do, and what there is to see.
+// What users and operators do, and what there is to see. A command changes a job or a node, calls `disturb` if passes depend
+// on it, and asks `clock_` for a pass.
 #pragma once
 #include "engine.hpp"
 
@@ -7,9 +8,9 @@ namespace slurm_sim {
 // Raises InvalidJob unless a job may be submitted then, with this id.
 template <int W>
 void Engine<W>::check_new(Time submit, int64_t job_id) const {
-  if (submit < now_)
+  if (submit < clock_.now)
     throw Refusal(Refusal::kInvalidJob, "submit_s is " + std::to_string(submit) + ", in the past (now: " +
-                                            std::to_string(now_) + "); leave it out to submit now");
+                                            std::to_string(clock_.now) + "); leave it out to submit now");
   if (job_id < 1 || find(job_id) >= 0)
     throw Refusal(Refusal::kInvalidJob,
                   "job_id " + std::to_string(job_id) + " is taken or not positive; give another one, or none");
@@ -18,7 +19,7 @@ void Engine<W>::check_new(Time submit, int64_t job_id) const {
 template <int W>
 int64_t Engine<W>::submit(Submission& job) {
   Spec& spec = job.spec;
-  if (spec.submit == kNone) spec.submit = now_;
+  if (spec.submit == kNone) spec.submit = clock_.now;
   if (spec.job_id == kNone) spec.job_id = next_id_;
   check_new(spec.submit, spec.job_id);
   if (job.extras.dependencies)
@@ -39,8 +40,8 @@ int64_t Engine<W>::submit(Submission& job) {
     for (const auto& [shape, request] : job.others) own->shape(shape, request);
     if (spec.person < 0) {
       spec.person = own->person(job.account, job.user);
-      fairshare_.stale = true;
-      dependency_news_ = dependency_news_ || fairshare_.on;  // who waits has another share, too: all are reviewed
+      usage_.fairshare.stale = true;
+      dependency_news_ = dependency_news_ || usage_.fairshare.on;  // who waits has another share, too: all are reviewed
     }
     if (job.extras.array != kNone) {
       auto [found, is_new] = own->array_index.try_emplace(job.extras.array, static_cast<int>(own->arrays.size()));
@@ -62,7 +63,7 @@ int64_t Engine<W>::submit(Submission& job) {
   }
   spec.extras = index;
   more_specs_.push({std::make_shared<Spec>(spec), std::make_shared<Extras>(job.extras)});
-  if (spec.submit > now_) {
+  if (spec.submit > clock_.now) {
     push(spec.submit, Happening::kSubmit, index);
   } else {
     enter(index);
@@ -139,7 +140,7 @@ void Engine<W>::drop_dependency(int64_t job_id) {
   lives_[slot].dependencies = -1;
   review(slot);
   changed();
-  ask_main();
+  clock_.ask_main(params());
 }
 
 template <int W>
@@ -152,7 +153,7 @@ void Engine<W>::hold(int64_t job_id) {
   job.eligible = kNone;
   job.priority = 0;
   set_reason(job, Reason::kHeld);
-  if (job.begin != kNone && job.begin <= now_) job.begin = kNone;
+  if (job.begin != kNone && job.begin <= clock_.now) job.begin = kNone;
   changed();
 }
 
@@ -166,15 +167,15 @@ void Engine<W>::release(int64_t job_id) {
   job.reason = Reason::kNone;
   dependency_news_ = true;
   changed();
-  ask_main();
+  clock_.ask_main(params());
 }
 
 template <int W>
 void Engine<W>::set_runtime_end(int64_t job_id, Time end) {
   Live& job = live_in(job_id, State::kRunning);
-  if (end < now_)
+  if (end < clock_.now)
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job_id) + " can't end at " + std::to_string(end) +
-                                            ": it is " + std::to_string(now_) + " already");
+                                            ": it is " + std::to_string(clock_.now) + " already");
   end_at(slot_of(job.job), end);
 }
 
@@ -199,7 +200,7 @@ void Engine<W>::suspend(int64_t job_id) {
   Live& job = live_in(job_id, State::kRunning);
   if (!job.end_event) job.runtime_end = kNone;
   job.end_event = job.limit_event = 0;
-  job.suspended_since = now_;
+  job.suspended_since = clock_.now;
   int32_t slot = slot_of(job.job);
   Set nodes = run_ends(slot);
   suspended_.push_back(slot);
@@ -207,7 +208,7 @@ void Engine<W>::suspend(int64_t job_id) {
   take(nodes, request(job), -1);
   touched(job);
   changed();
-  ask_main();
+  clock_.ask_main(params());
 }
 
 template <int W>
@@ -219,7 +220,7 @@ void Engine<W>::resume(int64_t job_id) {
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job_id) +
                                             " can't be resumed: other jobs, or nobody, can use " + names(nodes) + " now");
   }
-  Time for_s = now_ - job.suspended_since;
+  Time for_s = clock_.now - job.suspended_since;
   job.state = State::kRunning;
   job.suspended += for_s;
   suspended_.erase(std::find(suspended_.begin(), suspended_.end(), slot));
@@ -253,7 +254,7 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     set_size_parts(job);
     untested_ = untested_ || awaits_test(job);
     disturb();
-    limits_told_ = false;
+    skips_.limits_noted = false;
     if (job.place < 0)
       for_each_choice(job, [&](int32_t choice) { demand_[choice].least_nodes = std::min(demand_[choice].least_nodes, wanted); });
     ordered_for_ = kNone;
@@ -276,15 +277,15 @@ void Engine<W>::resize(int64_t job_id, int64_t count) {
     run_begins(slot, kept);
   }
   changed();
-  ask_main();
+  clock_.ask_main(params());
 }
 
 template <int W>
 NodeSet<W> Engine<W>::more_nodes(const Live& job, int64_t count) {
   const Shape& its = shape(job);
   Time until = job.limit == kNone ? kNone : job.start + job.limit + job.suspended;
-  if (until == kNone || until == 0) until = now_ + kYear;
-  Set free = (hosts(shape(job).request) & up_ & set_of(its.suitable)).without(taken(its.reservation, now_, until));
+  if (until == kNone || until == 0) until = clock_.now + kYear;
+  Set free = (hosts(shape(job).request) & up_ & set_of(its.suitable)).without(taken(its.reservation, clock_.now, until));
   free = free.without(nodes_of(job));
   if (free.count() < count)
     throw Refusal(Refusal::kSimulation, "job " + std::to_string(job.job_id) + " can't get " + std::to_string(count) +
@@ -307,13 +308,13 @@ void Engine<W>::node_action(int node, NodeChange::Action action) {
       up_.add(node);
       for (size_t i = outages_.size(); i-- > 0;) {
         if (outages_[i].node != node) continue;
-        outages_[i].end = now_;
+        outages_[i].end = clock_.now;
         break;
       }
     }
   } else if (up_.has(node)) {
     up_.remove(node);
-    outages_.push_back({node, now_, kNone});
+    outages_.push_back({node, clock_.now, kNone});
   }
   power_ = power();
   if (action == NodeChange::kDown) {
@@ -329,7 +330,7 @@ void Engine<W>::node_action(int node, NodeChange::Action action) {
     }
   }
   changed();
-  if (action == NodeChange::kResume) ask_main();
+  if (action == NodeChange::kResume) clock_.ask_main(params());
 }
 
 // ---- what there is to see

@@ -1,6 +1,7 @@
-// A simulation, as in reference.py and cluster.py. Its functions are in engine.inl (begin, time), commands.inl (what users
-// and operators do), events.inl (what happens to jobs and nodes), resources.inl (what is taken, limits), order.inl (the queue's
-// order, timers), main_pass.inl and backfill.inl.
+// A simulation, as in the reference (slurm_sim/reference). Its functions are in engine.inl (begin, time), commands.inl (what
+// users and operators do), events.inl (what happens to jobs and nodes), resources.inl (what is taken, limits), order.inl (the
+// queue's order), main_pass.inl and backfill.inl. Each begins with what it may touch. Three members have files of their own:
+// Clock (when the schedulers run), Usage (what limits count) and Skips (what later passes may leave out).
 //
 // A fork copies an Engine: a handful of flat vectors about jobs that are pending or running, and shared logs.
 #pragma once
@@ -8,15 +9,15 @@
 #include <compare>
 #include <queue>
 
+#include "clock.hpp"
 #include "core.hpp"
-#include "fairshare.hpp"
 #include "nodeset.hpp"
 #include "plan.hpp"
 #include "shared_log.hpp"
+#include "skips.hpp"
+#include "usage.hpp"
 
 namespace slurm_sim {
-
-enum class Happening : uint8_t { kEnd, kNode, kReservation, kCancel, kSubmit, kBegin, kBackfill, kMain, kLimit, kMainAfterCheck, kPurge, kNothing };
 
 // Whether only a simulation knows that it will come to this.
 inline bool only_foreseen(Happening kind) {
@@ -81,41 +82,9 @@ struct Use {
   const NodeSet<W>* where = nullptr;  // null: none of its nodes are known to be in use already
 };
 
-struct QosUse {
-  int64_t used[kKinds] = {};
-  int64_t submitted = 0;
-};
-
 // The competing jobs of a shape.
 struct Demand {
   int32_t jobs = 0, least_nodes = INT32_MAX;  // least_nodes: none asks for less
-};
-
-// To the next multiple; a step of 0 changes nothing.
-inline Time round_up(Time value, Time step) {
-  if (!step) return value;
-  return value >= 0 ? (value + step - 1) / step * step : -(-value / step) * step;
-}
-
-// Times from an origin on, one each step. Remembers what it said last, as divisions take long and most questions are about the
-// same time.
-class Grid {
- public:
-  void begin(Time origin, Time step) {
-    origin_ = origin;
-    step_ = step;
-    told_ = origin;
-  }
-  // The first that is not before.
-  Time from(Time time) {
-    if (time > told_ || time <= told_ - step_) told_ = origin_ + round_up(time - origin_, step_);
-    return told_;
-  }
-  // The last that is not after.
-  Time until(Time time) { return from(time + 1) - step_; }
-
- private:
-  Time origin_ = 0, step_ = 1, told_ = 0;
 };
 
 template <int W>
@@ -128,20 +97,17 @@ class Engine final : public Core {
     auto twin = std::unique_ptr<Engine>(new Engine(*this));
     twin->news_wanted = twin->busy = false;
     twin->news_.clear();
-    twin->plan_ = 0;
+    twin->skips_.plan = 0;
     return twin;
   }
   void enter_due() override;
 
-  Time now() const override { return now_; }
+  Time now() const override { return clock_.now; }
   Time next_event() override { return due().time; }
   bool advance(Time time, int64_t steps) override;
   Time run_until_start(int64_t job_id, Time latest) override;
   void put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) override;
-  Timers timers() const override {
-    return {last_main_, last_full_, last_pass_, put_off_, put_off_full_, last_backfill_us_, main_due_, backfill_due_,
-            main_wanted_, review_wanted_, planned_};
-  }
+  Timers timers() const override { return clock_.timers(); }
   int64_t submit(Submission& job) override;
   void check_new(Time submit, int64_t job_id) const override;
   void cancel(int64_t job_id) override;
@@ -235,19 +201,6 @@ class Engine final : public Core {
       if (count == kMost) too_many = true;
       else slots[count++] = slot;
     }
-  };
-  // What attempts and tests of jobs leave on nodes, as nodes.Picker has it.
-  struct Traces {
-    std::vector<Set> near;        // by GPUs that the last test of a job with GPUs counted there
-    Set heavier = Set::none();
-    bool operator==(const Traces&) const = default;
-  };
-  // A backfill pass that started nothing: with the same traces before it, it leaves the same ones until then.
-  struct Seen {
-    Traces before, after;
-    size_t queued;
-    Time until;
-    bool moved, planned;
   };
   struct Scratch;
   struct Backfill;
@@ -352,20 +305,10 @@ class Engine final : public Core {
   const LimitSet& limit_set(const Live& job) const {
     return config->limit_sets[job.partition * config->qos_count() + job.qos];
   }
-  // In `use_`: the whole QOS, a user's, an account's.
-  size_t counter_of(int qos, Scope scope, int person) const {
-    int whose = scope == kAll ? 0 : scope == kOfUser ? catalogue->persons[person].user : catalogue->account_of(person);
-    return static_cast<size_t>(whose) * config->qos_count() + qos;
-  }
-  QosUse& use_of(int qos, Scope scope, int person) {
-    size_t at = counter_of(qos, scope, person);
-    if (at >= use_[scope].size()) use_[scope].resize(at + config->qos_count() - qos);
-    return use_[scope][at];
-  }
   template <typename Do>
   void for_each_use(const Live& job, Do act) {
     for (int qos : limit_set(job).counted)
-      for (Scope scope : {kAll, kOfAccount, kOfUser}) act(use_of(qos, scope, job.person));
+      for (Scope scope : {kAll, kOfAccount, kOfUser}) act(usage_.of(*config, *catalogue, qos, scope, job.person));
   }
   Reason limit_reached(const Live& job, const Use<W>& use) const;
   Reason jobs_limit_reached(const Live& job) const;
@@ -391,7 +334,6 @@ class Engine final : public Core {
   bool shares_nodes() const { return config->any_node_limit && (!params().linear || !suspended_.empty()); }
   bool max_jobs_reached(const Live& job) const;
   bool throttled(const Live& job) const;
-  int32_t& tasks_running(int32_t array);
   // Nodes on which there is room for it now.
   const Set& hosts(int request) const { return catalogue->requests[request].whole ? idle_ : fits_[request]; }
   void note_fit(int request, int first, int length);
@@ -406,23 +348,21 @@ class Engine final : public Core {
   }
   Set more_nodes(const Live& job, int64_t count);
   void account_energy() {
-    energy_ += power_ * static_cast<double>(now_ - energy_of_);
-    energy_of_ = now_;
+    energy_ += power_ * static_cast<double>(clock_.now - energy_of_);
+    energy_of_ = clock_.now;
   }
   double power() const;
 
   // ---- the order of the queue
-  // When priorities were last calculated, as far as seen by this time.
-  Time see_calculated(Time time) { return calculated_ = std::max(calculated_, calculations_.until(time)); }
   // Whether a calculation may change the priority of a job.
   bool priorities_move() const {
     const Params& p = params();
-    return !future_forgotten_ && p.multifactor && (p.weight_age || p.weight_size || fairshare_.on);
+    return !future_forgotten_ && p.multifactor && (p.weight_age || p.weight_size || usage_.fairshare.on);
   }
   int64_t priority_of(const Live& job, Time calculated) { return priority_of(job, calculated, share_part(job.person, calculated)); }
   int64_t priority_of(const Live& job, Time calculated, double share_part) const;
   double share_part(int person, Time calculated) {
-    return fairshare_.on ? static_cast<double>(params().weight_share) * fairshare_.factor(*catalogue, person, calculated) : 0.0;
+    return usage_.fairshare.on ? static_cast<double>(params().weight_share) * usage_.fairshare.factor(*catalogue, person, calculated) : 0.0;
   }
   // As it is recalculated.
   void set_priority(Live& job, int64_t calculated) const {
@@ -493,36 +433,13 @@ class Engine final : public Core {
 
   // ---- when the schedulers run
   void changed() {
-    main_wanted_ = review_wanted_ = true;
-    news_for_backfill();
+    clock_.main_wanted = clock_.review_wanted = true;
+    clock_.news_for_backfill(params());
   }
-  // What passes depend on has changed, other than by jobs at the queue's end.
-  void disturb() {
-    main_quiet_ = false;
-    quiet_until_ = kNone;
-    unseen_.clear();
-    limits_told_ = limits_told_ && !thorough;
-    plan_ = 0;
-    seen_.clear();
-  }
-  // The queue has another order from this place on, or a new job there. Backfill passes that did not get so far stay as they are.
-  void reordered(size_t place) {
-    if (quiet_until_ == kNone || place < quiet_places_) return disturb();
-    main_quiet_ = false;
-    plan_ = 0;
-  }
-  void ask_main();
-  bool puts_off(bool& full);
-  Time next_full();
-  Time next_look(Time news) const;
-  // Whether slurmctld's background loop (main passes, limits, old records) comes before backfill within a second.
-  bool ticks_first() const { return last_backfill_us_ % kSecondUs > kTickPhaseUs; }
-  Time purge_of(Time ended) const;
+  void disturb() { skips_.disturb(thorough); }
   void purge_until(Time now);
-  Time recalculation_noticed();
   Time cycle_us();
   int64_t most_tested();
-  void news_for_backfill();
   void main_pass();
   void backfill_pass();
   void note_news(const Scratch& room);
@@ -574,38 +491,20 @@ class Engine final : public Core {
   // Whether it may start now but have no nodes kept for it: bf_min_age_reserve, bf_min_prio_reserve.
   bool has_no_claim(const Live& job) const {
     const Params& p = params();
-    return (p.multifactor && job.priority < p.min_prio_reserve) || now_ - job.eligible < p.min_age_reserve;
+    return (p.multifactor && job.priority < p.min_prio_reserve) || clock_.now - job.eligible < p.min_age_reserve;
   }
   bool backfill_is_quiet(Scratch& room, bool& go_on);
   bool seen_before();
   static Scratch& scratch();
 
-  Time start_, now_;
+  Clock clock_;
+  Skips<W> skips_;
+  Usage usage_;
   uint64_t sequence_ = 0;
   uint32_t starts_ = 0;
   std::vector<Event> events_;     // a heap
   int32_t next_submit_ = 0;       // in trace->by_submit
-  Time main_due_ = kNever, backfill_due_ = kNever;
-  Grid full_passes_, calculations_, calculations_seen_;  // of main, of priorities, and those that backfill has noticed
-  Time last_main_, last_full_, last_backfill_us_;
-  Time last_pass_, put_off_ = kNever;  // of main: when it last ran; and runs that sched_min_interval puts off,
-  bool put_off_full_ = false;     // perhaps over the whole queue
-  bool main_wanted_ = false, review_wanted_ = false;
-  Time purge_due_ = kNever;       // when slurmctld next deletes records of ended jobs,
-  int64_t purged_ = 0;            // of which it has deleted so many
-  bool moved_ = false;            // the last backfill pass set an expected start
-  bool planned_ = false;          // and left PLANNED nodes
-  Time last_news_ = kNone;        // when backfill last got something to look at
   bool future_forgotten_ = false;  // jobs run until their limits, and keep their priorities
-  Happening happening_ = Happening::kNothing;
-  Time checked_ = kNone;          // when a limit check last ended a job; the main pass that follows waits for all that it ends
-  bool main_quiet_ = false;       // main passes would start nothing and change no reason
-  int64_t main_passes_over_ = kNever;  // and would pass this job over, the first in the order in which they count
-  Time quiet_until_ = kNone;      // before this, backfill passes would start nothing and change no reason,
-  size_t quiet_places_ = 0;       // whatever the order of the jobs from this place in the queue on
-  bool limits_told_ = false;      // no competing job has reached a limit that is not its reason
-  std::vector<int32_t> unseen_;   // jobs that have come into the queue since
-  uint64_t plan_ = 0;             // the scratch's plan that holds all the time; 0: none
 
   std::vector<Live> lives_;
   std::vector<int32_t> spare_, fresh_, waiting_, unmarked_;
@@ -614,7 +513,6 @@ class Engine final : public Core {
   std::vector<Queued> queue_;
   int64_t queue_changes_ = 0;     // of the competing jobs
   int64_t counted_ = 0, counted_of_ = -1;  // how many of them limits let a backfill pass look at, as of so many changes
-  Time calculated_;               // when priorities were last calculated, as seen by what happened until now
   Time ordered_for_ = kNone;      // which calculation of priorities the order is of
   Time tests_counted_for_ = kNone;  // up to which one sizes are as tests have told
   int64_t ordered_shares_ = 0;    // and which of fair shares
@@ -635,18 +533,12 @@ class Engine final : public Core {
   std::vector<int32_t> suspended_;
   std::vector<int64_t> free_cpus_, free_memory_, free_gpus_;  // only with select/cons_tres
   Set shared_;                    // nodes without a job that has the whole node
-  Traces traces_;
-  std::vector<Seen> seen_;        // passes since the last disturbance
+  Traces<W> traces_;
   bool some_want_too_many_ = false;   // a state's jobs may ask for more nodes than there are for them
   bool untested_ = false;             // somebody in the queue may be, whose size a test will tell
   std::vector<int64_t> tested_cpus_;  // by slot, if they tell its size; 0: not tested yet
   std::vector<int32_t> jobs_on_;
   std::vector<Set> fits_;         // by request
-  std::vector<Amounts> group_use_;  // by member of the catalogue
-  std::vector<QosUse> use_[kScopes];  // by user or account, and QOS
-  std::vector<int64_t> jobs_of_person_;
-  std::vector<std::pair<int32_t, int32_t>> tasks_running_;
-  FairShare fairshare_;
   double energy_ = 0, power_ = 0;
   Time energy_of_;
   std::vector<Outage> outages_;

@@ -1,4 +1,4 @@
-// How a simulation begins, and goes on in time.
+// How a simulation begins, and goes on in time: it moves `clock_`, takes events off the heap, and reads `skips_`.
 #pragma once
 #include "engine.hpp"
 
@@ -7,17 +7,10 @@ namespace slurm_sim {
 template <int W>
 Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> t, std::shared_ptr<const Catalogue> k,
                   Time start)
-    : start_(start), now_(start), energy_of_(start) {
+    : clock_(c->params, start), energy_of_(start) {
   config = std::move(c);
   trace = std::move(t);
   catalogue = std::move(k);
-  last_main_ = last_full_ = start;
-  last_pass_ = start - params().sched_min_interval;
-  last_backfill_us_ = start * kSecondUs + kBackfillPhaseUs;
-  full_passes_.begin(start, params().sched_interval);
-  calculations_.begin(start, params().calc_period);
-  calculations_seen_ = calculations_;
-  calculated_ = start;
   next_id_ = trace->next_id;
   up_ = Set::none();
   int count = static_cast<int>(config->nodes.size());
@@ -34,7 +27,7 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
     traces_.near.resize(config->by_gpus.size(), Set::none());
   }
   shared_ = idle_;
-  fairshare_.begin(params(), start);
+  usage_.fairshare.begin(params(), start);
   power_ = power();
   for (int i = 0; i < static_cast<int>(config->node_changes.size()); i++)
     push(std::max(config->node_changes[i].time, start), Happening::kNode, i);
@@ -45,13 +38,13 @@ Engine<W>::Engine(std::shared_ptr<const Config> c, std::shared_ptr<const Trace> 
 template <int W>
 void Engine<W>::enter_due() {
   for (int32_t job = 0; job < static_cast<int32_t>(trace->specs.size()); job++)
-    if (trace->specs[job].submit <= now_) enter(job);
+    if (trace->specs[job].submit <= clock_.now) enter(job);
 }
 
 // As state.py.
 template <int W>
 void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vector<int>& down, const Timers* timers) {
-  now_ = energy_of_ = now;
+  clock_.now = energy_of_ = now;
   std::erase_if(events_, [now](const Event& event) { return event.time <= now; });
   std::make_heap(events_.begin(), events_.end(), std::greater<>());
   for (int node : down) {
@@ -75,21 +68,10 @@ void Engine<W>::put_in(Time now, const std::vector<Placed>& jobs, const std::vec
   dependency_news_ = true;
   ordered_for_ = kNone;
   if (timers) {
-    last_main_ = timers->last_main;
-    last_full_ = timers->last_full;
-    last_pass_ = timers->last_pass;
-    put_off_ = timers->put_off;
-    put_off_full_ = timers->put_off_full;
-    last_backfill_us_ = timers->last_backfill_us;
-    main_due_ = timers->main_due;
-    backfill_due_ = timers->backfill_due;
-    main_wanted_ = timers->main_wanted;
-    review_wanted_ = timers->review_wanted;
-    planned_ = timers->planned;
-    last_news_ = now_;
+    clock_.set(*timers);
   } else {
     changed();
-    ask_main();
+    clock_.ask_main(params());
   }
   for (int32_t job = static_cast<int32_t>(jobs.size()); job < static_cast<int32_t>(trace->specs.size()); job++)
     if (trace->specs[job].submit <= now) enter(job);
@@ -110,8 +92,8 @@ void Engine<W>::put_on_nodes(int32_t slot, const Placed& item) {
   take(nodes, request(job), 1);
   count_use(job, nodes, 1);
   run_begins(slot, nodes);
-  if (job.array >= 0) tasks_running(job.array)++;
-  if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, std::max(item.start + runtime, now_));
+  if (job.array >= 0) usage_.count_task(job.array, 1);
+  if (Time runtime = spec(job.job).runtime; runtime != kNone) end_at(slot, std::max(item.start + runtime, clock_.now));
   watch_limit(slot);
 }
 
@@ -126,12 +108,12 @@ void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
   if (!job.held && sizes_by_tests()) note_test(job, possible(job));  // as it was when it was submitted
   job.reason = item.reason;
   if (is_noted(job.reason)) job.noted = job.reason;
-  if (job.begin != kNone && job.begin > now_) push(job.begin, Happening::kBegin, job.job);
+  if (job.begin != kNone && job.begin > clock_.now) push(job.begin, Happening::kBegin, job.job);
   if (job.dependencies >= 0) {
     for (const Dependency& needed : dependency_log_[job.dependencies]->items) {
       int32_t other = find(needed.job_id);
       if (Time start = other < 0 ? kNone : record_of(other).start; needed.delay && start != kNone)
-        push(std::max(now_, start + needed.delay), Happening::kBegin, job.job);
+        push(std::max(clock_.now, start + needed.delay), Happening::kBegin, job.job);
     }
   }
   if (item.eligible == kNone) return;
@@ -156,13 +138,13 @@ typename Engine<W>::Due Engine<W>::due() {
   if (more) offer(trace->specs[trace->by_submit[next_submit_]].submit, Happening::kSubmit);
   any = any || more;
   bool may_change = any && !(queue_.empty() && fresh_.empty()), looks = any && params().backfill;
-  Time main = std::min({main_due_, put_off_, main_wanted_ || may_change ? next_full() : kNever});
+  Time main = std::min({clock_.main_due, clock_.put_off, clock_.main_wanted || may_change ? clock_.next_full() : kNever});
   if (!params().main) main = kNever;
-  offer(main, main == checked_ ? Happening::kMainAfterCheck : Happening::kMain);
-  Time look = looks && (may_change || waiting_unheld_ > 0) ? recalculation_noticed() : kNever;
-  look = std::min({look, backfill_due_, kLast});
-  offer(look, look < kLast && ticks_first() ? kBehind : Happening::kBackfill);
-  offer(looks && purge_due_ != kNever ? std::max(now_, purge_due_) : kNever, Happening::kPurge);
+  offer(main, main == clock_.checked ? Happening::kMainAfterCheck : Happening::kMain);
+  Time look = looks && (may_change || waiting_unheld_ > 0) ? clock_.recalculation_noticed(params()) : kNever;
+  look = std::min({look, clock_.backfill_due, kLast});
+  offer(look, look < kLast && clock_.ticks_first() ? kBehind : Happening::kBackfill);
+  offer(looks && clock_.purge_due != kNever ? std::max(clock_.now, clock_.purge_due) : kNever, Happening::kPurge);
   Time time = first >> kBits;
   if (time == kLast) return {kNever, Happening::kNothing};
   auto place = static_cast<Happening>(first & ((1 << kBits) - 1));
@@ -176,7 +158,7 @@ bool Engine<W>::advance(Time time, int64_t steps) {
     skip_quiet_passes(std::min(time, kNever - 1));
     Due next = due();
     if (next.time > time || next.time == kNever) {
-      if (time != kNever) now_ = time;
+      if (time != kNever) clock_.now = time;
       return true;
     }
     if (steps-- == 0) return false;
@@ -193,7 +175,7 @@ Time Engine<W>::run_until_start(int64_t job_id, Time latest) {
     skip_quiet_passes(latest);
     Due next = due();
     if (next.time > latest || next.time == kNever) {
-      now_ = std::max(now_, latest);
+      clock_.now = std::max(clock_.now, latest);
       return kNone;
     }
     happen(next);
@@ -204,35 +186,38 @@ Time Engine<W>::run_until_start(int64_t job_id, Time latest) {
 // this time, at once.
 template <int W>
 void Engine<W>::skip_quiet_passes(Time until) {
-  if (thorough || !main_quiet_ || main_due_ != kNever || main_wanted_ || review_wanted_ || queue_.empty() || !fresh_.empty()) return;
+  if (thorough || !skips_.main_quiet || clock_.main_due != kNever || clock_.main_wanted || clock_.review_wanted || queue_.empty() || !fresh_.empty()) return;
   const Params& p = params();
+  // sched_min_interval puts passes off to times that depend on each other; an unnoted reason is news for backfill.
   if (p.sched_min_interval || !p.main || unnoted_) return;
-  if (p.backfill && (now_ >= quiet_until_ || !unseen_.empty())) return;
+  if (p.backfill && (clock_.now >= skips_.quiet_until || !skips_.unseen.empty())) return;
   bool more = next_submit_ < static_cast<int32_t>(trace->by_submit.size());
   if (events_.empty() && !more) return;
-  Time end = std::min(until, now_ + 10 * kYear) + 1;
+  // The first second that may be different: an event, a submission, or the end of what the last plan knows.
+  Time end = std::min(until, clock_.now + 10 * kYear) + 1;
   if (!events_.empty()) end = std::min(end, events_.front().time);
   if (more) end = std::min(end, trace->specs[trace->by_submit[next_submit_]].submit);
-  if (p.backfill) end = std::min(end, quiet_until_);
+  if (p.backfill) end = std::min(end, skips_.quiet_until);
   // Priorities may move at the next calculation.
   if (priorities_move()) end = std::min(end, ordered_for_ + p.calc_period);
   if (p.backfill) {
-    Time first_us = last_backfill_us_ + p.bf_interval * kSecondUs, period_us = p.bf_interval * kSecondUs + cycle_us();
-    if (moved_ || planned_) {
-      if (backfill_due_ != first_us / kSecondUs) return;
+    Time first_us = clock_.last_backfill_us + p.bf_interval * kSecondUs, period_us = p.bf_interval * kSecondUs + cycle_us();
+    // A pass takes back what the last one planned, which is news for the next: they follow each other by bf_interval.
+    if (clock_.moved || clock_.planned) {
+      if (clock_.backfill_due != first_us / kSecondUs) return;
       if (end * kSecondUs > first_us) {
         Time passes = (end * kSecondUs - 1 - first_us) / period_us;  // after the first
-        last_backfill_us_ = first_us + passes * period_us + cycle_us();
-        backfill_due_ = (last_backfill_us_ + p.bf_interval * kSecondUs) / kSecondUs;
+        clock_.last_backfill_us = first_us + passes * period_us + cycle_us();
+        clock_.backfill_due = (clock_.last_backfill_us + p.bf_interval * kSecondUs) / kSecondUs;
       }
       purge_until(end - 1);  // which is no news beside theirs
     } else {
-      return skip_passes_without_news(std::min(end, purge_due_));
+      return skip_passes_without_news(std::min(end, clock_.purge_due));
     }
   }
-  if (Time full = next_full(); full < end) {
+  if (Time full = clock_.next_full(); full < end) {
     full += (end - 1 - full) / p.sched_interval * p.sched_interval;
-    last_full_ = last_main_ = full;
+    clock_.last_full = clock_.last_main = full;
   }
 }
 
@@ -240,17 +225,17 @@ void Engine<W>::skip_quiet_passes(Time until) {
 // passes that pass jobs over.
 template <int W>
 void Engine<W>::skip_passes_without_news(Time end) {
-  for (Time full = next_full();;) {
-    Time look = std::min(backfill_due_, recalculation_noticed());
+  for (Time full = clock_.next_full();;) {
+    Time look = std::min(clock_.backfill_due, clock_.recalculation_noticed(params()));
     if (std::min(look, full) >= end) return;
-    if (look < full || (look == full && !ticks_first())) {
-      last_backfill_us_ = look * kSecondUs + last_backfill_us_ % kSecondUs + cycle_us();
-      backfill_due_ = last_news_ >= last_backfill_us_ / kSecondUs ? next_look(look) : kNever;
+    if (look < full || (look == full && !clock_.ticks_first())) {
+      clock_.last_backfill_us = look * kSecondUs + clock_.last_backfill_us % kSecondUs + cycle_us();
+      clock_.backfill_due = clock_.last_news >= clock_.last_backfill_us / kSecondUs ? clock_.next_look(params(), look) : kNever;
     } else {
-      last_full_ = last_main_ = full;
-      if (main_passes_over_ != kNever) {
-        last_news_ = full;
-        backfill_due_ = std::min(backfill_due_, next_look(full + !ticks_first()));
+      clock_.last_full = clock_.last_main = full;
+      if (skips_.main_passes_over != kNever) {
+        clock_.last_news = full;
+        clock_.backfill_due = std::min(clock_.backfill_due, clock_.next_look(params(), full + !clock_.ticks_first()));
       }
       full += params().sched_interval;
     }
@@ -259,10 +244,10 @@ void Engine<W>::skip_passes_without_news(Time end) {
 
 template <int W>
 void Engine<W>::happen(const Due& next) {
-  now_ = next.time;
-  happening_ = next.kind;
+  clock_.now = next.time;
+  clock_.happening = next.kind;
   happen(next.kind);
-  happening_ = Happening::kNothing;
+  clock_.happening = Happening::kNothing;
 }
 
 template <int W>
@@ -270,13 +255,13 @@ void Engine<W>::happen(Happening kind) {
   if (kind == Happening::kMain) return main_pass();
   if (kind == Happening::kBackfill) return backfill_pass();
   if (kind == Happening::kPurge) {
-    purge_until(now_);
-    return news_for_backfill();
+    purge_until(clock_.now);
+    return clock_.news_for_backfill(params());
   }
   // Of submissions at one time, those of the trace came first.
   if (kind == Happening::kSubmit && next_submit_ < static_cast<int32_t>(trace->by_submit.size())) {
     int32_t job = trace->by_submit[next_submit_];
-    if (trace->specs[job].submit == now_) {
+    if (trace->specs[job].submit == clock_.now) {
       next_submit_++;
       return enter(job);
     }
@@ -292,7 +277,7 @@ void Engine<W>::job_event(const Event& event) {
   int32_t subject = event.subject;
   switch (event.kind()) {
     case Happening::kSubmit: return enter(subject);
-    case Happening::kBegin: main_wanted_ = review_wanted_ = true; return;
+    case Happening::kBegin: clock_.main_wanted = clock_.review_wanted = true; return;
     case Happening::kReservation: return changed();
     case Happening::kNode: return node_action(config->node_changes[subject].node, config->node_changes[subject].action);
     case Happening::kCancel:
@@ -300,12 +285,12 @@ void Engine<W>::job_event(const Event& event) {
       return;
     case Happening::kEnd:
       // Unless the check of this second ends it, later in the second.
-      if (lives_[subject].end_event == event.sequence() && killed_at(lives_[subject]) > now_) end_by_itself(subject);
+      if (lives_[subject].end_event == event.sequence() && killed_at(lives_[subject]) > clock_.now) end_by_itself(subject);
       return;
     case Happening::kLimit:
       if (const Live& job = lives_[subject]; job.limit_event == event.sequence()) {
-        checked_ = last_full_ = now_;  // a pass over the whole queue of this second is over
-        kill(subject, job.runtime_end == now_ ? own_end(job) : State::kTimeout);
+        clock_.checked = clock_.last_full = clock_.now;  // a pass over the whole queue of this second is over
+        kill(subject, job.runtime_end == clock_.now ? own_end(job) : State::kTimeout);
       }
       return;
     default: return;

@@ -1,4 +1,5 @@
-// What happens to jobs and nodes, by itself or as told.
+// What happens to jobs and nodes, by itself or by a command. It moves jobs between `waiting_`, `fresh_`, `queue_`, `running_`
+// and `finished_`; nodes and limits it changes through resources.inl alone.
 #pragma once
 #include "engine.hpp"
 
@@ -20,7 +21,7 @@ int32_t Engine<W>::new_live(int32_t index) {
   Live& job = lives_[slot];
   job.job = index;
   job.job_id = asked.job_id;
-  job.submit = now_;
+  job.submit = clock_.now;
   job.begin = asked.begin;
   job.limit = asked.limit;
   job.nodes = asked.nodes;
@@ -77,7 +78,7 @@ void Engine<W>::admit(int32_t slot) {
   if (config->any_submit_limit)
     for_each_use(job, [](QosUse& use) { use.submitted++; });
   const Extras* more = extras(spec(job.job));
-  if (more && more->cancel != kNone) push(std::max(more->cancel, now_), Happening::kCancel, job.job);
+  if (more && more->cancel != kNone) push(std::max(more->cancel, clock_.now), Happening::kCancel, job.job);
   // An array's id may be, or become, what a dependency waits for.
   watch_arrays_ = dependency_log_.size() && !catalogue->arrays.empty();
   if (watch_arrays_ && job.array >= 0) dependency_news_ = true;
@@ -88,7 +89,7 @@ void Engine<W>::enter(int32_t index) {
   int32_t slot = new_live(index);
   Reason refused = Reason::kNone;
   for (const SubmitLimit& limit : limit_set(lives_[slot]).submit)
-    if (refused == Reason::kNone && use_of(limit.qos, limit.scope, lives_[slot].person).submitted >= limit.most)
+    if (refused == Reason::kNone && usage_.of(*config, *catalogue, limit.qos, limit.scope, lives_[slot].person).submitted >= limit.most)
       refused = limit.reason;
   tie(slot);
   admit(slot);
@@ -105,10 +106,10 @@ void Engine<W>::enter(int32_t index) {
 template <int W>
 void Engine<W>::queued(int32_t slot) {
   Time begin = lives_[slot].begin;
-  if (begin != kNone && begin > now_) push(begin, Happening::kBegin, lives_[slot].job);
+  if (begin != kNone && begin > clock_.now) push(begin, Happening::kBegin, lives_[slot].job);
   review(slot);
   changed();
-  ask_main();
+  clock_.ask_main(params());
 }
 
 template <int W>
@@ -135,7 +136,7 @@ void Engine<W>::compete(int32_t slot) {
   Live& job = lives_[slot];
   fresh_.push_back(slot);
   unmarked_.push_back(slot);
-  main_quiet_ = limits_told_ = false;
+  skips_.main_quiet = skips_.limits_noted = false;
   untested_ = untested_ || awaits_test(job);
   if (leaves_traces()) disturb();  // also if this job is the first for which they matter
   order_changed_ = true;
@@ -178,13 +179,13 @@ void Engine<W>::review(int32_t slot) {
   Live& job = lives_[slot];
   set_reason(job, kept_back_by(job));
   if (job.reason == Reason::kNone) {
-    job.eligible = job.begin == kNone ? now_ : std::max(job.begin, job.submit);
+    job.eligible = job.begin == kNone ? clock_.now : std::max(job.begin, job.submit);
     if (job.accrues == kNone) job.accrues = job.eligible;
     compete(slot);
-  } else if (job.begin != kNone && job.begin > now_) {
+  } else if (job.begin != kNone && job.begin > clock_.now) {
     next_begin_ = std::min(next_begin_, job.begin);
   }
-  set_priority(job, priority_of(job, see_calculated(now_ - 1)));
+  set_priority(job, priority_of(job, clock_.see_calculated(clock_.now - 1)));
 }
 
 // As a pass begins: whether a pending job has a reason that slurmctld now notes (cluster.py).
@@ -207,10 +208,10 @@ bool Engine<W>::note_reasons() {
 
 template <int W>
 void Engine<W>::review_all() {
-  if (!review_wanted_) return;
-  review_wanted_ = false;
+  if (!clock_.review_wanted) return;
+  clock_.review_wanted = false;
   // Nothing else can change what keeps a job back.
-  if (!dependency_news_ && now_ < next_begin_ && !delayed_) return;
+  if (!dependency_news_ && clock_.now < next_begin_ && !delayed_) return;
   dependency_news_ = false;
   next_begin_ = kNever;
   std::vector<int32_t> all = waiting_;
@@ -222,14 +223,14 @@ Reason Engine<W>::kept_back_by(Live& job) {
   if (job.held) return Reason::kHeld;
   Reason reason = Reason::kNone;
   if (job.dependencies >= 0 && review_dependencies(job, reason)) return reason;
-  return job.begin != kNone && job.begin > now_ ? Reason::kBeginTime : Reason::kNone;
+  return job.begin != kNone && job.begin > clock_.now ? Reason::kBeginTime : Reason::kNone;
 }
 
 // 0: waiting, 1: met, -1: never.
 template <int W>
 int Engine<W>::verdict(const Dependency& item) const {
   bool started = true, over = true, ok = true, any = false;
-  Time by = now_ - item.delay;
+  Time by = clock_.now - item.delay;
   auto look = [&](int32_t job) {
     int32_t where = where_.get(job);
     if (where == 0) return;
@@ -288,21 +289,21 @@ void Engine<W>::start_job(int32_t slot, const Set& nodes, uint8_t scheduler) {
   no_longer_competes(job);
   job.state = State::kRunning;
   job.reason = Reason::kNone;
-  job.start = now_;
+  job.start = clock_.now;
   job.scheduler = scheduler;
   job.started = ++starts_;
   put_ranges(job, nodes);
   take(nodes, request(job), 1);
   count_use(job, nodes, 1);
   run_begins(slot, nodes);
-  if (job.array >= 0) tasks_running(job.array)++;
-  if (Time runtime = spec(job.job).runtime; runtime != kNone && !future_forgotten_) end_at(slot, now_ + runtime);
+  if (job.array >= 0) usage_.count_task(job.array, 1);
+  if (Time runtime = spec(job.job).runtime; runtime != kNone && !future_forgotten_) end_at(slot, clock_.now + runtime);
   watch_limit(slot);
   if (delayed_) {
     for (int32_t other : waiting_) {
       if (lives_[other].dependencies < 0) continue;
       for (const Dependency& item : dependency_log_[lives_[other].dependencies]->items)
-        if (item.delay) push(now_ + item.delay, Happening::kBegin, lives_[other].job);
+        if (item.delay) push(clock_.now + item.delay, Happening::kBegin, lives_[other].job);
     }
   }
   touched(job);
@@ -319,7 +320,7 @@ void Engine<W>::end_at(int32_t slot, Time end) {
 template <int W>
 void Engine<W>::watch_limit(int32_t slot) {
   if (Time killed = killed_at(lives_[slot]); killed != kNever)
-    lives_[slot].limit_event = push(std::max(killed, now_), Happening::kLimit, slot);
+    lives_[slot].limit_event = push(std::max(killed, clock_.now), Happening::kLimit, slot);
 }
 
 // The first check from its limit's end and OverTimeLimit on, or after its reservation's (ResvOverRun=0).
@@ -328,14 +329,14 @@ Time Engine<W>::killed_at(const Live& job) const {
   Time last = job.limit == kNone ? kNever : job.start + job.limit + job.suspended + over_time_limit(job);
   if (int reservation = shape(job).reservation; reservation >= 0)
     last = std::min(last, config->reservations[reservation].end + 1);
-  return last == kNever ? kNever : start_ + round_up(last - start_, params().limit_check);
+  return last == kNever ? kNever : clock_.start + round_up(last - clock_.start, params().limit_check);
 }
 
 // When select/cons_tres expects a job to end that is over its limit (`_guess_job_end`).
 template <int W>
 Time Engine<W>::overdue_end(const Live& job) const {
   Time limit = job.limit == kNone ? kYear : job.limit, over = over_time_limit(job);
-  return over == kYear ? now_ + limit : job.start + limit + job.suspended + params().kill_wait + over;
+  return over == kYear ? clock_.now + limit : job.start + limit + job.suspended + params().kill_wait + over;
 }
 
 template <int W>
@@ -343,13 +344,13 @@ void Engine<W>::end_by_itself(int32_t slot) {
   State state = own_end(lives_[slot]);
   vacate(slot);
   finish(slot, state);
-  ask_main();
+  clock_.ask_main(params());
 }
 
 // The state of a job that ends by itself now.
 template <int W>
 State Engine<W>::own_end(const Live& job) const {
-  bool over_limit = job.limit != kNone && now_ > job.start + job.limit + job.suspended + over_time_limit(job);
+  bool over_limit = job.limit != kNone && clock_.now > job.start + job.limit + job.suspended + over_time_limit(job);
   return over_limit ? State::kTimeout : spec(job.job).failing ? State::kFailed : State::kCompleted;
 }
 
@@ -357,8 +358,8 @@ template <int W>
 void Engine<W>::kill(int32_t slot, State state) {
   vacate(slot);
   finish(slot, state);
-  if (params().defer) ask_main();
-  else main_due_ = now_;
+  if (params().defer) clock_.ask_main(params());
+  else clock_.main_due = clock_.now;
 }
 
 template <int W>
@@ -367,11 +368,11 @@ void Engine<W>::requeue_slot(int32_t slot, State state) {
   Live& job = lives_[slot];
   Record run = job;
   run.state = state;
-  run.end = now_;
+  run.end = clock_.now;
   cut_short_.push(run);
   job.state = State::kPending;
-  job.submit = now_;
-  job.begin = now_ + params().requeue_delay;
+  job.submit = clock_.now;
+  job.begin = clock_.now + params().requeue_delay;
   job.eligible = job.accrues = job.start = kNone;
   job.ranges = 0;
   job.range_count = 0;
@@ -399,7 +400,7 @@ void Engine<W>::vacate(int32_t slot) {
     take(nodes, request(job), -1);
   }
   count_use(job, nodes, -1);
-  if (job.array >= 0) tasks_running(job.array)--;
+  if (job.array >= 0) usage_.count_task(job.array, -1);
   job.end_event = job.limit_event = 0;
   job.runtime_end = kNone;
 }
@@ -408,7 +409,7 @@ template <int W>
 void Engine<W>::finish(int32_t slot, State state, Reason reason) {
   Live& job = lives_[slot];
   job.state = state;
-  job.end = now_;
+  job.end = clock_.now;
   job.reason = Reason::kNone;
   if (config->any_submit_limit) {
     int choice = job.choice;
@@ -419,7 +420,7 @@ void Engine<W>::finish(int32_t slot, State state, Reason reason) {
   tell(false, job);
   job.reason = reason;
   where_.at(job.job) = -1 - static_cast<int32_t>(finished_.push(job));
-  if (purge_due_ == kNever) purge_due_ = purge_of(now_);
+  if (clock_.purge_due == kNever) clock_.purge_due = clock_.purge_of(params(), clock_.now);
   touched(job);
   job.state = state;
   spare_.push_back(slot);

@@ -7,7 +7,7 @@
 namespace slurm_sim {
 
 // What one person used.
-struct Usage {
+struct Share {
   double usage = 0, factor = 1;
   bool active = false;  // has had a job; all others of an account stand alike, so one number serves them
 };
@@ -55,7 +55,7 @@ class FairShare {
   void rank(const Catalogue& catalogue, int account, bool tied_above);
   const std::vector<int>& sorted(const Catalogue& catalogue, Group& group);
 
-  std::vector<Usage> persons_;
+  std::vector<Share> persons_;
   std::vector<Billed> runs_;
   std::vector<int> active_;
   std::vector<Group> groups_;          // by member: an account's

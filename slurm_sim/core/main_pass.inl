@@ -1,4 +1,5 @@
-// Slurm's main scheduler, as in passes.py: which of the queued jobs start now, in strict order.
+// Slurm's main scheduler, as in passes.py: which of the queued jobs start now, in strict order. It starts jobs, gives
+// reasons, and writes `skips_.main_quiet` and `main_passes_over`.
 #pragma once
 #include "scratch.inl"
 
@@ -6,41 +7,23 @@ namespace slurm_sim {
 
 template <int W>
 void Engine<W>::main_pass() {
-  bool full = now_ == next_full();
-  if (full || main_due_ <= now_) {  // it is asked for now
-    last_main_ = now_;
-    main_due_ = kNever;
+  bool full = clock_.now == clock_.next_full();
+  if (full || clock_.main_due <= clock_.now) {  // it is asked for now
+    clock_.last_main = clock_.now;
+    clock_.main_due = kNever;
   }
   if (full) {
-    last_full_ = now_;
-    main_wanted_ = false;
+    clock_.last_full = clock_.now;
+    clock_.main_wanted = false;
   }
-  if (params().sched_min_interval && puts_off(full)) return;
+  if (params().sched_min_interval && clock_.puts_off(params(), full)) return;
   bool news = note_reasons();
   review_all();
   order_queue(kTickPhaseUs);
   if (thorough) disturb();
-  if (main_quiet_ ? main_passes_over_ <= main_depth(full) : run_main(full)) news = true;
-  if (news) news_for_backfill();
+  if (skips_.main_quiet ? skips_.main_passes_over <= main_depth(full) : run_main(full)) news = true;
+  if (news) clock_.news_for_backfill(params());
   settle();
-}
-
-// Whether it is too soon after the last main pass. Then one serves all that are asked for meanwhile.
-template <int W>
-bool Engine<W>::puts_off(bool& full) {
-  const Params& p = params();
-  if (put_off_ == kNever) {
-    // slurmctld has a pass over the whole queue also where that is known to be in vain.
-    Time before = now_ - 1 - start_, whole = now_ - 1 - before % p.sched_interval, last = last_pass_;
-    if (before >= p.sched_interval && whole > last) last = std::max(whole, last + p.sched_min_interval);
-    put_off_ = std::max(now_, last + p.sched_min_interval);
-  }
-  full = put_off_full_ = put_off_full_ || full;
-  if (put_off_ > now_) return true;
-  last_pass_ = now_;
-  put_off_ = kNever;
-  put_off_full_ = false;
-  return false;
 }
 
 // Starts jobs in strict order. One that does not fit stops its partition, and keeps all of the partition's nodes from
@@ -151,8 +134,8 @@ bool Engine<W>::run_main(bool full) {
   // A job in several partitions may get another reason from a pass that does not come to its last turn.
   settled = settled && (several_ == 0 || static_cast<int64_t>(size) <= main_depth(false));
   if (full && !started && settled && config->reservations.empty() && !leaves_traces()) {
-    main_quiet_ = true;
-    main_passes_over_ = passed_over;
+    skips_.main_quiet = true;
+    skips_.main_passes_over = passed_over;
   }
   return passed_over != kNever;
 }
@@ -168,7 +151,7 @@ template <int W>
 void Engine<W>::waits_for(Live& job, Reason reason) {
   if (is_limited(job.reason) && reason != job.reason) {
     disturb();
-    limits_told_ = false;
+    skips_.limits_noted = false;
   }
   set_reason(job, reason);
 }
@@ -202,8 +185,8 @@ NodeSet<W> Engine<W>::fitting(const Live& job, const Set& kept, Reason& why) {
   const Shape& its = shape(job);
   Set usable = up_ & set_of(its.suitable), open = up_ & set_of(its.listed);
   if (!config->reservations.empty()) {
-    open = open.without(taken(its.reservation, now_, now_ + (job.limit == kNone ? kYear : job.limit)));
-    if (its.reservation >= 0 && !is_open(its.reservation, now_)) open = Set::none();
+    open = open.without(taken(its.reservation, clock_.now, clock_.now + (job.limit == kNone ? kYear : job.limit)));
+    if (its.reservation >= 0 && !is_open(its.reservation, clock_.now)) open = Set::none();
   }
   Set nodes = (hosts(its.request) & open & usable).without(kept);
   if (leaves_traces() || has_preferences()) {

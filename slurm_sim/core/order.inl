@@ -1,4 +1,4 @@
-// The queue's order, and when the schedulers run.
+// The queue's order: priorities, and places in `queue_`. Of `skips_` it says what another order ends.
 #pragma once
 #include "scratch.inl"
 
@@ -93,9 +93,9 @@ void Engine<W>::count_tests() {
 // is put in its place.
 template <int W>
 void Engine<W>::order_queue(Time within_us) {
-  Time of = see_calculated(now_ - (within_us < kTickPhaseUs));
+  Time of = clock_.see_calculated(clock_.now - (within_us < kTickPhaseUs));
   bool all = ordered_for_ == kNone || (priorities_move() && of != ordered_for_);
-  if (fairshare_.on && order_changed_ && (fairshare_.stale || fairshare_.version != ordered_shares_)) all = true;
+  if (usage_.fairshare.on && order_changed_ && (usage_.fairshare.stale || usage_.fairshare.version != ordered_shares_)) all = true;
   if (of != tests_counted_for_ && sizes_by_tests()) count_tests();
   ordered_for_ = tests_counted_for_ = of;
   order_changed_ = false;
@@ -109,10 +109,10 @@ void Engine<W>::order_queue(Time within_us) {
         queue_.push_back(job);
       } else {
         auto at = queue_.insert(std::upper_bound(queue_.begin(), queue_.end(), job, comes_first), job);
-        reordered(at - queue_.begin());
+        skips_.reordered(at - queue_.begin(), thorough);
       }
     });
-    if (quiet_until_ != kNone) unseen_.push_back(slot);
+    if (skips_.quiet_until != kNone) skips_.unseen.push_back(slot);
   }
   fresh_.clear();
   settle();
@@ -138,7 +138,7 @@ void Engine<W>::recalculate(Time of) {
     room.ranks[i] = rank(job);
     sorted = sorted && !(i > 0 && room.ranks[i] < room.ranks[i - 1]);
   }
-  ordered_shares_ = fairshare_.version;
+  ordered_shares_ = usage_.fairshare.version;
   if (sorted) return;  // priorities moved and the order did not: passes go on as before
   // Few change places: those out of order are taken out, with their neighbours before them, and merged in again.
   auto before = [&](int a, int b) { return room.ranks[a] < room.ranks[b]; };
@@ -159,47 +159,14 @@ void Engine<W>::recalculate(Time of) {
   size_t first = 0;
   while (room.order[first] == static_cast<int32_t>(first)) first++;
   for (size_t i = first; i < queue_.size(); i++) queue_[i] = room.queue[room.order[i]];
-  reordered(first);
+  skips_.reordered(first, thorough);
 }
 
 // ---- when the schedulers run
 
 template <int W>
-void Engine<W>::ask_main() {
-  if (main_due_ != kNever) return;
-  main_due_ = std::max(now_, std::max(last_main_, full_passes_.until(now_)) + params().batch_sched_delay);
-}
-
-template <int W>
-Time Engine<W>::next_full() {
-  return full_passes_.from(std::max(last_full_ + 1, now_));
-}
-
-// When backfill notices: from bf_interval after its last pass on it looks each second.
-template <int W>
-Time Engine<W>::next_look(Time news) const {
-  Time first_us = last_backfill_us_ + params().bf_interval * kSecondUs;
-  return std::max(first_us, news * kSecondUs + first_us % kSecondUs) / kSecondUs;
-}
-
-// When slurmctld deletes the record of a job that ended then.
-template <int W>
-Time Engine<W>::purge_of(Time ended) const {
-  Time age = params().min_job_age;
-  return age ? start_ + round_up(ended + age - start_, std::min<Time>(60, std::max<Time>(10, age))) : kNever;
-}
-
-template <int W>
 void Engine<W>::purge_until(Time now) {
-  while (purge_due_ <= now) purge_due_ = ++purged_ < finished_.size() ? purge_of(finished_[purged_].end) : kNever;
-}
-
-// When backfill notices the first recalculation of priorities since its last pass.
-template <int W>
-Time Engine<W>::recalculation_noticed() {
-  if (!params().multifactor) return kNever;
-  bool looked_before = last_backfill_us_ % kSecondUs < kTickPhaseUs;
-  return std::max(now_, next_look(calculations_seen_.from(last_backfill_us_ / kSecondUs) + looked_before));
+  while (clock_.purge_due <= now) clock_.purge_due = ++clock_.purged < finished_.size() ? clock_.purge_of(params(), finished_[clock_.purged].end) : kNever;
 }
 
 // How long a backfill pass takes now; without bf_cycle_us as typical_cycle_us in config.py.
@@ -237,15 +204,6 @@ int64_t Engine<W>::most_tested() {
       if (limited[i]) counted_ = std::min(counted_, kinds[i]);
   }
   return std::min(most, counted_);
-}
-
-template <int W>
-void Engine<W>::news_for_backfill() {
-  last_news_ = now_;
-  if (!params().backfill) return;
-  bool ticked = happening_ == Happening::kLimit || happening_ == Happening::kMain || happening_ == Happening::kPurge;
-  bool after_its_look = ticked && !ticks_first();
-  backfill_due_ = std::min(backfill_due_, next_look(now_ + after_its_look));
 }
 
 }  // namespace slurm_sim

@@ -1,4 +1,4 @@
-// What running jobs take, and what limits leave to others.
+// What running jobs take of nodes, and what limits leave to others: it writes the nodes' state and `usage_`.
 #pragma once
 #include "engine.hpp"
 
@@ -309,26 +309,18 @@ double Engine<W>::billing(const Live& job, const Amounts& amounts) const {
 template <int W>
 void Engine<W>::count_use(const Live& job, const Set& nodes, int sign) {
   disturb();
-  limits_told_ = false;
-  if (!config->any_limit && !fairshare_.on) return;
+  skips_.limits_noted = false;
+  if (!config->any_limit && !usage_.fairshare.on) return;
   Amounts amounts = use_of_nodes(job, nodes);
   if (config->any_limit) {
     for_each_use(job, [&](QosUse& use) {
       for (int kind = 0; kind < kKinds; kind++) use.used[kind] += sign * amounts[kind];
     });
-    if (config->any_group_limit) {
-      if (group_use_.size() < catalogue->members.size()) group_use_.resize(catalogue->members.size());
-      for (int kind = 0; kind < kKinds; kind++) {
-        int64_t amount = sign * amounts[kind];
-        catalogue->up_from(job.person, [&](int member) { return group_use_[member][kind] += amount, false; });
-      }
-    }
-    if (jobs_of_person_.size() < catalogue->persons.size()) jobs_of_person_.resize(catalogue->persons.size());
-    jobs_of_person_[job.person] += sign;
+    usage_.count(*config, *catalogue, job.person, amounts, sign);
   }
-  if (!fairshare_.on) return;
-  if (sign < 0) fairshare_.stop(*catalogue, job.job, now_);
-  else fairshare_.start(*catalogue, {job.job, job.person, now_, billing(job, amounts), config->usage_factor[job.qos]});
+  if (!usage_.fairshare.on) return;
+  if (sign < 0) usage_.fairshare.stop(*catalogue, job.job, clock_.now);
+  else usage_.fairshare.start(*catalogue, {job.job, job.person, clock_.now, billing(job, amounts), config->usage_factor[job.qos]});
 }
 
 // The limit that keeps it from starting; kNone: none does.
@@ -369,11 +361,11 @@ NodeSet<W> Engine<W>::occupied(Of of) const {
 // Nodes that this limit counts with this person's; and those of a person, or of all in an account.
 template <int W>
 NodeSet<W> Engine<W>::occupied(const QosLimit& limit, int person) const {
-  size_t counter = counter_of(limit.qos, limit.scope, person);
+  size_t counter = Usage::counter_of(*config, *catalogue, limit.qos, limit.scope, person);
   return occupied([&](const Live& other) {
     const std::vector<int>& counted = limit_set(other).counted;
     bool in_qos = std::find(counted.begin(), counted.end(), limit.qos) != counted.end();
-    return in_qos && counter_of(limit.qos, limit.scope, other.person) == counter;
+    return in_qos && Usage::counter_of(*config, *catalogue, limit.qos, limit.scope, other.person) == counter;
   });
 }
 template <int W>
@@ -389,8 +381,8 @@ template <int W>
 Reason Engine<W>::qos_limit_reached(const Live& job, bool of_jobs, const Use<W>& use) const {
   for (const QosLimit& limit : limit_set(job).limits) {
     if ((limit.kind == kJobs) != of_jobs) continue;
-    size_t at = counter_of(limit.qos, limit.scope, job.person);
-    int64_t used = at < use_[limit.scope].size() ? use_[limit.scope][at].used[limit.kind] : 0;
+    size_t at = Usage::counter_of(*config, *catalogue, limit.qos, limit.scope, job.person);
+    int64_t used = usage_.used(limit.scope, at, limit.kind);
     if (exceeds(used, limit.most, use, limit.kind, [&] { return occupied(limit, job.person); })) return limit.reason;
   }
   return Reason::kNone;
@@ -400,9 +392,7 @@ template <int W>
 bool Engine<W>::max_jobs_reached(const Live& job) const {
   if (limit_set(job).own_max_jobs) return false;
   int64_t most = catalogue->persons[job.person].max_jobs;
-  auto person = static_cast<size_t>(job.person);
-  int64_t running = person < jobs_of_person_.size() ? jobs_of_person_[person] : 0;
-  return most != kNone && running + 1 > most;
+  return most != kNone && usage_.jobs_of(job.person) + 1 > most;
 }
 
 // Of the person, the account, and those above it. What a QOS limits is left to it.
@@ -418,7 +408,7 @@ Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Use<W
     for (auto [kind, reason] : kGroup) {
       int64_t most = catalogue->members[member].most[kind];
       if ((kind == kJobs) != of_jobs || most == kNone || limit_set(job).group[kind]) continue;
-      int64_t used = static_cast<size_t>(member) < group_use_.size() ? group_use_[member][kind] : 0;
+      int64_t used = usage_.used_below(member, kind);
       if (exceeds(used, most, use, kind, [&] { return occupied(member); })) return found = reason, true;
     }
     return false;
@@ -427,20 +417,11 @@ Reason Engine<W>::group_limit_reached(const Live& job, bool of_jobs, const Use<W
 }
 
 template <int W>
-int32_t& Engine<W>::tasks_running(int32_t array) {
-  auto at = std::lower_bound(tasks_running_.begin(), tasks_running_.end(), std::pair<int32_t, int32_t>{array, INT32_MIN});
-  if (at == tasks_running_.end() || at->first != array) at = tasks_running_.insert(at, {array, 0});
-  return at->second;
-}
-
-template <int W>
 bool Engine<W>::throttled(const Live& job) const {
   if (job.array < 0) return false;
   const Extras* more = extras(spec(job.job));
   if (more->throttle == kNone) return false;
-  auto at = std::lower_bound(tasks_running_.begin(), tasks_running_.end(), std::pair<int32_t, int32_t>{job.array, INT32_MIN});
-  int64_t running = at != tasks_running_.end() && at->first == job.array ? at->second : 0;
-  return running >= more->throttle;
+  return usage_.tasks_of(job.array) >= more->throttle;
 }
 
 }  // namespace slurm_sim

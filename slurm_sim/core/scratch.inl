@@ -1,5 +1,5 @@
 // What a pass works in, and where it looks for places for jobs: passes.py's and backfill.py's outlook and plan, with the
-// tables that tell quickly which jobs have no place.
+// tables that tell quickly which jobs have no place. Of the engine it changes the traces of tests alone.
 #pragma once
 #include <array>
 
@@ -56,7 +56,7 @@ struct Engine<W>::Scratch {
   std::vector<std::pair<int32_t, Time>> expected;  // of jobs in several partitions, so far
   int64_t started = 0;
 
-  uint64_t plan_id = 0;                    // whose plan it is: Engine::plan_
+  uint64_t plan_id = 0;                    // whose plan it is: Engine::skips_.plan
   size_t planned = 0, next = 0;            // places in the queue: the first not planned, the first that might start
   bool over = false;                       // the pass would not go on, whoever came
 
@@ -145,13 +145,13 @@ struct Engine<W>::Scratch {
       it.startable_asked = 0;
     }
     if (job.nodes > kTable || ++it.startable_asked < 8)
-      return (it.free & plan.open_until(sim.now_ + job.limit, last)).count() >= job.nodes;
+      return (it.free & plan.open_until(sim.clock_.now + job.limit, last)).count() >= job.nodes;
     if (it.startable_asked == 8) {
       int enough = std::min(it.free_count, kTable);
       it.startable_until.assign(enough + 1, 0);
       for (int i = plan.step_of_now(); i < plan.size() && enough > 0; i++) {
-        Set left = it.free & plan.open_until(std::max(plan.begins[i], sim.now_), last);
-        enough = note(it.startable_until, enough, left.count(), plan.begins[i] - sim.now_);
+        Set left = it.free & plan.open_until(std::max(plan.begins[i], sim.clock_.now), last);
+        enough = note(it.startable_until, enough, left.count(), plan.begins[i] - sim.clock_.now);
       }
       note(it.startable_until, enough, 0, kNever);
       spread(it.startable_until);
@@ -260,19 +260,19 @@ struct Engine<W>::Scratch {
       count -= half;
     }
     ended = low;
-    if (low == 0) return {sim.now_, sets[0] & able};
+    if (low == 0) return {sim.clock_.now, sets[0] & able};
     if (!sim.params().linear) {
       Time start = end_of_group(sim, nodes, ended);
       return {start, chain(sim, wish.request, ended)[ended] & able};
     }
     Time end = held[low - 1].end;
-    plan.note_change(std::max(end, sim.now_ + 1));
-    return {std::max(end, sim.now_ + 1), sets[low] & able};
+    plan.note_change(std::max(end, sim.clock_.now + 1));
+    return {std::max(end, sim.clock_.now + 1), sets[low] & able};
   }
   // With select/cons_tres: when the last job of the group of the job with which it is enough ends; `ended` counts on to
   // that. Jobs elsewhere belong to no group. The barrier is the first job's end, rounded up.
   Time end_of_group(const Engine& sim, const Set& nodes, int& ended) {
-    Time barrier = kNone, window = kGroup, last = sim.now_;
+    Time barrier = kNone, window = kGroup, last = sim.clock_.now;
     int count = static_cast<int>(held.size()), i = 0, of_group = 0;
     Time longer = sim.params().bf_window_linear;
     // Once, and on until it is so wide.
@@ -296,10 +296,10 @@ struct Engine<W>::Scratch {
     }
     ended = std::min(i + 1, count);
     plan.note_change(last);
-    if (last > sim.now_) return last;
+    if (last > sim.clock_.now) return last;
     const Live& job = sim.lives_[held[of_group].slot];
-    last = std::max(sim.overdue_end(job), sim.now_ + 1);
-    plan.note_change(sim.over_time_limit(job) == kYear ? sim.now_ + 1 : last);
+    last = std::max(sim.overdue_end(job), sim.clock_.now + 1);
+    plan.note_change(sim.over_time_limit(job) == kYear ? sim.clock_.now + 1 : last);
     return last;
   }
   // What is free after so many jobs' ends, where Engine::pick looks at it.
@@ -324,7 +324,7 @@ struct Engine<W>::Scratch {
   // Nodes for a start at this time that neither kind of reservation holds, and when to look again.
   Set candidates(const Engine& sim, const Wish<W>& wish, Time start, Time& later) {
     if (sim.config->reservations.empty())
-      return start == sim.now_ ? plan.unreserved_now(wish.usable, wish.limit, later)
+      return start == sim.clock_.now ? plan.unreserved_now(wish.usable, wish.limit, later)
                                : plan.unreserved(wish.usable, start, start + wish.limit, later);
     Set taken = sim.taken(wish.reservation, start, start + wish.limit) & wish.usable;
     Set nodes = plan.unreserved(wish.usable.without(taken), start, start + wish.limit, later);
@@ -354,13 +354,13 @@ struct Engine<W>::Scratch {
     Time later;
     test_found = false;
     last_test = Set::none();
-    Set nodes = candidates(sim, wish, sim.now_, later);
+    Set nodes = candidates(sim, wish, sim.clock_.now, later);
     if (nodes.count() < wish.needed) return {};
     tested++;
     int ended = 0;
     Placement<W> found = first(sim, wish, nodes, ended);
-    if (found.start != sim.now_) {
-      note_test(sim, wish, nodes, {sim.now_, nodes & wish.able & chain(sim, wish.request, 0)[0]});
+    if (found.start != sim.clock_.now) {
+      note_test(sim, wish, nodes, {sim.clock_.now, nodes & wish.able & chain(sim, wish.request, 0)[0]});
       if (found.start != kNone && sim.params().linear && sim.sizes_by_nodes()) last_test = picked(sim, wish, found.nodes, ended, false);
       return {};
     }
@@ -380,7 +380,7 @@ struct Engine<W>::Scratch {
     last_test = Set::none();
     if (sim.config->reservations.empty() && !sim.sizes_by_nodes())
       if (View<W>* view = plan.view(wish.usable)) return earliest_seen(sim, wish, *view);
-    Time later = sim.now_;
+    Time later = sim.clock_.now;
     int64_t test = tested + 1;
     while (later != kNever) {
       Time start = later;
@@ -394,7 +394,7 @@ struct Engine<W>::Scratch {
       test_found = true;
       plan.moved |= found.start < start;
       found.start = std::max(found.start, start);
-      bool starts = found.start == sim.now_, too_late = !starts && later != kNever && found.start > later;
+      bool starts = found.start == sim.clock_.now, too_late = !starts && later != kNever && found.start > later;
       if (too_late && !sim.sizes_by_nodes()) continue;
       if (starts) note_start(sim, wish, nodes, found.nodes);
       last_test = found.nodes = picked(sim, wish, found.nodes, ended, starts);
@@ -407,7 +407,7 @@ struct Engine<W>::Scratch {
   // The same, faster, by counts of nodes (Plan::next_try). All that it calls is inlined, which makes whole runs 2 to 6 % faster.
   SLURM_SIM_FLATTEN Placement<W> earliest_seen(Engine& sim, const Wish<W>& wish, View<W>& view) {
     int64_t test = tested + 1;
-    Time start = sim.now_;
+    Time start = sim.clock_.now;
     int step = plan.step_of_now();
     bool first_try = true;
     for (;; first_try = false) {
@@ -431,8 +431,8 @@ struct Engine<W>::Scratch {
           test_found = true;
           plan.moved |= found.start < start;
           found.start = std::max(found.start, start);
-          if (found.start == sim.now_ || later == kNever || found.start <= later) {
-            bool starts = found.start == sim.now_;
+          if (found.start == sim.clock_.now || later == kNever || found.start <= later) {
+            bool starts = found.start == sim.clock_.now;
             if (starts) note_start(sim, wish, nodes, found.nodes);
             found.nodes = picked(sim, wish, found.nodes, ended, starts);
             // At the time of the try itself they are unreserved for as long.
@@ -472,18 +472,18 @@ struct Engine<W>::Scratch {
     tables.hopeless_start = rise < 0 ? kNever : plan.begins[rise];
     int enough = most, last;
     for (int i = step; i < count && enough > 0; i++) {
-      Set left = able & sets[0] & plan.open_until(std::max(plan.begins[i], sim.now_), last);
-      enough = note(tables.nowhere_from, enough, left.count(), plan.begins[i] - sim.now_);
+      Set left = able & sets[0] & plan.open_until(std::max(plan.begins[i], sim.clock_.now), last);
+      enough = note(tables.nowhere_from, enough, left.count(), plan.begins[i] - sim.clock_.now);
     }
     note(tables.nowhere_from, enough, 0, kNever);
     // Later, a job can begin when a running one ends, or at a rise: any other time is no better than the last of these.
     // Nor is an end whose nodes are all reserved then. The end of a group (cons_tres) is the end of a job, or comes later.
     while (ended < runs || rise >= 0) {
-      Time end = ended < runs ? std::max(held[ended].end, sim.now_ + 1) : kNever;
+      Time end = ended < runs ? std::max(held[ended].end, sim.clock_.now + 1) : kNever;
       Time start = rise < 0 ? end : std::min(end, plan.begins[rise]);
       if (start > plan.last_start) break;
       const Set& free_before = sets[ended];
-      while (ended < runs && std::max(held[ended].end, sim.now_ + 1) <= start) ended++;
+      while (ended < runs && std::max(held[ended].end, sim.clock_.now + 1) <= start) ended++;
       while (step + 1 < count && plan.begins[step + 1] <= start) step++;
       Set left = able & sets[ended];
       bool rises = rise >= 0 && plan.begins[rise] <= start;
@@ -522,15 +522,15 @@ struct Engine<W>::Scratch {
       view.now_asked = 0;
     }
     if (++view.now_asked < 8) {
-      if ((view.usable & plan.open_until(sim.now_ + limit, last)).count() < needed) return sim.now_;
+      if ((view.usable & plan.open_until(sim.clock_.now + limit, last)).count() < needed) return sim.clock_.now;
       return last + 1 < count ? plan.begins[last + 1] : kNever;  // at least
     }
     if (view.now_asked == 8) {
       int enough = std::min(view.usable.count(), kTable);
       view.enough_until.assign(enough + 1, 0);
       for (int i = plan.step_of_now(); i < count && enough > 0; i++) {
-        Set left = view.usable & plan.open_until(std::max(plan.begins[i], sim.now_), last);
-        enough = note(view.enough_until, enough, left.count(), std::max(plan.begins[i], sim.now_));
+        Set left = view.usable & plan.open_until(std::max(plan.begins[i], sim.clock_.now), last);
+        enough = note(view.enough_until, enough, left.count(), std::max(plan.begins[i], sim.clock_.now));
       }
       note(view.enough_until, enough, 0, kNever);
       spread(view.enough_until);
@@ -555,7 +555,7 @@ struct Engine<W>::Scratch {
     if (job.nodes >= static_cast<int>(tables.nowhere_from.size()) || job.limit < tables.nowhere_from[job.nodes])
       return Guess::kNone;
     Time until = enough_until(sim, *it.view, job.nodes, job.limit);
-    if (until <= sim.now_ + job.limit)
+    if (until <= sim.clock_.now + job.limit)
       return hopeless_holds(*it.view, tables) && job.limit >= tables.hopeless_from[job.nodes] ? Guess::kUntested : Guess::kNone;
     if (!plan.moved) return Guess::kNone;
     if (until != kNever) test_ends.push_back(until - job.limit);
