@@ -6,7 +6,7 @@ beside the whole.
         [--only NAME ...]
 
 DIR is `mirage train --samples`'s: its episodes are used again, and those that are drawn otherwise
-are kept beside them. Each case is trained as `mirage train` does, and prints one line, which is
+are kept beside them. Each case is a training by `mirage.provision.learn.train`, and prints one line, which is
 also kept in benchmarks/ablations.json.
 """
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,95 +25,78 @@ from typing import Any
 
 import numpy as np
 
-from mirage.cli.past import background_of, instant
+from mirage.cli.learning import instant
 from mirage.figures.resample import Blocks
-from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn import TrainingPlan, train
+from mirage.provision.learn.background import WarmUp
 from mirage.provision.learn.card import TASTES, choice
 from mirage.provision.learn.course import Course, held_out
 from mirage.provision.learn.episode import HOUR_S, Episode, Load
-from mirage.provision.learn.foundation import MOE, Shape
-from mirage.provision.learn.method import TrainingData
-from mirage.provision.learn.methods import METHODS
+from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.model import Model
+from mirage.provision.learn.run import HoldOut
 from mirage.provision.learn.samples import Samples, collect
 
 RESULT = Path("benchmarks/ablations.json")
-Parts = tuple[Sequence[Episode], Sequence[Episode]]
+ONE_EXPERT = (
+    "shape.patch=24",
+    "shape.width=32",
+    "shape.heads=2",
+    "shape.layers=1",
+    "shape.feedforward=64",
+)
+"""A transformer like each expert of the mixture."""
 
 
-def with_options(**changes: Any) -> Callable[[Any], Any]:
-    return lambda options: replace(options, **changes)
-
-
-def of_experts(count: int) -> Callable[[Any], Any]:
-    """The mixture's experts, as they are, but so many."""
-    shape = replace(MOE, experts=count, gate="dense" if count > 1 else "none")
-    return lambda options: replace(options, shape=shape)
-
-
-def quiet(parts: Parts) -> Parts:
+def quiet(samples: Samples, seed: int) -> tuple[Samples, Samples]:
     """Stops early by light episodes alone, as an earlier version came to do."""
-    return parts[0], [episode for episode in parts[1] if episode.load is Load.LIGHT]
+    learned, stop_by = held_out(samples, seed)
+    return learned, stop_by.those(lambda episode: episode.load is Load.LIGHT)
 
 
 @dataclass(frozen=True)
 class Case:
     method: str
-    change: Callable[[Any], Any] = lambda options: options
-    parts: Callable[[Parts], Parts] = lambda parts: parts
-    course: dict[str, Any] = field(default_factory=dict)
-    """What else is drawn than by default."""
+    settings: tuple[str, ...] = ()
+    """Of the method, as for `--set`."""
+    drawing: dict[str, Any] = field(default_factory=dict)
+    """Fields of the plan that change which episodes are drawn."""
+    hold_out: HoldOut = held_out
 
 
 def alone(kind: str) -> dict[str, Any]:
     """This augmentation, in half of the episodes, and no other."""
-    return {"kinds": (kind,)}
+    return {"augmentations": (kind,)}
 
 
 PAPER: dict[str, Any] = {"warm_up": WarmUp.PAPER}
 CASES = {
     "transformer": Case("transformer"),
-    "transformer, without the forecast": Case(
-        "transformer", with_options(shape=Shape(forecast_input=False))
-    ),
-    "transformer, wrong moment": Case("transformer", with_options(moment="start")),
-    "transformer, 7 probes": Case("transformer", with_options(probes=7)),
-    "transformer, hindsight labels": Case("transformer", with_options(wait="hindsight")),
-    "transformer, stopped by quiet weeks": Case("transformer", parts=quiet),
-    "transformer, for 1:1 alone": Case("transformer", with_options(share=0.5)),
-    "transformer, for 4:1 alone": Case("transformer", with_options(share=0.8)),
-    "transformer, warm-up of the paper": Case("transformer", course=PAPER),
+    "transformer, without the forecast": Case("transformer", ("shape.forecast_input=false",)),
+    "transformer, wrong moment": Case("transformer", ("moment=start",)),
+    "transformer, 7 probes": Case("transformer", ("probes=7",)),
+    "transformer, hindsight labels": Case("transformer", ("wait=hindsight",)),
+    "transformer, stopped by quiet weeks": Case("transformer", hold_out=quiet),
+    "transformer, for 1:1 alone": Case("transformer", ("share=0.5",)),
+    "transformer, for 4:1 alone": Case("transformer", ("share=0.8",)),
+    "transformer, warm-up of the paper": Case("transformer", drawing=PAPER),
     "quantile": Case("quantile"),
-    "quantile, warm-up of the paper": Case("quantile", course=PAPER),
-    "quantile, as logged": Case("quantile", course={"augmented": 0.0}),
-    "quantile, loads alone": Case("quantile", course=alone("load")),
-    "quantile, other users alone": Case("quantile", course=alone("users")),
-    "quantile, synthetic weeks alone": Case("quantile", course=alone("synthetic")),
-    "quantile, twice the episodes": Case("quantile", course={"episodes": 1368}),
-    "experts: 1": Case("transformer", of_experts(1)),
-    "experts: 5": Case("moe", of_experts(5)),
+    "quantile, warm-up of the paper": Case("quantile", drawing=PAPER),
+    "quantile, as logged": Case("quantile", drawing={"augmented": 0.0}),
+    "quantile, loads alone": Case("quantile", drawing=alone("load")),
+    "quantile, other users alone": Case("quantile", drawing=alone("users")),
+    "quantile, synthetic weeks alone": Case("quantile", drawing=alone("synthetic")),
+    "quantile, twice the episodes": Case("quantile", drawing={"episodes": 1368}),
+    "experts: 1": Case("transformer", ONE_EXPERT),
+    "experts: 5": Case("moe", ("shape.experts=5",)),
     "experts: 10": Case("moe"),
     "transformer-dqn": Case("transformer-dqn"),
-    "transformer-dqn, not pretrained": Case("transformer-dqn", with_options(pretrained=False)),
-    "transformer-dqn, no replay": Case("transformer-dqn", with_options(replay=False)),
-    "transformer-dqn, one step ahead": Case("transformer-dqn", with_options(ahead=1)),
+    "transformer-dqn, not pretrained": Case("transformer-dqn", ("pretrained=false",)),
+    "transformer-dqn, no replay": Case("transformer-dqn", ("replay=false",)),
+    "transformer-dqn, one step ahead": Case("transformer-dqn", ("ahead=1",)),
     "transformer-pg": Case("transformer-pg"),
-    "transformer-pg, not pretrained": Case("transformer-pg", with_options(pretrained=False)),
+    "transformer-pg, not pretrained": Case("transformer-pg", ("pretrained=false",)),
 }
-
-
-def trained(case: Case, course: Course, samples: Samples, online: Samples | None) -> Model:
-    method = METHODS[case.method]
-    learnt_from, stop_by = case.parts(held_out(samples, course.seed))
-    options = case.change(method.default_options())
-    fresh = None if online is None else online.apart_from(stop_by)
-    data = TrainingData(
-        episodes=learnt_from if method.stops_early else samples,
-        held_out=stop_by,
-        fresh=fresh,
-        seed=course.seed,
-    )
-    return method.train(data, options)
 
 
 def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
@@ -151,26 +135,27 @@ def judged(model: Model, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]
             }
 
 
-def samples_of(
-    case: Case, background: Background, course: Course, folder: Path
-) -> tuple[Samples, Samples | None, Samples]:
-    """(to learn from, to learn online from, to be judged by); the last always with the queue of the
-    trace.
-    """
-    there, workers = folder, os.cpu_count() or 1
-    if case.course:
-        there = folder / "-".join(f"{name}-{_word(value)}" for name, value in case.course.items())
-    learnt = collect(background, course.training(background), there / "train", workers)
-    real = replace(course, warm_up=WarmUp.TRACE)
-    heads = case.method.endswith(("-dqn", "-pg"))
-    online = (
-        collect(background, course.online(background), there / "online", workers) if heads else None
+def validation_of(plan: TrainingPlan, folder: Path) -> Samples:
+    """The episodes that every case is judged by: with the queue of the trace."""
+    inputs = read_inputs(plan.trace, plan.cluster, plan.partition)
+    drawing = Course.of(inputs.background, plan, inputs.partition).validation(inputs.background)
+    return collect(inputs.background, drawing, folder / "judged", plan.workers)
+
+
+def trained(plan: TrainingPlan, case: Case, folder: Path, seed: int) -> Model:
+    """The case's model. Its episodes are those of the plan's seed; ``seed`` is that of the fit."""
+    there = folder
+    if case.drawing:
+        there = folder / "-".join(f"{name}-{_word(it)}" for name, it in case.drawing.items())
+    own = replace(
+        plan, methods=(case.method,), settings=case.settings, fit_seed=seed, samples=there
     )
-    return (
-        learnt,
-        online,
-        collect(background, real.validation(background), folder / "judged", workers),
-    )
+    with tempfile.TemporaryDirectory() as out:
+        (result,) = train(
+            replace(own, out=Path(out) / "model", **case.drawing), hold_out=case.hold_out
+        )
+    assert result.model is not None
+    return result.model
 
 
 def _word(value: Any) -> str:
@@ -199,22 +184,20 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
     args = parser.parse_args()
-    background, _ = background_of(args)
+    plan = TrainingPlan(
+        trace=args.trace,
+        cluster=args.cluster,
+        methods=(),
+        out=Path(),
+        begin_s=args.begin,
+        until_s=args.until,
+        validation_episodes=args.judged,
+    )
+    validation = validation_of(plan, args.samples)
     for seed in args.seeds:
         for name in args.only:
-            case = CASES[name]
-            # Episodes are those of seed 1 in all: the seed is that of the training alone.
-            course = Course.of(
-                background,
-                args.begin,
-                args.until,
-                None,
-                validation_episodes=args.judged,
-                **case.course,
-            )
-            samples, online, validation = samples_of(case, background, course, args.samples)
             began = time.monotonic()
-            model = trained(case, replace(course, seed=seed), samples, online)
+            model = trained(plan, CASES[name], args.samples, seed)
             row = {
                 "case": name,
                 "seed": seed,

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from mirage.cli.past import background_of, instant
-from mirage.provision.learn import futures
+from mirage.cli.learning import instant
+from mirage.provision.learn import TrainingPlan, futures
 from mirage.provision.learn.background import Background, people_of
 from mirage.provision.learn.course import Course
 from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.episode import HOUR_S, Episode, Load
 from mirage.provision.learn.forecast import LONGEST_S
+from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.runtimes import JobQuery, Runtimes
 from mirage.provision.learn.sampler import submit_pair
 from mirage.provision.learn.samples import Samples
@@ -95,13 +96,19 @@ def main() -> None:
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--futures", required=True, type=Path)
     args = parser.parse_args()
-    background, _ = background_of(args)
-    course = Course.of(background, args.begin, args.until, None, validation_episodes=120)
-    drawing, law, rng = (
-        course.validation(background),
-        futures.read(args.futures).runtimes,
-        np.random.default_rng(1),
+    plan = TrainingPlan(
+        trace=args.trace,
+        cluster=args.cluster,
+        methods=(),
+        out=Path(),
+        begin_s=args.begin,
+        until_s=args.until,
+        validation_episodes=120,
     )
+    inputs = read_inputs(plan.trace, plan.cluster, plan.partition)
+    background = inputs.background
+    drawing = Course.of(background, plan, inputs.partition).validation(background)
+    law, rng = futures.read(args.futures).runtimes, np.random.default_rng(1)
     background = background.until(drawing.end_s)
     heavy = {
         it.begin_s: it

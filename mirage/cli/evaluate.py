@@ -6,11 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,94 +14,130 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import parse_duration
-from mirage.cli.past import WARM_UPS, background_of, errors, instant, partition_of, words_of
+from mirage.cli.learning import (
+    TerminalReporter,
+    add_inputs,
+    add_partition,
+    add_warm_up,
+    add_workers,
+    instant,
+    sizes,
+    words_of,
+)
 from mirage.cli.table import console
 from mirage.domain import Penalties
-from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive, whole_number
 
-if (
-    TYPE_CHECKING
-):  # pandas and the simulator take a second to import: only once the arguments are right
-    from mirage.provision.evaluation.comparison import Comparison, MethodInfo, Setup
-    from mirage.provision.evaluation.methods import MethodRequest
-    from mirage.provision.evaluation.run import Progress, Trials
-    from mirage.provision.evaluation.sampling import Grid
-    from mirage.provision.learn.background import Background
-    from mirage.provision.learn.joblog import JobLog
+if TYPE_CHECKING:
+    # pandas and the simulator take a second to import: only once the arguments are right
+    from mirage.provision.evaluation import EvaluationPlan, EvaluationResult
+    from mirage.provision.evaluation.comparison import Comparison
 
-Json = dict[str, Any]
 LOADS = ("heavy", "medium", "light")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trace", required=True, type=Path, metavar="T", help="job history (docs/traces.md)"
+    _add_input(parser.add_argument_group("input"))
+    _add_episodes(parser.add_argument_group("episodes (simulated pairs of jobs)"))
+    _add_comparison(parser.add_argument_group("comparison"))
+    _add_output(parser.add_argument_group("output"))
+
+
+def _add_input(group: argparse._ArgumentGroup) -> None:
+    add_inputs(group)
+    group.add_argument(
+        "--models",
+        type=Path,
+        metavar="DIR",
+        help="folder of model folders, DIR/METHOD (default: the one of --cluster)",
     )
-    parser.add_argument(
-        "--cluster", required=True, type=Path, metavar="C", help=".toml, otherwise a slurm.conf"
-    )
-    parser.add_argument(
-        "--methods",
-        required=True,
-        type=words_of,
-        metavar="A,B,...",
-        help=(
-            "timer, avg, recent-quantile, any trained method, LABEL=FOLDER; reactive and oracle are"
-            " always there"
-        ),
-    )
-    parser.add_argument(
-        "--models", type=Path, metavar="FOLDER", help="of the models: FOLDER/METHOD (the cluster's)"
-    )
-    parser.add_argument(
+
+
+def _add_episodes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--start",
         required=True,
         type=instant,
-        metavar="ISO",
-        help="first begin; UTC if without offset",
+        metavar="TIME",
+        help="submission of the first pair, as 2023-02-01T06:00, UTC",
     )
-    parser.add_argument(
-        "--every", type=_duration, default=4 * 3600, metavar="D", help="between two begins (4h)"
+    group.add_argument(
+        "--every",
+        type=_duration,
+        default=4 * 3600,
+        metavar="D",
+        help="time between two submissions, as 90min or 4h (default: 4h)",
     )
-    parser.add_argument("--episodes", required=True, type=positive, metavar="N", help="begins")
-    parser.add_argument(
-        "--nodes", type=_sizes, default=(1,), metavar="K,...", help="of both jobs of a pair (1)"
+    group.add_argument(
+        "--episodes",
+        required=True,
+        type=positive,
+        metavar="N",
+        help="number of submissions; at each a pair of every size",
     )
-    parser.add_argument(
-        "--limit", type=_duration, default=48 * 3600, metavar="D", help="of both jobs (48h)"
+    group.add_argument(
+        "--nodes",
+        type=sizes,
+        default=(1,),
+        metavar="K[,K]",
+        help="sizes of the pairs: nodes of each of the two jobs (default: 1)",
     )
-    parser.add_argument(
-        "--partition",
-        metavar="P",
-        help="partition of the pairs (the one with most of the history's node-hours)",
+    group.add_argument(
+        "--limit",
+        type=_duration,
+        default=48 * 3600,
+        metavar="D",
+        help="time limit of each job, which runs until it (default: 48h)",
     )
-    parser.add_argument(
-        "--warm-up", choices=WARM_UPS, default="trace", help="the queue at the start (%(default)s)"
+    add_partition(group, "the one with most node-hours in the history")
+    add_warm_up(group)
+    add_workers(group)
+
+
+def _add_comparison(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--methods",
+        required=True,
+        type=words_of,
+        metavar="NAME[,NAME]",
+        help=(
+            "methods: timer, avg, recent-quantile, trained ones by name, or LABEL=FOLDER of a"
+            " model; reactive and oracle are always included"
+        ),
     )
-    parser.add_argument(
+    group.add_argument(
         "--penalties",
         type=_penalties,
         default=(Penalties(1, 1), Penalties(4, 1)),
-        metavar="I:O,...",
-        help="weights of interruption and overlap (1:1,4:1)",
+        metavar="I:O[,I:O]",
+        help="weights of interruption and overlap (default: 1:1,4:1)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--futures",
         type=positive,
         default=32,
         metavar="N",
-        help="of lookahead, in each decision (%(default)s)",
+        help="number of futures that lookahead simulates in a decision (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=_seed, default=1, help="of the intervals (%(default)s)")
-    parser.add_argument(
-        "--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)"
+    group.add_argument(
+        "--seed",
+        type=_seed,
+        default=1,
+        metavar="N",
+        help="seed of the bootstrap of the 95 %% intervals (default: %(default)s)",
     )
-    parser.add_argument(
-        "--out", required=True, type=Path, metavar="DIR", help="folder of the three files"
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="folder of report.html, results.json and episodes.csv",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="the figures, for programs (docs/evaluation.md)"
+    group.add_argument(
+        "--json", action="store_true", help="print the figures as JSON (docs/evaluation.md)"
     )
 
 
@@ -125,10 +157,6 @@ def _seed(text: str) -> int:
     return number
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(positive(word.strip()) for word in text.split(",")))
-
-
 def _penalties(text: str) -> tuple[Penalties, ...]:
     return tuple(dict.fromkeys(_ratio(word.strip()) for word in text.split(",")))
 
@@ -144,189 +172,58 @@ def _ratio(text: str) -> Penalties:
 
 
 def run(args: argparse.Namespace) -> int:
-    comparison, found = judged(args)
-    _show(args, comparison, found)
+    plan = _plan(args)
+    from mirage.provision.evaluation import evaluate
+
+    with TerminalReporter() as reporter:
+        result = evaluate(plan, reporter)
+    if args.json:
+        _print_json(plan, result)
+    else:
+        _show(plan, result.comparison)
     return 0
 
 
-def judged(args: argparse.Namespace) -> tuple[Comparison, Json]:
-    """Writes the three files; returns the figures, and what stands in results.json. Raises
-    InputError, MirageError.
-    """
-    from mirage.figures.provenance import file_record, provenance, sha256
-    from mirage.provision.evaluation.comparison import Setup, compare
-    from mirage.provision.evaluation.report.page import page
-    from mirage.provision.evaluation.results import results, write
-
-    started_s = time.time()
-    if args.out.exists() and not args.out.is_dir():
-        raise InputError(f"--out {args.out}: is a file; give a folder.")
-    background, notes = background_of(args)
-    partition, cautions = partition_of(background, args.partition)
-    _check_start(args.start, background.log)
-    methods = _methods(args, background)
-    grid = _grid(args, partition)
-    setup = Setup(
-        args.start,
-        args.every,
-        args.episodes,
-        args.nodes,
-        args.limit,
-        args.warm_up,
-        args.penalties,
-        seed=args.seed,
-    )
-    tried = _tried(args, background, methods, setup, grid)
-    described = _described(methods, background, sha256(args.trace), grid)
-    comparison = compare(setup, described, tried.trials, tried.dropped)
-    record = provenance(
-        _command(args, partition),
-        inputs={
-            "trace": file_record(args.trace, jobs=len(background.log)),
-            "cluster": file_record(args.cluster),
-        },
-        split={
-            "trained_s": {each.name: each.train_s for each in described if each.train_s},
-            "evaluated_s": (grid.start_s, grid.end_s),
-        },
-        seed=args.seed,
-        started_s=started_s,
-        wall_s=time.time() - started_s,
-    ) | {"notes": [*notes, *cautions]}
-    found = results(comparison, record)
-    write(args.out, comparison, found, page(comparison, record))
-    return comparison, found
-
-
-def _check_start(start_s: int, log: JobLog) -> None:
-    from mirage.provision.learn.times import iso
-
-    if start_s > log.last_s:
-        raise InputError(
-            f"--start {iso(start_s)}: {log.source} ends before, at {iso(log.last_s)}; choose an"
-            " earlier time."
-        )
-
-
-def _methods(args: argparse.Namespace, background: Background) -> list[MethodRequest]:
-    """Every model is read once before hours of work. Raises InputError."""
-    from mirage.provision.evaluation.methods import requested_methods
-
-    models = args.models or _models(args.cluster, background.cluster.name)
-    methods = requested_methods(args.methods, models, args.futures)
-    for method in methods:
-        method.chooser()
-        if method.label == "quantile" and method.folder is None:
-            errors.print(
-                "note: quantile: there is no model of it, so it goes by recent waits"
-                " (recent-quantile)"
-            )
-    return methods
-
-
-def _models(cluster: Path, name: str) -> Path | None:
-    """Beside the cluster's description, as in models/CLUSTER/, or there."""
-    folders = (cluster.parent, Path("models") / name)
-    return next((folder for folder in folders if any(folder.glob("*/recipe.toml"))), None)
-
-
-def _grid(args: argparse.Namespace, partition: str) -> Grid:
-    from mirage.provision.evaluation.sampling import Grid
+def _plan(args: argparse.Namespace) -> EvaluationPlan:
+    from mirage.provision.evaluation import EvaluationPlan
     from mirage.provision.learn.background import WarmUp
 
-    warm_up = WarmUp(args.warm_up)
-    return Grid(args.start, args.every, args.episodes, args.nodes, args.limit, warm_up, partition)
+    return EvaluationPlan(
+        trace=args.trace,
+        cluster=args.cluster,
+        methods=args.methods,
+        out=args.out,
+        start_s=args.start,
+        episodes=args.episodes,
+        every_s=args.every,
+        nodes=args.nodes,
+        limit_s=args.limit,
+        partition=args.partition,
+        warm_up=WarmUp(args.warm_up),
+        models=args.models,
+        penalties=args.penalties,
+        futures=args.futures,
+        seed=args.seed,
+        workers=args.workers,
+    )
 
 
-def _tried(
-    args: argparse.Namespace,
-    background: Background,
-    methods: Sequence[MethodRequest],
-    setup: Setup,
-    grid: Grid,
-) -> Trials:
-    from mirage.provision.evaluation.run import Work
-    from mirage.provision.evaluation.run import run as run_all
-
-    work = Work(background, tuple(methods), setup.all_penalties, len(setup.penalties))
-    with _progress() as progress:
-        return run_all(work, grid, args.workers, progress)
+def _print_json(plan: EvaluationPlan, result: EvaluationResult) -> None:
+    names = ("schema", "headline", "situations", "dropped", "summary", "differences")
+    shown = {"out": str(plan.out)} | {name: result.record[name] for name in names}
+    print(json.dumps(shown, indent=1))
 
 
-@contextmanager
-def _progress() -> Iterator[Progress | None]:
-    """A bar on a terminal, nothing otherwise."""
-    if not errors.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    with Bar(
-        TextColumn("episodes"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-    ) as bar:
-        task = bar.add_task("episodes", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _described(
-    methods: Sequence[MethodRequest], background: Background, trace: str, grid: Grid
-) -> list[MethodInfo]:
-    judged_s = (grid.start_s, grid.end_s + 2 * grid.limit_s)
-    cluster = background.cluster
-    return [method.described(cluster, grid.partition, trace, judged_s) for method in methods]
-
-
-def _command(args: argparse.Namespace, partition: str) -> list[str]:
-    """The command line, with every option that the figures depend on."""
-    words = {
-        "--trace": args.trace,
-        "--cluster": args.cluster,
-        "--methods": ",".join(args.methods),
-        "--models": args.models,
-        "--start": datetime.fromtimestamp(args.start, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "--every": f"{args.every}s",
-        "--episodes": args.episodes,
-        "--nodes": ",".join(map(str, args.nodes)),
-        "--limit": f"{args.limit}s",
-        "--partition": partition,
-        "--warm-up": args.warm_up,
-        "--penalties": ",".join(
-            f"{each.interruption:g}:{each.overlap:g}" for each in args.penalties
-        ),
-        "--futures": args.futures,
-        "--seed": args.seed,
-        "--out": args.out,
-    }
-    return [
-        "mirage",
-        "evaluate",
-        *(str(part) for word in words.items() if word[1] is not None for part in word),
-    ]
-
-
-# --- what is shown
-# ---------------------------------------------------------------------------------------------------
-
-
-def _show(args: argparse.Namespace, comparison: Comparison, found: Json) -> None:
-    if args.json:
-        shown = ("schema", "headline", "situations", "dropped", "summary", "differences")
-        print(json.dumps({"out": str(args.out)} | {key: found[key] for key in shown}, indent=1))
-        return
+def _show(plan: EvaluationPlan, comparison: Comparison) -> None:
     from mirage.provision.evaluation.report.words import headline, left_out
 
     for group in comparison.groups:
-        for penalties in args.penalties:
+        for penalties in plan.penalties:
             console.print(_table(comparison, group.nodes, penalties))
     for words in left_out(comparison.dropped):
         console.print(escape(words))
     console.print(f"[bold]{escape(headline(comparison))}.[/]")
-    console.print(f"{escape(str(args.out))}: report.html, results.json, episodes.csv")
+    console.print(f"{escape(str(plan.out))}: report.html, results.json, episodes.csv")
 
 
 def _table(comparison: Comparison, nodes: int, penalties: Penalties) -> Table:

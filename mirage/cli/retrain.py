@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +18,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirage.chain.durations import format_duration
-from mirage.cli import evaluate, train
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.past import errors
+from mirage.cli.learning import TerminalReporter, add_partition, add_workers, errors, sizes
 from mirage.cli.serve import named_file, settled, state_folder
 from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
@@ -38,7 +35,9 @@ from mirage.slurm.runner import Runner
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
+    from mirage.provision.evaluation import EvaluationPlan
     from mirage.provision.evaluation.verdict import ModelVerdict
+    from mirage.provision.learn import TrainingPlan
     from slurm_sim.config import ClusterConfig
     from slurm_sim.traces import Trace
 
@@ -62,58 +61,86 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " current one stays since the new one is worse; 1 and 2 as for every verb, and then nothing"
         " has changed either."
     )
-    parser.add_argument(
+    _add_input(parser.add_argument_group("input"))
+    _add_episodes(parser.add_argument_group("episodes (simulated pairs of jobs)"))
+    _add_training(parser.add_argument_group("training"))
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--rollback",
+        action="store_true",
+        help="return to the model before the current one, without a training",
+    )
+    group.add_argument("--json", action="store_true", help="print the result as JSON (docs/cli.md)")
+
+
+def _add_input(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help=(
-            "TOML: policy.name says what to train, policy.model where it lies (models/NAME beside"
-            " the store)"
+            "configuration of the service: policy.name is the method, policy.model the model's"
+            " place (default of the latter: models/NAME beside the store)"
         ),
     )
-    parser.add_argument(
+    group.add_argument(
         "--days",
         type=positive,
         default=180,
         metavar="N",
-        help="of history to learn from (%(default)s)",
+        help="days of accounting records to learn from (default: %(default)s)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--cluster",
         type=Path,
-        metavar="C",
-        help=".toml or slurm.conf (as slurmctld describes itself)",
+        metavar="FILE",
+        help=(
+            "description of the cluster: a .toml file, otherwise a slurm.conf (default: asked of"
+            " slurmctld)"
+        ),
     )
-    parser.add_argument(
-        "--partition",
-        metavar="P",
-        help="partition of the pairs (the current model's, or the one with most node-hours)",
+    add_partition(group, "the current model's, or the one with most node-hours")
+
+
+def _add_episodes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--episodes",
+        type=positive,
+        default=684,
+        metavar="N",
+        help="number of training episodes (default: %(default)s)",
     )
-    parser.add_argument(
-        "--nodes", default="1", metavar="K,...", help="of the pairs to judge by (%(default)s)"
-    )
-    parser.add_argument(
-        "--episodes", type=positive, default=684, metavar="N", help="to learn from (%(default)s)"
-    )
-    parser.add_argument(
+    group.add_argument(
         "--judged",
         type=positive,
         default=200,
         metavar="N",
-        help="to judge by, at most (%(default)s)",
+        help="highest number of episodes that compare the two models (default: %(default)s)",
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the method"
+    group.add_argument(
+        "--nodes",
+        type=sizes,
+        default=(1,),
+        metavar="K[,K]",
+        help="sizes of the compared pairs: nodes of each of the two jobs (default: 1)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
-    parser.add_argument(
-        "--workers", type=positive, default=os.cpu_count() or 1, help="processes (all cores)"
+    add_workers(group)
+
+
+def _add_training(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the method, as in recipe.toml; may be given several times",
     )
-    parser.add_argument(
-        "--rollback", action="store_true", help="only go back to the model before this one"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="what was found, for programs (docs/cli.md)"
+    group.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="seed of the episodes, of the training and of the intervals (default: %(default)s)",
     )
 
 
@@ -163,8 +190,8 @@ def _ending_on_sigterm() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Past:
-    """What is learnt from."""
+class _SiteHistory:
+    """What the accounting of the site gives."""
 
     trace: Path
     cluster: Path
@@ -174,22 +201,26 @@ class _Past:
 
 
 def _retrained(args: argparse.Namespace, config: Config, versions: Versions, work: Path) -> int:
+    from mirage.provision.evaluation import evaluate
     from mirage.provision.evaluation.verdict import RULE, verdict
+    from mirage.provision.learn import train
 
     fresh = work / "version"
     fresh.mkdir()
     current = _current(versions, config.policy.name)
-    past = _past(args, config, current, work, fresh)
-    train.train(_train_words(args, config.policy.name, past, fresh / MODEL))
-    about = ProvisionAbout.of(read_recipe(fresh / MODEL), fresh / MODEL)
-    against = CURRENT if current else UNTRAINED
-    comparison, _ = evaluate.judged(
-        _judge_words(args, past, about, fresh, versions.link if current else None)
-    )
+    history = _site_history(args, config, current, work, fresh)
+    with TerminalReporter() as reporter:
+        train(_training_plan(args, config.policy.name, history, fresh / MODEL), reporter)
+        about = ProvisionAbout.of(read_recipe(fresh / MODEL), fresh / MODEL)
+        against = CURRENT if current else UNTRAINED
+        link = versions.link if current else None
+        comparison = evaluate(
+            _evaluation_plan(args, history, about, fresh, link), reporter
+        ).comparison
     found = verdict(comparison, NEW, against)
     record = {
         "method": config.policy.name,
-        "jobs": past.jobs,
+        "jobs": history.jobs,
         "learnt_from": about.train_s,
         "judged_on": about.validation_s,
         "against": against,
@@ -233,9 +264,9 @@ def _current(versions: Versions, method: str) -> Recipe | None:
         return None
 
 
-def _past(
+def _site_history(
     args: argparse.Namespace, config: Config, current: Recipe | None, work: Path, fresh: Path
-) -> _Past:
+) -> _SiteHistory:
     """Reads accounting, and how slurmctld describes the cluster. Raises MirageError."""
     import numpy as np
 
@@ -269,7 +300,7 @@ def _past(
             f" {format_duration(int(needed_s / JUDGED))}. Give more --days, or wait until there"
             " are."
         )
-    return _Past(trace, cluster, jobs, partition, limit_s)
+    return _SiteHistory(trace, cluster, jobs, partition, limit_s)
 
 
 def _live(runner: Runner) -> ClusterConfig:
@@ -320,54 +351,53 @@ def _longest(cluster: ClusterConfig, partition: str) -> int:
     return min(LONGEST_PAIR_S, chosen.max_time_s or LONGEST_PAIR_S)
 
 
-def _train_words(
-    args: argparse.Namespace, method: str, past: _Past, out: Path
-) -> argparse.Namespace:
-    words = [
-        "--trace",
-        str(past.trace),
-        "--cluster",
-        str(past.cluster),
-        "--method",
-        method,
-        "--out",
-        str(out),
-    ]
-    words += ["--episodes", str(args.episodes), "--judged", str(args.judged), *_shared(args, past)]
-    words += [word for setting in args.set for word in ("--set", setting)]
-    return _parsed(train, words)
+def _training_plan(
+    args: argparse.Namespace, method: str, history: _SiteHistory, out: Path
+) -> TrainingPlan:
+    from mirage.provision.learn import TrainingPlan
+
+    return TrainingPlan(
+        trace=history.trace,
+        cluster=history.cluster,
+        methods=(method,),
+        out=out,
+        partition=history.partition,
+        episodes=args.episodes,
+        validation_episodes=args.judged,
+        settings=tuple(args.set),
+        seed=args.seed,
+        workers=args.workers,
+    )
 
 
-def _judge_words(
-    args: argparse.Namespace, past: _Past, about: ProvisionAbout, fresh: Path, current: Path | None
-) -> argparse.Namespace:
+def _evaluation_plan(
+    args: argparse.Namespace,
+    history: _SiteHistory,
+    about: ProvisionAbout,
+    fresh: Path,
+    current: Path | None,
+) -> EvaluationPlan:
     """All pairs begin in the part that was not learnt from, and end in it if they don't wait."""
+    from mirage.provision.evaluation import EvaluationPlan
+
     begin_s, end_s = about.validation_s
-    span_s = end_s - begin_s - 2 * past.limit_s
+    span_s = end_s - begin_s - 2 * history.limit_s
     every_s = max(EVERY_S, span_s // args.judged)
     other = f"{CURRENT}={current.resolve()}" if current else UNTRAINED
-    words = ["--trace", str(past.trace), "--cluster", str(past.cluster), "--out", str(fresh)]
-    words += [
-        "--methods",
-        f"{NEW}={fresh / MODEL},{other}",
-        "--nodes",
-        args.nodes,
-        "--limit",
-        f"{past.limit_s}s",
-    ]
-    words += ["--start", datetime.fromtimestamp(begin_s, UTC).isoformat(), "--every", f"{every_s}s"]
-    words += ["--episodes", str(max(1, span_s // every_s)), *_shared(args, past)]
-    return _parsed(evaluate, words)
-
-
-def _shared(args: argparse.Namespace, past: _Past) -> list[str]:
-    return ["--seed", str(args.seed), "--workers", str(args.workers), "--partition", past.partition]
-
-
-def _parsed(verb: Any, words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="mirage retrain")
-    verb.add_arguments(parser)
-    return parser.parse_args(words)
+    return EvaluationPlan(
+        trace=history.trace,
+        cluster=history.cluster,
+        methods=(f"{NEW}={fresh / MODEL}", other),
+        out=fresh,
+        start_s=begin_s,
+        episodes=max(1, span_s // every_s),
+        every_s=every_s,
+        nodes=args.nodes,
+        limit_s=history.limit_s,
+        partition=history.partition,
+        seed=args.seed,
+        workers=args.workers,
+    )
 
 
 def _table(found: ModelVerdict, against: str) -> Table:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mirage.errors import InputError
 from mirage.libraries import library_versions
@@ -25,6 +25,9 @@ from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.times import iso
 from slurm_sim.envs.observation import Pool
 
+if TYPE_CHECKING:
+    from mirage.provision.learn.run import TrainingPlan
+
 HELD_OUT = 0.2
 """Share of the training part's fortnights by which training stops early."""
 LOADS = (0.8, 0.95, 1.1)
@@ -34,52 +37,51 @@ queue.
 LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
 
 
-KINDS = ("load", "users", "synthetic")
-"""Of augmentation: `LOADS`, `Resampled`, `Synthetic`."""
+AUGMENTATIONS = ("load", "users", "synthetic")
+"""Kinds of other arrivals: `LOADS`, `Resampled`, `Synthetic`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Course:
-    """What is learnt from."""
+    """The parts and episodes of a training, as the recipe records them. Times are Unix seconds."""
 
     begin_s: int
+    """Begin of the training part."""
     until_s: int
-    """The training part: no training episode reaches beyond it."""
+    """End of the training part, which no training episode reaches beyond; begin of the validation
+    part.
+    """
     end_s: int
-    """The validation part goes from `until_s` to here."""
-    episodes: int = 684
-    validation_episodes: int = 200
-    online_episodes: int = 640
-    seed: int = 1
-    warm_up: WarmUp = WarmUp.TRACE
-    partition: str | None = None
-    augmented: float = 0.5
-    """Share of the episodes with other arrivals; 0: only as logged."""
-    kinds: tuple[str, ...] = KINDS[:2]
-    """Of augmentation; each load counts as one, and all come equally often."""
+    """End of the validation part."""
+    episodes: int
+    validation_episodes: int
+    online_episodes: int
+    seed: int
+    warm_up: WarmUp
+    partition: str | None
+    augmented: float
+    """Share of the training episodes with other arrivals; 0: only as logged."""
+    kinds: tuple[str, ...]
+    """Of `AUGMENTATIONS`; each load counts as one, and all come equally often."""
     tune: int | None = None
     """Random settings that were tried first."""
+    fit_seed: int | None = None
+    """Of the training alone, if it is not `seed`."""
 
     @classmethod
-    def of(
-        cls,
-        background: Background,
-        begin_s: int | None,
-        until_s: int | None,
-        end_s: int | None,
-        **more: Any,
-    ) -> Course:
-        """None: from the first instant with a warm-up, the first 80 % of the time (paper, section
-        6), to the end.
+    def of(cls, background: Background, plan: TrainingPlan, partition: str | None = None) -> Course:
+        """The plan on this job history. Without times: from the first instant with a warm-up, the
+        first 80 % of the time (paper, section 6), to the end. Raises InputError.
         """
         log = background.log
-        begin_s = log.first_s + AUGMENTED_LEAD_S if begin_s is None else begin_s
-        end_s = log.last_s if end_s is None else min(end_s, log.last_s)
-        until_s = log.first_s + int(0.8 * (end_s - log.first_s)) if until_s is None else until_s
-        if strange := sorted(set(more.get("kinds", ())) - set(KINDS)):
+        begin_s = log.first_s + AUGMENTED_LEAD_S if plan.begin_s is None else plan.begin_s
+        end_s = log.last_s if plan.end_s is None else min(plan.end_s, log.last_s)
+        share_s = log.first_s + int(0.8 * (end_s - log.first_s))
+        until_s = share_s if plan.until_s is None else plan.until_s
+        if strange := sorted(set(plan.augmentations) - set(AUGMENTATIONS)):
             raise InputError(
                 f"augmentation {strange[0]!r}: there is none of this name; there are"
-                f" {', '.join(KINDS)}."
+                f" {', '.join(AUGMENTATIONS)}."
             )
         if not begin_s < until_s <= end_s:
             raise InputError(
@@ -87,34 +89,63 @@ class Course:
                 " but it must end after it begins, and before the last submission,"
                 f" {iso(log.last_s)}; choose other times."
             )
-        return cls(begin_s, until_s, end_s, **more)
+        return cls(
+            begin_s=begin_s,
+            until_s=until_s,
+            end_s=end_s,
+            episodes=plan.episodes,
+            validation_episodes=plan.validation_episodes,
+            online_episodes=plan.online_episodes,
+            seed=plan.seed,
+            warm_up=plan.warm_up,
+            partition=plan.partition if partition is None else partition,
+            augmented=plan.augmented,
+            kinds=plan.augmentations,
+            tune=plan.tune,
+            fit_seed=plan.fit_seed,
+        )
+
+    @property
+    def training_seed(self) -> int:
+        return self.seed if self.fit_seed is None else self.fit_seed
 
     def training(self, background: Background) -> Drawing:
-        """The episodes that are learnt from."""
+        """The training episodes."""
         return self._drawing(
-            background, self.begin_s, self.until_s, self.episodes, self.seed, self.augmented
+            background,
+            begin_s=self.begin_s,
+            end_s=self.until_s,
+            count=self.episodes,
+            seed=self.seed,
+            augmented=self.augmented,
         )
 
     def validation(self, background: Background) -> Drawing:
         """Those of the card, as logged."""
         return self._drawing(
-            background, self.until_s, self.end_s, self.validation_episodes, self.seed, 0.0
+            background,
+            begin_s=self.until_s,
+            end_s=self.end_s,
+            count=self.validation_episodes,
+            seed=self.seed,
+            augmented=0.0,
         )
 
     def online(self, background: Background) -> Drawing:
-        """Fresh ones of the training part, for the heads that go on learning online."""
+        """Further ones of the training part, for heads that learn online."""
         return self._drawing(
             background,
-            self.begin_s,
-            self.until_s,
-            self.online_episodes,
-            self.seed + 1,
-            self.augmented,
+            begin_s=self.begin_s,
+            end_s=self.until_s,
+            count=self.online_episodes,
+            seed=self.seed + 1,
+            augmented=self.augmented,
         )
 
     def _drawing(
         self,
         background: Background,
+        *,
         begin_s: int,
         end_s: int,
         count: int,
@@ -126,7 +157,15 @@ class Course:
         )
         chosen = self._augmentations(background) if augmented else ()
         return Drawing(
-            count, seed, begin_s, end_s, mix, None, self.warm_up, self.partition, chosen, augmented
+            count=count,
+            seed=seed,
+            begin_s=begin_s,
+            end_s=end_s,
+            pairs=mix,
+            warm_up=self.warm_up,
+            partition=self.partition,
+            augmentations=chosen,
+            augmented=augmented,
         )
 
     def _augmentations(self, background: Background) -> tuple[Augmentation, ...]:

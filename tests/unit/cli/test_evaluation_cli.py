@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from mirage.cli import evaluate
-from mirage.cli.past import background_of
 from mirage.domain import JobState, Penalties
 from mirage.errors import InputError
 from mirage.figures.provenance import sha256
@@ -17,6 +16,7 @@ from mirage.provision.evaluation.live import LiveEpisode
 from mirage.provision.evaluation.sampling import Grid, sample
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.inputs import read_background
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.learn.sampler import DropReason
 from slurm_sim.clusters import read_cluster
@@ -79,9 +79,7 @@ def test_jobs_of_a_log_without_memory_keep_nobody_off_their_nodes(files, tmp_pat
         (files / "t.csv", "memory is not counted: no job of the file names any", {1}),
         (tmp_path / "t.csv", f"{len(jobs) - 1} jobs name no memory", {0, 1}),
     ):
-        background, notes = background_of(
-            argparse.Namespace(trace=log, cluster=tmp_path / "c.toml")
-        )
+        background, notes = read_background(log, tmp_path / "c.toml")
         assert sum(told in note for note in notes) == 1
         assert {spec.memory_mib_per_node for spec in background.log.submissions()} == memory_mib
         assert background.cluster.counts_memory  # of live jobs it is known
@@ -175,7 +173,7 @@ def test_wrong_input_is_one_clear_error_and_leaves_nothing(files, tmp_path, word
 
 
 def test_a_start_after_the_history_is_refused_before_any_work(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate, "_methods", None)
+    monkeypatch.setattr("mirage.provision.evaluation.run._methods", None)
     with pytest.raises(InputError, match="choose an earlier time"):
         evaluate.run(parsed(files, "--out", str(tmp_path / "out"), "--start", "2023-02-12"))
 
@@ -197,7 +195,7 @@ def test_a_size_without_outcomes_is_told_to_people(files, tmp_path, capsys, monk
             else sample(background, plan)
         )
 
-    monkeypatch.setattr("mirage.provision.evaluation.run.sample", all_wide_ones_dropped)
+    monkeypatch.setattr("mirage.provision.evaluation.trials.sample", all_wide_ones_dropped)
     evaluate.run(parsed(files, "--out", str(tmp_path), "--nodes", "1,4"))
     shown = " ".join(capsys.readouterr().out.split())
     assert (

@@ -4,7 +4,6 @@ may fail.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pwd
@@ -18,7 +17,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 
-from mirage.cli import retrain, train
+from mirage.cli import retrain
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
 from mirage.figures.estimate import Estimate
@@ -27,6 +26,7 @@ from mirage.models.shipped import shipped
 from mirage.models.versions import Versions
 from mirage.provision.evaluation.metrics import Difference
 from mirage.provision.evaluation.verdict import _judged
+from mirage.provision.learn import TrainingInterrupted, TrainingPlan
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.policies.reloading import Reloading
 from tests.fakes.fake_slurm import FakeSlurm
@@ -113,11 +113,11 @@ def left(site: Path) -> set[str]:
 def test_a_training_that_is_interrupted_ends_it(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(args: argparse.Namespace) -> None:
-        args.out.mkdir()
-        raise train.Interrupted("interrupted")
+    def interrupted(plan: TrainingPlan, *_: object) -> None:
+        plan.out.mkdir()
+        raise TrainingInterrupted("interrupted")
 
-    monkeypatch.setattr(train, "train", interrupted)
+    monkeypatch.setattr("mirage.provision.learn.run.train", interrupted)
     assert run(site) == 130
     assert not model(site).link.exists()
     assert not left(site)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +15,7 @@ import pytest
 pytest.importorskip("xgboost", reason="the extra `train` is not installed")
 pytest.importorskip("torch", reason="the extra `train` is not installed")
 
+from mirage.cli.learning import TerminalReporter
 from mirage.cli.main import main
 from mirage.domain import Penalties
 from mirage.errors import InputError
@@ -198,14 +197,10 @@ HEADED = ("--method", "transformer,transformer-dqn", "--online", "640")
 def test_ctrl_c_writes_the_best_so_far_and_begins_nothing_else(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @contextmanager
-    def pressed(*_: object) -> Iterator[Callable[[object], None]]:
-        def press(_: object) -> None:
-            raise KeyboardInterrupt
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
 
-        yield press
-
-    monkeypatch.setattr("mirage.cli.train._told", pressed)
+    monkeypatch.setattr(TerminalReporter, "progress", press)
     assert train(files, *HEADED, "--out", str(tmp_path / "m")) == 130
     folder = tmp_path / "m" / "transformer"
     assert (

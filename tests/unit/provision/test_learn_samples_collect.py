@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError, MirageError
+from mirage.provision.learn import TrainingPlan
 from mirage.provision.learn import samples as module
 from mirage.provision.learn.augment import Scaled
 from mirage.provision.learn.background import Background
@@ -271,11 +272,13 @@ def until(what: Callable[[], bool], timeout_s: float = 120) -> None:
         time.sleep(0.05)
 
 
+PLAN = TrainingPlan(trace=Path("t.csv"), cluster=Path("c.toml"), methods=(), out=Path("m"))
+
+
 def test_the_kinds_of_augmentation_are_chosen_by_name() -> None:
     def names(*kinds: str) -> list[str]:
-        course = Course.of(
-            replace(background(), trace=trace()), EPOCH_S + 8 * DAY_S, None, None, kinds=kinds
-        )
+        plan = replace(PLAN, begin_s=EPOCH_S + 8 * DAY_S, augmentations=kinds)
+        course = Course.of(replace(background(), trace=trace()), plan)
         made = course.training(replace(background(), trace=trace())).augmentations
         return [augmentation.name for augmentation in made]
 
@@ -283,13 +286,15 @@ def test_the_kinds_of_augmentation_are_chosen_by_name() -> None:
     assert names("users", "synthetic") == ["users", "synthetic weeks 1, UTC"]
     with pytest.raises(InputError, match="augmentation 'weeks': there is none of this name"):
         names("weeks")
+    course = Course.of(background(), replace(PLAN, augmentations=("synthetic",)))
     with pytest.raises(InputError, match="there is none at hand"):
-        Course.of(background(), None, None, None, kinds=("synthetic",)).training(background())
+        course.training(background())
 
 
 def test_fresh_episodes_end_where_the_training_part_does(tmp_path: Path) -> None:
     until_s = EPOCH_S + 20 * DAY_S
-    course = Course.of(background(), EPOCH_S + 8 * DAY_S, until_s, None)
+    plan = replace(PLAN, begin_s=EPOCH_S + 8 * DAY_S, until_s=until_s)
+    course = Course.of(background(), plan)
     drawing = replace(course.online(background()), count=25)
     episodes = collect(background(), drawing, tmp_path)
     assert max(int(episode.successor_start_s.max()) for episode in episodes) <= until_s

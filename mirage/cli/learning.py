@@ -1,0 +1,175 @@
+"""What `mirage train`, `evaluate` and `retrain` share: types of arguments, and what they print."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+
+from mirage.provision.learn.reporter import Reporter
+from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from mirage.rl.fit import Progress
+
+WARM_UPS = ("trace", "paper")
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+"""Of the times that can be given: Python can't write all others down."""
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise argparse.ArgumentTypeError("expected at least one method")
+    return words
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """For argparse: numbers of nodes, as `1,8`."""
+    return tuple(dict.fromkeys(positive(word.strip()) for word in text.split(",")))
+
+
+def instant(text: str) -> int:
+    """For argparse: Unix seconds."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a time like 2023-02-01 or 2023-02-01T06:00, got {text!r}"
+        ) from error
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    if not EARLIEST <= when <= LATEST:
+        raise argparse.ArgumentTypeError(
+            f"expected a time from {EARLIEST:%Y} to {LATEST:%Y}, got {text!r}"
+        )
+    return int(when.timestamp())
+
+
+def add_inputs(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--trace",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="job history: its format is in docs/traces.md",
+    )
+    group.add_argument(
+        "--cluster",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="description of the cluster: a .toml file, otherwise a slurm.conf",
+    )
+
+
+def add_partition(group: argparse._ArgumentGroup, default: str) -> None:
+    group.add_argument(
+        "--partition", metavar="NAME", help=f"partition of the job pairs (default: {default})"
+    )
+
+
+def add_warm_up(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--warm-up",
+        choices=WARM_UPS,
+        default="trace",
+        help=(
+            "queue at the begin of a simulation: the jobs that the history shows, or (paper) an"
+            " empty cluster two days before (default: %(default)s)"
+        ),
+    )
+
+
+def add_workers(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--workers",
+        type=positive,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes on this machine (default: one a core)",
+    )
+
+
+class TerminalReporter(Reporter):
+    """Prints on stderr. Cautions appear always, since the result depends on them; notes, progress
+    bars and learning curves only on a terminal.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end_bar()
+
+    def note(self, text: str) -> None:
+        if errors.is_terminal:
+            errors.print(f"note: {escape(text)}")
+
+    def caution(self, text: str) -> None:
+        errors.print(escape(text))
+
+    def episodes(self, part: str, done: int, total: int) -> None:
+        if not errors.is_terminal:
+            return
+        if self._bar is None:
+            self._bar = _bar()
+            self._task = self._bar.add_task(part, total=None)
+            self._bar.start()
+        assert self._task is not None
+        self._bar.update(self._task, completed=done, total=total)
+        if done == total:
+            self._end_bar()
+
+    def progress(self, method: str, progress: Progress) -> None:
+        if errors.is_terminal:
+            is_known = progress.score == progress.score  # not NaN
+            penalty = f", penalty {progress.score:.2f} h" if is_known else ""
+            errors.print(
+                f"{method}: {progress.stage} {progress.round}/{progress.rounds}:"
+                f" loss {progress.loss:.4g}{penalty}"
+            )
+
+    def written(self, method: str, folder: Path, wall_s: float) -> None:
+        errors.print(f"{method}: {escape(str(folder))} ({wall_s:.0f} s)")
+
+    def _end_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+
+def _bar() -> Any:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=errors)

@@ -1,0 +1,308 @@
+"""`train`: from a job history to model folders with `recipe.toml`, weights and `card.md`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mirage.errors import InputError
+from mirage.figures.provenance import sha256
+from mirage.models.folder import check_replaceable, write_folder
+from mirage.models.recipe import Recipe
+from mirage.provision.learn.background import Background, WarmUp
+from mirage.provision.learn.card import card
+from mirage.provision.learn.course import Course, held_out, plain
+from mirage.provision.learn.drawing import Drawing
+from mirage.provision.learn.forecast import ForecastingModel
+from mirage.provision.learn.futures import NAME as LOOKAHEAD
+from mirage.provision.learn.futures import train_lookahead
+from mirage.provision.learn.inputs import read_inputs
+from mirage.provision.learn.method import TrainingData
+from mirage.provision.learn.methods import METHODS
+from mirage.provision.learn.model import Model
+from mirage.provision.learn.ranges import ranges_of
+from mirage.provision.learn.reporter import SILENT, Reporter
+from mirage.provision.learn.samples import Samples, collect
+from mirage.rl.options import with_settings
+
+ALL = "all"
+"""As a method: every method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """What to train, and on what. Times are Unix seconds."""
+
+    trace: Path
+    """The job history (docs/traces.md)."""
+    cluster: Path
+    """Its cluster: .toml, otherwise a slurm.conf (docs/clusters.md)."""
+    methods: tuple[str, ...]
+    """Names in `METHODS`, `lookahead`, or `all`."""
+    out: Path
+    """The model folder; with several methods the folder of their folders."""
+    begin_s: int | None = None
+    """Begin of the training part; None: a week after the first submission."""
+    until_s: int | None = None
+    """End of the training part; None: after 80 % of the time."""
+    end_s: int | None = None
+    """End of the validation part; None: the last submission."""
+    partition: str | None = None
+    """Of the pairs; None: the one with most of the history's node-hours."""
+    episodes: int = 684
+    """Training episodes."""
+    validation_episodes: int = 200
+    """Episodes of the validation part, for the card's figures."""
+    online_episodes: int = 640
+    """Further training episodes, for methods with a head that learns online."""
+    augmented: float = 0.5
+    """Share of the training episodes with arrivals other than the logged ones."""
+    augmentations: tuple[str, ...] = ("load", "users")
+    """Kinds of other arrivals, of `course.AUGMENTATIONS`."""
+    warm_up: WarmUp = WarmUp.TRACE
+    """The queue in which a simulation begins."""
+    samples: Path | None = None
+    """Folder that keeps the episodes, so that a later call continues; None: a temporary one."""
+    settings: tuple[str, ...] = ()
+    """Options of each method, as NAME=VALUE."""
+    tune: int | None = None
+    """Random settings to try with Ray Tune first; None: none."""
+    seed: int = 1
+    """Of everything that is drawn."""
+    fit_seed: int | None = None
+    """Of the training alone, on the same episodes; None: `seed`."""
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Processes that simulate. The result does not depend on it."""
+    ray: str | None = None
+    """Address of a Ray cluster that simulates instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """One method's model, as it was written."""
+
+    method: str
+    folder: Path
+    recipe: Recipe
+    model: Model | None
+    """None: look-ahead, which has no model of this form."""
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C in the training of a network whose best weights until then are written."""
+
+
+HoldOut = Callable[[Samples, int], tuple[Samples, Samples]]
+
+
+def train(
+    plan: TrainingPlan, reporter: Reporter = SILENT, hold_out: HoldOut = held_out
+) -> list[TrainingResult]:
+    """Writes a folder for each method. A head continues from a foundation trained in the same call,
+    unless options are set.
+
+    ``hold_out``: splits the training episodes, by the seed, into those to learn from and those that
+    tell when to stop.
+
+    Raises MirageError; TrainingInterrupted after Ctrl-C, and then trains no further method.
+    """
+    methods = _methods(plan.methods)
+    folders = _folders(plan.out, methods)
+    _check_options(plan, methods)
+    background, chosen, notes = read_inputs(plan.trace, plan.cluster, plan.partition, reporter)
+    course = Course.of(background, plan, chosen)
+    with _sample_folder(plan.samples) as folder:
+        parts = _Parts.collect(plan, course, background, methods, folder, reporter)
+        run = _Run(plan, background, course, parts, notes, reporter, hold_out)
+        return [run.train(method, folders[method]) for method in methods]
+
+
+def _methods(wanted: Sequence[str]) -> list[str]:
+    """Heads after the foundation that they share. Raises InputError."""
+    known = [*METHODS, LOOKAHEAD]
+    if strange := [name for name in wanted if name not in (*known, ALL)]:
+        raise InputError(
+            f"--method {strange[0]}: there is no such method to train; there are"
+            f" {', '.join(known)}, {ALL}."
+        )
+    return [name for name in known if ALL in wanted or name in wanted]
+
+
+def _folders(out: Path, methods: Sequence[str]) -> dict[str, Path]:
+    folders = {method: out if len(methods) == 1 else out / method for method in methods}
+    for folder in folders.values():
+        check_replaceable(folder)
+    return folders
+
+
+def _check_options(plan: TrainingPlan, methods: Sequence[str]) -> None:
+    """Everything that training would refuse, before hours of simulation. Raises InputError."""
+    if plan.settings and LOOKAHEAD in methods:
+        raise InputError(
+            f"--set {plan.settings[0]}: {LOOKAHEAD} has no options; train it in a call of its own."
+        )
+    learning = [method for method in methods if method != LOOKAHEAD]
+    for method in learning:
+        _options(method, plan.settings)
+    if learning and plan.tune:
+        from mirage.provision.learn.tune import ray_tune
+
+        ray_tune()
+
+
+def _options(method: str, settings: Sequence[str]) -> Any:
+    """The method's options. Raises InputError, also for a package that the method needs."""
+    options = METHODS[method].default_options()
+    try:
+        return with_settings(options, settings)
+    except InputError as error:
+        raise InputError(f"{method}: {error}") from error
+
+
+@contextmanager
+def _sample_folder(folder: Path | None) -> Iterator[Path]:
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="mirage-samples-") as name:
+        yield Path(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    """The episodes of a run. None: no method needs them."""
+
+    training: Samples | None = None
+    validation: Samples | None = None
+    online: Samples | None = None
+    """For the heads."""
+
+    @classmethod
+    def collect(
+        cls,
+        plan: TrainingPlan,
+        course: Course,
+        background: Background,
+        methods: Sequence[str],
+        folder: Path,
+        reporter: Reporter,
+    ) -> _Parts:
+        def part(name: str, drawing: Drawing, place: str) -> Samples:
+            return collect(
+                background,
+                drawing,
+                folder / place,
+                workers=plan.workers,
+                ray=plan.ray,
+                progress=partial(reporter.episodes, name),
+            )
+
+        learning = [METHODS[method] for method in methods if method != LOOKAHEAD]
+        if not learning:
+            return cls()
+        return cls(
+            training=part("training episodes", course.training(background), "train"),
+            validation=part("validation episodes", course.validation(background), "judged"),
+            online=(
+                part("online episodes", course.online(background), "online")
+                if any(method.foundation for method in learning)
+                else None
+            ),
+        )
+
+
+@dataclass
+class _Run:
+    """One call of `train`: the methods in turn."""
+
+    plan: TrainingPlan
+    background: Background
+    course: Course
+    parts: _Parts
+    notes: list[str]
+    reporter: Reporter
+    hold_out: HoldOut
+    _trained: dict[str, tuple[Model, Any]] = field(default_factory=dict, init=False)
+    """Model and options by method, for the heads."""
+
+    def train(self, method: str, folder: Path) -> TrainingResult:
+        """Raises TrainingInterrupted."""
+        began = time.monotonic()
+        write = self._write_lookahead if method == LOOKAHEAD else self._write_model
+        result = write(method, folder)
+        if result.model is not None and result.model.traits.interrupted:
+            raise TrainingInterrupted(f"interrupted; {folder} holds the best {method} until then.")
+        self.reporter.written(method, folder, time.monotonic() - began)
+        return result
+
+    def _write_lookahead(self, method: str, folder: Path) -> TrainingResult:
+        course, background, plan = self.course, self.background, self.plan
+        about = course.about(background, plan.trace, sha256(plan.trace))
+        futures = train_lookahead(
+            background.log, background.cluster, course.begin_s, course.until_s
+        )
+        recipe = course.recipe(method, about, {})
+        write_folder(folder, futures, recipe, card(recipe, about, None, notes=self.notes))
+        return TrainingResult(method=method, folder=folder, recipe=recipe, model=None)
+
+    def _write_model(self, method: str, folder: Path) -> TrainingResult:
+        training, validation = self.parts.training, self.parts.validation
+        assert training is not None
+        assert validation is not None
+        model, options = self._fit(method, training)
+        about = replace(
+            self.course.about(self.background, self.plan.trace, sha256(self.plan.trace)),
+            ranges=ranges_of(training),
+        )
+        recipe = self.course.recipe(method, about, plain(options))
+        facts = {name: _count_text(value) for name, value in training.summary().items()}
+        page = card(recipe, about, model, episodes=validation, facts=facts, notes=self.notes)
+        uses_forecasts = model.traits.uses_forecasts
+        written = ForecastingModel(model, self.background.cluster) if uses_forecasts else model
+        write_folder(folder, written, recipe, page)
+        return TrainingResult(method=method, folder=folder, recipe=recipe, model=model)
+
+    def _fit(self, name: str, training: Samples) -> tuple[Model, Any]:
+        """The model and the options that it was trained with."""
+        method, options = METHODS[name], _options(name, self.plan.settings)
+        learned, stop_by = self.hold_out(training, self.course.training_seed)
+        data = TrainingData(
+            episodes=learned,
+            held_out=stop_by,
+            seed=self.course.training_seed,
+            progress=partial(self.reporter.progress, name),
+        )
+        if method.foundation:
+            assert self.parts.online is not None
+            data = replace(data, fresh=self.parts.online.apart_from(stop_by))
+            if method.foundation in self._trained and not self.plan.settings:
+                base, foundation = self._trained[method.foundation]
+                data, options = replace(data, base=base), replace(options, pretrain=foundation)
+        if self.plan.tune:
+            options = self._tuned(name, options, data)
+        if not method.stops_early:
+            data = replace(data, episodes=training)
+        self._trained[name] = method.train(data, options), options
+        return self._trained[name]
+
+    def _tuned(self, method: str, options: Any, data: TrainingData) -> Any:
+        from mirage.provision.learn.tune import tuned
+
+        fixed = [setting.partition("=")[0].strip() for setting in self.plan.settings]
+        # The reporter stays here: Ray's processes have a copy of the data.
+        return tuned(method, options, replace(data, progress=None), self.plan.tune or 0, fixed)
+
+
+def _count_text(value: Any) -> str:
+    return (
+        ", ".join(f"{name} {count:,}" for name, count in value.items())
+        if isinstance(value, dict)
+        else f"{value:,}"
+    )
