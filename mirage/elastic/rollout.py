@@ -1,0 +1,50 @@
+"""Episodes of a scheduler, and what they were worth (section 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mirage.elastic.baselines import Scheduler, run_slot
+from mirage.elastic.workload import JobSequence
+from mirage.elastic.world import ElasticConfig, Floats, World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """One episode for each sequence; arrays of one entry a sequence, [B]."""
+
+    scheduler: str
+    mean_jct_slots: Floats
+    """Mean time from arrival to end of the sequence's jobs, slots and fractions."""
+    makespan_slots: Floats
+    total_reward: Floats
+    """Sum of equation 1 over the slots."""
+    finished: Floats
+    """Share of the jobs that ended."""
+    bound_slots: Floats
+    """Mean of each job alone at its best shape: no scheduler can do better."""
+    slots: int
+    """Slots until the last sequence was over."""
+
+
+def roll_out(
+    scheduler: Scheduler, config: ElasticConfig, sequences: Sequence[JobSequence], *, seed: int = 0
+) -> Rollout:
+    """Runs all sequences side by side."""
+    world = World(config, sequences, seed=seed)
+    scheduler.reset(world)
+    total = np.zeros(world.clusters)
+    while not world.over.all():
+        total += run_slot(world, scheduler)
+    return Rollout(
+        scheduler=scheduler.name,
+        mean_jct_slots=world.completion_slots().mean(axis=1),
+        makespan_slots=np.nan_to_num(world.finish, nan=world.slot).max(axis=1),
+        total_reward=total,
+        finished=(~np.isnan(world.finish)).mean(axis=1),
+        bound_slots=world.bound_slots().mean(axis=1),
+        slots=world.slot,
+    )
