@@ -30,7 +30,7 @@ from mirage.domain import ActingMode
 from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import make_policy
 from mirage.slurm.commands import CommandCluster
-from mirage.slurm.runner import Result, Runner, run_bounded
+from mirage.slurm.runner import CommandResult, Runner, run_bounded
 from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
 from tests.slurm.site import ALICE, BOB, CAROL, Site, the_site, until
@@ -54,7 +54,7 @@ class Calls:
 
     def execute(
         self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float, limit: int
-    ) -> Result:
+    ) -> CommandResult:
         self.asked[Path(argv[0]).name] += 1
         return run_bounded(argv, env, timeout_s, limit)
 

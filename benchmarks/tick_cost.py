@@ -30,7 +30,7 @@ from mirage.provision.policies.heuristics import Reactive, Timer
 from mirage.provision.policies.registry import make_policy
 from mirage.slurm.argv import SQUEUE_FIELDS
 from mirage.slurm.commands import CommandCluster
-from mirage.slurm.runner import Result, Runner
+from mirage.slurm.runner import CommandResult, Runner
 from mirage.store.journal import Journal
 from mirage.store.repository import SqlStore
 
@@ -125,14 +125,16 @@ class Slurm:
 
     def execute(
         self, argv: Sequence[str], env: Mapping[str, str], _timeout_s: float, _limit: int
-    ) -> Result:
+    ) -> CommandResult:
         self.asked[argv[0]] += 1
         if argv == ["scontrol", "show", "config"]:
-            return Result(stdout="SLURM_VERSION = 22.05.8\n", stderr="", returncode=0)
+            return CommandResult(stdout="SLURM_VERSION = 22.05.8\n", stderr="", returncode=0)
         if argv[0] == "squeue" and "-j" not in argv and "all" not in argv:
             nonce = env["SQUEUE_FORMAT2"].split(",")[0].removeprefix("JobID:")
-            return Result(stdout=self.squeue.replace(MARK, nonce), stderr="", returncode=0)
-        return Result(stdout=self.sinfo if argv[0] == "sinfo" else "", stderr="", returncode=0)
+            return CommandResult(stdout=self.squeue.replace(MARK, nonce), stderr="", returncode=0)
+        return CommandResult(
+            stdout=self.sinfo if argv[0] == "sinfo" else "", stderr="", returncode=0
+        )
 
 
 def _row(job: Job) -> str:

@@ -30,7 +30,7 @@ Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """The configuration, and where what is not a default was said."""
 
     config: Config
@@ -61,7 +61,7 @@ def load(
     usual: Path,
     environ: Mapping[str, str] = os.environ,
     given: Mapping[Key, Any] | None = None,
-) -> Loaded:
+) -> LoadedConfig:
     """``file``: must be there; None: ``usual``, if it is. ``given``: on the command line; None says
     nothing.
 
@@ -76,7 +76,7 @@ def load(
     tree: Tree = {}
     for key, value, _origin in layers:
         _put(tree, key, value)
-    return Loaded(made_of(tree), {key: origin for key, _value, origin in layers})
+    return LoadedConfig(made_of(tree), {key: origin for key, _value, origin in layers})
 
 
 def store_url(daemon: DaemonConfig, default: str) -> str:
@@ -101,12 +101,12 @@ def store_url(daemon: DaemonConfig, default: str) -> str:
     return lines[0].strip()
 
 
-def show(loaded: Loaded) -> str:
+def show(loaded: LoadedConfig) -> str:
     """The whole configuration as TOML, with who said what. Passwords are not in it."""
     return "\n".join(_lines(loaded.config, (), loaded.origins)).strip() + "\n"
 
 
-def with_store(loaded: Loaded, url: str) -> Loaded:
+def with_store(loaded: LoadedConfig, url: str) -> LoadedConfig:
     """The same with the store's URL settled."""
     daemon = loaded.config.daemon
     if daemon.store_file:
@@ -116,12 +116,12 @@ def with_store(loaded: Loaded, url: str) -> Loaded:
     return with_values(loaded, {("daemon", "store"): (url, origin)})
 
 
-def with_values(loaded: Loaded, values: Mapping[Key, tuple[Any, str]]) -> Loaded:
+def with_values(loaded: LoadedConfig, values: Mapping[Key, tuple[Any, str]]) -> LoadedConfig:
     """The same with these values of tables' keys, and who says so."""
     config = loaded.config
     for (table, key), (value, _origin) in values.items():
         config = replace(config, **{table: replace(getattr(config, table), **{key: value})})
-    return Loaded(
+    return LoadedConfig(
         config, {**loaded.origins, **{path: origin for path, (_value, origin) in values.items()}}
     )
 

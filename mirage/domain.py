@@ -228,7 +228,7 @@ class Oddity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ClusterNode:
     """One node. ``up``: Slurm can use it (not down, drained, failing, in maintenance). ``idle``: up
     and empty.
     """
@@ -259,7 +259,7 @@ class Snapshot:
 
     at_s: int
     jobs: tuple[Job, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
     oddities: tuple[Oddity, ...] = ()
     """Jobs that are left out, or that ask for more than can be meant."""
 
@@ -456,7 +456,7 @@ class Decision:
     """
 
 
-class Outcome(str, Enum):
+class ReleaseOutcome(str, Enum):
     """How a release ended."""
 
     RELEASED = "released"
@@ -478,7 +478,7 @@ class Intent:
     intent_id: int
     decision: Decision
     created_s: int
-    outcome: Outcome | None = None
+    outcome: ReleaseOutcome | None = None
     detail: str = ""
     finished_s: int | None = None
 

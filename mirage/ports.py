@@ -20,8 +20,8 @@ from mirage.domain import (
     Job,
     Link,
     NodeEvent,
-    Outcome,
     Penalties,
+    ReleaseOutcome,
     Settings,
     Snapshot,
 )
@@ -154,7 +154,9 @@ class Store(ChainStore, Protocol):
     def open_intent(self, decision: Decision, now_s: int) -> Intent:
         """Writes decision and intent together, durably: when this returns, a crash can't lose it."""
 
-    def close_intent(self, intent: Intent, outcome: Outcome, detail: str, now_s: int) -> None: ...
+    def close_intent(
+        self, intent: Intent, outcome: ReleaseOutcome, detail: str, now_s: int
+    ) -> None: ...
 
     def open_intents(self) -> list[Intent]:
         """Intents without an outcome: a crash cut them short."""

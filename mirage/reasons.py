@@ -16,7 +16,7 @@ from functools import lru_cache
 log = logging.getLogger(__name__)
 
 
-class Kind(str, Enum):
+class ReasonKind(str, Enum):
     """What keeps a pending job from starting."""
 
     NODES = "nodes"
@@ -36,8 +36,8 @@ class Kind(str, Enum):
     """As the job and the site are now, no free node would start it."""
 
 
-COMPETING = frozenset({Kind.NODES})
-BEFORE_ELIGIBLE = frozenset({Kind.BEGIN, Kind.DEPENDENCY, Kind.HELD})
+COMPETING = frozenset({ReasonKind.NODES})
+BEFORE_ELIGIBLE = frozenset({ReasonKind.BEGIN, ReasonKind.DEPENDENCY, ReasonKind.HELD})
 """With these Slurm does not count a job as eligible."""
 
 
@@ -45,28 +45,28 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_NAMES: dict[Kind, frozenset[str]] = {
+_NAMES: dict[ReasonKind, frozenset[str]] = {
     # The reasons of the second line tell how the last run of a requeued job ended: it competes
     # again.
-    Kind.NODES: _names("""
+    ReasonKind.NODES: _names("""
         None Priority Resources ReqNodeNotAvail Cleaning FedJobLock Prolog SchedDefer MaxPoweredUpNodes
         InactiveLimit JobLaunchFailure NonZeroExitCode OutOfMemory RaisedSignal SystemFailure TimeLimit
         """),
-    Kind.HELD: _names("""
+    ReasonKind.HELD: _names("""
         JobHeldAdmin JobHeldUser JobHoldMaxRequeue BurstBufferOperation ReservationDeleted ReservationInvalid
         """),
-    Kind.DEPENDENCY: _names("Dependency DependencyNeverSatisfied"),
-    Kind.BEGIN: _names("BeginTime Reservation"),
-    Kind.THROTTLE: _names("JobArrayTaskLimit"),
-    Kind.RESOURCE: _names("""
+    ReasonKind.DEPENDENCY: _names("Dependency DependencyNeverSatisfied"),
+    ReasonKind.BEGIN: _names("BeginTime Reservation"),
+    ReasonKind.THROTTLE: _names("JobArrayTaskLimit"),
+    ReasonKind.RESOURCE: _names("""
         Licenses BurstBufferResources BurstBufferStageIn MpiPortsBusy NvidiaImexChannels PowerNotAvail PowerReserved
         """),
-    Kind.CANNOT_RUN: _names("""
+    ReasonKind.CANNOT_RUN: _names("""
         AccountNotAllowed BadConstraints BlockFreeAction BlockMaxError Constraints DeadLine FrontEndDown InvalidAccount
         InvalidQOS MaxMemPerLimit NodeDown PartitionConfig PartitionDown PartitionInactive PartitionNodeLimit
         PartitionTimeLimit QOSNotAllowed
         """),
-    Kind.LIMIT: _names("""
+    ReasonKind.LIMIT: _names("""
         AccountingPolicy AssociationJobLimit AssociationResourceLimit AssociationTimeLimit
         AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocGrpBilling AssocGrpBillingMinutes
         AssocGrpBillingRunMinutes AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit AssocGrpCpuLimit AssocGrpEnergy
@@ -133,19 +133,22 @@ _GONE = {
 # Sentences that squeue prints in place of a name, by how they begin. scontrol prints `_` for each
 # blank.
 _SENTENCES = (
-    ("launch failed requeued held", Kind.HELD),
-    ("job requeued in held state", Kind.HELD),
-    ("job requeued in special exit", Kind.HELD),
-    ("nodes required for job are down, drained or reserved", Kind.NODES),
-    ("waitingforscheduling", Kind.NODES),  # squeue(1): no reason has been set yet
+    ("launch failed requeued held", ReasonKind.HELD),
+    ("job requeued in held state", ReasonKind.HELD),
+    ("job requeued in special exit", ReasonKind.HELD),
+    ("nodes required for job are down, drained or reserved", ReasonKind.NODES),
+    ("waitingforscheduling", ReasonKind.NODES),  # squeue(1): no reason has been set yet
 )
 # A name that a newer release may have, by its shape: Slurm's limits have names like these.
 _SHAPES = (
-    (re.compile(r"(QOS|Assoc)(Grp|Max|Min|iation|\w*Limit)|Max\w*(Per[A-Z]|Limit)"), Kind.LIMIT),
-    (re.compile(r"\w*(Held|Hold)|\w*Reservation(Deleted|Invalid)"), Kind.HELD),
-    (re.compile(r"Dependency"), Kind.DEPENDENCY),
-    (re.compile(r"\w*Licen[sc]e|BurstBuffer|Power"), Kind.RESOURCE),
-    (re.compile(r"Partition|Invalid|\w*NotAllowed|BadConstraint"), Kind.CANNOT_RUN),
+    (
+        re.compile(r"(QOS|Assoc)(Grp|Max|Min|iation|\w*Limit)|Max\w*(Per[A-Z]|Limit)"),
+        ReasonKind.LIMIT,
+    ),
+    (re.compile(r"\w*(Held|Hold)|\w*Reservation(Deleted|Invalid)"), ReasonKind.HELD),
+    (re.compile(r"Dependency"), ReasonKind.DEPENDENCY),
+    (re.compile(r"\w*Licen[sc]e|BurstBuffer|Power"), ReasonKind.RESOURCE),
+    (re.compile(r"Partition|Invalid|\w*NotAllowed|BadConstraint"), ReasonKind.CANNOT_RUN),
 )
 _NAME = re.compile(r"[A-Za-z]+")
 
@@ -160,7 +163,7 @@ def reasons_of(release: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=1 << 10)
-def kind_of(reason: str) -> Kind:
+def kind_of(reason: str) -> ReasonKind:
     """What a reason means, as squeue or scontrol prints it; empty counts as `None`.
 
     A name that is not in the table is judged by its shape, and logged once.
@@ -173,18 +176,18 @@ def kind_of(reason: str) -> Kind:
         if sentence.startswith(start):
             return kind
     if re.search(r"\bheld\b", sentence):
-        return Kind.HELD
+        return ReasonKind.HELD
     if first == reason:
-        kind = next((kind for shape, kind in _SHAPES if shape.match(reason)), Kind.NODES)
+        kind = next((kind for shape, kind in _SHAPES if shape.match(reason)), ReasonKind.NODES)
         _log_unknown(reason, kind)
         return kind
-    return Kind.NODES
+    return ReasonKind.NODES
 
 
 _logged: set[str] = set()
 
 
-def _log_unknown(reason: str, kind: Kind) -> None:
+def _log_unknown(reason: str, kind: ReasonKind) -> None:
     if reason not in _logged and len(_logged) < 100:
         _logged.add(reason)
         log.warning(

@@ -22,12 +22,12 @@ from mirage.domain import (
     Action,
     Chain,
     ChainState,
+    ClusterNode,
     Decision,
     Job,
     JobState,
     Link,
     Mode,
-    Node,
     Penalties,
     Snapshot,
 )
@@ -94,14 +94,14 @@ def web_site(
         )
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[ClusterNode]:
     """Two partitions."""
     gpu = [
-        Node(name=f"g{number:02}", partitions=("gpu",), up=number != 7, idle=number in (3,))
+        ClusterNode(name=f"g{number:02}", partitions=("gpu",), up=number != 7, idle=number in (3,))
         for number in range(32)
     ]
     return gpu + [
-        Node(name=f"c{number}", partitions=("cpu", "debug"), up=True, idle=number > 5)
+        ClusterNode(name=f"c{number}", partitions=("cpu", "debug"), up=True, idle=number > 5)
         for number in range(8)
     ]
 

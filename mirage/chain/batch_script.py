@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mirage.chain.directives import DIRECTIVE
-from mirage.chain.sbatch import Ask, Option, ask_nobody, is_option, take_options
+from mirage.chain.sbatch import Ask, SbatchOption, ask_nobody, is_option, take_options
 from mirage.errors import InputError
 
 _SBATCH = (b"#SBATCH", b"#SLURM")
@@ -46,7 +46,7 @@ class UserScript:
     """The lines that sbatch, or a plugin of the site, may read: comments before the first command,
     #BSUB and #PBS.
     """
-    options: tuple[Option, ...]
+    options: tuple[SbatchOption, ...]
     """What they say to sbatch; the last one counts."""
     is_heterogeneous: bool
 
@@ -164,8 +164,8 @@ def _word(line: str, at: int) -> tuple[str, int]:
     return word, at
 
 
-def _options(words: Sequence[str], ask: Ask) -> list[Option]:
-    found: list[Option] = []
+def _options(words: Sequence[str], ask: Ask) -> list[SbatchOption]:
+    found: list[SbatchOption] = []
     rest = list(words)
     while rest:
         taken = 1
@@ -192,7 +192,7 @@ def _foreign_lines(
                 return
 
 
-def _foreign_options(lines: Sequence[bytes]) -> list[Option]:
+def _foreign_options(lines: Sequence[bytes]) -> list[SbatchOption]:
     """What sbatch makes of #BSUB or #PBS lines, as far as a chain depends on it. They go before
     #SBATCH lines.
     """
@@ -207,7 +207,7 @@ def _foreign_options(lines: Sequence[bytes]) -> list[Option]:
     return []
 
 
-def _translated(magic: bytes, words: Sequence[str], with_value: str) -> Iterator[Option]:
+def _translated(magic: bytes, words: Sequence[str], with_value: str) -> Iterator[SbatchOption]:
     rest = (
         [("-c" if word == "-cwd" else word) for word in words] if magic == b"#BSUB" else list(words)
     )
@@ -220,10 +220,10 @@ def _translated(magic: bytes, words: Sequence[str], with_value: str) -> Iterator
             value, rest = rest[0], rest[1:]
         shown = (f"{magic.decode()} -{letter} {value}".rstrip(),)
         if magic == b"#PBS" and letter == "l":
-            yield from (Option("time", time, shown) for time in _PBS_TIME.findall(value))
+            yield from (SbatchOption("time", time, shown) for time in _PBS_TIME.findall(value))
         elif magic == b"#PBS" and letter == "W":
             if value.lower().startswith("depend="):
-                yield Option("dependency", value[len("depend=") :], shown)
+                yield SbatchOption("dependency", value[len("depend=") :], shown)
         elif name := _FOREIGN_MEANS[magic].get(letter):
             minutes = re.match(r"\d*", value)  # sbatch takes -W 2:00 for two minutes
-            yield Option(name, minutes[0] if name == "time" and minutes else value, shown)
+            yield SbatchOption(name, minutes[0] if name == "time" and minutes else value, shown)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mirage.chain.sbatch import Ask, Option, ask_nobody, is_option, take_options
+from mirage.chain.sbatch import Ask, SbatchOption, ask_nobody, is_option, take_options
 from mirage.errors import InputError
 
 OWN_WITH_VALUE = frozenset(
@@ -40,12 +40,12 @@ _DRY = frozenset({"dr", "dry", "dry-", "dry-r", "dry-ru"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CommandLine:
     """The command line, taken apart."""
 
     own: Mapping[str, str]
     """Mirage's options; those without a value are there as an empty string."""
-    options: tuple[Option, ...]
+    options: tuple[SbatchOption, ...]
     """sbatch's."""
     script: str
     """Empty: none is named, so sbatch reads it from standard input."""
@@ -60,14 +60,14 @@ class Request:
         return any(option.name == name for option in self.options)
 
 
-def parse_request(words: Sequence[str], ask: Ask = ask_nobody) -> Request:
+def parse_request(words: Sequence[str], ask: Ask = ask_nobody) -> CommandLine:
     """Takes the command line apart; options end at the script, as in sbatch.
 
     ``ask`` is called once an unknown option is met. InputError: a value is missing.
     """
     own: dict[str, str] = {}
     then: list[str] = []
-    options: list[Option] = []
+    options: list[SbatchOption] = []
     is_heterogeneous = False
     rest = list(words)
     while rest and (is_option(rest[0]) or rest[0] == ":"):
@@ -92,7 +92,7 @@ def parse_request(words: Sequence[str], ask: Ask = ask_nobody) -> Request:
                 own[name] = value
         rest = rest[taken:]
     rest = rest[1:] if rest[:1] == ["--"] else rest
-    return Request(
+    return CommandLine(
         own=own,
         options=tuple(options),
         script=rest[0] if rest else "",

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mirage.chain.batch_script import UserScript, parse_script
-from mirage.chain.command_line import OWN, OWN_WITH_VALUE, Request, parse_request
+from mirage.chain.command_line import OWN, OWN_WITH_VALUE, CommandLine, parse_request
 from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
-from mirage.chain.sbatch import Option, find_batch_script
+from mirage.chain.sbatch import SbatchOption, find_batch_script
 from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify, Then
 from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
@@ -68,7 +68,7 @@ _DEFAULT_LEAD_S = 60
 _SIGNAL_OPTION = re.compile(r"(?:(R|B|RB|BR):)?(\w+)(?:@(\d*))?", re.ASCII | re.IGNORECASE)
 
 
-def with_directives(request: Request, script: bytes, name: str) -> Request:
+def with_directives(request: CommandLine, script: bytes, name: str) -> CommandLine:
     """The request with what the script's #MIRAGE lines say; the command line goes before them.
 
     InputError, with file and line: a line can't be understood. ``name``: the script's, in errors.
@@ -89,7 +89,7 @@ def with_directives(request: Request, script: bytes, name: str) -> Request:
     return replace(request, own={**said, **request.own}, then=request.then or then)
 
 
-def _directive(line: str) -> Request:
+def _directive(line: str) -> CommandLine:
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _directive(line: str) -> Request:
     return request
 
 
-def check_request(request: Request, environ: Mapping[str, str]) -> None:
+def check_request(request: CommandLine, environ: Mapping[str, str]) -> None:
     """InputError: something of sbatch's that can't be chained, and what to do instead."""
     _refuse((*request.options, *_environment_options(environ)), request.is_heterogeneous)
 
@@ -119,7 +119,7 @@ def check_script(script: UserScript) -> None:
     _refuse(script.options, script.is_heterogeneous)
 
 
-def _refuse(options: Sequence[Option], is_heterogeneous: bool) -> None:
+def _refuse(options: Sequence[SbatchOption], is_heterogeneous: bool) -> None:
     if is_heterogeneous:
         raise InputError("heterogeneous jobs can't be chained: start one chain for each component")
     for option in options:
@@ -151,7 +151,7 @@ def _chained_array(indexes: str) -> str:
 
 
 def settle(
-    request: Request,
+    request: CommandLine,
     script: UserScript,
     source: Path,
     *,
@@ -160,9 +160,7 @@ def settle(
     slurm_bin: str,
     chain_id: str,
 ) -> ChainSettings:
-    """What the chain will be. InputError: an option's value is wrong; the message says what was
-    expected.
-    """
+    """What the chain will be. Raises InputError where an option's value is wrong."""
     said = _said(request, script, environ)
     folder, limit_signal = chain_folder(chain_id, environ), _limit_signal(_last(said, "signal"))
     script_name, job_name = Path(request.script).name, _last(said, "job-name")
@@ -188,11 +186,14 @@ def settle(
         submit_dir=cwd,
         work_dir=str(Path(cwd, _last(said, "chdir") or "")),
         slurm_bin=slurm_bin,
-        environment=tuple(
-            (key, value) for key, value in environ.items() if _REPLACED_IN_JOBS.fullmatch(key)
-        ),
+        environment=_replaced_in_jobs(environ),
         then=tuple(_then(text, cwd, environ) for text in request.then),
     )
+
+
+def _replaced_in_jobs(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The variables that Slurm sets in each job."""
+    return tuple((key, value) for key, value in environ.items() if _REPLACED_IN_JOBS.fullmatch(key))
 
 
 def _then(text: str, cwd: str, environ: Mapping[str, str]) -> Then:
@@ -227,12 +228,14 @@ def _check_then(script: UserScript) -> None:
         )
 
 
-def _said(request: Request, script: UserScript, environ: Mapping[str, str]) -> tuple[Option, ...]:
+def _said(
+    request: CommandLine, script: UserScript, environ: Mapping[str, str]
+) -> tuple[SbatchOption, ...]:
     """All of sbatch's options; of those with the same name the last one counts."""
     return (*script.options, *_environment_options(environ), *request.options)
 
 
-def find_script(request: Request, cwd: str, path: str) -> Path:
+def find_script(request: CommandLine, cwd: str, path: str) -> Path:
     """The user's script, looked for as sbatch does (sbatch(1), SCRIPT PATH RESOLUTION). InputError:
     there is none.
     """
@@ -246,7 +249,7 @@ def find_script(request: Request, cwd: str, path: str) -> Path:
     return Path(found)
 
 
-def notes(request: Request, script: UserScript, environ: Mapping[str, str]) -> list[str]:
+def notes(request: CommandLine, script: UserScript, environ: Mapping[str, str]) -> list[str]:
     """What the user should know although nothing is wrong for sure."""
     stray = [
         word
@@ -268,7 +271,7 @@ def notes(request: Request, script: UserScript, environ: Mapping[str, str]) -> l
     return [*found, *_early_signal(_said(request, script, environ))]
 
 
-def _early_signal(said: Sequence[Option]) -> Iterator[str]:
+def _early_signal(said: Sequence[SbatchOption]) -> Iterator[str]:
     limit_signal, time_limit = _limit_signal(_last(said, "signal")), _last(said, "time")
     try:
         limit_s = parse_time_limit(time_limit) if time_limit else None
@@ -284,7 +287,7 @@ def _early_signal(said: Sequence[Option]) -> Iterator[str]:
         )
 
 
-def _resubmits_itself(request: Request, script: UserScript) -> bool:
+def _resubmits_itself(request: CommandLine, script: UserScript) -> bool:
     own_name = re.escape(os.fsencode(Path(request.script).name))
     named = rb"(?:\$\{?0\b|\$\{?BASH_SOURCE|\bMIRAGE_SCRIPT\b|" + own_name + rb")"
     return (
@@ -292,7 +295,7 @@ def _resubmits_itself(request: Request, script: UserScript) -> bool:
     )
 
 
-def _hint(options: Sequence[Option]) -> str:
+def _hint(options: Sequence[SbatchOption]) -> str:
     """The word may have been the value of an option that we took for one without."""
     if options and len(options[-1].words) == 1 and options[-1].value is None:
         import difflib  # only on the way out
@@ -303,14 +306,16 @@ def _hint(options: Sequence[Option]) -> str:
     return ""
 
 
-def _environment_options(environ: Mapping[str, str]) -> list[Option]:
+def _environment_options(environ: Mapping[str, str]) -> list[SbatchOption]:
     values = [
-        Option(name, environ[key], (key,))
+        SbatchOption(name, environ[key], (key,))
         for key, name in _FROM_ENVIRONMENT.items()
         if key in environ
     ]
     flags = _FLAGS_FROM_ENVIRONMENT.items()
-    return values + [Option(name, None, (key,)) for key, name in flags if _is_set(environ.get(key))]
+    return values + [
+        SbatchOption(name, None, (key,)) for key, name in flags if _is_set(environ.get(key))
+    ]
 
 
 def _is_set(value: str | None) -> bool:
@@ -319,16 +324,16 @@ def _is_set(value: str | None) -> bool:
     return value is not None and (value == "" or value.lower() == "yes" or number is not None)
 
 
-def ignores_pbs(request: Request, environ: Mapping[str, str]) -> bool:
+def ignores_pbs(request: CommandLine, environ: Mapping[str, str]) -> bool:
     """Whether sbatch is asked to leave #PBS and #BSUB lines alone."""
     return request.has("ignore-pbs") or "SBATCH_IGNORE_PBS" in environ
 
 
-def _option(name: str, value: str) -> Option:
-    return Option(name, value, (f"--{name}={value}",))
+def _option(name: str, value: str) -> SbatchOption:
+    return SbatchOption(name, value, (f"--{name}={value}",))
 
 
-def _last(options: Sequence[Option], name: str) -> str | None:
+def _last(options: Sequence[SbatchOption], name: str) -> str | None:
     return next((option.value or "" for option in reversed(options) if option.name == name), None)
 
 

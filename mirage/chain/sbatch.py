@@ -59,7 +59,7 @@ def ask_nobody() -> Mapping[str, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class SbatchOption:
     """One option: its full name (`time` for `-t` and `--tim`), its value, and the words that pass
     it on unchanged.
     """
@@ -162,7 +162,7 @@ def is_option(word: str) -> bool:
     return word.startswith("-") and word not in {"-", "--"}
 
 
-def take_options(words: Sequence[str], ask: Ask = ask_nobody) -> tuple[list[Option], int]:
+def take_options(words: Sequence[str], ask: Ask = ask_nobody) -> tuple[list[SbatchOption], int]:
     """The options of the first word, which must be one, and how many words they take.
 
     ``ask`` is called when the tables do not have a long option. InputError: a value is missing.
@@ -170,16 +170,18 @@ def take_options(words: Sequence[str], ask: Ask = ask_nobody) -> tuple[list[Opti
     return _take_long(words, ask) if words[0].startswith("--") else _take_short(words)
 
 
-def _take_long(words: Sequence[str], ask: Ask) -> tuple[list[Option], int]:
+def _take_long(words: Sequence[str], ask: Ask) -> tuple[list[SbatchOption], int]:
     written, has_value, value = words[0][2:].partition("=")
     meant = _meant_by(written, _LONG)
     if not meant and not has_value:
         meant = _meant_by(written, ask())
     name = next(iter(meant)) if len(meant) == 1 else written
     if has_value or not meant or not all(meant.values()):
-        return [Option(_SYNONYMS.get(name, name), value if has_value else None, (words[0],))], 1
+        return [
+            SbatchOption(_SYNONYMS.get(name, name), value if has_value else None, (words[0],))
+        ], 1
     value = _next_word(words)
-    return [Option(_SYNONYMS.get(name, name), value, (words[0], value))], 2
+    return [SbatchOption(_SYNONYMS.get(name, name), value, (words[0], value))], 2
 
 
 def _meant_by(written: str, known: Mapping[str, bool]) -> dict[str, bool]:
@@ -194,24 +196,24 @@ def _meant_by(written: str, known: Mapping[str, bool]) -> dict[str, bool]:
     }
 
 
-def is_known(option: Option, ask: Ask) -> bool:
+def is_known(option: SbatchOption, ask: Ask) -> bool:
     """Whether Mirage or the installed sbatch knows the option; else nobody can say which word is
     its value.
     """
     return option.name in _LONG or option.name in ask()
 
 
-def _take_short(words: Sequence[str]) -> tuple[list[Option], int]:
-    options: list[Option] = []
+def _take_short(words: Sequence[str]) -> tuple[list[SbatchOption], int]:
+    options: list[SbatchOption] = []
     letters = words[0][1:]
     for at, letter in enumerate(letters):
         name, attached = _SHORT.get(letter, letter), letters[at + 1 :]
         if _LONG.get(name) and not attached:
             value = _next_word(words)
-            return [*options, Option(name, value, (f"-{letter}", value))], 2
+            return [*options, SbatchOption(name, value, (f"-{letter}", value))], 2
         if _LONG.get(name) or letter == "k":
-            return [*options, Option(name, attached or None, (f"-{letter}{attached}",))], 1
-        options.append(Option(name, None, (f"-{letter}",)))
+            return [*options, SbatchOption(name, attached or None, (f"-{letter}{attached}",))], 1
+        options.append(SbatchOption(name, None, (f"-{letter}",)))
     return options, 1
 
 

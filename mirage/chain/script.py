@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mirage.chain.batch_script import UserScript
 from mirage.chain.folder import DONE, JOB_SCRIPT, then_script
-from mirage.chain.sbatch import Option
+from mirage.chain.sbatch import SbatchOption
 from mirage.chain.tag import ChainTag, format_tag, format_wishes
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 
@@ -118,7 +118,7 @@ class ChainSettings:
     source: Path
     """The user's script, where it lies."""
     segments: int
-    options: tuple[Option, ...]
+    options: tuple[SbatchOption, ...]
     """The user's sbatch options in their order; `--comment` is not among them."""
     mode: Mode
     penalties: Penalties

@@ -57,7 +57,7 @@ class SubmitLimit(SubmissionFailed):
     """The user may not have another job in the queue now."""
 
 
-class Interrupted(MirageError):
+class SubmissionInterrupted(MirageError):
     """interrupted; no chain was started"""
 
     exit_code = 130
@@ -82,7 +82,7 @@ class Interruptions:
     def check(self, message: str | None = None) -> None:
         """Interrupted: a signal came."""
         if self._count:
-            raise Interrupted(message)
+            raise SubmissionInterrupted(message)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:

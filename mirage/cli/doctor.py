@@ -19,7 +19,7 @@ from mirage.cli.service_check import agent_folder, default_agent_store
 from mirage.cli.table import console
 from mirage.config import Config
 from mirage.config_sources import SITE_FILE, is_there, load, user_file
-from mirage.doctor.finding import EXIT_CODES, Finding, Severity, worst
+from mirage.doctor.finding import EXIT_CODES, Diagnosis, Severity, worst
 from mirage.doctor.service import (
     check_acting,
     check_adapter,
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_CODES[severity]
 
 
-def examine(site: Site, config: Config) -> Iterator[Finding]:
+def examine(site: Site, config: Config) -> Iterator[Diagnosis]:
     """All checks."""
     default_mode, extra = (
         (ActingMode.OBSERVE, ()) if site.of_daemon else (ActingMode.ENFORCE, (_own_disable_file(),))
@@ -129,7 +129,7 @@ def examine(site: Site, config: Config) -> Iterator[Finding]:
     yield from check_drift(files["audit"], config.policy)
 
 
-def _try_job(cluster: CommandCluster, options: Sequence[str]) -> list[Finding]:
+def _try_job(cluster: CommandCluster, options: Sequence[str]) -> list[Diagnosis]:
     folder = make_chains_folder()
     sbatch = real_sbatch(os.environ.get("PATH", os.defpath))
     return list(
@@ -147,7 +147,7 @@ def _role(site: Site) -> str:
     return "the site's daemon" if site.of_daemon else "a user's own agent"
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: Diagnosis) -> None:
     word = finding.severity.name.lower()
     console.print(
         f"[{_STYLES[finding.severity]}]{word:8}[/]{finding.check}: {escape(finding.what)}"
@@ -157,7 +157,7 @@ def _show(finding: Finding) -> None:
             console.print(f"{'':8}{name}: {escape(text)}")
 
 
-def _as_json(site: Site, findings: list[Finding], severity: Severity) -> dict[str, object]:
+def _as_json(site: Site, findings: list[Diagnosis], severity: Severity) -> dict[str, object]:
     rows = [
         {
             "check": finding.check,

@@ -18,7 +18,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NoReturn
 
-from mirage.chain.command_line import Request, parse_request
+from mirage.chain.command_line import CommandLine, parse_request
 from mirage.chain.directives import directives
 from mirage.chain.sbatch import Ask, ask_sbatch, find_batch_script, is_known, real_sbatch
 from mirage.errors import InputError, MirageError
@@ -83,7 +83,7 @@ def _run(words: Sequence[str], path: str, ask: Ask) -> int:
     return _become_sbatch(words, path)
 
 
-def _look(request: Request, path: str, descriptor: int | None) -> bytes | None:
+def _look(request: CommandLine, path: str, descriptor: int | None) -> bytes | None:
     """The script's content, or the first part of it; None: there is none, or sbatch shall say what
     is wrong.
     """
@@ -101,7 +101,7 @@ def _head(path: Path) -> bytes:
         return file.read(_LONGEST)
 
 
-def _script(request: Request, path: str) -> Path | None:
+def _script(request: CommandLine, path: str) -> Path | None:
     chdir = next(
         (option.value for option in reversed(request.options) if option.name == "chdir"), None
     )
@@ -137,7 +137,7 @@ def _peek(descriptor: int) -> bytes:
     return content
 
 
-def _say_what_is_not_followed(request: Request, ask: Ask) -> None:
+def _say_what_is_not_followed(request: CommandLine, ask: Ask) -> None:
     """An option that nobody knows may have a value, and then a later word is the script."""
     unknown = next(
         (
@@ -162,7 +162,7 @@ def _say_what_is_not_followed(request: Request, ask: Ask) -> None:
             return
 
 
-def _refuse_the_chains_own(request: Request, path: str, content: bytes | None) -> None:
+def _refuse_the_chains_own(request: CommandLine, path: str, content: bytes | None) -> None:
     """InputError: the script of the chain around would run beside it, as one more writer from each
     link.
     """
@@ -175,7 +175,7 @@ def _refuse_the_chains_own(request: Request, path: str, content: bytes | None) -
     )
 
 
-def _show_plain_job(request: Request) -> int:
+def _show_plain_job(request: CommandLine) -> int:
     import shlex
 
     own = [
@@ -226,7 +226,7 @@ def _environment() -> dict[bytes, bytes]:
     }
 
 
-def _start_chain(request: Request, ask: Ask) -> int:
+def _start_chain(request: CommandLine, ask: Ask) -> int:
     from mirage.chain.submission import Interruptions, submit_chain
     from mirage.cli.service_check import tell_if_nobody_watches
     from mirage.cli.submit import dry_run, prepare

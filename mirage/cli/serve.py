@@ -13,7 +13,7 @@ from mirage.config import MOST, ActingConfig, Config
 from mirage.config_sources import (
     BY_ITSELF,
     Key,
-    Loaded,
+    LoadedConfig,
     load,
     show,
     store_url,
@@ -91,7 +91,7 @@ def named_file(args: argparse.Namespace) -> Path | None:
     return args.config or (Path(name) if (name := os.environ.get("MIRAGE_CONFIG")) else None)
 
 
-def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loaded:
+def configured(args: argparse.Namespace, usual: Path, default_store: str) -> LoadedConfig:
     """Files, environment and command line together, the store's URL settled. Raises InputError."""
     given: dict[Key, Any] = {
         ("daemon", "poll_s"): args.poll,
@@ -105,7 +105,7 @@ def configured(args: argparse.Namespace, usual: Path, default_store: str) -> Loa
 
 def run(
     args: argparse.Namespace,
-    loaded: Loaded,
+    loaded: LoadedConfig,
     acting: Acting,
     journal: Journal,
     *,
@@ -132,7 +132,9 @@ def run(
     return 0 if serve(options) else 1
 
 
-def _all_that_holds(loaded: Loaded, acting: Acting, journal: Journal, socket: str) -> Loaded:
+def _all_that_holds(
+    loaded: LoadedConfig, acting: Acting, journal: Journal, socket: str
+) -> LoadedConfig:
     """With each default that is worked out from something else."""
     config, origins = loaded.config, loaded.origins
     first, *others = map(str, acting.disable_files)

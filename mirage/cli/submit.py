@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mirage import __version__
 from mirage.chain.batch_script import UserScript, parse_script
-from mirage.chain.command_line import Request, parse_request
+from mirage.chain.command_line import CommandLine, parse_request
 from mirage.chain.folder import read_then
 from mirage.chain.nesting import check_nesting
 from mirage.chain.request import (
@@ -109,7 +109,7 @@ def _run(words: list[str]) -> int:
     return 0
 
 
-def _submit(request: Request, ask: Ask) -> int:
+def _submit(request: CommandLine, ask: Ask) -> int:
     chain = prepare(request, ask, "mirage-submit")
     if (exit_code := dry_run(chain)) is not None:
         return exit_code
@@ -126,13 +126,13 @@ def _submit(request: Request, ask: Ask) -> int:
 class PreparedChain:
     """A chain that could be submitted."""
 
-    request: Request
+    request: CommandLine
     """With what the script's #MIRAGE lines say."""
     settings: ChainSettings
     script: UserScript
 
 
-def prepare(request: Request, ask: Ask, program: str) -> PreparedChain:
+def prepare(request: CommandLine, ask: Ask, program: str) -> PreparedChain:
     """The chain that is asked for. ``program``: its name in notes to the user. Raises InputError."""
     check_request(request, os.environ)
     cwd = str(Path.cwd())

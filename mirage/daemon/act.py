@@ -14,7 +14,7 @@ from mirage.chain.tag import ChainTag
 from mirage.daemon.chain_end import latest_records
 from mirage.daemon.restraint import Acting
 from mirage.daemon.tick import awaited, obstacle
-from mirage.domain import Decision, Intent, Job, Outcome
+from mirage.domain import Decision, Intent, Job, ReleaseOutcome
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster, Store
 
@@ -27,7 +27,7 @@ REFUSAL_HOLDS_S = 3600
 
 def release(
     decision: Decision, tag: ChainTag, acting: Acting, cluster: Cluster, store: Store, clock: Clock
-) -> tuple[Outcome, str]:
+) -> tuple[ReleaseOutcome, str]:
     """Carries a release out. Raises StoreError before anything was done, ClusterError if Slurm
     can't be asked.
 
@@ -35,29 +35,31 @@ def release(
     the act.
     """
     if refusal := _recent_refusal(decision, store):
-        return Outcome.REFUSED, f"not tried again within the hour: {refusal}"
+        return ReleaseOutcome.REFUSED, f"not tried again within the hour: {refusal}"
     fresh = cluster.jobs([decision.predecessor_id, decision.successor_id])
     reason = obstacle(fresh.get(decision.successor_id), fresh.get(decision.predecessor_id), tag)
     if reason:
-        return Outcome.NOT_DONE, reason
+        return ReleaseOutcome.NOT_DONE, reason
     if restraint := acting.standing(fresh[decision.successor_id]):
-        return Outcome.NOT_DONE, str(restraint)
+        return ReleaseOutcome.NOT_DONE, str(restraint)
     intent = store.open_intent(decision, clock.now_s())
     if restraint := acting.disabled():
-        return _close(intent, Outcome.NOT_DONE, str(restraint), store, clock)
+        return _close(intent, ReleaseOutcome.NOT_DONE, str(restraint), store, clock)
     try:
         cluster.release(decision.successor_id)
     except Refused as error:
-        return _close(intent, Outcome.REFUSED, str(error), store, clock)
+        return _close(intent, ReleaseOutcome.REFUSED, str(error), store, clock)
     except ClusterUnavailable as error:
         return (
-            Outcome.UNKNOWN,
+            ReleaseOutcome.UNKNOWN,
             f"no answer to the release; looked at again in the next cycle: {error}",
         )
     return resume(intent, cluster, store, clock)
 
 
-def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tuple[Outcome, str]:
+def resume(
+    intent: Intent, cluster: Cluster, store: Store, clock: Clock
+) -> tuple[ReleaseOutcome, str]:
     """Verifies an open intent against what Slurm shows now, and closes it. Raises ClusterError,
     StoreError.
     """
@@ -74,19 +76,19 @@ def resume(intent: Intent, cluster: Cluster, store: Store, clock: Clock) -> tupl
     return _close(intent, *found, store, clock)
 
 
-def _found(job: Job | None, predecessor: Job | None, intent: Intent) -> tuple[Outcome, str]:
+def _found(job: Job | None, predecessor: Job | None, intent: Intent) -> tuple[ReleaseOutcome, str]:
     if job is None:
-        return Outcome.NOT_DONE, "Slurm does not know the job any more"
+        return ReleaseOutcome.NOT_DONE, "Slurm does not know the job any more"
     if job.is_pending and awaited(job) == intent.decision.predecessor_id:
-        return Outcome.NOT_DONE, STILL_WAITS
+        return ReleaseOutcome.NOT_DONE, STILL_WAITS
     if not job.is_pending and job.start_s is None:
-        return Outcome.NOT_DONE, f"the job ended without a start ({job.state.value})"
+        return ReleaseOutcome.NOT_DONE, f"the job ended without a start ({job.state.value})"
     where = "in the queue" if job.is_pending else f"started ({job.state.value})"
     if predecessor is None or not (
         _before_its_end(job, predecessor) or _when_intended(job, intent)
     ):
-        return Outcome.ALREADY, f"{where}; Slurm let it in as its predecessor ended"
-    return Outcome.RELEASED, where
+        return ReleaseOutcome.ALREADY, f"{where}; Slurm let it in as its predecessor ended"
+    return ReleaseOutcome.RELEASED, where
 
 
 def _before_its_end(job: Job, predecessor: Job) -> bool:
@@ -106,12 +108,12 @@ def _when_intended(job: Job, intent: Intent) -> bool:
 
 
 def _close(
-    intent: Intent, outcome: Outcome, detail: str, store: Store, clock: Clock
-) -> tuple[Outcome, str]:
+    intent: Intent, outcome: ReleaseOutcome, detail: str, store: Store, clock: Clock
+) -> tuple[ReleaseOutcome, str]:
     with store.transaction():
         store.close_intent(intent, outcome, detail, clock.now_s())
         link = store.link_of_job(intent.decision.successor_id)
-        if outcome is Outcome.RELEASED and link is not None:
+        if outcome is ReleaseOutcome.RELEASED and link is not None:
             # Until the next cycle sees the queue, users read here that it no longer waits for its
             # predecessor.
             store.save_link(replace(link, released_s=intent.created_s, reason="", dependency=""))
@@ -122,13 +124,17 @@ def times_let_in(job: Job, store: Store) -> int:
     """How often this very job was let in, whether or not it waited again at once."""
     tried = [intent for intent in store.intents(job.job_id) if intent.created_s >= job.submit_s]
     return sum(
-        intent.outcome in (Outcome.RELEASED, Outcome.ALREADY) or intent.detail == STILL_WAITS
+        intent.outcome in (ReleaseOutcome.RELEASED, ReleaseOutcome.ALREADY)
+        or intent.detail == STILL_WAITS
         for intent in tried
     )
 
 
 def _recent_refusal(decision: Decision, store: Store) -> str | None:
     for intent in store.intents(decision.successor_id):
-        if intent.outcome is Outcome.REFUSED and decision.at_s - intent.created_s < REFUSAL_HOLDS_S:
+        if (
+            intent.outcome is ReleaseOutcome.REFUSED
+            and decision.at_s - intent.created_s < REFUSAL_HOLDS_S
+        ):
             return intent.detail
     return None

@@ -15,7 +15,7 @@ from mirage.chain.handoff import Handoff
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import restraint_in
 from mirage.daemon.tick import Grounds
-from mirage.domain import ActingMode, Decision, Outcome
+from mirage.domain import ActingMode, Decision, ReleaseOutcome
 from mirage.errors import AuditError
 from mirage.store.journal import Journal
 
@@ -36,7 +36,9 @@ class Audit(Observer):
         """Raises AuditError: then nothing may be done."""
         self.journal.append([self._decision(*entry) for entry in entries])
 
-    def release_ended(self, decision: Decision, outcome: Outcome, detail: str, now_s: int) -> None:
+    def release_ended(
+        self, decision: Decision, outcome: ReleaseOutcome, detail: str, now_s: int
+    ) -> None:
         """How a release ended. If that can't be written, it is logged: the store knows it too."""
         self._append(
             [

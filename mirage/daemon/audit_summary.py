@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Summary:
+class AuditFigures:
     """``found``: `impact` (as `mirage report --json`, with `sentences`) and `drift`
     (`Drift.as_json`, with `words`).
 
@@ -59,12 +59,12 @@ class AuditSummary:
     audit: Path
     timer_lead_s: int
     now_s: Callable[[], float] = time.time
-    _summary: Summary = field(default_factory=Summary)
+    _summary: AuditFigures = field(default_factory=AuditFigures)
     _reader: threading.Thread | None = None
     _process: subprocess.Popen[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def latest(self, max_age_s: int) -> Summary:
+    def latest(self, max_age_s: int) -> AuditFigures:
         """At once, whatever it takes to find out anew, which begins where the last result is older
         than this.
         """
@@ -77,7 +77,7 @@ class AuditSummary:
                 )
                 self._reader.start()
                 reads = True
-        return Summary() if reads and self._summary.found is None else self._summary
+        return AuditFigures() if reads and self._summary.found is None else self._summary
 
     def wait(self) -> None:
         """Until a reading under way is over."""
@@ -93,10 +93,10 @@ class AuditSummary:
     def _read(self) -> None:
         at_s = int(self.now_s())
         if not self.audit.exists():
-            self._summary = Summary(at_s=at_s, problem="Nothing is in the audit log yet.")
+            self._summary = AuditFigures(at_s=at_s, problem="Nothing is in the audit log yet.")
             return
         try:
-            self._summary = Summary(self._found(at_s), at_s)
+            self._summary = AuditFigures(self._found(at_s), at_s)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             log.warning(
                 "what the service was worth, and whether its model still fits, can't be told: %s",

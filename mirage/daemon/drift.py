@@ -1,4 +1,4 @@
-"""Whether the model still foretells this cluster: what it said against what came, over the last
+"""Whether the model still predicts this cluster: its predictions against what came, over the last
 weeks. Pure.
 
 Of calibrated quantiles P(wait < q) <= level <= P(wait <= q). Chains that queue on the same day meet
@@ -46,7 +46,7 @@ _PAIR = {"at", "user", "chain", "successor"}
 ADVICE = "Run `mirage retrain` (docs/learning.md)."
 
 
-class Kind(str, Enum):
+class DriftKind(str, Enum):
     TOO_SHORT = "waits-longer-than-foretold"
     TOO_LONG = "waits-shorter-than-foretold"
     STRANGE = "out-of-range"
@@ -75,7 +75,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Alarm:
-    kind: Kind
+    kind: DriftKind
     words: str
 
 
@@ -87,9 +87,9 @@ class Drift:
 
     model: str = ""
     below: Mapping[str, Share] = field(default_factory=dict)
-    """By quantile: real waits below the foretold one;"""
+    """By quantile: real waits below the predicted one."""
     at_most: Mapping[str, Share] = field(default_factory=dict)
-    """and at or below it."""
+    """By quantile: real waits at or below the predicted one."""
     strange: Share = Share(0.0, 0, 0)
     """Decisions in states that the model was not trained for."""
     alarms: tuple[Alarm, ...] = ()
@@ -109,56 +109,71 @@ class Drift:
 
 
 @dataclass
-class _Seen:
-    """The last decision on a successor, or the one that was acted on."""
+class _PairHistory:
+    """What the log says of one predecessor and successor."""
 
     decision: Json | None = None
+    """The one that was acted on, else the last."""
     is_acted: bool = False
     handover: Json | None = None
+
+
+@dataclass
+class _Log:
+    """What the audit log says in the window."""
+
+    pairs: dict[Key, _PairHistory] = field(default_factory=lambda: defaultdict(_PairHistory))
+    strange: dict[tuple[str, int], list[bool]] = field(default_factory=lambda: defaultdict(list))
+    """By model's version and day: whether each decision was in a state that the model was not
+    trained for.
+    """
+    version: str = ""
+    """Of the newest decision's model."""
+
+    def take(self, record: Json) -> None:
+        pair = self.pairs[str(record["user"]), str(record["chain"]), int(record["successor"])]
+        if record.get("kind") == "decision" and record.keys() >= _DECISION:
+            self.version = _version(record)
+            _take(pair, record)
+            if record["remaining_s"] is not None:
+                is_strange = str(record["reason"]).startswith(_STRANGE)
+                self.strange[self.version, record["at"] // DAY_S].append(is_strange)
+        elif record.get("kind") == "handover" and record.keys() >= _HANDOVER:
+            pair.handover = record
 
 
 def drift(records: Iterable[Json | None], now_s: int) -> Drift:
     """Of the newest model in an audit log (oldest record first), over the four weeks until
     ``now_s``.
     """
-    seen: dict[Key, _Seen] = defaultdict(_Seen)
-    strange: dict[tuple[str, int], list[bool]] = defaultdict(list)
-    version = ""
+    since_s, audit_log = now_s - WINDOW_S, _Log()
     for record in records:
-        if (
-            record is None
-            or not now_s - WINDOW_S <= record["at"] <= now_s
-            or not record.keys() >= _PAIR
-        ):
-            continue
-        pair = seen[str(record["user"]), str(record["chain"]), int(record["successor"])]
-        if record.get("kind") == "decision" and record.keys() >= _DECISION:
-            version = _version(record)
-            _take(pair, record)
-            if record["remaining_s"] is not None:
-                strange[version, record["at"] // DAY_S].append(
-                    str(record["reason"]).startswith(_STRANGE)
-                )
-        elif record.get("kind") == "handover" and record.keys() >= _HANDOVER:
-            pair.handover = record
+        if record and since_s <= record["at"] <= now_s and record.keys() >= _PAIR:
+            audit_log.take(record)
+    version = audit_log.version
     if not version:
         return Drift()
-    told = list(_told(seen.values(), version))
+    waits = list(_predicted_waits(audit_log.pairs.values(), version))
     below = {
-        name: _share((day, wait_s < waits[name]) for day, wait_s, waits in told) for name in LEVELS
+        name: _share((day, wait_s < predicted[name]) for day, wait_s, predicted in waits)
+        for name in LEVELS
     }
     at_most = {
-        name: _share((day, wait_s <= waits[name]) for day, wait_s, waits in told) for name in LEVELS
+        name: _share((day, wait_s <= predicted[name]) for day, wait_s, predicted in waits)
+        for name in LEVELS
     }
-    mine = _share(
-        (day, each) for (of, day), cases in strange.items() if of == version for each in cases
+    strange = _share(
+        (day, each)
+        for (model, day), decisions in audit_log.strange.items()
+        if model == version
+        for each in decisions
     )
     return Drift(
         model=version,
         below=below,
         at_most=at_most,
-        strange=mine,
-        alarms=tuple(_alarms(below, at_most, mine)),
+        strange=strange,
+        alarms=tuple(_alarms(below, at_most, strange)),
     )
 
 
@@ -167,15 +182,17 @@ def _version(record: Json) -> str:
     return str(model.get("version", "")) if isinstance(model, Mapping) else ""
 
 
-def _take(pair: _Seen, record: Json) -> None:
+def _take(pair: _PairHistory, record: Json) -> None:
     is_acted = record.get("action") == "release" and record["held_back"] is None
     if is_acted or not pair.is_acted:
         pair.decision, pair.is_acted = record, pair.is_acted or is_acted
 
 
-def _told(pairs: Iterable[_Seen], version: str) -> Iterator[tuple[int, int, dict[str, float]]]:
+def _predicted_waits(
+    pairs: Iterable[_PairHistory], version: str
+) -> Iterator[tuple[int, int, dict[str, float]]]:
     """Day of entering the queue, real wait, and what the model (not what stood in for it) had
-    foretold.
+    predicted.
     """
     for pair in pairs:
         record, handover = pair.decision, pair.handover
@@ -207,16 +224,16 @@ def _alarms(
     shorter = [name for name, level in LEVELS.items() if below[name].is_more_than(level)]
     if longer:
         yield Alarm(
-            Kind.TOO_SHORT,
+            DriftKind.TOO_SHORT,
             f"jobs wait longer than foretold ({_words(at_most, longer, 'at or below')})",
         )
     if shorter:
         yield Alarm(
-            Kind.TOO_LONG, f"jobs wait less than foretold ({_words(below, shorter, 'below')})"
+            DriftKind.TOO_LONG, f"jobs wait less than foretold ({_words(below, shorter, 'below')})"
         )
     if strange.is_more_than(MOST_STRANGE):
         yield Alarm(
-            Kind.STRANGE,
+            DriftKind.STRANGE,
             f"{strange.value:.0%} of decisions on {strange.days} days were in states that it was"
             " not trained for",
         )
@@ -224,10 +241,10 @@ def _alarms(
 
 def _words(shares: Mapping[str, Share], names: Sequence[str], where: str) -> str:
     first = shares[names[0]]
-    told = ", ".join(
+    shown = ", ".join(
         f"{shares[name].value:.0%} {where} the {LEVELS[name]:.0%} quantile" for name in names
     )
-    return f"of {first.cases} waits on {first.days} days {told}"
+    return f"of {first.cases} waits on {first.days} days {shown}"
 
 
 def _divergence(share: float, expected: float) -> float:

@@ -13,7 +13,7 @@ from mirage.daemon.logs import Sparingly
 from mirage.daemon.observers import Observer
 from mirage.daemon.restraint import RATE_WINDOW_S, Acting, Code, Restraint
 from mirage.daemon.tick import Grounds, Release, Wait
-from mirage.domain import Action, Decision, Outcome
+from mirage.domain import Action, Decision, ReleaseOutcome
 from mirage.errors import AuditError, ClusterError, ClusterNonsense, MirageError, Unreadable
 from mirage.ports import Clock, Cluster, Store
 
@@ -134,11 +134,15 @@ class Executor:
                 decision, tag, self.acting, self.cluster, self.store, self.clock
             )
         except ClusterNonsense as error:
-            outcome, detail = Outcome.UNKNOWN, str(error)
+            outcome, detail = ReleaseOutcome.UNKNOWN, str(error)
         except MirageError as error:
-            self._report_outcome(decision, Outcome.UNKNOWN, str(error))
+            self._report_outcome(decision, ReleaseOutcome.UNKNOWN, str(error))
             raise
-        level = logging.INFO if outcome in (Outcome.RELEASED, Outcome.ALREADY) else logging.WARNING
+        level = (
+            logging.INFO
+            if outcome in (ReleaseOutcome.RELEASED, ReleaseOutcome.ALREADY)
+            else logging.WARNING
+        )
         log.log(
             level,
             "chain %s of %s, job %d: release: %s (%s); why: %s",
@@ -168,7 +172,7 @@ class Executor:
         for observer in self.observers:
             observer.decisions_final(entries)
 
-    def _report_outcome(self, decision: Decision, outcome: Outcome, detail: str) -> None:
+    def _report_outcome(self, decision: Decision, outcome: ReleaseOutcome, detail: str) -> None:
         now_s = self.clock.now_s()
         for observer in self.observers:
             observer.release_ended(decision, outcome, detail, now_s)

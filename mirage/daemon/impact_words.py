@@ -34,7 +34,19 @@ def sentences(found: Impact) -> list[str]:
             f"{found.not_known} handovers are in the measured row only: how long they waited is not"
             " known."
         )
-    lines += _calibration(found)
+    lines += [*_calibration(found), *_not_carried_out(found)]
+    if found.handovers:
+        lines.append(
+            "Measured: from Slurm's own times. Estimated: as if each job had waited as long as it"
+            " did, had it entered the queue at another time; nights, weekends and gained priority"
+            " make real waits differ."
+        )
+    return lines
+
+
+def _not_carried_out(found: Impact) -> list[str]:
+    """Decisions and lines of the log that the figures do not have."""
+    lines = []
     if found.held_back:
         held = ", ".join(f"{count} {code}" for code, count in sorted(found.held_back.items()))
         lines.append(f"Jobs whose release was decided and not carried out: {held}.")
@@ -50,12 +62,6 @@ def sentences(found: Impact) -> list[str]:
         )
     if found.unreadable:
         lines.append(f"{found.unreadable} lines of the audit log could not be read.")
-    if found.handovers:
-        lines.append(
-            "Measured: from Slurm's own times. Estimated: as if each job had waited as long as it"
-            " did, had it entered the queue at another time; nights, weekends and gained priority"
-            " make real waits differ."
-        )
     return lines
 
 

@@ -11,7 +11,7 @@ from mirage.chain.durations import DAY_S
 from mirage.domain import Snapshot
 from mirage.errors import ClusterError
 from mirage.ports import Cluster, Store
-from mirage.state.encoder import Step, encode
+from mirage.state.encoder import HistoryStep, encode
 from mirage.state.history import BrokenStep, History, decode_step, encode_step
 from mirage.state.likeness import Waits
 from mirage.state.rebuild import rebuild
@@ -102,7 +102,7 @@ class Memory:
             self._digests[pool] = digest.hexdigest()
         return self._digests[pool]
 
-    def _step_digest(self, pool: str, step: Step) -> bytes:
+    def _step_digest(self, pool: str, step: HistoryStep) -> bytes:
         """Computed once a step: 144 encodings in each cycle would be slow."""
         if (pool, step.at_s) not in self._step_digests:
             self._step_digests[pool, step.at_s] = hashlib.sha256(encode_step(step)).digest()

@@ -18,10 +18,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make
 import mirage
 from mirage.chain.handoff import Handoff
 from mirage.daemon.connections import BoundedServer, Connections, in_background
-from mirage.daemon.drift import Kind
+from mirage.daemon.drift import DriftKind
 from mirage.daemon.host_names import known_names, only_known
 from mirage.daemon.observers import Observer
-from mirage.domain import Decision, JobState, Outcome, Snapshot
+from mirage.domain import Decision, JobState, ReleaseOutcome, Snapshot
 from mirage.errors import InputError
 
 MINUTE_S = 60
@@ -54,11 +54,11 @@ class Metrics(Observer):
             "drift", "Whether the model no longer fits (mirage retrain), by why", "why"
         )
         # All values of a label at once: an alert on a series that has no sample yet never fires.
-        for kind in Kind:
+        for kind in DriftKind:
             self._drift.labels(kind.value).set(0)
         for ok in ("true", "false"):
             self._cycles.labels(ok)
-        for outcome in Outcome:
+        for outcome in ReleaseOutcome:
             self._releases.labels(outcome.value)
 
     def _info(self, mode: str, policy: str) -> None:
@@ -94,7 +94,9 @@ class Metrics(Observer):
         for decision in decisions:
             self._decisions.labels(decision.policy, decision.action.value).inc()
 
-    def release_ended(self, decision: Decision, outcome: Outcome, detail: str, now_s: int) -> None:
+    def release_ended(
+        self, decision: Decision, outcome: ReleaseOutcome, detail: str, now_s: int
+    ) -> None:
         self._releases.labels(outcome.value).inc()
 
     def chains_followed(self, handovers: Sequence[Handoff], active_chains: int, now_s: int) -> None:
@@ -110,7 +112,7 @@ class Metrics(Observer):
             self._at_s.set(now_s)
 
     def drift_checked(self, alarms: Collection[str]) -> None:
-        for kind in Kind:
+        for kind in DriftKind:
             self._drift.labels(kind.value).set(kind.value in alarms)
 
 

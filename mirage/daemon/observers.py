@@ -12,7 +12,7 @@ from mirage.errors import MirageError
 if TYPE_CHECKING:
     from mirage.chain.handoff import Handoff
     from mirage.daemon.tick import Grounds
-    from mirage.domain import Decision, Outcome, Snapshot
+    from mirage.domain import Decision, ReleaseOutcome, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,9 @@ class Observer:
         Raises AuditError: then none of them may be carried out.
         """
 
-    def release_ended(self, decision: Decision, outcome: Outcome, detail: str, now_s: int) -> None:
+    def release_ended(
+        self, decision: Decision, outcome: ReleaseOutcome, detail: str, now_s: int
+    ) -> None:
         """A release was carried out, was refused, or failed."""
 
     def chains_followed(self, handovers: Sequence[Handoff], active_chains: int, now_s: int) -> None:

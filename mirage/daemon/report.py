@@ -28,7 +28,7 @@ from mirage.domain import (
     Intent,
     JobState,
     Link,
-    Outcome,
+    ReleaseOutcome,
 )
 from mirage.errors import InputError
 from mirage.ports import ChainStore
@@ -184,11 +184,8 @@ def explanation(
     """
     if link.state not in _WAITS:
         return _past(link, store, service)
-    who, before, kept = (
-        f"Job {link.job_id} (link {link.segment})",
-        _before(link, store),
-        kept_by(link),
-    )
+    who = f"Job {link.job_id} (link {link.segment})"
+    before, kept = _before(link, store), kept_by(link)
     chain = store.chain(link.user, link.chain_id)
     if chain and chain.state is ChainState.PAUSED:
         return (
@@ -245,7 +242,7 @@ def _before(link: Link, store: ChainStore) -> Link | None:
 def _refusal(link: Link, store: ChainStore) -> str | None:
     """Slurm's words, if the last release that was tried was refused."""
     last = next(iter(store.intents(link.job_id)), None)
-    return last.detail if last and last.outcome is Outcome.REFUSED else None
+    return last.detail if last and last.outcome is ReleaseOutcome.REFUSED else None
 
 
 def _decided(who: str, link: Link, decision: Decision, after: str, asked: bool) -> str:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 
+from apscheduler.job import Job
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from mirage.daemon.notify import notify, watchdog_s
@@ -53,30 +54,47 @@ class Beat:
         is_running = self._ended_s < self._begun_s
         return not is_running and time.monotonic() - self._begun_s > self._poll_s + SLACK_S
 
-    def tell(self) -> None:
-        """To systemd's watchdog; a service whose cycles no longer end stays silent, and is started
-        anew.
-        """
+    def notify_watchdog(self) -> None:
+        """A service whose cycles no longer end stays silent, and systemd restarts it."""
         if time.monotonic() - self._ended_s < self._patience_s:
             notify("WATCHDOG=1")
 
 
 def run_forever(
-    cycle: Callable[[], bool], poll_s: int, may_begin_anew: Callable[[], bool] | None = None
+    cycle: Callable[[], bool], poll_s: int, may_reload: Callable[[], bool] | None = None
 ) -> bool:
     """Calls ``cycle`` now and then every ``poll_s`` seconds, until SIGTERM or SIGINT; a cycle under
     way is finished.
 
-    With ``may_begin_anew``, SIGHUP ends it too, if that agrees. Returns whether to begin anew.
+    With ``may_reload``, SIGHUP ends it too, if that agrees. Returns whether to reload.
     """
     signals: SimpleQueue[int] = SimpleQueue()
-    for kind in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if may_begin_anew else [])):
+    for kind in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if may_reload else [])):
         signal.signal(kind, lambda number, _frame: signals.put(number))
     beat = Beat(cycle, poll_s)
     scheduler = BackgroundScheduler(timezone=UTC)
+    job = _scheduled(scheduler, beat, poll_s)
+    scheduler.start()
+    notify("READY=1")
+    beat.notify_watchdog()
+
+    def hurry() -> None:
+        job.modify(next_run_time=datetime.now(UTC))
+
+    while (
+        (number := _next(signals, beat, hurry)) == signal.SIGHUP and may_reload and not may_reload()
+    ):
+        pass
+    notify("RELOADING=1" if number == signal.SIGHUP else "STOPPING=1")
+    beat.notify_watchdog()
+    scheduler.shutdown(wait=True)
+    return not _stops(number, signals)
+
+
+def _scheduled(scheduler: BackgroundScheduler, beat: Beat, poll_s: int) -> Job:
     # One cycle at a time; cycles missed while one was slow (or the machine slept) are made up for
     # by one.
-    job = scheduler.add_job(
+    return scheduler.add_job(
         beat.run,
         "interval",
         seconds=poll_s,
@@ -85,22 +103,10 @@ def run_forever(
         coalesce=True,
         misfire_grace_time=None,
     )
-    scheduler.start()
-    notify("READY=1")
-    beat.tell()
 
-    def hurry() -> None:
-        job.modify(next_run_time=datetime.now(UTC))
 
-    while (
-        (number := _next(signals, beat, hurry)) == signal.SIGHUP
-        and may_begin_anew
-        and not may_begin_anew()
-    ):
-        pass
-    notify("RELOADING=1" if number == signal.SIGHUP else "STOPPING=1")
-    beat.tell()
-    scheduler.shutdown(wait=True)
+def _stops(number: int, signals: SimpleQueue[int]) -> bool:
+    """Whether the process ends: the signal that ended the loop says so, or a later one."""
     # From here on a stop ends the process at once, and one that has come meanwhile counts for more
     # than the reload.
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -108,7 +114,7 @@ def run_forever(
     while not signals.empty():
         if (later := signals.get()) != signal.SIGHUP:
             number = later
-    return number == signal.SIGHUP
+    return number != signal.SIGHUP
 
 
 def _next(signals: SimpleQueue[int], beat: Beat, hurry: Callable[[], None]) -> int:
@@ -119,7 +125,7 @@ def _next(signals: SimpleQueue[int], beat: Beat, hurry: Callable[[], None]) -> i
     while number is None:
         with suppress(Empty):
             number = signals.get(timeout=min(watchdog_s() or SLACK_S, SLACK_S))
-        beat.tell()
+        beat.notify_watchdog()
         if beat.is_overdue():
             hurry()
     return number

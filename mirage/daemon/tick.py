@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 Gains = Sequence[tuple[int, float]]
 
 
-class View(Protocol):
+class ClusterMemory(Protocol):
     """What the daemon remembers of the cluster (`memory.py`)."""
 
     def waits(self, pool: str) -> Waits:
@@ -104,7 +104,7 @@ def tick(
     store: Store,
     clock: Clock,
     policy: Policy,
-    view: View,
+    view: ClusterMemory,
     *,
     step_s: int,
     only_user: str | None = None,
@@ -167,7 +167,7 @@ class _Pair(NamedTuple):
 def _observation(
     pair: _Pair,
     snapshot: Snapshot,
-    view: View,
+    view: ClusterMemory,
     gains: Mapping[tuple[int, int], Gains],
     now_s: int,
     step_s: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from mirage.domain import Link
-from mirage.reasons import Kind, kind_of
+from mirage.reasons import ReasonKind, kind_of
 
 DAEMON, AGENT, OWNER, SLURM = "daemon", "agent", "owner", "slurm"
 """Who let a link into the queue: the site's daemon, its owner's agent, its owner by other means, or
@@ -32,15 +32,15 @@ _WORDS = {
 }
 """Where they say more than the kind of the reason."""
 _KINDS = {
-    Kind.HELD: "Slurm holds it ({})",
-    Kind.BEGIN: "its begin time has not come ({})",
-    Kind.THROTTLE: "its array may not have more tasks running ({})",
-    Kind.LIMIT: (
+    ReasonKind.HELD: "Slurm holds it ({})",
+    ReasonKind.BEGIN: "its begin time has not come ({})",
+    ReasonKind.THROTTLE: "its array may not have more tasks running ({})",
+    ReasonKind.LIMIT: (
         "a limit keeps it back ({}); while a running link counts against it, an early start can't"
         " be had"
     ),
-    Kind.RESOURCE: "it waits for something else than nodes ({})",
-    Kind.CANNOT_RUN: "no free node would start it as it is now ({})",
+    ReasonKind.RESOURCE: "it waits for something else than nodes ({})",
+    ReasonKind.CANNOT_RUN: "no free node would start it as it is now ({})",
 }
 
 
@@ -63,7 +63,7 @@ def kept_by(link: Link) -> str | None:
             f" cancel {link.chain_id}` ends the chain"
         )
     words = _WORDS.get(reason) or _KINDS.get(kind, "").format(reason)
-    if kind is Kind.HELD:
+    if kind is ReasonKind.HELD:
         return f"{words}, and Slurm does not start it before `scontrol release {job}`"
     if link.begin_s is not None:  # Slurm's reason may still be the dependency
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(link.begin_s))
@@ -73,7 +73,7 @@ def kept_by(link: Link) -> str | None:
         return words
     # Right after a change Slurm gives no reason, or the one from before; the dependency is there at
     # once.
-    if (link.dependency or kind is Kind.DEPENDENCY) and not _is_on_predecessor(link):
+    if (link.dependency or kind is ReasonKind.DEPENDENCY) and not _is_on_predecessor(link):
         before = (
             f"not afterany:{link.predecessor_id} alone" if link.predecessor_id else "not Mirage's"
         )

@@ -23,7 +23,7 @@ EXIT_CODES = {Severity.OK: 0, Severity.NOTE: 0, Severity.WARNING: 3, Severity.ER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """One sentence each: what was found, why it matters, what to do; the last two may be empty if
     all is well.
     """
@@ -35,21 +35,21 @@ class Finding:
     do: str = ""
 
 
-def ok(check: str, what: str) -> Finding:
-    return Finding(check=check, severity=Severity.OK, what=what)
+def ok(check: str, what: str) -> Diagnosis:
+    return Diagnosis(check=check, severity=Severity.OK, what=what)
 
 
-def note(check: str, what: str, why: str, do: str = "Nothing has to be done.") -> Finding:
-    return Finding(check=check, severity=Severity.NOTE, what=what, why=why, do=do)
+def note(check: str, what: str, why: str, do: str = "Nothing has to be done.") -> Diagnosis:
+    return Diagnosis(check=check, severity=Severity.NOTE, what=what, why=why, do=do)
 
 
-def warning(check: str, what: str, why: str, do: str) -> Finding:
-    return Finding(check=check, severity=Severity.WARNING, what=what, why=why, do=do)
+def warning(check: str, what: str, why: str, do: str) -> Diagnosis:
+    return Diagnosis(check=check, severity=Severity.WARNING, what=what, why=why, do=do)
 
 
-def error(check: str, what: str, why: str, do: str) -> Finding:
-    return Finding(check=check, severity=Severity.ERROR, what=what, why=why, do=do)
+def error(check: str, what: str, why: str, do: str) -> Diagnosis:
+    return Diagnosis(check=check, severity=Severity.ERROR, what=what, why=why, do=do)
 
 
-def worst(findings: Iterable[Finding]) -> Severity:
+def worst(findings: Iterable[Diagnosis]) -> Severity:
     return max((finding.severity for finding in findings), default=Severity.OK)

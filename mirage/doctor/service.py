@@ -15,7 +15,7 @@ from mirage.config import ActingConfig, AdapterConfig, PolicyConfig
 from mirage.daemon.drift import ADVICE, WINDOW_S, drift
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import ask
-from mirage.doctor.finding import Finding, error, note, ok, warning
+from mirage.doctor.finding import Diagnosis, error, note, ok, warning
 from mirage.doctor.survey import Site
 from mirage.domain import ActingMode, Snapshot
 from mirage.errors import AuditError, ClusterError, InputError, MirageError, StoreError
@@ -45,7 +45,7 @@ _UNIMPORTANT = frozenset(
 """Of the scheduler's parameters: they move starts by seconds."""
 
 
-def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[Finding]:
+def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[Diagnosis]:
     """What the service may do."""
     if acting.mode is ActingMode.ENFORCE:
         yield ok("mode", "mode enforce: releases are carried out")
@@ -75,7 +75,7 @@ def check_acting(site: Site, acting: Acting, config: ActingConfig) -> Iterator[F
             )
 
 
-def check_intake(config: ActingConfig, socket: str) -> Iterator[Finding]:
+def check_intake(config: ActingConfig, socket: str) -> Iterator[Diagnosis]:
     """How many new chains of a user are watched, and who has more. ``socket``: of the daemon;
     empty: there is none.
     """
@@ -102,7 +102,7 @@ def check_intake(config: ActingConfig, socket: str) -> Iterator[Finding]:
         yield ok("chains", f"{bound}; nobody is known to have more")
 
 
-def check_adapter(config: AdapterConfig) -> Iterator[Finding]:
+def check_adapter(config: AdapterConfig) -> Iterator[Diagnosis]:
     """How Slurm is asked."""
     try:
         yield ok("adapter", f"Slurm is reached by {connect(config).why}")
@@ -115,7 +115,7 @@ def check_adapter(config: AdapterConfig) -> Iterator[Finding]:
         )
 
 
-def check_server(store_url: str) -> Iterator[Finding]:
+def check_server(store_url: str) -> Iterator[Diagnosis]:
     """Whether a store on a server answers."""
     if parse_url(store_url).get_backend_name() == "sqlite":
         return
@@ -132,7 +132,7 @@ def check_server(store_url: str) -> Iterator[Finding]:
         yield ok("store", f"{shown(store_url)} answers")
 
 
-def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Finding]:
+def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Diagnosis]:
     """Whether the model still foretells the waits, as far as the audit log tells."""
     if not policy.model or not _is_there(audit):
         return
@@ -159,7 +159,7 @@ def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Finding]:
         )
 
 
-def check_files(files: Mapping[str, Path]) -> Iterator[Finding]:
+def check_files(files: Mapping[str, Path]) -> Iterator[Diagnosis]:
     """Whether store and audit log can be written by who runs this."""
     for check, path in files.items():
         folder = next(parent for parent in path.absolute().parents if _is_there(parent))
@@ -184,7 +184,7 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
+def check_model(site: Site, policy: PolicyConfig) -> Iterator[Diagnosis]:
     """Whether the policy's model can be read and is one of this cluster."""
     if not policy.model:
         yield ok("model", f"policy {policy.name} needs no model")
@@ -211,7 +211,7 @@ def check_model(site: Site, policy: PolicyConfig) -> Iterator[Finding]:
     yield _description(own if own.is_file() else own.parent.parent / CLUSTER_TOML, about, site.live)
 
 
-def _fit(about: ProvisionAbout, snapshot: Snapshot) -> Finding:
+def _fit(about: ProvisionAbout, snapshot: Snapshot) -> Diagnosis:
     pools = snapshot.pools
     if about.pool and about.pool not in pools.values():
         return error(
@@ -236,7 +236,9 @@ def _fit(about: ProvisionAbout, snapshot: Snapshot) -> Finding:
     return ok("model-fit", f"{up} nodes of the pool are up, as the model expects")
 
 
-def _description(path: Path, about: ProvisionAbout, live: ClusterConfig | ClusterError) -> Finding:
+def _description(
+    path: Path, about: ProvisionAbout, live: ClusterConfig | ClusterError
+) -> Diagnosis:
     if not path.is_file():
         return note(
             "cluster-toml",

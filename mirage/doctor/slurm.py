@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from mirage.chain.durations import format_duration
-from mirage.doctor.finding import Finding, error, note, ok, warning
+from mirage.doctor.finding import Diagnosis, error, note, ok, warning
 from mirage.doctor.survey import HISTORY_DAYS, Site
 from mirage.domain import Settings
 from mirage.errors import ClusterError
@@ -20,7 +20,7 @@ LUA_REJECTS_SINCE = (26, 5)
 """From here on slurmctld rejects a job whose Lua plugin fails (docs of job_submit/lua)."""
 
 
-def check_slurm(site: Site, poll_s: int) -> Iterator[Finding]:
+def check_slurm(site: Site, poll_s: int) -> Iterator[Diagnosis]:
     """All of this file."""
     if isinstance(site.settings, ClusterError):
         yield error(
@@ -41,7 +41,7 @@ def check_slurm(site: Site, poll_s: int) -> Iterator[Finding]:
     yield _plugin(site.settings)
 
 
-def _release(settings: Settings) -> Finding:
+def _release(settings: Settings) -> Diagnosis:
     release = ".".join(settings.version.split(".")[:2])
     if release in TESTED_RELEASES:
         return ok("release", f"Slurm {settings.version}, a release that Mirage is tested on")
@@ -67,7 +67,7 @@ def release_of(settings: Settings) -> tuple[int, ...]:
     return tuple(int(word) for word in re.findall(r"\d+", settings.version)[:2])
 
 
-def _clock(site: Site) -> Finding:
+def _clock(site: Site) -> Diagnosis:
     if isinstance(site.clock, ClusterError):
         return warning(
             "clock",
@@ -88,7 +88,7 @@ def _clock(site: Site) -> Finding:
     )
 
 
-def _queue(site: Site) -> Iterator[Finding]:
+def _queue(site: Site) -> Iterator[Diagnosis]:
     if isinstance(site.snapshot, ClusterError):
         yield error(
             "queue",
@@ -111,7 +111,7 @@ def _queue(site: Site) -> Iterator[Finding]:
         )
 
 
-def _priority(settings: Settings) -> Finding:
+def _priority(settings: Settings) -> Diagnosis:
     if settings.parameters.get("PriorityType") == "priority/basic":
         return note(
             "priority",
@@ -135,7 +135,7 @@ def _priority(settings: Settings) -> Finding:
     )
 
 
-def _scheduler(live: ClusterConfig | ClusterError, settings: Settings) -> Iterator[Finding]:
+def _scheduler(live: ClusterConfig | ClusterError, settings: Settings) -> Iterator[Diagnosis]:
     if isinstance(live, ClusterError):
         yield warning(
             "backfill",
@@ -157,7 +157,7 @@ def _scheduler(live: ClusterConfig | ClusterError, settings: Settings) -> Iterat
     yield from _backfill(params, live)
 
 
-def _backfill(params: Params, live: ClusterConfig) -> Iterator[Finding]:
+def _backfill(params: Params, live: ClusterConfig) -> Iterator[Diagnosis]:
     longest_s = max((partition.max_time_s or 0 for partition in live.partitions), default=0)
     shown = f"bf_interval={params.bf_interval_s}, bf_max_job_test={params.bf_max_job_test}"
     if params.bf_window_s < longest_s:
@@ -183,7 +183,7 @@ def _backfill(params: Params, live: ClusterConfig) -> Iterator[Finding]:
         )
 
 
-def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Finding]:
+def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Diagnosis]:
     kind = settings.parameters.get("AccountingStorageType", "")
     age_s = int((re.findall(r"\d+", settings.parameters.get("MinJobAge", "")) or ["300"])[0])
     if not kind.endswith("slurmdbd"):
@@ -220,7 +220,7 @@ def _accounting(site: Site, settings: Settings, poll_s: int) -> Iterator[Finding
         )
 
 
-def _over_time(settings: Settings, live: ClusterConfig | ClusterError) -> Finding:
+def _over_time(settings: Settings, live: ClusterConfig | ClusterError) -> Diagnosis:
     text = settings.parameters.get("OverTimeLimit", "0 min")
     partitions = live.partitions if isinstance(live, ClusterConfig) else ()
     own = [partition.name for partition in partitions if partition.over_time_limit_s]
@@ -235,7 +235,7 @@ def _over_time(settings: Settings, live: ClusterConfig | ClusterError) -> Findin
     )
 
 
-def _plugin(settings: Settings) -> Finding:
+def _plugin(settings: Settings) -> Diagnosis:
     plugins = settings.parameters.get("JobSubmitPlugins", "")
     if "lua" not in plugins:
         return note(

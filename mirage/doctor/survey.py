@@ -17,7 +17,7 @@ from mirage.errors import ClusterError
 from mirage.slurm import parsing
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
-from mirage.slurm.survey import Limits, Survey, controller_time_s
+from mirage.slurm.survey import JobLimits, Survey, controller_time_s
 from slurm_sim.config import ClusterConfig
 
 HISTORY_DAYS = (1, 7, 30, 90, 365)
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClockSkew:
     """slurmctld's time less ours, and for how long it was asked: the difference is known no better
     than that.
     """
@@ -44,14 +44,14 @@ class Site:
     of_daemon: bool
     """Whether the daemon's needs are judged, or an agent's."""
     settings: Settings | ClusterError
-    clock: Clock | ClusterError
+    clock: ClockSkew | ClusterError
     snapshot: Snapshot | ClusterError
     live: ClusterConfig | ClusterError
     """The cluster as slurmctld describes it."""
     admin_level: str | ClusterError
-    limits: list[Limits] | ClusterError
+    limits: list[JobLimits] | ClusterError
     """The user's; for the daemon all users'."""
-    qos: list[Limits] | ClusterError
+    qos: list[JobLimits] | ClusterError
     history_days: int | ClusterError
     """Accounting has jobs of so many days ago (of HISTORY_DAYS), 0: of none."""
 
@@ -76,7 +76,7 @@ def survey(runner: Runner, of_daemon: bool | None) -> Site:
         of_daemon=daemon,
         settings=settings,
         clock=_answer(
-            lambda: Clock(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)
+            lambda: ClockSkew(controller_time_s(config) + 0.5 - (began_s + asked_s / 2), asked_s)
         ),
         snapshot=_answer(CommandCluster(runner).snapshot),
         live=_answer(ask.cluster),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mirage.doctor.finding import Finding, error, ok, warning
+from mirage.doctor.finding import Diagnosis, error, ok, warning
 from mirage.domain import Job, JobState
 from mirage.errors import ClusterError, InputError
 from mirage.ports import Cluster
@@ -69,6 +69,23 @@ def try_job(
         script = Path(made) / "doctor.sh"
         script.write_text(text)
         job_id = cluster.submit(options, str(script))
+    job = _await_end(cluster, job_id, patience_s=patience_s, poll_s=poll_s, now_s=now_s)
+    mark = folder / f".doctor.{job_id}"
+    is_shared = _appears(mark)
+    node = mark.read_text(errors="replace").strip() if is_shared else ""
+    mark.unlink(missing_ok=True)
+    return Trial(node=node or "the compute node", missing=_missing(job), is_shared=is_shared)
+
+
+def _await_end(
+    cluster: Cluster,
+    job_id: int,
+    *,
+    patience_s: float,
+    poll_s: float,
+    now_s: Callable[[], float],
+) -> Job:
+    """The job as it ended. Cancels it if it does not end in time, or this process is interrupted."""
     until_s = now_s() + patience_s
     try:
         while (job := cluster.jobs([job_id]).get(job_id)) is None or not job.state.is_over:
@@ -85,11 +102,7 @@ def try_job(
         with suppress(ClusterError):
             cluster.cancel([job_id])
         raise
-    mark = folder / f".doctor.{job_id}"
-    is_shared = _appears(mark)
-    node = mark.read_text(errors="replace").strip() if is_shared else ""
-    mark.unlink(missing_ok=True)
-    return Trial(node=node or "the compute node", missing=_missing(job), is_shared=is_shared)
+    return job
 
 
 def _appears(path: Path) -> bool:
@@ -112,7 +125,7 @@ def _missing(job: Job) -> int:
     )
 
 
-def check_trial(trial: Trial, folder: Path) -> Iterator[Finding]:
+def check_trial(trial: Trial, folder: Path) -> Iterator[Diagnosis]:
     """What follows from it for chains."""
     if trial.missing & NO_FOLDER:
         yield error(

@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from mirage.doctor.finding import Finding, Severity, error, note, ok, warning
+from mirage.doctor.finding import Diagnosis, Severity, error, note, ok, warning
 from mirage.doctor.survey import Site, is_privileged
 from mirage.domain import Settings
 from mirage.errors import ClusterError
-from mirage.slurm.survey import Limits
+from mirage.slurm.survey import JobLimits
 
 SHOWN = 5
 """So many names; the rest is counted."""
 
 
-def check_users(site: Site) -> Iterator[Finding]:
+def check_users(site: Site) -> Iterator[Diagnosis]:
     """All of this file."""
     if isinstance(site.settings, ClusterError):
         return
@@ -25,7 +25,7 @@ def check_users(site: Site) -> Iterator[Finding]:
     yield from _limits(site, site.settings)
 
 
-def _rights(site: Site) -> Finding:
+def _rights(site: Site) -> Diagnosis:
     level = (
         site.admin_level if isinstance(site.admin_level, str) and site.admin_level else "none known"
     )
@@ -48,7 +48,7 @@ def _rights(site: Site) -> Finding:
     )
 
 
-def _limits(site: Site, settings: Settings) -> Iterator[Finding]:
+def _limits(site: Site, settings: Settings) -> Iterator[Diagnosis]:
     enforced = settings.parameters.get("AccountingStorageEnforce", "")
     if not {"limits", "safe", "all"} & set(enforced.replace(" ", "").split(",")):
         yield ok(
@@ -72,22 +72,22 @@ def _limits(site: Site, settings: Settings) -> Iterator[Finding]:
     ]
 
 
-def whose(limits: Limits) -> str:
+def whose(limits: JobLimits) -> str:
     return f"{limits.user or 'all users'} in {limits.account}"
 
 
-def _of_qos(those: Sequence[Limits]) -> Iterator[Finding]:
+def _of_qos(those: Sequence[JobLimits]) -> Iterator[Diagnosis]:
     """Only to be noted while there are others: sites like to have one for short tests."""
     narrow = [limits for limits in those if {0, 1} & {*_counts(limits)}]
     for finding in _of(narrow, lambda limits: f"QOS {limits.qos}"):
         yield finding if len(narrow) == len(those) else replace(finding, severity=Severity.NOTE)
 
 
-def _counts(limits: Limits) -> tuple[int | None, ...]:
+def _counts(limits: JobLimits) -> tuple[int | None, ...]:
     return limits.max_jobs, limits.group_jobs, limits.max_submit, limits.group_submit
 
 
-def _of(those: Sequence[Limits], name: Callable[[Limits], str]) -> Iterator[Finding]:
+def _of(those: Sequence[JobLimits], name: Callable[[JobLimits], str]) -> Iterator[Diagnosis]:
     if names := [name(each) for each in those if 1 in (each.max_jobs, each.group_jobs)]:
         yield warning(
             "max-jobs",

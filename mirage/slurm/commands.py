@@ -13,7 +13,7 @@ from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, Un
 from mirage.ports import Cluster
 from mirage.slurm import argv, failures, parsing
 from mirage.slurm.oddities import OddityLog
-from mirage.slurm.runner import Result, Runner
+from mirage.slurm.runner import CommandResult, Runner
 
 if TYPE_CHECKING:
     from mirage.config import AdapterConfig
@@ -182,7 +182,7 @@ class CommandCluster(Cluster):
             raise failures.write_failure(command, result.stderr)
         return result.stdout
 
-    def _read_accounting(self, command: Sequence[str]) -> Result:
+    def _read_accounting(self, command: Sequence[str]) -> CommandResult:
         try:
             result = self._runner.run(command)
             _stdout(command, result)
@@ -191,7 +191,7 @@ class CommandCluster(Cluster):
         return result
 
 
-def _stdout(command: Sequence[str], result: Result) -> str:
+def _stdout(command: Sequence[str], result: CommandResult) -> str:
     """What a reading command printed. Raises ClusterUnavailable, Refused."""
     if result.returncode:
         raise failures.read_failure(command, result.stderr)

@@ -30,7 +30,7 @@ import hostlist
 
 from mirage.chain.durations import parse_time_limit
 from mirage.chain.sbatch import submitted_ids
-from mirage.domain import Job, JobState, Node, NodeEvent, Oddity, Settings
+from mirage.domain import ClusterNode, Job, JobState, NodeEvent, Oddity, Settings
 from mirage.errors import ClusterNonsense
 from mirage.slurm.argv import LINE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
 from mirage.slurm.failures import advice
@@ -144,7 +144,7 @@ def parse_submit_lines(answer: bytes) -> dict[tuple[int, int], str]:
     return found
 
 
-def parse_sinfo(text: str) -> tuple[Node, ...]:
+def parse_sinfo(text: str) -> tuple[ClusterNode, ...]:
     """The answer to `argv.sinfo()`, one record a node. A cluster without nodes is nonsense."""
     partitions: dict[str, list[str]] = {}
     states: dict[str, str] = {}
@@ -198,54 +198,47 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
 
     Too large numbers are cut: `oddities_of` finds them.
     """
-    (
-        job_id,
-        task,
-        user,
-        partition,
-        account,
-        state_word,
-        nodes,
-        submit,
-        limit,
-        *times,
-        priority,
-        status,
-        tres,
-    ) = fields[:15]
-    node_list, dependency, reason, comment = fields[15:]
-    state = _state(state_word)
-    eligible_s, start_s, end_s = map(_time, times)
-    held = _node_names(node_list) if state.has_nodes else ()  # of a pending job squeue shows a plan
-    if state in _NOT_STARTED or (state in _ENDED and node_list in _NO_NODES):
-        start_s = (
-            None  # squeue shows an estimate or, of a job that was cancelled while pending, its end
-        )
-    if state not in _ENDED:
-        end_s = None  # squeue shows when the limit will end it
+    shown = dict(zip(SQUEUE_FIELDS, fields, strict=True))
+    state, priority, node_list = _state(shown["State"]), shown["PriorityLong"], shown["NodeList"]
+    eligible_s, start_s, end_s = _queued_times(shown, state)
     return Job(
-        job_id=_number(job_id),
-        user=_user(user),
-        partition=_word(partition),
-        account="" if account == "(null)" else account,
+        job_id=_number(shown["JobID"]),
+        user=_user(shown["UserName"]),
+        partition=_word(shown["Partition"]),
+        account="" if shown["Account"] == "(null)" else shown["Account"],
         state=state,
-        nodes=_count(nodes),
-        submit_s=_needed(_time(submit)),
-        time_limit_s=_limit(limit),
-        reason="" if reason == "None" else reason,
+        nodes=_count(shown["NumNodes"]),
+        submit_s=_needed(_time(shown["SubmitTime"])),
+        time_limit_s=_limit(shown["TimeLimit"]),
+        reason="" if shown["Reason"] == "None" else shown["Reason"],
         eligible_s=_eligible(eligible_s, start_s, end_s or now_s),
         begin_s=_begin(eligible_s, start_s, end_s or now_s),
         start_s=start_s,
         end_s=end_s,
-        dependency="" if dependency == "(null)" else dependency,
+        dependency="" if shown["Dependency"] == "(null)" else shown["Dependency"],
         priority=_number(priority or "0"),
-        **_counts(tres)._asdict(),
-        exit_code=_exit_code(status),
-        comment="" if comment == "(null)" else comment,
-        node_names=held,
-        array_task="" if task == "N/A" else task,
+        **_counts(shown["tres-alloc"])._asdict(),
+        exit_code=_exit_code(shown["exit_code"]),
+        comment="" if shown["Comment"] == "(null)" else shown["Comment"],
+        # Of a pending job squeue shows the nodes that it is planned for.
+        node_names=_node_names(node_list) if state.has_nodes else (),
+        array_task="" if shown["ArrayTaskID"] == "N/A" else shown["ArrayTaskID"],
         has_zero_priority=state in _NOT_STARTED and priority == "0",
     )
+
+
+def _queued_times(
+    shown: Mapping[str, str], state: JobState
+) -> tuple[int | None, int | None, int | None]:
+    """Eligible, start and end; what squeue only estimates is None."""
+    eligible_s, start_s, end_s = (
+        _time(shown[name]) for name in ("EligibleTime", "StartTime", "EndTime")
+    )
+    if state in _NOT_STARTED or (state in _ENDED and shown["NodeList"] in _NO_NODES):
+        start_s = None  # an estimate or, of a job that was cancelled while pending, its end
+    if state not in _ENDED:
+        end_s = None  # when the limit will end it
+    return eligible_s, start_s, end_s
 
 
 def _accounted_jobs(fields: list[str], now_s: int) -> list[Job]:
@@ -306,9 +299,9 @@ def _node_line(fields: list[str]) -> tuple[str, str, str]:
     return _word(name), _word(partition), state
 
 
-def _node(name: str, partitions: tuple[str, ...], state: str) -> Node:
+def _node(name: str, partitions: tuple[str, ...], state: str) -> ClusterNode:
     known = node_state(state)
-    return Node(name=name, partitions=partitions, up=known.up, idle=known.idle, state=state)
+    return ClusterNode(name=name, partitions=partitions, up=known.up, idle=known.idle, state=state)
 
 
 @lru_cache(maxsize=1 << 10)

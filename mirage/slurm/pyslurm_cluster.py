@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
-from mirage.domain import Job, Node, NodeEvent, Settings, Snapshot
+from mirage.domain import ClusterNode, Job, NodeEvent, Settings, Snapshot
 from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.ports import Cluster
 from mirage.slurm import failures, parsing
@@ -173,10 +173,10 @@ def _dependency(kinds: dict[str, Any] | None) -> str:
     return ("?" if kinds["satisfy"] == "any" else ",").join(words) or "(null)"
 
 
-def node(record: Any) -> Node:
+def node(record: Any) -> ClusterNode:
     """A `pyslurm.Node`, whose state is like `IDLE+DRAIN`. Raises ValueError."""
     known = node_state(record.state)
-    return Node(
+    return ClusterNode(
         name=record.name,
         partitions=tuple(record.partitions),
         up=known.up,

@@ -35,7 +35,7 @@ _SET = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CommandResult:
     """What a command printed, and its exit status."""
 
     stdout: str
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 LOGGED = 500
 """Characters of a command."""
 
-Execute = Callable[[Sequence[str], Mapping[str, str], float, int], Result]
+Execute = Callable[[Sequence[str], Mapping[str, str], float, int], CommandResult]
 
 
 class Runner:
@@ -88,7 +88,7 @@ class Runner:
         self._sleep = sleep
         self._execute = execute or run_bounded
 
-    def run(self, argv: Sequence[str], extra_env: Mapping[str, str] | None = None) -> Result:
+    def run(self, argv: Sequence[str], extra_env: Mapping[str, str] | None = None) -> CommandResult:
         """Runs a command to its end; its exit status is the caller's to judge. ``extra_env``:
         variables just for it.
 
@@ -107,7 +107,7 @@ class Runner:
             result = self._once(argv, extra_env or {})
         return result
 
-    def _once(self, argv: Sequence[str], extra_env: Mapping[str, str]) -> Result:
+    def _once(self, argv: Sequence[str], extra_env: Mapping[str, str]) -> CommandResult:
         program = f"{self._bin_dir}/{argv[0]}" if self._bin_dir else argv[0]
         command = [*self._prefix, program, *argv[1:]]
         env = {**environment(argv[0], self._env), **extra_env}
@@ -149,7 +149,7 @@ def environment(command: str, env: Mapping[str, str] | None = None) -> dict[str,
 
 def run_bounded(
     argv: Sequence[str], env: Mapping[str, str], timeout_s: float, max_bytes: int
-) -> Result:
+) -> CommandResult:
     """Runs a command in a session of its own, which is killed as a whole if anything goes wrong.
 
     Raises TimeoutError, OSError (can't be started), ClusterNonsense (more than ``max_bytes`` of
@@ -171,7 +171,7 @@ def run_bounded(
                 raise TimeoutError from None
             raise
     stdout = raw.decode(errors="replace")
-    return Result(
+    return CommandResult(
         stdout=stdout,
         stderr=stderr.decode(errors="replace"),
         returncode=process.returncode,

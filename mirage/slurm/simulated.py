@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mirage.chain.durations import parse_time_limit
-from mirage.domain import Job, JobState, Node, NodeEvent, Settings, Snapshot
+from mirage.domain import ClusterNode, Job, JobState, NodeEvent, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster
 from slurm_sim import JobRecord, JobSpec, SimulationError, Simulator
@@ -218,13 +218,13 @@ class SimulatedCluster(Cluster):
     def _may_act_on(self, job: JobRecord) -> bool:
         return self._operator or job.user == self._user
 
-    def _nodes(self) -> Iterator[Node]:
+    def _nodes(self) -> Iterator[ClusterNode]:
         for name in self._sim.node_names:
             partitions = tuple(
                 partition.name for partition in self._sim.partitions if name in partition.nodes
             )
             up, idle = self._sim.is_up(name), self._sim.is_idle(name)
-            yield Node(
+            yield ClusterNode(
                 name=name,
                 partitions=partitions,
                 up=up,

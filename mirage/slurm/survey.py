@@ -24,7 +24,7 @@ _QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class JobLimits:
     """Of an association (user and account) or a QOS; None: no limit."""
 
     user: str
@@ -72,7 +72,7 @@ class Survey:
         )
         return next((row[1] for row in _rows(text, 2) if row[0] == user), "")
 
-    def limits(self, cluster: str, user: str | None) -> list[Limits]:
+    def limits(self, cluster: str, user: str | None) -> list[JobLimits]:
         """Of all associations, or those of a user."""
         whose = [f"user={user}"] if user else []
         fields = ",".join(("Account", "User", "Partition", "QOS", *LIMIT_FIELDS))
@@ -85,7 +85,7 @@ class Survey:
             for row in _rows(text, 8)
         ]
 
-    def qos(self) -> list[Limits]:
+    def qos(self) -> list[JobLimits]:
         text = self._read(
             ["sacctmgr", "-n", "-P", "show", "qos", f"format={','.join(('Name', *_QOS_FIELDS))}"]
         )
@@ -122,10 +122,12 @@ def _rows(text: str, width: int) -> list[list[str]]:
     return rows
 
 
-def _limits(values: Sequence[str], *, user: str, account: str, partition: str, qos: str) -> Limits:
+def _limits(
+    values: Sequence[str], *, user: str, account: str, partition: str, qos: str
+) -> JobLimits:
     """``values``: in the order of LIMIT_FIELDS."""
     max_jobs, max_submit, group_jobs, group_submit = map(_limit, values)
-    return Limits(
+    return JobLimits(
         user=user,
         account=account,
         partition=partition,

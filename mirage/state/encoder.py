@@ -1,4 +1,4 @@
-"""A snapshot becomes a `Step`, and a step with a pair becomes the paper's 40-row vector (section
+"""A snapshot becomes a `HistoryStep`, and a step with a pair becomes the paper's 40-row vector (section
 4.1).
 
 A step keeps what every queued and running job adds, sorted once. A vector leaves its own pair's
@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mirage.domain import Job, JobState, Node, Snapshot
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.state.variables import (
     NODES,
     PAIR,
@@ -123,7 +123,7 @@ class JobMatrix:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Step:
+class HistoryStep:
     """A pool at one instant: all that any pair's 40 variables need."""
 
     at_s: int
@@ -134,14 +134,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class JobPair:
     """A running or queued job, and the one that continues its work."""
 
     predecessor: Job
     successor: Job
 
 
-def encode(snapshot: Snapshot, pool: str) -> Step:
+def encode(snapshot: Snapshot, pool: str) -> HistoryStep:
     """The pool's step at the snapshot's instant."""
     at_s = snapshot.at_s
     jobs = jobs_in(snapshot.jobs, snapshot, pool)
@@ -150,7 +150,7 @@ def encode(snapshot: Snapshot, pool: str) -> Step:
     ]
     running = [(job, job.start_s) for job in jobs if job.start_s is not None and is_running(job)]
     nodes = nodes_in(snapshot, pool)
-    return Step(
+    return HistoryStep(
         at_s=at_s,
         queued=_table(queued, at_s),
         running=_table(running, at_s),
@@ -177,7 +177,7 @@ def jobs_in(jobs: Collection[Job], snapshot: Snapshot, pool: str) -> list[Job]:
     return [job for job in jobs if pool_of(job.partition) == pool]
 
 
-def nodes_in(snapshot: Snapshot, pool: str) -> list[Node]:
+def nodes_in(snapshot: Snapshot, pool: str) -> list[ClusterNode]:
     """The pool's nodes."""
     return [
         node
@@ -195,13 +195,13 @@ def _table(jobs: Sequence[tuple[Job, int]], at_s: int) -> JobMatrix:
     )
 
 
-def vector(step: Step, pair: Pair) -> Vectors:
+def vector(step: HistoryStep, pair: JobPair) -> Vectors:
     """The pair's 40 variables at the step's instant, in the order of `VARIABLES`."""
     row: Vectors = vectors(step, [pair])[0]
     return row
 
 
-def vectors(step: Step, pairs: Sequence[Pair]) -> Vectors:
+def vectors(step: HistoryStep, pairs: Sequence[JobPair]) -> Vectors:
     """The 40 variables of many pairs at the step's instant, (pairs, 40)."""
     result = np.empty((len(pairs), len(VARIABLES)), dtype=np.float32)
     fill_cluster(result, step, pair_ids(pairs))
@@ -209,13 +209,13 @@ def vectors(step: Step, pairs: Sequence[Pair]) -> Vectors:
     return result
 
 
-def pair_ids(pairs: Sequence[Pair]) -> Ints:
+def pair_ids(pairs: Sequence[JobPair]) -> Ints:
     """(pairs, 2): the job ids to leave out of the pair's own picture of the cluster."""
     ids = [(pair.predecessor.job_id, pair.successor.job_id) for pair in pairs]
     return np.array(ids, dtype=np.int64).reshape(len(pairs), 2)
 
 
-def fill_cluster(out: Vectors, step: Step, without: Ints) -> None:
+def fill_cluster(out: Vectors, step: HistoryStep, without: Ints) -> None:
     """Writes the columns of queue, servers and nodes into ``out``, (pairs, 40); ``without`` as from
     `pair_ids`.
     """
@@ -224,7 +224,7 @@ def fill_cluster(out: Vectors, step: Step, without: Ints) -> None:
     out[:, NODES] = step.idle_nodes, step.up_nodes
 
 
-def pair_columns(pairs: Sequence[Pair], instants_s: Ints) -> Ints:
+def pair_columns(pairs: Sequence[JobPair], instants_s: Ints) -> Ints:
     """The six columns of the pairs themselves, (pairs, instants, 6): zero before the predecessor
     became eligible.
     """
@@ -239,7 +239,7 @@ def pair_columns(pairs: Sequence[Pair], instants_s: Ints) -> Ints:
     return np.where((eligible <= instants_s)[..., None], np.maximum(columns, 0), 0)
 
 
-def _pair_facts(pair: Pair) -> tuple[int, ...]:
+def _pair_facts(pair: JobPair) -> tuple[int, ...]:
     predecessor, successor = pair.predecessor, pair.successor
     start = _NEVER if predecessor.start_s is None else predecessor.start_s
     return (

@@ -12,10 +12,10 @@ import numpy as np
 
 from mirage.errors import InputError, MirageError
 from mirage.state.encoder import (
+    HistoryStep,
     Ints,
     JobMatrix,
-    Pair,
-    Step,
+    JobPair,
     Vectors,
     fill_cluster,
     pair_columns,
@@ -23,7 +23,7 @@ from mirage.state.encoder import (
 )
 from mirage.state.variables import PAIR, VARIABLES
 
-__all__ = ["BrokenStep", "History", "Pair", "decode_step", "encode_step"]
+__all__ = ["BrokenStep", "History", "JobPair", "decode_step", "encode_step"]
 
 
 class History:
@@ -37,27 +37,27 @@ class History:
         self.pool = pool
         self.step_s = step_s
         self.length = length
-        self._steps: list[Step] = []
+        self._steps: list[HistoryStep] = []
         self._filled = _Filled([], [])
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> Sequence[HistoryStep]:
         """What is kept, oldest first."""
         return tuple(self._steps)
 
     @property
-    def latest(self) -> Step | None:
+    def latest(self) -> HistoryStep | None:
         """The newest step; None: there is none yet."""
         return self._steps[-1] if self._steps else None
 
-    def add(self, step: Step) -> bool:
+    def add(self, step: HistoryStep) -> bool:
         """Takes a step in. True if it is the first of its slot: it stays, so it is worth saving."""
         by_time = {known.at_s: known for known in self._steps} | {step.at_s: step}
         steps = [by_time[at_s] for at_s in sorted(by_time)]
         newest = steps[-1]
         # The oldest row may need a step from up to two slots before it.
         oldest_s = newest.at_s - (self.length + 1) * self.step_s
-        firsts: dict[int, Step] = {}
+        firsts: dict[int, HistoryStep] = {}
         for kept in steps:
             if kept.at_s >= oldest_s:
                 firsts.setdefault(kept.at_s // self.step_s, kept)
@@ -66,7 +66,7 @@ class History:
             self._steps.append(newest)
         return firsts.get(step.at_s // self.step_s) is step
 
-    def matrix(self, pair: Pair, now_s: int) -> Vectors:
+    def matrix(self, pair: JobPair, now_s: int) -> Vectors:
         """The pair's state matrix at ``now_s``, (length, 40), oldest row first; the last row is
         ``now_s`` itself.
 
@@ -77,7 +77,7 @@ class History:
         matrix: Vectors = self.matrices([pair], now_s)[0]
         return matrix
 
-    def matrices(self, pairs: Sequence[Pair], now_s: int) -> Vectors:
+    def matrices(self, pairs: Sequence[JobPair], now_s: int) -> Vectors:
         """`matrix` for many pairs at once, (pairs, length, 40): much cheaper than one by one."""
         if not self._steps:
             raise InputError(
@@ -119,7 +119,7 @@ class History:
         """The index of each instant's step."""
         return np.maximum(np.searchsorted(self._times(), instants, side="right") - 1, 0)
 
-    def _rows(self, now_s: int) -> Iterator[tuple[Step, slice]]:
+    def _rows(self, now_s: int) -> Iterator[tuple[HistoryStep, slice]]:
         """Each step that is needed, with the rows that it fills."""
         indices, first, count = np.unique(
             self._latest(self._instants(now_s)), return_index=True, return_counts=True
@@ -135,7 +135,7 @@ class _Filled:
     """
 
     def __init__(
-        self, pairs: Sequence[Pair], steps: Sequence[Step], before: _Filled | None = None
+        self, pairs: Sequence[JobPair], steps: Sequence[HistoryStep], before: _Filled | None = None
     ) -> None:
         without = pair_ids(pairs)
         self.row_of = {(int(a), int(b)): row for row, (a, b) in enumerate(without)}
@@ -171,7 +171,7 @@ _HEAD = struct.Struct("<qIIII")
 _BYTES_PER_JOB = 8 + 3 * 4
 
 
-def encode_step(step: Step) -> bytes:
+def encode_step(step: HistoryStep) -> bytes:
     """A step for the store: magic and version, then zlib over a header and the arrays,
     little-endian.
     """
@@ -183,7 +183,7 @@ def encode_step(step: Step) -> bytes:
     return _MAGIC + zlib.compress(b"".join([head, *arrays]), level=1)
 
 
-def decode_step(payload: bytes) -> Step:
+def decode_step(payload: bytes) -> HistoryStep:
     """The step that `encode_step` made this of. Raises BrokenStep, with the reason, if it is
     anything else.
     """
@@ -195,12 +195,12 @@ def decode_step(payload: bytes) -> Step:
         raise BrokenStep(str(error)) from error
 
 
-def _unpack(body: bytes) -> Step:
+def _unpack(body: bytes) -> HistoryStep:
     at_s, queued, running, idle, up = _HEAD.unpack_from(body)
     split = _HEAD.size + queued * _BYTES_PER_JOB
     if len(body) != split + running * _BYTES_PER_JOB:
         raise ValueError(f"{len(body)} bytes do not fit {queued} queued and {running} running jobs")
-    return Step(
+    return HistoryStep(
         at_s=at_s,
         queued=_unpack_table(body[_HEAD.size : split]),
         running=_unpack_table(body[split:]),

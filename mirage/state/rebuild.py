@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage.domain import Job, Node, NodeEvent, Snapshot
-from mirage.state.encoder import Ints, JobMatrix, Step, encode, jobs_in, nodes_in
+from mirage.domain import ClusterNode, Job, NodeEvent, Snapshot
+from mirage.state.encoder import HistoryStep, Ints, JobMatrix, encode, jobs_in, nodes_in
 from mirage.state.variables import capped_limit_s
 
 _NEVER = 2**62
@@ -28,7 +28,7 @@ def rebuild(
     pool: str,
     step_s: int = 600,
     length: int = 144,
-) -> list[Step]:
+) -> list[HistoryStep]:
     """The pool's steps at snapshot.at_s - k * step_s, k < length, oldest first; the last is the
     snapshot's own.
 
@@ -69,11 +69,11 @@ def _incarnations(
             yield job if job.node_names else replace(job, node_names=record.node_names)
 
 
-def _step(lives: _Lives, servers: _Servers, at_s: int) -> Step:
+def _step(lives: _Lives, servers: _Servers, at_s: int) -> HistoryStep:
     running = (lives.start <= at_s) & (at_s < lives.end)
     queued = (lives.eligible <= at_s) & (at_s < lives.left)
     up, idle = servers.count(running, lives.nodes, at_s)
-    return Step(
+    return HistoryStep(
         at_s=at_s,
         queued=lives.table(queued, at_s - lives.eligible),
         running=lives.table(running, at_s - lives.start),
@@ -143,7 +143,7 @@ class _Servers:
     @classmethod
     def of(
         cls,
-        nodes: Sequence[Node],
+        nodes: Sequence[ClusterNode],
         events: Iterable[NodeEvent],
         names: Sequence[tuple[str, ...]],
         at_s: int,
@@ -174,7 +174,9 @@ class _Servers:
         return int(up.sum()), max(0, idle)
 
 
-def _settled(nodes: Sequence[Node], events: Iterable[NodeEvent], at_s: int) -> Iterator[NodeEvent]:
+def _settled(
+    nodes: Sequence[ClusterNode], events: Iterable[NodeEvent], at_s: int
+) -> Iterator[NodeEvent]:
     """The pool's events. Where an event without an end and the node's present state disagree, the
     state is right.
 

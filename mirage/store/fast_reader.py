@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from mirage.domain import Chain, Decision, Intent, Link, Outcome, Penalties
+from mirage.domain import Chain, Decision, Intent, Link, Penalties, ReleaseOutcome
 from mirage.errors import StoreError
 from mirage.store.memory import MemoryStore
 
@@ -91,7 +91,7 @@ def _put_decisions(connection: sqlite3.Connection, store: MemoryStore, job_id: i
 def _intent(decision: Decision, row: sqlite3.Row) -> Intent | None:
     if row["intent_id"] is None:
         return None
-    outcome = None if row["outcome"] is None else Outcome(row["outcome"])
+    outcome = None if row["outcome"] is None else ReleaseOutcome(row["outcome"])
     return Intent(
         intent_id=row["intent_id"],
         decision=decision,

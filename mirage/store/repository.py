@@ -23,7 +23,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from mirage.domain import Chain, ChainState, Decision, Intent, JobState, Link, Outcome, Penalties
+from mirage.domain import (
+    Chain,
+    ChainState,
+    Decision,
+    Intent,
+    JobState,
+    Link,
+    Penalties,
+    ReleaseOutcome,
+)
 from mirage.errors import StoreError
 from mirage.store import schema, server, sqlite
 from mirage.store.tables import chains, decisions, intents, links, steps
@@ -242,7 +251,9 @@ class SqlStore:
             )
         return Intent(intent_id=intent_id, decision=decision, created_s=now_s)
 
-    def close_intent(self, intent: Intent, outcome: Outcome, detail: str, now_s: int) -> None:
+    def close_intent(
+        self, intent: Intent, outcome: ReleaseOutcome, detail: str, now_s: int
+    ) -> None:
         """StoreError if it is not open."""
         update = intents.update().where(
             intents.c.intent_id == intent.intent_id, intents.c.finished_s.is_(None)

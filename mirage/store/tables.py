@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy import Enum as EnumOf
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
-from mirage.domain import Action, ChainState, JobState, Mode, Outcome
+from mirage.domain import Action, ChainState, JobState, Mode, ReleaseOutcome
 
 metadata = MetaData(
     naming_convention={
@@ -138,7 +138,7 @@ intents = Table(
     Column("intent_id", _RowId, primary_key=True),
     Column("decision_id", ForeignKey("decisions.decision_id"), nullable=False, unique=True),
     Column("created_s", BigInteger, nullable=False),
-    Column("outcome", _words(Outcome)),
+    Column("outcome", _words(ReleaseOutcome)),
     Column("detail", Text, nullable=False),
     # Indexed because the open ones, looked for at every start, are those with NULL here.
     Column("finished_s", BigInteger, index=True),

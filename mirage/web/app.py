@@ -114,7 +114,8 @@ def make_app(desk: Desk, hosts: Sequence[str] = ()) -> Flask:
     app.after_request(_with_headers)
     app.teardown_request(partial(_account, desk))
     _add_public(app, desk)
-    _add_own(app, desk)
+    _add_chains(app, desk)
+    _add_site(app, desk)
     _add_errors(app, desk)
     return app
 
@@ -197,7 +198,9 @@ def _add_public(app: Flask, desk: Desk) -> None:
         return response
 
 
-def _add_own(app: Flask, desk: Desk) -> None:
+def _add_chains(app: Flask, desk: Desk) -> None:
+    """A visitor's own chains (root: those of all users)."""
+
     @app.get("/s/<address>/")
     def chains() -> str:
         days = _number("days", 3, DAYS)
@@ -223,6 +226,10 @@ def _add_own(app: Flask, desk: Desk) -> None:
         return render_template(
             "chain.html", chain=found, rows=rows, window=window, words=in_words(found, links)
         )
+
+
+def _add_site(app: Flask, desk: Desk) -> None:
+    """Decisions, queue, service; and the way out."""
 
     @app.get("/s/<address>/decisions")
     def decisions() -> str:

@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ChainVerdict:
     """A decision, for people."""
 
     decision: Decision
@@ -65,7 +65,7 @@ class LinkRow:
     bars: Sequence[Bar]
     handoff: Handoff | None
     """From the link before."""
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ChainVerdict]
     explanation: str
     let_in_by: str | None
     """`standing.let_in_by`."""
@@ -88,7 +88,7 @@ class Waiting:
 
     chain: Chain
     link: Link
-    verdict: Verdict | None
+    verdict: ChainVerdict | None
     words: str
     """What holds now, whatever was decided."""
 
@@ -166,14 +166,14 @@ def _waiting(chain: Chain, store: Store) -> Iterator[Waiting]:
             )
 
 
-def verdict(decision: Decision) -> Verdict:
+def verdict(decision: Decision) -> ChainVerdict:
     restraint, reason = restraint_in(decision.reason)
     axis_s = (
         max(decision.wait_p90_s or 0, decision.remaining_s or 0) * 1.1
         if decision.wait_p50_s is not None
         else 0
     )
-    return Verdict(decision=decision, restraint=restraint, reason=reason, axis_s=axis_s)
+    return ChainVerdict(decision=decision, restraint=restraint, reason=reason, axis_s=axis_s)
 
 
 def whole(links: Sequence[Link], now_s: int) -> Window:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from mirage.daemon.tick import tagged_jobs
-from mirage.domain import Job, Node, Snapshot
+from mirage.domain import ClusterNode, Job, Snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def digest(snapshot: Snapshot) -> Digest:
         for partition in _partitions(job):
             jobs[partition].append(job)
         jobs_of[job.user].append(job)
-    nodes: dict[str, list[Node]] = defaultdict(list)
+    nodes: dict[str, list[ClusterNode]] = defaultdict(list)
     for node in snapshot.nodes:
         for partition in node.partitions:
             nodes[partition].append(node)
@@ -95,7 +95,7 @@ def digest(snapshot: Snapshot) -> Digest:
     )
 
 
-def _row(name: str, nodes: Sequence[Node], jobs: Sequence[Job], now_s: int) -> PartitionRow:
+def _row(name: str, nodes: Sequence[ClusterNode], jobs: Sequence[Job], now_s: int) -> PartitionRow:
     queueing = [job for job in jobs if job.is_queueing]
     waited = [now_s - job.eligible_s for job in queueing if job.eligible_s is not None]
     waits = [job.wait_s for job in jobs if job.state.has_nodes and job.wait_s is not None]

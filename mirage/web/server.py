@@ -46,15 +46,38 @@ def served(app: Any, address: str) -> Iterator[str]:
     """Serves a WSGI application; gives its URL (`:0` is any free port). Raises InputError for an
     address in use.
     """
-    from waitress import create_server
     from waitress.wasyncore import close_all, loop
+
+    server = _server(app, address)
+    stopping = threading.Event()
+
+    def serve() -> None:
+        while not stopping.is_set():
+            loop(
+                server.adj.asyncore_loop_timeout, server.adj.asyncore_use_poll, server._map, count=1
+            )
+
+    thread = threading.Thread(target=serve, name="mirage-web", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{HOST}:{server.effective_port}"
+    finally:
+        server.task_dispatcher.shutdown()
+        stopping.set()
+        server.pull_trigger()
+        thread.join()
+        close_all(server._map)  # only now: nobody polls or wakes a file that is closed
+
+
+def _server(app: Any, address: str) -> Any:
+    """A waitress server that listens. Raises InputError."""
+    from waitress import create_server
 
     from mirage.web.connection import visit_class
 
     port = port_of(address)
-    logging.getLogger("waitress").setLevel(
-        logging.ERROR
-    )  # it warns of each request that waits for another one
+    # It warns of each request that waits for another one.
+    logging.getLogger("waitress").setLevel(logging.ERROR)
     try:
         server = create_server(
             app,
@@ -78,21 +101,4 @@ def served(app: Any, address: str) -> Iterator[str]:
     server.channel_class = visit_class(
         Connections(name="web page", most=VISITORS, share=VISITS_EACH)
     )
-    stopping = threading.Event()
-
-    def serve() -> None:
-        while not stopping.is_set():
-            loop(
-                server.adj.asyncore_loop_timeout, server.adj.asyncore_use_poll, server._map, count=1
-            )
-
-    thread = threading.Thread(target=serve, name="mirage-web", daemon=True)
-    thread.start()
-    try:
-        yield f"http://{HOST}:{server.effective_port}"
-    finally:
-        server.task_dispatcher.shutdown()
-        stopping.set()
-        server.pull_trigger()
-        thread.join()
-        close_all(server._map)  # only now: nobody polls or wakes a file that is closed
+    return server

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mirage.config import AdapterConfig
-from mirage.domain import Job, JobState, Node, Snapshot
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, ClusterUnavailable, InputError
 from mirage.ports import Cluster
 from mirage.slurm import adapter
@@ -205,7 +205,7 @@ def test_array_tasks(raw: dict[str, object], tasks: list[str]) -> None:
     ],
 )
 def test_node_states(state: str, up: bool, idle: bool) -> None:
-    assert node(fake_pyslurm.Node("n1", state, ["gpu", "debug"])) == Node(
+    assert node(fake_pyslurm.Node("n1", state, ["gpu", "debug"])) == ClusterNode(
         name="n1", partitions=("gpu", "debug"), up=up, idle=idle, state=state.lower()
     )
 

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.squeue_fuzz import Fuzz
 from benchmarks.squeue_spy import spying
-from mirage.domain import Node
+from mirage.domain import ClusterNode
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from slurm_sim.node_states import node_state
@@ -102,10 +102,10 @@ def test_sinfo_and_scontrol_agree_on_every_state_that_can_be_set(
     def update(state: str, *more: str) -> None:
         scontrol("update", "NodeName=n1", f"State={state}", *more)
 
-    def shows(state: str) -> Node:
+    def shows(state: str) -> ClusterNode:
         """The node, once scontrol shows this state; sinfo must show the same."""
 
-        def agreed() -> Node | None:
+        def agreed() -> ClusterNode | None:
             by_sinfo = next(node for node in cluster.snapshot().nodes if node.name == "n1")
             record = scontrol("show", "node", "-o", "n1")
             full = next(part for part in record.split() if part.startswith("State=")).removeprefix(
@@ -118,7 +118,7 @@ def test_sinfo_and_scontrol_agree_on_every_state_that_can_be_set(
             return by_sinfo
 
         found = until(agreed, 30, f"n1 to be {state}", 0.1)
-        assert isinstance(found, Node)
+        assert isinstance(found, ClusterNode)
         return found
 
     def reserved(flags: str) -> str:

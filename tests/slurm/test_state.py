@@ -12,7 +12,7 @@ import pytest
 
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
-from mirage.state.encoder import Pair, encode, vector
+from mirage.state.encoder import JobPair, encode, vector
 from mirage.state.rebuild import rebuild
 from tests.slurm.site import ALICE, BOB
 
@@ -68,7 +68,7 @@ def test_rebuilt_steps_are_the_live_ones(site):
     assert [step.at_s for step in rebuilt] == [snapshot.at_s for snapshot in live], (
         "a poll came late; run it again"
     )
-    watched = Pair(now.by_id[pair[0]], now.by_id[pair[1]])
+    watched = JobPair(now.by_id[pair[0]], now.by_id[pair[1]])
     expected = np.array([vector(encode(snapshot, pool), watched) for snapshot in live])
     found = np.array([vector(step, watched) for step in rebuilt])
     np.testing.assert_array_equal(found, expected)

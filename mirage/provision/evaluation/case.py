@@ -14,7 +14,7 @@ from mirage.domain import Job, JobState, Penalties, WaitSample
 from mirage.errors import MirageError
 from mirage.ports import Observation
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob
-from mirage.state.encoder import JobMatrix, Pair, Step, Vectors
+from mirage.state.encoder import HistoryStep, JobMatrix, JobPair, Vectors
 from mirage.state.history import History
 from mirage.state.likeness import Alike, Waits
 from mirage.state.variables import NODES, QUEUED, RUNNING
@@ -118,7 +118,7 @@ class EpisodeHistory(History):
         self._matrix = episode.rows[point : point + HISTORY]
         row = self._matrix[-1]
         queued, running, idle, up = (int(row[column]) for column in _COUNTS)
-        self._newest = Step(
+        self._newest = HistoryStep(
             at_s=int(episode.decision_s[point]),
             queued=_jobs(queued),
             running=_jobs(running),
@@ -127,10 +127,10 @@ class EpisodeHistory(History):
         )
 
     @property
-    def latest(self) -> Step:
+    def latest(self) -> HistoryStep:
         return self._newest
 
-    def matrices(self, pairs: Sequence[Pair], now_s: int) -> Vectors:  # noqa: ARG002
+    def matrices(self, pairs: Sequence[JobPair], now_s: int) -> Vectors:  # noqa: ARG002
         """(pairs, 144, 40): the episode's, whatever pair is asked about."""
         return np.repeat(self._matrix[None], len(pairs), axis=0)
 

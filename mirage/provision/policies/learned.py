@@ -25,7 +25,7 @@ from mirage.provision.learn.episode import STEP_S, Ints
 from mirage.provision.learn.model import Assessment, Model, States, release_by_mean
 from mirage.provision.learn.ranges import outside
 from mirage.provision.policies.heuristics import end_is_away, not_yet
-from mirage.state.encoder import Pair, Vectors
+from mirage.state.encoder import JobPair, Vectors
 from slurm_sim.errors import SimulationError
 
 if TYPE_CHECKING:
@@ -191,7 +191,8 @@ def states_of(observations: Sequence[Observation]) -> States:
         history = observations[group[0]].history
         assert history is not None
         pairs = [
-            Pair(observations[index].predecessor, observations[index].successor) for index in group
+            JobPair(observations[index].predecessor, observations[index].successor)
+            for index in group
         ]
         for index, matrix in zip(group, history.matrices(pairs, now_s), strict=True):
             matrices[index] = matrix

@@ -18,7 +18,7 @@ import pytest
 
 from mirage.chain.batch_script import parse_script
 from mirage.chain.folder import over_marker, queued_jobs, read_handover, read_link, then_script
-from mirage.chain.sbatch import Option
+from mirage.chain.sbatch import SbatchOption
 from mirage.chain.script import (
     ChainSettings,
     Failure,
@@ -195,7 +195,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         folder=folder,
         source=tmp_path / "train.sh",
         segments=4,
-        options=(Option("nodes", "2", ("-N", "2")),),
+        options=(SbatchOption("nodes", "2", ("-N", "2")),),
         mode=Mode.TRAIN,
         penalties=Penalties(),
         failure=Failure(min_runtime_s=0),

@@ -14,7 +14,16 @@ import pytest
 from mirage.cli.sources import _joined, _of_server
 from mirage.daemon.report import chain_reports
 from mirage.daemon.waiting_reason import AGENT, DAEMON
-from mirage.domain import Chain, ChainState, Decision, JobState, Link, Mode, Outcome, Penalties
+from mirage.domain import (
+    Chain,
+    ChainState,
+    Decision,
+    JobState,
+    Link,
+    Mode,
+    Penalties,
+    ReleaseOutcome,
+)
 from mirage.errors import StoreError
 from mirage.store.fast_reader import read_chains
 from mirage.store.memory import MemoryStore
@@ -52,7 +61,10 @@ def file(tmp_path: Path) -> Path:
         for job_id in (OVER, WAITING):
             source.add_decision(a_decision(job_id, at_s=1000, wait_p50_s=1.5))
             source.close_intent(
-                source.open_intent(a_decision(job_id, at_s=2000), 2000), Outcome.RELEASED, "", 2001
+                source.open_intent(a_decision(job_id, at_s=2000), 2000),
+                ReleaseOutcome.RELEASED,
+                "",
+                2001,
             )
     return path
 

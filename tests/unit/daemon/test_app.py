@@ -22,8 +22,8 @@ from mirage.domain import (
     Decision,
     JobState,
     Mode,
-    Outcome,
     Penalties,
+    ReleaseOutcome,
 )
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, StoreError
 from mirage.ports import Policy
@@ -108,7 +108,7 @@ class World:
             self.daemon.run_cycle()
             self.sim.step(step_s)
 
-    def outcomes(self) -> list[Outcome | None]:
+    def outcomes(self) -> list[ReleaseOutcome | None]:
         return [intent.outcome for intent in reversed(self.store.intents(self.second))]
 
     @property
@@ -125,13 +125,13 @@ def test_the_successor_is_let_in_once_an_hour_before_the_end(world):
     world.cycles(6)
     assert world.outcomes() == []
     world.cycles(2)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
     link = world.store.link_of_job(world.second)
     started = world.sim.job(world.second).start_s
     assert abs(link.released_s - (START + HOUR)) < 700
     assert started < world.sim.job(world.first).start_s + 2 * HOUR
     world.cycles(40)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
     assert world.chain.state is ChainState.USED_UP
 
 
@@ -182,7 +182,7 @@ def test_while_slurm_is_down_nothing_happens_and_nothing_is_lost(world, caplog):
     assert world.chain.state is ChainState.ACTIVE
     world.cluster.down = False
     world.cycles(1)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def test_without_accounting_it_says_so_and_goes_on(world, caplog):
@@ -190,7 +190,7 @@ def test_without_accounting_it_says_so_and_goes_on(world, caplog):
     with caplog.at_level(logging.WARNING):
         world.cycles(8)
     assert "accounting can't be read" in caplog.text
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def test_a_chain_whose_end_nobody_saw_is_given_up_in_the_end(world):
@@ -318,7 +318,7 @@ def test_an_agent_without_rights_over_others_is_refused_once_an_hour(world, capl
     world.restart()
     with caplog.at_level(logging.WARNING):
         world.cycles(10)
-    assert world.outcomes() == [Outcome.REFUSED]
+    assert world.outcomes() == [ReleaseOutcome.REFUSED]
     assert "not tried again within the hour" in caplog.text
 
 
@@ -349,12 +349,12 @@ def crash_in(method, *, after: bool):
 @pytest.mark.parametrize(
     ("port", "method", "after", "expected"),
     [
-        ("store", "open_intent", False, [Outcome.RELEASED]),
-        ("store", "open_intent", True, [Outcome.NOT_DONE, Outcome.RELEASED]),
-        ("cluster", "release", False, [Outcome.NOT_DONE, Outcome.RELEASED]),
-        ("cluster", "release", True, [Outcome.RELEASED]),
-        ("store", "close_intent", False, [Outcome.RELEASED]),
-        ("store", "close_intent", True, [Outcome.RELEASED]),
+        ("store", "open_intent", False, [ReleaseOutcome.RELEASED]),
+        ("store", "open_intent", True, [ReleaseOutcome.NOT_DONE, ReleaseOutcome.RELEASED]),
+        ("cluster", "release", False, [ReleaseOutcome.NOT_DONE, ReleaseOutcome.RELEASED]),
+        ("cluster", "release", True, [ReleaseOutcome.RELEASED]),
+        ("store", "close_intent", False, [ReleaseOutcome.RELEASED]),
+        ("store", "close_intent", True, [ReleaseOutcome.RELEASED]),
     ],
 )
 def test_a_crash_at_any_point_of_a_release(world, monkeypatch, port, method, after, expected):
@@ -382,7 +382,7 @@ def test_a_crash_before_the_act_that_is_noticed_after_the_end(world, monkeypatch
     world.sim.run_until(world.sim.job(world.first).limit_end_s + 120)
     world.restart()
     world.daemon.run_cycle()
-    assert world.outcomes() == [Outcome.ALREADY]
+    assert world.outcomes() == [ReleaseOutcome.ALREADY]
     assert world.store.link_of_job(world.second).released_s is None
 
 
@@ -400,7 +400,7 @@ def test_a_release_in_the_very_second_in_which_the_predecessor_ends(world, monke
     assert world.sim.job(world.first).end_s == world.sim.job(world.second).eligible_s
     world.restart()
     world.daemon.run_cycle()
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 # --- act, step by step
@@ -440,7 +440,7 @@ def test_what_changed_since_the_decision_is_respected(world):
     world.cycles(1)
     world.sim.drop_dependency(world.second)
     outcome, detail = release(world)
-    assert outcome is Outcome.NOT_DONE
+    assert outcome is ReleaseOutcome.NOT_DONE
     assert "its dependency is gone" in detail
     assert world.outcomes() == []
 
@@ -452,11 +452,11 @@ def test_an_answer_that_is_lost_leaves_the_intent_open(world, monkeypatch):
         raise ClusterUnavailable("no answer")
 
     monkeypatch.setattr(world.cluster, "release", lost)
-    assert release(world)[0] is Outcome.UNKNOWN
+    assert release(world)[0] is ReleaseOutcome.UNKNOWN
     assert world.outcomes() == [None]
     monkeypatch.undo()
     world.daemon.run_cycle()
-    assert world.outcomes()[0] is Outcome.NOT_DONE
+    assert world.outcomes()[0] is ReleaseOutcome.NOT_DONE
 
 
 def test_nothing_is_done_that_can_not_be_written_down_first(world, monkeypatch):
@@ -478,10 +478,10 @@ def test_a_refusal_is_kept_in_slurms_own_words(world, monkeypatch):
         raise Refused("Invalid user id")
 
     monkeypatch.setattr(world.cluster, "release", refuse)
-    assert release(world) == (Outcome.REFUSED, "Invalid user id")
+    assert release(world) == (ReleaseOutcome.REFUSED, "Invalid user id")
     assert release(world, at_s=world.sim.now_s + 60)[1].startswith("not tried again")
     monkeypatch.undo()
-    assert release(world, at_s=world.sim.now_s + act.REFUSAL_HOLDS_S)[0] is Outcome.RELEASED
+    assert release(world, at_s=world.sim.now_s + act.REFUSAL_HOLDS_S)[0] is ReleaseOutcome.RELEASED
 
 
 def test_metrics_tell_what_happened():

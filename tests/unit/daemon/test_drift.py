@@ -12,7 +12,7 @@ import pytest
 from mirage.cli.main import main
 from mirage.config import PolicyConfig
 from mirage.daemon.audit_summary import AuditSummary
-from mirage.daemon.drift import DAY_S, FEWEST_DAYS, Drift, Kind, drift
+from mirage.daemon.drift import DAY_S, FEWEST_DAYS, Drift, DriftKind, drift
 from mirage.daemon.drift_alarm import EVERY_S, DriftAlarm
 from mirage.daemon.metrics import Metrics
 from mirage.daemon.socket import Source, ask, serving
@@ -59,7 +59,7 @@ def calibrated(seed):
     return lambda day: days[day]  # one queue a day: all of its waits are alike
 
 
-def kinds(found: Drift) -> list[Kind]:
+def kinds(found: Drift) -> list[DriftKind]:
     return [alarm.kind for alarm in found.alarms]
 
 
@@ -70,14 +70,14 @@ def test_calibrated_predictions_give_no_alarm_though_the_waits_of_a_day_are_all_
 
 def test_waits_beyond_the_p90_alarm_and_say_what_to_do():
     found = drift(weeks(lambda day: 20 * H if day % 3 else 8 * H), NOW_S)
-    assert kinds(found) == [Kind.TOO_SHORT]
+    assert kinds(found) == [DriftKind.TOO_SHORT]
     assert "of 81 waits on 27 days" in found.words
     assert "33% at or below the 90% quantile" in found.words
     assert found.words.endswith("Run `mirage retrain` (docs/learning.md).")
 
 
 def test_waits_below_the_p10_alarm():
-    assert kinds(drift(weeks(lambda day: 60), NOW_S)) == [Kind.TOO_LONG]
+    assert kinds(drift(weeks(lambda day: 60), NOW_S)) == [DriftKind.TOO_LONG]
 
 
 def test_waits_of_zero_that_were_foretold_as_zero_are_right():
@@ -97,7 +97,7 @@ def test_hundreds_of_bad_waits_on_a_few_days_are_no_drift():
 def test_a_model_in_strange_states_alarms_and_its_stand_in_is_not_judged():
     rows = weeks(lambda day: 20 * H, reason="[out-of-range: queued_jobs 9 > 3] x")
     found = drift(rows, NOW_S)
-    assert kinds(found) == [Kind.STRANGE]
+    assert kinds(found) == [DriftKind.STRANGE]
     assert found.at_most["p50"].cases == 0
     few = [
         row
@@ -110,7 +110,7 @@ def test_a_model_in_strange_states_alarms_and_its_stand_in_is_not_judged():
             reason="[out-of-range: x] y" if nth < 3 else "z",
         )
     ]
-    assert Kind.STRANGE not in kinds(drift(few, NOW_S)), "15% on 27 days may be chance"
+    assert DriftKind.STRANGE not in kinds(drift(few, NOW_S)), "15% on 27 days may be chance"
 
 
 def test_the_alarm_clears_with_another_model_and_with_time():
@@ -153,7 +153,7 @@ def test_log_metrics_and_status_tell_and_take_it_back(
     alarm = DriftAlarm(reading, (metrics,))
 
     def gauge():
-        return metrics.registry.get_sample_value("mirage_drift", {"why": Kind.TOO_SHORT.value})
+        return metrics.registry.get_sample_value("mirage_drift", {"why": DriftKind.TOO_SHORT.value})
 
     def look():
         alarm.check()

@@ -17,7 +17,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mirage.chain.handoff import Handoff
 from mirage.daemon.metrics import Metrics, exposed, parse_address
-from mirage.domain import Action, Decision, Job, JobState, Link, Node, Outcome, Snapshot
+from mirage.domain import (
+    Action,
+    ClusterNode,
+    Decision,
+    Job,
+    JobState,
+    Link,
+    ReleaseOutcome,
+    Snapshot,
+)
 from mirage.errors import InputError
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "packaging" / "grafana.json"
@@ -47,9 +56,9 @@ def busy() -> Metrics:
         for number, state in enumerate([JobState.PENDING, JobState.RUNNING] * 3)
     ]
     nodes = [
-        Node(name="n1", partitions=("gpu",), up=True, idle=True),
-        Node(name="n2", partitions=("gpu",), up=True, idle=False),
-        Node(name="n3", partitions=("gpu",), up=False, idle=False),
+        ClusterNode(name="n1", partitions=("gpu",), up=True, idle=True),
+        ClusterNode(name="n2", partitions=("gpu",), up=True, idle=False),
+        ClusterNode(name="n3", partitions=("gpu",), up=False, idle=False),
     ]
     snapshot = Snapshot(
         at_s=1000,
@@ -83,7 +92,7 @@ def busy() -> Metrics:
     ]
     metrics.queue_read(snapshot)
     metrics.decisions_made(snapshot, [decision] * 3)
-    metrics.release_ended(decision, Outcome.RELEASED, "", 1000)
+    metrics.release_ended(decision, ReleaseOutcome.RELEASED, "", 1000)
     metrics.chains_followed(handovers, 2, 1000)
     metrics.cycle_ended(True, 0.2, 1001)
     metrics.cycle_ended(False, 5.0, 1601)

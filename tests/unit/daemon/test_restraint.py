@@ -22,8 +22,8 @@ from mirage.domain import (
     Job,
     JobState,
     Mode,
-    Outcome,
     Penalties,
+    ReleaseOutcome,
 )
 from mirage.errors import ClusterUnavailable
 from mirage.provision.policies.heuristics import Reactive, Timer
@@ -105,7 +105,7 @@ def test_the_disable_file_stops_acting_and_its_removal_starts_it_again(tmp_path)
     assert f"since {file} exists" in told(world)[0]
     file.unlink()
     world.cycles(1)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def test_a_disable_file_that_comes_in_the_last_moment_counts(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_disable_file_that_comes_in_the_last_moment_counts(tmp_path, monkeypat
 
     monkeypatch.setattr(world.store, "open_intent", open_intent)
     world.cycles(2)
-    assert world.outcomes() == [Outcome.NOT_DONE]
+    assert world.outcomes() == [ReleaseOutcome.NOT_DONE]
     assert world.sim.job(world.second).dependency
     assert world.store.open_intents() == []
 
@@ -191,7 +191,7 @@ def intent_at(store: SqlStore, at_s: int) -> None:
         ),
         at_s,
     )
-    store.close_intent(intent, Outcome.RELEASED, "", at_s)
+    store.close_intent(intent, ReleaseOutcome.RELEASED, "", at_s)
 
 
 def test_the_rate_is_counted_in_the_store_so_that_a_restart_begins_no_new_minute():
@@ -215,7 +215,7 @@ def test_at_its_rate_it_waits_for_the_next_cycle():
     assert world.outcomes() == [], "somebody else's release was 30 s ago"
     assert "1 releases in the last minute" in told(world)[0]
     world.cycles(1)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def two_due() -> list[Release]:
@@ -265,7 +265,7 @@ def test_whose_predecessor_ends_first_is_released_first(monkeypatch):
 
     def release(decision, *_):
         asked.append(decision.successor_id)
-        return Outcome.RELEASED, ""
+        return ReleaseOutcome.RELEASED, ""
 
     monkeypatch.setattr("mirage.daemon.execute.act.release", release)
     world = World()
@@ -362,7 +362,7 @@ def test_what_can_not_be_written_down_is_not_done_and_the_loop_goes_on(tmp_path,
     assert "Audit log" in caplog.text
     blocked.rmdir()
     world.cycles(1)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def test_an_act_that_fails_is_in_the_audit_log_as_unknown(tmp_path, monkeypatch):

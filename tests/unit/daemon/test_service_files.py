@@ -242,13 +242,13 @@ def test_a_service_whose_cycles_no_longer_end_falls_silent(
     monkeypatch.setattr("mirage.daemon.scheduler.time.monotonic", lambda: now_s)
     beat = Beat(lambda: False, poll_s=600)
     now_s += 2 * 600 + CYCLE_S - 1
-    beat.tell()
+    beat.notify_watchdog()
     assert manager.recv(4096) == b"WATCHDOG=1"
     now_s += 2
-    beat.tell()
+    beat.notify_watchdog()
     beat.run()
     assert manager.recv(4096).endswith(b"skipped: see the log"), "nothing was sent before"
-    beat.tell()
+    beat.notify_watchdog()
     assert manager.recv(4096) == b"WATCHDOG=1"
 
 

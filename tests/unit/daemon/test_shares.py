@@ -29,8 +29,8 @@ from mirage.domain import (
     Job,
     JobState,
     Mode,
-    Outcome,
     Penalties,
+    ReleaseOutcome,
     Snapshot,
 )
 from mirage.errors import InputError
@@ -98,7 +98,7 @@ def released_of(
             reason="",
             inputs_hash="0" * 64,
         )
-        store.close_intent(store.open_intent(decision, at_s), Outcome.RELEASED, "", at_s)
+        store.close_intent(store.open_intent(decision, at_s), ReleaseOutcome.RELEASED, "", at_s)
 
 
 def test_a_user_leaves_releases_to_those_who_wait() -> None:
@@ -163,7 +163,7 @@ def test_who_makes_a_job_wait_again_keeps_it_waiting(monkeypatch: pytest.MonkeyP
 def test_a_job_that_was_let_in_and_waits_again_is_not_said_to_queue() -> None:
     world = World()
     world.cycles(8)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
     link = world.store.link_of_job(world.second)
     world.store.save_link(
         replace(link, state=JobState.PENDING, start_s=None, end_s=None, eligible_s=None)
@@ -187,7 +187,7 @@ def test_a_link_has_one_successor_also_once_it_is_let_in() -> None:
     world = World()
     more = [world.submit(2, world.first) for _ in range(5)]
     world.cycles(10)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
     assert [len(world.store.intents(job)) for job in more] == [0] * 5
 
 

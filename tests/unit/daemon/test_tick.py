@@ -18,10 +18,10 @@ from mirage.domain import (
     Action,
     Chain,
     ChainState,
+    ClusterNode,
     Job,
     JobState,
     Mode,
-    Node,
     Penalties,
     Snapshot,
 )
@@ -30,7 +30,7 @@ from mirage.state.likeness import Waits
 from mirage.store.repository import SqlStore
 
 NOW = 10_000
-NODES = (Node(name="n1", partitions=("gpu",), up=True, idle=False),)
+NODES = (ClusterNode(name="n1", partitions=("gpu",), up=True, idle=False),)
 
 
 @dataclass

@@ -9,8 +9,8 @@ import pytest
 
 from mirage.daemon.report import chain_reports, explain
 from mirage.daemon.waiting_reason import AGENT, DAEMON, kept_by, let_in_by
-from mirage.domain import Action, Chain, Decision, JobState, Link, Outcome
-from mirage.reasons import KINDS, Kind
+from mirage.domain import Action, Chain, Decision, JobState, Link, ReleaseOutcome
+from mirage.reasons import KINDS, ReasonKind
 from mirage.store.memory import MemoryStore
 
 FIRST = Link(
@@ -188,7 +188,7 @@ def test_a_refusal_is_told_only_while_it_matters():
             intent_id=1,
             decision=RELEASE,
             created_s=900,
-            outcome=Outcome.REFUSED,
+            outcome=ReleaseOutcome.REFUSED,
             detail="Access denied",
             finished_s=901,
         ),
@@ -252,9 +252,9 @@ def test_every_reason_that_slurm_has_is_told_for_what_it_means():
     for reason, kind in KINDS.items():
         link = replace(LET_IN, reason=reason, released_s=None)
         kept = kept_by(link)
-        assert (kept is None) == (kind is Kind.NODES), reason
+        assert (kept is None) == (kind is ReasonKind.NODES), reason
         assert (
-            kind is Kind.DEPENDENCY
+            kind is ReasonKind.DEPENDENCY
             or kept is None
             or reason in kept
             or reason in ("JobHeldAdmin", "JobHeldUser")

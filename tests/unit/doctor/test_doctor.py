@@ -14,12 +14,12 @@ from mirage.cli.doctor import examine
 from mirage.config import ActingConfig, Config, DaemonConfig, PolicyConfig
 from mirage.doctor.finding import EXIT_CODES, Severity, worst
 from mirage.doctor.service import check_files, check_server, differences_of
-from mirage.doctor.survey import Clock, Site
-from mirage.domain import Node, Settings, Snapshot
+from mirage.doctor.survey import ClockSkew, Site
+from mirage.domain import ClusterNode, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterNonsense, ClusterUnavailable, InputError
 from mirage.slurm import argv
-from mirage.slurm.runner import Result, Runner
-from mirage.slurm.survey import Limits, Survey, controller_time_s
+from mirage.slurm.runner import CommandResult, Runner
+from mirage.slurm.survey import JobLimits, Survey, controller_time_s
 from slurm_sim.config import ClusterConfig, Params, Partition, named_nodes
 from tests.databases import SERVERS, database_on
 from tests.unit.cli.test_cli import Shell, shell  # noqa: F401 - a fixture
@@ -36,7 +36,7 @@ PARAMETERS = {
     "SlurmUser": "slurm(64030)",
 }
 GONE = ClusterUnavailable("no answer")
-FREE = Limits(
+FREE = JobLimits(
     user="alice",
     account="research",
     partition="",
@@ -61,13 +61,13 @@ def settings(version: str = "22.05.8", accrue_always: bool = False, **parameters
 
 
 def site(**more: object) -> Site:
-    nodes = tuple(Node(name=name, partitions=("gpu",), up=True, idle=True) for name in NAMES)
+    nodes = tuple(ClusterNode(name=name, partitions=("gpu",), up=True, idle=True) for name in NAMES)
     well = Site(
         user="mirage",
         is_root=False,
         of_daemon=True,
         settings=settings(),
-        clock=Clock(0.2, 0.1),
+        clock=ClockSkew(0.2, 0.1),
         snapshot=Snapshot(at_s=0, jobs=(), nodes=nodes),
         live=LIVE,
         admin_level="Operator",
@@ -115,8 +115,8 @@ def test_a_site_that_is_well(tmp_path):
         ({"settings": GONE}, "slurm", Severity.ERROR, "can't be asked: no answer"),
         ({"settings": settings("25.11.1")}, "release", Severity.NOTE, "tested on 22.05"),
         ({"settings": settings("19.05.2")}, "release", Severity.WARNING, "older than any"),
-        ({"clock": Clock(120, 0.1)}, "clock", Severity.ERROR, "2 min ahead of"),
-        ({"clock": Clock(-120, 0.1)}, "clock", Severity.ERROR, "behind"),
+        ({"clock": ClockSkew(120, 0.1)}, "clock", Severity.ERROR, "2 min ahead of"),
+        ({"clock": ClockSkew(-120, 0.1)}, "clock", Severity.ERROR, "behind"),
         ({"clock": GONE}, "clock", Severity.WARNING, "not known"),
         ({"snapshot": ClusterNonsense("squeue: what?")}, "queue", Severity.ERROR, "squeue: what?"),
         ({"settings": settings(PrivateData="jobs"), "of_daemon": False}, "private-data", Severity.WARNING, "hides"),
@@ -225,7 +225,7 @@ def lonestar(count: int = 76, partition: str = "gpu-a100", **params: object) -> 
 
     described = read_cluster(MODEL.parent / "cluster.toml").cluster
     nodes = tuple(
-        Node(name=f"n{number}", partitions=(partition,), up=True, idle=True)
+        ClusterNode(name=f"n{number}", partitions=(partition,), up=True, idle=True)
         for number in range(count)
     )
     live = replace(described, params=replace(described.params, **params))
@@ -325,13 +325,16 @@ def test_the_time_of_slurmctld_is_read():
 
 def answering(stdout: str, code: int = 0, stderr: str = "") -> Survey:
     return Survey(
-        Runner(execute=lambda *_: Result(stdout=stdout, stderr=stderr, returncode=code), retries=0)
+        Runner(
+            execute=lambda *_: CommandResult(stdout=stdout, stderr=stderr, returncode=code),
+            retries=0,
+        )
     )
 
 
 def test_limits_are_read():
     (limits,) = answering("research|alice||normal,long|1|-1||4\n").limits("c1", "alice")
-    assert limits == Limits(
+    assert limits == JobLimits(
         user="alice",
         account="research",
         partition="",

@@ -31,7 +31,7 @@ from mirage.provision.learn.episode import HOUR_S, STEP_S
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.policies.heuristics import Average, Timer
 from mirage.provision.policies.quantile import Quantile
-from mirage.state.encoder import Pair
+from mirage.state.encoder import JobPair
 from mirage.state.likeness import Waits
 from slurm_sim.config import ClusterConfig, Partition, make_nodes
 from tests.evaluation_toys import BEGIN_S, LIMIT_S, Foresight, Queue
@@ -154,7 +154,7 @@ def test_an_observation_is_that_of_a_running_pair(cases):
     assert seen.successor.reason == "Dependency"
     assert seen.history.latest.at_s == seen.now_s == episode.decision_s[5]
     assert len(seen.history.latest.queued) == episode.windows[5][-1, 0]
-    pair = Pair(seen.predecessor, seen.successor)
+    pair = JobPair(seen.predecessor, seen.successor)
     assert np.array_equal(seen.history.matrix(pair, seen.now_s), episode.windows[5])
     assert seen.history.is_complete(seen.now_s)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mirage.config import PolicyConfig
-from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
+from mirage.domain import Action, ClusterNode, Job, JobState, Penalties, Snapshot, WaitSample
 from mirage.models.folder import write_folder
 from mirage.models.recipe import Recipe
 from mirage.ports import Advice, BatchPolicy, Observation
@@ -22,7 +22,7 @@ from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
 from mirage.provision.policies.learned import Learned
 from mirage.provision.policies.registry import make_policy
-from mirage.state.encoder import Pair, encode
+from mirage.state.encoder import JobPair, encode
 from mirage.state.history import History
 from mirage.state.likeness import Waits
 from slurm_sim.config import whole_nodes
@@ -95,7 +95,8 @@ def history(pool="gpu", steps=146, every_s=600, until_s=NOW, queued=2, nodes=4):
             for n in range(queued)
         )
         cluster = tuple(
-            Node(name=f"{pool}{n}", partitions=(pool,), up=True, idle=False) for n in range(nodes)
+            ClusterNode(name=f"{pool}{n}", partitions=(pool,), up=True, idle=False)
+            for n in range(nodes)
         )
         result.add(encode(Snapshot(at_s=at_s, jobs=jobs, nodes=cluster), pool))
     return result
@@ -167,7 +168,7 @@ def test_the_model_is_given_the_states_and_its_answer_is_told():
     assert states.penalties.tolist() == [[2, 1], [2, 1]]
     other = observe(3 * HOUR, 11)
     assert np.array_equal(
-        states.matrices[1], KNOWN.matrix(Pair(other.predecessor, other.successor), NOW)
+        states.matrices[1], KNOWN.matrix(JobPair(other.predecessor, other.successor), NOW)
     )
 
 

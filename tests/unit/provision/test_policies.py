@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from mirage.chain.durations import parse_duration
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
-from mirage.domain import Action, Job, JobState, Node, Penalties, Snapshot, WaitSample
+from mirage.domain import Action, ClusterNode, Job, JobState, Penalties, Snapshot, WaitSample
 from mirage.errors import InputError
 from mirage.ports import Observation
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.policies.heuristics import Average, Reactive, Timer, now_is_nearest
 from mirage.provision.policies.quantile import Quantile, penalty
 from mirage.provision.policies.registry import POLICIES, make_policy
-from mirage.state.encoder import Pair, encode, vector
+from mirage.state.encoder import JobPair, encode, vector
 from mirage.state.history import History
 from mirage.state.likeness import Waits
 from mirage.state.variables import VARIABLES
@@ -146,7 +146,9 @@ def test_polling_with_quantile_ends_at_the_cheapest_point(waits, end_s, weights)
 def test_quantile_does_not_release_what_would_start_at_once(idle, queued, released):
     """Waits of an hour ago say nothing once nodes are free and nobody is before us."""
     pending = [job(90 + n, JobState.PENDING, None) for n in range(queued)]
-    nodes = tuple(Node(name=f"n{n}", partitions=("gpu",), up=True, idle=n < idle) for n in range(2))
+    nodes = tuple(
+        ClusterNode(name=f"n{n}", partitions=("gpu",), up=True, idle=n < idle) for n in range(2)
+    )
     history = History("gpu")
     history.add(encode(Snapshot(at_s=48 * HOUR, jobs=tuple(pending), nodes=nodes), "gpu"))
     observation = replace(observe(HOUR, [sample(5 * HOUR)] * 30), history=history)
@@ -270,7 +272,7 @@ def test_policies_aim_at_the_predecessors_signal_and_say_so(policy):
 
 def test_the_states_limit_is_the_expected_one():
     """In training a predecessor runs to its limit; so a signal before it makes the limit shorter."""
-    pair = Pair(replace(job(), lead_s=300), job(2, JobState.PENDING, None))
+    pair = JobPair(replace(job(), lead_s=300), job(2, JobState.PENDING, None))
     row = vector(encode(Snapshot(at_s=HOUR, jobs=(), nodes=()), "gpu"), pair)
     names = [variable.name for variable in VARIABLES]
     assert row[names.index("predecessor_limit_s")] == 48 * HOUR - 360

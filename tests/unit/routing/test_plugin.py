@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mirage.cli.main import main
-from mirage.domain import Job, JobState, Node, Snapshot
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.errors import ClusterNonsense, InputError
 from mirage.routing.flavors import paper_partitions
 from mirage.routing.model import RoutingModel, read_model, save_model
@@ -21,7 +21,7 @@ from mirage.routing.publish import Publisher, table_of
 from mirage.routing.state import Variant
 from mirage.routing.table import AGENTS, STATE, read_agents, read_state
 from mirage.slurm.resources import NodeUse, parse_node_use
-from mirage.slurm.runner import Result, Runner
+from mirage.slurm.runner import CommandResult, Runner
 from tests.routing_tables import NOW_S, random_agent
 from tests.unit.routing.test_lua import needed
 
@@ -226,7 +226,7 @@ def snapshot() -> Snapshot:
         job(5, "V100", JobState.PENDING, 2, time_limit_s=9999 * HOUR),
     )
     nodes = tuple(
-        Node(name=name, partitions=(name[0].upper() + "100",), up=name != "v2", idle=False)
+        ClusterNode(name=name, partitions=(name[0].upper() + "100",), up=name != "v2", idle=False)
         for name in ("a1", "a2", "v1", "v2")
     )
     return Snapshot(at_s=NOW_S, jobs=jobs, nodes=nodes)
@@ -277,7 +277,7 @@ def test_publisher_writes_agents_once_and_the_state_each_time(
     publisher = Publisher(
         tmp_path / "m",
         run,
-        Runner(execute=lambda *_: Result(stdout=SINFO, stderr="", returncode=0)),
+        Runner(execute=lambda *_: CommandResult(stdout=SINFO, stderr="", returncode=0)),
         60,
     )
     publisher.publish(snapshot)

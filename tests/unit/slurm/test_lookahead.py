@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirage.domain import Job, JobState, Node, Snapshot
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.errors import InputError
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
@@ -121,7 +121,7 @@ def test_without_phases_the_snapshot_is_enough(jobs: list[JobSpec], at_s: int) -
 
 
 NODES = tuple(
-    Node(name=f"n{number}", partitions=("batch",), up=True, idle=False)
+    ClusterNode(name=f"n{number}", partitions=("batch",), up=True, idle=False)
     for number in range(1, SIZE + 1)
 )
 
@@ -266,7 +266,11 @@ def test_nodes_that_are_down_take_no_jobs() -> None:
 @pytest.mark.parametrize(
     ("jobs", "nodes", "words"),
     [
-        ((), (*NODES, Node(name="x1", partitions=("batch",), up=True, idle=True)), "no node 'x1'"),
+        (
+            (),
+            (*NODES, ClusterNode(name="x1", partitions=("batch",), up=True, idle=True)),
+            "no node 'x1'",
+        ),
         ((replace(live(1), partition="other"),), NODES, "partition 'other'"),
         (
             (live(1, JobState.RUNNING, start_s=200),),
@@ -285,7 +289,7 @@ def test_nodes_that_are_down_take_no_jobs() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    jobs: tuple[Job, ...], nodes: tuple[Node, ...], words: str
+    jobs: tuple[Job, ...], nodes: tuple[ClusterNode, ...], words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
         simulator_from(Snapshot(at_s=100, jobs=jobs, nodes=nodes), whole_nodes(SIZE))

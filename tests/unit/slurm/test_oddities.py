@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from mirage.daemon.metrics import Metrics
-from mirage.domain import ChainState, Job, Oddity, Outcome
+from mirage.domain import ChainState, Job, Oddity, ReleaseOutcome
 from mirage.errors import ClusterNonsense, ClusterUnavailable, Unreadable
 from mirage.slurm import oddities
 from mirage.slurm.commands import CommandCluster
-from mirage.slurm.runner import Result, Runner
+from mirage.slurm.runner import CommandResult, Runner
 from tests.unit.daemon.test_app import World, release
 from tests.unit.slurm.test_parsing import lines_of, sacct_rows, squeue_rows
 
@@ -34,16 +34,18 @@ class Script:
 
     def execute(
         self, argv: Sequence[str], env: Mapping[str, str], _timeout_s: float, _limit: int
-    ) -> Result:
+    ) -> CommandResult:
         self.calls.append((argv, env))
         if argv[0] == "squeue":
             nonce = env["SQUEUE_FORMAT2"].split(",")[0].removeprefix("JobID:")
-            return Result(stdout=squeue_rows(*self.queue, nonce=nonce), stderr="", returncode=0)
+            return CommandResult(
+                stdout=squeue_rows(*self.queue, nonce=nonce), stderr="", returncode=0
+            )
         if argv[0] == "sinfo":
-            return Result(stdout="n1|gpu|idle|\n", stderr="", returncode=0)
+            return CommandResult(stdout="n1|gpu|idle|\n", stderr="", returncode=0)
         if "-P" in argv:
-            return Result(stdout=self.records, stderr="", returncode=0)
-        return Result(
+            return CommandResult(stdout=self.records, stderr="", returncode=0)
+        return CommandResult(
             stdout=self.lines.decode(errors="replace"), stderr="", returncode=0, raw=self.lines
         )
 
@@ -194,7 +196,7 @@ def test_a_chain_whose_job_can_not_be_read_is_neither_closed_nor_let_in(
         ]
         assert world.store.intents(world.second) == []
     world.cycles(2)
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def test_a_job_that_can_not_be_read_right_before_the_release_is_not_let_in(
@@ -222,7 +224,7 @@ def test_a_job_that_can_not_be_read_right_before_the_release_is_not_let_in(
         world.cycles(8)
         assert world.store.intents(world.second) == []
     world.cycles()
-    assert world.outcomes() == [Outcome.RELEASED]
+    assert world.outcomes() == [ReleaseOutcome.RELEASED]
 
 
 def test_an_open_intent_on_a_job_that_can_not_be_read_stops_nobody_elses_cycle(
@@ -235,7 +237,7 @@ def test_an_open_intent_on_a_job_that_can_not_be_read_stops_nobody_elses_cycle(
 
     with monkeypatch.context() as patch:
         patch.setattr(world.cluster, "release", lost)
-        assert release(world)[0] is Outcome.UNKNOWN
+        assert release(world)[0] is ReleaseOutcome.UNKNOWN
     with monkeypatch.context() as patch:
         hide(world, patch, world.second)
         assert world.daemon.run_cycle()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.doctor.slurm import TESTED_RELEASES
-from mirage.domain import Job, JobState, Node, NodeEvent
+from mirage.domain import ClusterNode, Job, JobState, NodeEvent
 from mirage.errors import ClusterNonsense, ClusterUnavailable, Refused
 from mirage.slurm import argv, failures, parsing
 
@@ -520,7 +520,7 @@ def test_a_list_of_array_tasks_that_is_none(shown):
 )
 def test_node_states(state, up, idle):
     assert parsing.parse_sinfo(f"n1|gpu|{state}\n") == (
-        Node(name="n1", partitions=("gpu",), up=up, idle=idle, state=state),
+        ClusterNode(name="n1", partitions=("gpu",), up=up, idle=idle, state=state),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mirage import reasons
 from mirage.domain import queues_for_nodes
-from mirage.reasons import KINDS, Kind, kind_of, reasons_of
+from mirage.reasons import KINDS, ReasonKind, kind_of, reasons_of
 from tests.libslurm import RELEASES, Release
 
 PRINT_REASONS = """
@@ -52,52 +52,52 @@ def test_limits_of_qos_association_and_account_are_no_queueing(prefix: str) -> N
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        ("", Kind.NODES),
-        ("None", Kind.NODES),
-        ("Priority", Kind.NODES),
-        ("Resources", Kind.NODES),
-        ("WaitingForScheduling", Kind.NODES),
-        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", Kind.NODES),
-        ("ReqNodeNotAvail,_May_be_reserved_for_other_job", Kind.NODES),
+        ("", ReasonKind.NODES),
+        ("None", ReasonKind.NODES),
+        ("Priority", ReasonKind.NODES),
+        ("Resources", ReasonKind.NODES),
+        ("WaitingForScheduling", ReasonKind.NODES),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", ReasonKind.NODES),
+        ("ReqNodeNotAvail,_May_be_reserved_for_other_job", ReasonKind.NODES),
         (
             (
                 "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority"
                 " partitions"
             ),
-            Kind.NODES,
+            ReasonKind.NODES,
         ),
         (
             "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
-            Kind.NODES,
+            ReasonKind.NODES,
         ),
-        ("RaisedSignal:9(Killed)", Kind.NODES),
-        ("launch failed requeued held", Kind.HELD),
-        ("launch_failed_requeued_held", Kind.HELD),
-        ("launch failure limit exceeded requeued held", Kind.HELD),
-        ("user env retrieval failed requeued held", Kind.HELD),
-        ("job requeued in held state", Kind.HELD),
-        ("job requeued in special exit state", Kind.HELD),
-        ("ReservationDeleted", Kind.HELD),
-        ("JobHoldMaxRequeue", Kind.HELD),
-        ("DependencyNeverSatisfied", Kind.DEPENDENCY),
-        ("BeginTime", Kind.BEGIN),
-        ("JobArrayTaskLimit", Kind.THROTTLE),
-        ("Licenses", Kind.RESOURCE),
-        ("MaxMemPerLimit", Kind.CANNOT_RUN),
-        ("BadConstraints", Kind.CANNOT_RUN),
+        ("RaisedSignal:9(Killed)", ReasonKind.NODES),
+        ("launch failed requeued held", ReasonKind.HELD),
+        ("launch_failed_requeued_held", ReasonKind.HELD),
+        ("launch failure limit exceeded requeued held", ReasonKind.HELD),
+        ("user env retrieval failed requeued held", ReasonKind.HELD),
+        ("job requeued in held state", ReasonKind.HELD),
+        ("job requeued in special exit state", ReasonKind.HELD),
+        ("ReservationDeleted", ReasonKind.HELD),
+        ("JobHoldMaxRequeue", ReasonKind.HELD),
+        ("DependencyNeverSatisfied", ReasonKind.DEPENDENCY),
+        ("BeginTime", ReasonKind.BEGIN),
+        ("JobArrayTaskLimit", ReasonKind.THROTTLE),
+        ("Licenses", ReasonKind.RESOURCE),
+        ("MaxMemPerLimit", ReasonKind.CANNOT_RUN),
+        ("BadConstraints", ReasonKind.CANNOT_RUN),
         # names that a newer release may have
-        ("MaxNVMeRunMinsPerAccount", Kind.LIMIT),
-        ("MaxNVMePerPartition", Kind.LIMIT),
-        ("QOSGrpNVMeMinutes", Kind.LIMIT),
-        ("AssocMaxNVMePerJob", Kind.LIMIT),
-        ("JobHeldByPlugin", Kind.HELD),
-        ("PartitionAsleep", Kind.CANNOT_RUN),
-        ("SomethingOfTomorrow", Kind.NODES),
+        ("MaxNVMeRunMinsPerAccount", ReasonKind.LIMIT),
+        ("MaxNVMePerPartition", ReasonKind.LIMIT),
+        ("QOSGrpNVMeMinutes", ReasonKind.LIMIT),
+        ("AssocMaxNVMePerJob", ReasonKind.LIMIT),
+        ("JobHeldByPlugin", ReasonKind.HELD),
+        ("PartitionAsleep", ReasonKind.CANNOT_RUN),
+        ("SomethingOfTomorrow", ReasonKind.NODES),
     ],
 )
-def test_what_a_reason_means(reason: str, kind: Kind) -> None:
+def test_what_a_reason_means(reason: str, kind: ReasonKind) -> None:
     assert kind_of(reason) is kind
-    assert queues_for_nodes(reason) is (kind is Kind.NODES)
+    assert queues_for_nodes(reason) is (kind is ReasonKind.NODES)
 
 
 def test_a_reason_of_a_newer_release_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

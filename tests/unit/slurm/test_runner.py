@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from mirage.errors import ClusterNonsense, ClusterUnavailable
-from mirage.slurm.runner import Result, Runner, environment, run_bounded
+from mirage.slurm.runner import CommandResult, Runner, environment, run_bounded
 
-DOWN = Result(
+DOWN = CommandResult(
     stdout="",
     stderr="slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
     returncode=1,
 )
-DENIED = Result(stdout="", stderr="Invalid user id for job 3", returncode=1)
-FINE = Result(stdout="done", stderr="", returncode=0)
+DENIED = CommandResult(stdout="", stderr="Invalid user id for job 3", returncode=1)
+FINE = CommandResult(stdout="done", stderr="", returncode=0)
 
 
 class Script:
@@ -53,7 +53,7 @@ def test_after_the_last_retry_the_failure_is_the_answer():
 
 def test_dropping_a_dependency_is_retried():
     script = Script(
-        Result(stdout="", stderr="Unexpected message received for job 4", returncode=1), FINE
+        CommandResult(stdout="", stderr="Unexpected message received for job 4", returncode=1), FINE
     )
     assert script.runner().run(["scontrol", "update", "JobId=4", "Dependency="]) == FINE
 
@@ -137,7 +137,7 @@ def test_sbatch_gets_the_environment_as_it_is_since_the_job_inherits_it():
 
 def test_output_error_and_exit_status_come_back():
     result = run_bounded(["sh", "-c", "echo out; echo err >&2; exit 3"], dict(os.environ), 10, 1000)
-    assert result == Result(stdout="out\n", stderr="err\n", returncode=3)
+    assert result == CommandResult(stdout="out\n", stderr="err\n", returncode=3)
 
 
 def test_bytes_that_are_no_utf_8_do_not_stop_it():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state import variables
-from mirage.state.encoder import Pair as StatePair
+from mirage.state.encoder import JobPair as StatePair
 from mirage.state.encoder import encode, vector
 from mirage.state.history import History
 from slurm_sim.config import Partition, Qos, whole_nodes

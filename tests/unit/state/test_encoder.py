@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirage.domain import Job, JobState, Node, Snapshot
-from mirage.state.encoder import Pair, encode, vector, vectors
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
+from mirage.state.encoder import JobPair, encode, vector, vectors
 from mirage.state.variables import LIMIT_CAP_S, VARIABLES, capped_limit_s
 
 NOW = 1_700_000_000
 NODES = (
-    Node(name="n1", partitions=("gpu", "debug"), up=True, idle=True),
-    Node(name="n2", partitions=("gpu",), up=True, idle=False),
-    Node(name="n3", partitions=("gpu",), up=False, idle=False),
-    Node(name="c1", partitions=("cpu",), up=True, idle=True),
-    Node(name="spare", partitions=(), up=True, idle=True),
+    ClusterNode(name="n1", partitions=("gpu", "debug"), up=True, idle=True),
+    ClusterNode(name="n2", partitions=("gpu",), up=True, idle=False),
+    ClusterNode(name="n3", partitions=("gpu",), up=False, idle=False),
+    ClusterNode(name="c1", partitions=("cpu",), up=True, idle=True),
+    ClusterNode(name="spare", partitions=(), up=True, idle=True),
 )
 
 
@@ -45,13 +45,13 @@ def running(job_id: int, **changes: object) -> Job:
     )
 
 
-PAIR = Pair(
+PAIR = JobPair(
     running(1, nodes=8, time_limit_s=7200),
     pending(2, eligible_s=None, reason="Dependency", nodes=4),
 )
 
 
-def row(*jobs: Job, pair: Pair = PAIR, pool: str = "debug") -> dict[str, float]:
+def row(*jobs: Job, pair: JobPair = PAIR, pool: str = "debug") -> dict[str, float]:
     values = vector(encode(Snapshot(at_s=NOW, jobs=jobs, nodes=NODES), pool), pair)
     return {variable.name: float(value) for variable, value in zip(VARIABLES, values, strict=True)}
 
@@ -141,10 +141,10 @@ def test_unlimited_and_clock_skew() -> None:
 )
 def test_the_pairs_columns(changes: dict[str, int | None], expected: list[int]) -> None:
     predecessor = replace(PAIR.predecessor, **changes)  # type: ignore[arg-type]
-    assert list(row(pair=Pair(predecessor, PAIR.successor)).values())[32:38] == expected
+    assert list(row(pair=JobPair(predecessor, PAIR.successor)).values())[32:38] == expected
 
 
-def naive(jobs: Sequence[Job], pair: Pair) -> list[float]:
+def naive(jobs: Sequence[Job], pair: JobPair) -> list[float]:
     """The first 32 columns by their definition."""
     others = [
         job for job in jobs if job.job_id not in (pair.predecessor.job_id, pair.successor.job_id)
@@ -187,7 +187,7 @@ def crowds(draw: st.DrawFn) -> list[Job]:
     ),
 )
 def test_vectors_equal_the_naive_definition(jobs: list[Job], ids: list[tuple[int, int]]) -> None:
-    pairs = [Pair(pending(predecessor), pending(successor)) for predecessor, successor in ids]
+    pairs = [JobPair(pending(predecessor), pending(successor)) for predecessor, successor in ids]
     step = encode(Snapshot(at_s=NOW, jobs=tuple(reversed(jobs)), nodes=NODES), "debug")
     expected = np.array([naive(jobs, pair) for pair in pairs], dtype=np.float32)
     assert np.array_equal(vectors(step, pairs)[:, :32], expected)
@@ -201,6 +201,6 @@ def test_vectors_equal_the_naive_definition_with_many_values(seed: int, count: i
         pending(i, nodes=n, eligible_s=NOW - s, time_limit_s=limit)
         for i, (n, s, limit) in enumerate(numbers)
     ]
-    pair = Pair(pending(int(rng.integers(count + 1))), pending(-1))
+    pair = JobPair(pending(int(rng.integers(count + 1))), pending(-1))
     shown = vector(encode(Snapshot(at_s=NOW, jobs=tuple(jobs), nodes=NODES), "debug"), pair)
     assert np.array_equal(shown[:32], np.array(naive(jobs, pair), dtype=np.float32))

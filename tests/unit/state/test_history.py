@@ -10,8 +10,8 @@ import pytest
 
 from mirage.domain import Job, JobState
 from mirage.errors import InputError
-from mirage.state.encoder import JobMatrix, Step, vector
-from mirage.state.history import BrokenStep, History, Pair, decode_step, encode_step
+from mirage.state.encoder import HistoryStep, JobMatrix, vector
+from mirage.state.history import BrokenStep, History, JobPair, decode_step, encode_step
 
 NOW = 6_000_000
 STEP = 600
@@ -29,7 +29,7 @@ PREDECESSOR = Job(
     eligible_s=NOW - 1500,
     start_s=NOW - 1000,
 )
-PAIR = Pair(
+PAIR = JobPair(
     PREDECESSOR,
     Job(
         job_id=2,
@@ -45,9 +45,9 @@ PAIR = Pair(
 NOBODY = JobMatrix.of([], [], [], [])
 
 
-def step(at_s: int, idle: int = 0, jobs: int = 3) -> Step:
+def step(at_s: int, idle: int = 0, jobs: int = 3) -> HistoryStep:
     many = range(jobs)
-    return Step(
+    return HistoryStep(
         at_s=at_s,
         queued=JobMatrix.of(many, many, many, many),
         running=NOBODY,
@@ -89,7 +89,7 @@ def test_default_matrix_is_144_by_40() -> None:
 
 def test_many_pairs_at_once_are_the_same_as_one_by_one() -> None:
     kept = history(-1800, -1100, -600, 0)
-    other = Pair(PAIR.successor, PAIR.predecessor)
+    other = JobPair(PAIR.successor, PAIR.predecessor)
     assert np.array_equal(
         kept.matrices([PAIR, other], NOW), [kept.matrix(PAIR, NOW), kept.matrix(other, NOW)]
     )
@@ -97,7 +97,7 @@ def test_many_pairs_at_once_are_the_same_as_one_by_one() -> None:
 
 def test_what_was_asked_before_changes_no_answer() -> None:
     pairs = [
-        Pair(replace(PREDECESSOR, job_id=number), replace(PREDECESSOR, job_id=number + 1))
+        JobPair(replace(PREDECESSOR, job_id=number), replace(PREDECESSOR, job_id=number + 1))
         for number in (1, 4, 7)
     ]
     kept = history()
@@ -172,7 +172,7 @@ def test_a_stored_step_comes_back_equal() -> None:
         JobMatrix.of([9, 3, 2**40], [1, 2, 3], [60, 0, 10**9], [4, 5, 6]),
         JobMatrix.of([7], [8], [9], [10]),
     ]
-    before = Step(at_s=NOW, queued=tables[0], running=tables[1], idle_nodes=5, up_nodes=6)
+    before = HistoryStep(at_s=NOW, queued=tables[0], running=tables[1], idle_nodes=5, up_nodes=6)
     after = decode_step(encode_step(before))
     assert encode_step(after) == encode_step(before)
     assert np.array_equal(vector(after, PAIR), vector(before, PAIR))

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from mirage.domain import Job, JobState, Node, NodeEvent, Snapshot
-from mirage.state.encoder import Pair, Step, encode, vector
+from mirage.domain import ClusterNode, Job, JobState, NodeEvent, Snapshot
+from mirage.state.encoder import HistoryStep, JobPair, encode, vector
 from mirage.state.history import History, encode_step
 from mirage.state.rebuild import rebuild
 
@@ -150,7 +150,9 @@ class World:
     def snapshot(self) -> Snapshot:
         busy = {name for places in self.places.values() for name in places}
         nodes = (
-            Node(name=n, partitions=p, up=self.is_up(n), idle=self.is_up(n) and n not in busy)
+            ClusterNode(
+                name=n, partitions=p, up=self.is_up(n), idle=self.is_up(n) and n not in busy
+            )
             for n, p in PLACES.items()
         )
         jobs = [*self.running.values(), *self.pending.values()]
@@ -196,7 +198,7 @@ def live(world: World) -> list[Snapshot]:
     return snapshots
 
 
-def history(pool: str, steps: list[Step]) -> History:
+def history(pool: str, steps: list[HistoryStep]) -> History:
     kept = History(pool, STEP, LENGTH)
     for step in steps:
         kept.add(step)
@@ -210,7 +212,7 @@ def test_rebuilt_matrices_equal_live_ones_bit_for_bit(seed: int) -> None:
     records = world.accounting()
     now = snapshots[-1]
     jobs = [*now.jobs, *records]
-    pairs = [Pair(*world.rng.sample(jobs, 2)) for _ in range(40)]
+    pairs = [JobPair(*world.rng.sample(jobs, 2)) for _ in range(40)]
     for pool in POOLS:
         steps = [encode(snapshot, pool) for snapshot in snapshots]
         rebuilt = rebuild(records, world.node_events(), now, pool, STEP, LENGTH)
@@ -235,7 +237,7 @@ def test_the_world_has_what_makes_it_hard() -> None:
         for name in ("eligible_s", "start_s", "end_s")
     )
     assert max(len(encode(snapshot, "debug").queued) for snapshot in snapshots) > 10
-    anybody = Pair(*world.rng.sample([*world.records], 2))
+    anybody = JobPair(*world.rng.sample([*world.records], 2))
     rows = history("debug", [encode(snapshot, "debug") for snapshot in snapshots]).matrix(
         anybody, NOW
     )
@@ -267,18 +269,20 @@ def test_a_row_of_the_matrix_is_what_the_policy_saw_at_that_time() -> None:
     for predecessor in (
         job for job in snapshots[-1].jobs if job.job_id in once and job.partition != "cpu"
     ):
-        matrix = rebuilt.matrix(Pair(predecessor, successor), NOW)
+        matrix = rebuilt.matrix(JobPair(predecessor, successor), NOW)
         for row, snapshot in zip(matrix, snapshots, strict=True):
             if then := snapshot.by_id.get(predecessor.job_id):
-                assert np.array_equal(row, vector(encode(snapshot, "debug"), Pair(then, successor)))
+                assert np.array_equal(
+                    row, vector(encode(snapshot, "debug"), JobPair(then, successor))
+                )
                 checked += 1
     assert checked > 50
 
 
 NODES = (
-    Node(name="n1", partitions=("gpu",), up=True, idle=True),
-    Node(name="n2", partitions=("gpu",), up=True, idle=True),
-    Node(name="n3", partitions=("gpu",), up=False, idle=False),
+    ClusterNode(name="n1", partitions=("gpu",), up=True, idle=True),
+    ClusterNode(name="n2", partitions=("gpu",), up=True, idle=True),
+    ClusterNode(name="n3", partitions=("gpu",), up=False, idle=False),
 )
 
 
@@ -286,8 +290,8 @@ def past(
     *records: Job,
     jobs: tuple[Job, ...] = (),
     events: tuple[NodeEvent, ...] = (),
-    nodes: tuple[Node, ...] = NODES,
-) -> list[Step]:
+    nodes: tuple[ClusterNode, ...] = NODES,
+) -> list[HistoryStep]:
     """Three rebuilt steps before the present one: at NOW - 1800, - 1200, - 600."""
     return rebuild(records, events, Snapshot(at_s=NOW, jobs=jobs, nodes=nodes), "gpu", STEP, 4)[:-1]
 

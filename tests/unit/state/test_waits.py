@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mirage.domain import Job, JobState, Node, Snapshot
+from mirage.domain import ClusterNode, Job, JobState, Snapshot
 from mirage.state.waits import WaitBook
 
 NOW = 1_700_000_000
 NODES = (
-    Node(name="n1", partitions=("gpu", "debug"), up=True, idle=True),
-    Node(name="c1", partitions=("cpu",), up=True, idle=True),
+    ClusterNode(name="n1", partitions=("gpu", "debug"), up=True, idle=True),
+    ClusterNode(name="c1", partitions=("cpu",), up=True, idle=True),
 )
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import CreateTable
 
-from mirage.domain import Outcome
+from mirage.domain import ReleaseOutcome
 from mirage.errors import StoreError
 from mirage.store import migrations, schema, sqlite
 from mirage.store.repository import SqlStore
@@ -205,7 +205,7 @@ def test_an_intent_outlives_a_kill_between_opening_and_closing(file: Path) -> No
     with opened(file) as store:
         (intent,) = store.open_intents()
         assert (intent.decision, intent.created_s) == (a_decision(), 1001)
-        store.close_intent(intent, Outcome.ALREADY, "", 1002)
+        store.close_intent(intent, ReleaseOutcome.ALREADY, "", 1002)
         assert store.open_intents() == []
 
 

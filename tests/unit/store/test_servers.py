@@ -20,7 +20,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
 
-from mirage.domain import Outcome
+from mirage.domain import ReleaseOutcome
 from mirage.errors import MirageError, StoreError
 from mirage.store import migrations, schema
 from mirage.store.exclusive import exclusive, is_held
@@ -245,7 +245,7 @@ def test_a_store_goes_on_when_its_server_comes_back(url: str) -> None:
             with pytest.raises(StoreError):
                 SqlStore.open(url)
         assert store.chains() == [a_chain()]
-        store.close_intent(store.open_intent(a_decision(), 1), Outcome.RELEASED, "", 2)
+        store.close_intent(store.open_intent(a_decision(), 1), ReleaseOutcome.RELEASED, "", 2)
 
 
 def test_a_server_that_goes_away_inside_a_transaction_takes_all_of_it_along(url: str) -> None:
@@ -318,7 +318,7 @@ def test_the_daemon_says_that_its_database_is_away_and_goes_on_when_it_is_back(
             until(lambda: "the store answers again" in log.read_text(), "the daemon to go on")
             with SqlStore.open(url, readonly=True) as store:
                 until(
-                    lambda: [i.outcome for i in store.intents(second)] == [Outcome.RELEASED],
+                    lambda: [i.outcome for i in store.intents(second)] == [ReleaseOutcome.RELEASED],
                     "the release",
                 )
             assert [call[:2] for call in shell.slurm.calls()].count(["scontrol", "update"]) == 1

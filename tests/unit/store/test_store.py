@@ -20,8 +20,8 @@ from mirage.domain import (
     JobState,
     Link,
     Mode,
-    Outcome,
     Penalties,
+    ReleaseOutcome,
 )
 from mirage.errors import InputError, StoreError
 from mirage.ports import ChainStore, Store
@@ -263,8 +263,10 @@ def test_an_intent_is_open_until_it_is_closed(store: Store) -> None:
     assert store.open_intents() == [first, second]
     assert store.decisions(12) == [second.decision, first.decision]
 
-    store.close_intent(first, Outcome.REFUSED, "Invalid user id", 1002)
-    closed = replace(first, outcome=Outcome.REFUSED, detail="Invalid user id", finished_s=1002)
+    store.close_intent(first, ReleaseOutcome.REFUSED, "Invalid user id", 1002)
+    closed = replace(
+        first, outcome=ReleaseOutcome.REFUSED, detail="Invalid user id", finished_s=1002
+    )
     assert store.open_intents() == [second]
     assert store.intents(12) == [second, closed]
     assert store.intents(99) == []
@@ -272,10 +274,10 @@ def test_an_intent_is_open_until_it_is_closed(store: Store) -> None:
 
 def test_the_first_outcome_of_an_intent_stays(store: Store) -> None:
     intent = store.open_intent(a_decision(), 1)
-    store.close_intent(intent, Outcome.RELEASED, "", 2)
+    store.close_intent(intent, ReleaseOutcome.RELEASED, "", 2)
     with pytest.raises(StoreError, match=rf"intent {intent.intent_id} is not open"):
-        store.close_intent(intent, Outcome.UNKNOWN, "", 3)
-    assert [found.outcome for found in store.intents(12)] == [Outcome.RELEASED]
+        store.close_intent(intent, ReleaseOutcome.UNKNOWN, "", 3)
+    assert [found.outcome for found in store.intents(12)] == [ReleaseOutcome.RELEASED]
 
 
 def test_steps_are_replaced_read_and_dropped_by_time(store: Store) -> None:
@@ -307,7 +309,7 @@ def test_what_is_old_is_pruned_and_the_rest_stays(store: Store) -> None:
         store.add_decision(a_decision(at_s=at_s))
     open_intent = store.open_intent(a_decision(at_s=2), 2)
     done = store.open_intent(a_decision(13, at_s=3), 3)
-    store.close_intent(done, Outcome.RELEASED, "", 4)
+    store.close_intent(done, ReleaseOutcome.RELEASED, "", 4)
     for number, (state, updated_s) in enumerate(
         [
             (ChainState.DONE, 5),
@@ -482,7 +484,7 @@ def test_what_a_start_and_a_cycle_ask_is_found_by_index(engine: Engine) -> None:
     store.prune(0, 0)
     store.save_chain(a_chain())
     store.save_link(a_link())
-    store.close_intent(store.open_intent(a_decision(), 1), Outcome.RELEASED, "", 2)
+    store.close_intent(store.open_intent(a_decision(), 1), ReleaseOutcome.RELEASED, "", 2)
     assert len(asked) == 14
     event.remove(engine, "before_cursor_execute", _note)
     with engine.connect() as connection:

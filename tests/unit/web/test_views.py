@@ -8,7 +8,17 @@ import pytest
 
 from mirage.chain.handoff import handoffs
 from mirage.daemon.restraint import Code
-from mirage.domain import Action, Chain, ChainState, Decision, Job, JobState, Link, Node, Snapshot
+from mirage.domain import (
+    Action,
+    Chain,
+    ChainState,
+    ClusterNode,
+    Decision,
+    Job,
+    JobState,
+    Link,
+    Snapshot,
+)
 from mirage.store.repository import SqlStore
 from mirage.web.chains import PER_PAGE, chain_list, link_rows, paged, verdict, waiting_list, whole
 from mirage.web.digest import digest
@@ -274,9 +284,9 @@ def test_the_queue_by_partition() -> None:
         job(8, "gpu", "Dependency", priority=9),
     )
     nodes = (
-        Node(name="a", partitions=("gpu",), up=True, idle=False),
-        Node(name="b", partitions=("gpu", "cpu"), up=True, idle=True),
-        Node(name="c", partitions=("gpu",), up=False, idle=False),
+        ClusterNode(name="a", partitions=("gpu",), up=True, idle=False),
+        ClusterNode(name="b", partitions=("gpu", "cpu"), up=True, idle=True),
+        ClusterNode(name="c", partitions=("gpu",), up=False, idle=False),
     )
     found = digest(Snapshot(at_s=NOW, jobs=jobs, nodes=nodes))
     assert (found.nodes, found.up, found.idle, found.running, found.pending) == (3, 2, 1, 2, 4)
