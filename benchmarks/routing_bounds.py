@@ -22,7 +22,7 @@ from itertools import combinations, permutations, product
 
 import numpy as np
 
-from mirage.routing.episode import Outcome, play
+from mirage.routing.episode import EpisodeOutcome, play
 from mirage.routing.flavors import HOUR_S, paper_partitions
 from mirage.routing.rules import first_fit, naive
 from mirage.routing.world import Arrival
@@ -88,7 +88,7 @@ def best_with_some_aside(flavors: Sequence[int]) -> Row:
     )
 
 
-def seen(outcome: Outcome) -> Row:
+def seen(outcome: EpisodeOutcome) -> Row:
     return outcome.utilization, outcome.start_s / HOUR_S, outcome.run_s / HOUR_S
 
 

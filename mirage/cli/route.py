@@ -77,17 +77,25 @@ def _train(args: argparse.Namespace) -> int:
     torch_or_error()
     from mirage.models.folder import check_replaceable
     from mirage.routing.flavors import load_partitions
-    from mirage.routing.lessons import teach
     from mirage.routing.model import save_model
     from mirage.routing.state import Variant
+    from mirage.routing.training import train_agents
 
     check_replaceable(args.out)
     began = time.monotonic()
     kinds = load_partitions(args.flavors)
     variant = Variant(args.variant or ("ours" if args.lesson == "paper" else "counts"))
-    taught = teach(args.lesson, kinds, variant, args.episodes, args.trace, args.seed, _told())
-    save_model(args.out, taught.agents, taught.lesson, args.seed, taught.facts)
-    errors.print(f"{args.out}: {len(taught.agents)} agents ({time.monotonic() - began:.0f} s)")
+    result = train_agents(
+        args.lesson,
+        kinds,
+        variant,
+        episodes=args.episodes,
+        trace=args.trace,
+        seed=args.seed,
+        report=_told(),
+    )
+    save_model(args.out, result.agents, result.lesson, args.seed, result.facts)
+    errors.print(f"{args.out}: {len(result.agents)} agents ({time.monotonic() - began:.0f} s)")
     return 0
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mirage.routing.flavors import HOUR_S, PartitionKind
 from mirage.routing.state import PartitionState
-from mirage.routing.world import Arrival, World
+from mirage.routing.world import Arrival, PartitionWorld
 
 SINGLES = 4
 """Jobs of an episode before the full one."""
@@ -39,7 +39,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EpisodeOutcome:
     """What came of an episode."""
 
     utilization: float
@@ -65,7 +65,7 @@ def draw_episode(
     return [Arrival(number * gap_s, flavor) for number, flavor in enumerate(flavors)]
 
 
-class Episode:
+class PartitionEpisode:
     """An episode, asked step by step: `question` is open until `answer`; None: it is over."""
 
     def __init__(
@@ -74,7 +74,7 @@ class Episode:
         """``masked``: waiting and running are not both possible; otherwise a wrong answer costs its
         reward.
         """
-        self.world = World(kind)
+        self.world = PartitionWorld(kind)
         self.masked = masked
         self.total_reward = 0.0
         self._full = max(job.flavor for job in jobs)
@@ -168,7 +168,7 @@ class Episode:
         self.world.dequeue(job)
         self.world.start(job.flavor, 0)
 
-    def finish(self) -> Outcome:
+    def finish(self) -> EpisodeOutcome:
         """What came of it; jobs that still wait run after the full one, on the first server with
         room.
         """
@@ -181,7 +181,9 @@ class Episode:
             max(run.end_s for run in world.runs),
         )
         whole = world.utilization(last_s)
-        return Outcome(utilization, whole, last_s - first_s, start_s - first_s, self.total_reward)
+        return EpisodeOutcome(
+            utilization, whole, last_s - first_s, start_s - first_s, self.total_reward
+        )
 
     def _drain(self) -> None:
         world = self.world
@@ -197,9 +199,9 @@ class Episode:
 
 def play(
     kind: PartitionKind, jobs: Sequence[Arrival], rule: Rule, *, masked: bool = True
-) -> Outcome:
+) -> EpisodeOutcome:
     """An episode in which a rule answers."""
-    episode = Episode(kind, jobs, masked=masked)
+    episode = PartitionEpisode(kind, jobs, masked=masked)
     while episode.question is not None:
         episode.answer(rule(episode.question))
     return episode.finish()

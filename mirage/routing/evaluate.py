@@ -16,10 +16,10 @@ from mirage.routing import rules, stream
 from mirage.routing.agent import Agent
 from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history, stream_sizes
 from mirage.routing.dqn import train_on_episodes
-from mirage.routing.episode import Outcome, draw_episode, play
+from mirage.routing.episode import EpisodeOutcome, draw_episode, play
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.online import agents_rule, teach_on_streams
 from mirage.routing.state import Variant
+from mirage.routing.team import agents_rule, train_on_streams
 from mirage.routing.world import Arrival
 
 PAPER_HOURS = 720
@@ -78,7 +78,7 @@ def paper_part(kind: PartitionKind, plan: Plan) -> Json:
     for variant in (Variant.PAPER, Variant.OURS):
         curve = curves[f"agent ({variant.value})"] = []
         agents[f"agent ({variant.value})"] = train_on_episodes(
-            kind, variant, plan.episodes, seed=plan.seed, told=_noting(curve)
+            kind, variant, plan.episodes, seed=plan.seed, report=_noting(curve)
         )
     random = np.random.default_rng([plan.seed, 1])
     lived = [draw_episode(kind, random) for _ in range(plan.episodes)]
@@ -95,7 +95,7 @@ def paper_part(kind: PartitionKind, plan: Plan) -> Json:
     }
 
 
-def _noting(curve: list[float]) -> Callable[[int, Outcome], None]:
+def _noting(curve: list[float]) -> Callable[[int, EpisodeOutcome], None]:
     return lambda _, outcome: curve.append(outcome.utilization)
 
 
@@ -105,7 +105,7 @@ def _play(
     name: str,
     agents: Mapping[str, Agent],
     random: np.random.Generator,
-) -> Outcome:
+) -> EpisodeOutcome:
     if name == "best possible":
         return rules.best_possible(kind, jobs)
     if name in agents:
@@ -120,7 +120,7 @@ def _play(
     return play(kind, jobs, simple[name], masked=name != "naive")
 
 
-def _paper_figures(kind: PartitionKind, outcomes: Sequence[Outcome]) -> Json:
+def _paper_figures(kind: PartitionKind, outcomes: Sequence[EpisodeOutcome]) -> Json:
     busy_kw = kind.servers * kind.busy_w / 1000
     utilization = float(np.mean([outcome.utilization for outcome in outcomes]))
     wasted_h = [(1 - outcome.whole_utilization) * outcome.run_s / HOUR_S for outcome in outcomes]
@@ -143,7 +143,9 @@ def stream_part(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str]
     history = read_history(plan.trace).part(test=True) if plan.trace else None
     agents = plan.agents
     if agents is None:
-        agents = teach_on_streams(kinds, Variant.COUNTS, None, plan.trace, plan.seed, told).agents
+        agents = train_on_streams(
+            kinds, Variant.COUNTS, streams=None, trace=plan.trace, seed=plan.seed, report=told
+        ).agents
     random = np.random.default_rng([plan.seed, 2])
     drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
     if history is not None:

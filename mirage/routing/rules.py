@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mirage.routing.agent import Agent
-from mirage.routing.episode import Episode, Outcome, Question, Rule
+from mirage.routing.episode import EpisodeOutcome, PartitionEpisode, Question, Rule
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.state import best, features
 from mirage.routing.world import Arrival
@@ -46,19 +46,19 @@ def naive(random: np.random.Generator) -> Rule:
     return lambda question: int(random.choice(question.state.kind.actions.of(question.flavor)[:-1]))
 
 
-def best_possible(kind: PartitionKind, jobs: Sequence[Arrival]) -> Outcome:
+def best_possible(kind: PartitionKind, jobs: Sequence[Arrival]) -> EpisodeOutcome:
     """The episode with the shortest run, of all ways to place its jobs; of equal ones the best
     used.
     """
     return min(_all(kind, jobs), key=lambda outcome: (outcome.run_s, -outcome.utilization))
 
 
-def _all(kind: PartitionKind, jobs: Sequence[Arrival]) -> list[Outcome]:
+def _all(kind: PartitionKind, jobs: Sequence[Arrival]) -> list[EpisodeOutcome]:
     outcomes = []
     open_: list[tuple[int, ...]] = [()]
     while open_:
         choices = open_.pop()
-        episode = Episode(kind, jobs)
+        episode = PartitionEpisode(kind, jobs)
         for choice in choices:
             assert episode.question is not None
             episode.answer(choice)

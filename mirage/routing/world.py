@@ -31,7 +31,7 @@ class Arrival:
     flavor: int
 
 
-class World:
+class PartitionWorld:
     """A partition: clock, running jobs, queue."""
 
     def __init__(self, kind: PartitionKind) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
-from mirage.routing.episode import Episode, Outcome, draw_episode, play
+from mirage.routing.episode import EpisodeOutcome, PartitionEpisode, draw_episode, play
 from mirage.routing.flavors import (
     Demand,
     PartitionKind,
@@ -20,7 +20,7 @@ from mirage.routing.flavors import (
 )
 from mirage.routing.rules import best_fit, best_possible, first_fit, naive, random_fit
 from mirage.routing.state import PartitionState, Variant, actions_of, features, possible, width
-from mirage.routing.world import Arrival, World
+from mirage.routing.world import Arrival, PartitionWorld
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -52,7 +52,7 @@ def test_figure_3_by_the_default_rule_takes_31_days_from_job_2(a100: PartitionKi
 
 
 def test_figure_3_with_job_2_on_server_2_takes_27_days(a100: PartitionKind) -> None:
-    episode = Episode(a100, FIGURE_3)
+    episode = PartitionEpisode(a100, FIGURE_3)
     places = {0: 0, 1: 1, 2: 1}
     for number in range(3):
         assert episode.question is not None
@@ -66,7 +66,7 @@ def test_figure_3_with_job_2_on_server_2_takes_27_days(a100: PartitionKind) -> N
 
 
 def test_utilization_is_equation_4(a100: PartitionKind) -> None:
-    world = World(a100)
+    world = PartitionWorld(a100)
     assert world.utilization() == 0
     world.start(SMALL, 0)
     assert world.utilization() == 0.125
@@ -82,14 +82,14 @@ def test_rewards_of_section_5_2(a100: PartitionKind) -> None:
     jobs = [
         Arrival(number * HOUR, flavor) for number, flavor in enumerate([LARGE, LARGE, SMALL, FULL])
     ]
-    episode = Episode(a100, jobs, masked=False)
+    episode = PartitionEpisode(a100, jobs, masked=False)
     assert episode.answer(actions.run(LARGE, 0)) == 0.5  # runs: the utilization
     assert episode.answer(actions.queue(LARGE)) == -1  # queued although server 2 is free
     assert episode.answer(actions.run(SMALL, 0)) == -1  # server 1 is full: it is queued
-    episode = Episode(a100, [Arrival(0, FULL)])
+    episode = PartitionEpisode(a100, [Arrival(0, FULL)])
     assert episode.answer(actions.run(FULL, 0)) == 1
     assert episode.is_over  # the terminal state
-    episode = Episode(
+    episode = PartitionEpisode(
         a100, [*(Arrival(number * HOUR, LARGE) for number in range(3)), Arrival(3 * HOUR, FULL)]
     )
     episode.answer(actions.run(LARGE, 0))
@@ -104,7 +104,7 @@ def test_the_queue_is_largest_first_of_those_that_fit(a100: PartitionKind) -> No
         Arrival(2 * HOUR, SMALL),
         Arrival(3 * HOUR, MEDIUM),
     ]
-    episode = Episode(a100, [*jobs, Arrival(4 * HOUR, FULL)])
+    episode = PartitionEpisode(a100, [*jobs, Arrival(4 * HOUR, FULL)])
     asked = []
     while episode.question is not None:
         asked.append((episode.question.flavor, episode.question.has_room))
@@ -245,16 +245,18 @@ def test_a_missing_file_is_one_clear_error(tmp_path) -> None:
 @pytest.mark.parametrize("variant", [Variant.PAPER, Variant.OURS])
 def test_an_agent_learns(a100: PartitionKind, variant: Variant) -> None:
     """Better than the naive rule on episodes it never saw, and near to the best possible."""
-    pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing.dqn import DqnOptions, train_on_episodes
+    torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
+    torch.set_num_threads(1)  # small networks are slower on several
+    from mirage.routing.dqn import train_on_episodes
+    from mirage.routing.network import AgentOptions
     from mirage.routing.rules import agent_rule
 
-    agent = train_on_episodes(a100, variant, 300, replace(DqnOptions(), explore=0.4))
+    agent = train_on_episodes(a100, variant, 300, AgentOptions(explore=0.4))
     random = np.random.default_rng(77)
     episodes = [draw_episode(a100, random) for _ in range(60)]
     masked = variant is Variant.OURS
 
-    def mean(outcomes: list[Outcome]) -> float:
+    def mean(outcomes: list[EpisodeOutcome]) -> float:
         return float(np.mean([outcome.utilization for outcome in outcomes]))
 
     learnt = mean([play(a100, jobs, agent_rule(agent), masked=masked) for jobs in episodes])
@@ -265,7 +267,8 @@ def test_an_agent_learns(a100: PartitionKind, variant: Variant) -> None:
 
 
 def test_training_is_repeatable(a100: PartitionKind) -> None:
-    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    torch = pytest.importorskip("torch", reason="the extra `train` is not installed")
+    torch.set_num_threads(1)  # small networks are slower on several
     from mirage.routing.dqn import train_on_episodes
 
     first, again = (train_on_episodes(a100, Variant.OURS, 20, seed=4) for _ in range(2))

@@ -197,7 +197,7 @@ def test_the_agents_rule_is_the_plugins_decision() -> None:
     from mirage.routing.decide import Table, decide
 
     pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing.online import agents_rule
+    from mirage.routing.team import agents_rule
 
     random = np.random.default_rng(2)
     agents = [random_agent(kind, Variant.COUNTS, random) for kind in KINDS]
@@ -222,13 +222,15 @@ def test_agents_learn_to_send_jobs_where_they_wait_less(monkeypatch: pytest.Monk
     streams.
     """
     pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing import online
-    from mirage.routing.online import OPTIONS, agents_rule, teach_on_streams
+    from mirage.routing import team
+    from mirage.routing.team import agents_rule, train_on_streams
 
-    monkeypatch.setattr(online, "TRIALS", 2)
+    monkeypatch.setattr(team, "TRIALS", 2)
     small: PartitionKind = replace(KINDS[0], name="small", servers=1, flavors=KINDS[0].flavors[:3])
     large: PartitionKind = replace(KINDS[1], name="large", servers=4, flavors=KINDS[1].flavors[:3])
-    taught = teach_on_streams([small, large], Variant.COUNTS, 4, None, 1, lambda _: None, OPTIONS)
+    result = train_on_streams(
+        [small, large], Variant.COUNTS, streams=4, trace=None, seed=1, report=lambda _: None
+    )
     random = np.random.default_rng(9)
     streams = [bursts([small, large], random) for _ in range(4)]
 
@@ -242,17 +244,17 @@ def test_agents_learn_to_send_jobs_where_they_wait_less(monkeypatch: pytest.Monk
             )
         )
 
-    assert mean(agents_rule(taught.agents)) < 0.9 * mean(stream.random_partition(random))
+    assert mean(agents_rule(result.agents)) < 0.9 * mean(stream.random_partition(random))
 
 
 def test_train_and_evaluate_write_what_they_say(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="the extra `train` is not installed")
-    from mirage.routing import online
+    from mirage.routing import team
     from mirage.routing.model import read_model
 
-    monkeypatch.setattr(online, "UPDATES", 5)
+    monkeypatch.setattr(team, "UPDATES", 5)
     model = tmp_path / "m"
     assert (
         main(["route", "train", "--trace", str(trace), "--episodes", "2", "--out", str(model)]) == 0

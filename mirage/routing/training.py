@@ -1,0 +1,53 @@
+"""What agents learn from: the paper's episodes, or streams of arrivals at all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from mirage.errors import InputError
+from mirage.routing.agent import check_products
+from mirage.routing.arrivals import stream_sizes
+from mirage.routing.dqn import train_on_episodes
+from mirage.routing.flavors import PartitionKind
+from mirage.routing.network import AgentOptions, TrainingResult, layer_sizes
+from mirage.routing.state import Variant
+from mirage.routing.team import train_on_streams
+
+EPISODES = 1000
+
+
+def train_agents(
+    lesson: str,
+    kinds: Sequence[PartitionKind],
+    variant: Variant,
+    *,
+    episodes: int | None,
+    trace: Path | None,
+    seed: int,
+    report: Callable[[str], None],
+) -> TrainingResult:
+    """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
+    check_products(sum(_products(kind, variant) for kind in kinds))
+    stream_sizes(kinds)
+    if lesson == "streams":
+        return train_on_streams(
+            kinds, variant, streams=episodes, trace=trace, seed=seed, report=report
+        )
+    if variant is Variant.COUNTS:
+        raise InputError(
+            "--variant counts: these agents choose no server, as the paper's lesson asks; use"
+            " `ours`."
+        )
+    options, agents, count = AgentOptions(), [], episodes or EPISODES
+    for kind in kinds:
+        agents.append(train_on_episodes(kind, variant, count, options, seed))
+        report(f"{kind.name}: {count} episodes")
+    lesson = f"{count} episodes of five jobs a partition"
+    return TrainingResult(agents=tuple(agents), lesson=lesson, facts=options.plain)
+
+
+def _products(kind: PartitionKind, variant: Variant) -> int:
+    sizes = layer_sizes(kind, variant, AgentOptions().hidden)
+    return sum(inputs * outputs for inputs, outputs in pairwise(sizes))
