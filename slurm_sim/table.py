@@ -42,7 +42,7 @@ class JobTable(Sequence[JobSpec]):
         exit_code: ArrayLike = 0,
         cancel_s: ArrayLike = -1,
     ) -> None:
-        size = len(np.atleast_1d(np.asarray(submit_s)))
+        size = np.size(submit_s)
         given = {
             "job_id": np.arange(1, size + 1) if job_id is None else job_id,
             "submit_s": submit_s,
@@ -61,9 +61,8 @@ class JobTable(Sequence[JobSpec]):
         texts = {"user": user, "account": account, "partition": partition, "qos": qos}
         for name, value in texts.items():
             self._names[name], self.columns[name] = _named(name, value, size)
-        self.persons = self._number_persons()
-        """(account, user), in the order of their first job."""
         self._check_ids()
+        self.persons = self._number_persons()
 
     def _check_ids(self) -> None:
         values, counts = np.unique(self.columns["job_id"], return_counts=True)
@@ -73,8 +72,8 @@ class JobTable(Sequence[JobSpec]):
             )
 
     def _number_persons(self) -> list[tuple[str, str]]:
-        """Fills the column `person`: in the order of their first job, as if the jobs were submitted
-        one by one.
+        """Account and user of each person, in the order of their first job, as if the jobs were
+        submitted one by one. Fills the column `person` with indexes into it.
         """
         pairs, person = np.unique(
             np.stack([self.columns["account"], self.columns["user"]]), axis=1, return_inverse=True

@@ -75,6 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_job_arguments(jobs)
     add_cluster_arguments(parser, conf=False)
+    _add_measurement_arguments(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--json", action="store_true", help="figures as JSON, for programs (docs/slurm-sim.md)"
+    )
+
+
+def _add_measurement_arguments(parser: argparse.ArgumentParser) -> None:
     measurement = parser.add_argument_group("measurement")
     measurement.add_argument(
         "--repeat",
@@ -91,10 +99,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of simulators at once, each in a thread (default: %(default)s)",
     )
     add_engine_arguments(measurement)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--json", action="store_true", help="figures as JSON, for programs (docs/slurm-sim.md)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ Each as it is; cleaning.py comes after. `sacct`: sacct.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -165,37 +165,26 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
 
     submitted = batch.mapped("submit", _swf_submit, "seconds from 0 on").astype(np.float64)
     submit, wait, run = begin + submitted, column("wait"), column("run")
-    procs = np.where(
-        np.isnan(column("procs_used")) | (column("procs_used") == 0),
-        column("procs"),
-        column("procs_used"),
-    )
+    used = column("procs_used")
+    procs = np.where(np.isnan(used) | (used == 0), column("procs"), used)
     start = np.floor(submit + wait)
     before = column("before")
     chained = ~np.isnan(before) & (before > 0)
-    state = np.array(
-        [SWF_STATE.get(text.split(".")[0], "") for text in batch.columns["status"]], dtype=object
-    )
-    batch.note("jobs whose status is unknown, or none of the format's", (state == "").sum())
+    state = _swf_states(batch)
     # Its wait is the time in the queue until it was cancelled.
     never_ran = (state == "CANCELLED") & ~(np.nan_to_num(run) > 0)
-    batch.note(
-        "jobs without a wait: only their run time is known", (np.isnan(wait) & ~never_ran).sum()
-    )
+    no_wait = np.isnan(wait) & ~never_ran
+    batch.note("jobs without a wait: only their run time is known", no_wait.sum())
     batch.note("jobs whose run time is unknown", (np.isnan(run) & ~never_ran).sum())
     batch.note("jobs whose processors are unknown", (~(procs > 0)).sum())
     thinks = chained & (np.nan_to_num(column("think")) > 0)
     batch.note("think times after the job before, left out: there is only afterany", thinks.sum())
-    ids = [text.split(".")[0] for text in batch.columns["job"]]
-    memory = column("mem_asked")
-    memory = np.ceil(
-        np.where(memory > 0, memory, np.nan) * np.where(procs > 0, procs, np.nan) / 1024
-    )
+    asked = column("mem_asked")
+    each_kib, count = np.where(asked > 0, asked, np.nan), np.where(procs > 0, procs, np.nan)
+    memory_mib = np.ceil(each_kib * count / 1024)
     result = {
-        "job_id": ids,
-        "user": np.where(
-            np.isnan(column("user")), "", [f"u{text}" for text in batch.columns["user"]]
-        ),
+        "job_id": [text.split(".")[0] for text in batch.columns["job"]],
+        "user": _prefixed("u", batch.columns["user"], ~np.isnan(column("user"))),
         "partition": np.where(np.isnan(column("queue")), "", batch.columns["queue"]),
         "submit": np.floor(submit),
         "start": np.where(never_ran, np.nan, start),
@@ -205,12 +194,21 @@ def _swf_columns(batch: Batch, begin: float, cpus_per_node: int) -> dict[str, An
         "gpus": 0.0,
         "cpus": procs,
         "state": state,
-        "dependency": np.where(
-            chained, [f"afterany:{text}" for text in batch.columns["before"]], ""
-        ),
+        "dependency": _prefixed("afterany:", batch.columns["before"], chained),
         "runtime_s": np.where(never_ran, np.nan, np.floor(run)),
     }
-    return result if np.isnan(memory).all() else result | {"mem_mib": memory}
+    return result if np.isnan(memory_mib).all() else result | {"mem_mib": memory_mib}
+
+
+def _swf_states(batch: Batch) -> NDArray[np.object_]:
+    states = [SWF_STATE.get(text.split(".")[0], "") for text in batch.columns["status"]]
+    batch.note("jobs whose status is unknown, or none of the format's", states.count(""))
+    return np.array(states, dtype=object)
+
+
+def _prefixed(prefix: str, texts: Sequence[str], where: NDArray[np.bool_]) -> NDArray[np.str_]:
+    """The texts behind the prefix; empty elsewhere."""
+    return np.where(where, [prefix + text for text in texts], "")
 
 
 def _swf_number(text: str) -> float:

@@ -204,19 +204,13 @@ def infer_throttles(
     }
     with np.errstate(invalid="ignore", divide="ignore"):
         share, free = count["handed"] / count["waited"], count["idle"] / count["waited"]
-    found = (
-        (count["ran"] >= MIN_TASKS)
-        & (peak * 2 <= count["ran"])
-        & (count["waited"] >= 4)
-        & (share >= MIN_HELD)
-    )
-    chosen = np.flatnonzero(found & (free >= MIN_HELD))
+    tasks = count["ran"]
+    enough = (tasks >= MIN_TASKS) & (peak * 2 <= tasks) & (count["waited"] >= 4)
+    chosen = np.flatnonzero(enough & (share >= MIN_HELD) & (free >= MIN_HELD))
     place = np.full(size + 1, -1)
     place[chosen] = np.arange(len(chosen))
     throttles = tuple(
-        ArrayThrottle(
-            str(names[g]), int(count["ran"][g]), int(peak[g]), float(share[g]), float(free[g])
-        )
+        ArrayThrottle(str(names[g]), int(tasks[g]), int(peak[g]), float(share[g]), float(free[g]))
         for g in chosen
     )
     return throttles, place[codes]

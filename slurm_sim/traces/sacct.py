@@ -256,20 +256,14 @@ def _expand_arrays(done: Imported) -> Imported:
         list(chain.from_iterable(task_ranges(text))) if isinstance(text, str) else [None]
         for text in parts["range"]
     ]
-    cut = int(
-        (
-            folded
-            & (parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]"))
-        ).sum()
-    )
-    jobs = jobs.loc[np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])].reset_index(
-        drop=True
-    )
+    cut_short = parts["range"].str.contains("...", regex=False) | ~jobs["job_id"].str.contains("]")
+    cut = int((folded & cut_short).sum())
+    rows = np.repeat(jobs.index.to_numpy(), [len(each) for each in tasks])
+    jobs = jobs.loc[rows].reset_index(drop=True)
     flat = [task for each in tasks for task in each]
     new = np.array([task is not None for task in flat])
-    jobs.loc[new, "array_task_id"] = pd.array(
-        [task for task in flat if task is not None], dtype="Int64"
-    )
+    known = [task for task in flat if task is not None]
+    jobs.loc[new, "array_task_id"] = pd.array(known, dtype="Int64")
     jobs.loc[new, "job_id"] = [
         f"{array}_{task}"
         for array, task in zip(

@@ -83,7 +83,6 @@ def _fit(
 ) -> WorkloadModel:
     sessions = find_sessions(trace)
     cell_of = _cell_numbers(trace, pairs)
-    cells = _cells(trace, sessions, cell_of)
     batch_size = np.bincount(sessions.batch)
     weekly, day_shape = _rates(trace, sessions, timezone)
     arrays, throttled, throttle = _arrays(trace, sessions, inferred)
@@ -109,7 +108,7 @@ def _fit(
         gaps_s=_gaps(sessions, batch_size),
         batch_gap_s=_batch_gaps(sessions),
         classes=_classes(trace, sessions, cell_of),
-        cells=cells,
+        cells=_cells(trace, sessions, cell_of),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -234,15 +235,22 @@ def _jobs(
     if model.has_users:
         columns["user"] = np.char.mod("s%04d", batches.user)[batch]
     if array.any():
-        task = _running_sum(np.ones(jobs), size) - 1
-        leader = number[np.flatnonzero(first)][batch]
-        of_arrays = {"job_id": leader, "task_id": task, "throttle": throttle[batch]}
-        columns |= {
-            f"array_{name}": np.where(array[batch], values, np.nan)
-            for name, values in of_arrays.items()
-        }
+        columns |= _array_columns(array, throttle, number[first], size)
     frame = pd.DataFrame({name: values[order] for name, values in columns.items()})
     return make_trace(frame.assign(**_of_every_job(model)), f"synthetic {model.name}")
+
+
+def _array_columns(
+    array: NDArray[np.bool_], throttle: NDArray[np.float64], leader: Ints, size: Ints
+) -> dict[str, Any]:
+    """Of batches that are arrays; `leader`: the number of each batch's first job."""
+    batch = np.repeat(np.arange(len(size)), size)
+    task = _running_sum(np.ones(len(batch)), size) - 1
+    return {
+        "array_job_id": np.where(array[batch], leader[batch], np.nan),
+        "array_task_id": np.where(array[batch], task, np.nan),
+        "array_throttle": np.where(array[batch], throttle[batch], np.nan),
+    }
 
 
 def _in_order(submit: NDArray[np.float64], duration_s: float) -> tuple[Ints, Ints]:
