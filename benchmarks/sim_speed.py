@@ -430,9 +430,9 @@ def vector(lanes: int = 64, steps: int = 2000) -> dict[str, Any]:
     actions.
     """
     try:
-        from slurm_sim.envs.episode import Task
-        from slurm_sim.envs.starts import equal_pair, starts
-        from slurm_sim.envs.vector import PythonLanes, SubmitVectorEnv
+        from mirage.provision.env.episode import Task
+        from mirage.provision.env.starts import equal_pair, starts
+        from mirage.provision.env.vector import PythonLanes, SubmitVectorEnv
     except ImportError as error:
         return {"failed": str(error)}
     workload, task = ls6(), Task(history=1)

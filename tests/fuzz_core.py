@@ -46,7 +46,7 @@ def compare(seed: int) -> bool:
     """One cluster, its jobs, and calls with time between them; whether both simulators always
     agree.
     """
-    from slurm_sim.envs.vector import CoreLanes, PythonLanes
+    from mirage.provision.env.vector import CoreLanes, PythonLanes
     from slurm_sim.errors import SimulationError
     from slurm_sim.reference.simulator import ReferenceSimulator as Reference
     from slurm_sim.simulator import Simulator

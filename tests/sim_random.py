@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mirage.provision.env import Pair, SubmitVectorEnv, Task, starts
 from slurm_sim.admission import Admission
 from slurm_sim.config import (
     Association,
@@ -25,7 +26,6 @@ from slurm_sim.config import (
     SelectType,
     whole_nodes,
 )
-from slurm_sim.envs import Pair, SubmitVectorEnv, Task, starts
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference

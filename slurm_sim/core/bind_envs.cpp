@@ -1,4 +1,4 @@
-// What Python sees of vector_env.hpp: slurm_sim/envs/vector.py is its only user.
+// What Python sees of vector_env.hpp: mirage/provision/env/vector.py is its only user.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// What an observation of the queue is made of; slurm_sim/envs/observation.py says what it means.
+// What an observation of the queue is made of; mirage/provision/env/observation.py says what it means.
 #pragma once
 #include <algorithm>
 #include <array>

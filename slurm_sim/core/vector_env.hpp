@@ -1,4 +1,4 @@
-// Episodes side by side: slurm_sim/envs/episode.py in C++, for SubmitVectorEnv. The two agree exactly.
+// Episodes side by side: mirage/provision/env/episode.py in C++, for SubmitVectorEnv. The two agree exactly.
 #pragma once
 #include <memory>
 #include <vector>

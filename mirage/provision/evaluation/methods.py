@@ -14,6 +14,7 @@ from mirage.errors import InputError, MirageError
 from mirage.models.folder import read_recipe
 from mirage.models.recipe import RECIPE
 from mirage.ports import Advice, Observation, Policy
+from mirage.provision.env.observation import Pool
 from mirage.provision.evaluation.comparison import BOUND, LOOKAHEAD, RULE, TRAINED, MethodInfo
 from mirage.provision.evaluation.protocol import (
     ORACLE,
@@ -32,7 +33,6 @@ from mirage.provision.policies.heuristics import Average, Timer
 from mirage.provision.policies.learned import is_of
 from mirage.provision.policies.quantile import Quantile
 from slurm_sim.config import ClusterConfig
-from slurm_sim.envs.observation import Pool
 
 RECENT, LOOK = "recent-quantile", "lookahead"
 _CONFIG = PolicyConfig()

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from mirage.provision.env.observation import Pool
 from mirage.provision.evaluation.case import KEPT_S, Case, PoolStarts
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.sampler import DropReason, LabelledEpisode, label
-from slurm_sim.envs.observation import Pool
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import State
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mirage.errors import InputError
 from mirage.libraries import library_versions
 from mirage.models.recipe import Recipe
+from mirage.provision.env.observation import Pool
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.augment import Augmentation, Loaded, Resampled, Synthetic
 from mirage.provision.learn.background import Background, WarmUp
@@ -23,7 +24,6 @@ from mirage.provision.learn.drawing import Drawing, Mix
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.samples import Samples
 from mirage.provision.learn.times import iso
-from slurm_sim.envs.observation import Pool
 
 if TYPE_CHECKING:
     from mirage.provision.learn.run import TrainingPlan

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mirage.provision.env.observation import Pool, walk
 from mirage.provision.learn.background import Background, People, people_of
 from mirage.provision.learn.drawing import EpisodePlan
 from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJob, Vectors
@@ -22,7 +23,6 @@ from mirage.provision.learn.forecast import forecast_s
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally
 from slurm_sim.config import DAY_S
-from slurm_sim.envs.observation import Pool, walk
 from slurm_sim.jobs import JobSpec, State
 
 PATIENCE_S = (3 * DAY_S, 14 * DAY_S)

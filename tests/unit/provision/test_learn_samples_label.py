@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from mirage.errors import InputError
+from mirage.provision.env.observation import Pool, observe
 from mirage.provision.learn.augment import Augmentation, Resampled, Scaled
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, STEP_S, PairJob, PairSpec
 from mirage.provision.learn.sampler import USER, DropReason, LabelledEpisode, label
-from slurm_sim.envs.observation import PAIR, Pool, observe
+from mirage.state.variables import PAIR
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference
 from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, background, cluster, fair_background

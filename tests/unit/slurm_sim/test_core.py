@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import slurm_sim
+from mirage.provision.env.vector import CoreLanes, PythonLanes
 from slurm_sim.config import (
     YEAR_S,
     Association,
@@ -31,7 +32,6 @@ from slurm_sim.config import (
     make_nodes,
     whole_nodes,
 )
-from slurm_sim.envs.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import InvalidJob, SimulationError
 from slurm_sim.jobs import JobRecord, JobSpec, State
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference

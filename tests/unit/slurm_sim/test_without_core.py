@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mirage.provision.env import SubmitVectorEnv, Task
+from mirage.provision.env.example import example_starts
 from slurm_sim import JobSpec, whole_nodes
-from slurm_sim.envs import SubmitVectorEnv, Task
-from slurm_sim.envs.example import example_starts
 
 ROOT = Path(__file__).parents[3]
 NO_CORE = "import sys; sys.modules['slurm_sim.core._core'] = None\n"

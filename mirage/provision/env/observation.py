@@ -1,14 +1,12 @@
-"""The 40 variables of a pair of jobs and the queue around it (the Mirage paper, section 4.1), of a
-simulation.
+"""The 40 variables of a pair of jobs and the queue around it, of a simulation.
 
-Values are raw: jobs, nodes, seconds. They are those that `mirage.state` makes of a snapshot of the
-same moment, bit for bit; a test holds the two together. The C++ form of this file is
-`core/observe.hpp` with `core/vector_env.cpp`.
+`mirage.state.variables` is the table of what they are. Values are raw: jobs, nodes, seconds. They
+are those that `mirage.state` makes of a snapshot of the same moment, bit for bit; a test holds the
+two together. The C++ form of this file is `slurm_sim/core/observe.hpp`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -16,44 +14,23 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mirage.state.variables import (
+    NODES,
+    PAIR,
+    PERCENTILES,
+    QUEUED,
+    RUNNING,
+    VARIABLES,
+    capped_limit_s,
+)
 from slurm_sim.config import DAY_S, ClusterConfig, Partition
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
 
 Vectors = NDArray[np.float32]
 Ints = NDArray[np.int64]
-PERCENTILES = (0, 25, 50, 75, 100)
-"""With linear interpolation, as `numpy.percentile`; of no jobs, all are 0."""
-LIMIT_CAP_S = 30 * DAY_S
-"""Longer limits, and none, count as 30 days."""
+WIDTH = len(VARIABLES)
 _MOST_S = 2**31 - 1
-
-
-def _five(name: str) -> tuple[str, ...]:
-    return tuple(f"{name}_p{percentile}" for percentile in PERCENTILES)
-
-
-NAMES = (
-    "queued_jobs",
-    *_five("queued_nodes"),
-    *_five("queued_age_s"),
-    *_five("queued_limit_s"),
-    "running_jobs",
-    *_five("running_nodes"),
-    *_five("running_elapsed_s"),
-    *_five("running_limit_s"),
-    "predecessor_nodes",
-    "predecessor_limit_s",
-    "predecessor_wait_s",
-    "predecessor_elapsed_s",
-    "successor_nodes",
-    "successor_limit_s",
-    "idle_nodes",
-    "up_nodes",
-)
-"""The columns, in order."""
-WIDTH = len(NAMES)
-PAIR = slice(32, 38)
 
 
 class Simulation(Protocol):
@@ -109,9 +86,8 @@ def scales(pool: Pool) -> Vectors:
     """Factors, (40,), that bring the columns near 1: jobs and nodes by the pool's size, seconds by
     the day.
     """
-    seconds = re.compile(r"_s(_p\d+)?$")
     return np.array(
-        [1 / DAY_S if seconds.search(name) else 1 / len(pool.nodes) for name in NAMES],
+        [1 / DAY_S if item.unit == "seconds" else 1 / len(pool.nodes) for item in VARIABLES],
         dtype=np.float32,
     )
 
@@ -124,12 +100,14 @@ def observe(simulation: Simulation, pool: Pool, pair: tuple[int, int] | None) ->
     queued = [job for job in simulation.pending() if _counts(job, pool, pair) and _is_queued(job)]
     running = [job for job in simulation.running() if _counts(job, pool, pair)]
     row = np.zeros(WIDTH)
-    row[0:16] = _summary(queued, [now_s - (job.eligible_s or 0) for job in queued])
-    row[16:32] = _summary(running, [now_s - (job.start_s or 0) for job in running])
+    row[QUEUED] = _summary(queued, [now_s - (job.eligible_s or 0) for job in queued])
+    row[RUNNING] = _summary(running, [now_s - (job.start_s or 0) for job in running])
     if pair is not None:
         row[PAIR] = pair_columns(simulation.job(pair[0]), simulation.job(pair[1]), now_s)
-    row[38] = sum(simulation.is_idle(node) for node in pool.nodes)
-    row[39] = sum(simulation.is_up(node) for node in pool.nodes)
+    row[NODES] = (
+        sum(simulation.is_idle(node) for node in pool.nodes),
+        sum(simulation.is_up(node) for node in pool.nodes),
+    )
     return row.astype(np.float32)
 
 
@@ -171,7 +149,11 @@ def _summary(jobs: Sequence[JobRecord], seconds: Sequence[int]) -> NDArray[np.fl
     """Count, then the percentiles of nodes, seconds and limits."""
     if not jobs:
         return np.zeros(1 + 3 * len(PERCENTILES))
-    rows = [[job.nodes for job in jobs], seconds, [_capped_s(job.time_limit_s) for job in jobs]]
+    rows = [
+        [job.nodes for job in jobs],
+        seconds,
+        [capped_limit_s(job.time_limit_s) for job in jobs],
+    ]
     percentiles = np.percentile(np.clip(rows, 0, _MOST_S), PERCENTILES, axis=1)
     return np.concatenate([[len(jobs)], percentiles.T.ravel()])
 
@@ -187,12 +169,8 @@ def pair_columns(predecessor: JobRecord, successor: JobRecord, at_s: int) -> tup
     elapsed_s = 0 if start_s is None else (at_s if end_s is None else min(at_s, end_s)) - start_s
     facts = (
         predecessor.nodes,
-        _capped_s(predecessor.time_limit_s),
+        capped_limit_s(predecessor.time_limit_s),
         max(0, waited_s),
         max(0, elapsed_s),
     )
-    return (*facts, successor.nodes, _capped_s(successor.time_limit_s))
-
-
-def _capped_s(time_limit_s: int | None) -> int:
-    return LIMIT_CAP_S if time_limit_s is None else min(time_limit_s, LIMIT_CAP_S)
+    return (*facts, successor.nodes, capped_limit_s(successor.time_limit_s))

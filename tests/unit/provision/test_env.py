@@ -14,15 +14,14 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirage.provision.env import Start, SubmitEnv, Task, equal_pair, live_start, starts
+from mirage.provision.env.example import HOUR_S, busy_cluster, busy_jobs
+from mirage.provision.env.observation import Pool, observe, scales
 from mirage.slurm.simulated import SimulatedCluster
-from mirage.state import variables
 from mirage.state.encoder import JobPair as StatePair
 from mirage.state.encoder import encode, vector
 from mirage.state.history import History
 from slurm_sim.config import Partition, Qos, whole_nodes
-from slurm_sim.envs import Start, SubmitEnv, Task, equal_pair, live_start, starts
-from slurm_sim.envs.example import HOUR_S, busy_cluster, busy_jobs
-from slurm_sim.envs.observation import NAMES, Pool, observe, scales
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator
@@ -69,8 +68,7 @@ def finish(
     raise AssertionError("no end")
 
 
-def test_the_columns_are_those_of_the_state() -> None:
-    assert tuple(variable.name for variable in variables.VARIABLES) == NAMES
+def test_the_defaults_are_the_papers() -> None:
     assert Task() == Task(step_s=600, history=144)
 
 
@@ -152,7 +150,7 @@ def test_gymnasiums_check(busy: list[Start], core_busy: list[Start]) -> None:
 
 
 def test_it_is_registered() -> None:
-    env = gymnasium.make("slurm_sim/Submit-v0", task=SHORT)
+    env = gymnasium.make("mirage/Submit-v0", task=SHORT)
     observation, info = env.reset(seed=3)
     assert observation.shape == (6, 40)
     assert info["action_mask"].tolist() == [1, 1]

@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from slurm_sim.envs.episode import Episode, Facts, Start, Task, last_rows
-from slurm_sim.envs.observation import WIDTH, Vectors, core_pool
-from slurm_sim.envs.submit import given, given_start, observation_space, scale_of
+from mirage.provision.env.episode import Episode, Facts, Start, Task, last_rows
+from mirage.provision.env.observation import WIDTH, Vectors, core_pool
+from mirage.provision.env.submit import given, given_start, observation_space, scale_of
 from slurm_sim.errors import SimulationError
 from slurm_sim.ranges import LAST_ID, MOST, check_kind, whole
 

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from slurm_sim.envs.episode import Episode, Facts, Start, Task
-from slurm_sim.envs.example import example_starts
-from slurm_sim.envs.observation import WIDTH, Pool, Vectors, scales
+from mirage.provision.env.episode import Episode, Facts, Start, Task
+from mirage.provision.env.example import example_starts
+from mirage.provision.env.observation import WIDTH, Pool, Vectors, scales
 from slurm_sim.errors import SimulationError
 from slurm_sim.ranges import check_kind, listed
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slurm_sim.envs.episode import Start, Task
-from slurm_sim.envs.observation import PAIR, WIDTH, Pool, Simulation, Vectors, observe, pair_columns
+from mirage.provision.env.episode import Start, Task
+from mirage.provision.env.observation import WIDTH, Pool, Simulation, Vectors, observe, pair_columns
+from mirage.state.variables import PAIR
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec, State
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mirage.provision.env.episode import Start, Task
+from mirage.provision.env.observation import Simulation
+from mirage.provision.env.starts import equal_pair, starts
 from slurm_sim.config import DAY_S, ClusterConfig, Params, whole_nodes
-from slurm_sim.envs.episode import Start, Task
-from slurm_sim.envs.observation import Simulation
-from slurm_sim.envs.starts import equal_pair, starts
 from slurm_sim.jobs import JobSpec
 
 HOUR_S = 3600

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from slurm_sim.envs import Start, SubmitEnv, SubmitVectorEnv, Task, equal_pair, starts
-from slurm_sim.envs import vector as vector_module
-from slurm_sim.envs.example import HOUR_S, busy_cluster, busy_jobs, make_simulation
-from slurm_sim.envs.observation import Pool, walk
-from slurm_sim.envs.vector import CoreLanes, PythonLanes
+from mirage.provision.env import Start, SubmitEnv, SubmitVectorEnv, Task, equal_pair, starts
+from mirage.provision.env import vector as vector_module
+from mirage.provision.env.example import HOUR_S, busy_cluster, busy_jobs, make_simulation
+from mirage.provision.env.observation import Pool, walk
+from mirage.provision.env.vector import CoreLanes, PythonLanes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator
@@ -123,7 +123,7 @@ def test_without_out_each_step_has_arrays_of_its_own(busy: list[Start]) -> None:
 
 def test_it_is_registered(busy: list[Start]) -> None:
     env = gymnasium.make_vec(
-        "slurm_sim/Submit-v0",
+        "mirage/Submit-v0",
         num_envs=2,
         vectorization_mode="vector_entry_point",
         starts=busy,
