@@ -114,6 +114,7 @@ class Lanes:
         interruption_weight: float,
         overlap_weight: float,
         skip_to_outcome: bool,
+        columns: tuple[int, int, int, int, int],
         nodes: list[int],
         partitions: list[bool],
         scale: list[float],
@@ -139,6 +140,7 @@ def walk(
     partitions: list[bool],
     predecessor: int,
     successor: int,
+    columns: tuple[int, int, int, int, int],
     times_s: Ints,
     rows: NDArray[np.float32],
 ) -> None: ...

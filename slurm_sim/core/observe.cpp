@@ -56,15 +56,15 @@ void Observer::look(const Core& core, const Record* predecessor, const Record* s
       put(column + 11 + i, limit[i]);
     }
   };
-  put_jobs(kQueued, sight_.queued);
-  put_jobs(kRunning, sight_.running);
+  put_jobs(columns.queued, sight_.queued);
+  put_jobs(columns.running, sight_.running);
 
   Time pair[6] = {};
   if (predecessor && predecessor->eligible != kNone && predecessor->eligible <= now)
     pair_columns(*predecessor, *successor, now, pair);
-  for (int i = 0; i < 6; i++) put(kPair + i, static_cast<double>(pair[i]));
-  put(kNodesAt, sight_.idle);
-  put(kNodesAt + 1, sight_.up);
+  for (int i = 0; i < 6; i++) put(columns.pair + i, static_cast<double>(pair[i]));
+  put(columns.nodes, sight_.idle);
+  put(columns.nodes + 1, sight_.up);
 }
 
 void Observer::walk(Core& core, const int64_t* times, size_t count, float* rows) {
@@ -77,7 +77,7 @@ void Observer::walk(Core& core, const int64_t* times, size_t count, float* rows)
       predecessor = core.job(watch.predecessor);
       successor = core.job(watch.successor);
     }
-    look(core, pair ? &predecessor : nullptr, pair ? &successor : nullptr, nullptr, rows + i * kColumns);
+    look(core, pair ? &predecessor : nullptr, pair ? &successor : nullptr, nullptr, rows + i * columns.count);
   }
 }
 

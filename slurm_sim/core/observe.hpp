@@ -99,12 +99,23 @@ class Sight {
 
 class Core;
 struct Record;
-constexpr int kColumns = 40, kQueued = 0, kRunning = 16, kPair = 32, kNodesAt = 38;
 
-// Writes rows of 40 columns, of one simulation as time goes on.
+// The columns of a row, as the caller's table has them: how many, and where each group begins. Groups: of queued and of
+// running jobs the count, then five percentiles each of nodes, seconds and limits; six of the pair; nodes idle and up.
+struct Columns {
+  static constexpr int kOfJobs = 1 + 3 * 5, kOfPair = 6, kOfNodes = 2;
+  int count, queued, running, pair, nodes;
+  bool fit() const {
+    auto inside = [this](int first, int size) { return first >= 0 && first <= count - size; };
+    return inside(queued, kOfJobs) && inside(running, kOfJobs) && inside(pair, kOfPair) && inside(nodes, kOfNodes);
+  }
+};
+
+// Writes rows of these columns, of one simulation as time goes on.
 class Observer {
  public:
   Watch watch;
+  Columns columns;
   // To be called when `watch` or the simulation becomes another.
   void forget() { sight_.look = -1; }
   // The pair null: there is none yet. `scale`: factors of the columns; null: raw.

@@ -4,13 +4,14 @@
 
 namespace slurm_sim {
 
-Lanes::Lanes(int count, EnvTask task, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions,
+Lanes::Lanes(int count, EnvTask task, Columns columns, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions,
              std::vector<float> scale)
-    : task_(task), scale_(std::move(scale)), lanes_(count) {
+    : task_(task), columns_(columns), scale_(std::move(scale)), lanes_(count) {
   for (Lane& lane : lanes_) {
     lane.observer.watch.nodes = nodes;
     lane.observer.watch.partitions = partitions;
-    lane.rows.resize(static_cast<size_t>(task_.history) * 2 * kColumns);
+    lane.observer.columns = columns;
+    lane.rows.resize(static_cast<size_t>(task_.history) * 2 * columns_.count);
   }
 }
 
@@ -19,13 +20,13 @@ void Lanes::add_start(Core& core, int64_t predecessor, int64_t successor, std::v
 }
 
 void Lanes::step(const int64_t* actions, const int64_t* starts, const StepOut& out) {
-  size_t width = static_cast<size_t>(task_.history) * kColumns;
+  size_t width = static_cast<size_t>(task_.history) * columns_.count;
   for (size_t i = 0; i < lanes_.size(); i++) {
     Lane& lane = lanes_[i];
     out.rewards[i] = 0;
     if (starts[i] >= 0) begin(lane, starts_[starts[i]]);
     else out.rewards[i] = act(lane, actions[i]);
-    std::memcpy(out.observations + i * width, lane.rows.data() + static_cast<size_t>(lane.first) * kColumns,
+    std::memcpy(out.observations + i * width, lane.rows.data() + static_cast<size_t>(lane.first) * columns_.count,
                 width * sizeof(float));
     out.terminated[i] = lane.terminated;
     out.truncated[i] = lane.truncated;
@@ -61,12 +62,12 @@ double Lanes::act(Lane& lane, int64_t action) {
 // The window moves on by one row; the row is the new one.
 float* Lanes::next_row(Lane& lane) const {
   if (lane.first == task_.history) {
-    std::copy(lane.rows.begin() + static_cast<std::ptrdiff_t>(lane.first + 1) * kColumns, lane.rows.end(),
+    std::copy(lane.rows.begin() + static_cast<std::ptrdiff_t>(lane.first + 1) * columns_.count, lane.rows.end(),
               lane.rows.begin());
     lane.first = -1;
   }
   lane.first++;
-  return lane.rows.data() + static_cast<size_t>(lane.first + task_.history - 1) * kColumns;
+  return lane.rows.data() + static_cast<size_t>(lane.first + task_.history - 1) * columns_.count;
 }
 
 void Lanes::look(Lane& lane) {

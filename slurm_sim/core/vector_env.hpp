@@ -29,7 +29,7 @@ struct StepOut {
 class Lanes {
  public:
   bool busy = false;  // a step runs without the interpreter's lock; set and read with it
-  Lanes(int count, EnvTask task, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions, std::vector<float> scale);
+  Lanes(int count, EnvTask task, Columns columns, std::vector<uint64_t> nodes, std::vector<uint8_t> partitions, std::vector<float> scale);
   Lanes(const Lanes&) = delete;
   // `history`: the rows before the start, scaled, oldest first.
   void add_start(Core& core, int64_t predecessor, int64_t successor, std::vector<float> history);
@@ -37,6 +37,7 @@ class Lanes {
   void step(const int64_t* actions, const int64_t* starts, const StepOut& out);
   int size() const { return static_cast<int>(lanes_.size()); }
   int history() const { return task_.history; }
+  int columns() const { return columns_.count; }
   int start_count() const { return static_cast<int>(starts_.size()); }
 
  private:
@@ -62,6 +63,7 @@ class Lanes {
   double reward(const Lane& lane) const;
 
   EnvTask task_;
+  Columns columns_;
   std::vector<float> scale_;
   std::vector<Start> starts_;
   std::vector<Lane> lanes_;

@@ -30,6 +30,8 @@ from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
 Vectors = NDArray[np.float32]
 Ints = NDArray[np.int64]
 WIDTH = len(VARIABLES)
+COLUMNS = (WIDTH, QUEUED.start, RUNNING.start, PAIR.start, NODES.start)
+"""The table as the core takes it: how many columns, and where each group begins."""
 _MOST_S = 2**31 - 1
 
 
@@ -121,7 +123,9 @@ def walk(
         from slurm_sim.core import _core
 
         times = np.ascontiguousarray(times_s, dtype=np.int64)
-        _core.walk(core, *core_pool(simulation.config, pool), *(pair or (0, 0)), times, rows)
+        _core.walk(
+            core, *core_pool(simulation.config, pool), *(pair or (0, 0)), COLUMNS, times, rows
+        )
         return rows
     for row, time_s in zip(rows, times_s, strict=True):
         simulation.run_until(int(time_s))

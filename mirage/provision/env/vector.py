@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from mirage.provision.env.episode import Episode, Facts, Start, Task, last_rows
-from mirage.provision.env.observation import WIDTH, Vectors, core_pool
+from mirage.provision.env.observation import COLUMNS, WIDTH, Vectors, core_pool
 from mirage.provision.env.submit import given, given_start, observation_space, scale_of
 from slurm_sim.errors import SimulationError
 from slurm_sim.ranges import LAST_ID, MOST, check_kind, whole
@@ -111,6 +111,7 @@ class CoreLanes:
             task.interruption_weight,
             task.overlap_weight,
             task.skip_to_outcome,
+            COLUMNS,
             nodes,
             partitions,
             scale.tolist(),
