@@ -18,7 +18,7 @@ from mirage.provision.env.example import HOUR_S, busy_cluster, busy_jobs, make_s
 from mirage.provision.env.observation import COLUMNS, Pool, core_pool, walk
 from mirage.provision.env.vector import CoreLanes, PythonLanes
 from mirage.slurm.simulated import SimulatedCluster
-from mirage.state.encoder import Pair as StatePair
+from mirage.state.encoder import JobPair as StatePair
 from mirage.state.encoder import encode
 from mirage.state.encoder import vector as state_vector
 from slurm_sim.errors import SimulationError
