@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "evaluate",
             _add_evaluate,
             _evaluate,
-            "agents against simple rules: results.json, report.md, learning.png, hours.png",
+            "agents against simple rules: results.json, report.html",
         ),
         (
             "publish",
@@ -139,14 +140,32 @@ def _evaluate(args: argparse.Namespace) -> int:
     from mirage.routing.model import read_model
     from mirage.routing.report import save
 
+    started_s = time.time()
     kinds = load_partitions(args.flavors)
     model = read_model(args.model) if args.model else None
     agents = model.agents if model else None
     plan = Plan(args.episodes, args.judged, args.streams, args.trace, args.seed, agents)
     results = evaluate(kinds, plan, _told())
-    for path in save(results, args.out):
+    record = _provenance(args, started_s)
+    for path in save(results | {"provenance": record}, args.out):
         print(path)
     return 0
+
+
+def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
+    from mirage.figures.provenance import file_record, provenance
+
+    files = {"trace": args.trace, "flavors": args.flavors}
+    names = ("flavors", "trace", "model", "episodes", "judged", "streams", "seed", "out")
+    words = [("--" + name, getattr(args, name)) for name in names]
+    return provenance(
+        ["mirage", "route", "evaluate", *(str(part) for word in words if word[1] for part in word)],
+        inputs={name: file_record(path) for name, path in files.items() if path},
+        split={"trained": "the history's first part", "evaluated": "its last part, and bursts"},
+        seed=args.seed,
+        started_s=started_s,
+        wall_s=time.time() - started_s,
+    )
 
 
 def _add_publish(parser: argparse.ArgumentParser) -> None:

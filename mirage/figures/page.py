@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from mirage.figures.estimate import Estimate
 from mirage.figures.words import NOTHING, between, hours
@@ -130,9 +130,9 @@ def render(page: ReportPage) -> str:
     return environment.get_template("report.html").render(page=page, style=Markup(style))  # noqa: S704
 
 
-def unbroken(words: str) -> Markup:
+def unbroken(words: str) -> str:
     """No line ends between a number and its unit."""
-    return Markup(re.sub(r"(\d) (h|min|%)", r"\1&nbsp;\2", escape(words)))  # noqa: S704
+    return re.sub(r"(\d) (h|min|%)", "\\1\N{NO-BREAK SPACE}\\2", words)
 
 
 def estimate_cell(value: Estimate | None, show: Callable[[float], str] = hours) -> str:

@@ -114,3 +114,18 @@ class Blocks:
             return None
         edges = np.quantile(upper[there] / lower[there], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return float(edges[0]), float(edges[1])
+
+
+def ratio_interval(above: Floats, below: Floats, resamples: int = 2000, seed: int = 0) -> Interval:
+    """Of sum(above) / sum(below), both (n,): paired values of n independent situations, which are
+    drawn again with replacement.
+    """
+    drawn = np.random.default_rng(seed).integers(len(above), size=(resamples, len(above)))
+    ratios = above[drawn].sum(axis=1) / below[drawn].sum(axis=1)
+    low, high = np.percentile(ratios, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+    return float(low), float(high)
+
+
+def mean_interval(values: Floats, resamples: int = 2000, seed: int = 0) -> Interval:
+    """Of the mean of (n,) values of independent situations, as paired differences are."""
+    return ratio_interval(values, np.ones_like(values), resamples, seed)

@@ -4,7 +4,6 @@ learning.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mirage.figures.resample import ratio_interval
 from mirage.routing import rules, stream
 from mirage.routing.agent import Agent
 from mirage.routing.arrivals import StreamJob, bursts, from_history, read_history, stream_sizes
@@ -26,7 +26,6 @@ PAPER_HOURS = 720
 """Of section 6.2's sum: inefficient power is (1 - utilization) x 720 h x the partition's kilowatts.
 """
 HOUR_S = 3600
-BOOTSTRAP = 2000
 Json = dict[str, Any]
 
 
@@ -59,7 +58,6 @@ def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], N
     told("streams")
     return {
         "seed": plan.seed,
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "plan": {"episodes": plan.episodes, "judged": plan.judged, "streams": plan.streams},
         "trace": plan.trace.name if plan.trace else "",
         "paper": paper,
@@ -183,7 +181,7 @@ def _on_streams(
 def _stream_figures(outcomes: Sequence[stream.StreamOutcome], base: Sequence[float]) -> Json:
     each = [float(np.mean(outcome.completion_s)) for outcome in outcomes]
     completion_s = np.concatenate([outcome.completion_s for outcome in outcomes])
-    low, high = _interval(np.array(each), np.array(base))
+    low, high = ratio_interval(np.array(each), np.array(base))
     return {
         "completion_mean_h": float(np.mean(completion_s)) / HOUR_S,
         "completion_p95_h": float(np.percentile(completion_s, 95)) / HOUR_S,
@@ -213,11 +211,3 @@ def _hourly(outcomes: Sequence[stream.StreamOutcome]) -> Json:
         name: [round(float(np.mean([getattr(seen, name) for seen in each])), 4) for each in there]
         for name in stream.Hour._fields
     }
-
-
-def _interval(each: Any, base: Any) -> tuple[float, float]:
-    """Of the ratio of means: streams drawn again with replacement."""
-    random = np.random.default_rng(0)
-    drawn = random.integers(len(each), size=(BOOTSTRAP, len(each)))
-    ratios = each[drawn].sum(axis=1) / base[drawn].sum(axis=1)
-    return float(np.percentile(ratios, 2.5)), float(np.percentile(ratios, 97.5))

@@ -1,17 +1,34 @@
-"""Results of an evaluation as files: results.json, report.md, learning.png, hours.png."""
+"""The files of an evaluation: `results.json`, and the page `report.html`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from mirage.errors import MirageError
+from mirage.figures.charts import Curve, curve_chart, curve_style, curve_swatch, plane
+from mirage.figures.page import (
+    DataTable,
+    Legend,
+    Paragraph,
+    Part,
+    Picture,
+    Pictures,
+    ReportPage,
+    Section,
+    Tile,
+    origin_table,
+    render,
+)
+from slurm_sim.files import filling
 
 Json = dict[str, Any]
+PAGE, RESULTS = "report.html", "results.json"
 SMOOTH = 50
 """Episodes that a learning curve's point is the mean of."""
 _PAPER = {
@@ -21,6 +38,7 @@ _PAPER = {
     "inefficient_kwh": "inefficient, kWh",
     "inefficient_kwh_as_paper": "as the paper sums, kWh",
 }
+_HOURLY = {"utilization": "GPUs in use, share", "power_kw": "power of all servers, kW"}
 _STREAMS = {
     "completion_mean_h": "completion, h",
     "completion_p95_h": "p95, h",
@@ -32,51 +50,113 @@ _STREAMS = {
 
 
 def save(results: Json, folder: Path) -> list[Path]:
-    """Writes the files, each in one step; returns them. Raises MirageError."""
+    """Writes both files, whole; returns them. ``results`` has its `provenance`. Raises MirageError."""
+    texts = {PAGE: page(results), RESULTS: json.dumps(results, indent=1) + "\n"}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        texts = {
-            "results.json": json.dumps(results, indent=1) + "\n",
-            "report.md": markdown(results),
-        }
-        for name, text in texts.items():
-            fresh = folder / f".{name}"
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(folder / name)
-        drawings = {
-            "learning.png": (_draw_learning, "paper"),
-            "hours.png": (_draw_hours, "streams"),
-        }
-        for name, (draw, part) in drawings.items():
-            fresh = folder / f".{name}"
-            draw(results[part], fresh)
-            fresh.replace(folder / name)
+        with filling(folder) as fresh:
+            for name, text in texts.items():
+                (fresh / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise MirageError(f"{folder}: can't be written ({error.strerror}).") from error
-    return [folder / name for name in (*texts, *drawings)]
+    return [folder / name for name in texts]
 
 
-def markdown(results: Json) -> str:
-    """Tables: the paper's experiments by partition, and streams by kind."""
-    plan = results["plan"]
-    lines = ["# Routing", "", f"Seed {results['seed']}; {results['machine']}.", ""]
-    for name, part in results["paper"].items():
-        lines += [f"## {name}: the paper's episodes", ""]
-        lines += [f"{plan['episodes']} episodes of training, mean of {plan['judged']} others.", ""]
-        lines += [*_table(part["rules"], _PAPER), "", _against_naive(part["rules"]), ""]
-    for name, part in results["streams"].items():
-        lines += [f"## Streams: {name}", "", f"{plan['streams']} streams, the same for all.", ""]
-        lines += [*_table(part, _STREAMS), "", _agents_verdict(part), ""]
-    return "\n".join(lines)
-
-
-def _table(rows: dict[str, Json], columns: dict[str, str]) -> list[str]:
-    head = f"| rule | {' | '.join(columns.values())} |"
-    body = [
-        f"| {name} | {' | '.join(_shown(row[key]) for key in columns)} |"
-        for name, row in rows.items()
+def page(results: Json) -> str:
+    """The whole of `report.html`."""
+    plan, streams = results["plan"], results["streams"]
+    sections = [
+        Section(f"paper-{number}", f"{name}: the paper's episodes", [*_paper(part, plan)])
+        for number, (name, part) in enumerate(results["paper"].items())
     ]
-    return [head, f"| --- |{' --- |' * len(columns)}", *body]
+    sections += [
+        Section(f"streams-{name}", f"Streams: {name}", [*_stream(part, plan)])
+        for name, part in streams.items()
+    ]
+    sections.append(Section("made", "How this was made", [*_made(results["provenance"])]))
+    busiest = "history" if "history" in streams else next(iter(streams))
+    return render(
+        ReportPage(
+            title=_agents_verdict(streams[busiest]).partition(" (")[0] + f" on streams: {busiest}",
+            lead=(
+                f"{plan['streams']} streams of each kind, the same for every rule, and the paper's"
+                f" episodes: {plan['episodes']} of training, {plan['judged']} others to evaluate."
+            ),
+            tiles=[*_tiles(streams[busiest])],
+            sections=sections,
+            footer=Markup(
+                "Made by <code>mirage route evaluate</code>. The same figures for programs:"
+                " <code>results.json</code>."
+            ),
+        )
+    )
+
+
+def _tiles(rules: Json) -> Iterator[Tile]:
+    agents = rules["agents"]
+    low, high = agents["completion_to_best_fit_95"]
+    ratio = Markup("{:.3f}<small>{:.3f} to {:.3f}</small>").format(
+        agents["completion_to_best_fit"], low, high
+    )
+    yield Tile("agents' mean completion, by best-fit's", ratio)
+    yield Tile("mean completion of the agents, hours", _shown(agents["completion_mean_h"]))
+    yield Tile("GPUs in use, share", _shown(agents["utilization"]))
+    yield Tile("energy, kWh", _shown(agents["energy_kwh"]))
+
+
+def _paper(part: Json, plan: Json) -> Iterator[Part]:
+    learning = part["learning"]
+    yield Paragraph(_against_naive(part["rules"]))
+    yield _table(f"Mean of {plan['judged']} episodes", part["rules"], _PAPER)
+    curves = []
+    for index, (rule, values) in enumerate(learning.items()):
+        points = smoothed(values)
+        begin = len(values) - len(points) + 1
+        curves.append(
+            Curve(name=rule, style=curve_style(index), points=[*enumerate(points, begin)])
+        )
+    best = part["rules"]["best possible"]["utilization"]
+    axes = plane(
+        curves, across_words="episode of training", up_words="utilization", from_zero=False
+    )
+    within = axes.up.low <= best <= axes.up.high
+    levels = [("best possible", best)] if within else []
+    picture = curve_chart(curves, axes, title="Learning curves", levels=levels)
+    yield _legend(learning)
+    small = f"utilization, mean of {SMOOTH} episodes"
+    yield Pictures([Picture("Learning", small, picture)], are_wide=True)
+
+
+def _stream(rules: Json, plan: Json) -> Iterator[Part]:
+    yield Paragraph(_agents_verdict(rules))
+    yield _table(f"{plan['streams']} streams, the same for every rule", rules, _STREAMS)
+    yield _legend(rules)
+    pictures = []
+    for key, words in _HOURLY.items():
+        curves = [
+            Curve(name=rule, style=curve_style(index), points=[*enumerate(each["hourly"][key])])
+            for index, (rule, each) in enumerate(rules.items())
+        ]
+        axes = plane(curves, across_words="hours since the first submission", up_words=words)
+        picture = curve_chart(curves, axes, title=words)
+        pictures.append(Picture(words.capitalize(), "mean of the streams", picture))
+    yield Pictures(pictures, are_wide=True)
+
+
+def _legend(rules: Json) -> Legend:
+    return Legend([(curve_swatch(curve_style(n)), rule) for n, rule in enumerate(rules)])
+
+
+def _table(caption: str, rows: Json, columns: dict[str, str]) -> DataTable:
+    cells = [(name, *(_shown(row[key]) for key in columns)) for name, row in rows.items()]
+    return DataTable(caption, ("rule", *columns.values()), [("", cells)])
+
+
+def _made(provenance: Json) -> Iterator[Part]:
+    yield Paragraph(Markup("<code>{}</code>").format(provenance["command"]))
+    history = provenance.get("trace", {}).get("file", "none")
+    yield origin_table(
+        provenance, [("job history", history), ("split", json.dumps(provenance["split"]))]
+    )
 
 
 def _shown(value: float) -> str:
@@ -112,52 +192,6 @@ def _agents_verdict(rows: dict[str, Json]) -> str:
         f"Agents' mean completion is {words} best-fit's (95 % interval of the ratio: {low:.3f} to"
         f" {high:.3f})."
     )
-
-
-def _draw_learning(paper: Json, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(
-        1, len(paper), figsize=(6 * len(paper), 4), sharey=True, squeeze=False
-    )
-    for axis, (name, part) in zip(axes[0], paper.items(), strict=True):
-        for rule, curve in part["learning"].items():
-            points = smoothed(curve)
-            axis.plot(range(len(curve) - len(points) + 1, len(curve) + 1), points, label=rule)
-        best = part["rules"]["best possible"]["utilization"]
-        axis.axhline(best, color="grey", linestyle=":", label="best possible (judged)")
-        axis.set(title=name, xlabel="episode", ylabel=f"utilization, mean of {SMOOTH}")
-    axes[0][-1].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, format="png", dpi=110)
-    pyplot.close(figure)
-
-
-def _draw_hours(streams: Json, path: Path) -> None:
-    """Utilization and power over a stream's time, a column a kind of stream."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    shown = {"utilization": "GPUs in use, share", "power_kw": "power of all servers, kW"}
-    figure, axes = pyplot.subplots(
-        2, len(streams), figsize=(6 * len(streams), 6), sharex="col", squeeze=False
-    )
-    for column, (name, rules) in enumerate(streams.items()):
-        for row, (key, label) in enumerate(shown.items()):
-            for rule, figures in rules.items():
-                axes[row][column].plot(figures["hourly"][key], label=rule, linewidth=1)
-            axes[row][column].set(ylabel=label, ylim=(0, None))
-        axes[0][column].set_title(f"{name}, mean of the streams")
-        axes[1][column].set_xlabel("hours since the first submission")
-    axes[0][-1].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, format="png", dpi=110)
-    pyplot.close(figure)
 
 
 def smoothed(curve: Sequence[float]) -> list[float]:

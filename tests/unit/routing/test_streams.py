@@ -276,9 +276,7 @@ def test_train_and_evaluate_write_what_they_say(
     ]
     assert main(["route", "evaluate", *words, "--out", str(out)]) == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        "hours.png",
-        "learning.png",
-        "report.md",
+        "report.html",
         "results.json",
     ]
     results = json.loads((out / "results.json").read_text())
@@ -287,7 +285,8 @@ def test_train_and_evaluate_write_what_they_say(
     assert results["streams"]["bursts"]["best-fit"]["completion_to_best_fit"] == 1
     figures = results["paper"]["A100"]["rules"]
     assert figures["best possible"]["run_h"] <= figures["first-fit"]["run_h"]
-    assert "to naive: run" in (out / "report.md").read_text()
+    assert "to naive: run" in (out / "report.html").read_text()
+    assert results["provenance"]["trace"]["file"] == "jobs.csv"
     capsys.readouterr()
 
 
