@@ -161,7 +161,10 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
     return provenance(
         ["mirage", "route", "evaluate", *(str(part) for word in words if word[1] for part in word)],
         inputs={name: file_record(path) for name, path in files.items() if path},
-        split={"trained": "the history's first part", "evaluated": "its last part, and bursts"},
+        split={
+            "trained": "the history's first part" if args.trace else "bursts",
+            "evaluated": "its last part, and other bursts" if args.trace else "other bursts",
+        },
         seed=args.seed,
         started_s=started_s,
         wall_s=time.time() - started_s,

@@ -138,7 +138,7 @@ def _stream(rules: Json, plan: Json) -> Iterator[Part]:
         ]
         axes = plane(curves, across_words="hours since the first submission", up_words=words)
         picture = curve_chart(curves, axes, title=words)
-        pictures.append(Picture(words.capitalize(), "mean of the streams", picture))
+        pictures.append(Picture(words[0].upper() + words[1:], "mean of the streams", picture))
     yield Pictures(pictures, are_wide=True)
 
 
@@ -154,9 +154,8 @@ def _table(caption: str, rows: Json, columns: dict[str, str]) -> DataTable:
 def _made(provenance: Json) -> Iterator[Part]:
     yield Paragraph(Markup("<code>{}</code>").format(provenance["command"]))
     history = provenance.get("trace", {}).get("file", "none")
-    yield origin_table(
-        provenance, [("job history", history), ("split", json.dumps(provenance["split"]))]
-    )
+    split = "; ".join(f"{name}: {words}" for name, words in provenance["split"].items())
+    yield origin_table(provenance, [("job history", history), ("split", split)])
 
 
 def _shown(value: float) -> str:
