@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mirage.errors import InputError
@@ -309,6 +309,7 @@ values = st.recursive(
 tables = st.dictionaries(text, values, max_size=5)
 
 
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(tables, tables, st.dictionaries(text, text, max_size=3))
 def test_a_recipe_comes_back_from_its_text(options, about, libraries):
     recipe = replace(RECIPE_OF_TOY, options=options, about=about, libraries=libraries)
