@@ -310,7 +310,7 @@ class Params:
         )
 
     def cycle_us(self, queued: int, tested: int, running: int) -> int:
-        """What a pass takes that finds so many jobs, and tests so many of them at most."""
+        """Microseconds that a pass takes that finds `queued` jobs and tests at most `tested`."""
         return (
             typical_cycle_us(queued, tested, running)
             if self.bf_cycle_us is None
@@ -318,11 +318,11 @@ class Params:
         )
 
     def of_cores(self, cpus: int) -> int:
-        """CPUs of as few whole cores as have so many."""
+        """CPUs of the fewest whole cores that have this many."""
         return -(-cpus // self.threads_per_core) * self.threads_per_core
 
     def counted_cpus(self, cpus: int) -> int:
-        """With how many a job counts that asks for so many on a node, and does not get all of it."""
+        """CPUs with which a job counts that asks for this many on a node, and not for all of it."""
         return self.of_cores(cpus) if self.idle_threads_count else cpus
 
     @property
@@ -331,8 +331,7 @@ class Params:
 
 
 def typical_cycle_us(queued: int, tested: int, running: int) -> int:
-    """How long a backfill pass over so many jobs took on the machine of the recorded replays,
-    about.
+    """About how many microseconds a backfill pass took on the machine of the recorded replays.
 
     A curve through block means, set by eye; single passes scatter widely, and the machine matters
     (`sdiag(1)`).

@@ -25,7 +25,7 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") 
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """A file or a pipe, at most so many bytes; it neither hangs nor fills the memory.
+    """A file or a pipe, at most `most_bytes` long; it neither hangs nor fills the memory.
 
     Raises OSError, also for a device (`/dev/zero` never ends) but `/dev/null`, for a pipe that
     nobody writes to, and for more than `most_bytes`.

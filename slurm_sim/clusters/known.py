@@ -192,7 +192,7 @@ NUMBERS: Mapping[str, int | None] = {
     **_typed(64, "defcpupergpu defmempercpu defmempergpu defmempernode maxmempercpu maxmempernode"),
     **_typed(None, "allowspecresourcesusage disablerootjobs priorityfavorsmall trackwckey usepam"),
 }
-"""Parameters of the whole cluster that slurmctld reads as numbers of so many bits; None: as YES or
+"""Parameters of the whole cluster that slurmctld reads as numbers of this many bits; None: as YES or
 NO.
 """
 

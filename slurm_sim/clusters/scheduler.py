@@ -181,10 +181,10 @@ def _simulated(given: Entry, option: NumberOption, number: int) -> tuple[Change,
     if given.key == "sched_min_interval":
         # In microseconds; by default 2.
         seconds, rest_us = divmod(number, 1_000_000)
-        told = given.not_simulated(
+        note = given.not_simulated(
             f"main passes come in whole seconds; here at least {seconds} s lie between them"
         )
-        return {option.field: seconds}, [told] if rest_us > 2 else []
+        return {option.field: seconds}, [note] if rest_us > 2 else []
     if number == 0 and given.key in NOT_ZERO:
         return {option.field: 1}, [given.not_simulated(NOT_ZERO[given.key])]
     return option.change(number), []

@@ -115,11 +115,11 @@ def check_known(jobs: Jobs, wishes: Wishes, circular: Container[int], strict: bo
         ]
         if names:
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-            told = (
+            note = (
                 f"{len(names)} dependencies are on jobs that {what} ({shown}): fulfilled at once,"
                 " as slurmctld has it"
             )
-            notes.append(f"{told}; --strict refuses them")
+            notes.append(f"{note}; --strict refuses them")
     return notes
 
 

@@ -59,7 +59,7 @@ class Opening(NamedTuple):
 
 
 class Pick(Protocol):
-    """Picks so many of these nodes, given what is free on them, for a job that starts now or later
+    """Picks `count` of these nodes, given what is free on them, for a job that starts now or later
     (nodes.Picker).
     """
 

@@ -161,7 +161,7 @@ class ClusterState:
         )
 
     def throttled(self, job: JobRecord) -> bool:
-        """Whether so many of its array's tasks run that this one has to wait; backfill plans more
+        """Whether its array's throttle lets no further task run; backfill plans more
         than may run.
         """
         array, throttle = job.spec.array_job_id, job.spec.array_throttle
@@ -288,7 +288,7 @@ class ClusterState:
         self._take(job, now_s)
 
     def resize(self, job: JobRecord, nodes: int, now_s: int) -> None:
-        """A running job keeps its first nodes, or gets more; a pending one asks for so many."""
+        """A running job keeps its first nodes, or gets more; a pending one asks for this many."""
         if job.state is State.PENDING:
             self.admission.check_resize(job.spec, nodes, self.queue.choices(job))
             job.nodes = nodes

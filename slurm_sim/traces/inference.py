@@ -32,7 +32,7 @@ cluster.
 
 @dataclass(frozen=True)
 class ArrayThrottle:
-    """A group of equal jobs submitted together of which only so many ever ran at once."""
+    """A group of equal jobs submitted together of which a limited number ever ran at once."""
 
     group: str
     """The array's id, or the first job's id for jobs submitted in one second."""

@@ -188,7 +188,7 @@ def _is_first(count: Ints) -> NDArray[np.bool_]:
 
 
 def _running_sum(values: Floats, count: Ints) -> Floats:
-    """Cumulative sums that begin anew with each group."""
+    """Cumulative sums that begin again with each group."""
     total = np.cumsum(values)
     before = np.concatenate([[0.0], total])[np.cumsum(count) - count]
     return np.asarray(total - np.repeat(before, count), dtype=np.float64)

@@ -72,9 +72,9 @@ class WorkloadModel:
     """Of the cluster it was fitted on."""
     gpus_per_node: int
     jobs: int
-    """It was fitted on so many,"""
+    """Of the log it was fitted on."""
     days: float
-    """over so many days."""
+    """Length of that log, in days."""
     offered_load: float
     """Mean nodes asked for and used, over ``nodes``."""
     has_users: bool
