@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ class Progress(NamedTuple):
     score: float
     """Of the network after this round, in the learner's unit, lower is better; NaN: not scored."""
     best: float
-    """The best score until now; NaN: none."""
+    """The best score until now; infinite: none."""
 
 
 Report = Callable[[Progress], None]
@@ -90,6 +91,11 @@ class Stop:
     most_s: float | None = None
     """After the first round that ends this many seconds or more after the start; None: never."""
 
+    def is_due(self, worse: int, spent_s: float) -> bool:
+        """``worse``: scored rounds in a row that were no better; ``spent_s``: since the start."""
+        out_of_patience = self.patience is not None and worse > self.patience
+        return out_of_patience or (self.most_s is not None and spent_s >= self.most_s)
+
 
 def fit(
     network: nn.Module,
@@ -109,8 +115,8 @@ def fit(
     done and says whether to score now; None: always. ``score_first``: the weights given count too. Ctrl-C before
     the first score raises KeyboardInterrupt: there is nothing worth keeping.
     """
-    best, worse, done = BestWeights(network), 0, 0
-    began_s = time.monotonic()
+    best, worse, done, interrupted = BestWeights(network), 0, 0, False
+    row, began_s = partial(Progress, stage=stage, rounds=stop.rounds), time.monotonic()
     try:
         if score and score_first:
             best.offer(score())
@@ -121,19 +127,15 @@ def fit(
                 scored = score()
                 worse = 0 if best.offer(scored) else worse + 1
             if progress:
-                shown = math.nan if best.is_empty else best.score
-                progress(Progress(stage, done, stop.rounds, loss, scored, shown))
-            if stop.patience is not None and worse > stop.patience:
-                break
-            if stop.most_s is not None and time.monotonic() - began_s >= stop.most_s:
+                progress(row(round=done, loss=loss, score=scored, best=best.score))
+            if stop.is_due(worse, time.monotonic() - began_s):
                 break
     except KeyboardInterrupt:
         if best.is_empty:
             raise
-        best.restore()
-        return FitResult(done, best.score, interrupted=True)
+        interrupted = True
     best.restore()
-    return FitResult(done, best.score, interrupted=False)
+    return FitResult(done, best.score, interrupted)
 
 
 def pick_device(name: str) -> torch.device:

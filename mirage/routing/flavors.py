@@ -198,7 +198,14 @@ def _flavor(where: str, item: Mapping[str, Any]) -> Flavor:
         _whole(f"{where} {name}", {"servers": 1} | dict(item), key)
         for key in ("gpus", "cpus", "memory_mib", "servers")
     )
-    return Flavor(name, gpus, cpus, memory_mib, _limit_s(f"{where} {name}", item), servers)
+    return Flavor(
+        name=name,
+        gpus=gpus,
+        cpus=cpus,
+        memory_mib=memory_mib,
+        limit_s=_limit_s(f"{where} {name}", item),
+        servers=servers,
+    )
 
 
 def _limit_s(where: str, item: Mapping[str, Any]) -> int:

@@ -49,7 +49,7 @@ class AgentOptions(MethodOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingResult:
+class TrainedAgents:
     """Agents, in the partitions' order, what they were trained on, and the settings."""
 
     agents: tuple[Agent, ...]

@@ -74,7 +74,14 @@ def _state(
 
 def _server(node: NodeUse, ends: Sequence[int], up: bool) -> Server:
     total = (max(node.total[0], 1), max(node.total[1], 1), max(node.total[2], 1))
-    return Server(node.name, total, node.free, min(ends, default=0), max(ends, default=0), up)
+    return Server(
+        name=node.name,
+        total=total,
+        free=node.free,
+        next_end_s=min(ends, default=0),
+        last_end_s=max(ends, default=0),
+        up=up,
+    )
 
 
 def _ends(snapshot: Snapshot) -> dict[str, list[int]]:

@@ -108,7 +108,17 @@ def _agent(block: list[list[str]]) -> Agent:
     flavors = tuple(
         Flavor(words[1], *map(int, words[2:])) for words in block if words[0] == "flavor"
     )
-    kind = PartitionKind(name, int(servers), 0, 0, 0, 0.0, 0.0, flavors)
+    # The plugin's table has no hardware and no watts: no decision needs them.
+    kind = PartitionKind(
+        name=name,
+        servers=int(servers),
+        gpus=0,
+        cpus=0,
+        memory_mib=0,
+        idle_w=0.0,
+        busy_w=0.0,
+        flavors=flavors,
+    )
     rows = iter([tuple(map(float, words[1:])) for words in block if words[0] == "row"])
     layers = [_layer(int(words[1]), rows) for words in block if words[0] == "layer"]
     return Agent(kind, Variant(variant), tuple(layers))
@@ -141,7 +151,14 @@ def _states(lines: list[list[str]], known: dict[str, PartitionKind]) -> tuple[Pa
             up, *numbers = map(int, words[2:])
             total, free = (numbers[0], numbers[1], numbers[2]), (numbers[3], numbers[4], numbers[5])
             states[-1].servers.append(
-                Server(words[1], total, free, numbers[6], numbers[7], bool(up))
+                Server(
+                    name=words[1],
+                    total=total,
+                    free=free,
+                    next_end_s=numbers[6],
+                    last_end_s=numbers[7],
+                    up=bool(up),
+                )
             )
         else:
             states[-1].queued_s, *states[-1].queued = map(int, words[1:])

@@ -27,7 +27,7 @@ from mirage.rl.targets import TargetNetwork, best_values, td_targets, values_of
 from mirage.routing.agent import Agent
 from mirage.routing.arrivals import History, StreamJob, draw_stream, read_history
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.network import AgentOptions, TrainingResult, make_network, to_agent
+from mirage.routing.network import AgentOptions, TrainedAgents, make_network, to_agent
 from mirage.routing.state import (
     PartitionState,
     Variant,
@@ -234,7 +234,7 @@ def train_on_streams(
     seed: int,
     report: Callable[[str], None],
     options: AgentOptions = OPTIONS,
-) -> TrainingResult:
+) -> TrainedAgents:
     """Trains all agents together. Raises InputError for a bad trace."""
     count = streams or STREAMS
     history = read_history(trace).part(test=False) if trace else None
@@ -254,9 +254,7 @@ def train_on_streams(
         raise KeyboardInterrupt
     source = f"the first part of {trace.name} and bursts" if trace else "bursts"
     facts = options.plain | {"updates": UPDATES, "jobs_each": course.jobs_each}
-    return TrainingResult(
-        agents=team.agents(), lesson=f"{count} streams from {source}", facts=facts
-    )
+    return TrainedAgents(agents=team.agents(), lesson=f"{count} streams from {source}", facts=facts)
 
 
 @dataclass

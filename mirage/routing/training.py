@@ -11,7 +11,7 @@ from mirage.routing.agent import check_products
 from mirage.routing.arrivals import stream_sizes
 from mirage.routing.dqn import train_on_episodes
 from mirage.routing.flavors import PartitionKind
-from mirage.routing.network import AgentOptions, TrainingResult, layer_sizes
+from mirage.routing.network import AgentOptions, TrainedAgents, layer_sizes
 from mirage.routing.state import Variant
 from mirage.routing.team import train_on_streams
 
@@ -27,7 +27,7 @@ def train_agents(
     trace: Path | None,
     seed: int,
     report: Callable[[str], None],
-) -> TrainingResult:
+) -> TrainedAgents:
     """Trains by the lesson's name, ``paper`` or ``streams``. Raises InputError."""
     check_products(sum(_products(kind, variant) for kind in kinds))
     stream_sizes(kinds)
@@ -45,7 +45,7 @@ def train_agents(
         agents.append(train_on_episodes(kind, variant, count, options, seed))
         report(f"{kind.name}: {count} episodes")
     lesson = f"{count} episodes of five jobs a partition"
-    return TrainingResult(agents=tuple(agents), lesson=lesson, facts=options.plain)
+    return TrainedAgents(agents=tuple(agents), lesson=lesson, facts=options.plain)
 
 
 def _products(kind: PartitionKind, variant: Variant) -> int:

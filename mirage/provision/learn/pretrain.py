@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -229,7 +229,6 @@ def train_supervised(
     train: Sequence[Episode],
     validation: Sequence[Episode],
     options: PretrainOptions,
-    fresh: Any = None,  # noqa: ARG001 - all methods are called alike
     progress: Report | None = None,
     seed: int = 0,
 ) -> Neural:
