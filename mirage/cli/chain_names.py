@@ -72,10 +72,12 @@ def _of_daemon() -> Known:
     from mirage.daemon.socket import ask
 
     try:
-        told = ask(socket_path(), {"ask": "chains", "chain": None})
+        answer = ask(socket_path(), {"ask": "chains", "chain": None})
     except (OSError, ValueError, InputError):
         return {}
-    return {chain["chain"]: [link["job_id"] for link in chain["links"]] for chain in told["chains"]}
+    return {
+        chain["chain"]: [link["job_id"] for link in chain["links"]] for chain in answer["chains"]
+    }
 
 
 def _of_agent() -> Known:

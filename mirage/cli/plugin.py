@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=Path,
             default=SCRIPT,
             metavar="FILE",
-            help="job_submit.lua (%(default)s)",
+            help="the site's job_submit.lua (default %(default)s)",
         )
         sub.set_defaults(act=act)
         if name != "remove":
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 type=Path,
                 default=RUN,
                 metavar="DIR",
-                help="where is published (%(default)s)",
+                help="folder of the published files (default %(default)s)",
             )
         if name == "install":
             _add_options(sub)

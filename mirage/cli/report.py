@@ -31,14 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_weeks,
         default=1,
         metavar="N",
-        help="the last N weeks (default %(default)s)",
+        help="length of the period until now, in weeks (default %(default)s)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the daemon's configuration")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration of the daemon, as TOML"
+    )
     parser.add_argument(
         "--audit",
         type=Path,
         metavar="FILE",
-        help="its audit log, if not where the configuration says",
+        help="audit log, if not where the configuration says",
     )
     parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
 

@@ -46,13 +46,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _add_lesson(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--flavors", type=Path, metavar="FILE", help="partitions and flavours (the paper's)"
+        "--flavors",
+        type=Path,
+        metavar="FILE",
+        help="partitions and flavours, as TOML (default: the paper's)",
     )
     parser.add_argument(
-        "--trace", type=Path, metavar="T", help="job history whose arrivals are learnt from"
+        "--trace", type=Path, metavar="T", help="job history that gives the arrivals"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of all that is drawn (%(default)s)")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of all random draws (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="folder for the result"
+    )
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -62,16 +69,21 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         choices=("streams", "paper"),
         default="streams",
         help=(
-            "streams of arrivals at all partitions, or the paper's episodes of five jobs"
-            " (%(default)s)"
+            "training data: streams of arrivals at all partitions, or the paper's episodes of five"
+            " jobs (default %(default)s)"
         ),
     )
     parser.add_argument(
         "--variant",
         choices=("counts", "ours", "paper"),
-        help="what agents see (paper: ours; streams: counts)",
+        help="state that agents see (default: ours for paper, counts for streams)",
     )
-    parser.add_argument("--episodes", type=positive, metavar="N", help="paper: 1000; streams: 80")
+    parser.add_argument(
+        "--episodes",
+        type=positive,
+        metavar="N",
+        help="training episodes (default: 1000 for paper, 80 for streams)",
+    )
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -117,19 +129,25 @@ def _told() -> Callable[[str], None]:
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     _add_lesson(parser)
     parser.add_argument(
-        "--model", type=Path, metavar="DIR", help="agents for the streams (trained anew)"
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="model folder with agents for the streams (default: new ones)",
     )
     parser.add_argument(
         "--episodes",
         type=positive,
         default=1000,
-        help="of training for the paper's part (%(default)s)",
+        help="training episodes of the paper's part (default %(default)s)",
     )
     parser.add_argument(
-        "--judged", type=positive, default=100, help="episodes to judge by (%(default)s)"
+        "--judged", type=positive, default=100, help="evaluation episodes (default %(default)s)"
     )
     parser.add_argument(
-        "--streams", type=positive, default=20, help="of each kind to judge by (%(default)s)"
+        "--streams",
+        type=positive,
+        default=20,
+        help="evaluation streams of each kind (default %(default)s)",
     )
 
 
@@ -173,16 +191,32 @@ def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
 
 def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--model", required=True, type=Path, metavar="DIR", help="what `mirage route train` wrote"
+        "--model",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="model folder of `mirage route train`",
     )
     parser.add_argument(
-        "--run", dest="folder", type=Path, default=Path("/run/mirage"), metavar="DIR", help="to"
+        "--run",
+        dest="folder",
+        type=Path,
+        default=Path("/run/mirage"),
+        metavar="DIR",
+        help="folder for the published files (default %(default)s)",
     )
     parser.add_argument(
-        "--valid", type=positive, default=120, metavar="SECONDS", help="refused after (%(default)s)"
+        "--valid",
+        type=positive,
+        default=120,
+        metavar="SECONDS",
+        help="age at which the plugin refuses the state (default %(default)s)",
     )
     parser.add_argument(
-        "--every", type=positive, metavar="SECONDS", help="again and again, until told to stop"
+        "--every",
+        type=positive,
+        metavar="SECONDS",
+        help="interval of further publications (default: publish once)",
     )
 
 

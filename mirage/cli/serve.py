@@ -37,10 +37,14 @@ SITE_DISABLE_FILE = "/etc/mirage/disabled"
 
 def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: ActingMode) -> None:
     """``usual``: where the configuration lies if nothing else is said."""
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"TOML (default: $MIRAGE_CONFIG, {usual})"
+    service = parser.add_argument_group("service")
+    service.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"configuration, as TOML (default: $MIRAGE_CONFIG, {usual})",
     )
-    parser.add_argument(
+    service.add_argument(
         "--poll",
         type=_seconds,
         metavar="D",
@@ -49,28 +53,35 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
             " 600)"
         ),
     )
-    parser.add_argument(
-        "--policy", choices=list(POLICIES), help="when a successor is let in (default: quantile)"
+    service.add_argument(
+        "--policy",
+        choices=list(POLICIES),
+        help="rule that says when a successor is let in (default: quantile)",
     )
-    parser.add_argument(
+    service.add_argument(
         "--mode",
         choices=[mode.value for mode in ActingMode],
         help=(
-            "observe: decide and write down; advise: tell users too; enforce: act (default:"
-            f" {default_mode.value})"
+            "what the service may do. observe: decide and write down; advise: show users its"
+            f" decisions too; enforce: act (default: {default_mode.value})"
         ),
     )
-    parser.add_argument(
-        "--once", action="store_true", help="one cycle, then exit: 1 if Slurm or the store failed"
+    service.add_argument(
+        "--verbose",
+        action="store_true",
+        help='details in the log too, as daemon.log_level = "debug"',
     )
-    parser.add_argument(
-        "--check", action="store_true", help="only check configuration and model, then exit"
+    once = parser.add_argument_group("instead of a service")
+    once.add_argument(
+        "--once", action="store_true", help="one cycle; exit code 1 if Slurm or the store failed"
     )
-    parser.add_argument(
-        "--print-config", action="store_true", help="print what holds and who said it, then exit"
+    once.add_argument(
+        "--check", action="store_true", help="only a check of configuration and model"
     )
-    parser.add_argument(
-        "--verbose", action="store_true", help='log details too: as daemon.log_level = "debug"'
+    once.add_argument(
+        "--print-config",
+        action="store_true",
+        help="only a print of the values in force, and where each comes from",
     )
 
 

@@ -29,7 +29,7 @@ from mirage.store.places import file_in
 Json = dict[str, Any]
 
 FRESH_S = 15
-"""What the daemon saw longer ago is told with its time."""
+"""What the daemon saw longer ago is shown with its time."""
 _WHO_ACTED = frozenset({DAEMON, AGENT})
 
 
@@ -57,9 +57,9 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
     One chain has one report, whoever watches it: the service that acts speaks, and what the other
     did is put in.
     """
-    told = _from_daemon(chain_id)
-    watched: list[Json] = told["chains"] if told else []
-    own = _own_view(chain_id, watched if told else None)
+    from_daemon = _from_daemon(chain_id)
+    watched: list[Json] = from_daemon["chains"] if from_daemon else []
+    own = _own_view(chain_id, watched if from_daemon else None)
     reports = _joined(watched, own.reports(chain_id), own.agent_runs)
     reports.sort(key=lambda report: report["created"], reverse=True)
     add_records(reports, me())
@@ -68,13 +68,13 @@ def find_chains(chain_id: str | None = None) -> tuple[list[Json], str]:
         raise InputError(f"chain {chain_id}: not known. `mirage status --all` lists your chains.")
     notes = own.notes
     if (
-        not told
+        not from_daemon
         and not own.agent_runs
         and any(report["state"] == ChainState.ACTIVE for report in reports)
     ):
         notes = [*notes, NOBODY[0].upper() + NOBODY[1:]]
-    if told:
-        notes = [*notes, _age(told.get("seen"), reports), str(told.get("notice", ""))]
+    if from_daemon:
+        notes = [*notes, _age(from_daemon.get("seen"), reports), str(from_daemon.get("notice", ""))]
     return reports, " ".join(filter(None, notes))
 
 
@@ -97,7 +97,7 @@ def _age(seen_s: int | None, reports: Sequence[Json]) -> str:
 def find_explanation(job_id: int) -> Json:
     """Raises InputError if the job is in no chain of one's own."""
     try:
-        told = ask(socket_path(), {"ask": "explain", "job": job_id})
+        from_daemon = ask(socket_path(), {"ask": "explain", "job": job_id})
     except (
         OSError,
         ValueError,
@@ -105,14 +105,14 @@ def find_explanation(job_id: int) -> Json:
     ):  # no daemon here, or it has not seen the job: one's own side may have
         own = _own_view(None, None, job_id)
         return explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
-    if over := _of_chain_over(told["chain"], job_id):
-        return told | {"explanation": over}
-    own = _own_view(told["chain"], [{"chain": told["chain"]}], job_id)
+    if over := _of_chain_over(from_daemon["chain"], job_id):
+        return from_daemon | {"explanation": over}
+    own = _own_view(from_daemon["chain"], [{"chain": from_daemon["chain"]}], job_id)
     link = own.store.link_of_job(job_id)
-    if link is None or link.chain_id != told["chain"]:
-        return told
+    if link is None or link.chain_id != from_daemon["chain"]:
+        return from_daemon
     said = explain(own.store, None, job_id, AGENT, decides=own.agent_runs)
-    return said if _speaks(said, told, own.agent_runs) else told
+    return said if _speaks(said, from_daemon, own.agent_runs) else from_daemon
 
 
 def _of_chain_over(chain_id: str, job_id: int) -> str | None:
@@ -144,16 +144,16 @@ def job_of(chain_id: str) -> int:
     return int(next(waiting, jobs[-1]))
 
 
-def _speaks(own: Json, told: Json, runs: bool) -> bool:
+def _speaks(own: Json, from_daemon: Json, runs: bool) -> bool:
     """Whether the agent speaks of a link rather than the daemon: it acted; or it acts, and the
     daemon does not.
     """
-    if told.get("let_in_by") == DAEMON:
+    if from_daemon.get("let_in_by") == DAEMON:
         return False
     acts = (
         runs
         and own["acting"] == ActingMode.ENFORCE.value
-        and told.get("acting") != ActingMode.ENFORCE.value
+        and from_daemon.get("acting") != ActingMode.ENFORCE.value
     )
     return acts or own.get("let_in_by") == AGENT
 

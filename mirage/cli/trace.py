@@ -75,43 +75,65 @@ def _flag(name: str) -> str:
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
+    _add_import_input(parser)
+    parser.set_defaults(**DEFAULTS)
+    cleaning = parser.add_argument_group("cleaning")
+    for name, choices, words in (
+        ("cancelled", ("keep", "drop"), "jobs that were cancelled in the queue"),
+        ("overruns", ("keep", "clip"), "jobs that ran longer than their time limit"),
+        ("duplicates", ("restarts", "last"), "several rows with one job id"),
+        ("unstarted", ("drop", "keep"), "jobs that are still pending at the end"),
+    ):
+        cleaning.add_argument(
+            f"--{name}",
+            choices=choices,
+            default=choices[0],
+            help=f"what becomes of {words} (default %(default)s)",
+        )
+    cleaning.add_argument(
+        "--nodes", type=node_count, help="nodes of the cluster: wider jobs are dropped"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out", required=True, type=Path, help="file for the trace: .csv, .csv.gz or .parquet"
+    )
+    output.add_argument("--json", action="store_true", help="report as JSON")
+
+
+def _add_import_input(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("input")
+    source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--sacct", metavar="FILE", help="output of `sacct -X -P -D` with its header"
     )
-    source.add_argument("--swf", metavar="FILE", help="Standard Workload Format")
-    source.add_argument("--mirage-log", metavar="FILE", help="the published Mirage log format")
-    source.add_argument("--csv", metavar="FILE", help="any CSV; see --column")
-    parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
-    parser.add_argument(
-        "--timezone", help="of times without one (UTC; --mirage-log: America/Chicago)"
+    source.add_argument("--swf", metavar="FILE", help="log in the Standard Workload Format")
+    source.add_argument(
+        "--mirage-log", metavar="FILE", help="log in the format of the published Mirage logs"
     )
-    parser.add_argument("--nodes", type=node_count, help="of the cluster: wider jobs are dropped")
-    parser.add_argument(
-        "--column", action="append", metavar="OURS=THEIRS[:min]", help="--csv: a column's name"
+    source.add_argument("--csv", metavar="FILE", help="any CSV file; see --column")
+    group.add_argument(
+        "--timezone",
+        help="zone of times without one (default: UTC; America/Chicago for --mirage-log)",
     )
-    parser.add_argument("--delimiter", type=_delimiter, help="--csv: between fields (%(default)s)")
-    parser.add_argument(
-        "--cpus-per-node", type=positive, help="--swf: processors to nodes (%(default)s)"
+    group.add_argument(
+        "--column",
+        action="append",
+        metavar="OURS=THEIRS[:min]",
+        help="name of a column, for --csv; :min for values in minutes",
     )
-    parser.add_argument("--gpus-per-node", type=int, help="--mirage-log (%(default)s)")
-    parser.set_defaults(**DEFAULTS)
-    parser.add_argument(
-        "--cancelled", choices=("keep", "drop"), default="keep", help="jobs cancelled in the queue"
+    group.add_argument(
+        "--delimiter",
+        type=_delimiter,
+        help="character between fields, for --csv (default %(default)s)",
     )
-    parser.add_argument(
-        "--overruns", choices=("keep", "clip"), default="keep", help="jobs that outran their limit"
+    group.add_argument(
+        "--cpus-per-node",
+        type=positive,
+        help="processors of a node, for --swf (default %(default)s)",
     )
-    parser.add_argument(
-        "--duplicates", choices=("restarts", "last"), default="restarts", help="rows of one job id"
+    group.add_argument(
+        "--gpus-per-node", type=int, help="GPUs of a node, for --mirage-log (default %(default)s)"
     )
-    parser.add_argument(
-        "--unstarted",
-        choices=("drop", "keep"),
-        default="drop",
-        help="jobs still pending at the end",
-    )
-    parser.add_argument("--json", action="store_true", help="the report, for programs")
 
 
 def _delimiter(text: str) -> str:
@@ -211,9 +233,12 @@ def _read_foreign(args: argparse.Namespace) -> Imported:
 def _add_stats(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument(
-        "--timezone", default="UTC", type=_zone, help="of months and hours (%(default)s)"
+        "--timezone",
+        default="UTC",
+        type=_zone,
+        help="zone of months and hours (default %(default)s)",
     )
-    parser.add_argument("--nodes", type=node_count, help="of the cluster, for its load")
+    parser.add_argument("--nodes", type=node_count, help="nodes of the cluster, for its load")
     parser.add_argument("--out", type=Path, help="folder for stats.json and pictures")
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
@@ -253,13 +278,13 @@ def _save_stats(trace: Trace, figures: Json, args: argparse.Namespace) -> list[P
 def _add_infer(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
     parser.add_argument(
-        "--out", type=Path, help="the trace with inferred dependencies and array throttles"
+        "--out", type=Path, help="file for the trace with inferred dependencies and array throttles"
     )
     parser.add_argument(
         "--out-cluster",
         type=Path,
         metavar="C",
-        help="a cluster for slurm-sim, .toml: nodes over time, running limit",
+        help="file for a cluster for slurm-sim, .toml: nodes over time, running limit",
     )
     parser.add_argument(
         "--scheduler",
@@ -270,7 +295,10 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--timezone", default="UTC", type=_zone, help="of the times shown (%(default)s)"
+        "--timezone",
+        default="UTC",
+        type=_zone,
+        help="zone of the times shown (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 
@@ -347,18 +375,21 @@ def _write_cluster(
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
     _add_trace(parser)
-    parser.add_argument("--out", required=True, type=Path, help="the model, .toml")
-    parser.add_argument("--nodes", required=True, type=node_count, help="of the cluster")
+    parser.add_argument("--out", required=True, type=Path, help="file for the model, .toml")
+    parser.add_argument("--nodes", required=True, type=node_count, help="nodes of the cluster")
     parser.add_argument(
-        "--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)"
+        "--timezone",
+        default="UTC",
+        type=_zone,
+        help="zone of the hours of the week (default %(default)s)",
     )
     parser.add_argument(
         "--since", type=_date, help="only jobs submitted from this day on, like 2022-11-01"
     )
     parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
-    parser.add_argument("--name", help="(default: the file's)")
-    parser.add_argument("--source", default="", help="where the trace is from")
-    parser.add_argument("--licence", default="", help="of the trace, and so of the model")
+    parser.add_argument("--name", help="name of the model (default: the file's)")
+    parser.add_argument("--source", default="", help="origin of the trace")
+    parser.add_argument("--licence", default="", help="licence of the trace, and so of the model")
 
 
 def _fit(args: argparse.Namespace) -> None:
@@ -393,23 +424,33 @@ def _add_synth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", required=True, help="a shipped model's name (ls6_a100, ...) or a .toml file"
     )
-    parser.add_argument("--days", required=True, type=amount, help="how long")
+    parser.add_argument("--days", required=True, type=amount, help="length of the workload in days")
     parser.add_argument(
-        "--seed", type=_from_0, default=1, help="the same seed gives the same jobs (%(default)s)"
+        "--seed", type=_from_0, default=1, help="seed of all random draws (default %(default)s)"
     )
     parser.add_argument(
-        "--nodes", type=node_count, help="of the cluster (the model's): arrivals scale with it"
+        "--nodes",
+        type=node_count,
+        help="nodes of the cluster, by which arrivals scale (default: the model's)",
     )
     parser.add_argument(
-        "--load", type=amount, default=1.0, help="multiplies arrivals (%(default)s)"
+        "--load", type=amount, default=1.0, help="factor on arrivals (default %(default)s)"
     )
     parser.add_argument(
-        "--begin", type=_from_0, default=MONDAY_S, help="Unix time (%(default)s, a Monday)"
+        "--begin",
+        type=_from_0,
+        default=MONDAY_S,
+        help="begin in Unix seconds (default %(default)s, a Monday)",
     )
     parser.add_argument(
-        "--timezone", default="UTC", type=_zone, help="of the hours of the week (%(default)s)"
+        "--timezone",
+        default="UTC",
+        type=_zone,
+        help="zone of the hours of the week (default %(default)s)",
     )
-    parser.add_argument("--out", required=True, type=Path, help=".csv, .csv.gz or .parquet")
+    parser.add_argument(
+        "--out", required=True, type=Path, help="file for the jobs: .csv, .csv.gz or .parquet"
+    )
 
 
 def _synth(args: argparse.Namespace) -> None:
@@ -438,13 +479,18 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", help="a shipped model's name, a .toml file, or a trace of synthetic jobs"
     )
-    parser.add_argument("--seed", type=_from_0, default=1, help="of the jobs drawn (%(default)s)")
+    parser.add_argument(
+        "--seed", type=_from_0, default=1, help="seed of the drawn jobs (default %(default)s)"
+    )
     parser.add_argument(
         "--since", type=_date, help="only jobs of the trace submitted from this day on"
     )
     parser.add_argument("--until", type=_date, help="only jobs submitted before this day")
     parser.add_argument(
-        "--timezone", default="UTC", type=_zone, help="of --since and --until (%(default)s)"
+        "--timezone",
+        default="UTC",
+        type=_zone,
+        help="zone of --since and --until (default %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
 

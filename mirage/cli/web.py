@@ -25,19 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     path = Path(os.environ.get("MIRAGE_SOCKET") or DaemonConfig.socket)
     try:
-        told = ask(path, {"ask": "web"})
+        answer = ask(path, {"ask": "web"})
     except (OSError, ValueError) as error:
         raise MirageError(
             f"no daemon answers at {path} ({error}). The page is the site daemon's: run this on its"
             " machine, or name its socket with MIRAGE_SOCKET. `mirage status` works without."
         ) from error
     if args.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(answer, indent=2))
         return 0
-    parts = urlsplit(told["url"])
-    print(told["url"])
+    parts = urlsplit(answer["url"])
+    print(answer["url"])
     print(
-        f"It works once, within two minutes, and shows {'your' if told['user'] else 'all'} chains."
+        f"It works once, within two minutes, and shows {'your' if answer['user'] else 'all'} chains."
         f" Your browser must run on this machine, or reach it: ssh -L {parts.port}:{parts.netloc}"
         f" {socket.gethostname()}"
     )

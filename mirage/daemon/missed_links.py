@@ -61,18 +61,18 @@ def read_answer(jobs: Sequence[Job], known: Mapping[Key, Sequence[Link]], now_s:
     """``jobs``: of `Cluster.submissions`. ``known``: the chains in question, with their links as
     the store has them.
     """
-    told: dict[Key, list[Link]] = {key: [] for key in known}
+    recorded: dict[Key, list[Link]] = {key: [] for key in known}
     for link in _links(jobs, known):
-        if (link.user, link.chain_id) in told:
-            told[link.user, link.chain_id].append(link)
+        if (link.user, link.chain_id) in recorded:
+            recorded[link.user, link.chain_id].append(link)
     new = [
         link
-        for key, links in told.items()
+        for key, links in recorded.items()
         for link in links
         if link.state.is_over and not _has(known[key], link)
     ]
     return Answer(
-        new, {key for key, links in told.items() if not _is_settled(known[key], links, now_s)}
+        new, {key for key, links in recorded.items() if not _is_settled(known[key], links, now_s)}
     )
 
 
@@ -92,16 +92,16 @@ def _has(known: Sequence[Link], link: Link) -> bool:
     return any(link.job_id == other.job_id for other in known)
 
 
-def _is_settled(known: Sequence[Link], told: Sequence[Link], now_s: int) -> bool:
+def _is_settled(known: Sequence[Link], recorded: Sequence[Link], now_s: int) -> bool:
     """Accounting knows the end of the last known link or of a later one, and nothing after it that
     lives.
 
-    That end must be some time ago: a successor that started then and ended at once may not be told
+    That end must be some time ago: a successor that started then and ended at once may not be recorded
     of yet.
     """
-    over = [link for link in told if link.state.is_over]
+    over = [link for link in recorded if link.state.is_over]
     ended = max((link.segment for link in over), default=0)
-    alive = max((link.segment for link in told if not link.state.is_over), default=0)
+    alive = max((link.segment for link in recorded if not link.state.is_over), default=0)
     if alive > ended or ended < max(
         (link.segment for link in known if link.start_s is not None), default=0
     ):

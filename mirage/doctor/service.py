@@ -84,8 +84,8 @@ def check_intake(config: ActingConfig, socket: str) -> Iterator[Diagnosis]:
         with suppress(
             OSError, ValueError, MirageError
         ):  # it does not run, or is of another release
-            told = ask(Path(socket), {"ask": "intake"})
-            most, over = told["most"], told["over"]
+            answer = ask(Path(socket), {"ask": "intake"})
+            most, over = answer["most"], answer["over"]
     bound = (
         f"{most} new chains of a user are watched within an hour (acting.chains_per_user_per_hour)"
     )

@@ -291,8 +291,8 @@ def _site(desk: Desk) -> str:
         if last_cycle.view
         else Counter()
     )
-    told = desk.audit_summary.latest(READING_S)
-    return render_template("site.html", digest=desk.digest(), decided=decided, told=told)
+    summary = desk.audit_summary.latest(READING_S)
+    return render_template("site.html", digest=desk.digest(), decided=decided, summary=summary)
 
 
 def _problem(code: int, words: str) -> Response:

@@ -29,7 +29,7 @@ from mirage.state.encoder import JobPair, Vectors
 from slurm_sim.errors import SimulationError
 
 if TYPE_CHECKING:
-    from mirage.provision.policies.foreseen import Foresight
+    from mirage.provision.policies.live_forecast import LiveForecast
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Learned:
     model: Model
     about: ProvisionAbout
     fallback: Policy
-    foresight: Foresight | None = None
+    live_forecast: LiveForecast | None = None
     """For a model that is asked with forecasts."""
 
     @property
@@ -85,8 +85,10 @@ class Learned:
             f"out-of-range: {words}" if words else ""
             for words in outside(self.about.ranges, states.matrices, states.remaining_s)
         ]
-        if self.foresight is not None:
-            states = replace(states, forecast_s=_forecasts(self.foresight, observations, answers))
+        if self.live_forecast is not None:
+            states = replace(
+                states, forecast_s=_forecasts(self.live_forecast, observations, answers)
+            )
         inside = [index for index, words in enumerate(answers) if not words]
         if not inside:
             return answers
@@ -119,7 +121,7 @@ class Learned:
 
 
 def _forecasts(
-    foresight: Foresight, observations: Sequence[Observation], answers: list[Advice | str]
+    live_forecast: LiveForecast, observations: Sequence[Observation], answers: list[Advice | str]
 ) -> Ints:
     """(n,), 0 where there is none; the answer then says why. Who is pressed most goes first, as
     time is bounded.
@@ -129,7 +131,7 @@ def _forecasts(
         range(len(observations)), key=lambda index: observations[index].remaining_s or 0
     ):
         try:
-            found[index] = foresight.of(observations[index])
+            found[index] = live_forecast.of(observations[index])
         except (InputError, SimulationError) as error:
             answers[index] = answers[index] or f"no-forecast: {error}"
     return found

@@ -58,6 +58,6 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
     if not model.traits.uses_forecasts:
         return Learned(model, about, _quantile(config))
     from mirage.provision.learn.forecast import read_cluster
-    from mirage.provision.policies.foreseen import Foresight
+    from mirage.provision.policies.live_forecast import LiveForecast
 
-    return Learned(model, about, _quantile(config), Foresight(read_cluster(folder)))
+    return Learned(model, about, _quantile(config), LiveForecast(read_cluster(folder)))

@@ -17,7 +17,7 @@ from mirage.provision.learn.features import features_of
 from mirage.provision.learn.forecast import LONGEST_S, forecast_s
 from mirage.provision.learn.model import States
 from mirage.provision.learn.sampler import USER, LabelledEpisode, label
-from mirage.provision.policies.foreseen import CYCLE_S, Foresight
+from mirage.provision.policies.live_forecast import CYCLE_S, LiveForecast
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
@@ -113,7 +113,7 @@ def test_the_service_makes_the_forecasts_of_training(site) -> None:
     spec = {"user": USER, "requeue": False, "exclusive": True}
     first = sim.submit(JobSpec(*plan.pair.predecessor, **spec))
     second = sim.submit(JobSpec(*plan.pair.successor, dependency=f"afterany:{first}", **spec))
-    foresight = Foresight(site.cluster)
+    live_forecast = LiveForecast(site.cluster)
     off_s = []
     for point in range(0, len(episode), 4):
         sim.run_until(int(episode.decision_s[point]))
@@ -128,7 +128,7 @@ def test_the_service_makes_the_forecasts_of_training(site) -> None:
             waits=Waits([]),
             snapshot=snapshot,
         )
-        off_s.append(abs(foresight.of(observation) - int(episode.forecast_s[point])))
+        off_s.append(abs(live_forecast.of(observation) - int(episode.forecast_s[point])))
     assert np.median(off_s) <= 60
     assert np.mean(np.array(off_s) > 600) <= 0.25, "another timer's phase can cost a turn"
 
@@ -161,7 +161,7 @@ def test_a_successor_keeps_the_priority_that_slurm_shows(priority: int) -> None:
         JobSpec(1, HOUR_S, user="alice", dependency=f"afterany:{first}", priority=priority)
     )
     sim.run_until(60)
-    foresight, snapshot = Foresight(sim.config), SimulatedCluster(sim).snapshot()
+    live_forecast, snapshot = LiveForecast(sim.config), SimulatedCluster(sim).snapshot()
     pair = snapshot.by_id[first], snapshot.by_id[second]
     observation = Observation(
         now_s=sim.now_s,
@@ -173,7 +173,7 @@ def test_a_successor_keeps_the_priority_that_slurm_shows(priority: int) -> None:
         snapshot=snapshot,
     )
     turns = 1 if priority > 100 else 2
-    assert foresight.of(observation) == pytest.approx(turns * HOUR_S - 60, abs=120)
+    assert live_forecast.of(observation) == pytest.approx(turns * HOUR_S - 60, abs=120)
 
 
 def test_without_a_snapshot_there_is_no_forecast() -> None:
@@ -182,7 +182,7 @@ def test_without_a_snapshot_there_is_no_forecast() -> None:
     snapshot = SimulatedCluster(sim).snapshot()
     pair = [snapshot.by_id[each] for each in ids]
     with pytest.raises(InputError, match="no snapshot"):
-        Foresight(sim.config).of(
+        LiveForecast(sim.config).of(
             Observation(
                 now_s=0,
                 step_s=600,
@@ -197,11 +197,11 @@ def test_without_a_snapshot_there_is_no_forecast() -> None:
 def test_the_forecasts_of_a_cycle_take_a_bounded_time() -> None:
     sim, now = Simulator(whole_nodes(1)), [100.0]
     ids = running_pair(sim)
-    foresight = Foresight(sim.config, clock=lambda: now[0])
+    live_forecast = LiveForecast(sim.config, clock=lambda: now[0])
 
     def ask(snapshot) -> int:
         pair = [snapshot.by_id[each] for each in ids]
-        return foresight.of(
+        return live_forecast.of(
             Observation(
                 now_s=0,
                 step_s=600,

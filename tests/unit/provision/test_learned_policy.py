@@ -342,5 +342,5 @@ def test_a_model_folder_serves_by_the_configuration(tmp_path):
     assert "30 like jobs waited 3 h" in policy.decide(far).reason
     near = replace(far, history=FixedHistory(episodes[0].windows[5]))
     assert policy.decide(near).reason.startswith("[no-forecast: there is no snapshot")
-    policy = replace(policy, foresight=SimpleNamespace(of=lambda _: HOUR))
+    policy = replace(policy, live_forecast=SimpleNamespace(of=lambda _: HOUR))
     assert policy.decide(near).reason.startswith("random-forest: better")

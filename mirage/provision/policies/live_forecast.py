@@ -19,7 +19,7 @@ CYCLE_S = 60
 """
 
 
-class Foresight:
+class LiveForecast:
     """The cluster's description, and the simulation of the last snapshot: a cycle's pairs share it,
     and the time.
     """
