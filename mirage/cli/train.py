@@ -74,6 +74,22 @@ def _add_episodes(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="number of further training episodes for -dqn and -pg methods (default: %(default)s)",
     )
+    _add_arrivals(group)
+    group.add_argument(
+        "--samples",
+        type=Path,
+        metavar="DIR",
+        help="folder that keeps the episodes; a later call continues from them (default: none)",
+    )
+    add_workers(group)
+    group.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="Ray cluster that simulates the episodes, in place of --workers",
+    )
+
+
+def _add_arrivals(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--augmented",
         type=_share,
@@ -89,18 +105,6 @@ def _add_episodes(group: argparse._ArgumentGroup) -> None:
         help="kinds of changed arrivals: load, users, synthetic (default: load,users)",
     )
     add_warm_up(group)
-    group.add_argument(
-        "--samples",
-        type=Path,
-        metavar="DIR",
-        help="folder that keeps the episodes; a later call continues from them (default: none)",
-    )
-    add_workers(group)
-    group.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="Ray cluster that simulates the episodes, in place of --workers",
-    )
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:

@@ -77,7 +77,16 @@ def _coverage(
 ) -> Coverage:
     points, below, at_most = tallies.T
     shares = group.ratio(below, points, mask), group.ratio(at_most, points, mask)
-    return Coverage(group.nodes, load, method, name, level, int(points[mask].sum()), *shares)
+    return Coverage(
+        nodes=group.nodes,
+        load=load,
+        method=method,
+        quantile=name,
+        level=level,
+        points=int(points[mask].sum()),
+        below=shares[0],
+        at_most=shares[1],
+    )
 
 
 def _tally(trial: EpisodeTrial, method: str, index: int) -> tuple[int, int, int]:
@@ -102,7 +111,15 @@ def bins(group: Group, method: str) -> Iterator[Bin]:
             told = told_h[inside].mean(axis=0)
             real = np.quantile(real_h[inside], list(LEVELS.values()))
             end = None if high == np.inf else high
-            yield Bin(group.nodes, method, low, end, int(inside.sum()), _three(told), _three(real))
+            yield Bin(
+                nodes=group.nodes,
+                method=method,
+                from_h=low,
+                to_h=end,
+                points=int(inside.sum()),
+                told_h=_three(told),
+                real_h=_three(real),
+            )
 
 
 def _pairs(trials: Sequence[EpisodeTrial], method: str) -> tuple[Floats, Floats]:

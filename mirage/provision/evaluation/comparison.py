@@ -11,9 +11,9 @@ from mirage.provision.evaluation.metrics import (
     ALL,
     Difference,
     Group,
+    MethodSummary,
     Point,
     Situation,
-    Summary,
     ratio_text,
 )
 from mirage.provision.evaluation.protocol import BOUNDS, REACTIVE, EpisodeTrial
@@ -78,7 +78,7 @@ class Comparison:
     methods: tuple[MethodInfo, ...]
     groups: tuple[Group, ...]
     situations: tuple[Situation, ...]
-    summary: tuple[Summary, ...]
+    summary: tuple[MethodSummary, ...]
     differences: tuple[Difference, ...]
     tradeoff: tuple[Point, ...]
     coverage: tuple[Coverage, ...]
@@ -104,7 +104,7 @@ class Comparison:
             and self.headline in (row.method, row.than)
         ]
 
-    def row(self, nodes: int, load: str, penalties: Penalties, method: str) -> Summary | None:
+    def row(self, nodes: int, load: str, penalties: Penalties, method: str) -> MethodSummary | None:
         """None: there is no such episode."""
         wanted = (nodes, load, ratio_text(penalties), method)
         return next(

@@ -102,20 +102,21 @@ class MethodRequest:
             )
         trained = ProvisionAbout.of(read_recipe(self.folder), self.folder)
         foreign = _foreign(trained, cluster, partition)
+        is_same = foreign is None or trained.trace_sha256 == trace_sha256
         digest = hashlib.sha256((self.folder / RECIPE).read_bytes()).hexdigest()
         return MethodInfo(
-            self.label,
-            LOOKAHEAD if self.method == LOOK else TRAINED,
-            (
+            name=self.label,
+            kind=LOOKAHEAD if self.method == LOOK else TRAINED,
+            about=(
                 f"{ABOUT[LOOK]}, with {self.futures} futures"
                 if self.method == LOOK
                 else ABOUT[self.method]
             ),
-            str(self.folder),
-            digest,
-            trained.train_s,
-            (foreign is None or trained.trace_sha256 == trace_sha256) and _saw(trained, judged_s),
-            foreign,
+            folder=str(self.folder),
+            recipe_sha256=digest,
+            train_s=trained.train_s,
+            saw_these=is_same and _saw(trained, judged_s),
+            foreign=foreign,
         )
 
 

@@ -5,7 +5,7 @@ node-hours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +39,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Summary:
+class MethodSummary:
     """One method, in one load class, for one pair of penalties and one size."""
 
     nodes: int
@@ -87,9 +87,13 @@ class Difference:
 
     def reversed(self) -> Difference:
         """The other one minus this."""
-        same = self.nodes, self.load, self.penalties
-        return Difference(
-            *same, self.than, self.method, -self.interruption_h, -self.overlap_h, -self.penalty_h
+        return replace(
+            self,
+            method=self.than,
+            than=self.method,
+            interruption_h=-self.interruption_h,
+            overlap_h=-self.overlap_h,
+            penalty_h=-self.penalty_h,
         )
 
 
@@ -172,28 +176,28 @@ class Group:
             return Estimate(value if left else 1 - value, low, high)
         return Estimate(1 - value, 1 - high, 1 - low)
 
-    def summary(self, method: str, penalties: Penalties, load: str) -> Summary:
+    def summary(self, method: str, penalties: Penalties, load: str) -> MethodSummary:
         mask = self.mask(load)
         interruption, overlap = self.outcomes(method, penalties)
         wasted = overlap * self._nodes
-        return Summary(
-            self.nodes,
-            load,
-            ratio_text(penalties),
-            method,
-            int(mask.sum()),
-            self.mean(interruption, mask),
-            self.mean(overlap, mask),
-            _spread(interruption[mask]),
-            _spread(overlap[mask]),
-            self.mean((interruption == 0).astype(np.float64), mask),
-            self.mean((interruption < ON_TIME_S / HOUR_S).astype(np.float64), mask),
-            self.mean(self.costs(method, penalties), mask),
-            self._regret(method, penalties, mask),
-            self._reduction(interruption, mask),
-            self.mean(wasted, mask),
-            float(wasted[mask].sum()),
-            _by_outcome((interruption - overlap)[mask]),
+        return MethodSummary(
+            nodes=self.nodes,
+            load=load,
+            penalties=ratio_text(penalties),
+            method=method,
+            episodes=int(mask.sum()),
+            interruption_h=self.mean(interruption, mask),
+            overlap_h=self.mean(overlap, mask),
+            interruption_spread=_spread(interruption[mask]),
+            overlap_spread=_spread(overlap[mask]),
+            zero_interruption=self.mean((interruption == 0).astype(np.float64), mask),
+            under_10_min=self.mean((interruption < ON_TIME_S / HOUR_S).astype(np.float64), mask),
+            penalty_h=self.mean(self.costs(method, penalties), mask),
+            regret=self._regret(method, penalties, mask),
+            reduction=self._reduction(interruption, mask),
+            node_hours_wasted=self.mean(wasted, mask),
+            node_hours_wasted_total=float(wasted[mask].sum()),
+            outcomes=_by_outcome((interruption - overlap)[mask]),
         )
 
     def _regret(self, method: str, penalties: Penalties, mask: Mask) -> Estimate | None:
@@ -212,14 +216,14 @@ class Group:
         mask = self.mask(load)
         mine, theirs = self.outcomes(method, penalties), self.outcomes(than, penalties)
         return Difference(
-            self.nodes,
-            load,
-            ratio_text(penalties),
-            method,
-            than,
-            self.mean(mine[0] - theirs[0], mask),
-            self.mean(mine[1] - theirs[1], mask),
-            self.mean(self.costs(method, penalties) - self.costs(than, penalties), mask),
+            nodes=self.nodes,
+            load=load,
+            penalties=ratio_text(penalties),
+            method=method,
+            than=than,
+            interruption_h=self.mean(mine[0] - theirs[0], mask),
+            overlap_h=self.mean(mine[1] - theirs[1], mask),
+            penalty_h=self.mean(self.costs(method, penalties) - self.costs(than, penalties), mask),
         )
 
     def situation(self, load: str) -> Situation:
@@ -230,12 +234,12 @@ class Group:
         queued = load in (Load.HEAVY.value, Load.MEDIUM.value)
         effective = len(self.trials) / correlation_time(self.wait_h) if load == ALL else None
         return Situation(
-            self.nodes,
-            load,
-            len(picked),
-            self.blocks.holding(mask),
-            spells(begin_s, end_s) if queued else None,
-            effective,
+            nodes=self.nodes,
+            load=load,
+            episodes=len(picked),
+            blocks=self.blocks.holding(mask),
+            spells=spells(begin_s, end_s) if queued else None,
+            effective=effective,
         )
 
     def points(self, method: str, ratios: Sequence[Penalties]) -> Iterator[Point]:

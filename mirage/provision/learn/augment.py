@@ -30,7 +30,7 @@ APART = 10**9
 ones stay theirs.
 """
 MOST_SCALED = 4.0
-"""`Loaded` makes no week out of a quarter of one, nor of four."""
+"""`LoadTarget` makes no week out of a quarter of one, nor of four."""
 Seed = tuple[int, ...]
 
 
@@ -71,7 +71,7 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadTarget:
     """Users' weeks come more or less often, as in `Scaled`, so that all jobs ask for this share of
     the cluster.
     """

@@ -18,7 +18,7 @@ from mirage.libraries import library_versions
 from mirage.models.recipe import Recipe
 from mirage.provision.env.observation import Pool
 from mirage.provision.learn.about import ProvisionAbout
-from mirage.provision.learn.augment import Augmentation, Loaded, Resampled, Synthetic
+from mirage.provision.learn.augment import Augmentation, LoadTarget, Resampled, Synthetic
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.drawing import Drawing, Mix
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
@@ -171,7 +171,7 @@ class Course:
     def _augmentations(self, background: Background) -> tuple[Augmentation, ...]:
         made: list[Augmentation] = []
         if "load" in self.kinds:
-            made += [Loaded(load, len(background.cluster.nodes)) for load in LOADS]
+            made += [LoadTarget(load, len(background.cluster.nodes)) for load in LOADS]
         if "users" in self.kinds:
             made.append(Resampled())
         if "synthetic" in self.kinds:

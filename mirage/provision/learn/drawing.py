@@ -214,7 +214,14 @@ class Drawing:
                 min(int(draws[9] * len(self.augmentations)), len(self.augmentations) - 1)
             ]
         begin_s = self._begin_s(number, draws[7], pair)
-        return EpisodePlan(begin_s, pair, self.warm_up, self.partition, chosen, (self.seed, number))
+        return EpisodePlan(
+            begin_s=begin_s,
+            pair=pair,
+            warm_up=self.warm_up,
+            partition=self.partition,
+            augmentation=chosen,
+            seed=(self.seed, number),
+        )
 
     def _begin_s(self, number: int, uniform: float, pair: PairSpec) -> int:
         if self.every_s is None:

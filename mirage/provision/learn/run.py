@@ -120,7 +120,15 @@ def train(
     course = Course.of(background, plan, chosen)
     with _sample_folder(plan.samples) as folder:
         parts = _Parts.collect(plan, course, background, methods, folder, reporter)
-        run = _Run(plan, background, course, parts, notes, reporter, hold_out)
+        run = _Run(
+            plan=plan,
+            background=background,
+            course=course,
+            parts=parts,
+            notes=notes,
+            reporter=reporter,
+            hold_out=hold_out,
+        )
         return [run.train(method, folders[method]) for method in methods]
 
 
@@ -218,7 +226,7 @@ class _Parts:
         )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Run:
     """One call of `train`: the methods in turn."""
 

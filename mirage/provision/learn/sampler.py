@@ -190,15 +190,15 @@ def _episode(
 ) -> Episode:
     augmentation = plan.augmentation
     return Episode(
-        plan.pair,
-        plan.begin_s,
-        outcome.start_s,
-        outcome.end_s,
-        rows,
-        outcome.decision_s,
-        outcome.successor_s,
-        outcome.forecast_s,
-        {
+        pair=plan.pair,
+        begin_s=plan.begin_s,
+        predecessor_start_s=outcome.start_s,
+        predecessor_end_s=outcome.end_s,
+        rows=rows,
+        decision_s=outcome.decision_s,
+        successor_start_s=outcome.successor_s,
+        forecast_s=outcome.forecast_s,
+        tags={
             "trace": background.log.source,
             "cluster": background.cluster.name,
             "warm_up": plan.warm_up.value,

@@ -241,7 +241,14 @@ class Samples(Sequence[Episode]):
             it = self.episodes[which]
             matrices[place] = it.rows[at : at + HISTORY]
             facts[:, place] = it.remaining_s[at], it.interruption_s[at], it.overlap_s[at]
-        return StateBatch(matrices, facts[0], facts[1], facts[2], episode, point)
+        return StateBatch(
+            matrices=matrices,
+            remaining_s=facts[0],
+            interruption_s=facts[1],
+            overlap_s=facts[2],
+            episode=episode,
+            point=point,
+        )
 
     def summary(self) -> dict[str, Any]:
         """For cards and reports: how many, in which load class, how they came to be."""

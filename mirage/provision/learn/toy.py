@@ -74,15 +74,17 @@ class Toy:
         link = PairJob(1, limit_s, limit_s)
         released_s = np.append(decision_s, begin_s + limit_s)
         return Episode(
-            PairSpec(link, link),
-            begin_s,
-            begin_s,
-            begin_s + limit_s,
-            rows,
-            decision_s,
-            released_s + wait_s,
-            np.full_like(decision_s, HOURS_PER_JOB * level * HOUR_S if self.foretells else 0),
-            {"level": f"{level:.6f}"},
+            pair=PairSpec(link, link),
+            begin_s=begin_s,
+            predecessor_start_s=begin_s,
+            predecessor_end_s=begin_s + limit_s,
+            rows=rows,
+            decision_s=decision_s,
+            successor_start_s=released_s + wait_s,
+            forecast_s=np.full_like(
+                decision_s, HOURS_PER_JOB * level * HOUR_S if self.foretells else 0
+            ),
+            tags={"level": f"{level:.6f}"},
         )
 
     def best(self, episode: Episode, share: float) -> int:

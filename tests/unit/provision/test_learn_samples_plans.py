@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.errors import InputError
-from mirage.provision.learn.augment import APART, Loaded, Resampled, Scaled, Synthetic
+from mirage.provision.learn.augment import APART, LoadTarget, Resampled, Scaled, Synthetic
 from mirage.provision.learn.drawing import Drawing, Mix, fixed_pair
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.joblog import LOGGED, JobLog, read_log
@@ -189,13 +189,14 @@ def test_load_is_scaled_on_average(factor: float) -> None:
 def test_a_week_is_filled_to_a_load(load: float) -> None:
     nodes = work(arrivals()) // (UNTIL_S - FROM_S) + 1
     done = [
-        work(Loaded(load, nodes).change(arrivals(), FROM_S, UNTIL_S, (seed,))) for seed in range(40)
+        work(LoadTarget(load, nodes).change(arrivals(), FROM_S, UNTIL_S, (seed,)))
+        for seed in range(40)
     ]
     assert np.mean(done) == pytest.approx(load * nodes * (UNTIL_S - FROM_S), rel=0.06)
 
 
 def test_no_arrivals_stay_none() -> None:
-    assert len(Loaded(0.9, 10).change(arrivals().between(0, 1), FROM_S, UNTIL_S, (1,))) == 0
+    assert len(LoadTarget(0.9, 10).change(arrivals().between(0, 1), FROM_S, UNTIL_S, (1,))) == 0
 
 
 def test_a_bootstrap_keeps_each_weeks_number_of_users() -> None:

@@ -22,7 +22,7 @@ from mirage.figures.estimate import Estimate
 from mirage.figures.svg import WIDTH, Scale, chart, circle, line, path, rect, root_ticks, text
 from mirage.figures.words import between, hours, number, percent, tick_hours
 from mirage.provision.evaluation.calibration import LEVELS, Bin, Coverage
-from mirage.provision.evaluation.metrics import Difference, Point, Summary
+from mirage.provision.evaluation.metrics import Difference, MethodSummary, Point
 from mirage.provision.evaluation.protocol import ORACLE
 
 OUTCOMES = (
@@ -36,7 +36,7 @@ OUTCOMES = (
 )
 
 
-def outcome_bars(rows: Sequence[Summary], headline: str) -> Markup:
+def outcome_bars(rows: Sequence[MethodSummary], headline: str) -> Markup:
     """Mean interruption to the left of a line, mean overlap to its right, on one scale of hours."""
     late = max(row.interruption_h.greatest for row in rows)
     early = max(row.overlap_h.greatest for row in rows)
@@ -82,7 +82,7 @@ def _bar(zero: float, middle: float, per_hour: float, figure: Estimate, kind: st
         )
 
 
-def outcome_shares(rows: Sequence[Summary], headline: str) -> Markup:
+def outcome_shares(rows: Sequence[MethodSummary], headline: str) -> Markup:
     """Of each method, how many handovers came how late or early: bars of 100 %."""
     scale = Scale(0, 1, LABELS, WIDTH - EDGE)
     parts = [*names([row.method for row in rows], headline)]
@@ -94,7 +94,7 @@ def outcome_shares(rows: Sequence[Summary], headline: str) -> Markup:
     return chart(ROW * len(rows) + 4, "How late or early the successors started", words, parts)
 
 
-def _shares(row: Summary, top: float, scale: Scale) -> Iterator[str]:
+def _shares(row: MethodSummary, top: float, scale: Scale) -> Iterator[str]:
     done = 0
     for index, count in enumerate(row.outcomes):
         share = count / row.episodes
@@ -109,7 +109,7 @@ def _shares(row: Summary, top: float, scale: Scale) -> Iterator[str]:
             )
 
 
-def regrets(rows: Sequence[Summary], headline: str) -> Markup:
+def regrets(rows: Sequence[MethodSummary], headline: str) -> Markup:
     """What is left of the distance from reactive (1) to the oracle (0), with intervals."""
     shown = [(row.method, row.regret) for row in rows if row.regret is not None]
     most = min(max([1.1, *(regret.greatest for _, regret in shown)]), 2.0)
@@ -267,7 +267,7 @@ def _three(values_h: tuple[float, float, float]) -> str:
     return ", ".join(hours(value) for value in values_h)
 
 
-def waste(rows: Sequence[Summary], headline: str) -> Markup:
+def waste(rows: Sequence[MethodSummary], headline: str) -> Markup:
     """Node-hours held twice at a handover."""
     return bar_chart(
         [(row.method, row.node_hours_wasted) for row in rows],

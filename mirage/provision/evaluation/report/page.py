@@ -27,7 +27,7 @@ from mirage.figures.page import (
 )
 from mirage.figures.words import NOTHING, day, instant, percent, several
 from mirage.provision.evaluation.comparison import Comparison, MethodInfo
-from mirage.provision.evaluation.metrics import ALL, Group, Summary, ratio_text
+from mirage.provision.evaluation.metrics import ALL, Group, MethodSummary, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE
 from mirage.provision.evaluation.report import charts
 from mirage.provision.evaluation.report.tables import (
@@ -115,7 +115,9 @@ def _warning(comparison: Comparison) -> str:
     ).format(", ".join(names))
 
 
-def _rows(comparison: Comparison, group: Group, load: str, penalties: Penalties) -> list[Summary]:
+def _rows(
+    comparison: Comparison, group: Group, load: str, penalties: Penalties
+) -> list[MethodSummary]:
     found = (
         comparison.row(group.nodes, load, penalties, method.name) for method in comparison.methods
     )
@@ -143,7 +145,7 @@ def _loads(comparison: Comparison, group: Group) -> Iterator[tuple[str, str, str
             yield situation.load, words, f"{counted}; {LOAD_RULES[situation.load]}"
 
 
-Draw = Callable[[list[Summary], str], Markup]
+Draw = Callable[[list[MethodSummary], str], Markup]
 
 
 def _by_load(comparison: Comparison, draw: Draw) -> Iterator[Part]:

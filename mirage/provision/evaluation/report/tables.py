@@ -14,7 +14,7 @@ from mirage.provision.evaluation.metrics import (
     LOADS,
     Difference,
     Group,
-    Summary,
+    MethodSummary,
     ratio_text,
 )
 from mirage.provision.evaluation.protocol import ORACLE
@@ -43,12 +43,12 @@ def main_table(comparison: Comparison, group: Group, penalties: Penalties) -> Da
     )
 
 
-def _of(comparison: Comparison, nodes: int, load: str, penalties: Penalties) -> list[Summary]:
+def _of(comparison: Comparison, nodes: int, load: str, penalties: Penalties) -> list[MethodSummary]:
     rows = (comparison.row(nodes, load, penalties, method.name) for method in comparison.methods)
     return [row for row in rows if row is not None]
 
 
-def _main_row(row: Summary, headline: str) -> Cells:
+def _main_row(row: MethodSummary, headline: str) -> Cells:
     return (
         method_name(row.method, headline),
         estimate_cell(row.interruption_h),
@@ -87,7 +87,7 @@ def glance_table(comparison: Comparison) -> DataTable:
     return DataTable(f"{comparison.headline} at a glance", head, [("", rows)])
 
 
-def _glance(row: Summary) -> Cells:
+def _glance(row: MethodSummary) -> Cells:
     return (
         row.load,
         estimate_cell(row.interruption_h),
@@ -188,7 +188,7 @@ def waste_table(comparison: Comparison, penalties: Penalties) -> DataTable:
     )
 
 
-def _waste_row(comparison: Comparison, group: Group, total: Summary, saved_h: float) -> Cells:
+def _waste_row(comparison: Comparison, group: Group, total: MethodSummary, saved_h: float) -> Cells:
     penalties = next(
         each for each in comparison.setup.penalties if ratio_text(each) == total.penalties
     )

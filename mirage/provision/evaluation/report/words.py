@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from mirage.figures.resample import FEWEST_BLOCKS
 from mirage.figures.words import day, hours, listed, percent, several
 from mirage.provision.evaluation.comparison import Comparison
-from mirage.provision.evaluation.metrics import ALL, Situation, Summary
+from mirage.provision.evaluation.metrics import ALL, MethodSummary, Situation
 from mirage.provision.evaluation.protocol import REACTIVE
 from mirage.provision.learn.episode import HOUR_S, Load
 
@@ -74,12 +74,12 @@ def headline(comparison: Comparison) -> str:
     )
 
 
-def _overlap(row: Summary) -> str:
+def _overlap(row: MethodSummary) -> str:
     overlap = hours(row.overlap_h.value)
     return "hardly any overlap" if overlap == "0" else f"{overlap} of overlap"
 
 
-def headline_row(comparison: Comparison) -> Summary | None:
+def headline_row(comparison: Comparison) -> MethodSummary | None:
     """The headline method, for the first size that met the heaviest load of all, and the first
     penalties.
     """

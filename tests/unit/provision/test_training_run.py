@@ -1,0 +1,120 @@
+"""`train` and `evaluate` from Python, on a small site, with what they report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xgboost", reason="the extra `train` is not installed")
+
+from mirage.errors import InputError
+from mirage.provision.evaluation import EvaluationPlan, evaluate
+from mirage.provision.learn import TrainingPlan, train
+from mirage.provision.learn.methods import read_model
+from mirage.provision.learn.reporter import Reporter
+from slurm_sim.clusters import write_toml
+from slurm_sim.traces import write_trace
+from tests.learn_site import DAY_S, EPOCH_S, HOUR_S, cluster, trace
+
+
+class Record(Reporter):
+    def __init__(self) -> None:
+        self.counts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        self.cautions: list[str] = []
+        self.folders: dict[str, Path] = {}
+
+    def caution(self, text: str) -> None:
+        self.cautions.append(text)
+
+    def episodes(self, part: str, done: int, total: int) -> None:
+        self.counts[part].append((done, total))
+
+    def written(self, method: str, folder: Path, wall_s: float) -> None:
+        assert wall_s >= 0
+        self.folders[method] = folder
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> TrainingPlan:
+    folder = tmp_path_factory.mktemp("run")
+    write_trace(trace(), folder / "t.csv")
+    (folder / "c.toml").write_text(write_toml(cluster()))
+    return TrainingPlan(
+        trace=folder / "t.csv",
+        cluster=folder / "c.toml",
+        methods=("xgboost",),
+        out=folder / "model",
+        episodes=24,
+        validation_episodes=6,
+        augmented=0.0,
+        settings=("boosting.rounds=4",),
+        samples=folder / "samples",
+        workers=1,
+    )
+
+
+def test_a_plan_is_trained_and_evaluated_and_the_reporter_hears_of_it(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
+    told = Record()
+    (result,) = train(plan, told)
+    assert told.folders == {"xgboost": plan.out}
+    assert {part: counts[-1] for part, counts in told.counts.items()} == {
+        "training episodes": (24, 24),
+        "validation episodes": (6, 6),
+    }
+    assert result.model is not None
+    assert result.recipe.options["course"]["episodes"] == 24
+    assert read_model(plan.out).recipe.options == result.recipe.options
+
+    judged = EvaluationPlan(
+        trace=plan.trace,
+        cluster=plan.cluster,
+        methods=(f"mine={plan.out}", "timer"),
+        out=tmp_path / "report",
+        start_s=EPOCH_S + 28 * DAY_S,
+        episodes=3,
+        limit_s=6 * HOUR_S,
+        workers=1,
+    )
+    found = evaluate(judged, told)
+    assert told.counts["episodes"][-1] == (3, 3)
+    assert [method.name for method in found.comparison.methods] == [
+        "reactive",
+        "mine",
+        "timer",
+        "oracle",
+    ]
+    assert (tmp_path / "report" / "report.html").is_file()
+
+
+def test_the_seed_of_the_fit_leaves_the_episodes_as_they_are(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
+    told = Record()
+    (other,) = train(replace(plan, fit_seed=2, out=tmp_path / "other"), told)
+    (same,) = train(replace(plan, out=tmp_path / "same"), told)
+    assert all(done == total for counts in told.counts.values() for done, total in counts), (
+        "episodes are used again"
+    )
+    assert other.recipe.options["course"]["fit_seed"] == 2
+    weights = [(tmp_path / name / "boosted.safetensors").read_bytes() for name in ("other", "same")]
+    assert weights[0] != weights[1]
+    assert same.recipe.seed == other.recipe.seed == 1
+
+
+def test_what_a_plan_cannot_have_is_refused_before_anything_is_simulated(
+    plan: TrainingPlan, tmp_path: Path
+) -> None:
+    told = Record()
+    for change, words in (
+        ({"methods": ("magic",)}, "no such method"),
+        ({"settings": ("speed=9",)}, "no option 'speed'"),
+        ({"augmentations": ("weeks",)}, "augmentation 'weeks'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            train(replace(plan, out=tmp_path / "x", **change), told)  # type: ignore[arg-type]
+    assert not told.counts
