@@ -1,5 +1,5 @@
 """DL2: how many workers and parameter servers each training job gets in each time slot.
 
-Source: Peng et al., "DL2: A Deep Learning-driven Scheduler for Deep Learning Clusters". Equation,
+Source: Peng et al., "DL2: A Deep Learning-driven Allocator for Deep Learning Clusters". Equation,
 table, figure and section numbers of this package are that paper's.
 """

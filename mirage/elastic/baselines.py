@@ -14,27 +14,27 @@ from typing import Protocol
 import numpy as np
 
 from mirage.elastic.fitting import SpeedEstimates
-from mirage.elastic.world import Bools, Floats, Ints, Kind, World
+from mirage.elastic.world import Bools, ElasticWorld, Floats, Ints, TaskKind
 
 STOP = -1
 
 
-class Scheduler(Protocol):
+class Allocator(Protocol):
     """Chooses the next task of a slot, in all clusters at once."""
 
     name: str
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: ElasticWorld) -> None:
         """Called at the start of an episode."""
 
-    def begin_slot(self, world: World) -> None:
+    def begin_slot(self, world: ElasticWorld) -> None:
         """Called as a slot begins, before its first task."""
 
-    def choose(self, world: World) -> tuple[Ints, Ints]:
-        """The job, or -1 for no further task, and the `Kind`, [B] each."""
+    def choose(self, world: ElasticWorld) -> tuple[Ints, Ints]:
+        """The job, or -1 for no further task, and the `TaskKind`, [B] each."""
 
 
-def run_slot(world: World, scheduler: Scheduler) -> Floats:
+def run_slot(world: ElasticWorld, scheduler: Allocator) -> Floats:
     """Gives a slot's tasks until no cluster takes one more, and runs it; returns the reward, [B]."""
     world.begin_slot()
     scheduler.begin_slot(world)
@@ -45,47 +45,47 @@ def run_slot(world: World, scheduler: Scheduler) -> Floats:
     return world.end_slot()
 
 
-Score = Callable[[World], Floats]
+Score = Callable[[ElasticWorld], Floats]
 """Whose turn is next, [B, K]: the highest."""
 
 
-def _oldest(world: World) -> Floats:
+def _oldest(world: ElasticWorld) -> Floats:
     jobs = world.arrival.shape[1]
     return np.asarray(-(world.arrival + np.arange(jobs) / jobs), dtype=np.float64)
 
 
-def _poorest(world: World) -> Floats:
+def _poorest(world: ElasticWorld) -> Floats:
     """DRF: least dominant share first."""
     return np.negative(world.dominant_share())
 
 
-def _shortest(world: World) -> Floats:
+def _shortest(world: ElasticWorld) -> Floats:
     """SRTF: least time left at the job's own best shape, by its owner's epochs."""
     best = world.speed_table.max(axis=(1, 2))[world.type_index]
     return np.asarray(-_estimated_left(world) / best, dtype=np.float64)
 
 
-def _least_fraction(world: World) -> Floats:
+def _least_fraction(world: ElasticWorld) -> Floats:
     return np.negative(_estimated_left(world) / world.estimate)
 
 
-def _estimated_left(world: World) -> Floats:
+def _estimated_left(world: ElasticWorld) -> Floats:
     """Epochs left by the owner's estimate. Who is past it counts as having a twentieth left."""
     left: Floats = np.maximum(world.estimate - world.trained, world.estimate / 20)
     return left
 
 
-def _tetris(world: World) -> Floats:
+def _tetris(world: ElasticWorld) -> Floats:
     """Alignment less remaining work, both over their means (Grandl et al. 2014, section 3.3)."""
     return _alignment(world) - _normal_work(world)
 
 
-def _tetris_published(world: World) -> Floats:
+def _tetris_published(world: ElasticWorld) -> Floats:
     return _alignment(world) + _normal_work(world)
 
 
-def _alignment(world: World) -> Floats:
-    """Demand of a bundle times what is free, each as a share of the cluster."""
+def _alignment(world: ElasticWorld) -> Floats:
+    """TaskDemand of a bundle times what is free, each as a share of the cluster."""
     one = np.ones(world.arrival.shape, dtype=np.int64)
     gpus = world.free_gpus.sum(axis=1, keepdims=True) / max(world.total_gpus, 1)
     cpus = world.free_cpus.sum(axis=1, keepdims=True) / max(world.total_cpus, 1)
@@ -97,7 +97,7 @@ def _alignment(world: World) -> Floats:
     return _over_mean(score, world.active)
 
 
-def _normal_work(world: World) -> Floats:
+def _normal_work(world: ElasticWorld) -> Floats:
     left = _estimated_left(world) / world.speed_table.max(axis=(1, 2))[world.type_index]
     return _over_mean(left, world.active)
 
@@ -117,19 +117,19 @@ class Ranked:
     score: Score
     published: bool = False
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: ElasticWorld) -> None:
         """Finds the shape that each job takes at most."""
         self._workers, self._ps = _shapes(world, published=self.published)
 
-    def begin_slot(self, world: World) -> None:
+    def begin_slot(self, world: ElasticWorld) -> None:
         """Keeps nothing."""
 
-    def choose(self, world: World) -> tuple[Ints, Ints]:
-        """See `Scheduler`."""
+    def choose(self, world: ElasticWorld) -> tuple[Ints, Ints]:
+        """See `Allocator`."""
         kind = np.where(
             ~world.has_ps | (world.ps >= self._ps),
-            Kind.WORKER,
-            np.where(world.workers >= self._workers, Kind.PS, Kind.BUNDLE),
+            TaskKind.WORKER,
+            np.where(world.workers >= self._workers, TaskKind.PS, TaskKind.BUNDLE),
         )
         wants = world.active & ((world.workers < self._workers) | (world.ps < self._ps))
         fits = np.take_along_axis(world.allowed(), kind[..., None], axis=2)[..., 0]
@@ -141,7 +141,7 @@ class Ranked:
         return np.where(there, job, STOP), kind[rows, job]
 
 
-def _shapes(world: World, *, published: bool) -> tuple[Ints, Ints]:
+def _shapes(world: ElasticWorld, *, published: bool) -> tuple[Ints, Ints]:
     """Workers and PSs that each job takes at most, [B, K] each.
 
     As its owner would ask, who measured the job once: the smallest shape within 2 % of its best
@@ -165,11 +165,11 @@ def _smallest_good(table: Floats) -> tuple[int, int]:
 _MOVES: tuple[tuple[int, int], ...] = ((1, 0), (0, 1), (1, 1), (2, 0), (0, 2))
 """Workers and PSs that a move adds."""
 _MOVE_KINDS = (
-    (Kind.WORKER,),
-    (Kind.PS,),
-    (Kind.BUNDLE,),
-    (Kind.WORKER, Kind.WORKER),
-    (Kind.PS, Kind.PS),
+    (TaskKind.WORKER,),
+    (TaskKind.PS,),
+    (TaskKind.BUNDLE,),
+    (TaskKind.WORKER, TaskKind.WORKER),
+    (TaskKind.PS, TaskKind.PS),
 )
 
 
@@ -190,21 +190,21 @@ class Ascent:
     estimates: SpeedEstimates | None = None
     """Speeds as learnt from what was seen; None: the true ones."""
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: ElasticWorld) -> None:
         """Starts with no move under way."""
         if self.estimates:
             self.estimates.reset(world)
         self._second = np.full(world.clusters, STOP)
         self._second_kind = np.zeros(world.clusters, dtype=np.int64)
 
-    def begin_slot(self, world: World) -> None:
+    def begin_slot(self, world: ElasticWorld) -> None:
         """Takes in the speeds of the slot before."""
         if self.estimates:
             self.estimates.observe(world)
         self._second[:] = STOP
 
-    def choose(self, world: World) -> tuple[Ints, Ints]:
-        """See `Scheduler`. The second task of a move comes right after its first."""
+    def choose(self, world: ElasticWorld) -> tuple[Ints, Ints]:
+        """See `Allocator`. The second task of a move comes right after its first."""
         gains = np.stack([self._gain(world, nth) for nth in range(len(self._moves))], axis=-1)
         flat = gains.reshape(world.clusters, -1)
         best = flat.argmax(axis=1)
@@ -223,7 +223,7 @@ class Ascent:
     def _moves(self) -> tuple[tuple[int, int], ...]:
         return _MOVES if self.pairs else _MOVES[:3]
 
-    def _gain(self, world: World, nth: int) -> Floats:
+    def _gain(self, world: ElasticWorld, nth: int) -> Floats:
         more_workers, more_ps = _MOVES[nth]
         workers, ps = world.workers + more_workers, world.ps + more_ps
         gain = self._value(world, workers, ps) - self._value(world, world.workers, world.ps)
@@ -231,14 +231,14 @@ class Ascent:
             share = world.share_of(workers, ps) - world.dominant_share()
             gain = gain / np.maximum(share, 1 / (4 * max(world.total_cpus, world.total_gpus)))
         possible = world.active if self.published else world.allowed()[..., _MOVE_KINDS[nth][0]]
-        if self.published and _MOVE_KINDS[nth] == (Kind.BUNDLE,):
+        if self.published and _MOVE_KINDS[nth] == (TaskKind.BUNDLE,):
             # Its jobs start with a bundle; later only single tasks are tried.
             possible = possible & (world.workers == 0)
         if len(_MOVE_KINDS[nth]) == 2:
             possible = possible & world.two_fit(_MOVE_KINDS[nth][0])
         return np.where(possible, gain, -np.inf)
 
-    def _value(self, world: World, workers: Ints, ps: Ints) -> Floats:
+    def _value(self, world: ElasticWorld, workers: Ints, ps: Ints) -> Floats:
         speed = (self.estimates or world).speed_of(workers, ps)
         if self.objective == "reward":
             return np.asarray(speed / world.estimate, dtype=np.float64)
@@ -248,16 +248,16 @@ class Ascent:
         return np.asarray(-left / np.maximum(speed, slow), dtype=np.float64)
 
 
-def baseline(name: str, *, seed: int = 0) -> Scheduler:
+def baseline(name: str, *, seed: int = 0) -> Allocator:
     """A scheduler by its name. Raises KeyError."""
     return _BASELINES[name](seed)
 
 
-def _ranked(name: str, score: Score, *, published: bool = False) -> Callable[[int], Scheduler]:
+def _ranked(name: str, score: Score, *, published: bool = False) -> Callable[[int], Allocator]:
     return lambda _seed: Ranked(name=name, score=score, published=published)
 
 
-_BASELINES: dict[str, Callable[[int], Scheduler]] = {
+_BASELINES: dict[str, Callable[[int], Allocator]] = {
     "drf": _ranked("drf", _poorest),
     "fifo": _ranked("fifo", _oldest),
     "srtf": _ranked("srtf", _shortest),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import nnls
 
-from mirage.elastic.world import Floats, Ints, World
+from mirage.elastic.world import ElasticWorld, Floats, Ints
 
 SAMPLES = 8
 """Short runs of each job type before its first job."""
@@ -30,7 +30,7 @@ class SpeedEstimates:
         init=False, default_factory=dict
     )
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: ElasticWorld) -> None:
         """Measures each type at `SAMPLES` random shapes of equal numbers, with the world's noise."""
         rng = np.random.default_rng(self.seed)
         self._seen = {}
@@ -43,7 +43,7 @@ class SpeedEstimates:
                 self._fit(world, cluster, kind)
 
     def _short_runs(
-        self, world: World, kind: int, rng: np.random.Generator
+        self, world: ElasticWorld, kind: int, rng: np.random.Generator
     ) -> list[tuple[int, int, float]]:
         table = world.speed_table[kind]
         rows, columns = np.nonzero(table)
@@ -57,7 +57,7 @@ class SpeedEstimates:
             for (ps, workers), factor in zip(shapes, noise, strict=True)
         ]
 
-    def observe(self, world: World) -> None:
+    def observe(self, world: ElasticWorld) -> None:
         """Takes in the epochs of the slot before; fits each `every_slots` slots."""
         ended = world.trained >= world.epochs
         for cluster, job in np.argwhere((world.last_epochs > 0) & ~ended):
@@ -70,7 +70,7 @@ class SpeedEstimates:
             for cluster, kind in self._seen:
                 self._fit(world, cluster, kind)
 
-    def _fit(self, world: World, cluster: int, kind: int) -> None:
+    def _fit(self, world: ElasticWorld, cluster: int, kind: int) -> None:
         ps, workers, epochs = np.array(self._seen[cluster, kind]).T
         slot_time = 1 / np.maximum(epochs, 1e-12)
         terms = _terms(ps, workers)

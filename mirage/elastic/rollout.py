@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage.elastic.baselines import Scheduler, run_slot
-from mirage.elastic.workload import JobSequence
-from mirage.elastic.world import ElasticConfig, Floats, World
+from mirage.elastic.baselines import Allocator, run_slot
+from mirage.elastic.workload import ElasticJobs
+from mirage.elastic.world import ElasticConfig, ElasticWorld, Floats
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollout:
+class ElasticRollout:
     """One episode for each sequence; arrays of one entry a sequence, [B]."""
 
     scheduler: str
@@ -31,15 +31,15 @@ class Rollout:
 
 
 def roll_out(
-    scheduler: Scheduler, config: ElasticConfig, sequences: Sequence[JobSequence], *, seed: int = 0
-) -> Rollout:
+    scheduler: Allocator, config: ElasticConfig, sequences: Sequence[ElasticJobs], *, seed: int = 0
+) -> ElasticRollout:
     """Runs all sequences side by side."""
-    world = World(config, sequences, seed=seed)
+    world = ElasticWorld(config, sequences, seed=seed)
     scheduler.reset(world)
     total = np.zeros(world.clusters)
     while not world.over.all():
         total += run_slot(world, scheduler)
-    return Rollout(
+    return ElasticRollout(
         scheduler=scheduler.name,
         mean_jct_slots=world.completion_slots().mean(axis=1),
         makespan_slots=np.nan_to_num(world.finish, nan=world.slot).max(axis=1),

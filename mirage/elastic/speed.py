@@ -25,7 +25,7 @@ MOST_DL2_TASKS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demand:
+class TaskDemand:
     """What a task takes of its server."""
 
     gpus: int
@@ -40,8 +40,8 @@ class JobType:
     steps_per_s: Floats
     """[P + 1, W + 1]: by PSs and workers; 0 where it can't run or was not measured."""
     batches_per_epoch: int
-    worker: Demand
-    ps: Demand | None
+    worker: TaskDemand
+    ps: TaskDemand | None
     """None: all-reduce, without parameter servers; the table then has one row."""
 
     def __post_init__(self) -> None:
@@ -114,8 +114,8 @@ def dl2_types(*, most_tasks: int = MOST_DL2_TASKS) -> tuple[JobType, ...]:
                 name=row["model"],
                 steps_per_s=model.table(most_tasks),
                 batches_per_epoch=int(row["batches_per_epoch"]),
-                worker=Demand(gpus=int(row["worker_gpus"]), cpus=int(row["worker_cpus"])),
-                ps=Demand(gpus=0, cpus=int(row["ps_cpus"])),
+                worker=TaskDemand(gpus=int(row["worker_gpus"]), cpus=int(row["worker_cpus"])),
+                ps=TaskDemand(gpus=0, cpus=int(row["ps_cpus"])),
             )
         )
     return tuple(found)
@@ -144,7 +144,7 @@ def all_reduce_type(
         name=name,
         steps_per_s=speeds[None],
         batches_per_epoch=batches_per_epoch,
-        worker=Demand(gpus=1, cpus=cpus_per_worker),
+        worker=TaskDemand(gpus=1, cpus=cpus_per_worker),
         ps=None,
     )
 

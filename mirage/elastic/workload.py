@@ -27,7 +27,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class ElasticWorkload:
     """How jobs are drawn."""
 
     types: Sequence[JobType]
@@ -59,7 +59,7 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSequence:
+class ElasticJobs:
     """Jobs in the order of their arrival, one entry a job, [K]."""
 
     arrival_slot: Ints
@@ -84,7 +84,7 @@ class JobSequence:
             raise InputError("jobs: must be in the order of their arrival, from slot 0 on")
 
 
-def draw(workload: Workload, rng: np.random.Generator) -> JobSequence:
+def draw(workload: ElasticWorkload, rng: np.random.Generator) -> ElasticJobs:
     """One sequence of jobs."""
     kinds = rng.integers(len(workload.types), size=workload.jobs)
     sigma = math.sqrt(2 * math.log(workload.mean_s / workload.median_s))
@@ -92,7 +92,7 @@ def draw(workload: Workload, rng: np.random.Generator) -> JobSequence:
     rate = np.array([_epochs_per_s(kind, workload.request) for kind in workload.types])
     epochs = np.maximum(length_s * rate[kinds], 0.05)
     error = workload.epoch_error * rng.uniform(-1, 1, workload.jobs)
-    return JobSequence(
+    return ElasticJobs(
         arrival_slot=_arrivals(workload, rng),
         type_index=kinds,
         epochs=epochs,
@@ -109,7 +109,7 @@ def _epochs_per_s(kind: JobType, request: tuple[int, int]) -> float:
     return float(speed) / kind.batches_per_epoch
 
 
-def _arrivals(workload: Workload, rng: np.random.Generator) -> Ints:
+def _arrivals(workload: ElasticWorkload, rng: np.random.Generator) -> Ints:
     slots: list[int] = []
     slot, phase = 0, rng.uniform(0, 2 * math.pi)
     per_slot = 2 * math.pi * workload.slot_s / DAY_S

@@ -3,7 +3,7 @@
 Names of axes: B clusters, K jobs of a sequence, S servers. In a slot a scheduler adds tasks one by
 one (section 4.1), then the slot runs:
 
-    world = World(config, sequences)
+    world = ElasticWorld(config, sequences)
     while not world.over.all():
         world.begin_slot()
         while ...:
@@ -24,17 +24,17 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.elastic.speed import JobType
-from mirage.elastic.workload import JobSequence
+from mirage.elastic.workload import ElasticJobs
 from mirage.errors import InputError
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Placement = Literal["balanced", "packed"]
+PlacementRule = Literal["balanced", "packed"]
 NOBODY = -1
 
 
-class Kind(IntEnum):
+class TaskKind(IntEnum):
     """What one action adds to a job (section 4.1). The void action adds nothing."""
 
     WORKER = 0
@@ -57,7 +57,7 @@ class ElasticConfig:
     most_workers: int = 12
     """Workers of a job."""
     most_ps: int = 12
-    placement: Placement = "balanced"
+    placement: PlacementRule = "balanced"
     """`balanced`: the least used server first (section 6.1). `packed`: the most used that fits."""
     interference: float = 0.0
     """Share of its speed that a job loses for each other job on its fullest server."""
@@ -103,11 +103,11 @@ class ElasticConfig:
             )
 
 
-class World:
+class ElasticWorld:
     """B clusters with a job sequence each."""
 
     def __init__(
-        self, config: ElasticConfig, sequences: Sequence[JobSequence], *, seed: int = 0
+        self, config: ElasticConfig, sequences: Sequence[ElasticJobs], *, seed: int = 0
     ) -> None:
         if not sequences or len({len(sequence) for sequence in sequences}) != 1:
             raise InputError("elastic world: give one or more sequences of the same number of jobs")
@@ -211,9 +211,9 @@ class World:
         cpus = workers * self._task_cpus[..., 0] + ps * self._task_cpus[..., 1]
         return gpus, cpus
 
-    def two_fit(self, kind: Kind) -> Bools:
+    def two_fit(self, kind: TaskKind) -> Bools:
         """Whether two tasks of each job fit and are within its bounds, [B, K]."""
-        task = int(kind == Kind.PS)
+        task = int(kind == TaskKind.PS)
         most = self.config.most_ps if task else self.config.most_workers
         found = np.zeros(self.arrival.shape, dtype=bool)
         for gpus, cpus in self._sizes(task):
@@ -243,7 +243,7 @@ class World:
         self._clear()
 
     def allowed(self) -> Bools:
-        """What may be added to which job, [B, K, 3] by `Kind`: active, within bounds, and fits."""
+        """What may be added to which job, [B, K, 3] by `TaskKind`: active, within bounds, and fits."""
         if self._allowed is None:
             self._allowed = self._find_allowed()
         return self._allowed
@@ -320,8 +320,8 @@ class World:
         fits = self.allowed()[rows, job[rows], kind[rows]]
         rows = rows[fits]
         done[rows] = True
-        for task, also in ((0, Kind.WORKER), (1, Kind.PS)):
-            some = rows[(kind[rows] == also) | (kind[rows] == Kind.BUNDLE)]
+        for task, also in ((0, TaskKind.WORKER), (1, TaskKind.PS)):
+            some = rows[(kind[rows] == also) | (kind[rows] == TaskKind.BUNDLE)]
             if len(some):
                 self._place(some, job[some], task)
         return done

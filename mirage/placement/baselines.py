@@ -15,20 +15,20 @@ import numpy as np
 
 from mirage.placement.packing import best_fit
 from mirage.placement.topology import Bools, Floats
-from mirage.placement.world import Ints, World
+from mirage.placement.world import Ints, PlacementWorld
 
 
-class Scheduler(Protocol):
+class Placer(Protocol):
     """Decides each time step which job has which GPU."""
 
     name: str
     leaves_slots: bool
     """Whether it needs a world with `leave_slots`."""
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: PlacementWorld) -> None:
         """Called at the start of an episode."""
 
-    def decide(self, world: World) -> Ints:
+    def decide(self, world: PlacementWorld) -> Ints:
         """The row of each GPU's job, or `world.rows` for none, [B, M]."""
 
 
@@ -39,23 +39,25 @@ class _Reservation:
     start_step: int
 
 
-Rule = Callable[[World, int, Ints, int, np.random.Generator], Ints]
-"""World, cluster, waiting slots, free GPUs, random numbers -> the slots, first choice first."""
+Rule = Callable[[PlacementWorld, int, Ints, int, np.random.Generator], Ints]
+"""PlacementWorld, cluster, waiting slots, free GPUs, random numbers -> the slots, first choice first."""
 
 
 def _random(
-    _world: World, _cluster: int, slots: Ints, _free: int, rng: np.random.Generator
+    _world: PlacementWorld, _cluster: int, slots: Ints, _free: int, rng: np.random.Generator
 ) -> Ints:
     return rng.permutation(slots)
 
 
 def _shortest(
-    world: World, cluster: int, slots: Ints, _free: int, _rng: np.random.Generator
+    world: PlacementWorld, cluster: int, slots: Ints, _free: int, _rng: np.random.Generator
 ) -> Ints:
     return slots[np.argsort(world.length[cluster, world.slot_job[cluster, slots]], kind="stable")]
 
 
-def _tetris(world: World, cluster: int, slots: Ints, free: int, _rng: np.random.Generator) -> Ints:
+def _tetris(
+    world: PlacementWorld, cluster: int, slots: Ints, free: int, _rng: np.random.Generator
+) -> Ints:
     """Greatest request times free GPUs: with one resource, the greatest request."""
     product = world.gpus[cluster, world.slot_job[cluster, slots]] * free
     return slots[np.argsort(-product, kind="stable")]
@@ -79,18 +81,18 @@ class Reserving:
     def __post_init__(self) -> None:
         self._rule = RULES[self.name]
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: PlacementWorld) -> None:
         self._rng = np.random.default_rng(self.seed)
         self._reserved: list[list[_Reservation]] = [[] for _ in range(world.clusters)]
 
-    def decide(self, world: World) -> Ints:
+    def decide(self, world: PlacementWorld) -> Ints:
         gpus = world.assigned.shape[-1]
         actions = np.full((world.clusters, gpus), world.rows)
         for cluster in np.nonzero(~world.over)[0]:
             self._decide_one(world, int(cluster), actions[cluster])
         return actions
 
-    def _decide_one(self, world: World, cluster: int, action: Ints) -> None:
+    def _decide_one(self, world: PlacementWorld, cluster: int, action: Ints) -> None:
         free_at = np.full(len(action), world.time)
         for row in np.nonzero(world.assigned[cluster].any(axis=-1))[0]:
             held = world.assigned[cluster, row]
@@ -127,7 +129,7 @@ class Reserving:
         return started
 
     def _choices(
-        self, world: World, cluster: int, free_at: Ints, action: Ints
+        self, world: PlacementWorld, cluster: int, free_at: Ints, action: Ints
     ) -> Iterator[tuple[int, Ints, int]]:
         """Jobs that can be placed, one after the other: slot, GPUs, first time step."""
         horizon = world.time + world.config.model.rows
@@ -150,22 +152,22 @@ class Reserving:
             yield slot, gpus, start
 
 
-def _steps_left(world: World, cluster: int, row: int) -> int:
+def _steps_left(world: PlacementWorld, cluster: int, row: int) -> int:
     job = world.slot_job[cluster, row]
     left = world.total[cluster, job] - world.done[cluster, job]
     each_step = world.speed[cluster, row] * world.config.model.step_s
     return max(1, int(np.ceil(left / each_step))) if each_step > 0 else 1
 
 
-Order = Callable[[World, Floats], Floats]
-"""World, GPU-steps that each row's job has had [B, rows] -> its place in line; lowest first."""
+Order = Callable[[PlacementWorld, Floats], Floats]
+"""PlacementWorld, GPU-steps that each row's job has had [B, rows] -> its place in line; lowest first."""
 
 
-def _arrival(world: World, _service: Floats) -> Floats:
+def _arrival(world: PlacementWorld, _service: Floats) -> Floats:
     return np.asarray(world.of_slots(world.arrival), dtype=np.float64)
 
 
-def _time_left(world: World, _service: Floats) -> Floats:
+def _time_left(world: PlacementWorld, _service: Floats) -> Floats:
     """SRTF: the time left alone on one rack with the GPUs that it asks for."""
     return world.remaining() / np.asarray(world.of_slots(world.idle_cost), dtype=np.float64)
 
@@ -174,7 +176,7 @@ LAS_QUEUE_GPU_STEPS = 20.0
 """Tiresias: jobs with less service than this go first; each queue by arrival (its section 3.2)."""
 
 
-def _attained(world: World, service: Floats) -> Floats:
+def _attained(world: PlacementWorld, service: Floats) -> Floats:
     late = 1e6 * (service >= LAS_QUEUE_GPU_STEPS)
     return late + _arrival(world, service)
 
@@ -197,10 +199,10 @@ class Preemptive:
     def __post_init__(self) -> None:
         self._order = ORDERS[self.name]
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: PlacementWorld) -> None:
         self._service = np.zeros(world.arrival.shape)
 
-    def decide(self, world: World) -> Ints:
+    def decide(self, world: PlacementWorld) -> Ints:
         service = np.asarray(world.of_slots(self._service), dtype=np.float64)
         rank = np.where(world.filled, self._order(world, service), np.inf)
         if self.name == "best-fit":
@@ -210,7 +212,7 @@ class Preemptive:
             self._decide_one(world, int(cluster), np.argsort(rank[cluster], kind="stable"), actions)
         return actions
 
-    def _decide_one(self, world: World, cluster: int, order: Ints, actions: Ints) -> None:
+    def _decide_one(self, world: PlacementWorld, cluster: int, order: Ints, actions: Ints) -> None:
         free = np.ones(actions.shape[1], dtype=bool)
         chosen = _chosen(world, cluster, order, len(free))
         for row in chosen:
@@ -227,7 +229,7 @@ class Preemptive:
             self._service[cluster, job] += world.gpus[cluster, job]
 
 
-def _chosen(world: World, cluster: int, order: Ints, gpus: int) -> list[int]:
+def _chosen(world: PlacementWorld, cluster: int, order: Ints, gpus: int) -> list[int]:
     """The rows that run: in order, each that still fits by its number of GPUs."""
     chosen = []
     for row in order:
@@ -249,10 +251,10 @@ class Greedy:
     most_moves: int = 24
     """Moves in a time step."""
 
-    def reset(self, world: World) -> None:
+    def reset(self, world: PlacementWorld) -> None:
         """Keeps nothing."""
 
-    def decide(self, world: World) -> Ints:
+    def decide(self, world: PlacementWorld) -> Ints:
         actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
         for cluster in np.nonzero(~world.over)[0]:
             assigned = improve(world, int(cluster), world.assigned[cluster], self.most_moves)
@@ -261,7 +263,7 @@ class Greedy:
         return actions
 
 
-def improve(world: World, cluster: int, assigned: Bools, most_moves: int) -> Bools:
+def improve(world: PlacementWorld, cluster: int, assigned: Bools, most_moves: int) -> Bools:
     """The moves that raise equation 4 most, one after the other, until none does.
 
     ``assigned`` [rows, M]. Moves: a GPU to a job or to none; two GPUs change places; a job starts
@@ -280,7 +282,7 @@ def improve(world: World, cluster: int, assigned: Bools, most_moves: int) -> Boo
     return assigned
 
 
-def _moves(world: World, cluster: int, assigned: Bools) -> Bools:
+def _moves(world: PlacementWorld, cluster: int, assigned: Bools) -> Bools:
     rows, gpus = assigned.shape
     owner = np.where(assigned.any(axis=0), assigned.argmax(axis=0), rows)
     jobs = [*np.nonzero(world.filled[cluster])[0], rows]
@@ -302,7 +304,7 @@ def _moves(world: World, cluster: int, assigned: Bools) -> Bools:
     return stacked
 
 
-def _whole_jobs(world: World, cluster: int, owner: Ints) -> list[Ints]:
+def _whole_jobs(world: PlacementWorld, cluster: int, owner: Ints) -> list[Ints]:
     """Each job started with all that it asks for, if that is free; each running job paused."""
     found = []
     free = owner == world.rows
@@ -319,7 +321,7 @@ def _whole_jobs(world: World, cluster: int, owner: Ints) -> list[Ints]:
     return found
 
 
-def baseline(name: str, *, seed: int = 0) -> Scheduler:
+def baseline(name: str, *, seed: int = 0) -> Placer:
     """A scheduler by its name. Raises KeyError."""
     if name in RULES:
         return Reserving(name=name, seed=seed)

@@ -20,7 +20,7 @@ TotalWork = Literal["cells", "alone"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class PlacementWorkload:
     """How jobs are drawn. The defaults are section 5.1's.
 
     "Roughly half" is read as an independent draw for length and GPUs.
@@ -63,7 +63,7 @@ class Workload:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSequence:
+class PlacementJobs:
     """Jobs in the order of their arrival; each array has one entry a job, [K]."""
 
     arrival_step: Ints
@@ -83,7 +83,7 @@ class JobSequence:
         return len(self.arrival_step)
 
 
-def draw(workload: Workload, model: SpeedModel, rng: np.random.Generator) -> JobSequence:
+def draw(workload: PlacementWorkload, model: SpeedModel, rng: np.random.Generator) -> PlacementJobs:
     """One sequence of jobs."""
     count = workload.jobs
     length = _halves(rng, count, workload.short_steps, workload.long_steps)
@@ -95,7 +95,7 @@ def draw(workload: Workload, model: SpeedModel, rng: np.random.Generator) -> Job
     distance = model.minibatch_distance(flops, rng.choice(MINIBATCHES, size=count))
     per_root_s = model.reduction_per_root_s(gradient_mb)
     gaps = rng.geometric(workload.arrival_probability, size=count)
-    return JobSequence(
+    return PlacementJobs(
         arrival_step=np.cumsum(gaps) - gaps[0],
         length_steps=length,
         gpus=gpus,
@@ -135,7 +135,7 @@ def alone_flops(model: SpeedModel, gpus: Ints, distance: Floats, per_root_s: Flo
     return distance * gpus / (model.training_s(distance) + model.rack_reduction_s(per_root_s, gpus))
 
 
-def check_fits(sequence: JobSequence, topology: Topology) -> None:
+def check_fits(sequence: PlacementJobs, topology: Topology) -> None:
     """Raises InputError if a job asks for more GPUs than the topology has."""
     greatest = int(sequence.gpus.max())
     if greatest > len(topology):

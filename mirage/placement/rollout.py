@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mirage.placement.baselines import Scheduler
-from mirage.placement.jobs import JobSequence
+from mirage.placement.baselines import Placer
+from mirage.placement.jobs import PlacementJobs
 from mirage.placement.topology import Floats
-from mirage.placement.world import World, WorldConfig
+from mirage.placement.world import PlacementConfig, PlacementWorld
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollout:
+class PlacementRollout:
     """One episode for each sequence; arrays of one entry a sequence, [B]."""
 
     scheduler: str
@@ -29,17 +29,17 @@ class Rollout:
 
 
 def roll_out(
-    scheduler: Scheduler, config: WorldConfig, sequences: Sequence[JobSequence]
-) -> Rollout:
+    scheduler: Placer, config: PlacementConfig, sequences: Sequence[PlacementJobs]
+) -> PlacementRollout:
     """Runs all sequences side by side. Baselines that keep what they give have no penalty for too
     few GPUs (section 5.3).
     """
-    world = World(replace(config, leave_slots=scheduler.leaves_slots), sequences)
+    world = PlacementWorld(replace(config, leave_slots=scheduler.leaves_slots), sequences)
     scheduler.reset(world)
     total = np.zeros(world.clusters)
     while not world.over.all():
         total += world.step(scheduler.decide(world))
-    return Rollout(
+    return PlacementRollout(
         scheduler=scheduler.name,
         first_return=total,
         mean_slowdown=world.slowdowns().mean(axis=1),

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mirage.errors import InputError
-from mirage.placement.jobs import JobSequence, alone_flops, check_fits
+from mirage.placement.jobs import PlacementJobs, alone_flops, check_fits
 from mirage.placement.speed import SpeedModel, speeds
 from mirage.placement.topology import Bools, Floats, Topology
 
@@ -47,7 +47,7 @@ class Price:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldConfig:
+class PlacementConfig:
     """The rules of a cluster of simulated jobs."""
 
     topology: Topology
@@ -73,10 +73,10 @@ class WorldConfig:
             raise InputError(f"world: overflow {self.overflow!r}: wait or dismiss")
 
 
-class World:
+class PlacementWorld:
     """B clusters with a job sequence each. `reset`, then `step` until all `over`."""
 
-    def __init__(self, config: WorldConfig, sequences: Sequence[JobSequence]) -> None:
+    def __init__(self, config: PlacementConfig, sequences: Sequence[PlacementJobs]) -> None:
         for sequence in sequences:
             check_fits(sequence, config.topology)
         if len({len(sequence) for sequence in sequences}) != 1:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mirage.elastic.baselines import BASELINES, baseline, run_slot
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.rollout import roll_out
-from mirage.elastic.speed import Demand, JobType, all_reduce_type, dl2_types, read_elasticflow
-from mirage.elastic.workload import JobSequence, Workload, draw
-from mirage.elastic.world import ElasticConfig, Kind, World
+from mirage.elastic.speed import JobType, TaskDemand, all_reduce_type, dl2_types, read_elasticflow
+from mirage.elastic.workload import ElasticJobs, ElasticWorkload, draw
+from mirage.elastic.world import ElasticConfig, ElasticWorld, TaskKind
 from mirage.errors import InputError
 
 TYPES = dl2_types()
@@ -27,15 +27,15 @@ def linear(name: str = "linear", *, best: int = 4, gpus: int = 1, ps: bool = Tru
         name=name,
         steps_per_s=table,
         batches_per_epoch=100,
-        worker=Demand(gpus=gpus, cpus=1),
-        ps=Demand(gpus=0, cpus=1) if ps else None,
+        worker=TaskDemand(gpus=gpus, cpus=1),
+        ps=TaskDemand(gpus=0, cpus=1) if ps else None,
     )
 
 
-def jobs(*of: tuple[int, int, float]) -> JobSequence:
+def jobs(*of: tuple[int, int, float]) -> ElasticJobs:
     """Jobs from (arrival slot, type, epochs)."""
     arrival, kind, epochs = (np.array(column) for column in zip(*of, strict=True))
-    return JobSequence(
+    return ElasticJobs(
         arrival_slot=arrival,
         type_index=kind,
         epochs=epochs.astype(float),
@@ -51,7 +51,7 @@ def small(*types: JobType, **options: object) -> ElasticConfig:
     )
 
 
-def give(world: World, *tasks: tuple[int, Kind]) -> list[bool]:
+def give(world: ElasticWorld, *tasks: tuple[int, TaskKind]) -> list[bool]:
     """One slot's tasks in a world of one cluster; what was done."""
     world.begin_slot()
     return [bool(world.add(np.array([job]), np.array([kind]))[0]) for job, kind in tasks]
@@ -70,11 +70,11 @@ def test_the_papers_eight_types_are_never_asked_beyond_the_measurements():
 
 
 def test_a_slot_trains_by_the_table_and_ends_within_it():
-    world = World(small(), [jobs((0, 0, 3.0), (1, 0, 1.0))])
-    assert give(world, (0, Kind.BUNDLE), (0, Kind.WORKER), (0, Kind.PS)) == [True] * 3
+    world = ElasticWorld(small(), [jobs((0, 0, 3.0), (1, 0, 1.0))])
+    assert give(world, (0, TaskKind.BUNDLE), (0, TaskKind.WORKER), (0, TaskKind.PS)) == [True] * 3
     assert world.end_slot() == pytest.approx(2 / 3)
     assert world.trained[0].tolist() == [2, 0]
-    give(world, (0, Kind.BUNDLE), (0, Kind.BUNDLE), (1, Kind.BUNDLE))
+    give(world, (0, TaskKind.BUNDLE), (0, TaskKind.BUNDLE), (1, TaskKind.BUNDLE))
     world.end_slot()
     assert world.finish[0].tolist() == [1.5, 2.0]
     assert world.over.all()
@@ -83,21 +83,29 @@ def test_a_slot_trains_by_the_table_and_ends_within_it():
 
 
 def test_what_does_not_fit_or_is_not_allowed_is_not_done():
-    world = World(small(), [jobs((0, 0, 50.0), (3, 0, 1.0))])
-    tasks = [(0, Kind.WORKER)] * 5 + [(1, Kind.WORKER), (0, Kind.BUNDLE), (0, Kind.PS)]
+    world = ElasticWorld(small(), [jobs((0, 0, 50.0), (3, 0, 1.0))])
+    tasks = [(0, TaskKind.WORKER)] * 5 + [
+        (1, TaskKind.WORKER),
+        (0, TaskKind.BUNDLE),
+        (0, TaskKind.PS),
+    ]
     assert give(world, *tasks) == [True] * 4 + [False, False, False, True]
     assert (world.free_gpus.sum(), world.free_cpus.sum()) == (0, 11)
-    crowded = World(small(cpus_per_server=1), [jobs((0, 0, 50.0))])
-    assert give(crowded, (0, Kind.BUNDLE), (0, Kind.PS)) == [True, False]
-    full = World(small(cpus_per_server=1, servers=1), [jobs((0, 0, 50.0))])
-    assert give(full, (0, Kind.BUNDLE), (0, Kind.WORKER)) == [False, True]
+    crowded = ElasticWorld(small(cpus_per_server=1), [jobs((0, 0, 50.0))])
+    assert give(crowded, (0, TaskKind.BUNDLE), (0, TaskKind.PS)) == [True, False]
+    full = ElasticWorld(small(cpus_per_server=1, servers=1), [jobs((0, 0, 50.0))])
+    assert give(full, (0, TaskKind.BUNDLE), (0, TaskKind.WORKER)) == [False, True]
 
 
 def test_all_reduce_jobs_have_no_parameter_servers():
     kind = all_reduce_type("bert", {1: 1.0, 2: 1.8, 4: 3.0}, batches_per_epoch=100)
     assert kind.steps_per_s.tolist() == [[0, 1.0, 1.8, 2.4, 3.0]]
-    world = World(small(kind, most_ps=0), [jobs((0, 0, 9.0))])
-    assert give(world, (0, Kind.PS), (0, Kind.BUNDLE), (0, Kind.WORKER)) == [False, False, True]
+    world = ElasticWorld(small(kind, most_ps=0), [jobs((0, 0, 9.0))])
+    assert give(world, (0, TaskKind.PS), (0, TaskKind.BUNDLE), (0, TaskKind.WORKER)) == [
+        False,
+        False,
+        True,
+    ]
     world.end_slot()
     assert world.trained[0, 0] == pytest.approx(1.0)
     for bad in ({}, {0: 1.0}):
@@ -107,31 +115,31 @@ def test_all_reduce_jobs_have_no_parameter_servers():
 
 def test_balanced_placement_spreads_and_packed_does_not():
     for placement, free in (("balanced", [1, 1]), ("packed", [0, 2])):
-        world = World(small(placement=placement), [jobs((0, 0, 9.0))])
-        give(world, (0, Kind.WORKER), (0, Kind.WORKER))
+        world = ElasticWorld(small(placement=placement), [jobs((0, 0, 9.0))])
+        give(world, (0, TaskKind.WORKER), (0, TaskKind.WORKER))
         assert sorted(world.free_gpus[0].tolist()) == free
 
 
 def test_neighbours_scaling_and_capacity_cost_what_they_say():
-    world = World(small(interference=0.25, servers=1), [jobs((0, 0, 9.0), (0, 0, 9.0))])
-    give(world, (0, Kind.BUNDLE), (1, Kind.BUNDLE))
+    world = ElasticWorld(small(interference=0.25, servers=1), [jobs((0, 0, 9.0), (0, 0, 9.0))])
+    give(world, (0, TaskKind.BUNDLE), (1, TaskKind.BUNDLE))
     world.end_slot()
     assert world.trained[0] == pytest.approx([0.75, 0.75])
-    world = World(small(scaling_s=10.0), [jobs((0, 0, 9.0))])
-    for tasks in ([(0, Kind.BUNDLE)], [(0, Kind.BUNDLE)] * 2):
+    world = ElasticWorld(small(scaling_s=10.0), [jobs((0, 0, 9.0))])
+    for tasks in ([(0, TaskKind.BUNDLE)], [(0, TaskKind.BUNDLE)] * 2):
         give(world, *tasks)
         world.end_slot()
     assert world.trained[0, 0] == pytest.approx(1 + 2 * 0.8)  # two tasks more stop it for 20 s
-    world = World(small(capacity=lambda slot: 1 if slot == 0 else 2), [jobs((0, 0, 99.0))])
-    assert give(world, *[(0, Kind.WORKER)] * 3) == [True, True, False]
+    world = ElasticWorld(small(capacity=lambda slot: 1 if slot == 0 else 2), [jobs((0, 0, 99.0))])
+    assert give(world, *[(0, TaskKind.WORKER)] * 3) == [True, True, False]
     world.end_slot()
-    assert give(world, *[(0, Kind.WORKER)] * 5) == [True] * 4 + [False]
+    assert give(world, *[(0, TaskKind.WORKER)] * 5) == [True] * 4 + [False]
 
 
 def test_speeds_vary_around_the_table():
-    world = World(small(variation=0.2), [jobs((0, 0, 1e6))] * 200, seed=3)
+    world = ElasticWorld(small(variation=0.2), [jobs((0, 0, 1e6))] * 200, seed=3)
     world.begin_slot()
-    world.add(np.zeros(200, dtype=int), np.full(200, Kind.BUNDLE))
+    world.add(np.zeros(200, dtype=int), np.full(200, TaskKind.BUNDLE))
     world.end_slot()
     trained = world.trained[:, 0]
     assert 0.8 <= trained.min() < 0.85 < 1.15 < trained.max() <= 1.2
@@ -139,7 +147,7 @@ def test_speeds_vary_around_the_table():
 
 
 def test_drawn_jobs_have_the_papers_lengths():
-    workload = Workload(types=TYPES, jobs=4000, jobs_per_slot=20, epoch_error=0.25)
+    workload = ElasticWorkload(types=TYPES, jobs=4000, jobs_per_slot=20, epoch_error=0.25)
     drawn = draw(workload, np.random.default_rng(2))
     rate = np.array([kind.steps_per_s[2, 2] / kind.batches_per_epoch for kind in TYPES])
     minutes = drawn.epochs / rate[drawn.type_index] / 60
@@ -153,7 +161,9 @@ def test_drawn_jobs_have_the_papers_lengths():
 @pytest.mark.parametrize("name", BASELINES)
 @pytest.mark.parametrize("options", [{}, {"variation": 0.3, "interference": 0.1, "scaling_s": 5.0}])
 def test_every_baseline_finishes_and_none_beats_the_bound(name, options):
-    workload = Workload(types=TYPES, jobs=5, jobs_per_slot=1.0, epoch_error=0.2 if options else 0)
+    workload = ElasticWorkload(
+        types=TYPES, jobs=5, jobs_per_slot=1.0, epoch_error=0.2 if options else 0
+    )
     sequences = [draw(workload, np.random.default_rng(seed)) for seed in (1, 2)]
     config = ElasticConfig(types=TYPES, servers=4, **options)
     found = roll_out(baseline(name), config, sequences)
@@ -162,9 +172,9 @@ def test_every_baseline_finishes_and_none_beats_the_bound(name, options):
         assert (found.mean_jct_slots >= found.bound_slots - 1e-9).all()
 
 
-def slot_of(name: str, config: ElasticConfig, sequence: JobSequence) -> tuple[list[int], list[int]]:
+def slot_of(name: str, config: ElasticConfig, sequence: ElasticJobs) -> tuple[list[int], list[int]]:
     """Workers and PSs by job in the first slot."""
-    world = World(config, [sequence])
+    world = ElasticWorld(config, [sequence])
     scheduler = baseline(name)
     scheduler.reset(world)
     run_slot(world, scheduler)
@@ -194,8 +204,8 @@ def test_greedy_finds_a_gain_that_takes_two_tasks():
         name="stairs",
         steps_per_s=table,
         batches_per_epoch=100,
-        worker=Demand(gpus=1, cpus=1),
-        ps=Demand(gpus=0, cpus=1),
+        worker=TaskDemand(gpus=1, cpus=1),
+        ps=TaskDemand(gpus=0, cpus=1),
     )
     config = small(kind, most_workers=3, most_ps=1)
     assert slot_of("greedy", config, jobs((0, 0, 9.0))) == ([3], [1])
@@ -204,19 +214,19 @@ def test_greedy_finds_a_gain_that_takes_two_tasks():
 
 def test_speeds_are_learnt_from_the_shapes_that_were_seen():
     config = ElasticConfig(types=TYPES[:1], servers=40)
-    world = World(config, [jobs((0, 0, 1e6))])
+    world = ElasticWorld(config, [jobs((0, 0, 1e6))])
     estimates = SpeedEstimates(seed=1, every_slots=1)
     estimates.reset(world)
     shapes = [(1, 1), (4, 2), (2, 8), (8, 3), (5, 5), (3, 11)]
     for workers, ps in shapes:
-        give(world, *[(0, Kind.WORKER)] * workers, *[(0, Kind.PS)] * ps)
+        give(world, *[(0, TaskKind.WORKER)] * workers, *[(0, TaskKind.PS)] * ps)
         world.end_slot()
         estimates.observe(give_nothing(world))
     workers, ps = (np.array([[number]]) for number in (6, 10))
     assert estimates.speed_of(workers, ps) == pytest.approx(world.speed_of(workers, ps), rel=0.02)
 
 
-def give_nothing(world: World) -> World:
+def give_nothing(world: ElasticWorld) -> ElasticWorld:
     """The world as a scheduler sees it when the next slot begins."""
     world.begin_slot()
     return world
@@ -227,8 +237,8 @@ def give_nothing(world: World) -> World:
 def test_no_server_ever_gives_more_than_it_has(seed, placement):
     rng = np.random.default_rng(seed)
     config = ElasticConfig(types=TYPES, servers=3, placement=placement)
-    workload = Workload(types=TYPES, jobs=6, jobs_per_slot=3.0)
-    world = World(config, [draw(workload, rng) for _ in range(3)])
+    workload = ElasticWorkload(types=TYPES, jobs=6, jobs_per_slot=3.0)
+    world = ElasticWorld(config, [draw(workload, rng) for _ in range(3)])
     for _ in range(5):
         world.begin_slot()
         for _ in range(30):
@@ -250,7 +260,7 @@ def table(*rows: list[float]) -> JobType:
         name="t",
         steps_per_s=np.array(rows),
         batches_per_epoch=1,
-        worker=Demand(gpus=1, cpus=1),
+        worker=TaskDemand(gpus=1, cpus=1),
         ps=None,
     )
 
@@ -263,11 +273,11 @@ def table(*rows: list[float]) -> JobType:
         (lambda: table([0.0, 0.0]), "no speed above 0"),
         (lambda: jobs((0, 0, 0.0)), "job 0: epochs is 0.0; give a number above 0"),
         (lambda: jobs((1, 0, 1.0), (0, 0, 1.0)), "in the order of their arrival"),
-        (lambda: World(small(), [jobs((0, 3, 1.0))]), "a job's type must be 0 to 0"),
+        (lambda: ElasticWorld(small(), [jobs((0, 3, 1.0))]), "a job's type must be 0 to 0"),
         (lambda: small(linear(gpus=3)), "a worker needs 3 GPUs and 1 CPUs; a server has 2 and 8"),
         (lambda: small(variation=1.0), r"variation must be in \[0, 1\)"),
-        (lambda: Workload(types=TYPES, median_s=0), "median_s must be above 0"),
-        (lambda: Workload(types=()), "no job types"),
+        (lambda: ElasticWorkload(types=TYPES, median_s=0), "median_s must be above 0"),
+        (lambda: ElasticWorkload(types=()), "no job types"),
     ],
 )
 def test_wrong_input_is_refused(bad, message):

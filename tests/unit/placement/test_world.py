@@ -10,23 +10,23 @@ import pytest
 
 from mirage.errors import InputError
 from mirage.placement.baselines import BASELINES, baseline
-from mirage.placement.jobs import JobSequence, Workload, draw
+from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.minsky import minsky
 from mirage.placement.profiles import profiles
 from mirage.placement.rollout import roll_out
 from mirage.placement.speed import SpeedModel, speeds
-from mirage.placement.world import Price, World, WorldConfig
+from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 
 TOPOLOGY = minsky((2, 2, 2, 2))
 MODEL = SpeedModel()
 PEAK = MODEL.efficiency * MODEL.gpu_flops
 
 
-def jobs(*of: tuple[int, int, int], gradient_mb: float = 0.0) -> JobSequence:
+def jobs(*of: tuple[int, int, int], gradient_mb: float = 0.0) -> PlacementJobs:
     """Jobs from (arrival step, length, GPUs); without gradients they communicate in no time."""
     arrival, length, gpus = (np.array(column) for column in zip(*of, strict=True))
     per_root_s = MODEL.reduction_per_root_s(np.full(len(of), gradient_mb))
-    return JobSequence(
+    return PlacementJobs(
         arrival_step=arrival,
         length_steps=length,
         gpus=gpus,
@@ -37,11 +37,11 @@ def jobs(*of: tuple[int, int, int], gradient_mb: float = 0.0) -> JobSequence:
     )
 
 
-def world(sequence: JobSequence, **options: object) -> World:
-    return World(WorldConfig(topology=TOPOLOGY, **options), [sequence])
+def world(sequence: PlacementJobs, **options: object) -> PlacementWorld:
+    return PlacementWorld(PlacementConfig(topology=TOPOLOGY, **options), [sequence])
 
 
-def give(at: World, **gpus: range) -> np.ndarray:
+def give(at: PlacementWorld, **gpus: range) -> np.ndarray:
     """Actions: `s0=range(4)` gives slot 0 the first four GPUs."""
     action = np.full((1, 32), at.rows)
     for slot, which in gpus.items():
@@ -95,18 +95,18 @@ def test_profiles_are_the_papers_35_and_torchvisions_80():
 
 
 def test_drawn_jobs_are_section_51s():
-    drawn = draw(Workload(), MODEL, np.random.default_rng(1))
+    drawn = draw(PlacementWorkload(), MODEL, np.random.default_rng(1))
     assert drawn.arrival_step.tolist() == list(range(400))
     assert set(drawn.length_steps) == {1, 2, 3, 6, 7, 8, 9, 10}
     assert set(drawn.gpus) == set(range(1, 13))
     assert 0.4 < (drawn.length_steps <= 3).mean() < 0.6
     assert drawn.total_distance == pytest.approx(drawn.length_steps * drawn.gpus * 5.12e14)
-    same = draw(Workload(), MODEL, np.random.default_rng(1))
+    same = draw(PlacementWorkload(), MODEL, np.random.default_rng(1))
     assert (same.total_distance == drawn.total_distance).all()
 
 
 def test_a_job_alone_takes_its_length_by_that_reading():
-    workload = Workload(jobs=1, total_work="alone", many_gpus=(8, 8))  # fits a rack
+    workload = PlacementWorkload(jobs=1, total_work="alone", many_gpus=(8, 8))  # fits a rack
     at = world(draw(workload, MODEL, np.random.default_rng(3)))
     gpus = int(at.gpus[0, 0])
     steps = 0
@@ -188,11 +188,11 @@ def test_unfinished_jobs_count_to_the_end():
     ("bad", "message"),
     [
         (lambda: world(jobs((0, 1, 33))), "job 0 asks for 33 GPUs; topology 2,2,2,2 has 32"),
-        (lambda: Workload(short_steps=(3, 1)), "short_steps must be 1 <= least <= most"),
-        (lambda: Workload(arrival_probability=0), "arrival_probability must be in"),
+        (lambda: PlacementWorkload(short_steps=(3, 1)), "short_steps must be 1 <= least <= most"),
+        (lambda: PlacementWorkload(arrival_probability=0), "arrival_probability must be in"),
         (lambda: SpeedModel(gpu_flops=0), "gpu_flops must be above 0"),
         (lambda: Price(move_s=-1), "move_s must not be negative"),
-        (lambda: WorldConfig(topology=TOPOLOGY, overflow="x"), "wait or dismiss"),
+        (lambda: PlacementConfig(topology=TOPOLOGY, overflow="x"), "wait or dismiss"),
         (lambda: world(jobs((0, 1, 1))).step(np.full((1, 32), 11)), "an action must be a slot"),
         (
             lambda: world(jobs((0, 1, 1))).step(np.zeros((1, 3), dtype=int)),
@@ -207,27 +207,29 @@ def test_wrong_input_is_refused(bad, message):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_finishes_an_easy_load_and_shares_no_gpu(name):
-    workload = Workload(jobs=12, arrival_probability=0.3, total_work="alone", many_gpus=(1, 7))
+    workload = PlacementWorkload(
+        jobs=12, arrival_probability=0.3, total_work="alone", many_gpus=(1, 7)
+    )
     sequences = [draw(workload, MODEL, np.random.default_rng(seed)) for seed in (1, 2)]
-    config = WorldConfig(topology=TOPOLOGY)
+    config = PlacementConfig(topology=TOPOLOGY)
     scheduler = baseline(name)
     assert roll_out(scheduler, config, sequences).finished.tolist() == [1, 1]
-    at = World(replace(config, leave_slots=scheduler.leaves_slots), sequences)
+    at = PlacementWorld(replace(config, leave_slots=scheduler.leaves_slots), sequences)
     scheduler.reset(at)
     while not at.over.all():
         at.step(scheduler.decide(at))
         assert at.assigned.sum(axis=1).max() <= 1
 
 
-def sjf_at_first(*of: tuple[int, int, int], name: str = "sjf") -> World:
+def sjf_at_first(*of: tuple[int, int, int], name: str = "sjf") -> PlacementWorld:
     scheduler = baseline(name)
-    at = World(WorldConfig(topology=TOPOLOGY, leave_slots=True), [jobs(*of)])
+    at = PlacementWorld(PlacementConfig(topology=TOPOLOGY, leave_slots=True), [jobs(*of)])
     scheduler.reset(at)
     at.step(scheduler.decide(at))
     return at
 
 
-def gpus_of(at: World, job: int) -> list[int]:
+def gpus_of(at: PlacementWorld, job: int) -> list[int]:
     row = int(np.nonzero(at.slot_job[0] == job)[0][0])
     return np.nonzero(at.assigned[0, row])[0].tolist()
 
@@ -249,8 +251,8 @@ def test_a_reservation_is_kept_from_those_who_come_later():
     # Job 0 holds 20 GPUs for 3 steps; job 1 (20 GPUs) is reserved for then; 2 fits beside it only
     # if it ends before.
     scheduler = baseline("sjf")
-    at = World(
-        WorldConfig(topology=TOPOLOGY, leave_slots=True),
+    at = PlacementWorld(
+        PlacementConfig(topology=TOPOLOGY, leave_slots=True),
         [jobs((0, 3, 20), (1, 4, 20), (2, 9, 16))],
     )
     scheduler.reset(at)
@@ -261,7 +263,7 @@ def test_a_reservation_is_kept_from_those_who_come_later():
 
 def test_srtf_pauses_a_long_job_for_a_short_one():
     scheduler = baseline("srtf")
-    at = World(WorldConfig(topology=TOPOLOGY), [jobs((0, 9, 32), (2, 1, 32))])
+    at = PlacementWorld(PlacementConfig(topology=TOPOLOGY), [jobs((0, 9, 32), (2, 1, 32))])
     scheduler.reset(at)
     while not at.over.all():
         at.step(scheduler.decide(at))
@@ -270,8 +272,8 @@ def test_srtf_pauses_a_long_job_for_a_short_one():
 
 def test_best_fit_packs_a_job_into_the_smallest_gap():
     scheduler = baseline("best-fit")
-    at = World(
-        WorldConfig(topology=TOPOLOGY),
+    at = PlacementWorld(
+        PlacementConfig(topology=TOPOLOGY),
         [jobs((0, 9, 3), (0, 9, 4), (0, 9, 1), (0, 9, 2), (0, 9, 8))],
     )
     scheduler.reset(at)
@@ -282,7 +284,7 @@ def test_best_fit_packs_a_job_into_the_smallest_gap():
 
 def test_greedy_undoes_a_bad_placement():
     scheduler = baseline("greedy")
-    at = World(WorldConfig(topology=TOPOLOGY), [jobs((0, 9, 4), gradient_mb=500.0)])
+    at = PlacementWorld(PlacementConfig(topology=TOPOLOGY), [jobs((0, 9, 4), gradient_mb=500.0)])
     scheduler.reset(at)
     bad = np.full((1, 32), at.rows)
     bad[0, [0, 8, 16, 24]] = 0
