@@ -71,6 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser, usual: str, default_mode: Act
         action="store_true",
         help='details in the log too, as daemon.log_level = "debug"',
     )
+    _add_single_runs(parser)
+
+
+def _add_single_runs(parser: argparse.ArgumentParser) -> None:
     once = parser.add_argument_group("instead of a service")
     once.add_argument(
         "--once", action="store_true", help="one cycle; exit code 1 if Slurm or the store failed"
