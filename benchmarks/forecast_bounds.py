@@ -7,7 +7,7 @@ heavy load.
 
 DIR: of `mirage train --samples`, of the same parts with --judged 120. At five points of each heavy
 episode to judge by the present queue runs on without arrivals: with all limits, with run times
-foretold by user and limit (medians or means of 32 draws, seed 1, from a `lookahead` model), and
+predicted by user and limit (medians or means of 32 draws, seed 1, from a `lookahead` model), and
 with the true ones. Printed: the rank correlation with the real wait and the median error in hours.
 """
 
@@ -46,7 +46,7 @@ def wait_s(simulation: Any, successor: int) -> int:
     return LONGEST_S if start_s is None else int(start_s - now_s)
 
 
-def foretold(
+def predicted(
     background: Background, simulation: Any, pair: tuple[int, int], law: Runtimes, rng: Any
 ) -> list[int]:
     """Waits with limits, medians and means."""
@@ -81,7 +81,7 @@ def rows(
         simulation.run_until(plan.begin_s)
         pair = submit_pair(simulation, plan)
         simulation.run_until(now_s)
-        waits = foretold(background, simulation, pair, law, rng)
+        waits = predicted(background, simulation, pair, law, rng)
         yield [int(episode.waits_s[point]), *waits, wait_s(simulation.fork(), pair[1])]
 
 
@@ -120,7 +120,7 @@ def main() -> None:
     hours = np.array(found) / HOUR_S
     print(f"{len(hours)} points, mean wait {hours[:, 0].mean():.1f} h")
     for column, name in enumerate(
-        ("all to their limits", "foretold, medians", "foretold, means", "true run times"), 1
+        ("all to their limits", "predicted, medians", "predicted, means", "true run times"), 1
     ):
         correlation = spearmanr(hours[:, 0], hours[:, column]).statistic
         error_h = np.median(np.abs(hours[:, column] - hours[:, 0]))

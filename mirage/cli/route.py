@@ -105,7 +105,7 @@ def _train(args: argparse.Namespace) -> int:
         episodes=args.episodes,
         trace=args.trace,
         seed=args.seed,
-        report=_told(),
+        report=_announcer(),
     )
     save_model(args.out, result.agents, result.lesson, args.seed, result.facts)
     errors.print(f"{args.out}: {len(result.agents)} agents ({time.monotonic() - began:.0f} s)")
@@ -122,7 +122,7 @@ def torch_or_error() -> None:
     torch.set_num_threads(1)  # small networks are slower on several
 
 
-def _told() -> Callable[[str], None]:
+def _announcer() -> Callable[[str], None]:
     return (lambda text: errors.print(text)) if errors.is_terminal else (lambda _: None)
 
 
@@ -162,8 +162,15 @@ def _evaluate(args: argparse.Namespace) -> int:
     kinds = load_partitions(args.flavors)
     model = read_model(args.model) if args.model else None
     agents = model.agents if model else None
-    plan = Plan(args.episodes, args.judged, args.streams, args.trace, args.seed, agents)
-    results = evaluate(kinds, plan, _told())
+    plan = Plan(
+        episodes=args.episodes,
+        judged=args.judged,
+        streams=args.streams,
+        trace=args.trace,
+        seed=args.seed,
+        agents=agents,
+    )
+    results = evaluate(kinds, plan, _announcer())
     record = _provenance(args, started_s)
     for path in save(results | {"provenance": record}, args.out):
         print(path)

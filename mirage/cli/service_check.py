@@ -113,7 +113,7 @@ def tell_if_nobody_watches(program: str) -> None:
     try:
         watched = daemon_listens(socket_path()) or agent_runs(agent_store())
     except (MirageError, OSError) as error:
-        print(f"{program}: note: whether your agent runs can't be told: {error}", file=sys.stderr)
+        print(f"{program}: note: whether your agent runs is not known: {error}", file=sys.stderr)
         return
     if not watched:
         print(f"{program}: note: {NOBODY}", file=sys.stderr)

@@ -361,12 +361,12 @@ def _write_cluster(
         )
     with output_file(args.out_cluster) as temporary:
         temporary.write_text(write_toml(cluster), encoding="utf-8")
-    told = [f"{args.out_cluster}: {len(cluster.nodes)} nodes, changes: {len(found.nodes) - 1}"]
+    lines = [f"{args.out_cluster}: {len(cluster.nodes)} nodes, changes: {len(found.nodes) - 1}"]
     if wide := int((trace.column("nodes") > len(cluster.nodes)).sum()):
-        told.append(
+        lines.append(
             f"{wide} jobs are wider than that: `slurm-sim run --skip-impossible` leaves them out"
         )
-    return told
+    return lines
 
 
 # --- fit, synth, check

@@ -67,7 +67,7 @@ def print_stats(figures: Json) -> None:
             for state, count in figures["states"].items()
         )
         console.print(
-            f"{figures['jobs']} jobs, none ran ({states}): waits, sizes and load can't be told"
+            f"{figures['jobs']} jobs, none ran ({states}): waits, sizes and load are not known"
         )
         return
     wait, sizes, limits, run, load = (

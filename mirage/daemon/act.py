@@ -20,7 +20,7 @@ from mirage.ports import Clock, Cluster, Store
 
 UNDER_WAY_S = 2
 """From the intent to Slurm's carrying it out, at most, if all is well."""
-STILL_WAITS = "it still waits for its predecessor; decided anew"
+STILL_WAITS = "it still waits for its predecessor; decided again"
 REFUSAL_HOLDS_S = 3600
 """A refused release is tried again after this long: rights may have been given meanwhile."""
 

@@ -78,7 +78,7 @@ def serve(options: ServiceOptions) -> bool:
         # Where a terminal hangs up, that ends the service, as it does other programs.
         may_reload = None if os.isatty(0) else reload.is_good
         must_reload = run_forever(service.guard.run, options.config.daemon.poll_s, may_reload)
-        log.info("beginning anew" if must_reload else "stopped")
+        log.info("starting again" if must_reload else "stopped")
     if must_reload:
         reload.begin()
     return True

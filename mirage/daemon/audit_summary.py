@@ -65,7 +65,7 @@ class AuditSummary:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def latest(self, max_age_s: int) -> AuditFigures:
-        """At once, whatever it takes to find out anew, which begins where the last result is older
+        """At once, whatever it takes to find out again, which begins where the last result is older
         than this.
         """
         with self._lock:
@@ -99,7 +99,7 @@ class AuditSummary:
             self._summary = AuditFigures(self._found(at_s), at_s)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             log.warning(
-                "what the service was worth, and whether its model still fits, can't be told: %s",
+                "what the service was worth, and whether its model still fits, is not known: %s",
                 error,
             )
             self._summary = replace(

@@ -47,8 +47,8 @@ ADVICE = "Run `mirage retrain` (docs/learning.md)."
 
 
 class DriftKind(str, Enum):
-    TOO_SHORT = "waits-longer-than-foretold"
-    TOO_LONG = "waits-shorter-than-foretold"
+    TOO_SHORT = "waits-longer-than-predicted"
+    TOO_LONG = "waits-shorter-than-predicted"
     STRANGE = "out-of-range"
 
 
@@ -225,11 +225,11 @@ def _alarms(
     if longer:
         yield Alarm(
             DriftKind.TOO_SHORT,
-            f"jobs wait longer than foretold ({_words(at_most, longer, 'at or below')})",
+            f"jobs wait longer than predicted ({_words(at_most, longer, 'at or below')})",
         )
     if shorter:
         yield Alarm(
-            DriftKind.TOO_LONG, f"jobs wait less than foretold ({_words(below, shorter, 'below')})"
+            DriftKind.TOO_LONG, f"jobs wait less than predicted ({_words(below, shorter, 'below')})"
         )
     if strange.is_more_than(MOST_STRANGE):
         yield Alarm(

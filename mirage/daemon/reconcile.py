@@ -128,7 +128,7 @@ class Reconciler:
             return latest_records(self._cluster.accounting(since_s, self._clock.now_s(), job_ids))
         except ClusterError as error:
             log.warning(
-                "%d jobs left the queue; how they ended can't be told now: %s", len(links), error
+                "%d jobs left the queue; how they ended is not known now: %s", len(links), error
             )
             return {}
 
@@ -177,7 +177,7 @@ class Reconciler:
             jobs = self._cluster.submissions(since_s, now_s, users)
         except ClusterError as error:
             log.warning(
-                "whether %d chains had links that no cycle saw can't be told now: %s",
+                "whether %d chains had links that no cycle saw is not known now: %s",
                 len(suspects),
                 error,
             )

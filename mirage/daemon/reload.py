@@ -1,4 +1,4 @@
-"""SIGHUP: the service reads everything again by becoming itself anew, in the same process, if all
+"""SIGHUP: the service reads everything again by starting itself again, in the same process, if all
 that is good.
 
 So there is one way to start and no half-changed service, and an upgraded program is taken up as

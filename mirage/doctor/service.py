@@ -133,7 +133,7 @@ def check_server(store_url: str) -> Iterator[Diagnosis]:
 
 
 def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Diagnosis]:
-    """Whether the model still foretells the waits, as far as the audit log tells."""
+    """Whether the model still predicts the waits, as far as the audit log shows."""
     if not policy.model or not _is_there(audit):
         return
     now_s = int(time.time())
@@ -143,7 +143,7 @@ def check_drift(audit: Path, policy: PolicyConfig) -> Iterator[Diagnosis]:
         yield note(
             "drift",
             str(problem),
-            "Whether the model still fits can't be told.",
+            "Whether the model still fits is not known.",
             "Run this as the service's user.",
         )
         return

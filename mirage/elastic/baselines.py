@@ -1,4 +1,4 @@
-"""Schedulers without learning. Each gives all tasks of a slot anew, one by one.
+"""Schedulers without learning. Each gives all tasks of a slot again, one by one.
 
 Each is built as its source means it. Where the published DL2 code is weaker, that version is there
 too, as `NAME-published`: it stops at the first task that does not fit, and each job may take all

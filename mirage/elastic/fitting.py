@@ -21,7 +21,7 @@ MOST_SEEN = 200
 
 @dataclass(kw_only=True)
 class SpeedEstimates:
-    """One model for each job type and cluster, fitted anew as measurements come."""
+    """One model for each job type and cluster, fitted again as measurements come."""
 
     seed: int = 0
     every_slots: int = 5

@@ -236,7 +236,7 @@ class ElasticWorld:
         return np.where(inside, table, 0.0)
 
     def begin_slot(self) -> None:
-        """All tasks are given anew; those of the slot before are in `last_workers`, `last_ps`."""
+        """All tasks are given again; those of the slot before are in `last_workers`, `last_ps`."""
         self.last_workers, self.last_ps = self.workers, self.ps
         self.workers = np.zeros_like(self.workers)
         self.ps = np.zeros_like(self.ps)

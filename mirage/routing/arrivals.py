@@ -53,7 +53,7 @@ class StreamJob:
 
 
 @dataclass(frozen=True)
-class History:
+class ArrivalHistory:
     """What a job history tells: (jobs,) each, in order of submission."""
 
     submit_s: Ints
@@ -61,16 +61,16 @@ class History:
     runtime_s: Ints
     nodes: Ints
 
-    def part(self, *, test: bool) -> History:
+    def part(self, *, test: bool) -> ArrivalHistory:
         """The part to learn from, or the one to judge by."""
         cut = int(len(self.submit_s) * (1 - TEST_PART))
         kept = slice(cut, None) if test else slice(None, cut)
-        return History(
+        return ArrivalHistory(
             self.submit_s[kept], self.limit_s[kept], self.runtime_s[kept], self.nodes[kept]
         )
 
 
-def read_history(path: Path) -> History:
+def read_history(path: Path) -> ArrivalHistory:
     """The jobs of a trace that ran. Raises InputError for a file that is none, or too short."""
     try:
         from slurm_sim.traces.errors import TraceError
@@ -88,7 +88,7 @@ def read_history(path: Path) -> History:
         raise InputError(
             f"{path}: {len(submit_s)} jobs that ran; streams need at least {4 * JOBS}."
         )
-    return History(submit_s, limit_s, np.minimum(end_s - start_s, limit_s), nodes)
+    return ArrivalHistory(submit_s, limit_s, np.minimum(end_s - start_s, limit_s), nodes)
 
 
 def stream_jobs(kinds: Sequence[PartitionKind]) -> int:
@@ -97,7 +97,7 @@ def stream_jobs(kinds: Sequence[PartitionKind]) -> int:
 
 
 def from_history(
-    history: History, kinds: Sequence[PartitionKind], random: np.random.Generator
+    history: ArrivalHistory, kinds: Sequence[PartitionKind], random: np.random.Generator
 ) -> list[StreamJob]:
     """Consecutive jobs from a random place of the history. Raises InputError for one that is too
     short.
@@ -188,7 +188,7 @@ def _at_load(
 
 
 def draw_stream(
-    kinds: Sequence[PartitionKind], history: History | None, random: np.random.Generator
+    kinds: Sequence[PartitionKind], history: ArrivalHistory | None, random: np.random.Generator
 ) -> list[StreamJob]:
     """From the history, and every other time a generated one; without a history always generated."""
     if history is not None and random.random() < 0.5:

@@ -41,10 +41,10 @@ class Plan:
     trace: Path | None = None
     seed: int = 1
     agents: tuple[Agent, ...] | None = None
-    """For the streams; None: trained anew."""
+    """For the streams; None: trained for this."""
 
 
-def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
+def evaluate(kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str], None]) -> Json:
     """All results as plain data (docs/routing.md). Judged are episodes and streams that no training
     saw.
     """
@@ -53,15 +53,15 @@ def evaluate(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], N
         read_history(plan.trace)
     paper = {}
     for number, kind in enumerate(kinds):
-        told(f"{kind.name}: the paper's episodes")
+        announce(f"{kind.name}: the paper's episodes")
         paper[kind.name] = paper_part(kind, replace(plan, seed=plan.seed + 1000 * number))
-    told("streams")
+    announce("streams")
     return {
         "seed": plan.seed,
         "plan": {"episodes": plan.episodes, "judged": plan.judged, "streams": plan.streams},
         "trace": plan.trace.name if plan.trace else "",
         "paper": paper,
-        "streams": stream_part(kinds, plan, told),
+        "streams": stream_part(kinds, plan, announce),
     }
 
 
@@ -136,20 +136,23 @@ def _paper_figures(kind: PartitionKind, outcomes: Sequence[EpisodeOutcome]) -> J
 # ---------------------------------------------------------------------------------------------------------
 
 
-def stream_part(kinds: Sequence[PartitionKind], plan: Plan, told: Callable[[str], None]) -> Json:
+def stream_part(
+    kinds: Sequence[PartitionKind], plan: Plan, announce: Callable[[str], None]
+) -> Json:
     """Every rule on the same streams: of the history's last part, and of generated bursts."""
     history = read_history(plan.trace).part(test=True) if plan.trace else None
     agents = plan.agents
     if agents is None:
         agents = train_on_streams(
-            kinds, Variant.COUNTS, streams=None, trace=plan.trace, seed=plan.seed, report=told
+            kinds, Variant.COUNTS, streams=None, trace=plan.trace, seed=plan.seed, report=announce
         ).agents
     random = np.random.default_rng([plan.seed, 2])
     drawn = {"bursts": [bursts(kinds, random) for _ in range(plan.streams)]}
     if history is not None:
         drawn["history"] = [from_history(history, kinds, random) for _ in range(plan.streams)]
     return {
-        name: _on_streams(kinds, streams, agents, random, told) for name, streams in drawn.items()
+        name: _on_streams(kinds, streams, agents, random, announce)
+        for name, streams in drawn.items()
     }
 
 
@@ -158,7 +161,7 @@ def _on_streams(
     streams: Sequence[list[StreamJob]],
     agents: Sequence[Agent],
     random: np.random.Generator,
-    told: Callable[[str], None],
+    announce: Callable[[str], None],
 ) -> Json:
     simple: dict[str, stream.StreamRule] = {
         "first-fit": stream.first_fit,
@@ -172,7 +175,7 @@ def _on_streams(
     found = {}
     for name, rule in simple.items():
         found[name] = [stream.route_stream(kinds, jobs, rule) for jobs in streams]
-        told(f"{name}: {len(streams)} streams")
+        announce(f"{name}: {len(streams)} streams")
     found["knowing what comes"] = [stream.route_knowing(kinds, jobs) for jobs in streams]
     base = [float(np.mean(outcome.completion_s)) for outcome in found["best-fit"]]
     return {name: _stream_figures(outcomes, base) for name, outcomes in found.items()}

@@ -25,7 +25,7 @@ from mirage.rl.fit import Progress, Stop, descend, fit, linear, seeded, set_rate
 from mirage.rl.replay import Column, Ints, ReplayMemory
 from mirage.rl.targets import TargetNetwork, best_values, td_targets, values_of
 from mirage.routing.agent import Agent
-from mirage.routing.arrivals import History, StreamJob, draw_stream, read_history
+from mirage.routing.arrivals import ArrivalHistory, StreamJob, draw_stream, read_history
 from mirage.routing.flavors import PartitionKind
 from mirage.routing.network import AgentOptions, TrainedAgents, make_network, to_agent
 from mirage.routing.state import (
@@ -262,7 +262,7 @@ class _Course:
     """A team's rounds: a stream each, then updates."""
 
     team: Team
-    history: History | None
+    history: ArrivalHistory | None
     streams: int
     jobs_each: int = 0
 

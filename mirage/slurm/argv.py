@@ -85,7 +85,7 @@ _READS = frozenset({"squeue", "sinfo", "sacct", "sacctmgr"})
 
 
 def new_nonce() -> str:
-    """A separator that nobody can foresee (64 bits). Users write job comments, so no fixed one
+    """A separator that nobody can predict (64 bits). Users write job comments, so no fixed one
     could be trusted.
     """
     return f"|{os.urandom(8).hex()}|"

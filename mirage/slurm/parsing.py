@@ -1,7 +1,7 @@
 """What Slurm's commands print -> records. Pure. Anything else than their documented output is
 ClusterNonsense.
 
-Three kinds of text are told apart.
+Three kinds of text are distinguished.
 
 The *frame* (which field is which) no user can forge: every field that squeue prints ends with a
 nonce that nobody can see (`argv.squeue_format`), sacct is asked for no free text but in fields of

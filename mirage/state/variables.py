@@ -2,7 +2,7 @@
 says what they are.
 
 The paper names 38. Idle nodes and nodes up are added: both change with time, and neither can be
-told from the rest. Values are raw: nodes, seconds and counts, not scaled. `docs/state.md` shows
+distinguished from the rest. Values are raw: nodes, seconds and counts, not scaled. `docs/state.md` shows
 this table; a test keeps the two equal.
 """
 

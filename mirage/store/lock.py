@@ -37,7 +37,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock. False where that can't be told."""
+    """Whether a process holds the lock. False where that is not known."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

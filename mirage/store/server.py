@@ -130,7 +130,7 @@ class ServerLock:
     however that ends.
 
     When the server went away the lock is gone too, so `ensure` asks before each cycle, and takes it
-    anew.
+    again.
     """
 
     def __init__(self, url: URL) -> None:

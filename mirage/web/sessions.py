@@ -4,7 +4,7 @@
 address that nobody can guess, and a cookie that the browser sends to that address only. Browsers
 send cookies to every port of a host, so a cookie for all of 127.0.0.1 would reach whoever else
 listens there; and an address alone is seen over shoulders, in histories and in `ps` (decision
-0015). All of it is in memory: a daemon that starts anew knows nobody.
+0015). All of it is in memory: a daemon that starts again knows nobody.
 """
 
 from __future__ import annotations

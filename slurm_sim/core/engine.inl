@@ -123,7 +123,7 @@ void Engine<W>::put_in_queue(int32_t slot, const Placed& item) {
 
 // ---- time
 
-// Compared without branches, which could not be foretold: a time and, in the last bits, its kind's place.
+// Compared without branches, which could not be predicted: a time and, in the last bits, its kind's place.
 template <int W>
 typename Engine<W>::Due Engine<W>::due() {
   constexpr int kBits = 4;

@@ -115,7 +115,7 @@ class Plan {
       if (view.rises[i]) return i;
     return -1;
   }
-  // The index of the last step that begins until then; -1: none. Halves without branches, which could not be foretold.
+  // The index of the last step that begins until then; -1: none. Halves without branches, which could not be predicted.
   int last_step(Time to) const {
     const Time* low = begins.data();
     for (size_t count = begins.size(); count > 1;) {

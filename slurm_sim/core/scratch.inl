@@ -253,7 +253,7 @@ struct Engine<W>::Scratch {
       chain(sim, wish.request, std::min(all, 2 * known + 2));
       known = static_cast<int>(sets.size());
     }
-    // Halves without branches, which could not be foretold.
+    // Halves without branches, which could not be predicted.
     for (int count = known - low; count > 1;) {
       int half = count / 2;
       low = enough(low + half - 1) ? low : low + half;

@@ -89,7 +89,7 @@ class Facts(NamedTuple):
     """Predecessor's end - successor's start, where that is positive, else 0."""
 
 
-class Episode:
+class PairEpisode:
     """One episode, from a fork of its start on."""
 
     def __init__(self, start: Start, task: Task, scale: Vectors) -> None:

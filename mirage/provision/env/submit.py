@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from mirage.provision.env.episode import Episode, Facts, Start, Task
+from mirage.provision.env.episode import Facts, PairEpisode, Start, Task
 from mirage.provision.env.example import example_starts
 from mirage.provision.env.observation import WIDTH, Pool, Vectors, scales
 from slurm_sim.errors import SimulationError
@@ -40,7 +40,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
         self._scale = scale_of(self.starts, self.task)
         self.observation_space: spaces.Space[Vectors] = observation_space(self.task)
         self.action_space = spaces.Discrete(2)
-        self._episode: Episode | None = None
+        self._episode: PairEpisode | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -49,7 +49,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
         super().reset(seed=seed)
         given = given_start(options, self.starts)
         number = int(self.np_random.integers(len(self.starts))) if given is None else given
-        self._episode = Episode(self.starts[number], self.task, self._scale)
+        self._episode = PairEpisode(self.starts[number], self.task, self._scale)
         return self._seen()
 
     def step(self, action: np.int64) -> tuple[Vectors, float, bool, bool, dict[str, Any]]:
@@ -71,7 +71,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
         """Drops the episode; reset() begins another one."""
         self._episode = None
 
-    def _running(self) -> Episode:
+    def _running(self) -> PairEpisode:
         if self._episode is None:
             raise SimulationError("no episode has begun; call reset() first")
         return self._episode

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from mirage.provision.env.episode import Episode, Facts, Start, Task, last_rows
+from mirage.provision.env.episode import Facts, PairEpisode, Start, Task, last_rows
 from mirage.provision.env.observation import COLUMNS, WIDTH, Vectors, core_pool
 from mirage.provision.env.submit import given, given_start, observation_space, scale_of
 from slurm_sim.errors import SimulationError
@@ -75,17 +75,17 @@ class Lanes(Protocol):
 
 
 class PythonLanes:
-    """The reference: one `Episode` after the other."""
+    """The reference: one `PairEpisode` after the other."""
 
     def __init__(self, num_envs: int, starts: Sequence[Start], task: Task, scale: Vectors) -> None:
         self._starts, self._task, self._scale = starts, task, scale
-        self._episodes: list[Episode | None] = [None] * num_envs
+        self._episodes: list[PairEpisode | None] = [None] * num_envs
 
     def step(self, actions: Ints, starts: Ints, out: Buffers) -> None:
         for lane, (action, start) in enumerate(zip(actions, starts, strict=True)):
             episode, reward = self._episodes[lane], 0.0
             if start != GOES_ON or episode is None:
-                episode = self._episodes[lane] = Episode(
+                episode = self._episodes[lane] = PairEpisode(
                     self._starts[start], self._task, self._scale
                 )
             else:

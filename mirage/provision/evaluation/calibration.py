@@ -1,8 +1,8 @@
-"""Whether the waits that a method foretells come true: of a calibrated p90, nine in ten real waits
+"""Whether the waits that a method predicts come true: of a calibrated p90, nine in ten real waits
 stay at or below.
 
 Many waits are exactly zero, and a quantile can then only be right as a range: P(wait < q) <= level
-<= P(wait <= q). Both ends are told.
+<= P(wait <= q). Both ends are given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mirage.provision.learn.episode import HOUR_S, Floats
 
 LEVELS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 BINS_H = (0.0, 1 / 6, 1.0, 4.0, 12.0, 24.0, np.inf)
-"""Edges of the bins of foretold medians."""
+"""Edges of the bins of predicted medians."""
 FEWEST = 50
 """Decision points in a bin worth showing."""
 
@@ -37,14 +37,14 @@ class Coverage:
     level: float
     points: int
     below: Estimate
-    """Share of real waits below the foretold quantile."""
+    """Share of real waits below the predicted quantile."""
     at_most: Estimate
     """Share at or below it."""
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Decision points at which the method foretold about the same median."""
+    """Decision points at which the method predicted about the same median."""
 
     nodes: int
     method: str
@@ -52,8 +52,8 @@ class Bin:
     to_h: float | None
     """None: no upper end."""
     points: int
-    told_h: tuple[float, float, float]
-    """Mean of the foretold p10, p50, p90."""
+    predicted_h: tuple[float, float, float]
+    """Mean of the predicted p10, p50, p90."""
     real_h: tuple[float, float, float]
     """p10, p50, p90 of the real waits."""
 
@@ -90,7 +90,7 @@ def _coverage(
 
 
 def _tally(trial: EpisodeTrial, method: str, index: int) -> tuple[int, int, int]:
-    """Decision points with a foretold quantile; of these, real waits below it; at or below it."""
+    """Decision points with a predicted quantile; of these, real waits below it; at or below it."""
     wait_quantiles_s = trial.wait_quantiles_s.get(method)
     if wait_quantiles_s is None:
         return 0, 0, 0
@@ -103,12 +103,12 @@ def _tally(trial: EpisodeTrial, method: str, index: int) -> tuple[int, int, int]
 
 
 def bins(group: Group, method: str) -> Iterator[Bin]:
-    """The foretold against the real waits, by the foretold median."""
-    told_h, real_h = _pairs(group.trials, method)
+    """The predicted against the real waits, by the predicted median."""
+    predicted_h, real_h = _pairs(group.trials, method)
     for low, high in pairwise(BINS_H):
-        inside = (told_h[:, 1] >= low) & (told_h[:, 1] < high)
+        inside = (predicted_h[:, 1] >= low) & (predicted_h[:, 1] < high)
         if inside.sum() >= FEWEST:
-            told = told_h[inside].mean(axis=0)
+            known = predicted_h[inside].mean(axis=0)
             real = np.quantile(real_h[inside], list(LEVELS.values()))
             end = None if high == np.inf else high
             yield Bin(
@@ -117,21 +117,21 @@ def bins(group: Group, method: str) -> Iterator[Bin]:
                 from_h=low,
                 to_h=end,
                 points=int(inside.sum()),
-                told_h=_three(told),
+                predicted_h=_three(known),
                 real_h=_three(real),
             )
 
 
 def _pairs(trials: Sequence[EpisodeTrial], method: str) -> tuple[Floats, Floats]:
-    """Foretold quantiles (n, 3) and real waits (n,) in hours, where all three were told."""
-    told = [
+    """Predicted quantiles (n, 3) and real waits (n,) in hours, where all three are there."""
+    known = [
         (trial.wait_quantiles_s[method], trial.episode.waits_s[:-1])
         for trial in trials
         if method in trial.wait_quantiles_s
     ]
-    if not told:
+    if not known:
         return np.empty((0, 3)), np.empty(0)
-    wait_quantiles_s, wait_s = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    wait_quantiles_s, wait_s = (np.concatenate(parts) for parts in zip(*known, strict=True))
     whole = np.isfinite(wait_quantiles_s).all(axis=1)
     return wait_quantiles_s[whole] / HOUR_S, wait_s[whole] / HOUR_S
 

@@ -161,7 +161,7 @@ class Case:
     episode: Episode
     starts: PoolStarts
     live: Callable[[], Observing] = field(default=_no_simulation, repr=False, compare=False)
-    """The episode's simulation anew, for policies that look at the cluster itself."""
+    """The episode's simulation once more, for policies that look at the cluster itself."""
     _observed: dict[int, Observation] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -32,7 +32,7 @@ class LiveEpisode:
         `mirage.provision.learn.sampler` does it.
 
         With fair-share it matters how many users are known, and so until when submissions are: as
-        long as the sampler knew them. Raises MirageError if the past comes out anew.
+        long as the sampler knew them. Raises MirageError if the past comes out otherwise.
         """
         limit_s = plan.begin_s + plan.pair.predecessor.time_limit_s
         for patience_s in PATIENCE_S:

@@ -23,7 +23,7 @@ ON_TIME_S = 600
 EDGES_H = (-12.0, -2.0, -ON_TIME_S / HOUR_S, ON_TIME_S / HOUR_S, 2.0, 12.0)
 """Between the classes of outcomes: hours of overlap (negative) or of interruption."""
 LEAST_TO_GAIN_H = 0.5
-"""Of penalty, between reactive and oracle: below it no regret is told."""
+"""Of penalty, between reactive and oracle: below it no regret is shown."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class ReleaseChoice:
     `reactive`.
     """
     wait_quantiles_s: Floats | None = None
-    """(T, 3): the quantiles p10, p50, p90 of the wait, NaN where the method told none. None: not
+    """(T, 3): the quantiles p10, p50, p90 of the wait, NaN where the method gave none. None: not
     asked, or never.
     """
 

@@ -46,9 +46,9 @@ COLUMNS = (
     "oracle_penalty_h",
     "node_hours_wasted",
     "wait_s",
-    "told_p10_s",
-    "told_p50_s",
-    "told_p90_s",
+    "predicted_p10_s",
+    "predicted_p50_s",
+    "predicted_p90_s",
 )
 
 Json = dict[str, Any]

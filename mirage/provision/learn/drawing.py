@@ -74,7 +74,7 @@ class Mix:
     early: float = 0.2
     """Share of predecessors that end before their limit: anywhere from a quarter of it on."""
     unequal: float = 0.2
-    """Share of pairs whose successor is drawn anew, not like its predecessor."""
+    """Share of pairs whose successor is drawn independently, not like its predecessor."""
 
     @classmethod
     def of(cls, log: JobLog, cluster: ClusterConfig, partition: str | None = None) -> Mix:

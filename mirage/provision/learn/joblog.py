@@ -40,7 +40,7 @@ PLAIN = frozenset(
 which is slower.
 """
 LOGGED = frozenset({"start_s", "end_s", "eligible_s"})
-"""Columns that say what became of a job in the log; no simulation is told."""
+"""Columns that say what became of a job in the log; no simulation sees them."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ r)+] + e_O * E[(r - W)+]). So methods that learn the law need neither the time l
 penalties as inputs, and one fit serves all tastes; a fit of the reward itself would have to learn
 the kink at W = r from examples, at every r. Submitting is compared with the best of the later
 decision points under the same law. What waiting will reveal is left out of that, but the comparison
-is made anew, with a new law, at each decision point.
+is made again, with a new law, at each decision point.
 """
 
 from __future__ import annotations

@@ -163,11 +163,11 @@ def _coverage(predicted: Floats, logs: Floats) -> Floats:
     is in question.
     """
     same = (logs[:, None] < _SHORT) & (predicted < _SHORT)
-    told = ~same.all(axis=1)
-    if not told.any():
+    known = ~same.all(axis=1)
+    if not known.any():
         return np.array(LEVELS)
     below = np.where(same, LEVELS, logs[:, None] <= predicted)
-    return np.maximum.accumulate(below[told].mean(axis=0))
+    return np.maximum.accumulate(below[known].mean(axis=0))
 
 
 def _in_order(logs: Floats) -> Floats:

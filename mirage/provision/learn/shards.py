@@ -74,11 +74,11 @@ class ShardFolder:
             raise InputError(f"{path}: holds no samples ({HEADER}: {error.strerror}).") from error
         except ValueError as error:
             raise InputError(
-                f"{file}: is damaged ({error}); remove the folder and collect anew."
+                f"{file}: is damaged ({error}); remove the folder and collect again."
             ) from error
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:
             raise InputError(
-                f"{file}: is not of schema {SCHEMA}, which this version reads; collect anew."
+                f"{file}: is not of schema {SCHEMA}, which this version reads; collect again."
             )
         return cls(path, header)
 

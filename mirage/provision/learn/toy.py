@@ -42,7 +42,7 @@ class Toy:
     surprise_h: float = 1.0
     jitter: float = 5.0
     """Standard deviation, in jobs, of what is seen about the level."""
-    foretells: bool = False
+    predicts: bool = False
     """Whether the forecast says what the level means; else it is always 0."""
     seed: int = 0
 
@@ -82,7 +82,7 @@ class Toy:
             decision_s=decision_s,
             successor_start_s=released_s + wait_s,
             forecast_s=np.full_like(
-                decision_s, HOURS_PER_JOB * level * HOUR_S if self.foretells else 0
+                decision_s, HOURS_PER_JOB * level * HOUR_S if self.predicts else 0
             ),
             tags={"level": f"{level:.6f}"},
         )

@@ -105,7 +105,7 @@ class BoostingOptions(MethodOptions):
 
 class RandomForestMethod(Method[ForestOptions]):
     name = "random-forest"
-    about = "a random forest foretells the cost of a release"
+    about = "a random forest predicts the cost of a release"
     space: ClassVar[Space] = {
         "growth.trees": (30, 60, 120),
         "growth.leaf": (5, 20, 80),
@@ -124,7 +124,7 @@ class RandomForestMethod(Method[ForestOptions]):
 
 class XgboostMethod(Method[BoostingOptions]):
     name = "xgboost"
-    about = "boosted trees foretell the cost of a release"
+    about = "boosted trees predict the cost of a release"
     space = SPACE
 
     def defaults(self) -> BoostingOptions:

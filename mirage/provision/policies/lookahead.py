@@ -6,7 +6,7 @@ drawn from what a model folder learnt (`mirage.provision.learn.futures`). In eac
 simulation is forked at now and at later release points up to the predecessor's end, so the futures'
 luck is common to all of them and cancels out of the comparison. The successor is released if that
 is cheaper, on average over the futures, than each of the later points. Like the law-based methods
-this leaves out what waiting will reveal; the question is asked anew at each decision point. The
+this leaves out what waiting will reveal; the question is asked again at each decision point. The
 least of many noisy means is a little too low, which favours waiting; that is left so, since only a
 release can't be taken back.
 

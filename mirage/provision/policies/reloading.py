@@ -28,7 +28,7 @@ class Reloading:
     """Implements `mirage.ports.BatchPolicy`. Looks before each cycle's decisions whether the model
     is another one.
 
-    A model that can't be read leaves the one in memory at work, and is told once.
+    A model that can't be read leaves the one in memory at work, and is reported once.
     """
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -38,7 +38,7 @@ class Reloading:
         self._version = version_of(folder)
         self._policy = self._read(folder)
         self._refused = self._version
-        """What was told last to be unreadable."""
+        """What was last reported as unreadable."""
 
     @property
     def name(self) -> str:

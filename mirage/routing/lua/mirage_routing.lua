@@ -53,7 +53,7 @@ local function memory_of(job, nodes, cpus)
 end
 
 -- What a job asks for, in whole; nil: it is not one of those that are routed.
--- The table is the same each time: what is made anew for each job, slurmctld's Lua has to collect.
+-- The table is the same each time: what is made again for each job, slurmctld's Lua has to collect.
 local demand = {}
 
 local function demand_of(job)
@@ -267,11 +267,11 @@ end
 
 -- Logs a problem, once and not with each job, and writes the counts.
 local function tell(reader, options, problem, is_left_alone)
-    if problem and problem ~= reader.told then
+    if problem and problem ~= reader.reported then
         slurm.log_error("mirage: jobs are accepted as submitted: %s", problem)
     end
     if not is_left_alone then
-        reader.told = problem
+        reader.reported = problem
     end
     if options.counters and reader.is_new then
         write_counts(options.counters, reader.counts)

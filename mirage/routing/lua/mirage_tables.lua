@@ -85,7 +85,7 @@ end
 function read.layer(agents, words)
     local layers = agents[#agents].layers
     local layer = { inputs = number(words[2]), outputs = number(words[3]), weights = {} }
-    -- Written anew with each evaluation: fresh tables would bring garbage collection.
+    -- Written again with each evaluation: fresh tables would bring garbage collection.
     layer.rows, layer.values, layer.made = {}, {}, {}
     layers[#layers + 1] = layer
 end

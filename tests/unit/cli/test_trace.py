@@ -306,7 +306,7 @@ def test_a_log_in_which_none_ran(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["trace", "stats", path, "--nodes", "4", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(
-        "3 jobs, none ran (2 CANCELLED, 1 PENDING): waits, sizes and load can't be told\n"
+        "3 jobs, none ran (2 CANCELLED, 1 PENDING): waits, sizes and load are not known\n"
     )
     assert main(["trace", "infer", path]) == 0
     assert capsys.readouterr().out.splitlines() == [

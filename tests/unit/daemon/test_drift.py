@@ -198,7 +198,7 @@ def test_report_and_doctor_tell(
     assert "mirage retrain" in " ".join(capsys.readouterr().out.split())
     assert main(["report", "--audit", str(drifted.path), "--json"]) == 0
     (alarm,) = json.loads(capsys.readouterr().out)["drift"]["alarms"]
-    assert alarm["kind"] == "waits-longer-than-foretold"
+    assert alarm["kind"] == "waits-longer-than-predicted"
     (finding,) = check_drift(drifted.path, PolicyConfig(model="m"))
     assert (finding.severity, finding.do) == (
         Severity.WARNING,

@@ -182,7 +182,7 @@ def test_a_model_is_asked_for_all_points_at_once_and_the_first_release_counts(ca
 
 @dataclass
 class Counting:
-    """Says release where the remaining time is no longer than the wait that it foretells."""
+    """Says release where the remaining time is no longer than the wait that it predicts."""
 
     wait_s: int
     asked: list
@@ -302,7 +302,7 @@ def test_the_three_files(comparison, tmp_path):
     never = [row for row in rows if row["method"] == "reactive"]
     assert all(row["choice"] == row["decision_points"] and row["release"] == "" for row in never)
     told = [row for row in rows if row["method"] == "foresight" and row["release"]]
-    assert all(float(row["told_p10_s"]) <= float(row["told_p90_s"]) for row in told)
+    assert all(float(row["predicted_p10_s"]) <= float(row["predicted_p90_s"]) for row in told)
 
 
 def test_the_table_and_the_summary_agree(comparison, tmp_path):

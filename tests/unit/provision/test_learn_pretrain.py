@@ -53,7 +53,7 @@ def test_a_transformer_reaches_the_best_policy() -> None:
 
 
 def test_a_forecast_tells_it_what_the_matrix_does_not() -> None:
-    queue = replace(TOY, jitter=2000.0, foretells=True)  # nothing to be seen for noise
+    queue = replace(TOY, jitter=2000.0, predicts=True)  # nothing to be seen for noise
     train, validation, test = (
         [queue.episode(i) for i in part]
         for part in (range(128), range(1000, 1032), range(2000, 2150))

@@ -15,7 +15,7 @@ from mirage.errors import InputError
 from mirage.routing import stream
 from mirage.routing.arrivals import (
     JOBS,
-    History,
+    ArrivalHistory,
     StreamJob,
     bursts,
     from_history,
@@ -145,7 +145,9 @@ def test_streams_grow_with_the_servers() -> None:
     many = [replace(kind, servers=40) for kind in KINDS]
     assert len(bursts(many, np.random.default_rng(1))) == stream_jobs(many) == 640
     with pytest.raises(InputError, match="has 640 jobs"):
-        from_history(History(*(np.arange(600) for _ in range(4))), many, np.random.default_rng(1))
+        from_history(
+            ArrivalHistory(*(np.arange(600) for _ in range(4))), many, np.random.default_rng(1)
+        )
 
 
 def test_generated_streams_fit_everywhere_and_have_the_wanted_load() -> None:

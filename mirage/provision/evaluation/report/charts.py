@@ -197,7 +197,7 @@ def _curve(
 
 
 def coverage(rows: Sequence[Coverage]) -> Markup:
-    """How many real waits stay below each foretold quantile, against how many should."""
+    """How many real waits stay below each predicted quantile, against how many should."""
     scale = Scale(0, 1, LABELS + 26, WIDTH - 20)
     methods = list(dict.fromkeys(row.method for row in rows))
     bottom = len(rows) * 18 + len(methods) * 10
@@ -217,7 +217,7 @@ def coverage(rows: Sequence[Coverage]) -> Markup:
         f"{row.method} {row.quantile}: {percent(row.below.value)} to {percent(row.at_most.value)}"
         for row in rows
     )
-    return chart(bottom + 22, "Share of real waits below each foretold quantile", words, parts)
+    return chart(bottom + 22, "Share of real waits below each predicted quantile", words, parts)
 
 
 def _covered(row: Coverage, middle: float, scale: Scale) -> Iterator[str]:
@@ -226,14 +226,14 @@ def _covered(row: Coverage, middle: float, scale: Scale) -> Iterator[str]:
     if row.below.low is not None and row.at_most.high is not None:
         yield line(scale(row.below.low), middle, scale(row.at_most.high), middle, "whisker")
     tip = f"{percent(row.below.value)} below, {percent(row.at_most.value)} at or below"
-    yield rect(low - 3.5, middle - 5, high - low + 7, 10, "told", tip)
+    yield rect(low - 3.5, middle - 5, high - low + 7, 10, "predicted", tip)
     yield line(scale(row.level), middle - 8, scale(row.level), middle + 8, "target")
 
 
-def foretold(rows: Sequence[Bin]) -> Markup:
-    """Foretold against real waits, by the foretold median: bars from p10 to p90, a mark at p50."""
+def predicted(rows: Sequence[Bin]) -> Markup:
+    """Predicted against real waits, by the predicted median: bars from p10 to p90, a mark at p50."""
     left, top, bottom = 44, 8, 210
-    most = max(max(row.told_h[2], row.real_h[2]) for row in rows)
+    most = max(max(row.predicted_h[2], row.real_h[2]) for row in rows)
     up = Scale(0, most * 1.05, bottom, top, root=True)
     width = (WIDTH - left - EDGE) / len(rows)
     parts = []
@@ -242,15 +242,15 @@ def foretold(rows: Sequence[Bin]) -> Markup:
         parts += [text(left - 6, up(value) + 4, tick_hours(value), "tick", "end")]
     for index, row in enumerate(rows):
         middle = left + width * (index + 0.5)
-        parts += _range(middle - 9, row.told_h, up, "told")
+        parts += _range(middle - 9, row.predicted_h, up, "predicted")
         parts += _range(middle + 9, row.real_h, up, "real")
         parts += [text(middle, bottom + 16, _bin_name(row), "tick", "middle")]
-    parts += [text((left + WIDTH) / 2, bottom + 34, "foretold median", "axis-word", "middle")]
+    parts += [text((left + WIDTH) / 2, bottom + 34, "predicted median", "axis-word", "middle")]
     words = "; ".join(
-        f"{_bin_name(row)}: foretold {_three(row.told_h)}, real {_three(row.real_h)}"
+        f"{_bin_name(row)}: predicted {_three(row.predicted_h)}, real {_three(row.real_h)}"
         for row in rows
     )
-    return chart(bottom + 42, "Foretold and real waits, p10, p50 and p90", words, parts)
+    return chart(bottom + 42, "Predicted and real waits, p10, p50 and p90", words, parts)
 
 
 def _range(x: float, values_h: tuple[float, float, float], up: Scale, style: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ def page(comparison: Comparison, provenance: Json) -> str:
         ("shares", "How late or early successors started", _shares(comparison)),
         ("tradeoff", "The trade-off", _tradeoff(comparison)),
         ("best", "How close to the best possible", _best(comparison)),
-        ("foretold", "Foretold and real waits", _foretold(comparison)),
+        ("predicted", "Predicted and real waits", _predicted(comparison)),
         ("episodes", "Single episodes", _episodes(comparison)),
         ("cost", "What it costs", _cost(comparison)),
         ("limits", "What these data can't tell", _limits(comparison)),
@@ -240,7 +240,7 @@ def _best(comparison: Comparison) -> Iterator[Part]:
     yield Pictures(differences, are_wide=True)
 
 
-def _foretold(comparison: Comparison) -> Iterator[Part]:
+def _predicted(comparison: Comparison) -> Iterator[Part]:
     if not comparison.coverage:
         yield Paragraph("None of the methods tells how long the wait would be.")
         return
@@ -261,13 +261,13 @@ def _foretold(comparison: Comparison) -> Iterator[Part]:
                 covered.append(Picture(words, nodes_words(group.nodes), charts.coverage(rows)))
     yield Pictures(covered, are_wide=True)
     yield Paragraph(
-        "Where a method foretold about the same median: what it foretold (blue) and what came"
+        "Where a method predicted about the same median: what it predicted (blue) and what came"
         " (grey), from p10 to p90, with a line at the median. Hours, stretched near zero."
     )
     bins = []
     for nodes, name in dict.fromkeys((row.nodes, row.method) for row in comparison.bins):
         own = [row for row in comparison.bins if (row.nodes, row.method) == (nodes, name)]
-        bins.append(Picture(name, nodes_words(nodes), charts.foretold(own)))
+        bins.append(Picture(name, nodes_words(nodes), charts.predicted(own)))
     yield Pictures(bins)
 
 

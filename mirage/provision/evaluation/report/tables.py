@@ -217,4 +217,4 @@ def coverage_table(comparison: Comparison) -> DataTable:
         ]
         groups.append((nodes_words(group.nodes).capitalize(), rows))
     head = ("quantile", "should be", "real waits below", "at or below", "decision points")
-    return DataTable("Foretold quantiles of the wait against the real ones", head, groups)
+    return DataTable("Predicted quantiles of the wait against the real ones", head, groups)
