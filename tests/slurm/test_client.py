@@ -90,7 +90,7 @@ def test_a_chain_from_its_submission_to_cancel_all(site: Site, clean_home: None)
     site.run(ALICE, "scontrol", "update", f"JobId={second}", f"Dependency=afterok:{first}")
     says(site, f"it waits for afterok:{first}(unfulfilled), which is not afterany:{first} alone")
     site.run(ALICE, "scontrol", "update", f"JobId={second}", "Dependency=", "StartTime=now+1hour")
-    says(site, "its begin time has not come (BeginTime)")
+    says(site, "and Slurm does not start it sooner")
     site.run(ALICE, "scontrol", "update", f"JobId={second}", "StartTime=now")
     until(lambda: site.state(second) == "RUNNING", 60, "the second link to run")
     links = status(site)[0]["links"]

@@ -52,7 +52,7 @@ def test_cpus_and_procs_on_one_line(order: str) -> None:
 
 def test_the_judge_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """In what scontrol shows, in what slurmctld's log says, and where it refuses a file."""
-    wrong = scheduler.Option("default_queue_depth", 0, 10**9, unit=2)
+    wrong = scheduler.NumberOption("default_queue_depth", 0, 10**9, unit=2)
     monkeypatch.setattr(scheduler, "OPTIONS", {**scheduler.OPTIONS, "default_queue_depth": wrong})
     text = "SchedulerParameters=default_queue_depth=7\nNodeName=n1 CPUs=4\n" + PARTITION
     [difference] = judge(Case("log", {"slurm.conf": text})).differences
