@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mirage.chain.durations import format_duration
 from mirage.config import TRAINED as NEED_MODEL
 from mirage.config import LookaheadConfig, PolicyConfig
 from mirage.errors import InputError, MirageError
@@ -29,27 +28,21 @@ from mirage.provision.evaluation.stepped import SteppedChooser
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.provision.learn.methods import METHODS, read_model
 from mirage.provision.learn.times import iso
-from mirage.provision.policies.heuristics import Average, Timer
 from mirage.provision.policies.learned import is_of
-from mirage.provision.policies.quantile import Quantile
+from mirage.provision.policies.registry import POLICIES
 from slurm_sim.config import ClusterConfig
 
 RECENT, LOOK = "recent-quantile", "lookahead"
 _CONFIG = PolicyConfig()
 RULES = {
-    "timer": (
-        f"lets the successor in {format_duration(_CONFIG.timer.lead_s)} before its predecessor's"
-        " limit"
-    ),
-    "avg": f"the mean wait of the last {_CONFIG.avg.last} jobs that started is the lead",
-    RECENT: (
-        "of the waits of like jobs that started last, the quantile at e_I / (e_I + e_O) is the"
-        " lead; no training"
-    ),
+    RECENT if name == "quantile" else name: entry
+    for name, entry in POLICIES.items()
+    if name != REACTIVE
 }
+"""Policies without a model, by the name that `--methods` has for them."""
 ABOUT = {
     ORACLE: "the cheapest of all outcomes, known only afterwards",
-    REACTIVE: "the successor enters the queue when its predecessor ends",
+    REACTIVE: POLICIES[REACTIVE].about,
     LOOK: (
         "simulates the live cluster in sampled futures; here it is asked less often than in service"
     ),
@@ -96,7 +89,11 @@ class MethodRequest:
         on.
         """
         if self.folder is None:
-            about = ABOUT[self.method] if self.method in (ORACLE, REACTIVE) else RULES[self.method]
+            about = (
+                ABOUT[self.method]
+                if self.method in (ORACLE, REACTIVE)
+                else RULES[self.method].about
+            )
             return MethodInfo(
                 self.label, BOUND if self.method in (ORACLE, REACTIVE) else RULE, about
             )
@@ -133,11 +130,8 @@ def _saw(trained: ProvisionAbout, judged_s: tuple[int, int]) -> bool:
 
 
 def _rule(method: str, label: str) -> Chooser:
-    if method == "timer":
-        return PolicyChooser(Timer(_CONFIG.timer.lead_s), label, minds_penalties=False)
-    if method == "avg":
-        return PolicyChooser(Average(_CONFIG.avg.last), label, minds_penalties=False)
-    return PolicyChooser(Quantile(_CONFIG.quantile.last, _CONFIG.quantile.at_least), label)
+    rule = RULES[method]
+    return PolicyChooser(rule.make(_CONFIG), label, minds_penalties=rule.minds_penalties)
 
 
 def _lookahead(folder: Path, futures: int) -> Policy:

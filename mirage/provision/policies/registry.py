@@ -1,10 +1,14 @@
-"""The policies by name. A new one is one file and one line here."""
+"""The policies by name. A new one is one file, one entry here, and its name in
+`mirage.config.UNTRAINED`, so that a configuration is checked without the policies' imports.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from mirage.chain.durations import format_duration
 from mirage.config import TRAINED, PolicyConfig
 from mirage.errors import InputError
 from mirage.ports import Policy
@@ -18,13 +22,45 @@ def _quantile(config: PolicyConfig) -> Policy:
     return Quantile(config.quantile.last, config.quantile.at_least)
 
 
-POLICIES: dict[str, Callable[[PolicyConfig], Policy]] = {
-    "reactive": lambda _: Reactive(),
-    "timer": lambda config: Timer(config.timer.lead_s),
-    "avg": lambda config: Average(config.avg.last),
-    "quantile": _quantile,
+@dataclass(frozen=True, kw_only=True)
+class PolicyEntry:
+    """A policy that needs no model."""
+
+    make: Callable[[PolicyConfig], Policy]
+    about: str
+    """What it does, with its default settings, for the report of an evaluation."""
+    minds_penalties: bool = False
+    """Whether its choice depends on the chain's penalties of interruption and overlap."""
+
+
+_DEFAULTS = PolicyConfig()
+
+POLICIES: dict[str, PolicyEntry] = {
+    "reactive": PolicyEntry(
+        make=lambda _: Reactive(),
+        about="the successor enters the queue when its predecessor ends",
+    ),
+    "timer": PolicyEntry(
+        make=lambda config: Timer(config.timer.lead_s),
+        about=(
+            f"lets the successor in {format_duration(_DEFAULTS.timer.lead_s)} before its"
+            " predecessor's limit"
+        ),
+    ),
+    "avg": PolicyEntry(
+        make=lambda config: Average(config.avg.last),
+        about=f"the mean wait of the last {_DEFAULTS.avg.last} jobs that started is the lead",
+    ),
+    "quantile": PolicyEntry(
+        make=_quantile,
+        about=(
+            "of the waits of like jobs that started last, the quantile at e_I / (e_I + e_O) is the"
+            " lead; no training"
+        ),
+        minds_penalties=True,
+    ),
 }
-"""Those that need no model."""
+"""Those that need no model. `mirage evaluate` and the service take them from here."""
 
 
 def make_policy(config: PolicyConfig) -> Policy:
@@ -40,7 +76,7 @@ def make_policy(config: PolicyConfig) -> Policy:
             f"policy.name is {config.name!r}, which needs a trained model: set policy.model, as in"
             f" {where}."
         )
-    return POLICIES[config.name](config)
+    return POLICIES[config.name].make(config)
 
 
 def _trained(config: PolicyConfig, folder: Path) -> Policy:

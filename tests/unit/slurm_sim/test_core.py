@@ -6,10 +6,11 @@ import ast
 import copy
 import pickle
 import random
+import re
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -613,3 +614,26 @@ def test_ctrl_c_ends_a_run_between_two_events() -> None:
     assert sim.now_s < whole.now_s
     sim.run()
     assert np.array_equal(sim.results().start_s, whole.results().start_s)
+
+
+WORKED_OUT_IN_PYTHON = {
+    "default_memory_per_cpu_mib",
+    "default_memory_per_node_mib",
+    "bf_node_space_size",
+    "priority_weight_partition",
+    "priority_weight_qos",
+    "no_normal_part",
+    "no_normal_qos",
+    "priority_decay_half_life_s",
+}
+"""Parameters whose effect both engines get with each job or under another name."""
+
+
+def test_the_core_reads_every_parameter_and_the_random_clusters_draw_it():
+    """A new one would else be silently without effect in the core."""
+    root = Path(slurm_sim.__file__).parents[1]
+    names = {field.name for field in fields(Params)}
+    read = (root / "slurm_sim" / "core" / "bindings.cpp").read_text()
+    assert {name for name in names if f'"{name}"' not in read} == WORKED_OUT_IN_PYTHON
+    drawn = (root / "tests" / "sim_random.py").read_text()
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", drawn)] == []
