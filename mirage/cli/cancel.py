@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "chain",
         nargs="*",
         metavar="CHAIN|JOB",
-        help="a chain's id, the beginning of it, or a job id of it",
+        help="chain: its id, a prefix of it, or the id of one of its jobs",
     )
     parser.add_argument(
         "--all",

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, default=Path("demo-out"), help="folder of the picture (%(default)s)"
     )
     parser.add_argument(
-        "--json", action="store_true", help="only the figures, for programs (docs/cli.md)"
+        "--json", action="store_true", help="output of the figures as JSON (docs/cli.md)"
     )
 
 

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--all", action="store_true", help="show what is well too")
-    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="CHAIN|JOB",
         help=(
-            "the chain's id, the beginning of it, or a job id of it (inside a link's job: that"
+            "chain: its id, a prefix of it, or the id of one of its jobs (inside a link's job: that"
             " job's chain)"
         ),
     )

@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "job",
         metavar="JOB|CHAIN",
-        help="job id of a link; of a chain (or the beginning of its id) the waiting link",
+        help="job id of a link, or chain: its waiting link",
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:

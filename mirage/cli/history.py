@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "chain",
         nargs="?",
         metavar="CHAIN|JOB",
-        help="only this chain: its id, the beginning of it, or a job id of it (default: all)",
+        help="chain: its id, a prefix of it, or the id of one of its jobs (default: all)",
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:

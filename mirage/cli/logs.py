@@ -26,7 +26,9 @@ _CHUNK = 1 << 16
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+        "chain",
+        metavar="CHAIN|JOB",
+        help="chain: its id, a prefix of it, or the id of one of its jobs",
     )
     parser.add_argument(
         "-f",
@@ -34,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on with what is written, until the chain is over",
     )
-    parser.add_argument(
-        "--link", type=_segment, metavar="K", help="only the files that link K writes to"
-    )
+    parser.add_argument("--link", type=_segment, metavar="K", help="output of link K only")
 
 
 def _segment(text: str) -> int:

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "install":
             _add_options(sub)
         if name == "status":
-            sub.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+            sub.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="audit log, if not where the configuration says",
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def _weeks(text: str) -> int:

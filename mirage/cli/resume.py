@@ -15,7 +15,9 @@ from mirage.errors import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+        "chain",
+        metavar="CHAIN|JOB",
+        help="chain: its id, a prefix of it, or the id of one of its jobs",
     )
 
 

@@ -25,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="CHAIN|JOB",
         help=(
-            "only this chain: its id, the beginning of it, or a job id of it (default: all that"
+            "chain: its id, a prefix of it, or the id of one of its jobs (default: all that"
             " are not over, and those that failed, used up their links, or were lost within"
             f" {BAD_DAYS} days)"
         ),
     )
-    parser.add_argument("--all", action="store_true", help="all chains that are over too")
-    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+    parser.add_argument("--all", action="store_true", help="chains that are over too")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -240,7 +240,7 @@ def _add_stats(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nodes", type=node_count, help="nodes of the cluster, for its load")
     parser.add_argument("--out", type=Path, help="folder for stats.json and pictures")
-    parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
 
 
 def _stats(args: argparse.Namespace) -> None:
@@ -300,7 +300,7 @@ def _add_infer(parser: argparse.ArgumentParser) -> None:
         type=_zone,
         help="zone of the times shown (default %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
 
 
 def _infer(args: argparse.Namespace) -> None:
@@ -492,7 +492,7 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
         type=_zone,
         help="zone of --since and --until (default %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/traces.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/traces.md)")
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -37,7 +37,9 @@ TIMED_OUT = 124
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "chain", metavar="CHAIN|JOB", help="its id, the beginning of it, or a job id of it"
+        "chain",
+        metavar="CHAIN|JOB",
+        help="chain: its id, a prefix of it, or the id of one of its jobs",
     )
     parser.add_argument(
         "--timeout",

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Prints a link to the daemon's web page (docs/web.md). It works once, for two minutes, and"
         " opens your own chains for twelve hours; root sees all chains."
     )
-    parser.add_argument("--json", action="store_true", help="for programs (docs/cli.md)")
+    parser.add_argument("--json", action="store_true", help="output as JSON (docs/cli.md)")
 
 
 def run(args: argparse.Namespace) -> int:
