@@ -1,0 +1,135 @@
+"""Topologies from Slurm's and NVIDIA's own texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mirage.errors import InputError
+from mirage.placement.nvidia import parse_topo
+from mirage.placement.slurm_topology import Bandwidths, slurm_topology
+
+TREE = """\
+# two leaf switches
+SwitchName=s0 Nodes=n[1-2]
+SwitchName=s1 Nodes=n[3-4] LinkSpeed=100
+SwitchName=top Switches=s[0-1]
+"""
+SHOWN = """\
+SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[1-2]
+SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[3-4]
+SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[0-1]
+"""
+BLOCKS = "BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2\n"
+GPUS = {f"n{number}": 2 for number in range(1, 5)} | {"login": 0}
+TOPO = """\
+\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\x1b[0m
+GPU0\t X \tNV12\tSYS\tSYS\tPIX\t0-15\t0
+GPU1\tNV12\t X \tSYS\tSYS\tSYS\t0-15\t0
+GPU2\tSYS\tSYS\t X \tPIX\tSYS\t16-31\t1
+GPU3\tSYS\tSYS\tPIX\t X \tSYS\t16-31\t1
+NIC0\tPIX\tSYS\tSYS\tSYS\t X \t\t
+
+Legend:
+  X    = Self
+"""
+
+
+def used(topology, *gpus: int) -> np.ndarray:
+    row = np.zeros((1, len(topology)), dtype=bool)
+    row[0, list(gpus)] = True
+    return row
+
+
+@pytest.mark.parametrize("text", [TREE, SHOWN])
+def test_a_tree_of_switches(text):
+    topology = slurm_topology(text, GPUS, source="topology.conf")
+    assert [gpu.rack for gpu in topology.gpus] == ["s0"] * 4 + ["s1"] * 4
+    slow = slurm_topology(
+        text, GPUS, source="x", bandwidths=Bandwidths(node_gb_per_s=10, switch_gb_per_s=5)
+    )
+    widths = [float(slow.limiting_gb_per_s(used(slow, 0, other))[0][0]) for other in (1, 2, 4)]
+    assert widths == [16, 10, 5]
+    assert "bandwidths are assumed" in topology.source
+
+
+def test_blocks_are_joined_by_an_assumed_network():
+    topology = slurm_topology(BLOCKS, GPUS, source="x", bandwidths=Bandwidths(switch_gb_per_s=5))
+    widths = [
+        float(topology.limiting_gb_per_s(used(topology, 0, other))[0][0]) for other in (1, 2, 4)
+    ]
+    assert widths == [16, 12.5, 5]
+
+
+def test_without_a_topology_one_switch_is_assumed():
+    topology = slurm_topology(None, GPUS, source="this cluster")
+    assert "no topology is known, one switch is assumed" in topology.source
+    assert topology.racks(used(topology, 0, 7)).tolist() == [1]
+
+
+def test_the_links_of_a_node_are_nvidias():
+    links = {"n1": parse_topo(TOPO, "topo.txt")}
+    topology = slurm_topology(None, {"n1": 4, "n2": 4}, source="x", links=links)
+    widths = [
+        float(topology.limiting_gb_per_s(used(topology, *pair))[0][0])
+        for pair in ((0, 1), (2, 3), (0, 2), (0, 4))
+    ]
+    assert widths == [300, 16, 16, 12.5]
+    sockets = ["n1/numa0", "n1/numa0", "n1/numa1", "n1/numa1"]
+    assert [gpu.socket for gpu in topology.gpus[:4]] == sockets
+    without = "\n".join(line.rpartition("\t")[0] for line in TOPO.splitlines())
+    assert parse_topo(without, "x").numa == ()
+    assert parse_topo(without, "x").words == links["n1"].words
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "topology.conf: no switch and no block in it"),
+        ("SwitchName=s0 Nodes=n[1-", "line 1: 'n\\[1-' is no list of hosts"),
+        ("SwitchName=s0 Node=n1", "line 1: 'Node=n1' is no setting of topology.conf"),
+        ("Nodes=n1", "line 1: expected SwitchName= or BlockName="),
+        (
+            "SwitchName=s0 Nodes=n1\nSwitchName=s0 Nodes=n2",
+            "line 2: s0 is there twice, first in line 1",
+        ),
+        ("SwitchName=s0 Nodes=n[1-3]", "node n4 has GPUs and is on no switch"),
+        ("SwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n4", "line 2: node n4 is on s0 and s1"),
+        (
+            "SwitchName=s0 Nodes=n[1-4]\nSwitchName=top Switches=s[0-1]",
+            "line 2: switch s1 is not there",
+        ),
+        (
+            "SwitchName=s0 Nodes=n[1-2]\nSwitchName=s1 Nodes=n[3-4]",
+            "no path joins n1/gpu0 and n3/gpu0",
+        ),
+    ],
+)
+def test_a_wrong_topology_conf_is_refused_with_its_line(text, message):
+    with pytest.raises(InputError, match=message):
+        slurm_topology(text, GPUS, source="topology.conf")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing here", "topo.txt: no row of a GPU"),
+        (
+            TOPO.replace("PIX\t X \tSYS\t16", "ABC\t X \tSYS\t16"),
+            "line 5: 'ABC' between GPU3 and GPU2",
+        ),
+        (
+            TOPO.replace("GPU1\tNV12", "GPU1\tSYS"),
+            "GPU1 - GPU0 is SYS in one row and NV12 in the other",
+        ),
+        ("GPU0\t X \tPIX\nGPU1\tPIX", "line 2: 1 of 2 GPUs in the row"),
+    ],
+)
+def test_a_text_of_another_form_is_refused(text, message):
+    with pytest.raises(InputError, match=message):
+        parse_topo(text, "topo.txt")
+
+
+def test_another_number_of_gpus_is_refused():
+    with pytest.raises(InputError, match="node n1 has 2 GPUs, its topology text 4"):
+        slurm_topology(None, {"n1": 2}, source="x", links={"n1": parse_topo(TOPO, "t")})
