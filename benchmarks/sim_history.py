@@ -33,7 +33,7 @@ from slurm_sim.traces import Trace, read_trace
 from slurm_sim.traces.capacity import infer_nodes
 from slurm_sim.traces.chains import Chains, infer_chains
 from slurm_sim.traces.cleaning import CleaningReport, Rules, clean
-from slurm_sim.traces.inference import Inferred, infer, node_curve
+from slurm_sim.traces.inference import Inference, infer, node_curve
 from slurm_sim.traces.table import numbered
 from slurm_sim.traces.usage import busy_nodes
 from slurm_sim.traces.users import running_at, user_codes
@@ -154,7 +154,7 @@ class History:
     """A log, cleaned, with what was inferred from it."""
 
     trace: Trace
-    inferred: Inferred
+    inferred: Inference
     report: CleaningReport
     assumed: Assumed
 
@@ -234,7 +234,7 @@ def load(assumed: Assumed) -> History:
     return History(cleaned, inferred, report, assumed)
 
 
-def wide_chains(trace: Trace, inferred: Inferred) -> Chains:
+def wide_chains(trace: Trace, inferred: Inference) -> Chains:
     """For a log without users: very wide jobs of one shape are taken for one user's."""
     wide = trace.column("nodes") >= WIDE * most_nodes(inferred)
     shape = (
@@ -247,7 +247,7 @@ def wide_chains(trace: Trace, inferred: Inferred) -> Chains:
     return infer_chains(supposed, node_curve(inferred.nodes))
 
 
-def most_nodes(inferred: Inferred) -> int:
+def most_nodes(inferred: Inference) -> int:
     return max(nodes for _, nodes in inferred.node_steps)
 
 
@@ -473,7 +473,7 @@ def worst_days(
     return sorted(rows, key=lambda row: -float(str(row[-1])))[:count]
 
 
-def variants(assumed: Assumed, inferred: Inferred) -> list[Variant]:
+def variants(assumed: Assumed, inferred: Inference) -> list[Variant]:
     base = Variant("base", assumed.params)
     found = [base]
     if inferred.chains.links:

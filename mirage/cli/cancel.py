@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from mirage.chain.folder import CANCELLED
 from mirage.cli.chain_names import resolve_chain
-from mirage.cli.ending import Ended, end_chains, jobs_of, queue
+from mirage.cli.ending import ChainEnding, end_chains, jobs_of, queue
 from mirage.cli.folders import name_of
 from mirage.errors import InputError
 from mirage.slurm.commands import CommandCluster
@@ -73,7 +73,7 @@ def _all(cluster: CommandCluster, sure: bool) -> Sequence[str]:
     return chains
 
 
-def _words(chain: str, ended: Ended) -> str:
+def _words(chain: str, ended: ChainEnding) -> str:
     what = f"ended job{'s' if len(ended.jobs) > 1 else ''} {', '.join(map(str, ended.jobs))}"
     what = what if ended.jobs else "it had no job left"
     if ended.over:

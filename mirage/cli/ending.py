@@ -23,7 +23,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChainEnding:
     """``over``: how the chain was over before, (state, reason); ``jobs``: those that were ended."""
 
     over: tuple[str, str] | None
@@ -37,7 +37,7 @@ def queue() -> CommandCluster:
 
 def end_chains(
     cluster: CommandCluster, chains: Sequence[str], marker: str, reason: str, *, running_too: bool
-) -> Mapping[str, Ended]:
+) -> Mapping[str, ChainEnding]:
     """Marks the chains as over and ends their queued jobs (and running ones), successors first.
 
     What `--then` asked for is queued, or taken out of the queue. Raises InputError if a chain is
@@ -71,7 +71,7 @@ def end_chains(
             ended[chain].append(job.job_id)
         time.sleep(1)
         jobs = jobs_of(cluster, chains)
-    return {chain: Ended(before[chain], ended[chain]) for chain in chains}
+    return {chain: ChainEnding(before[chain], ended[chain]) for chain in chains}
 
 
 def jobs_of(cluster: CommandCluster, chains: Collection[str] | None = None) -> dict[str, list[Job]]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # pandas and scipy take a second to import: only inside the v
     from slurm_sim.config import ClusterConfig
     from slurm_sim.traces import Trace
     from slurm_sim.traces.cleaning import CleaningReport
-    from slurm_sim.traces.inference import Inferred
-    from slurm_sim.traces.reading import Imported
+    from slurm_sim.traces.inference import Inference
+    from slurm_sim.traces.reading import TraceImport
 
 Json = dict[str, Any]
 
@@ -203,7 +203,7 @@ OF_ONE_SOURCE = {
 """Options, and the source that each is for."""
 
 
-def _read_foreign(args: argparse.Namespace) -> Imported:
+def _read_foreign(args: argparse.Namespace) -> TraceImport:
     from slurm_sim.traces import imports, sacct
 
     for option, source in OF_ONE_SOURCE.items():
@@ -347,7 +347,7 @@ def _site(source: str) -> ClusterConfig:
 
 
 def _write_cluster(
-    trace: Trace, found: Inferred, args: argparse.Namespace, site: ClusterConfig | None
+    trace: Trace, found: Inference, args: argparse.Namespace, site: ClusterConfig | None
 ) -> list[str]:
     """Writes the cluster that the log lets guess; returns lines for the user."""
     from slurm_sim.clusters import write_toml

@@ -13,7 +13,7 @@ from mirage.cli.table import console
 
 if TYPE_CHECKING:
     from slurm_sim.traces.cleaning import CleaningReport
-    from slurm_sim.traces.reading import Imported
+    from slurm_sim.traces.reading import TraceImport
 
 Json = dict[str, Any]
 MONTHS = (
@@ -35,7 +35,7 @@ MONTHS = (
 # ----------------------------------------------------------------------------------------------------------
 
 
-def cleaning_table(imported: Imported, report: CleaningReport) -> Table:
+def cleaning_table(imported: TraceImport, report: CleaningReport) -> Table:
     """What reading and cleaning did, a rule a row."""
     left_out = f", {imported.left_out} left out" if imported.left_out else ""
     table = make_table(

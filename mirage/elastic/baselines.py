@@ -110,7 +110,7 @@ def _over_mean(values: Floats, of: Bools) -> Floats:
 
 
 @dataclass(kw_only=True)
-class Ranked:
+class RankedAllocator:
     """The job with the highest score gets a bundle, up to its shape; then the next."""
 
     name: str
@@ -254,7 +254,7 @@ def baseline(name: str, *, seed: int = 0) -> Allocator:
 
 
 def _ranked(name: str, score: Score, *, published: bool = False) -> Callable[[int], Allocator]:
-    return lambda _seed: Ranked(name=name, score=score, published=published)
+    return lambda _seed: RankedAllocator(name=name, score=score, published=published)
 
 
 _BASELINES: dict[str, Callable[[int], Allocator]] = {

@@ -55,7 +55,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Routed:
+class RoutedJob:
     """A job that was routed since the table was made."""
 
     at_s: int
@@ -107,7 +107,7 @@ def limit_of(table: Table, choice: Choice, demand: Demand) -> int:
     return kind.flavors[choice.flavor].limit_s if demand.limit_s is None else demand.limit_s
 
 
-def corrected(table: Table, routed: Iterable[Routed]) -> Table:
+def corrected(table: Table, routed: Iterable[RoutedJob]) -> Table:
     """The table as it would be with these jobs in it: started where they were placed, or waiting.
 
     Of the second in which the cluster was looked at they count too: better one job twice than a

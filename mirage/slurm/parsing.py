@@ -72,7 +72,7 @@ _SHOWN = 80
 """Characters of an unreadable answer that an error quotes."""
 
 
-class Listed(NamedTuple):
+class JobListing(NamedTuple):
     """What an answer holds: the jobs that can be read, and what is odd about some."""
 
     jobs: list[Job]
@@ -85,14 +85,14 @@ def parse_output_files(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found[key] for key in ("StdOut", "StdErr") if key in found))
 
 
-def parse_squeue(text: str, nonce: str, now_s: int) -> Listed:
+def parse_squeue(text: str, nonce: str, now_s: int) -> JobListing:
     """The answer to `argv.squeue`, with the format that `argv.squeue_format` gives for the nonce.
 
     A task of an array that has not been split off yet shares its job id with its fellows; (job_id,
     array_task) is unique. ``now_s``: a begin time after it has not come yet. Raises
     ClusterNonsense.
     """
-    listed = Listed([], [])
+    listed = JobListing([], [])
     for line, fields in _framed(text, nonce):
         try:
             _add(listed, [queued_job(fields, now_s)])
@@ -103,14 +103,14 @@ def parse_squeue(text: str, nonce: str, now_s: int) -> Listed:
     return _checked("squeue", listed)
 
 
-def parse_sacct(text: str, now_s: int) -> Listed:
+def parse_sacct(text: str, now_s: int) -> JobListing:
     """The answer to one of `argv.sacct` or `argv.submissions`. A record of several pending tasks
     becomes one each.
 
     slurmdbd may be seconds late: a job asked for by id can then have no partition, user or nodes
     yet. Raises ClusterNonsense.
     """
-    listed = Listed([], [])
+    listed = JobListing([], [])
     for line, fields in _lines("sacct", text, len(SACCT_FIELDS)):
         try:
             _add(listed, _accounted_jobs(fields, now_s))
@@ -495,7 +495,7 @@ def _problem(check: Callable[[str], object], text: str) -> str:
     return ""
 
 
-def _add(listed: Listed, jobs: Sequence[Job]) -> None:
+def _add(listed: JobListing, jobs: Sequence[Job]) -> None:
     listed.jobs.extend(jobs)
     for job in jobs[:1]:
         listed.oddities.extend(oddities_of(job))
@@ -525,7 +525,7 @@ def oddities_of(job: Job) -> list[Oddity]:
     ]
 
 
-def _checked(command: str, listed: Listed) -> Listed:
+def _checked(command: str, listed: JobListing) -> JobListing:
     """Raises ClusterNonsense where no job of several users can be read: then it is the format that
     is not ours.
     """

@@ -24,7 +24,7 @@ from slurm_sim.config import (
 from slurm_sim.ranges import MOST_NODES
 from slurm_sim.traces.capacity import NodeStep
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.inference import Inferred
+from slurm_sim.traces.inference import Inference
 from slurm_sim.traces.table import Trace
 
 ASSUMED = Params(
@@ -45,7 +45,7 @@ WHY_IT_MATTERS = (
 
 
 def guessed_cluster(
-    trace: Trace, inferred: Inferred, site: ClusterConfig | None = None
+    trace: Trace, inferred: Inference, site: ClusterConfig | None = None
 ) -> ClusterConfig:
     """Whole nodes, as many as the log ever needed, of which the last ones are drained while it
     shows fewer.

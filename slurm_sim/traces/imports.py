@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from slurm_sim.traces import fields
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch, count_zoneless
-from slurm_sim.traces.left_out import UNENDED, LeftOut, Wrong
-from slurm_sim.traces.reading import Imported, Row, gather, opened, opened_csv
+from slurm_sim.traces.left_out import UNENDED, SkippedRecords, Wrong
+from slurm_sim.traces.reading import Row, TraceImport, gather, opened, opened_csv
 from slurm_sim.traces.table import COLUMNS
 
 # --- SWF
@@ -54,7 +54,7 @@ one, one killed.
 """
 
 
-def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
+def import_swf(path: Path | str, cpus_per_node: int = 1) -> TraceImport:
     """The Standard Workload Format 2.2: 18 numbers a job, -1 unknown; times from the header's
     UnixStartTime.
 
@@ -69,7 +69,7 @@ def import_swf(path: Path | str, cpus_per_node: int = 1) -> Imported:
     """
     header: dict[str, str] = {}
     notes: dict[str, int] = {}
-    left_out = LeftOut()
+    left_out = SkippedRecords()
     rows = _whole_jobs(_swf_rows(path, header, left_out), notes)
 
     def convert(batch: Batch) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _swf_begin_s(header: Mapping[str, str], file: str) -> float:
         raise TraceError(file, "seconds since 1970", found=text, field="; UnixStartTime") from None
 
 
-def _swf_rows(path: Path | str, header: dict[str, str], left_out: LeftOut) -> Iterator[Row]:
+def _swf_rows(path: Path | str, header: dict[str, str], left_out: SkippedRecords) -> Iterator[Row]:
     unended: list[int] = []
     for number, [line] in opened(path, unended.append):
         if line.lstrip().startswith(";"):
@@ -231,7 +231,7 @@ def _swf_submit(text: str) -> float:
 
 def import_mirage_log(
     path: Path | str, timezone: str | None = "America/Chicago", gpus_per_node: int = 0
-) -> Imported:
+) -> TraceImport:
     """The log format of github.com/zhaozhang/Mirage (data/ls6-a100.log): sacct's columns with a
     count line and a dashed line, tabs or blanks between fields, local times (TACC's), limits in
     minutes.
@@ -249,7 +249,7 @@ def import_mirage_log(
     if missing := sorted(needed - set(header)):
         raise TraceError(str(path), f"a header line with {', '.join(missing)}", field="header")
     notes: dict[str, int] = {}
-    left_out = LeftOut()
+    left_out = SkippedRecords()
     rows = _mirage_rows(lines, header, left_out, notes)
 
     def convert(batch: Batch) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def import_mirage_log(
 
 
 def _mirage_rows(
-    lines: Iterator[Row], header: list[str], left_out: LeftOut, notes: dict[str, int]
+    lines: Iterator[Row], header: list[str], left_out: SkippedRecords, notes: dict[str, int]
 ) -> Iterator[Row]:
     stamp = re.compile(r"\d{4}-\d\d-\d\dT")
     first_time = min(header.index(name) for name in ("Start", "Submit", "End"))
@@ -320,7 +320,7 @@ def import_csv(
     mapping: Mapping[str, str] | None = None,
     timezone: str | None = None,
     delimiter: str = ",",
-) -> Imported:
+) -> TraceImport:
     """Any CSV with a header. ``mapping``: our column -> theirs, ``timelimit_s: walltime:min`` for
     another unit.
 
@@ -334,7 +334,7 @@ def import_csv(
     except StopIteration:
         raise TraceError(str(path), "a header line", found="an empty file") from None
     chosen = _mapping(header, mapping or {}, str(path), line)
-    left_out = LeftOut()
+    left_out = SkippedRecords()
     checked = _even_rows(rows, header, left_out)
     done = gather(
         checked, header, lambda batch: _csv_columns(batch, chosen), str(path), left_out, timezone
@@ -374,7 +374,7 @@ def _mapping(
     return chosen
 
 
-def _even_rows(rows: Iterator[Row], header: list[str], left_out: LeftOut) -> Iterator[Row]:
+def _even_rows(rows: Iterator[Row], header: list[str], left_out: SkippedRecords) -> Iterator[Row]:
     for number, parts in rows:
         if len(parts) == len(header):
             yield number, parts

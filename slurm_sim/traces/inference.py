@@ -45,7 +45,7 @@ class ArrayThrottle:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class Inference:
     """Everything inferred, with its evidence. Estimates: docs/traces.md says what each can't see."""
 
     chains: Chains
@@ -88,7 +88,7 @@ def _known(record: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in record.items()}
 
 
-def infer(trace: Trace) -> Inferred:
+def infer(trace: Trace) -> Inference:
     """All of it for a cleaned trace; a second or two for 400,000 jobs.
 
     Raises TraceError for a job that no cluster could run, or of another time than the others: it
@@ -100,7 +100,7 @@ def infer(trace: Trace) -> Inferred:
     limit = infer_limit(trace, curve)
     chains = infer_chains(trace, curve, limit.jobs if limit else None)
     throttles, group = infer_throttles(trace, curve)
-    return Inferred(chains, limit, nodes, throttles, group)
+    return Inference(chains, limit, nodes, throttles, group)
 
 
 def _refuse_slips(trace: Trace) -> None:
@@ -139,7 +139,7 @@ def node_curve(nodes: tuple[NodeStep, ...]) -> Steps:
     )
 
 
-def with_dependencies(trace: Trace, inferred: Inferred) -> Trace:
+def with_dependencies(trace: Trace, inferred: Inference) -> Trace:
     """The trace with ``dependency`` and ``array_throttle`` filled in where the log has nothing.
 
     Dependencies only if most links are more than chance (`chains.MIN_TRUST`).
@@ -246,7 +246,7 @@ def _seconds_since_end(
 
 __all__ = [
     "ArrayThrottle",
-    "Inferred",
+    "Inference",
     "infer",
     "infer_throttles",
     "node_curve",

@@ -31,7 +31,7 @@ UNENDED = Wrong("line", "", "a line end; the file is cut off within its last val
 
 
 @dataclass
-class LeftOut:
+class SkippedRecords:
     """Records that are not taken: how many for each reason, and where the first of them are."""
 
     counts: dict[tuple[str, str], int] = field(default_factory=dict)

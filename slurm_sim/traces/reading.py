@@ -14,7 +14,7 @@ import pandas as pd
 
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.fields import Batch
-from slurm_sim.traces.left_out import LeftOut, take_down
+from slurm_sim.traces.left_out import SkippedRecords, take_down
 from slurm_sim.traces.lines import UNDECODABLE, bounded, open_text
 from slurm_sim.traces.table import Trace, make_trace
 
@@ -24,7 +24,7 @@ BATCH_ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Imported:
+class TraceImport:
     """A log as it says itself, before any cleaning."""
 
     trace: Trace
@@ -78,9 +78,9 @@ def gather(
     header: list[str],
     convert: Callable[[Batch], dict[str, Any]],
     file: str,
-    left_out: LeftOut,
+    left_out: SkippedRecords,
     timezone: str | None = None,
-) -> Imported:
+) -> TraceImport:
     """Runs ``convert`` over batches of rows, each as long as the header, and puts the tables
     together.
 
@@ -110,14 +110,14 @@ def gather(
 
 def put_together(
     frames: list[Any], numbers: list[int], file: str, notes: dict[str, int]
-) -> Imported:
+) -> TraceImport:
     """One table of all batches; `numbers`: the line of each row. Raises TraceError where there is
     none.
     """
     if not numbers:
         raise TraceError(file, "at least one job", found="none")
     frame = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
-    return Imported(make_trace(frame, file, np.array(numbers)), len(numbers), notes)
+    return TraceImport(make_trace(frame, file, np.array(numbers)), len(numbers), notes)
 
 
 def note_undecodable(batch: Batch, rows: Iterable[Sequence[str]]) -> None:

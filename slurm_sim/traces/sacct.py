@@ -20,7 +20,7 @@ from slurm_sim.traces.fields import Batch, count_zoneless
 from slurm_sim.traces.left_out import take_down
 from slurm_sim.traces.reading import (
     BATCH_ROWS,
-    Imported,
+    TraceImport,
     check_zone,
     note_undecodable,
     opened,
@@ -35,7 +35,7 @@ MOST_STATES = 5
 HINT = "give what `sacct -P` prints, without texts that users choose"
 
 
-def import_sacct(path: Path | str, timezone: str | None = None) -> Imported:
+def import_sacct(path: Path | str, timezone: str | None = None) -> TraceImport:
     """``sacct -X -P -D --format=...`` with its header, columns in any order; times ISO or epoch
     (SLURM_TIME_FORMAT=%s).
 
@@ -239,7 +239,7 @@ def _memory(
     return result
 
 
-def _expand_arrays(done: Imported) -> Imported:
+def _expand_arrays(done: TraceImport) -> TraceImport:
     """``5_[2-7%1]`` (tasks that never became jobs of their own) -> six rows; ids of tasks into
     their columns.
     """

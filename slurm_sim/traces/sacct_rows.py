@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.left_out import UNENDED, LeftOut, Wrong
+from slurm_sim.traces.left_out import UNENDED, SkippedRecords, Wrong
 from slurm_sim.traces.reading import Row
 from slurm_sim.traces.sacct_layout import (
     MOST_CHARS,
@@ -67,7 +67,7 @@ class Rows:
     """Reads a file's records; `left_out` and `notes` say what else it had, once all are read."""
 
     file: str
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: SkippedRecords = field(default_factory=SkippedRecords)
     notes: dict[str, int] = field(default_factory=dict)
     names: dict[str, set[str]] = field(default_factory=lambda: {name: set() for name in NAMES})
     """Users, partitions and accounts of lines that have one reading; whoever takes the rows adds

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from slurm_sim.traces.chains import MIN_TRUST
 from slurm_sim.traces.errors import TraceError
-from slurm_sim.traces.inference import Inferred, array_groups, infer
+from slurm_sim.traces.inference import Inference, array_groups, infer
 from slurm_sim.traces.table import Trace
 from slurm_sim.workload.generate import MOST_JOBS, generate
 from slurm_sim.workload.model import SIZE_EDGES, Cell, UserClass, WorkloadModel
@@ -43,7 +43,7 @@ def fit(
     source: str = "",
     licence: str = "",
     timezone: str = "UTC",
-    inferred: Inferred | None = None,
+    inferred: Inference | None = None,
 ) -> WorkloadModel:
     """The model of a cleaned trace, without its chance: the same trace gives the same model.
 
@@ -73,7 +73,7 @@ def _fit(
     trace: Trace,
     nodes: int,
     pairs: int,
-    inferred: Inferred,
+    inferred: Inference,
     span_s: float,
     *,
     name: str,
@@ -383,7 +383,7 @@ def _run_correlation(trace: Trace, sessions: Sessions) -> float:
     return float(np.clip(np.corrcoef(score[1:][pair], score[:-1][pair])[0, 1], 0.0, 0.99))
 
 
-def _chained(inferred: Inferred, batch_size: Ints) -> float:
+def _chained(inferred: Inference, batch_size: Ints) -> float:
     followers = int((batch_size - 1).sum())
     if not followers or inferred.chains.trust < MIN_TRUST:
         return 0.0
@@ -391,7 +391,7 @@ def _chained(inferred: Inferred, batch_size: Ints) -> float:
 
 
 def _arrays(
-    trace: Trace, sessions: Sessions, inferred: Inferred
+    trace: Trace, sessions: Sessions, inferred: Inference
 ) -> tuple[float, float, tuple[float, ...]]:
     """Share of large batches that are arrays, of those with a throttle, and the throttles; zeros
     without array ids.

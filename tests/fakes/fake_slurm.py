@@ -2,7 +2,7 @@
 
 Run as `fake_slurm.py COMMAND ARGUMENTS...` it is one of Slurm's commands (for what Mirage sends;
 anything else fails loudly). Each call is written to `calls`. A file `misbehave.COMMAND` makes the
-command misbehave: garbage, empty, hang, fail, or down. Imported, `FakeSlurm` sets it up and lets
+command misbehave: garbage, empty, hang, fail, or down. TraceImport, `FakeSlurm` sets it up and lets
 its time pass.
 """
 

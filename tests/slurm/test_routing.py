@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mirage.routing.agent import Agent
-from mirage.routing.decide import Routed, Table, corrected, decide, limit_of
+from mirage.routing.decide import RoutedJob, Table, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, Flavor, PartitionKind
 from mirage.routing.plugin import LUA_FILES
 from mirage.routing.state import PartitionState, Variant
@@ -44,7 +44,7 @@ class Plugin:
 
     site: Site
     agents: list[Agent]
-    routed: list[Routed] = field(default_factory=list)
+    routed: list[RoutedJob] = field(default_factory=list)
 
     @property
     def script(self) -> Path:
@@ -97,7 +97,7 @@ class Plugin:
             corrected(self.table(now_s - 60), self.routed), self.agents, demand, {"left", "right"}
         )
         assert choice is not None
-        self.routed.append(Routed(now_s, choice, limit_of(self.table(), choice, demand)))
+        self.routed.append(RoutedJob(now_s, choice, limit_of(self.table(), choice, demand)))
         return choice.partition
 
 

@@ -99,7 +99,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Situation:
-    """How much the episodes of a load class can tell."""
+    """How much evidence the episodes of a load class are."""
 
     nodes: int
     load: str

@@ -51,8 +51,10 @@ class Chooser(Protocol):
     def is_slow(self) -> bool:
         """Whether a decision takes seconds, so that it is not asked for a whole curve of penalties."""
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
-        """``tell``: also what it says of the wait at every decision point, those after its release
+    def choose(
+        self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
+    ) -> ReleaseChoice:
+        """``with_quantiles``: also what it says of the wait at every decision point, those after its release
         too.
         """
 
@@ -65,7 +67,10 @@ class Oracle:
     minds_penalties: bool = True
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:  # noqa: ARG002
+    def choose(
+        self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
+    ) -> ReleaseChoice:
+        del with_quantiles  # it knows the wait
         return ReleaseChoice(case.episode.best(penalties))
 
 
@@ -77,7 +82,10 @@ class Never:
     minds_penalties: bool = False
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:  # noqa: ARG002
+    def choose(
+        self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
+    ) -> ReleaseChoice:
+        del penalties, with_quantiles  # it waits whatever they are
         return ReleaseChoice(len(case.episode))
 
 
@@ -90,7 +98,9 @@ class PolicyChooser:
     minds_penalties: bool = True
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
+    def choose(
+        self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
+    ) -> ReleaseChoice:
         points = len(case.episode)
         wait_quantiles_s, chosen = np.full((points, 3), np.nan), points
         for point in range(points):
@@ -99,9 +109,9 @@ class PolicyChooser:
             wait_quantiles_s[point] = [np.nan if value is None else value for value in quantiles]
             if advice.action is Action.RELEASE and chosen == points:
                 chosen = point
-                if not tell:
+                if not with_quantiles:
                     break
-        return ReleaseChoice(chosen, _if_any(wait_quantiles_s) if tell else None)
+        return ReleaseChoice(chosen, _if_any(wait_quantiles_s) if with_quantiles else None)
 
 
 @dataclass(frozen=True)
@@ -115,14 +125,16 @@ class ModelChooser:
     minds_penalties: bool = True
     is_slow: bool = False
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
+    def choose(
+        self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
+    ) -> ReleaseChoice:
         episode = case.episode
         if not len(episode):
             return ReleaseChoice(0)
         said = self.model.assess(States.of(episode, penalties.interruption, penalties.overlap))
         released = releases(self.model, said)
         point = int(np.argmax(released)) if released.any() else len(episode)
-        return ReleaseChoice(point, _if_any(_quantiles(said)) if tell else None)
+        return ReleaseChoice(point, _if_any(_quantiles(said)) if with_quantiles else None)
 
 
 def _quantiles(said: Assessment) -> Floats:
@@ -144,7 +156,7 @@ class EpisodeTrial:
     of the curve.
     """
     wait_quantiles_s: dict[str, Floats]
-    """By method, of those that tell quantiles: as in `ReleaseChoice.wait_quantiles_s`."""
+    """By method, of those that give quantiles: as in `ReleaseChoice.wait_quantiles_s`."""
 
     @property
     def nodes(self) -> int:
@@ -168,7 +180,7 @@ def try_all(
     for chooser in choosers:
         for index, each in enumerate(penalties[:results] if chooser.is_slow else penalties):
             if index == 0 or chooser.minds_penalties:
-                choice = chooser.choose(case, each, tell=index == 0)
+                choice = chooser.choose(case, each, with_quantiles=index == 0)
             choices[chooser.name, each] = choice.point
             if choice.wait_quantiles_s is not None:
                 wait_quantiles_s[chooser.name] = choice.wait_quantiles_s

@@ -130,14 +130,14 @@ def _row(trial: EpisodeTrial, method: str, penalties: Penalties) -> tuple[Any, .
         f"{episode.overlap_s[point] * episode.pair.predecessor.nodes / HOUR_S:.4f}",
         int(episode.waits_s[point]),
         *(
-            _told(wait_quantiles_s[point])
+            _quantile_cells(wait_quantiles_s[point])
             if released and wait_quantiles_s is not None
             else ("", "", "")
         ),
     )
 
 
-def _told(quantiles_s: np.ndarray[Any, np.dtype[np.float64]]) -> list[str]:
+def _quantile_cells(quantiles_s: np.ndarray[Any, np.dtype[np.float64]]) -> list[str]:
     return ["" if np.isnan(value) else f"{value:.0f}" for value in quantiles_s]
 
 

@@ -26,7 +26,9 @@ class SteppedChooser:
     minds_penalties: bool = True
     is_slow: bool = True
 
-    def choose(self, case: Case, penalties: Penalties, *, tell: bool = False) -> ReleaseChoice:
+    def choose(
+        self, case: Case, penalties: Penalties, *, with_quantiles: bool = False
+    ) -> ReleaseChoice:
         episode, live = case.episode, case.live()
         wait_quantiles_s, chosen, point = np.full((len(episode), 3), np.nan), len(episode), 0
         while point < len(episode):
@@ -42,7 +44,7 @@ class SteppedChooser:
                 else advice.wait_p50_s
             )
             point += _steps(int(episode.remaining_s[point]), wait_s)
-        return ReleaseChoice(chosen, wait_quantiles_s if tell else None)
+        return ReleaseChoice(chosen, wait_quantiles_s if with_quantiles else None)
 
 
 def _steps(remaining_s: int, wait_s: float | None) -> int:

@@ -48,7 +48,7 @@ class Augmentation(Protocol):
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledLoad:
     """More or less load: each user's week comes `factor` times on average, whole and in its own
     rhythm.
     """
@@ -72,7 +72,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class LoadTarget:
-    """Users' weeks come more or less often, as in `Scaled`, so that all jobs ask for this share of
+    """Users' weeks come more or less often, as in `ScaledLoad`, so that all jobs ask for this share of
     the cluster.
     """
 
@@ -93,11 +93,11 @@ class LoadTarget:
             self.nodes * (until_s - from_s)
         )
         factor = min(max(self.load / there, 1 / MOST_SCALED), MOST_SCALED) if there else 1.0
-        return Scaled(factor).change(arrivals, from_s, until_s, seed)
+        return ScaledLoad(factor).change(arrivals, from_s, until_s, seed)
 
 
 @dataclass(frozen=True)
-class Resampled:
+class ResampledUsers:
     """Other users: as many as were there in each week, drawn from them with replacement (a
     bootstrap).
     """

@@ -30,7 +30,7 @@ _AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Boosted:
+class BoostedTrees:
     """Trees of several rounds, one for each output in a round: (n, features) -> (n, outputs).
 
     All trees' nodes are in one row of each array. A right child follows its left one. A leaf is its
@@ -105,7 +105,7 @@ class Boosted:
         write_arrays(path, {name: getattr(self, name) for name in _KINDS})
 
     @classmethod
-    def load(cls, path: Path, features: int, outputs: int) -> Boosted:
+    def load(cls, path: Path, features: int, outputs: int) -> BoostedTrees:
         """Raises InputError if it is not a booster over so many features."""
         try:
             boosted = cls(**read_arrays(path))
@@ -164,7 +164,7 @@ _KINDS: Mapping[str, Any] = {
 }
 
 
-def from_xgboost(learner: Mapping[str, Any]) -> Boosted:
+def from_xgboost(learner: Mapping[str, Any]) -> BoostedTrees:
     """The arrays of a booster that xgboost wrote as JSON (its `learner`): numbers only, no
     categories, no forests.
 
@@ -195,7 +195,9 @@ def from_xgboost(learner: Mapping[str, Any]) -> Boosted:
             parts[name].extend(values)
     arrays = {name: np.array(values, dtype=_KINDS[name]) for name, values in parts.items()}
     starts = np.array(roots, dtype=np.int32).reshape(-1, outputs)
-    return Boosted(base.astype(np.float32), starts, logistic=np.array([links[objective]]), **arrays)
+    return BoostedTrees(
+        base.astype(np.float32), starts, logistic=np.array([links[objective]]), **arrays
+    )
 
 
 def _by_level(tree: Mapping[str, Sequence[Any]], begin: int) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage.provision.learn.boosted import Boosted, from_xgboost
+from mirage.provision.learn.boosted import BoostedTrees, from_xgboost
 from mirage.provision.learn.episode import Floats, Vectors
 from mirage.provision.learn.method import Space
 from mirage.provision.learn.model import Flags
@@ -52,7 +52,7 @@ class Boosting(MethodOptions):
         }
 
 
-def boost_chances(rows: Vectors, flags: Flags, options: Boosting, seed: int) -> Boosted:
+def boost_chances(rows: Vectors, flags: Flags, options: Boosting, seed: int) -> BoostedTrees:
     """Cross-entropy: the conditional chance of each flag, (n, outputs)."""
     return _boost(
         rows, flags, {"objective": "binary:logistic"} | options.parameters(seed), options.rounds
@@ -61,7 +61,7 @@ def boost_chances(rows: Vectors, flags: Flags, options: Boosting, seed: int) -> 
 
 def boost_quantiles(
     rows: Vectors, target: Floats, levels: Sequence[float], options: Boosting, seed: int
-) -> Boosted:
+) -> BoostedTrees:
     """Pinball loss: the conditional quantiles of one target, (n,), at these levels: (n, levels)
     outputs.
     """
@@ -71,7 +71,7 @@ def boost_quantiles(
 
 def _boost(
     rows: Vectors, targets: Floats | Flags, parameters: dict[str, object], rounds: int
-) -> Boosted:
+) -> BoostedTrees:
     import xgboost
 
     data = xgboost.QuantileDMatrix(rows, targets, max_bin=parameters["max_bin"], nthread=1)

@@ -18,7 +18,7 @@ from mirage.libraries import library_versions
 from mirage.models.recipe import Recipe
 from mirage.provision.env.observation import Pool
 from mirage.provision.learn.about import ProvisionAbout
-from mirage.provision.learn.augment import Augmentation, LoadTarget, Resampled, Synthetic
+from mirage.provision.learn.augment import Augmentation, LoadTarget, ResampledUsers, Synthetic
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.drawing import Drawing, Mix
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
@@ -38,7 +38,7 @@ LIBRARIES = ("numpy", "scikit-learn", "torch", "xgboost")
 
 
 AUGMENTATIONS = ("load", "users", "synthetic")
-"""Kinds of other arrivals: `LOADS`, `Resampled`, `Synthetic`."""
+"""Kinds of other arrivals: `LOADS`, `ResampledUsers`, `Synthetic`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class Course:
         if "load" in self.kinds:
             made += [LoadTarget(load, len(background.cluster.nodes)) for load in LOADS]
         if "users" in self.kinds:
-            made.append(Resampled())
+            made.append(ResampledUsers())
         if "synthetic" in self.kinds:
             if background.trace is None:
                 raise InputError("synthetic weeks are fitted to a trace, and there is none at hand")

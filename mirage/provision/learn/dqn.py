@@ -45,7 +45,7 @@ from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.neural import Neural
-from mirage.provision.learn.points import Points, Prepared
+from mirage.provision.learn.points import Points, PreparedEpisode
 from mirage.provision.learn.pretrain import PretrainOptions, begin
 from mirage.provision.learn.training import MOST_NORM, Draw, decide, gate_loss
 from mirage.rl.fit import (
@@ -104,7 +104,7 @@ class DqnOptions(MethodOptions):
 class EpisodeRollout(NamedTuple):
     """One episode under the policy of its round. M: penalty shares it was lived at, T: decision points."""
 
-    episode: Prepared
+    episode: PreparedEpisode
     shares: Floats
     """(M,)."""
     release: Flags
@@ -194,7 +194,7 @@ class DqnLearner:
         part = done / max(self.options.rounds - 1, 1)
         return linear(self.options.epsilon, self.options.epsilon_end, part)
 
-    def play(self, episodes: Sequence[Prepared], epsilon: float) -> list[EpisodeRollout]:
+    def play(self, episodes: Sequence[PreparedEpisode], epsilon: float) -> list[EpisodeRollout]:
         """Rolls the present policy out, epsilon-greedily."""
         points = Points(episodes, self.device)
         recipe = self.options.pretrain

@@ -171,7 +171,7 @@ class Expert(nn.Module):
         return result
 
 
-class Mixed(NamedTuple):
+class ExpertMixture(NamedTuple):
     features: Tensor
     """(n, m, experts * width)."""
     gate: Tensor
@@ -194,18 +194,18 @@ class Foundation(nn.Module):
 
     def forward(
         self, states: Tensor, questions: Tensor, head: Literal["action", "policy"]
-    ) -> Mixed:
+    ) -> ExpertMixture:
         """Of scaled states, (n, 5760), and m questions about each, (n, m, 1 to 4)."""
         gate = (
             states.new_ones(len(states), 1) if self.gate is None else self.gate(states).softmax(-1)
         )
         if self.shape.gate == "top1":
-            return Mixed(self._sparse(states, questions, head, gate), gate)
+            return ExpertMixture(self._sparse(states, questions, head, gate), gate)
         parts = [
             expert(states, questions, head) * gate[:, i, None, None]
             for i, expert in enumerate(self.experts)
         ]
-        return Mixed(torch.cat(parts, dim=-1), gate)
+        return ExpertMixture(torch.cat(parts, dim=-1), gate)
 
     def _sparse(
         self, states: Tensor, questions: Tensor, head: Literal["action", "policy"], gate: Tensor
@@ -252,7 +252,7 @@ class Network(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The V-head on the paper's flat input, (n, 5761 to 5764): (n,) Q-values."""
         states, question = inputs[:, :STATE], inputs[:, None, STATE:]
-        mixed: Mixed = self.foundation(states, question, "action")
+        mixed: ExpertMixture = self.foundation(states, question, "action")
         q: Tensor = self.value(mixed.features)[:, 0, 0]
         return q
 
@@ -261,7 +261,9 @@ class Network(nn.Module):
         (n, m, 3).
         """
         questions = self._questions(asked, (SUBMIT, WAIT))
-        mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "action")
+        mixed: ExpertMixture = self.foundation(
+            states.reshape(len(states), STATE), questions, "action"
+        )
         return Values(self.value(mixed.features).view(*asked.shape[:2], 2), mixed.gate)
 
     def log_chances(self, states: Tensor, asked: Tensor) -> Tensor:
@@ -269,7 +271,9 @@ class Network(nn.Module):
         linear map).
         """
         questions = self._questions(asked, (NEITHER,))
-        mixed: Mixed = self.foundation(states.reshape(len(states), STATE), questions, "policy")
+        mixed: ExpertMixture = self.foundation(
+            states.reshape(len(states), STATE), questions, "policy"
+        )
         logits: Tensor = self.choice(mixed.features)
         return logits.log_softmax(-1)
 

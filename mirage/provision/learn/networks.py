@@ -32,7 +32,7 @@ _FOUNDATION_SPACE: Space = {f"{FOUNDATION}{name}": values for name, values in _S
 
 
 @dataclass(frozen=True)
-class Supervised(Method["PretrainOptions"]):
+class SupervisedMethod(Method["PretrainOptions"]):
     """The foundation, trained on observed rewards (`pretrain.py`)."""
 
     name: str
@@ -145,8 +145,8 @@ def _read(folder: Path) -> Neural:
 
 _ONE, _TEN = "a transformer", "a mixture of transformers"
 NETWORKS: tuple[Method[Any], ...] = (
-    Supervised("transformer", f"{_ONE} predicts the cost of a release"),
-    Supervised("moe", f"{_TEN} predicts the cost of a release", has_experts=True),
+    SupervisedMethod("transformer", f"{_ONE} predicts the cost of a release"),
+    SupervisedMethod("moe", f"{_TEN} predicts the cost of a release", has_experts=True),
     DeepQ("transformer-dqn", f"{_ONE} with a Q-head, trained online", "transformer"),
     DeepQ("moe-dqn", f"{_TEN} with a Q-head, trained online", "moe", has_experts=True),
     PolicyGradient("transformer-pg", f"{_ONE} with a policy head, trained online", "transformer"),

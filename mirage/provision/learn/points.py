@@ -23,7 +23,7 @@ from mirage.provision.learn.scaling import Scaling, forecast_inputs
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedEpisode:
     """An episode as the networks see it."""
 
     rows: Vectors
@@ -39,7 +39,7 @@ class Prepared:
     """
 
     @classmethod
-    def of(cls, episode: Episode, scaling: Scaling) -> Prepared:
+    def of(cls, episode: Episode, scaling: Scaling) -> PreparedEpisode:
         start_point = (episode.successor_start_s - episode.decision_s[0]) // STEP_S
         return cls(
             scaling.apply(episode.rows),
@@ -56,15 +56,15 @@ def questions(shares: Floats, forecast: Vectors) -> Vectors:
     return np.concatenate([shares[..., None], of_share], axis=-1, dtype=np.float32)
 
 
-def prepare(episodes: Sequence[Episode], scaling: Scaling) -> list[Prepared]:
+def prepare(episodes: Sequence[Episode], scaling: Scaling) -> list[PreparedEpisode]:
     """Those of the episodes that have a decision point at all."""
-    return [Prepared.of(episode, scaling) for episode in episodes if len(episode)]
+    return [PreparedEpisode.of(episode, scaling) for episode in episodes if len(episode)]
 
 
 class Points:
     """The slots of some episodes. S: slots, N: episodes, P: slots that are decision points."""
 
-    def __init__(self, episodes: Sequence[Prepared], device: torch.device) -> None:
+    def __init__(self, episodes: Sequence[PreparedEpisode], device: torch.device) -> None:
         if not episodes:
             raise InputError(
                 "there is no episode with a decision point; give longer predecessors or more"

@@ -27,7 +27,7 @@ import numpy as np
 
 from mirage.errors import InputError
 from mirage.provision.learn.arrays import read_arrays, write_arrays
-from mirage.provision.learn.boosted import Boosted
+from mirage.provision.learn.boosted import BoostedTrees
 from mirage.provision.learn.boosting import SPACE, Boosting, boost_quantiles
 from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints, span
 from mirage.provision.learn.features import NAMES, features_of
@@ -60,7 +60,7 @@ class QuantileOptions(MethodOptions):
 class QuantileModel:
     """A trained quantile method."""
 
-    booster: Boosted
+    booster: BoostedTrees
     coverage: Floats
     """(levels,): the share of waits that is below each quantile; not falling."""
     name: str = "quantile"
@@ -184,4 +184,4 @@ def read(folder: Path) -> QuantileModel:
         raise InputError(
             f"{path}: not the calibration of {len(LEVELS)} levels; train the model again."
         )
-    return QuantileModel(Boosted.load(folder / BOOSTER, len(NAMES), len(LEVELS)), coverage)
+    return QuantileModel(BoostedTrees.load(folder / BOOSTER, len(NAMES), len(LEVELS)), coverage)

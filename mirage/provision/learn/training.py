@@ -15,7 +15,7 @@ from mirage.errors import InputError
 from mirage.provision.learn.episode import Episode, Floats, Ints
 from mirage.provision.learn.foundation import Network, Shape, Values
 from mirage.provision.learn.model import Flags, release_by_mean
-from mirage.provision.learn.points import Points, Prepared, prepare
+from mirage.provision.learn.points import Points, PreparedEpisode, prepare
 from mirage.provision.learn.scaling import Scaling
 
 Head = Literal["value", "policy"]
@@ -39,10 +39,10 @@ class Draw:
         self._generator = generator
         self._order: list[int] = []
 
-    def __call__(self, count: int) -> list[Prepared]:
+    def __call__(self, count: int) -> list[PreparedEpisode]:
         return [self._one() for _ in range(count)]
 
-    def _one(self) -> Prepared:
+    def _one(self) -> PreparedEpisode:
         self._order = self._order or self._generator.permutation(len(self._episodes)).tolist()
         return self._episodes[self._order.pop()]
 

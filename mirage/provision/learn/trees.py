@@ -21,7 +21,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.provision.learn.boosted import Boosted
+from mirage.provision.learn.boosted import BoostedTrees
 from mirage.provision.learn.boosting import SPACE, Boosting, boost_chances
 from mirage.provision.learn.episode import HOUR_S, Episode, Floats, Vectors
 from mirage.provision.learn.features import NAMES, features, features_of
@@ -194,4 +194,6 @@ def read_random_forest(folder: Path) -> Trees:
 
 def read_xgboost(folder: Path) -> Trees:
     """Raises InputError."""
-    return Trees("xgboost", Boosted.load(folder / FILES["xgboost"], len(NAMES), len(DURATIONS_S)))
+    return Trees(
+        "xgboost", BoostedTrees.load(folder / FILES["xgboost"], len(NAMES), len(DURATIONS_S))
+    )

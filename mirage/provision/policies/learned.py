@@ -44,7 +44,7 @@ down.
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedPolicy:
     """Implements `mirage.ports.BatchPolicy`."""
 
     model: Model

@@ -14,7 +14,7 @@ from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.learn.methods import read_model
 from mirage.provision.policies.heuristics import Average, Reactive, Timer
-from mirage.provision.policies.learned import Learned
+from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile
 
 
@@ -92,8 +92,8 @@ def _trained(config: PolicyConfig, folder: Path) -> Policy:
         return read_lookahead(folder, config.lookahead, _quantile(config))
     model, _, about = read_model(folder, config.name)
     if not model.traits.uses_forecasts:
-        return Learned(model, about, _quantile(config))
+        return LearnedPolicy(model, about, _quantile(config))
     from mirage.provision.learn.forecast import read_cluster
     from mirage.provision.policies.live_forecast import LiveForecast
 
-    return Learned(model, about, _quantile(config), LiveForecast(read_cluster(folder)))
+    return LearnedPolicy(model, about, _quantile(config), LiveForecast(read_cluster(folder)))

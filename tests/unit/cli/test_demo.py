@@ -11,7 +11,7 @@ from mirage.demo.run import CLUSTER, Scenario, run_chains
 from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
-from mirage.provision.policies.learned import Learned
+from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile
 
 SMALL = Scenario(
@@ -37,7 +37,7 @@ def test_other_users_fit_the_cluster_and_come_by_seed() -> None:
 
 def test_a_chain_by_the_model_that_comes_with_mirage() -> None:
     policy = _policy("quantile", None)
-    assert isinstance(policy, Learned)
+    assert isinstance(policy, LearnedPolicy)
     result = run_chains(SMALL, policy, lambda _: None)
     assert [[link.segment for link in links] for links in result.chains] == [[1, 2, 3], [1, 2, 3]]
     assert result.chains[1][0].submit_s == SMALL.warm_up_s + SMALL.apart_s

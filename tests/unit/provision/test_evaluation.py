@@ -174,7 +174,9 @@ def test_seen_waits_are_waits():
 
 def test_a_model_is_asked_for_all_points_at_once_and_the_first_release_counts(cases):
     for case in cases:
-        choice = ModelChooser(Foresight(QUEUE, error_h=0.1), "m").choose(case, EVEN, tell=True)
+        choice = ModelChooser(Foresight(QUEUE, error_h=0.1), "m").choose(
+            case, EVEN, with_quantiles=True
+        )
         assert case.episode.interruption_s[choice.point] < HOUR_S
         assert case.episode.overlap_s[choice.point] < HOUR_S
         assert choice.wait_quantiles_s.shape == (len(case.episode), 3)
@@ -204,7 +206,7 @@ class Counting:
 def test_a_slow_policy_is_asked_ever_more_often(cases, penalties):
     policy = Counting(5 * HOUR_S, [])
     case = replace(cases[1], live=lambda: cases[1])
-    choice = SteppedChooser(policy, "slow").choose(case, penalties, tell=True)
+    choice = SteppedChooser(policy, "slow").choose(case, penalties, with_quantiles=True)
     assert 0 <= 5 * HOUR_S - case.episode.remaining_s[choice.point] < STEP_S, (
         "no later than if asked at every point"
     )

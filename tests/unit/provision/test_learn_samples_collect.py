@@ -21,7 +21,7 @@ import pytest
 from mirage.errors import InputError, MirageError
 from mirage.provision.learn import TrainingPlan
 from mirage.provision.learn import samples as module
-from mirage.provision.learn.augment import Scaled
+from mirage.provision.learn.augment import ScaledLoad
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.course import Course
 from mirage.provision.learn.drawing import Drawing, fixed_pair
@@ -39,7 +39,7 @@ DRAWING = Drawing(
     begin_s=EPOCH_S + 8 * DAY_S,
     end_s=EPOCH_S + 30 * DAY_S,
     pairs=(fixed_pair(1, 2 * HOUR_S), fixed_pair(2, 2 * HOUR_S)),
-    augmentations=(Scaled(0.9),),
+    augmentations=(ScaledLoad(0.9),),
     augmented=0.3,
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from mirage.errors import InputError
 from mirage.provision.env.observation import Pool, observe
-from mirage.provision.learn.augment import Augmentation, Resampled, Scaled
+from mirage.provision.learn.augment import Augmentation, ResampledUsers, ScaledLoad
 from mirage.provision.learn.background import Background, WarmUp
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HISTORY, STEP_S, PairJob, PairSpec
@@ -120,7 +120,7 @@ def test_the_reference_labels_alike(site: Background) -> None:
     np.testing.assert_array_equal(slow.episode.rows, fast.episode.rows)
 
 
-@pytest.mark.parametrize("augmentation", [None, Resampled()], ids=["as logged", "augmented"])
+@pytest.mark.parametrize("augmentation", [None, ResampledUsers()], ids=["as logged", "augmented"])
 def test_later_arrivals_change_no_label(
     monkeypatch: pytest.MonkeyPatch, augmentation: Augmentation | None
 ) -> None:
@@ -151,7 +151,7 @@ def test_an_early_end_is_seen_in_the_outcome_and_not_in_the_state() -> None:
 
 
 def test_tags_tell_where_it_comes_from() -> None:
-    tags = labelled(replace(PLAN, augmentation=Scaled(0.9))).episode.tags
+    tags = labelled(replace(PLAN, augmentation=ScaledLoad(0.9))).episode.tags
     assert tags == {
         "trace": "toy.csv",
         "cluster": "toy",
@@ -193,6 +193,6 @@ def test_a_job_submitted_in_the_very_first_second_comes_once() -> None:
     """It is in the state at the beginning, so it is no arrival."""
     times_s = background().log.column("submit_s")
     first_s = int(times_s[np.searchsorted(times_s, BUSY_S - AUGMENTED_LEAD_S)])
-    plan = replace(PLAN, begin_s=first_s + AUGMENTED_LEAD_S, augmentation=Resampled())
+    plan = replace(PLAN, begin_s=first_s + AUGMENTED_LEAD_S, augmentation=ResampledUsers())
     assert plan.lead_s == AUGMENTED_LEAD_S
     assert isinstance(label(background(), plan), LabelledEpisode)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirage.errors import InputError
-from mirage.provision.learn.augment import APART, LoadTarget, Resampled, Scaled, Synthetic
+from mirage.provision.learn.augment import APART, LoadTarget, ResampledUsers, ScaledLoad, Synthetic
 from mirage.provision.learn.drawing import Drawing, Mix, fixed_pair
 from mirage.provision.learn.episode import AUGMENTED_LEAD_S
 from mirage.provision.learn.joblog import LOGGED, JobLog, read_log
@@ -78,7 +78,7 @@ def test_an_unknown_partition() -> None:
 
 @given(st.integers(0, 2**63), st.integers(0, 10**6))
 def test_every_plan_is_one_that_can_be(seed: int, number: int) -> None:
-    drawn = drawing(seed=seed, count=10**6 + 1, augmentations=(Scaled(0.9), Resampled()))
+    drawn = drawing(seed=seed, count=10**6 + 1, augmentations=(ScaledLoad(0.9), ResampledUsers()))
     plan = drawn.plan(number)
     assert plan == drawn.plan(number)
     first, second = plan.pair
@@ -143,11 +143,13 @@ def same(one: JobLog, other: JobLog) -> bool:
 
 
 def test_a_factor_of_one_changes_nothing() -> None:
-    assert same(Scaled(1.0).change(arrivals(), FROM_S, UNTIL_S, (1, 2)), arrivals())
+    assert same(ScaledLoad(1.0).change(arrivals(), FROM_S, UNTIL_S, (1, 2)), arrivals())
 
 
-@pytest.mark.parametrize("change", [Scaled(0.7), Scaled(1.6), Scaled(2.0), Resampled()])
-def test_other_arrivals_can_be_simulated(change: Scaled | Resampled) -> None:
+@pytest.mark.parametrize(
+    "change", [ScaledLoad(0.7), ScaledLoad(1.6), ScaledLoad(2.0), ResampledUsers()]
+)
+def test_other_arrivals_can_be_simulated(change: ScaledLoad | ResampledUsers) -> None:
     log = change.change(arrivals(), FROM_S, UNTIL_S, (1, 2))
     times_s = log.column("submit_s")
     assert (np.diff(times_s) >= 0).all()
@@ -155,15 +157,15 @@ def test_other_arrivals_can_be_simulated(change: Scaled | Resampled) -> None:
     assert len(np.unique(log.column("job_id"))) == len(log)
     assert not set(log.columns) & LOGGED
     assert same(log, change.change(arrivals(), FROM_S, UNTIL_S, (1, 2)))
-    assert not same(log, change.change(arrivals(), FROM_S, UNTIL_S, (1, 3))) or change == Scaled(
-        2.0
-    )
+    assert not same(
+        log, change.change(arrivals(), FROM_S, UNTIL_S, (1, 3))
+    ) or change == ScaledLoad(2.0)
     simulation = background().engine(cluster(), log.submissions(), FROM_S)
     simulation.run_until(UNTIL_S)
 
 
-@pytest.mark.parametrize("change", [Scaled(1.6), Resampled()])
-def test_no_job_moves_by_more_than_a_day(change: Scaled | Resampled) -> None:
+@pytest.mark.parametrize("change", [ScaledLoad(1.6), ResampledUsers()])
+def test_no_job_moves_by_more_than_a_day(change: ScaledLoad | ResampledUsers) -> None:
     """Else an episode would know of jobs outside of the time that it is said to tell something of."""
     was_s = dict(
         zip(
@@ -181,7 +183,9 @@ def test_no_job_moves_by_more_than_a_day(change: Scaled | Resampled) -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 1.25, 2.0])
 def test_load_is_scaled_on_average(factor: float) -> None:
-    done = [work(Scaled(factor).change(arrivals(), FROM_S, UNTIL_S, (seed,))) for seed in range(40)]
+    done = [
+        work(ScaledLoad(factor).change(arrivals(), FROM_S, UNTIL_S, (seed,))) for seed in range(40)
+    ]
     assert np.mean(done) == pytest.approx(factor * work(arrivals()), rel=0.06)
 
 
@@ -200,7 +204,7 @@ def test_no_arrivals_stay_none() -> None:
 
 
 def test_a_bootstrap_keeps_each_weeks_number_of_users() -> None:
-    original, log = arrivals(), Resampled().change(arrivals(), FROM_S, UNTIL_S, (5,))
+    original, log = arrivals(), ResampledUsers().change(arrivals(), FROM_S, UNTIL_S, (5,))
     row_of = {job_id: row for row, job_id in enumerate(original.columns["job_id"].tolist())}
     copy, job_id = np.divmod(log.columns["job_id"], APART)
     rows = [row_of[number] for number in job_id.tolist()]
@@ -229,7 +233,7 @@ def test_copies_depend_on_copies() -> None:
         "end": 40,
     }
     log = read_log(make_trace(frame().head(2).assign(**columns), "two.csv"), cluster())
-    twice = Scaled(2.0).change(log, 0, DAY_S, (0,))
+    twice = ScaledLoad(2.0).change(log, 0, DAY_S, (0,))
     found = dict(
         zip(twice.columns["job_id"].tolist(), twice.columns["dependency"].tolist(), strict=True)
     )
@@ -241,13 +245,13 @@ def test_cancellations_move_with_their_job() -> None:
         state="CANCELLED", start=frame()["submit"] + 50, end=frame()["submit"] + 50
     )
     log = read_log(make_trace(late, "toy.csv"), cluster()).between(FROM_S + 1, UNTIL_S)
-    moved = Resampled().change(log, FROM_S, UNTIL_S, (1,))
+    moved = ResampledUsers().change(log, FROM_S, UNTIL_S, (1,))
     assert (moved.column("cancel_s") - moved.column("submit_s") == 50).all()
 
 
 def test_a_log_without_users_is_drawn_job_by_job() -> None:
     nobody = read_log(trace(user=""), cluster()).between(FROM_S + 1, UNTIL_S)
-    log = Resampled().change(nobody, FROM_S, UNTIL_S, (1,))
+    log = ResampledUsers().change(nobody, FROM_S, UNTIL_S, (1,))
     assert len(log) == len(nobody)
     assert (
         0.5 < len(np.unique(log.columns["job_id"] % APART)) / len(nobody) < 0.75
@@ -257,7 +261,7 @@ def test_a_log_without_users_is_drawn_job_by_job() -> None:
 @pytest.mark.parametrize("factor", [0, -1, 11, float("nan")])
 def test_a_factor_that_is_none(factor: float) -> None:
     with pytest.raises(InputError, match="give a factor above 0"):
-        Scaled(factor)
+        ScaledLoad(factor)
 
 
 def test_synthetic_weeks_are_fitted_to_their_range_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +297,6 @@ def test_too_few_jobs_for_synthetic_weeks() -> None:
 
 def test_the_record_tells_drawings_apart() -> None:
     records = [drawing().record(), drawing(seed=2).record(), drawing(pairs=PAPER).record()]
-    records.append(drawing(augmentations=(Scaled(1.1),)).record())
+    records.append(drawing(augmentations=(ScaledLoad(1.1),)).record())
     assert all(one != other for place, one in enumerate(records) for other in records[:place])
     assert drawing().record() == replace(drawing()).record()

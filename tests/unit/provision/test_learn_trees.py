@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 from mirage.domain import Penalties
 from mirage.errors import InputError
-from mirage.provision.learn.boosted import Boosted, from_xgboost
+from mirage.provision.learn.boosted import BoostedTrees, from_xgboost
 from mirage.provision.learn.boosting import Boosting, boost_chances
 from mirage.provision.learn.episode import HISTORY, HOUR_S
 from mirage.provision.learn.features import NAMES, features
@@ -177,7 +177,7 @@ def test_boosted_trees_equal_xgboosts(parameters, tmp_path):
     from_xgboost(json.loads(booster.save_raw("json"))["learner"]).save(
         tmp_path / "boosted.safetensors"
     )
-    ours = Boosted.load(tmp_path / "boosted.safetensors", 6, 3)
+    ours = BoostedTrees.load(tmp_path / "boosted.safetensors", 6, 3)
     unseen = np.concatenate(
         [rows, RNG.normal(size=(700, 6)).astype(np.float32), np.full((1, 6), np.nan, np.float32)]
     )
@@ -200,7 +200,7 @@ def test_boosted_trees_of_another_kind_are_refused():
         from_xgboost(learner | {"learner_model_param": {"base_score": "0.5"}})
 
 
-TWO_LEVELS = Boosted(
+TWO_LEVELS = BoostedTrees(
     base=np.zeros(1, np.float32),
     roots=np.array([[0]], np.int32),
     feature=np.array([0, 1, 0, 0, 0], np.int32),
@@ -237,10 +237,10 @@ def test_boosted_trees_that_would_fail_are_refused(tmp_path, broken):
     path = tmp_path / "boosted.safetensors"
     TWO_LEVELS.save(path)
     rows = np.array([[-1, -1, 0, 0, 0, 0], [-1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]], np.float32)
-    assert Boosted.load(path, 6, 1).predict(rows)[:, 0].tolist() == [1, 2, 5]
+    assert BoostedTrees.load(path, 6, 1).predict(rows)[:, 0].tolist() == [1, 2, 5]
     replace(TWO_LEVELS, **broken).save(path)
     with pytest.raises(InputError, match="another shape"):
-        Boosted.load(path, 6, 1)
+        BoostedTrees.load(path, 6, 1)
 
 
 def test_a_tree_that_is_too_deep_is_refused(tmp_path):
@@ -259,12 +259,12 @@ def test_a_tree_that_is_too_deep_is_refused(tmp_path):
     )
     deep.save(tmp_path / "boosted.safetensors")
     with pytest.raises(InputError, match="another shape"):
-        Boosted.load(tmp_path / "boosted.safetensors", 6, 1)
+        BoostedTrees.load(tmp_path / "boosted.safetensors", 6, 1)
 
 
 def test_weights_that_are_none_are_refused(tmp_path):
     for content in (b"", b"garbage", b"\x80\x04."):
-        for kind, name in ((Forest, "forest.safetensors"), (Boosted, "boosted.safetensors")):
+        for kind, name in ((Forest, "forest.safetensors"), (BoostedTrees, "boosted.safetensors")):
             (tmp_path / name).write_bytes(content)
             with pytest.raises(InputError, match="train the model again"):
                 kind.load(tmp_path / name, 6, 1)
@@ -273,7 +273,7 @@ def test_weights_that_are_none_are_refused(tmp_path):
         tmp_path / "boosted.safetensors"
     )
     with pytest.raises(InputError, match="another shape"):
-        Boosted.load(tmp_path / "boosted.safetensors", 6, 3)
+        BoostedTrees.load(tmp_path / "boosted.safetensors", 6, 3)
 
 
 # ---- the law

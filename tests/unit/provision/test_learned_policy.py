@@ -20,7 +20,7 @@ from mirage.provision.learn.model import Assessment, Traits
 from mirage.provision.learn.ranges import ranges_of
 from mirage.provision.learn.toy import Toy
 from mirage.provision.learn.trees import ForestOptions, train_random_forest
-from mirage.provision.policies.learned import Learned
+from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.registry import make_policy
 from mirage.state.encoder import JobPair, encode
 from mirage.state.history import History
@@ -153,7 +153,7 @@ def observe(left_s=2 * HOUR, job_id=1, **more):
 
 
 def learned(about=ABOUT, **more):
-    return Learned(Threshold(**more), about, Says())
+    return LearnedPolicy(Threshold(**more), about, Says())
 
 
 def test_the_model_is_given_the_states_and_its_answer_is_told():
@@ -199,7 +199,7 @@ def test_an_unknown_figure_is_none():
         def assess(self, states):
             return Assessment.plain(states.remaining_s < HOUR)
 
-    advice = Learned(Silent(), ABOUT, Says()).decide(observe())
+    advice = LearnedPolicy(Silent(), ABOUT, Says()).decide(observe())
     assert (advice.wait_p10_s, advice.wait_p50_s, advice.wait_p90_s) == (None, None, None)
     assert advice.reason == "moe-dqn: better later (its predecessor's limit is 2 h away)"
 
@@ -215,7 +215,7 @@ class Remembers(Threshold):
 def test_a_model_with_a_memory_decides_by_the_mean_of_what_it_said_of_the_pair():
     model = Remembers(memory=3)
     model.gains = [-5.0, 9.0, 4.0, -1.0, -1.0, -9.0, 0.5]
-    policy = Learned(model, ABOUT, Says())
+    policy = LearnedPolicy(model, ABOUT, Says())
     matrix = np.zeros((144, 40), dtype=np.float32)
     gains: dict[int, list[tuple[int, float]]] = {1: [], 11: []}
 

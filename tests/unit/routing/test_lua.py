@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mirage.routing.decide import Choice, Routed, corrected, decide, limit_of
+from mirage.routing.decide import Choice, RoutedJob, corrected, decide, limit_of
 from mirage.routing.flavors import Demand, paper_partitions
 from mirage.routing.state import Variant
 from mirage.routing.table import (
@@ -97,13 +97,13 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         agents_of.write_text(agents_text(agents))
         state_of.write_text(state_text(table, agents_text(agents)))
         lines.append(f"table {number}")
-        routed: list[Routed] = []
+        routed: list[RoutedJob] = []
         for _ in range(JOBS):
             demand, now_s = random_demand(random), NOW_S + int(random.integers(600))
             allowed = [kind.name for kind in kinds if random.random() < 0.9] or ["none"]
             choice = decide(corrected(table, routed), agents, demand, allowed)
             if choice:
-                routed.append(Routed(now_s, choice, limit_of(table, choice, demand)))
+                routed.append(RoutedJob(now_s, choice, limit_of(table, choice, demand)))
             sizes = (demand.gpus, demand.cpus, demand.memory_mib, demand.nodes, demand.limit_s or 0)
             lines.append(f"job {now_s} {' '.join(map(str, sizes))} {','.join(allowed)}")
             choices.append(shown(choice))
@@ -200,7 +200,7 @@ def test_a_job_goes_where_its_value_is_highest_and_a_burst_is_spread() -> None:
     for _ in range(6):
         choice = decide(corrected(table, routed), agents, Demand(8), {"A100", "V100"})
         assert choice is not None
-        routed.append(Routed(NOW_S, choice, 3600))
+        routed.append(RoutedJob(NOW_S, choice, 3600))
     found = [(job.choice.partition, job.choice.place) for job in routed]
     assert found == [
         ("A100", 0),

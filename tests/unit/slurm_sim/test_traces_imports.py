@@ -16,7 +16,7 @@ from slurm_sim.traces import TraceError
 from slurm_sim.traces.cleaning import clean
 from slurm_sim.traces.fields import memory_mib, time_limit_s, tres_gpus
 from slurm_sim.traces.imports import import_csv, import_mirage_log, import_swf
-from slurm_sim.traces.reading import Imported
+from slurm_sim.traces.reading import TraceImport
 from slurm_sim.traces.sacct import import_sacct, task_ranges
 
 SACCT = """\
@@ -48,7 +48,7 @@ def local(text: str, zone: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp())
 
 
-def rows(done: Imported) -> list[dict[str, object]]:
+def rows(done: TraceImport) -> list[dict[str, object]]:
     return [dict(row) for row in done.trace.jobs.to_dict("records")]
 
 
@@ -277,11 +277,11 @@ def test_one_bad_line_of_a_csv_file_is_left_out(tmp_path: Path) -> None:
         import_csv(file(tmp_path, text.replace("1,2,a\n", "", 2)))
 
 
-def swf(folder: Path, *lines: str, header: str = "; UnixStartTime: 1000\n") -> Imported:
+def swf(folder: Path, *lines: str, header: str = "; UnixStartTime: 1000\n") -> TraceImport:
     return import_swf(file(folder, header + "".join(f"{line}\n" for line in lines)))
 
 
-def figures(done: Imported) -> list[tuple[object, ...]]:
+def figures(done: TraceImport) -> list[tuple[object, ...]]:
     jobs = done.trace.jobs[["job_id", "submit", "start", "end", "state"]].astype(
         {"start": "Int64", "end": "Int64"}
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from slurm_sim.traces import TraceError
 from slurm_sim.traces.cleaning import clean
-from slurm_sim.traces.reading import Imported
+from slurm_sim.traces.reading import TraceImport
 from slurm_sim.traces.sacct import import_sacct
 from slurm_sim.traces.sacct_layout import parse_header
 
@@ -25,17 +25,17 @@ END = "2024-03-09T10:00:00|2024-03-09T10:00:05|2024-03-09T12:00:05|02:00:00|2|64
 HEADER = "JobID|JobName|User|Partition|Submit|Start|End|Timelimit|NNodes|NCPUS|State"
 
 
-def read(folder: Path, *lines: str) -> Imported:
+def read(folder: Path, *lines: str) -> TraceImport:
     path = folder / "sacct.txt"
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return import_sacct(path, "UTC")
 
 
-def users(done: Imported) -> dict[str, tuple[str, str]]:
+def users(done: TraceImport) -> dict[str, tuple[str, str]]:
     return {row.job_id: (row.user, row.partition) for row in done.trace.jobs.itertuples()}
 
 
-def left_out(done: Imported) -> int:
+def left_out(done: TraceImport) -> int:
     assert done.left_out == sum(count for note, count in done.notes.items() if "left out:" in note)
     return done.left_out
 

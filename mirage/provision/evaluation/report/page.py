@@ -63,7 +63,7 @@ def page(comparison: Comparison, provenance: Json) -> str:
         ("predicted", "Predicted and real waits", _predicted(comparison)),
         ("episodes", "Single episodes", _episodes(comparison)),
         ("cost", "What it costs", _cost(comparison)),
-        ("limits", "What these data can't tell", _limits(comparison)),
+        ("limits", "Limits of these data", _limits(comparison)),
         ("figures", "All figures", _figures(comparison)),
         ("made", "How this was made", _made(comparison, provenance)),
     ]

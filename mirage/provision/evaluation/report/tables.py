@@ -162,7 +162,7 @@ def _reading(penalty: Estimate, other: str) -> str:
     if other == ORACLE:
         return "the bound"
     if penalty.low is None or penalty.high is None:
-        return "too few blocks to tell"
+        return "too few blocks to decide"
     return "worse" if penalty.low > 0 else "better" if penalty.high < 0 else "no clear difference"
 
 

@@ -110,7 +110,7 @@ def subtitle(comparison: Comparison, trace: str) -> str:
 
 
 def caveats(comparison: Comparison) -> Iterator[str]:
-    """What the data can't tell, from the data."""
+    """Limits of the data, from the data."""
     yield from _few(comparison.situations)
     yield from _seen(comparison)
     yield from _strangers(comparison)
@@ -148,7 +148,7 @@ def _few(situations: Sequence[Situation]) -> Iterator[str]:
         if row.load == ALL and row.effective is not None:
             yield (
                 f"{nodes_words(row.nodes).capitalize()}: the {several(row.episodes, 'episode')}"
-                " overlap each other. By the autocorrelation of the reactive wait they tell as"
+                " overlap each other. By the autocorrelation of the reactive wait they count as"
                 f" much as {row.effective:.0f} independent ones."
             )
     thin = [
