@@ -31,11 +31,12 @@ from mirage.provision.learn import TrainingPlan, train
 from mirage.provision.learn.background import WarmUp
 from mirage.provision.learn.card import TASTES, choice
 from mirage.provision.learn.course import Course, held_out
-from mirage.provision.learn.episode import HOUR_S, Episode, Load
+from mirage.provision.learn.episode import Episode, Load
 from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.model import Model
 from mirage.provision.learn.run import HoldOut
 from mirage.provision.learn.samples import Samples, collect
+from slurm_sim.seconds import HOUR_S
 
 RESULT = Path("benchmarks/ablations.json")
 ONE_EXPERT = (

@@ -26,7 +26,7 @@ from mirage.provision.learn import TrainingPlan, futures
 from mirage.provision.learn.background import Background, people_of
 from mirage.provision.learn.course import Course
 from mirage.provision.learn.drawing import EpisodePlan
-from mirage.provision.learn.episode import HOUR_S, Episode, Load
+from mirage.provision.learn.episode import Episode, Load
 from mirage.provision.learn.forecast import LONGEST_S
 from mirage.provision.learn.inputs import read_inputs
 from mirage.provision.learn.runtimes import JobQuery, Runtimes
@@ -34,6 +34,7 @@ from mirage.provision.learn.sampler import submit_pair
 from mirage.provision.learn.samples import Samples
 from mirage.slurm.lookahead import Known, simulator_from
 from mirage.slurm.simulated import SimulatedCluster
+from slurm_sim.seconds import HOUR_S
 
 POINTS, DRAWS = 5, 32
 

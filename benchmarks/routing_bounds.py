@@ -23,9 +23,10 @@ from itertools import combinations, permutations, product
 import numpy as np
 
 from mirage.routing.episode import EpisodeOutcome, play
-from mirage.routing.flavors import HOUR_S, paper_partitions
+from mirage.routing.flavors import paper_partitions
 from mirage.routing.rules import first_fit, naive
 from mirage.routing.world import Arrival
+from slurm_sim.seconds import HOUR_S
 
 KIND = paper_partitions()[0]
 GPUS = [flavor.gpus for flavor in KIND.flavors]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.sim_common import SHARED
-from slurm_sim.config import DAY_S
+from slurm_sim.seconds import DAY_S
 
 BEGIN_S = 1893456120
 """Second 0 of a replay on replay.py's clock (its EPOCH and --offset)."""

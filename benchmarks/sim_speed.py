@@ -49,7 +49,6 @@ from benchmarks.sim_common import (
     write_json,
 )
 from slurm_sim.config import (
-    DAY_S,
     Association,
     ClusterConfig,
     Params,
@@ -60,6 +59,7 @@ from slurm_sim.config import (
 )
 from slurm_sim.jobs import JobRecord, JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator as Reference
+from slurm_sim.seconds import DAY_S
 from slurm_sim.simulator import Simulator
 from slurm_sim.table import JobTable
 

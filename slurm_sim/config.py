@@ -23,8 +23,8 @@ from slurm_sim.ranges import (
     amount,
     whole,
 )
+from slurm_sim.seconds import DAY_S
 
-DAY_S = 86400
 YEAR_S = 365 * DAY_S
 """What Slurm plans for a job without a limit, and how long one may exceed its limit with
 OverTimeLimit=UNLIMITED.

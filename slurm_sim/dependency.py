@@ -9,9 +9,9 @@ from enum import Enum
 
 from slurm_sim.errors import InvalidJob
 from slurm_sim.ranges import LAST_S
+from slurm_sim.seconds import MINUTE_S
 
 _TERM = re.compile(r"(\w+)((?::\d+(?:\+\d+)?)+)", re.ASCII)
-MINUTE_S = 60
 MOST_DIGITS, MOST_MINUTES = 15, LAST_S // MINUTE_S
 
 

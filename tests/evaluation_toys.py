@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mirage.provision.evaluation.case import Case, PoolStarts
-from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, PairJob, PairSpec
+from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, PairJob, PairSpec
 from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, States, Traits
+from slurm_sim.seconds import HOUR_S
 
 DAY_S = 86_400
 LIMIT_S = 48 * HOUR_S

@@ -15,11 +15,12 @@ pytest.importorskip("safetensors")
 import torch
 
 from mirage.domain import Penalties
-from mirage.provision.learn.episode import HOUR_S, Episode
+from mirage.provision.learn.episode import Episode
 from mirage.provision.learn.foundation import Shape
 from mirage.provision.learn.model import Model, States, releases
 from mirage.provision.learn.pretrain import PretrainOptions
 from mirage.provision.learn.toy import Toy
+from slurm_sim.seconds import HOUR_S
 
 torch.set_num_threads(1)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-DAY_S = 86_400
+from slurm_sim.seconds import DAY_S
+
 _FORMS = (
     "minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,"
     " days-hours:minutes:seconds"

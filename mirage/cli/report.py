@@ -21,8 +21,7 @@ from mirage.daemon.drift import WINDOW_S, drift
 from mirage.daemon.impact import Impact, impact
 from mirage.daemon.impact_words import hours, sentences
 from mirage.store.journal import read_journal
-
-WEEK_S = 7 * 86_400
+from slurm_sim.seconds import WEEK_S
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

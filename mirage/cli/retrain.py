@@ -33,6 +33,7 @@ from mirage.provision.learn.about import ProvisionAbout
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
 from slurm_sim.cli.arguments import positive
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from mirage.provision.evaluation import EvaluationPlan
@@ -45,7 +46,6 @@ Json = dict[str, Any]
 
 KEPT_EXIT = 3
 """The exit code where all went well and the model at work stays."""
-DAY_S, HOUR_S = 86_400, 3600
 SACCT_TIMEOUT_S = 600
 """For a week of records: slurmdbd may be busy, and nobody waits."""
 LONGEST_PAIR_S = 48 * HOUR_S

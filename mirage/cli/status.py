@@ -8,12 +8,12 @@ import time
 
 from rich.markup import escape
 
-from mirage.chain.durations import DAY_S
 from mirage.cli.chain_names import resolve_chain
 from mirage.cli.sources import Json, find_chains
 from mirage.cli.table import console, heading, remarks, states_table
 from mirage.daemon.report import BAD_DAYS
 from mirage.domain import ChainState
+from slurm_sim.seconds import DAY_S
 
 MOST_LINKS = 6
 """Of a chain that was not asked for, the last ones."""

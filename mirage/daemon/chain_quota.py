@@ -17,10 +17,10 @@ from mirage.daemon.restraint import Code
 from mirage.daemon.tick import tagged_jobs
 from mirage.domain import Snapshot
 from mirage.ports import Store
+from slurm_sim.seconds import HOUR_S
 
 log = logging.getLogger(__name__)
 
-HOUR_S = 3600
 KEY = "acting.chains_per_user_per_hour"
 
 

@@ -8,13 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from mirage.chain.durations import DAY_S
 from mirage.config import RetentionConfig
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.drift_alarm import DriftAlarm
 from mirage.daemon.observers import Observer
 from mirage.errors import MirageError, StoreError
 from mirage.ports import Clock, Store
+from slurm_sim.seconds import DAY_S
 
 log = logging.getLogger(__name__)
 

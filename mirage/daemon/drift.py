@@ -17,8 +17,8 @@ from enum import Enum
 from math import inf, log
 from typing import Any
 
-from mirage.chain.durations import DAY_S
 from mirage.daemon.impact import Key, real_wait_s
+from slurm_sim.seconds import DAY_S
 
 Json = Mapping[str, Any]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import logging
 
-from mirage.chain.durations import DAY_S
 from mirage.domain import Snapshot
 from mirage.errors import ClusterError
 from mirage.ports import Cluster, Store
@@ -16,6 +15,7 @@ from mirage.state.history import BrokenStep, History, decode_step, encode_step
 from mirage.state.likeness import Waits
 from mirage.state.rebuild import rebuild
 from mirage.state.waits import WaitBook
+from slurm_sim.seconds import DAY_S
 
 log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from mirage.daemon.host_names import known_names, only_known
 from mirage.daemon.observers import Observer
 from mirage.domain import Decision, JobState, ReleaseOutcome, Snapshot
 from mirage.errors import InputError
+from slurm_sim.seconds import MINUTE_S
 
-MINUTE_S = 60
 GAPS_S = tuple(MINUTE_S * minutes for minutes in (1, 10, 30, 60, 120, 240, 480, 960, 1920))
 """Bounds of the histograms of interruption and overlap; the paper counts pairs under 10 minutes."""
 CYCLES_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)

@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mirage.chain.durations import DAY_S
 from mirage.chain.tag import ChainTag, parse_tag
 from mirage.domain import Action, Chain, ChainState, Decision, Job, Link, Snapshot
 from mirage.ports import Advice, BatchPolicy, ChainStore, Clock, Observation, Policy, Store
+from slurm_sim.seconds import DAY_S
 
 if TYPE_CHECKING:
     from mirage.state.history import History

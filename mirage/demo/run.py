@@ -9,7 +9,7 @@ from mirage.chain.handoff import Handoff, handoffs
 from mirage.chain.tag import ChainTag, format_tag, parse_tag
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
-from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
+from mirage.demo.workload import other_jobs
 from mirage.domain import ActingMode, Link, Mode, Penalties
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
@@ -17,6 +17,7 @@ from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from mirage.store.repository import SqlStore
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, Simulator
 from slurm_sim.clusters import read_cluster
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 CLUSTER = "ls6-a100"
 """The one that comes with models."""

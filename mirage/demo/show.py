@@ -13,9 +13,9 @@ from rich.text import Text
 from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.demo.run import DemoProgress, DemoResult, Scenario, totals
-from mirage.demo.workload import DAY_S, HOUR_S
 from mirage.domain import Link
 from slurm_sim.files import replacing
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,9 @@ from dataclasses import replace
 from slurm_sim import ClusterConfig, JobSpec
 from slurm_sim.jobfile.jobs import jobs_of
 from slurm_sim.jobfile.specs import specs
+from slurm_sim.seconds import DAY_S
 from slurm_sim.workload import generate, load_model
 
-HOUR_S = 3600
-DAY_S = 24 * HOUR_S
 MODEL = "ls6_a100"
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mirage.chain.durations import DAY_S
 from mirage.domain import Settings, Snapshot
 from mirage.errors import ClusterError
 from mirage.slurm import parsing
@@ -19,6 +18,7 @@ from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from mirage.slurm.survey import JobLimits, Survey, controller_time_s
 from slurm_sim.config import ClusterConfig
+from slurm_sim.seconds import DAY_S
 
 HISTORY_DAYS = (1, 7, 30, 90, 365)
 

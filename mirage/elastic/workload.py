@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from mirage.elastic.speed import JobType
 from mirage.errors import InputError
+from slurm_sim.seconds import DAY_S
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-DAY_S = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)

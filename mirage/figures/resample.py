@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.config import DAY_S
+from slurm_sim.seconds import DAY_S
 
 SHORTEST_BLOCK_S, LONGEST_BLOCK_S = 3 * DAY_S, 7 * DAY_S
 """A pair of 48 h and its wait take about three days; a month has only four weeks."""

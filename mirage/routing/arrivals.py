@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.errors import InputError
-from mirage.routing.flavors import HOUR_S, Demand, PartitionKind
+from mirage.routing.flavors import Demand, PartitionKind
+from slurm_sim.seconds import HOUR_S
 
 JOBS, JOBS_A_SERVER = 300, 8
 """Of a stream: so many at least, and so many a server."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage.routing.flavors import HOUR_S, PartitionKind
+from mirage.routing.flavors import PartitionKind
 from mirage.routing.state import PartitionState
 from mirage.routing.world import Arrival, PartitionWorld
+from slurm_sim.seconds import HOUR_S
 
 SINGLES = 4
 """Jobs of an episode before the full one."""

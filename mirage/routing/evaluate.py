@@ -21,11 +21,11 @@ from mirage.routing.flavors import PartitionKind
 from mirage.routing.state import Variant
 from mirage.routing.team import agents_rule, train_on_streams
 from mirage.routing.world import Arrival
+from slurm_sim.seconds import HOUR_S
 
 PAPER_HOURS = 720
 """Of section 6.2's sum: inefficient power is (1 - utilization) x 720 h x the partition's kilowatts.
 """
-HOUR_S = 3600
 Json = dict[str, Any]
 
 

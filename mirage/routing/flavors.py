@@ -15,8 +15,7 @@ from typing import Any
 from mirage.errors import InputError
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_toml
-
-HOUR_S = 3600
+from slurm_sim.seconds import HOUR_S
 
 
 @dataclass(frozen=True)

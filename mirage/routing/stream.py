@@ -19,10 +19,9 @@ from mirage.routing.flavors import Demand, PartitionKind
 from mirage.routing.state import PartitionState
 from slurm_sim import ClusterConfig, JobRecord, JobSpec, NodeSpec, Params, Partition, Simulator
 from slurm_sim.config import SelectType
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 EVERYWHERE = "everywhere"
-HOUR_S = 3600
-DAY_S = 86400
 SEEN_AHEAD = 40
 
 

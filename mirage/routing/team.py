@@ -45,6 +45,7 @@ from mirage.routing.stream import (
     StreamRule,
     route_stream,
 )
+from slurm_sim.seconds import DAY_S
 
 STREAMS = 80
 UPDATES = 300
@@ -53,7 +54,6 @@ TRIALS, TRIAL_EVERY = 8, 5
 """Streams of a trial, and streams between trials, in the second half of the training. The agents
 of the best trial are kept.
 """
-DAY_S = 86400.0
 LONGEST_D = 10.0
 """A longer wait counts as this many days."""
 MOST_NORM = 1.0

@@ -11,13 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirage.chain.durations import DAY_S
 from mirage.errors import ClusterNonsense, ClusterUnavailable
 from mirage.slurm import argv, failures
 from mirage.slurm.runner import Runner
 from slurm_sim.clusters import read_live
 from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.seconds import DAY_S
 
 LIMIT_FIELDS = ("MaxJobs", "MaxSubmitJobs", "GrpJobs", "GrpSubmitJobs")
 _QOS_FIELDS = ("MaxJobsPerUser", "MaxSubmitJobsPerUser", "GrpJobs", "GrpSubmitJobs")

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mirage.chain.durations import DAY_S
 from mirage.chain.handoff import Handoff, handoffs
 from mirage.daemon.report import BAD_DAYS, explanation, what_next
 from mirage.daemon.restraint import Restraint, restraint_in
@@ -14,6 +13,7 @@ from mirage.daemon.waiting_reason import DAEMON, let_in_by
 from mirage.domain import Action, Chain, Decision, JobState, Link
 from mirage.ports import Store
 from mirage.web.timeline import Bar, Window, bars, in_words, link_bars
+from slurm_sim.seconds import DAY_S
 
 _Item = TypeVar("_Item")
 

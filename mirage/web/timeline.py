@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from mirage.chain.durations import DAY_S, format_duration
+from mirage.chain.durations import format_duration
 from mirage.chain.handoff import handoffs
 from mirage.domain import Chain, Link
+from slurm_sim.seconds import DAY_S
 
 AHEAD = 0.25
 """Of the days shown, so much lies in the future: running links have time limits."""

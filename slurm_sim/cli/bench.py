@@ -28,9 +28,9 @@ from slurm_sim.cli.main import package_version
 from slurm_sim.jobfile.jobs import MISSING, Jobs
 from slurm_sim.jobfile.prepare import SimulationInput, prepare
 from slurm_sim.ranges import LAST_S
+from slurm_sim.seconds import DAY_S
 from slurm_sim.traces.errors import TraceError
 
-DAY_S = 86400
 MIB = 1024
 TIMES = ("submit_s", "begin_s", "cancel_s")
 

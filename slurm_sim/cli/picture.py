@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from slurm_sim.results import Floats, Results, level
+from slurm_sim.seconds import HOUR_S
 
-HOUR_S = 3600
 COLOURS = ("tab:blue", "tab:orange")
 POINTS = 20_000
 """More than that are thinned out evenly."""

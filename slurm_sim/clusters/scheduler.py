@@ -39,8 +39,8 @@ from slurm_sim.clusters.values import (
 from slurm_sim.config import Params, SelectType
 from slurm_sim.errors import InvalidCluster
 from slurm_sim.ranges import LONGEST_S, MOST, MOST_WEIGHT
+from slurm_sim.seconds import MINUTE_S
 
-MINUTE_S = 60
 SLURM_DEFAULTS = Params(
     priority_multifactor=False,
     priority_weight_age=0,

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from slurm_sim.dependency import MINUTE_S, Dependencies, Dependency, never_met, parse_dependency
+from slurm_sim.dependency import Dependencies, Dependency, never_met, parse_dependency
 from slurm_sim.jobfile.jobs import MISSING, Jobs
+from slurm_sim.seconds import MINUTE_S
 
 Wishes = Mapping[int, Dependencies]
 """What jobs wait for, by row, of those that wait for anything."""

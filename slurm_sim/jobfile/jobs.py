@@ -16,9 +16,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from slurm_sim.config import DAY_S
 from slurm_sim.jobs import WHOLE
 from slurm_sim.ranges import LAST_ID, LONGEST_S, MOST
+from slurm_sim.seconds import DAY_S
 from slurm_sim.traces.errors import TraceError
 from slurm_sim.traces.lines import Rule, line_of, read_csv, read_header
 from slurm_sim.traces.table import Trace, numbered, read_parquet, reason

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mirage.provision.env.observation import WIDTH, Pool, Simulation, Vectors, observe
-from slurm_sim.config import DAY_S
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import State
 from slurm_sim.ranges import LONGEST_S, MOST_WEIGHT, amount, flag, whole
+from slurm_sim.seconds import DAY_S, HOUR_S
 
-HOUR_S = 3600
 WAIT, SUBMIT = 0, 1
 
 

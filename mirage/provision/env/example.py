@@ -7,10 +7,10 @@ import numpy as np
 from mirage.provision.env.episode import Start, Task
 from mirage.provision.env.observation import Simulation
 from mirage.provision.env.starts import equal_pair, starts
-from slurm_sim.config import DAY_S, ClusterConfig, Params, whole_nodes
+from slurm_sim.config import ClusterConfig, Params, whole_nodes
 from slurm_sim.jobs import JobSpec
+from slurm_sim.seconds import DAY_S, HOUR_S
 
-HOUR_S = 3600
 NODES = 16
 
 

@@ -23,9 +23,10 @@ from mirage.state.variables import (
     VARIABLES,
     capped_limit_s,
 )
-from slurm_sim.config import DAY_S, ClusterConfig, Partition
+from slurm_sim.config import ClusterConfig, Partition
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobs import LIMITED, JobRecord, JobSpec
+from slurm_sim.seconds import DAY_S
 
 Vectors = NDArray[np.float32]
 Ints = NDArray[np.int64]

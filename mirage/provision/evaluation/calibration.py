@@ -17,7 +17,8 @@ from mirage.figures.estimate import Estimate
 from mirage.figures.resample import Mask
 from mirage.provision.evaluation.metrics import Group
 from mirage.provision.evaluation.protocol import EpisodeTrial
-from mirage.provision.learn.episode import HOUR_S, Floats
+from mirage.provision.learn.episode import Floats
+from slurm_sim.seconds import HOUR_S
 
 LEVELS = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 BINS_H = (0.0, 1 / 6, 1.0, 4.0, 12.0, 24.0, np.inf)

@@ -14,7 +14,8 @@ from mirage.domain import Penalties
 from mirage.figures.estimate import Estimate
 from mirage.figures.resample import Blocks, Mask, correlation_time, spells
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, EpisodeTrial
-from mirage.provision.learn.episode import HOUR_S, Floats, Ints, Load
+from mirage.provision.learn.episode import Floats, Ints, Load
+from slurm_sim.seconds import HOUR_S
 
 ALL = "all"
 LOADS = (*(load.value for load in Load), ALL)

@@ -18,8 +18,8 @@ from mirage.figures.resample import LEVEL
 from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import EDGES_H, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
-from mirage.provision.learn.episode import HOUR_S
 from slurm_sim.files import filling
+from slurm_sim.seconds import HOUR_S
 
 SCHEMA = 1
 """Of results.json and episodes.csv: raised when a column or a key changes its meaning or goes."""

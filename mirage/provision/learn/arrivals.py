@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mirage.errors import InputError
 from mirage.provision.learn.episode import Ints
-from slurm_sim.config import DAY_S
+from slurm_sim.seconds import DAY_S
 
 _FIRST_MONDAY_S = 4 * DAY_S
 """Unix time began on a Thursday."""

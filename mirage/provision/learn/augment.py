@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from mirage.errors import InputError
 from mirage.provision.learn.episode import JITTER_S
 from mirage.provision.learn.joblog import LOGGED, Ints, JobLog, log_of
-from slurm_sim.config import DAY_S, ClusterConfig
+from slurm_sim.config import ClusterConfig
 from slurm_sim.jobfile.jobs import MISSING
+from slurm_sim.seconds import WEEK_S
 from slurm_sim.traces import Trace, TraceError
 from slurm_sim.traces.cleaning import Rules, clean
 
-WEEK_S = 7 * DAY_S
 APART = 10**9
 """Between the ids of a job and of its copies; also the first id of synthetic jobs, so that logged
 ones stay theirs.

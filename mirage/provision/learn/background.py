@@ -17,10 +17,11 @@ from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally, state_at
 from mirage.provision.learn.times import iso
 from slurm_sim.admission import Admission
-from slurm_sim.config import DAY_S, Association, ClusterConfig, NodeAction
+from slurm_sim.config import Association, ClusterConfig, NodeAction
 from slurm_sim.errors import InvalidJob
 from slurm_sim.jobfile.jobs import MISSING
 from slurm_sim.jobs import JobSpec
+from slurm_sim.seconds import DAY_S
 from slurm_sim.traces import Trace
 
 

@@ -12,8 +12,9 @@ from mirage.domain import Penalties
 from mirage.models.card import card_text, markdown_table
 from mirage.models.recipe import Recipe
 from mirage.provision.learn.about import ProvisionAbout
-from mirage.provision.learn.episode import HOUR_S, Episode, Load
+from mirage.provision.learn.episode import Episode, Load
 from mirage.provision.learn.model import Model, States, releases
+from slurm_sim.seconds import HOUR_S
 
 TASTES = (Penalties(1, 1), Penalties(4, 1))
 LIMITS = (

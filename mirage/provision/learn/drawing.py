@@ -16,10 +16,11 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.provision.learn.augment import Augmentation
 from mirage.provision.learn.background import WarmUp
-from mirage.provision.learn.episode import AUGMENTED_LEAD_S, HOUR_S, STEP_S, PairJob, PairSpec
+from mirage.provision.learn.episode import AUGMENTED_LEAD_S, STEP_S, PairJob, PairSpec
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.times import iso
-from slurm_sim.config import DAY_S, ClusterConfig
+from slurm_sim.config import ClusterConfig
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 WIDEST = 4
 """Pairs have at most one of so many parts of the partition: wider chains wait for weeks."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mirage.domain import Penalties
+from slurm_sim.seconds import HOUR_S
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,7 +26,6 @@ STEP_S = 600
 """Seconds between two decision points (paper, section 4.4)."""
 HISTORY = 144
 """Rows of the state matrix: 24 hours (paper, section 4.2)."""
-HOUR_S = 3600
 AUGMENTED_LEAD_S = 7 * 24 * HOUR_S
 """Other arrivals begin so long before the episode, so that the queue it meets is theirs."""
 JITTER_S = 24 * HOUR_S

@@ -13,9 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Ints, Vectors
+from mirage.provision.learn.episode import HISTORY, STEP_S, Ints, Vectors
 from mirage.provision.learn.model import States
 from mirage.state.variables import PERCENTILES, VARIABLES
+from slurm_sim.seconds import HOUR_S
 
 _COLUMN = {variable.name: index for index, variable in enumerate(VARIABLES)}
 _BACK = {"1h": 3_600 // STEP_S, "6h": 21_600 // STEP_S, "24h": HISTORY - 1}

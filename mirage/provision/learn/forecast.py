@@ -16,8 +16,9 @@ from mirage.errors import InputError
 from mirage.provision.learn.model import Model
 from slurm_sim import Simulator
 from slurm_sim.clusters.toml import read_toml, write_toml
-from slurm_sim.config import DAY_S, ClusterConfig
+from slurm_sim.config import ClusterConfig
 from slurm_sim.errors import InvalidCluster
+from slurm_sim.seconds import DAY_S
 
 CLUSTER = "cluster.toml"
 """In a model folder."""

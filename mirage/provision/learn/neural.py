@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HISTORY, HOUR_S, Floats
+from mirage.provision.learn.episode import HISTORY, Floats
 from mirage.provision.learn.foundation import Network, Shape
 from mirage.provision.learn.model import Assessment, Flags, States, Traits
 from mirage.provision.learn.points import questions
@@ -30,6 +30,7 @@ from mirage.rl.options import Fraction, MethodOptions, Range
 from mirage.state.variables import VARIABLES
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
+from slurm_sim.seconds import HOUR_S
 
 SCHEMA = 1
 HEADER, WEIGHTS = "network.json", "network.safetensors"

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Episode, Floats, Ints, Vectors
+from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Floats, Ints, Vectors
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.scaling import Scaling, forecast_inputs
+from slurm_sim.seconds import HOUR_S
 
 
 @dataclass(frozen=True)

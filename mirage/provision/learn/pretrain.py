@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints
+from mirage.provision.learn.episode import STEP_S, Episode, Floats, Ints
 from mirage.provision.learn.foundation import FORECAST, MOE, Network, Shape
 from mirage.provision.learn.model import Flags
 from mirage.provision.learn.neural import Memory, Neural, Serving
@@ -52,6 +52,7 @@ from mirage.rl.fit import (
 )
 from mirage.rl.options import Count, Fraction, MethodOptions, Range, Rate
 from mirage.state.variables import PAIR
+from slurm_sim.seconds import HOUR_S
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ from mirage.errors import InputError
 from mirage.provision.learn.arrays import read_arrays, write_arrays
 from mirage.provision.learn.boosted import BoostedTrees
 from mirage.provision.learn.boosting import SPACE, Boosting, boost_quantiles
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, Floats, Ints, span
+from mirage.provision.learn.episode import STEP_S, Episode, Floats, Ints, span
 from mirage.provision.learn.features import NAMES, features_of
 from mirage.provision.learn.law import Law, assess
 from mirage.provision.learn.method import Method, TrainingData
 from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, Flags, States, Traits
 from mirage.provision.learn.trees import labelled
 from mirage.rl.options import Count, MethodOptions, Range
+from slurm_sim.seconds import HOUR_S
 
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 _SHORT = float(np.log1p(STEP_S / HOUR_S))

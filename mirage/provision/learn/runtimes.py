@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mirage.provision.learn.episode import HOUR_S, Floats, Ints
+from mirage.provision.learn.episode import Floats, Ints
+from slurm_sim.seconds import HOUR_S
 
 LIMIT_EDGES_S = np.array([0.25, 0.5, 1, 2, 4, 8, 12, 24, 36, 48, 96]) * HOUR_S
 """Limits between two of these are alike; the edge itself belongs to the lower class."""

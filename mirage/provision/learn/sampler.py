@@ -22,8 +22,8 @@ from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Ints, PairJ
 from mirage.provision.learn.forecast import forecast_s
 from mirage.provision.learn.joblog import JobLog
 from mirage.provision.learn.logstate import Tally
-from slurm_sim.config import DAY_S
 from slurm_sim.jobs import JobSpec, State
+from slurm_sim.seconds import DAY_S
 
 PATIENCE_S = (3 * DAY_S, 14 * DAY_S)
 """Both jobs must have started so long after the predecessor's submission and its limit. What starts

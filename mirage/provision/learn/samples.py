@@ -20,7 +20,7 @@ from mirage.provision.learn.episode import HISTORY, Episode, Floats, Ints, Load,
 from mirage.provision.learn.parallel import spread
 from mirage.provision.learn.sampler import DropReason, label
 from mirage.provision.learn.shards import SHARD, Shard, ShardFolder
-from slurm_sim.config import DAY_S
+from slurm_sim.seconds import DAY_S
 
 _DRAWS = 100
 """Sets of blocks that `Samples.hold_out` chooses from."""

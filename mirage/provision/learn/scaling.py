@@ -18,8 +18,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Floats, Ints, Vectors
+from mirage.provision.learn.episode import STEP_S, Floats, Ints, Vectors
 from mirage.state.variables import VARIABLES
+from slurm_sim.seconds import HOUR_S
 
 ELAPSED = next(
     i for i, variable in enumerate(VARIABLES) if variable.name == "predecessor_elapsed_s"

@@ -15,16 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mirage.provision.learn.episode import (
-    HISTORY,
-    HOUR_S,
-    STEP_S,
-    Episode,
-    Floats,
-    PairJob,
-    PairSpec,
-)
+from mirage.provision.learn.episode import HISTORY, STEP_S, Episode, Floats, PairJob, PairSpec
 from mirage.state.variables import VARIABLES
+from slurm_sim.seconds import HOUR_S
 
 HOURS_PER_JOB = 0.05
 _COLUMN = {variable.name: column for column, variable in enumerate(VARIABLES)}

@@ -23,13 +23,14 @@ import numpy as np
 from mirage.errors import InputError
 from mirage.provision.learn.boosted import BoostedTrees
 from mirage.provision.learn.boosting import SPACE, Boosting, boost_chances
-from mirage.provision.learn.episode import HOUR_S, Episode, Floats, Vectors
+from mirage.provision.learn.episode import Episode, Floats, Vectors
 from mirage.provision.learn.features import NAMES, features, features_of
 from mirage.provision.learn.forest import Forest, Growth, grow
 from mirage.provision.learn.law import Law, assess
 from mirage.provision.learn.method import Method, Space, TrainingData
 from mirage.provision.learn.model import DEFAULT_TRAITS, Assessment, Flags, States, Traits
 from mirage.rl.options import Count, MethodOptions
+from slurm_sim.seconds import HOUR_S
 
 _HOURS = (
     1 / 60,

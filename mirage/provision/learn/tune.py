@@ -16,12 +16,13 @@ import numpy as np
 
 from mirage.errors import InputError, MirageError
 from mirage.provision.learn.card import TASTES, choice
-from mirage.provision.learn.episode import HOUR_S, Episode
+from mirage.provision.learn.episode import Episode
 from mirage.provision.learn.method import Space, TrainingData
 from mirage.provision.learn.methods import METHODS
 from mirage.provision.learn.model import Model
 from mirage.provision.learn.networks import FOUNDATION
 from mirage.rl.options import with_settings
+from slurm_sim.seconds import HOUR_S
 
 
 def ray_tune() -> Any:

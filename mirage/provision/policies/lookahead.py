@@ -40,8 +40,9 @@ from mirage.provision.policies.heuristics import end_is_away, not_yet
 from mirage.provision.policies.learned import fall_back
 from mirage.slurm.lookahead import Known, simulator_from
 from slurm_sim import JobSpec, Simulator
-from slurm_sim.config import DAY_S, Params
+from slurm_sim.config import Params
 from slurm_sim.errors import SimulationError
+from slurm_sim.seconds import DAY_S
 
 PATIENCE_S = 3 * DAY_S
 """A successor that has not started so long after its predecessor's end counts as starting then."""

@@ -8,11 +8,12 @@ import pytest
 
 from mirage.cli.demo import _policy
 from mirage.demo.run import CLUSTER, Scenario, run_chains
-from mirage.demo.workload import DAY_S, HOUR_S, other_jobs
+from mirage.demo.workload import other_jobs
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 SMALL = Scenario(
     chains=2,

@@ -14,7 +14,7 @@ import pytest
 from mirage.chain.tag import ChainTag, format_tag
 from mirage.config import ActingConfig
 from mirage.daemon import act
-from mirage.daemon.chain_quota import HOUR_S, ChainQuota
+from mirage.daemon.chain_quota import ChainQuota
 from mirage.daemon.execute import MOST_TIMES, in_turn
 from mirage.daemon.report import explain
 from mirage.daemon.restraint import Acting, Code
@@ -36,6 +36,7 @@ from mirage.domain import (
 from mirage.errors import InputError
 from mirage.store.repository import SqlStore
 from slurm_sim.jobs import JobSpec
+from slurm_sim.seconds import HOUR_S
 from tests.unit.daemon.test_app import HOUR, World
 
 ENFORCE = Acting(mode=ActingMode.ENFORCE, releases_per_minute=4)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirage.provision.env import Start, SubmitEnv, Task, equal_pair, live_start, starts
-from mirage.provision.env.example import HOUR_S, busy_cluster, busy_jobs
+from mirage.provision.env.example import busy_cluster, busy_jobs
 from mirage.provision.env.observation import Pool, observe, scales
 from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.encoder import JobPair as StatePair
@@ -25,6 +25,7 @@ from slurm_sim.config import Partition, Qos, whole_nodes
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator
+from slurm_sim.seconds import HOUR_S
 from tests.sims import simulator
 
 DAY_S = 24 * HOUR_S

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from mirage.provision.env import Start, SubmitEnv, SubmitVectorEnv, Task, equal_pair, starts
 from mirage.provision.env import vector as vector_module
-from mirage.provision.env.example import HOUR_S, busy_cluster, busy_jobs, make_simulation
+from mirage.provision.env.example import busy_cluster, busy_jobs, make_simulation
 from mirage.provision.env.observation import COLUMNS, Pool, core_pool, walk
 from mirage.provision.env.vector import CoreLanes, PythonLanes
 from mirage.slurm.simulated import SimulatedCluster
@@ -24,6 +24,7 @@ from mirage.state.encoder import vector as state_vector
 from slurm_sim.errors import SimulationError
 from slurm_sim.jobs import JobSpec
 from slurm_sim.reference.simulator import ReferenceSimulator
+from slurm_sim.seconds import HOUR_S
 
 TASK = Task(history=5, step_s=1800)
 PAIR = equal_pair(2, 6 * HOUR_S, 5 * HOUR_S)

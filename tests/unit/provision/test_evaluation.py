@@ -27,13 +27,14 @@ from mirage.provision.evaluation.sampling import sample
 from mirage.provision.evaluation.stepped import SteppedChooser
 from mirage.provision.learn.background import Background
 from mirage.provision.learn.drawing import EpisodePlan, fixed_pair
-from mirage.provision.learn.episode import HOUR_S, STEP_S
+from mirage.provision.learn.episode import STEP_S
 from mirage.provision.learn.joblog import read_log
 from mirage.provision.policies.heuristics import Average, Timer
 from mirage.provision.policies.quantile import Quantile
 from mirage.state.encoder import JobPair
 from mirage.state.likeness import Waits
 from slurm_sim.config import ClusterConfig, Partition, make_nodes
+from slurm_sim.seconds import HOUR_S
 from tests.evaluation_toys import BEGIN_S, LIMIT_S, Foresight, Queue
 from tests.learn_site import DAY_S, EPOCH_S, cluster, frame, trace
 

@@ -11,7 +11,8 @@ from mirage.provision.evaluation.calibration import bins, coverages
 from mirage.provision.evaluation.comparison import CURVE, MethodInfo, Setup, compare
 from mirage.provision.evaluation.metrics import EDGES_H, Group, ratio_text
 from mirage.provision.evaluation.protocol import ORACLE, REACTIVE, EpisodeTrial
-from mirage.provision.learn.episode import HOUR_S, STEP_S, Episode, PairJob, PairSpec
+from mirage.provision.learn.episode import STEP_S, Episode, PairJob, PairSpec
+from slurm_sim.seconds import HOUR_S
 
 EVEN, WARY = Penalties(1, 1), Penalties(4, 1)
 LIMIT_S = 48 * HOUR_S

@@ -16,11 +16,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mirage.errors import InputError
-from mirage.provision.learn.episode import HOUR_S
 from mirage.provision.learn.foundation import Network, Shape
 from mirage.provision.learn.model import States, release_by_mean, releases
 from mirage.provision.learn.neural import HEADER, WEIGHTS, Neural, Serving, read
 from mirage.provision.learn.scaling import Scaling
+from slurm_sim.seconds import HOUR_S
 from tests.learners import SMALL, TOY, TRAIN
 
 SCALING = Scaling.fit(episode.rows for episode in TRAIN[:10])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirage.provision.learn.episode import HISTORY, HOUR_S
+from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.toy import HOURS_PER_JOB, Toy
+from slurm_sim.seconds import HOUR_S
 
 TOY = Toy()
 FIXED_LEADS_H = np.arange(0, 8, 0.5)

@@ -15,7 +15,7 @@ from mirage.domain import Penalties
 from mirage.errors import InputError
 from mirage.provision.learn.boosted import BoostedTrees, from_xgboost
 from mirage.provision.learn.boosting import Boosting, boost_chances
-from mirage.provision.learn.episode import HISTORY, HOUR_S
+from mirage.provision.learn.episode import HISTORY
 from mirage.provision.learn.features import NAMES, features
 from mirage.provision.learn.forest import Forest, Growth, from_sklearn, grow, refilled
 from mirage.provision.learn.law import Law, assess
@@ -32,6 +32,7 @@ from mirage.provision.learn.trees import (
     train_xgboost,
 )
 from mirage.state.variables import VARIABLES
+from slurm_sim.seconds import HOUR_S
 
 RNG = np.random.default_rng(1)
 COLUMN = {variable.name: index for index, variable in enumerate(VARIABLES)}

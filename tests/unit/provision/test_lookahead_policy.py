@@ -16,7 +16,6 @@ from mirage.models.folder import write_folder
 from mirage.models.recipe import Recipe
 from mirage.ports import Advice, BatchPolicy, Observation
 from mirage.provision.learn.arrivals import DAY_S, Arrivals, is_weekend
-from mirage.provision.learn.episode import HOUR_S
 from mirage.provision.learn.futures import Futures, train_lookahead
 from mirage.provision.learn.futures import read as read_futures
 from mirage.provision.learn.joblog import log_of
@@ -34,6 +33,7 @@ from mirage.slurm.simulated import SimulatedCluster
 from mirage.state.likeness import Waits
 from slurm_sim import JobSpec, Simulator
 from slurm_sim.config import NodeAction, NodeChange, Params, whole_nodes
+from slurm_sim.seconds import HOUR_S
 from slurm_sim.workload import generate, load_model
 
 STEP_S = 600

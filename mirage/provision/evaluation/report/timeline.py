@@ -15,7 +15,8 @@ from mirage.figures.svg import WIDTH, Scale, chart, line, path, rect, text
 from mirage.figures.words import MINUS, hours, instant
 from mirage.provision.evaluation.metrics import ON_TIME_S, Group
 from mirage.provision.evaluation.protocol import ORACLE, EpisodeTrial
-from mirage.provision.learn.episode import HISTORY, HOUR_S, STEP_S, Load
+from mirage.provision.learn.episode import HISTORY, STEP_S, Load
+from slurm_sim.seconds import HOUR_S
 
 LEFT, RIGHT = 112, 74
 """Room for the methods' names and for the outcomes in words."""

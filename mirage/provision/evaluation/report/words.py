@@ -9,7 +9,8 @@ from mirage.figures.words import day, hours, listed, percent, several
 from mirage.provision.evaluation.comparison import Comparison
 from mirage.provision.evaluation.metrics import ALL, MethodSummary, Situation
 from mirage.provision.evaluation.protocol import REACTIVE
-from mirage.provision.learn.episode import HOUR_S, Load
+from mirage.provision.learn.episode import Load
+from slurm_sim.seconds import HOUR_S
 
 FEW = 8
 """Blocks: with fewer an interval is a rough one."""
