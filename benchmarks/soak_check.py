@@ -139,16 +139,21 @@ def _lost(seen: Evidence, begun: Mapping[int, set[int]], verdict: Verdict) -> No
         verdict.untrue.append(f"jobs {sorted(seen.queued)} are left over")
 
 
+def _makes_no_mark(seen: Evidence, last: Record) -> bool:
+    """Whether the chain's folder is right to have no mark of its end.
+
+    A last link may be requeued after its time limit. One that exits with 0 at its own signal may be
+    unfinished; the daemon, which sees the exit code alone, calls the chain done (decision 0050).
+    """
+    if seen.expected_end == "used-up":
+        return last.state == "TIMEOUT"
+    return seen.plan.kind in ("limit", "scancel") and last.state == "COMPLETED"
+
+
 def _end(seen: Evidence, verdict: Verdict) -> None:
     ran = [record for record in seen.records if record.start_s]
     last = max(ran, key=lambda record: (record.segment, record.job_id), default=None)
-    # The last link may be requeued after its time limit, so it makes no mark of its own.
-    unmarked = (
-        not seen.marker
-        and last is not None
-        and last.state == "TIMEOUT"
-        and seen.expected_end == "used-up"
-    )
+    unmarked = not seen.marker and last is not None and _makes_no_mark(seen, last)
     if seen.marker != seen.expected_end and not unmarked:
         verdict.untrue.append(
             f"the folder says {seen.marker or 'nothing'}, not {seen.expected_end}"

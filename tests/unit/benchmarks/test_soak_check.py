@@ -105,3 +105,9 @@ def test_plans_and_faults_are_drawn_by_their_seed():
     assert {plan.kind for plan in drawn} == set(KINDS)
     assert sum(KINDS.values()) == 50
     assert all(fault.at_s <= 24 * 3600 - QUIET_S for fault in faults(4, 24, 1))
+
+
+@pytest.mark.parametrize(("kind", "is_good"), [("limit", True), ("scancel", True), ("exit", False)])
+def test_who_leaves_at_the_own_signal_makes_no_mark(kind: str, is_good: bool):
+    seen = replace(GOOD, plan=replace(PLAN, kind=kind), marker="")
+    assert judge(seen).is_good is is_good
