@@ -93,8 +93,12 @@ def test_a_chain_from_its_submission_to_cancel_all(site: Site, clean_home: None)
     says(site, "and Slurm does not start it sooner")
     site.run(ALICE, "scontrol", "update", f"JobId={second}", "StartTime=now")
     until(lambda: site.state(second) == "RUNNING", 60, "the second link to run")
-    links = status(site)[0]["links"]
-    assert [link["let_in_by"] for link in links[:2]] == ["slurm", "owner"]
+    # Who let it in is known once Slurm shows its start.
+    until(
+        lambda: [link["let_in_by"] for link in status(site)[0]["links"][:2]] == ["slurm", "owner"],
+        30,
+        "the owner to be named as who let it in",
+    )
 
     refused = site.run(ALICE, "mirage", "cancel", "--all", check=False)
     assert (refused.returncode, site.state(second)) == (2, "RUNNING")

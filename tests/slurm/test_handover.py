@@ -66,9 +66,10 @@ def test_handovers_come_before_the_chains_own_signal_and_a_cut_checkpoint_is_tol
     assert log_of(site, early) == ["1 resumed", "1 saved", "2 resumed"]
     assert second["released"]
     assert second["interruption_s"] == 0
-    assert first["cut_short_s"] == max(0, 120 - 90 - (first["end"] - first["start"])), (
-        "from the signal, not the limit"
-    )
+    # Of an end and a start in one second nobody knows which came first.
+    allowed = {max(0, 120 - 90 - (first["end"] - first["start"]))}
+    allowed |= {0} if second["start"] == first["end"] else set()
+    assert first["cut_short_s"] in allowed, "from the signal, not the limit"
     assert log_of(site, slow) == ["1 resumed", "1 saving", "2 resumed"]
     asked = report_of(site, slow, "status")["links"][0]["handover"]
     assert (asked["successor"], asked["grace_s"], asked["cut_off_by"]) == (slow_jobs[1], 3, "grace")
