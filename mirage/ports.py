@@ -89,6 +89,28 @@ class Cluster(Protocol):
         """Ends these jobs. Jobs that are over already are no error."""
 
 
+@runtime_checkable
+class JobMover(Protocol):
+    """What takes a running job to other nodes (`placement/`). Adapter: `slurm/commands.py`.
+
+    Raises ClusterUnavailable or Refused, as `Cluster` does.
+    """
+
+    def signal(self, job_id: int, signal: str, *, batch: bool) -> None:
+        """Sends a signal, `USR1`, to a running job: to its steps, or with ``batch`` to its script.
+        Never repeated.
+        """
+
+    def requeue(self, job_id: int) -> None:
+        """Puts a batch job that runs or has ended back into the queue. Refused: it is pending."""
+
+    def require_nodes(self, job_id: int, nodes: Sequence[str]) -> None:
+        """Lets a pending job start only on these nodes, as many as it has; none: anywhere.
+
+        Idempotent. Refused: it runs on other nodes. Slurm would take fewer for a wish to shrink.
+        """
+
+
 class Clock(Protocol):
     """Time is a dependency: the same code runs on wall-clock and on simulated time."""
 

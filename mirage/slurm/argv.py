@@ -245,6 +245,19 @@ def wait_for(job_id: int, awaited_id: int) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"Dependency=afterok:{awaited_id}"]
 
 
+def signal(job_id: int, name: str, *, batch: bool) -> list[str]:
+    """scancel(1): without ``--batch`` all steps but the batch script get the signal."""
+    return ["scancel", f"--signal={name}", *(["--batch"] if batch else []), str(job_id)]
+
+
+def requeue(job_id: int) -> list[str]:
+    return ["scontrol", "requeue", str(job_id)]
+
+
+def require_nodes(job_id: int, nodes: Sequence[str]) -> list[str]:
+    return ["scontrol", "update", f"JobId={job_id}", f"ReqNodeList={','.join(nodes)}"]
+
+
 def set_comment(job_id: int, comment: str) -> list[str]:
     return ["scontrol", "update", f"JobId={job_id}", f"Comment={comment}"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirage.chain.tag import submitted_tag
 from mirage.domain import Job, NodeEvent, Settings, Snapshot
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused, Unreadable
-from mirage.ports import Cluster
+from mirage.ports import Cluster, JobMover
 from mirage.slurm import argv, failures, parsing
 from mirage.slurm.oddities import OddityLog
 from mirage.slurm.runner import CommandResult, Runner
@@ -23,7 +23,7 @@ def _unix_now() -> int:
     return int(time.time())
 
 
-class CommandCluster(Cluster):
+class CommandCluster(Cluster, JobMover):
     """A real Slurm. Acts as the calling user, or as the one that the runner's prefix makes of them."""
 
     def __init__(
@@ -157,6 +157,15 @@ class CommandCluster(Cluster):
     def wait_for(self, job_id: int, awaited_id: int) -> None:
         """Lets a pending job wait for the good end of another, in place of what it waited for."""
         self._write(argv.wait_for(job_id, awaited_id))
+
+    def signal(self, job_id: int, signal: str, *, batch: bool) -> None:
+        self._write(argv.signal(job_id, signal, batch=batch))
+
+    def requeue(self, job_id: int) -> None:
+        self._write(argv.requeue(job_id))
+
+    def require_nodes(self, job_id: int, nodes: Sequence[str]) -> None:
+        self._write(argv.require_nodes(job_id, nodes))
 
     def _each(self, commands: Sequence[Sequence[str]]) -> None:
         for command in commands:

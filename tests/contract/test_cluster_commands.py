@@ -17,6 +17,7 @@ from mirage.ports import Cluster
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from tests.contract.cluster_contract import ClusterContract
+from tests.contract.mover_contract import MoverContract
 from tests.contract.site import Site
 from tests.fakes.fake_slurm import COMMANDS, FakeSlurm
 
@@ -64,6 +65,10 @@ def site(tmp_path: Path) -> FakeSite:
 
 
 class TestCommandsOnFakes(ClusterContract):
+    pass
+
+
+class TestMovesOnFakes(MoverContract):
     pass
 
 

@@ -16,6 +16,7 @@ from mirage.errors import AccountingUnavailable
 from mirage.slurm.commands import CommandCluster
 from mirage.slurm.runner import Runner
 from tests.contract.cluster_contract import ClusterContract
+from tests.contract.mover_contract import MoverContract
 from tests.contract.site import Site, ids
 
 pytestmark = pytest.mark.slurm
@@ -87,6 +88,10 @@ def site(real_site: RealSite) -> Iterator[RealSite]:
 
 
 class TestCommandsOnSlurm(ClusterContract):
+    pass
+
+
+class TestMovesOnSlurm(MoverContract):
     pass
 
 

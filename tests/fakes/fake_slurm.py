@@ -117,7 +117,11 @@ def _pass(state: dict[str, Any]) -> None:
         if not job["dependency"] and job["eligible"] is None:
             job["eligible"] = now
         free = sorted(set(state["nodes"]) - {name for other in jobs for name in _held(other)})
-        if not job["dependency"] and not job.get("held") and job["nodes"] <= len(free):
+        required = job.get("required", [])
+        free = [*required, *(name for name in free if name not in required)]
+        is_kept_back = job.get("held") or job.get("begin", 0) > now
+        are_taken = any(name in _held(other) for name in required for other in jobs)
+        if not (job["dependency"] or is_kept_back or are_taken) and job["nodes"] <= len(free):
             job.update(state=RUNNING, start=now, on=free[: job["nodes"]])
 
 
@@ -296,6 +300,13 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
     if args == ["show", "partition", "-o"]:
         print(f"PartitionName=gpu MaxTime=2-00:00:00 Nodes={','.join(state['nodes'])} State=UP")
         return
+    if args[0] == "requeue":
+        _requeue(state, int(args[1]), user)
+        return
+    if args[0] == "update" and args[2].startswith("ReqNodeList="):
+        names = [name for name in args[2].removeprefix("ReqNodeList=").split(",") if name]
+        _require_nodes(state, int(args[1].removeprefix("JobId=")), names, user)
+        return
     if args[0] in ("uhold", "release"):
         for job in (_job(state, int(word)) for word in args[1].split(",")):
             assert job, args
@@ -326,6 +337,30 @@ def scontrol(state: dict[str, Any], args: list[str], user: str) -> None:
     job["dependency"], job["eligible"] = [], job["eligible"] or state["now"]
 
 
+def _requeue(state: dict[str, Any], job_id: int, user: str) -> None:
+    job = _job(state, job_id)
+    if job is None:
+        _fail(f"scontrol: error: Invalid job id specified for job {job_id}")
+    if user not in (job["user"], OPERATOR):
+        _fail(f"Access/permission denied for job {job_id}")
+    if job["state"] == PENDING:
+        _fail(f"Job is pending execution for job {job_id}")
+    if not job["requeue"]:
+        _fail(f"Requested operation is presently disabled for job {job_id}")
+    job.update(state=PENDING, start=None, end=None, eligible=None, on=[], begin=state["now"] + 2)
+
+
+def _require_nodes(state: dict[str, Any], job_id: int, names: list[str], user: str) -> None:
+    job = _job(state, job_id)
+    if job is None:
+        _fail(f"Invalid job id specified for job {job_id}")
+    if user not in (job["user"], OPERATOR):
+        _fail(f"Invalid user id for job {job_id}")
+    if job["state"] != PENDING or not set(names) <= set(state["nodes"]):
+        _fail(f"Invalid node name specified for job {job_id}")
+    job["required"] = names
+
+
 def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
     assert "--parsable" in args, args
     partition = _option(args, "--partition") or "gpu"
@@ -354,6 +389,7 @@ def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
         "dependency": [int(pred) for pred in dependency.split(":") if pred],
         "comment": _option(args, "--comment") or "",
         "held": "--hold" in args,
+        "requeue": "--no-requeue" not in args,
         "line": " ".join(["sbatch", *args]),
         "run": int(script.split("sleep ")[1].split()[0]),
         "exit": int(script.split("exit ")[1].split()[0]),
@@ -366,6 +402,9 @@ def sbatch(state: dict[str, Any], args: list[str], user: str) -> None:
 
 
 def scancel(state: dict[str, Any], args: list[str], user: str) -> None:
+    if args[0].startswith("--signal="):
+        _signal(state, int(args[-1]), user)
+        return
     denied = False
     for job in (_job(state, int(word)) for word in args):
         if job is None or job["state"] in OVER:
@@ -380,6 +419,22 @@ def scancel(state: dict[str, Any], args: list[str], user: str) -> None:
             _end(job, state["now"], CANCELLED)
     if denied:
         raise SystemExit(210)
+
+
+def _signal(state: dict[str, Any], job_id: int, user: str) -> None:
+    """Its scripts handle no signal: they end by it."""
+    job = _job(state, job_id)
+    problem = (
+        "Invalid job id specified"
+        if job is None or job["state"] in OVER
+        else "Access/permission denied"
+        if user not in (job["user"], OPERATOR)
+        else ""
+    )
+    if problem or job is None:
+        _fail(f"scancel: error: Kill job error on job id {job_id}: {problem}", 210)
+    _end(job, state["now"], FAILED)
+    job["status"] = 10
 
 
 def _job(state: dict[str, Any], job_id: int) -> Job | None:
