@@ -1,0 +1,213 @@
+"""Schedulers of Pollux's comparison (section 5.3), as its public simulator means them.
+
+`tiresias` and `optimus-pollux` follow that simulator; their results check `PolluxWorld`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from mirage.elastic.pollux import packed
+from mirage.elastic.pollux_world import MOST_GPUS, PolluxConfig, PolluxJobs, PolluxWorld
+from mirage.elastic.world import Floats, Ints
+
+DEMOTION_GPU_S = 3600 * 16
+"""GPU seconds after which Tiresias moves a job to its second queue."""
+
+
+class RoundScheduler(Protocol):
+    """Gives all GPUs of a round at once, in all clusters."""
+
+    name: str
+
+    def reset(self, world: PolluxWorld) -> None:
+        """Called at the start of an episode."""
+
+    def give(self, world: PolluxWorld) -> None:
+        """Called after `begin_slot`; gives by `PolluxWorld.give` or `give_places`."""
+
+
+def run_rounds(
+    scheduler: RoundScheduler, config: PolluxConfig, sequences: Sequence[PolluxJobs]
+) -> tuple[PolluxWorld, Floats]:
+    """The world when all jobs have ended, and the sum of equation 1's rewards, [B]."""
+    world = PolluxWorld(config, sequences)
+    scheduler.reset(world)
+    total = np.zeros(world.clusters)
+    while not world.over.all():
+        world.begin_slot()
+        if world.active.any():
+            scheduler.give(world)
+        total += world.end_slot()
+    return world, total
+
+
+@dataclass(kw_only=True)
+class Tiresias:
+    """Two queues by attained service, first come first served in each, with preemption.
+
+    Each job gets the GPUs that its user asked for, or none. A job that does not fit lets later ones
+    pass.
+    """
+
+    name: str = "tiresias"
+
+    def reset(self, world: PolluxWorld) -> None:
+        """Nobody has run."""
+        self._ran_s = np.zeros(world.arrival.shape)
+        self._running = np.zeros(world.arrival.shape, dtype=bool)
+        self._demoted = np.full(world.arrival.shape, np.inf)
+        """When each job was demoted."""
+
+    def give(self, world: PolluxWorld) -> None:
+        """See `RoundScheduler`."""
+        self._ran_s += self._running * world.config.slot_s
+        late = self._ran_s * world.request >= DEMOTION_GPU_S
+        self._demoted = np.where(late & np.isinf(self._demoted), world.now_s, self._demoted)
+        queue = ~np.isinf(self._demoted)
+        jobs = np.arange(world.arrival.shape[1])
+        given = np.zeros(world.arrival.shape, dtype=np.int64)
+        rank = np.zeros(world.arrival.shape, dtype=np.int64)
+        for cluster, active in enumerate(world.active):
+            key = np.where(queue[cluster], self._demoted[cluster], -1.0)
+            order = np.lexsort((jobs, key))
+            rank[cluster, order] = jobs
+            left = world.total_gpus
+            for job in order[active[order]]:
+                if world.request[cluster, job] <= left:
+                    given[cluster, job] = world.request[cluster, job]
+                    left -= given[cluster, job]
+        self._running = given > 0
+        world.give(given)
+        world.order = rank
+
+
+@dataclass(kw_only=True)
+class PolluxOptimus:
+    """Optimus with an oracle: each job a GPU, then the next to whom its time left falls most.
+
+    It knows the true step time on the fewest nodes and the steps that are left at the user's batch
+    size.
+    """
+
+    name: str = "optimus-pollux"
+    _steps: dict[tuple[str, int], Floats] = field(default_factory=dict, init=False)
+
+    def reset(self, world: PolluxWorld) -> None:
+        """Keeps nothing of an episode."""
+
+    def give(self, world: PolluxWorld) -> None:
+        """See `RoundScheduler`."""
+        given = np.zeros(world.arrival.shape, dtype=np.int64)
+        for cluster, active in enumerate(world.active):
+            jobs = np.nonzero(active)[0]
+            if len(jobs):
+                given[cluster, jobs] = self._share(world, cluster, jobs)
+        world.give(given)
+
+    def _share(self, world: PolluxWorld, cluster: int, jobs: Ints) -> Ints:
+        batches = [world.config.batches[kind] for kind in world.type_index[cluster, jobs]]
+        step_s = np.stack([self._step_s(world, *batch) for batch in batches])
+        left = np.array(
+            [
+                world.applications[kind].iterations_left(batch, int(epoch))
+                for kind, epoch, (_, batch) in zip(
+                    world.type_index[cluster, jobs],
+                    world.epoch[cluster, jobs],
+                    batches,
+                    strict=True,
+                )
+            ]
+        )
+        gains = (step_s[:, :-1] - step_s[:, 1:]) * left[:, None]
+        most = world.most_gpus[cluster, jobs]
+        free = world.total_gpus
+        given = np.zeros(len(jobs), dtype=np.int64)
+        given[:free] = 1
+        free -= int(given.sum())
+        rows = np.arange(len(jobs))
+        while free > 0:
+            gain = np.where((given >= 1) & (given < most), gains[rows, given - 1], 0.0)
+            best = int(gain.argmax())
+            if gain[best] <= 0:
+                break
+            given[best] += 1
+            free -= 1
+        return given
+
+    def _step_s(self, world: PolluxWorld, name: str, batch: int | None) -> Floats:
+        """Seconds of a step with 1 to MOST_GPUS + 1 GPUs."""
+        if batch is None:
+            raise ValueError("optimus-pollux needs the batch sizes of the users")
+        if (name, batch) not in self._steps:
+            app = next(app for app in world.applications if app.name == name)
+            seconds = np.full(MOST_GPUS + 1, 1e12)
+            for gpus in range(1, min(app.most_gpus(batch), MOST_GPUS) + 1):
+                cut = app.cut(batch, gpus)
+                more = max(1, cut.more_passes) if gpus == 1 else cut.more_passes
+                step_s, sync_s = app.seconds(packed(gpus), np.array([cut.samples]))[0]
+                seconds[gpus - 1] = step_s + (step_s - sync_s) * more
+            self._steps[name, batch] = seconds
+        return self._steps[name, batch]
+
+
+@dataclass(kw_only=True)
+class GreedyRounds:
+    """The steepest ascent of equation 1 on known speeds, in steps of one to sixteen GPUs.
+
+    ``keep``: share by which a job's value falls if its number of GPUs changes, so that a small gain
+    moves nobody. 0: the plain greedy, for which a restart costs nothing.
+    """
+
+    keep: float = 0.1
+    most_step: int = 16
+
+    @property
+    def name(self) -> str:
+        """`greedy` without the wish to keep places."""
+        return "greedy-steady" if self.keep else "greedy"
+
+    def reset(self, world: PolluxWorld) -> None:
+        """Keeps nothing of an episode."""
+
+    def give(self, world: PolluxWorld) -> None:
+        """See `RoundScheduler`."""
+        given = np.zeros(world.arrival.shape, dtype=np.int64)
+        speeds = world.speeds_by_gpus()
+        for cluster, active in enumerate(world.active):
+            jobs = np.nonzero(active)[0]
+            value = np.maximum.accumulate(speeds[cluster, jobs], axis=1)
+            value /= world.estimate[cluster, jobs, None]
+            same = np.arange(MOST_GPUS + 1) == world.last_workers[cluster, jobs, None]
+            given[cluster, jobs] = ascend(
+                np.where(same, value, value * (1 - self.keep)),
+                world.most_gpus[cluster, jobs],
+                world.total_gpus,
+                self.most_step,
+            )
+        world.give(given)
+
+
+def ascend(values: Floats, most: Ints, gpus: int, most_step: int) -> Ints:
+    """GPUs of each job, [n], by the step with the greatest gain a GPU, until none gains.
+
+    ``values``: [n, MOST_GPUS + 1], of each job with 0 to MOST_GPUS GPUs.
+    """
+    given = np.zeros(len(values), dtype=np.int64)
+    steps = np.arange(1, most_step + 1)
+    rows = np.arange(len(values))
+    while gpus > 0 and len(values):
+        target = given[:, None] + steps
+        possible = (target <= most[:, None]) & (steps <= gpus)
+        reached = np.take_along_axis(values, np.minimum(target, values.shape[1] - 1), axis=1)
+        gain = np.where(possible, (reached - values[rows, given][:, None]) / steps, -np.inf)
+        job, step = divmod(int(gain.argmax()), most_step)
+        if not gain[job, step] > 1e-15:
+            break
+        given[job] += steps[step]
+        gpus -= int(steps[step])
+    return given
