@@ -29,7 +29,9 @@ class PlacementWorkload:
     jobs: int = 400
     """Jobs in a sequence."""
     arrival_probability: float = 1.0
-    """Chance that a job arrives in a time step; the paper's is one job a step."""
+    """That a job arrives at a chance; the paper's is one job a step."""
+    chances_per_step: int = 1
+    """Chances of an arrival in a time step, for more than one job a step."""
     short_steps: tuple[int, int] = (1, 3)
     """Least and greatest length of half of the jobs, time steps."""
     long_steps: tuple[int, int] = (6, 10)
@@ -53,8 +55,9 @@ class PlacementWorkload:
             raise InputError(
                 f"workload: arrival_probability must be in (0, 1], not {self.arrival_probability}"
             )
-        if self.jobs < 1:
-            raise InputError(f"workload: jobs must be at least 1, not {self.jobs}")
+        for name in ("jobs", "chances_per_step"):
+            if getattr(self, name) < 1:
+                raise InputError(f"workload: {name} must be at least 1, not {getattr(self, name)}")
 
     @property
     def most_gpus(self) -> int:
@@ -96,7 +99,7 @@ def draw(workload: PlacementWorkload, model: SpeedModel, rng: np.random.Generato
     per_root_s = model.reduction_per_root_s(gradient_mb)
     gaps = rng.geometric(workload.arrival_probability, size=count)
     return PlacementJobs(
-        arrival_step=np.cumsum(gaps) - gaps[0],
+        arrival_step=(np.cumsum(gaps) - gaps[0]) // workload.chances_per_step,
         length_steps=length,
         gpus=gpus,
         minibatch_distance=distance,

@@ -301,8 +301,11 @@ class PlacementWorld:
     def slowdowns(self) -> Floats:
         """Equation 17 of each job, [B, K]; jobs that have not ended count to T_max.
 
-        Those that were turned away, too.
+        Those that were turned away, too. NaN: the job would arrive after T_max.
         """
-        end = np.where(self.finish_step >= 0, self.finish_step, self.config.most_steps)
-        slowdowns: Floats = (end - self.arrival) / self.length
+        most = self.config.most_steps
+        end = np.where(self.finish_step >= 0, self.finish_step, most)
+        slowdowns: Floats = np.where(
+            self.arrival < most, (end - self.arrival) / self.length, np.nan
+        )
         return slowdowns

@@ -1,0 +1,272 @@
+"""`mirage place train|evaluate`: which GPUs for which job (docs/placement.md)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from mirage.cli.learning import words_of
+from mirage.errors import InputError
+from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:
+    from mirage.placement.setting import PlacementSetting
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="place_verb", required=True, metavar="WHAT")
+    for name, add, act, summary in (
+        ("train", _add_train, _train, "an agent on simulated jobs, as a model folder"),
+        (
+            "evaluate",
+            _add_evaluate,
+            _evaluate,
+            "an agent against other schedulers: results.json, report.html",
+        ),
+    ):
+        sub = verbs.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
+        add(sub)
+        sub.set_defaults(act=act)
+
+
+def run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _add_setting(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("simulated cluster and jobs")
+    group.add_argument(
+        "--topology",
+        default="2,2,2,2",
+        metavar="N,N,...",
+        help="machines of each rack, with 4 GPUs each (default %(default)s)",
+    )
+    group.add_argument(
+        "--load",
+        type=float,
+        metavar="SHARE",
+        help=(
+            "arriving jobs as a share of what best fit can carry, such as 0.7 (default: the paper's"
+            " one job a step, an overload)"
+        ),
+    )
+    group.add_argument(
+        "--jobs", type=positive, default=400, metavar="N", help="jobs a sequence (default 400)"
+    )
+    group.add_argument(
+        "--most-gpus",
+        type=positive,
+        default=12,
+        metavar="N",
+        help="greatest request; half of the jobs ask for up to 7/12 of it (default %(default)s)",
+    )
+    group.add_argument(
+        "--total-work",
+        choices=("cells", "alone"),
+        default="cells",
+        help=(
+            "work of a job: its cells in the paper's image (equation 11), or its length when it is"
+            " alone (default %(default)s)"
+        ),
+    )
+    group.add_argument(
+        "--steps",
+        type=positive,
+        default=1000,
+        metavar="N",
+        help="time steps of an episode at most (default %(default)s)",
+    )
+    group.add_argument(
+        "--slots",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="jobs that a scheduler chooses among (default %(default)s)",
+    )
+    group.add_argument(
+        "--price",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="of a pause, of a restart, and of a move each (default %(default)s)",
+    )
+    group.add_argument(
+        "--seed", type=int, default=1, help="seed of all random draws (default %(default)s)"
+    )
+
+
+def _setting(args: argparse.Namespace) -> PlacementSetting:
+    from mirage.placement.jobs import PlacementWorkload
+    from mirage.placement.minsky import parse_racks
+    from mirage.placement.setting import PlacementSetting
+    from mirage.placement.world import Price
+
+    few = max(1, args.most_gpus * 7 // 12)
+    price = Price(pause_s=args.price, restart_s=args.price, move_s=args.price)
+    return PlacementSetting(
+        racks=parse_racks(args.topology),
+        load=args.load,
+        workload=PlacementWorkload(
+            jobs=args.jobs,
+            total_work=args.total_work,
+            few_gpus=(1, few),
+            many_gpus=(min(few + 1, args.most_gpus), args.most_gpus),
+        ),
+        slots=args.slots,
+        most_steps=args.steps,
+        price=price,
+    )
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="model folder to write"
+    )
+    parser.add_argument(
+        "--loop",
+        choices=("static", "stream"),
+        default="static",
+        help="training sequences: the same, or new ones every few epochs (default %(default)s)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="end of the training after this time (default: when all epochs are done)",
+    )
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of the training, as in epochs=2",
+    )
+    _add_setting(parser)
+
+
+def _train(args: argparse.Namespace) -> int:
+    torch_or_error()
+    from mirage.models.folder import check_replaceable
+    from mirage.placement.learning import PaperOptions, Training, train_paper
+    from mirage.placement.model import save_paper
+    from mirage.rl.options import with_settings
+
+    check_replaceable(args.out)
+    setting = _setting(args)
+    options = with_settings(PaperOptions(loop=args.loop), args.settings)
+
+    def report(training: Training) -> None:
+        save_paper(args.out, training, setting, options, seed=args.seed)
+        point = training.curve[-1]
+        errors.print(
+            f"{point.sequences} sequences, {point.seconds:.0f} s:"
+            f" mean reward {point.test_reward:,.0f}, mean slowdown {point.test_slowdown:.2f}"
+        )
+
+    most_s = args.minutes * 60 if args.minutes else None
+    train_paper(setting, options, seed=args.seed, most_s=most_s, report=report)
+    print(args.out)
+    return 0
+
+
+def torch_or_error() -> None:
+    try:
+        import networkx  # noqa: F401
+        import torch
+    except ImportError as error:
+        raise InputError(
+            f"this needs torch and networkx ({error}): pip install 'mirage-slurm[placement]'."
+        ) from error
+    torch.set_num_threads(1)  # small networks are slower on several
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", required=True, type=Path, metavar="DIR", help="model folder of the agent"
+    )
+    parser.add_argument(
+        "--against",
+        type=words_of,
+        default=("random", "sjf", "tetris", "best-fit", "srtf", "las"),
+        metavar="NAME,...",
+        help=(
+            "other schedulers: random, sjf, tetris, best-fit, srtf, las, greedy"
+            " (default: all but greedy, which is slow)"
+        ),
+    )
+    parser.add_argument(
+        "--sequences",
+        type=positive,
+        default=20,
+        metavar="N",
+        help="test sequences (default %(default)s)",
+    )
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="folder for the result"
+    )
+    _add_setting(parser)
+
+
+def _evaluate(args: argparse.Namespace) -> int:
+    torch_or_error()
+    from mirage.placement.baselines import BASELINES, baseline
+    from mirage.placement.evaluation import PlacementPlan, evaluate, gantt
+    from mirage.placement.model import read_paper
+    from mirage.placement.paper import PaperAgent
+    from mirage.placement.report import save
+
+    started_s = time.time()
+    if unknown := [name for name in args.against if name not in BASELINES]:
+        raise InputError(f"--against {unknown[0]}: there are {', '.join(BASELINES)}.")
+    setting = _setting(args)
+    model = read_paper(args.model)
+    agent = PaperAgent(model.network)
+    agent.check(setting)
+    others = [baseline(name, seed=args.seed) for name in args.against]
+    plan = PlacementPlan(
+        setting=setting, placers=[agent, *others], sequences=args.sequences, seed=args.seed
+    )
+    results = evaluate(plan, _announcer())
+    results |= {
+        "agent": agent.name,
+        "levels": list(args.against),
+        "curve": [vars(point) for point in model.curve],
+        "gantt": {each.name: gantt(each, setting, args.seed) for each in plan.placers},
+        "provenance": _provenance(args, started_s),
+    }
+    for path in save(results, args.out):
+        print(path)
+    return 0
+
+
+def _announcer() -> Callable[[str], None]:
+    return (lambda text: errors.print(text)) if errors.is_terminal else (lambda _: None)
+
+
+def _provenance(args: argparse.Namespace, started_s: float) -> dict[str, Any]:
+    from mirage.figures.provenance import file_record, provenance
+
+    words = ["mirage", "place", "evaluate"]
+    for name, value in vars(args).items():
+        if name in ("run", "act", "verb", "place_verb") or value is None:
+            continue
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        words += ["--" + name.replace("_", "-"), text]
+    return provenance(
+        words,
+        inputs={"model": file_record(args.model / "recipe.toml")},
+        split={"trained": "sequences of part `train`", "evaluated": "of part `test`"},
+        seed=args.seed,
+        started_s=started_s,
+        wall_s=time.time() - started_s,
+    )

@@ -1,0 +1,194 @@
+"""The paper's agent: its image, its network, its training, the commands; and the search."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the extra `placement` is not installed")
+
+import torch
+
+from mirage.cli.main import main
+from mirage.errors import InputError
+from mirage.placement.jobs import PlacementWorkload
+from mirage.placement.learning import PaperOptions, train_paper
+from mirage.placement.minsky import minsky
+from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
+from mirage.placement.rollout import roll_out
+from mirage.placement.search import PlacementJob, propose
+from mirage.placement.setting import PlacementSetting
+from tests.unit.placement.test_world import MODEL, give, jobs, world
+
+TOPOLOGY = minsky((2, 2, 2, 2))
+PER_ROOT_S = float(MODEL.reduction_per_root_s(np.array([500.0]))[0])
+
+
+def small_setting(**more: object) -> PlacementSetting:
+    workload = PlacementWorkload(jobs=8, few_gpus=(1, 2), many_gpus=(3, 4), short_steps=(1, 2))
+    return PlacementSetting(
+        racks=(2,), workload=workload, slots=3, backlog=10, most_steps=40, **more
+    )
+
+
+# --- the image and the network
+
+
+def test_the_network_has_the_papers_size():
+    image = paper_image(PlacementSetting())
+    network = PaperNetwork(image)
+    assert image.inputs == 1580
+    assert network.hidden.out_features == 528
+    assert sum(weights.numel() for weights in network.parameters()) == 1_020_976
+    assert network(torch.zeros(2, 1580)).shape == (2, 32, 11)
+
+
+def test_the_image_shows_who_holds_what_and_for_how_long():
+    at = world(jobs((0, 9, 4), (0, 3, 2), *[(0, 1, 1)] * 10))
+    at.step(give(at, s0=range(8, 12)))
+    picture = paper_image(PlacementSetting()).colours(at).reshape(10, 158)
+    gpus, slots, backlog = picture[:, :32], picture[:, 32:152].reshape(10, 10, 12), picture[:, 152:]
+    assert (gpus[:8, 8:12] == 1).all()  # 8 of its 9 steps are left
+    assert gpus[8:].sum() == gpus[:, :8].sum() == gpus[:, 12:].sum() == 0
+    assert (slots[:3, 1, :2] == 2).all()
+    assert slots[3:, 1].sum() == slots[:, 1, 2:].sum() == 0
+    assert np.count_nonzero(backlog) == 2
+
+
+def test_the_agent_refuses_another_cluster():
+    agent = PaperAgent(PaperNetwork(paper_image(small_setting())))
+    with pytest.raises(InputError, match="the model is for 8 GPUs, 3 slots"):
+        agent.check(PlacementSetting())
+
+
+# --- training
+
+
+def test_training_raises_the_mean_reward_of_other_sequences():
+    options = PaperOptions(
+        epochs=3, sequences=10, episodes=8, rate=0.005, test_every=10, test_sequences=6
+    )
+    curve = train_paper(small_setting(), options, seed=3).curve
+    assert [point.sequences for point in curve] == [10, 20, 30]
+    untrained = PaperAgent(PaperNetwork(paper_image(small_setting())))
+    test = small_setting().sequences(3, "validation", 6)
+    before = roll_out(untrained, small_setting().config, test)
+    assert curve[-1].test_reward > before.first_return.mean()
+    assert curve[-1].test_slowdown < before.mean_slowdown.mean()
+
+
+@pytest.mark.parametrize(("loop", "different"), [("static", 3), ("stream", 6)])
+def test_loops_see_the_same_or_new_sequences(loop, different, monkeypatch):
+    setting, seen = small_setting(), set()
+    drawn = PlacementSetting.sequences
+
+    def spy(self, seed, part, count, first=0):
+        if part == "train":
+            seen.add(first)
+        return drawn(self, seed, part, count, first)
+
+    monkeypatch.setattr(PlacementSetting, "sequences", spy)
+    options = PaperOptions(loop=loop, epochs=2, sequences=3, episodes=2, fresh_epochs=1)
+    train_paper(setting, options, seed=1)
+    assert len(seen) == different
+
+
+def test_parts_of_a_setting_never_share_a_sequence():
+    setting = small_setting()
+    drawn = [setting.sequences(1, part, 3) for part in ("train", "validation", "test")]
+    totals = [tuple(each.total_distance) for part in drawn for each in part]
+    assert len(set(totals)) == 9
+    assert tuple(setting.sequences(1, "test", 3)[2].total_distance) == totals[8]
+
+
+def test_a_load_is_a_share_of_what_best_fit_carries():
+    setting = small_setting(load=0.5)
+    assert setting.facts()["arrivals_per_step"] == pytest.approx(0.5 * setting.capacity)
+    with pytest.raises(InputError, match="load: give a share over 0"):
+        small_setting(load=0.0)
+
+
+# --- the search
+
+
+def job(name: str, gpus: int, held: tuple[int, ...] = (), **more: object) -> PlacementJob:
+    return PlacementJob(
+        name=name,
+        gpus=gpus,
+        held=held,
+        minibatch_distance=5e12,
+        reduction_per_root_s=PER_ROOT_S,
+        **more,
+    )
+
+
+def test_a_planted_bad_placement_is_mended():
+    found = propose(TOPOLOGY, [job("a", 4, (0, 8, 16, 24)), job("b", 2, (1, 9))])
+    assert found.is_complete
+    for held in found.held:
+        assert len({TOPOLOGY.gpus[gpu].node for gpu in held}) == 1
+    assert (found.speeds_after > found.speeds_now).all()
+
+
+def test_who_may_not_move_stays():
+    fixed = (0, 8, 16, 24)
+    found = propose(TOPOLOGY, [job("a", 4, fixed, may_move=False), job("b", 2)])
+    assert found.held[0] == fixed
+    assert len(found.held[1]) == 2
+
+
+def test_a_weighty_job_takes_the_place_of_a_light_one_that_may_pause():
+    everything = tuple(range(32))
+    light = job("light", 32, everything)
+    heavy = job("heavy", 32, weight=3.0)
+    assert propose(TOPOLOGY, [light, heavy]).held == ((), everything)
+    kept = job("light", 32, everything, may_pause=False)
+    assert propose(TOPOLOGY, [kept, heavy]).held == (everything, ())
+
+
+def test_only_available_gpus_are_given():
+    available = np.zeros(32, dtype=bool)
+    available[[3, 17]] = True
+    assert propose(TOPOLOGY, [job("a", 2)], available=available).held == ((3, 17),)
+    assert propose(TOPOLOGY, [job("a", 3)], available=available).held == ((),)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([job("a", 33)], "job a asks for 33 GPUs; 2,2,2,2 has 32"),
+        ([job("a", 1, (40,))], "job a holds GPU 40, which 2,2,2,2 lacks"),
+        ([job("a", 1, (2,)), job("b", 1, (2,))], "jobs a and b both hold GPU n1/gpu2"),
+    ],
+)
+def test_impossible_jobs_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        propose(TOPOLOGY, wrong)
+
+
+# --- the commands
+
+
+def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
+    common = ["--topology", "2", "--jobs", "20", "--steps", "60", "--slots", "4"]
+    model, result = tmp_path / "model", tmp_path / "result"
+    settings = ["epochs=1", "sequences=2", "episodes=2", "test_every=1", "test_sequences=1"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    common += ["--most-gpus", "4"]
+    assert main(["place", "train", "--out", str(model), *common, *words]) == 0
+    names = {path.name for path in model.iterdir()}
+    assert names == {"recipe.toml", "card.md", "network.safetensors", "curve.json", "image.json"}
+    evaluate = ["place", "evaluate", "--model", str(model), "--sequences", "2", *common]
+    assert main([*evaluate, "--against", "sjf,srtf", "--out", str(result)]) == 0
+    found = json.loads((result / "results.json").read_text())
+    assert list(found["schedulers"]) == ["paper", "sjf", "srtf"]
+    row = found["schedulers"]["srtf"]
+    assert row["mean_slowdown_95"][0] <= row["mean_slowdown"] <= row["mean_slowdown_95"][1]
+    page = (result / "report.html").read_text()
+    assert re.search(r"mirage place evaluate --model", page)
+    assert "job 0</title>" in page
+    assert main([*evaluate, "--against", "x", "--out", str(result)]) == 2
+    assert "there are random, sjf, tetris" in capsys.readouterr().err
