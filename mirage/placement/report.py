@@ -183,7 +183,7 @@ def _gantts(results: Json) -> Iterator[Part]:
 def _gantt(name: str, steps: Sequence[Sequence[int]]) -> Markup:
     """Stretches of the same job on a GPU are one bar."""
     gpus = len(steps[0])
-    high = max(2, min(_GANTT_GPU, 240 // gpus))
+    high = max(2.0, min(_GANTT_GPU, 240 // gpus))
     across = Scale(0, len(steps), _GANTT_LEFT, WIDTH - 8)
     parts = [
         text(_GANTT_LEFT - 4, high * gpu + 8, str(gpu), "tick", "end")
@@ -201,8 +201,8 @@ def _gantt(name: str, steps: Sequence[Sequence[int]]) -> Markup:
                 parts.append(rect(left, high * gpu, right - left, high - 0.6, style, f"job {job}"))
             begin = step
     bottom = high * gpus
-    for step in ticks(len(steps), 6):
-        parts.append(text(across(step), bottom + 14, f"{step:g}", "tick", "middle"))
+    for tick in ticks(len(steps), 6):
+        parts.append(text(across(tick), bottom + 14, f"{tick:g}", "tick", "middle"))
     return chart(bottom + 18, name, f"{gpus} GPUs over {len(steps)} time steps", parts)
 
 
