@@ -13,13 +13,14 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from mirage.domain import ActingMode
 from mirage.errors import InputError
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_toml
 
+R = TypeVar("R")
 MOST = 10**9
 """No number is larger: as seconds, 31 years."""
 
@@ -239,6 +240,20 @@ def parse_tree(text: str, name: str) -> Tree:
     except tomllib.TOMLDecodeError as error:
         raise InputError(_syntax_error(name, str(error))) from error
     return check_tree(tree, _Source(name, text).error)
+
+
+def read_typed(kind: type[R], path: Path) -> R:
+    """A file of another schema than `Config`, checked the same way. Raises InputError."""
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read: {error}") from error
+    try:
+        tree = parse_toml(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(_syntax_error(str(path), str(error))) from error
+    made: R = _made(kind, _checked(kind, tree, (), _Source(str(path), text).error))
+    return made
 
 
 def check_tree(tree: Tree, fail: Callable[[tuple[str, ...], str], InputError]) -> Tree:

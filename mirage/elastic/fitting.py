@@ -73,12 +73,12 @@ class SpeedEstimates:
     def _fit(self, world: ElasticWorld, cluster: int, kind: int) -> None:
         ps, workers, epochs = np.array(self._seen[cluster, kind]).T
         slot_time = 1 / np.maximum(epochs, 1e-12)
-        terms = _terms(ps, workers)
+        terms = step_terms(ps, workers)
         # Relative errors count, so that fast shapes matter as much as slow ones.
         weights, _ = nnls(terms / slot_time[:, None], np.ones(len(slot_time)))
         known = world.speed_table[kind] > 0
         rows, columns = np.nonzero(known)
-        predicted = _terms(rows.astype(float), columns.astype(float)) @ weights
+        predicted = step_terms(rows.astype(float), columns.astype(float)) @ weights
         self._table[cluster, kind][known] = 1 / np.maximum(predicted, 1e-12)
 
     def speed_of(self, workers: Ints, ps: Ints) -> Floats:
@@ -94,7 +94,7 @@ class SpeedEstimates:
         return np.where(inside, table, 0.0)
 
 
-def _terms(ps: Floats, workers: Floats) -> Floats:
+def step_terms(ps: Floats, workers: Floats) -> Floats:
     """1/w, 1, w/p, w, p; without PSs the third and fifth are 0."""
     ratio = np.divide(workers, ps, out=np.zeros_like(workers), where=ps > 0)
     return np.stack([1 / np.maximum(workers, 1), np.ones_like(workers), ratio, workers, ps], axis=1)

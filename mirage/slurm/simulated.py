@@ -19,6 +19,7 @@ from mirage.domain import ClusterNode, Job, JobState, NodeEvent, Settings, Snaps
 from mirage.errors import AccountingUnavailable, ClusterUnavailable, Refused
 from mirage.ports import Clock, Cluster
 from slurm_sim import JobRecord, JobSpec, SimulationError, Simulator
+from slurm_sim.config import SelectType
 
 MIN_JOB_AGE_S = 300
 """MinJobAge: slurmctld forgets a job this long after its end."""
@@ -158,8 +159,8 @@ class SimulatedCluster(Cluster):
         )
 
     def submit(self, args: Sequence[str], script: str) -> int:
-        """Knows sbatch's options for nodes, time, partition, dependency, begin, comment and hold;
-        `#SBATCH` lines too.
+        """Knows sbatch's options for nodes, time, partition, dependency, begin, comment, hold and
+        nice, and where jobs share nodes for CPUs and GPUs of each; `#SBATCH` lines too.
 
         Options that say nothing about the queue (`_IGNORED`) change nothing.
         """
@@ -252,6 +253,8 @@ def _queued(job: JobRecord) -> Job:
         exit_code=job.exit_code,
         comment=job.spec.comment,
         account=job.spec.account,
+        gpus=job.spec.gpus_per_node * job.nodes,
+        cpus=job.spec.cpus_per_node * job.nodes,
         node_names=job.node_names if state.has_nodes else (),
     )
 
@@ -277,8 +280,6 @@ _IGNORED = (
     *(
         "-A",
         "--account",
-        "-c",
-        "--cpus-per-task",
         "-D",
         "--chdir",
         "-e",
@@ -287,7 +288,6 @@ _IGNORED = (
         "--gpus",
     ),
     *(
-        "--gpus-per-node",
         "--gres",
         "-J",
         "--job-name",
@@ -318,6 +318,9 @@ def _parser() -> _SbatchParser:
     parser.add_argument("-b", "--begin")
     parser.add_argument("--comment", default="")
     parser.add_argument("-H", "--hold", action="store_true")
+    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument("-c", "--cpus-per-task", type=int, default=1)
+    parser.add_argument("--gpus-per-node", type=int, default=0)
     parser.add_argument("--no-requeue", action="store_true")
     for option in _IGNORED:
         parser.add_argument(option, dest="ignored")
@@ -348,8 +351,12 @@ def _job_spec(args: Sequence[str], user: str, sim: Simulator) -> JobSpec:
             f"sbatch: error: invalid partition specified: {options.partition}\n"
             "sbatch: error: Batch job submission failed: Invalid partition name specified"
         )
+    shares_nodes = sim.params.select_type is SelectType.CONS_TRES
     return JobSpec(
         nodes=_nodes(options.nodes),
+        cpus_per_node=options.cpus_per_task if shares_nodes else 1,
+        gpus_per_node=options.gpus_per_node if shares_nodes else 0,
+        nice=options.nice,
         time_limit_s=_time_limit(options.time),
         user=user,
         partition=options.partition,

@@ -43,7 +43,7 @@ class Journal:
         try:
             make_private_folder(self.path.parent)
             self._rotate(int(records[0]["at"]))
-            _append(self.path, text.encode())
+            append_durably(self.path, text.encode())
         except OSError as error:
             raise AuditError(
                 f"Audit log {self.path}: {error.strerror or error}. Make room, or name another"
@@ -110,7 +110,8 @@ def _record(line: bytes) -> Json | None:
     return record if isinstance(record, dict) and isinstance(record.get("at"), int) else None
 
 
-def _append(path: Path, text: bytes) -> None:
+def append_durably(path: Path, text: bytes) -> None:
+    """Appends to a file (0600): all is on the disk, or nothing is written. Raises OSError."""
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
         size = os.fstat(descriptor).st_size

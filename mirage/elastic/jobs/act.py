@@ -1,0 +1,191 @@
+"""Carries acts out on Slurm: intent, act, verify.
+
+The intent is in the job's journal before the act, so whatever a crash cuts short is found again:
+`adopt` compares the journal with what Slurm shows. A submission without an answer is never
+repeated; it is found by its tag, or given up after `UNCLEAR_S`.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirage.domain import Job, JobState
+from mirage.elastic.jobs import folder as files
+from mirage.elastic.jobs.capacity import TaskKey
+from mirage.elastic.jobs.journal import JobJournal
+from mirage.elastic.jobs.plan import Act, Cancel, Drain, Finish, StopTraining, Submit
+from mirage.elastic.jobs.request import JobRequest, Role
+from mirage.elastic.jobs.tag import TaskTag, format_task_tag
+from mirage.elastic.jobs.training import Training
+from mirage.errors import ClusterUnavailable, Refused
+from mirage.ports import Cluster
+from slurm_sim.files import write_whole
+
+log = logging.getLogger(__name__)
+
+UNCLEAR_S = 120
+"""A submission whose job is not seen for so long was not taken by Slurm."""
+NICE = 1_000_000
+"""Of extra tasks: they come after everybody else's jobs (sbatch(1), --nice)."""
+MINUTE_S = 60
+
+
+@dataclass(kw_only=True)
+class ActiveJob:
+    """What an actuator needs of a job."""
+
+    folder: Path
+    request: JobRequest
+    journal: JobJournal
+    training: Training
+
+
+class Actuator:
+    """Acts as the user who runs it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def adopt(self, job: ActiveJob, own: Mapping[TaskKey, Job], now_s: int) -> None:
+        """Closes open submissions, by what Slurm shows. Raises ClusterError, StoreError.
+
+        A job with the tag of a task that is over or unknown is cancelled: nobody waits for it.
+        """
+        record = job.journal.record
+        mine = {task: found for (ident, task), found in own.items() if ident == record.ident}
+        for task in record.alive:
+            if task.job_id is None and task.name in mine:
+                job.journal.write(now_s, "queued", task=task.name, job_id=mine[task.name].job_id)
+            elif task.job_id is None and now_s - task.submitted_s > UNCLEAR_S:
+                job.journal.write(now_s, "lost", task=task.name, why="Slurm did not take it")
+        strays = [
+            found.job_id
+            for task, found in mine.items()
+            if found.state is not JobState.COMPLETING
+            and (task not in record.tasks or not record.tasks[task].is_alive)
+        ]
+        if strays:
+            log.warning("%s: jobs %s of no task are cancelled", record.name, strays)
+            self._cluster.cancel(strays)
+
+    def resume(self, job: ActiveJob) -> None:
+        """Does again what a crash may have kept from being done: messages and cancellations.
+
+        Both may be repeated. Raises ClusterError.
+        """
+        alive = job.journal.record.alive
+        cancelled = [task.job_id for task in alive if task.cancelled_s and task.job_id]
+        if cancelled:
+            self._cluster.cancel(cancelled)
+        drained = [task.name for task in alive if task.drained_s and not task.cancelled_s]
+        if drained:
+            job.training.drain(drained)
+
+    def carry_out(self, job: ActiveJob, acts: Sequence[Act], now_s: int) -> bool:
+        """Returns whether Slurm took all submissions. Raises ClusterError, StoreError."""
+        taken = True
+        drains: list[str] = []
+        for act in acts:
+            match act:
+                case Submit():
+                    taken = taken and self._submit(job, act, now_s)
+                case Drain(task=task, why=why):
+                    job.journal.write(now_s, "drain", task=task, why=why)
+                    drains.append(task)
+                case StopTraining(why=why):
+                    if job.journal.record.stop_s is None:
+                        job.journal.write(now_s, "stop", why=why)
+                    job.training.stop()
+                case Finish(state=state, why=why):
+                    job.journal.write(now_s, "end", state=state, why=why)
+                case Cancel():
+                    pass
+        if drains:
+            job.training.drain(drains)
+        self._cancel(job, [act for act in acts if isinstance(act, Cancel)], now_s)
+        return taken
+
+    def _cancel(self, job: ActiveJob, acts: Sequence[Cancel], now_s: int) -> None:
+        tasks = job.journal.record.tasks
+        ids = []
+        for act in acts:
+            # Without an id it may be on its way to Slurm: `adopt` finds it, and the next cycle
+            # cancels it.
+            if (job_id := tasks[act.task].job_id) is not None:
+                job.journal.write(now_s, "cancel", task=act.task, why=act.why)
+                ids.append(job_id)
+        if ids:
+            self._cluster.cancel(ids)
+
+    def _submit(self, job: ActiveJob, act: Submit, now_s: int) -> bool:
+        record = job.journal.record
+        name = record.next_name(act.role)
+        if (minutes := _minutes_left(job, now_s)) < 1:
+            return False
+        script = write_script(job.folder, job.request, act.role, name)
+        tag = TaskTag(job=record.ident, task=name, is_extra=act.is_extra)
+        args = sbatch_options(job.folder, job.request, tag, minutes)
+        gpus = job.request.of(act.role).gpus
+        job.journal.write(now_s, "submit", task=name, extra=act.is_extra, gpus=gpus)
+        try:
+            job_id = self._cluster.submit(args, str(script))
+        except Refused as error:
+            job.journal.write(now_s, "refused", task=name, why=str(error))
+            log.warning("%s: task %s is refused: %s", record.name, name, error)
+            return False
+        except ClusterUnavailable as error:
+            log.warning("%s: whether task %s is queued is not known: %s", record.name, name, error)
+            return False
+        job.journal.write(now_s, "queued", task=name, job_id=job_id)
+        return True
+
+
+def _minutes_left(job: ActiveJob, now_s: int) -> int:
+    """Of the job's own time; its tasks get no more."""
+    deadline_s = job.journal.record.deadline_s
+    left_s = job.request.time_s if deadline_s is None else deadline_s - now_s
+    return left_s // MINUTE_S
+
+
+def sbatch_options(folder: Path, request: JobRequest, tag: TaskTag, minutes: int) -> list[str]:
+    """What sbatch is called with for a task; pure."""
+    part = request.of(tag.role)
+    return [
+        f"--job-name={request.name}-{tag.task}",
+        f"--comment={format_task_tag(tag)}",
+        f"--time={minutes}",
+        f"--output={folder / files.LOGS / tag.task}.%j.out",
+        f"--chdir={folder}",
+        "--no-requeue",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={part.cpus}",
+        *([f"--gpus-per-node={part.gpus}"] if part.gpus else []),
+        *([f"--mem={part.memory}"] if part.memory else []),
+        *([f"--partition={part.partition}"] if part.partition else []),
+        *([f"--nice={NICE}"] if tag.is_extra else []),
+        *part.options,
+    ]
+
+
+def write_script(folder: Path, request: JobRequest, role: Role, name: str) -> Path:
+    """The batch script of a task; slurmctld keeps its own copy. Raises OSError."""
+    path = folder / files.SCRIPT
+    write_whole(path, batch_script(folder, request, role, name), 0o700)
+    return path
+
+
+def batch_script(folder: Path, request: JobRequest, role: Role, name: str) -> str:
+    """`exec`, so that Slurm's signals reach the process itself; pure."""
+    runtime = str(folder / files.RUNTIME)
+    words = [sys.executable, "-m", f"mirage.elastic.runtime.{role.value}", "--folder", runtime]
+    if role is not Role.COORDINATOR:
+        words += ["--name", name]
+    if role is Role.WORKER:
+        words += ["--", *request.command]
+    return f"#!/bin/sh\ncd {shlex.quote(request.folder)} || exit\nexec {shlex.join(words)}\n"

@@ -1,0 +1,100 @@
+"""Where an elastic job's files lie: `${MIRAGE_HOME:-~/.mirage}/elastic/NAME/`, mode 0700.
+
+| file | what |
+| --- | --- |
+| `request.json` | what its owner asked for |
+| `journal.jsonl` | intents and outcomes (`journal.py`) |
+| `status.json` | what the controller saw last |
+| `stop` | its owner wants it to end |
+| `runtime/` | addresses, keys (0600) and checkpoints of the training itself |
+| `task.sh`, `logs/` | the tasks' batch script and their output |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mirage.chain.folder import make_chains_folder
+from mirage.elastic.jobs.journal import JOURNAL, JobJournal
+from mirage.elastic.jobs.request import JobRequest, request_from, request_table
+from mirage.errors import InputError
+from slurm_sim.files import write_whole
+
+REQUEST, STATUS, STOP, RUNTIME, SCRIPT, LOGS = (
+    "request.json",
+    "status.json",
+    "stop",
+    "runtime",
+    "task.sh",
+    "logs",
+)
+CONTROLLER_LOCK = "controller.lock"
+_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+def elastic_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's elastic jobs lie; made, for its owner alone. Raises InputError."""
+    folder = make_chains_folder(environ).parent / "elastic"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def job_folders(root: Path) -> Iterator[Path]:
+    """The folders of all elastic jobs, by name."""
+    yield from sorted(path.parent for path in root.glob(f"*/{JOURNAL}"))
+
+
+def job_folder(root: Path, name: str) -> Path:
+    """The folder of a job that is there. Raises InputError."""
+    found = {folder.name: folder for folder in job_folders(root)}
+    if name not in found:
+        names = ", ".join(found) or "none"
+        raise InputError(f"no elastic job {name!r} of yours; there are: {names}")
+    return found[name]
+
+
+def create_job(root: Path, request: JobRequest, now_s: int) -> Path:
+    """Makes a job's folder; the journal comes last, so that a half-made folder is no job.
+
+    Raises InputError: there is a job of this name.
+    """
+    folder = root / request.name
+    if (folder / JOURNAL).exists():
+        over = JobJournal(folder).record.end
+        state = f"is over ({over})" if over else "is not over"
+        raise InputError(
+            f"elastic job {request.name}: there is one of this name, which {state}. Take another"
+            f" name, or remove {folder} once it is over."
+        )
+    for part in (folder, folder / RUNTIME, folder / LOGS):
+        part.mkdir(mode=0o700, exist_ok=True)
+    write_whole(folder / REQUEST, json.dumps(request_table(request), indent=1).encode())
+    JobJournal.create(folder, ident=_new_ident(), name=request.name, now_s=now_s)
+    return folder
+
+
+def read_job_request(folder: Path) -> JobRequest:
+    """What a job's owner asked for. Raises OSError, ValueError."""
+    return request_from(json.loads((folder / REQUEST).read_text()))
+
+
+def write_status(folder: Path, status: Mapping[str, Any]) -> None:
+    """Replaces what is known of a job. Raises OSError."""
+    write_whole(folder / STATUS, json.dumps(status, indent=1).encode())
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What the controller saw last; empty: nothing yet."""
+    try:
+        found = json.loads((folder / STATUS).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _new_ident() -> str:
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(10))

@@ -1,0 +1,192 @@
+"""What a controller meant to do with an elastic job and what came of it: `journal.jsonl`.
+
+Each line is an event, written and synced before the act (an intent) or after it (an outcome). A
+controller that was killed reads the file again and goes on where the other one stopped: an intent
+without an outcome is checked against Slurm, never repeated blindly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mirage.domain import Job, JobState
+from mirage.elastic.jobs.request import Role
+from mirage.elastic.jobs.tag import LETTERS, role_of
+from mirage.errors import StoreError, system_says
+from mirage.store.journal import append_durably
+
+JOURNAL = "journal.jsonl"
+Event = Mapping[str, Any]
+
+
+@dataclass(kw_only=True)
+class Task:
+    """A task as the journal has it."""
+
+    name: str
+    is_extra: bool
+    submitted_s: int
+    """When its submission was intended."""
+    job_id: int | None = None
+    """None: Slurm has not been seen to have it."""
+    drained_s: int | None = None
+    """When it was asked to leave, by a message."""
+    cancelled_s: int | None = None
+    """When it was cancelled in Slurm."""
+    why: str = ""
+    """Why it leaves, or what Slurm said against it."""
+    end: str = ""
+    """Slurm's last state of it, or `refused` or `lost`; empty: it is there or on its way."""
+    start_s: int | None = None
+    end_s: int | None = None
+    gpus: int = 0
+
+    @property
+    def role(self) -> Role:
+        return role_of(self.name)
+
+    @property
+    def is_alive(self) -> bool:
+        """In the queue, running, or being submitted."""
+        return not self.end
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.drained_s is not None or self.cancelled_s is not None
+
+    @property
+    def number(self) -> int:
+        return int(self.name[1:])
+
+
+@dataclass(kw_only=True)
+class JobRecord:
+    """All that a journal tells of an elastic job."""
+
+    ident: str
+    name: str
+    created_s: int
+    deadline_s: int | None = None
+    """When its time is up; None: its coordinator has not started yet."""
+    stop_s: int | None = None
+    """When it was asked to end."""
+    end: str = ""
+    """`done`, `failed`, `stopped`, `time limit`; empty: it is not over."""
+    why: str = ""
+    end_s: int | None = None
+    tasks: dict[str, Task] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> list[Task]:
+        """Tasks that are in the queue, running, or being submitted."""
+        return [task for task in self.tasks.values() if task.is_alive]
+
+    def next_name(self, role: Role) -> str:
+        """A name that no task of the job ever had."""
+        numbers = [task.number for task in self.tasks.values() if task.role is role]
+        return f"{LETTERS[role]}{max(numbers, default=0) + 1}"
+
+    def apply(self, event: Event) -> None:
+        """Takes an event in. What it does not know is ignored: a later version may write more."""
+        kind, at_s = event["event"], int(event["at"])
+        if kind == "submit":
+            self.tasks[event["task"]] = Task(
+                name=event["task"], is_extra=event["extra"], submitted_s=at_s, gpus=event["gpus"]
+            )
+        elif kind == "deadline":
+            self.deadline_s = int(event["deadline"])
+        elif kind == "stop":
+            self.stop_s, self.why = at_s, event["why"]
+        elif kind == "end":
+            self.end, self.why, self.end_s = event["state"], event["why"], at_s
+        elif task := self.tasks.get(event.get("task", "")):
+            _apply_to(task, kind, at_s, event)
+
+
+def _apply_to(task: Task, kind: str, at_s: int, event: Event) -> None:
+    if kind == "queued":
+        task.job_id = int(event["job_id"])
+    elif kind == "drain":
+        task.drained_s, task.why = at_s, event["why"]
+    elif kind == "cancel":
+        task.cancelled_s, task.why = at_s, task.why or event["why"]
+    elif kind in ("refused", "lost"):
+        task.end, task.end_s, task.why = kind, at_s, event["why"]
+    elif kind == "over":
+        task.end, task.start_s, task.end_s = event["state"], event["start"], event["end"]
+
+
+class JobJournal:
+    """A job's journal: the record, and the file that keeps it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Reads what is there. Raises StoreError: no journal, or one that can't be read."""
+        self.path = folder / JOURNAL
+        events = list(_read(self.path))
+        if not events or events[0].get("event") != "job":
+            raise StoreError(
+                f"{self.path}: no journal of an elastic job. Remove the folder to forget the job."
+            )
+        first = events[0]
+        self.record = JobRecord(
+            ident=str(first["ident"]), name=str(first["name"]), created_s=int(first["at"])
+        )
+        for event in events[1:]:
+            self.record.apply(event)
+
+    @classmethod
+    def create(cls, folder: Path, *, ident: str, name: str, now_s: int) -> JobJournal:
+        """Begins the journal of a new job. Raises StoreError."""
+        _write(folder / JOURNAL, [{"at": now_s, "event": "job", "ident": ident, "name": name}])
+        return cls(folder)
+
+    def write(self, now_s: int, event: str, **words: Any) -> None:
+        """Writes an event durably, then takes it in. Raises StoreError: nothing was written."""
+        line = {"at": now_s, "event": event, **words}
+        _write(self.path, [line])
+        self.record.apply(line)
+
+    def over(self, now_s: int, task: Task, job: Job | None) -> None:
+        """Writes that a task has ended, as Slurm has it; None: Slurm does not know it any more."""
+        self.write(
+            now_s,
+            "over",
+            task=task.name,
+            state=(job.state if job else JobState.UNKNOWN).value,
+            start=job.start_s if job else None,
+            end=(job.end_s if job else None) or now_s,
+            exit=job.exit_code if job else None,
+        )
+
+
+def read_events(folder: Path) -> list[Event]:
+    """All events, oldest first. Raises StoreError."""
+    return list(_read(folder / JOURNAL))
+
+
+def _read(path: Path) -> Iterable[Event]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise StoreError(f"{system_says(error, path)}: the journal can't be read.") from error
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a line that a full disk cut off; what it meant to say was not done
+        if isinstance(event, dict) and "event" in event and "at" in event:
+            yield event
+
+
+def _write(path: Path, events: Iterable[Event]) -> None:
+    text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
+    try:
+        append_durably(path, text.encode())
+    except OSError as error:
+        raise StoreError(
+            f"{system_says(error, path)}: the journal can't be written, so nothing is done."
+        ) from error

@@ -1,0 +1,72 @@
+"""What `mirage elastic status` shows of a job, as the controller saw it last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirage.elastic.jobs.journal import JobRecord
+from mirage.elastic.jobs.plan import JobView
+from mirage.elastic.jobs.request import Role
+from mirage.elastic.jobs.sizes import Sizes
+
+Json = dict[str, Any]
+
+
+def status_table(view: JobView, sizes: Sizes | None, slot_s: int, at_s: float) -> Json:
+    """For `status.json`."""
+    record, seen = view.record, view.training
+    return {
+        "at": round(at_s),
+        "name": record.name,
+        "id": record.ident,
+        "state": state_of(view),
+        "why": record.why,
+        "deadline": record.deadline_s,
+        "slot_s": slot_s,
+        "wanted": None if sizes is None else {"workers": sizes.workers, "servers": sizes.servers},
+        "held_back": not view.grow,
+        "step": seen.step if seen else None,
+        "steps": seen.steps if seen else None,
+        "steps_per_s": seen.steps_per_s if seen else None,
+        "loss": seen.loss if seen else None,
+        "training": seen.state if seen else None,
+        "gpu_seconds": gpu_seconds(record, view),
+        "tasks": [
+            {
+                "task": task.name,
+                "role": task.role.value,
+                "share": "extra" if task.is_extra else "base",
+                "job_id": task.job_id,
+                "state": job.state.value if (job := view.jobs.get(task.name)) else "SUBMITTED",
+                "reason": job.reason if job else "",
+                "nodes": list(job.node_names) if job else [],
+                "leaving": task.is_leaving,
+                "why": task.why,
+            }
+            for task in record.alive
+        ],
+    }
+
+
+def state_of(view: JobView) -> str:
+    """In one word: `waiting`, `training`, `ending`, or how it ended."""
+    record = view.record
+    if record.end:
+        return record.end
+    if record.stop_s is not None:
+        return "ending"
+    running = {task.role for task in record.alive if view.is_running(task)}
+    return "running" if set(Role) <= running else "waiting"
+
+
+def gpu_seconds(record: JobRecord, view: JobView) -> int:
+    """Of all its tasks up to now."""
+    total = 0
+    for task in record.tasks.values():
+        start_s, end_s = task.start_s, task.end_s
+        if task.is_alive:
+            job = view.jobs.get(task.name)
+            start_s, end_s = (job.start_s if job else None), view.now_s
+        if start_s is not None and end_s is not None:
+            total += task.gpus * max(end_s - start_s, 0)
+    return total

@@ -1,0 +1,312 @@
+"""The controller on a simulated Slurm."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mirage.elastic.jobs import folder as files
+from mirage.elastic.jobs.journal import JobJournal
+from mirage.elastic.jobs.limits import JobCounts
+from mirage.elastic.jobs.request import WorkerRequest
+from mirage.errors import ClusterUnavailable
+from mirage.ports import Cluster
+from mirage.slurm.simulated import SimulatedCluster
+from tests.unit.elastic.jobs.site import ALICE, NOW, REQUEST, ElasticSite
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> ElasticSite:
+    return ElasticSite(tmp_path)
+
+
+def test_a_job_starts_with_its_least_tasks_and_grows_into_idle_gpus(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller()
+    controller.cycle()
+    assert Counter(tag.task[0] for tag in site.tasks().values() if not tag.is_extra) == {
+        "c": 1,
+        "s": 1,
+        "w": 1,
+    }
+    site.run(controller, 600)
+    assert site.count("w") == 6
+    assert sum(tag.is_extra for tag in site.tasks().values() if tag.task[0] == "w") == 5
+
+
+def test_a_task_has_the_time_that_is_left_of_the_job(site: ElasticSite) -> None:
+    site.add()
+    site.run(site.controller(), 900)
+    limits = {tag.task: site.sim.job(job_id).time_limit_s for job_id, tag in site.tasks().items()}
+    started = min(job.start_s or 0 for job in site.sim.running())
+    assert limits.pop("c1") == REQUEST.time_s
+    for job in site.sim.running():
+        assert (job.submit_s + (job.time_limit_s or 0)) <= started + REQUEST.time_s + 60
+
+
+def test_extra_tasks_go_as_soon_as_somebody_queues(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller()
+    site.run(controller, 600)
+    waiting = site.others_job(nodes=2)
+    site.run(controller, 120)
+    started = site.sim.job(waiting)
+    assert started.start_s is not None
+    assert started.start_s - started.submit_s <= 60
+    assert 1 <= site.count("w") <= 4
+
+
+def test_a_polite_job_takes_nothing_while_somebody_queues(site: ElasticSite) -> None:
+    site.add()
+    for _ in range(3):
+        site.others_job(runtime_s=4000)
+    site.others_job(nodes=4)  # can't start for long; one node stays idle but for the least worker
+    site.sim.step(30)
+    controller = site.controller()
+    site.run(controller, 1200)
+    assert site.count("w", running=False) == 1
+
+
+def test_an_impolite_job_keeps_what_it_has(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller(is_polite=False)
+    site.run(controller, 600)
+    site.others_job(nodes=3)
+    site.run(controller, 600)
+    assert site.count("w") == 6
+
+
+def test_a_worker_that_somebody_cancels_is_replaced(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller()
+    site.run(controller, 600)
+    victim = next(job_id for job_id, tag in site.tasks().items() if tag.task == "w3")
+    site.sim.cancel(victim)
+    site.run(controller, 60)
+    assert site.count("w") == 6
+    assert site.trainings["mnist"].gone_names == ["w3"]
+    record = JobJournal(site.root / "mnist").record
+    assert record.tasks["w3"].end == "CANCELLED"
+    assert not record.end
+
+
+def test_a_coordinator_that_died_is_started_again(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller()
+    site.run(controller, 100)
+    first = next(job_id for job_id, tag in site.tasks().items() if tag.task == "c1")
+    site.sim.cancel(first)
+    site.run(controller, 60)
+    assert [tag.task for tag in site.tasks(running=True).values() if tag.task[0] == "c"] == ["c2"]
+
+
+def test_its_owner_stops_it(site: ElasticSite) -> None:
+    folder = site.add()
+    controller = site.controller()
+    site.run(controller, 600)
+    (folder / files.STOP).touch()
+    site.run(controller, 120)
+    assert not site.tasks()
+    assert JobJournal(folder).record.end == "stopped"
+    assert site.trainings["mnist"].state == "stopped"
+
+
+def test_a_finished_training_ends_the_job(site: ElasticSite) -> None:
+    folder = site.add()
+    controller = site.controller()
+    site.run(controller, 300)
+    site.trainings["mnist"].state = "finished"
+    site.run(controller, 120)
+    assert not site.tasks()
+    assert JobJournal(folder).record.end == "done"
+
+
+def test_it_ends_in_time(site: ElasticSite) -> None:
+    folder = site.add(time="00:20:00")
+    site.run(site.controller(), 2000)
+    record = JobJournal(folder).record
+    assert record.end == "time limit"
+    assert record.end_s is not None
+    assert record.end_s <= NOW + 1220
+    assert not site.tasks()
+
+
+def test_a_worker_that_can_not_run_ends_the_job(site: ElasticSite) -> None:
+    def behaviour(script: str) -> tuple[int | None, int]:
+        return (2, 1) if ".worker " in Path(script).read_text() else (None, 0)
+
+    site.cluster = SimulatedCluster(site.sim, ALICE, behaviour=behaviour)
+    folder = site.add()
+    site.run(site.controller(), 600)
+    record = JobJournal(folder).record
+    assert record.end == "failed"
+    assert "3 workers in a row failed" in record.why
+    assert f"logs/w6.{record.tasks['w6'].job_id}.out" in record.why
+    assert not site.tasks()
+
+
+def test_limits_of_slurm_and_the_users_own_cap_are_kept(site: ElasticSite) -> None:
+    site.counts = JobCounts(max_jobs=5, max_submit=6)
+    site.add()
+    site.run(site.controller(), 900)
+    assert len(site.tasks()) == 5
+
+
+def test_the_cap_of_gpus_is_kept(site: ElasticSite) -> None:
+    site.add()
+    site.add(replace(REQUEST, name="other"))
+    site.run(site.controller(most_gpus=3), 900)
+    assert site.count("w", running=False) == 3
+
+
+def test_two_jobs_share_the_gpus(site: ElasticSite) -> None:
+    site.add()
+    site.add(replace(REQUEST, name="other"))
+    site.run(site.controller(policy="drf"), 1200)
+    workers = Counter(tag.job for tag in site.tasks().values() if tag.task[0] == "w")
+    assert sorted(workers.values()) == [4, 4]
+
+
+def test_no_answer_of_slurm_costs_only_the_cycle(site: ElasticSite) -> None:
+    site.add()
+    controller = site.controller()
+    site.run(controller, 600)
+    before = site.tasks()
+    site.cluster.down = True
+    site.run(controller, 100)
+    site.cluster.down = False
+    site.cluster.empty_queue_answers = 2
+    site.run(controller, 30)
+    assert site.tasks() == before
+
+
+def test_status_tells_what_is(site: ElasticSite) -> None:
+    folder = site.add()
+    site.run(site.controller(), 600)
+    status = files.read_status(folder)
+    assert status["state"] == "running"
+    assert status["wanted"] == {"workers": 6, "servers": status["wanted"]["servers"]}
+    assert status["gpu_seconds"] > 6 * 200
+    json.dumps(status)
+
+
+def test_a_job_without_workers_waits_for_idle_gpus(site: ElasticSite) -> None:
+    site.add(workers=WorkerRequest(min=0, max=4, gpus=1))
+    for _ in range(4):
+        site.others_job(runtime_s=900)
+    site.others_job()
+    controller = site.controller()
+    site.run(controller, 600)
+    assert site.count("w", running=False) == 0
+    site.run(controller, 1200)
+    assert site.count("w") == 4
+
+
+# --- kill -9
+
+
+class Killed(BaseException):
+    """What a test raises in place of kill -9: nothing catches it."""
+
+
+class KillingCluster(Cluster):
+    """Dies at the n-th submission or cancellation, before it or after it."""
+
+    def __init__(self, cluster: Cluster, at: int, *, after: bool) -> None:
+        self._cluster, self._left, self._after = cluster, at, after
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cluster, name)
+
+    def _maybe(self, *, after: bool) -> None:
+        if after == self._after:
+            self._left -= 1
+            if self._left == 0:
+                raise Killed
+
+    def submit(self, args: Sequence[str], script: str) -> int:
+        self._maybe(after=False)
+        job_id = self._cluster.submit(args, script)
+        self._maybe(after=True)
+        return job_id
+
+    def cancel(self, job_ids: Collection[int]) -> None:
+        self._maybe(after=False)
+        self._cluster.cancel(job_ids)
+        self._maybe(after=True)
+
+
+for _name in (
+    "snapshot",
+    "jobs",
+    "accounting",
+    "submissions",
+    "node_events",
+    "settings",
+    "release",
+):
+    setattr(
+        KillingCluster,
+        _name,
+        lambda self, *args, _name=_name: getattr(self._cluster, _name)(*args),
+    )
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the act", "after the act"])
+@pytest.mark.parametrize("at", [1, 2, 5, 9, 10])
+def test_a_killed_controller_is_followed_by_one_that_goes_on(
+    site: ElasticSite, at: int, after: bool
+) -> None:
+    folder = site.add()
+    seen: Counter[tuple[str, int]] = Counter()
+    dying = site.controller(KillingCluster(site.cluster, at, after=after))
+    with pytest.raises(Killed):
+        _with_traffic(site, dying, seen)
+    second = site.controller()
+    _with_traffic(site, second, seen)
+    for (task, _), _count in seen.items():
+        ids = {job_id for name, job_id in seen if name == task}
+        assert len(ids) == 1, f"{task} was submitted twice: {ids}"
+    site.run(second, 600)
+    assert site.count("w") == 6
+    assert site.count("c") == 1
+    (folder / files.STOP).touch()
+    site.run(second, 200)
+    assert not site.tasks()
+    assert JobJournal(folder).record.end == "stopped"
+
+
+def _with_traffic(site: ElasticSite, controller: object, seen: Counter[tuple[str, int]]) -> None:
+    """Some minutes in which others come and go."""
+    for minute in range(9):
+        if minute == 4:
+            site.others_job(nodes=3, runtime_s=100)
+        for _ in range(6):
+            try:
+                controller.cycle()  # type: ignore[attr-defined]
+            finally:
+                for job_id, tag in site.tasks().items():
+                    seen[tag.task, job_id] += 1
+            site.sim.step(10)
+
+
+def test_a_submission_without_an_answer_is_found_by_its_tag(site: ElasticSite) -> None:
+    class Mute(KillingCluster):
+        def submit(self, args: Sequence[str], script: str) -> int:
+            self._cluster.submit(args, script)
+            raise ClusterUnavailable("sbatch: no answer")
+
+    folder = site.add()
+    site.controller(Mute(site.cluster, 0, after=True)).cycle()
+    record = JobJournal(folder).record
+    assert [(task.name, task.job_id) for task in record.alive] == [("c1", None)]
+    controller = site.controller()
+    site.run(controller, 100)
+    record = JobJournal(folder).record
+    assert record.tasks["c1"].job_id is not None
+    assert site.count("c") == 1
