@@ -10,7 +10,7 @@ from mirage.slurm.failures import read_failure
 from mirage.slurm.runner import Runner
 
 FIELDS = ("NodeList", "Partition", "CPUsState", "Memory", "AllocMem", "Gres", "GresUsed")
-_GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]*|:\(null\))?:(\d+)")
+_GPU = re.compile(r"(?:^|,)gpu(?::(?:([^:,()]*)|\(null\)))?:(\d+)")
 """In `gpu:2`, `gpu:a100:2(S:0-1)`, `gpu:(null):1(IDX:0)`."""
 
 
@@ -22,6 +22,8 @@ class NodeUse:
     partitions: tuple[str, ...]
     total: tuple[int, int, int]
     free: tuple[int, int, int]
+    gpu_type: str = ""
+    """As in gres.conf, several separated by commas; empty: none is given."""
 
 
 def node_use_argv() -> list[str]:
@@ -55,11 +57,17 @@ def _node(fields: list[str], partitions: tuple[str, ...]) -> NodeUse:
         ) from None
     gpus = _gpus(gres)
     free = (max(gpus - _gpus(used), 0), idle, max(free_mib, 0))
-    return NodeUse(name=name, partitions=partitions, total=(gpus, every, total_mib), free=free)
+    return NodeUse(
+        name=name,
+        partitions=partitions,
+        total=(gpus, every, total_mib),
+        free=free,
+        gpu_type=",".join(sorted({kind for kind, _ in _GPU.findall(gres)})),
+    )
 
 
 def _gpus(gres: str) -> int:
-    return sum(int(count) for count in _GPU.findall(gres))
+    return sum(int(count) for _, count in _GPU.findall(gres))
 
 
 def read_node_use(runner: Runner) -> list[NodeUse]:

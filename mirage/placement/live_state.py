@@ -1,0 +1,322 @@
+"""The cluster's GPU jobs, free GPUs and network as Slurm shows them now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from mirage.chain.tag import parse_tag
+from mirage.domain import Job, JobState, Snapshot
+from mirage.errors import InputError
+from mirage.placement.nvidia import GpuLinks, parse_topo
+from mirage.placement.opt_in import OptIn, parse_opt_in
+from mirage.placement.packing import best_fit
+from mirage.placement.profiles import Profile
+from mirage.placement.slurm_topology import read_switches, slurm_topology
+from mirage.placement.speed import SpeedModel
+from mirage.placement.topology import Bools, Floats, Topology
+from mirage.ports import Cluster
+from mirage.slurm.job_details import JobDetails, NodeShare, read_details
+from mirage.slurm.resources import NodeUse, read_node_use
+from mirage.slurm.runner import Runner
+from slurm_sim.files import read_text
+from slurm_sim.node_states import FLAGS, node_state
+
+SHOW_TOPOLOGY = ["scontrol", "show", "topology"]
+_BUSY = {"PLANNED"} | {name for name, flag in FLAGS.items() if flag.is_busy}
+"""Flags of nodes that take no job now, or that Slurm plans for another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumptions:
+    """What nobody told: of jobs whose tag does not say it."""
+
+    profile: Profile
+    minibatch: int
+    model: SpeedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkText:
+    """What describes the network."""
+
+    switches: str | None
+    """topology.conf or `scontrol show topology`; None: not known."""
+    source: str
+    links: GpuLinks | None = None
+    """Of `nvidia-smi topo -m`, for all nodes with as many GPUs."""
+    is_given: bool = False
+    """From a file of the caller's: then all its nodes must be the cluster's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveJob:
+    """A job that has GPUs."""
+
+    job: Job
+    details: JobDetails
+    opt_in: OptIn | None
+    obstacle: str
+    """Why it must stay where it is, in words that follow "job 7"; empty: it may be moved, if its
+    owner has opted in.
+    """
+    gpus: Bools
+    """Which it has, [M]."""
+
+    @property
+    def shares(self) -> tuple[NodeShare, ...]:
+        """What it has of each node."""
+        return self.details.shares
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRoom:
+    """What a node can give to a job that comes."""
+
+    partitions: tuple[str, ...]
+    gpu_type: str
+    rack: str
+    gpus: Bools
+    """Free ones, [M]."""
+    cpus: int
+    memory_mib: int
+    members: Bools
+    """All its GPUs, [M]."""
+    tenants: frozenset[int]
+    """Ids of the jobs on it, also of those without GPUs."""
+    takes_jobs: bool
+    """Up, and not reserved or planned for others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveState:
+    """Read at one moment."""
+
+    at_s: int
+    topology: Topology
+    model: SpeedModel
+    jobs: tuple[LiveJob, ...]
+    waiting: tuple[Job, ...]
+    """Pending jobs that ask for GPUs and compete for nodes."""
+    rooms: Mapping[str, NodeRoom]
+    minibatch_distance: Floats
+    """Of `jobs`, [J]."""
+    reduction_per_root_s: Floats
+    notes: tuple[str, ...] = ()
+    """What was assumed or left out, in sentences."""
+
+    @property
+    def assigned(self) -> Bools:
+        """GPUs of each job, [J, M]."""
+        rows = [each.gpus for each in self.jobs]
+        return np.array(rows, dtype=bool).reshape(len(rows), len(self.topology))
+
+
+def read_network(files: Sequence[Path], runner: Runner) -> NetworkText:
+    """From files (topology.conf, `scontrol show topology`, `nvidia-smi topo -m`), else from Slurm.
+
+    Raises InputError, ClusterError.
+    """
+    links, switches = None, None
+    for file in files:
+        text = read_text(file)
+        if re.search(r"\bGPU0\b", text):
+            links = parse_topo(text, str(file))
+        elif switches is not None:
+            raise InputError(f"--topology {file}: {switches.source} describes switches already")
+        else:
+            switches = NetworkText(switches=text, source=str(file), is_given=True)
+    if switches is None:
+        result = runner.run(SHOW_TOPOLOGY)
+        known = result.stdout if result.returncode == 0 and "Name=" in result.stdout else None
+        switches = NetworkText(switches=known, source=" ".join(SHOW_TOPOLOGY))
+    return replace(switches, links=links)
+
+
+def read_state(
+    cluster: Cluster, runner: Runner, network: NetworkText, assumptions: Assumptions
+) -> LiveState:
+    """Asks Slurm: one squeue, two sinfo, and one scontrol for each job that has GPUs.
+
+    Raises ClusterError, InputError.
+    """
+    snapshot, use = cluster.snapshot(), read_node_use(runner)
+    details = {
+        job.job_id: found
+        for job in snapshot.jobs
+        if job.gpus and job.state.has_nodes and (found := read_details(runner, job.job_id))
+    }
+    return live_state(snapshot, use, details, network, assumptions)
+
+
+def live_state(
+    snapshot: Snapshot,
+    use: Sequence[NodeUse],
+    details: Mapping[int, JobDetails],
+    network: NetworkText,
+    assumptions: Assumptions,
+) -> LiveState:
+    """What Slurm's answers come to. Raises InputError."""
+    topology = _topology(use, network)
+    build = _Builder(topology=topology, places=_places(topology))
+    # Who knows its GPUs' numbers goes first; the others get what is left.
+    known = sorted(
+        (job for job in snapshot.jobs if job.job_id in details),
+        key=lambda job: (not details[job.job_id].fits(job), job.job_id),
+    )
+    jobs = tuple(build.job(job, details[job.job_id]) for job in known)
+    waiting = tuple(job for job in snapshot.jobs if job.gpus and job.is_queueing)
+    distance, per_root = _work(jobs, assumptions)
+    return LiveState(
+        at_s=snapshot.at_s,
+        topology=topology,
+        model=assumptions.model,
+        jobs=jobs,
+        waiting=waiting,
+        rooms=build.rooms(use, snapshot),
+        minibatch_distance=distance,
+        reduction_per_root_s=per_root,
+        notes=(*build.notes, *_too_large(waiting, topology)),
+    )
+
+
+def _topology(use: Sequence[NodeUse], network: NetworkText) -> Topology:
+    gpus = {node.name: node.total[0] for node in use}
+    if not any(gpus.values()):
+        raise InputError("no node of this cluster has a GPU (sinfo's Gres): nothing to place")
+    if network.is_given and network.switches is not None:
+        switches = read_switches(network.switches, network.source).values()
+        named = {node for switch in switches for node in switch.nodes}
+        if unknown := sorted(named - set(gpus)):
+            raise InputError(
+                f"{network.source}: node {unknown[0]} is not in this cluster"
+                f" ({len(unknown)} such): give this cluster's topology"
+            )
+    links = {node: network.links for node, number in gpus.items() if number and network.links}
+    return slurm_topology(network.switches, gpus, source=network.source, links=links)
+
+
+def _places(topology: Topology) -> dict[str, list[int]]:
+    """The GPUs of each node, as indices of the topology, in the order of their numbers."""
+    places: dict[str, list[int]] = {}
+    for nth, gpu in enumerate(topology.gpus):
+        places.setdefault(gpu.node, []).append(nth)
+    return places
+
+
+@dataclass(kw_only=True)
+class _Builder:
+    topology: Topology
+    places: Mapping[str, list[int]]
+    notes: list[str] = field(default_factory=list)
+    taken: Bools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.taken = np.zeros(len(self.topology), dtype=bool)
+
+    def job(self, job: Job, details: JobDetails) -> LiveJob:
+        obstacle = _obstacle(job, details)
+        if not details.fits(job):
+            details = replace(details, shares=_even_shares(job))
+            obstacle = obstacle or "is shown with other GPUs by squeue than by scontrol"
+        gpus = np.zeros(len(self.topology), dtype=bool)
+        for share in details.shares:
+            gpus[self._numbers(share)] = True
+        if gpus.sum() < job.gpus:
+            self.notes.append(
+                f"job {job.job_id} has {job.gpus} GPUs, {int(gpus.sum())} of them in the topology"
+            )
+        self.taken |= gpus
+        opt_in = None
+        try:
+            opt_in = parse_opt_in(job.comment)
+        except InputError as error:
+            self.notes.append(f"job {job.job_id} of {job.user} stays: {error}")
+        return LiveJob(job=job, details=details, opt_in=opt_in, obstacle=obstacle, gpus=gpus)
+
+    def _numbers(self, share: NodeShare) -> list[int]:
+        own = self.places.get(share.node, [])
+        numbers = [own[number] for number in share.gpu_numbers if number < len(own)]
+        rest = [nth for nth in own if not self.taken[nth] and nth not in numbers]
+        return [*numbers, *rest[: share.gpus - len(numbers)]]
+
+    def rooms(self, use: Sequence[NodeUse], snapshot: Snapshot) -> dict[str, NodeRoom]:
+        states = {node.name: node_state(node.state or "IDLE") for node in snapshot.nodes}
+        tenants: dict[str, set[int]] = {}
+        for job in snapshot.jobs:
+            for name in job.node_names if job.state.has_nodes else ():
+                tenants.setdefault(name, set()).add(job.job_id)
+        found = {}
+        for node in use:
+            if node.name not in self.places:
+                continue
+            state = states.get(node.name)
+            gpus = np.zeros(len(self.topology), dtype=bool)
+            gpus[self.places[node.name]] = True
+            found[node.name] = NodeRoom(
+                partitions=node.partitions,
+                gpu_type=node.gpu_type,
+                rack=self.topology.gpus[self.places[node.name][0]].rack,
+                gpus=gpus & ~self.taken,
+                cpus=node.free[1],
+                memory_mib=node.free[2],
+                members=gpus,
+                tenants=frozenset(tenants.get(node.name, ())),
+                takes_jobs=bool(state and state.up and not state.flags & _BUSY),
+            )
+        return found
+
+
+def _obstacle(job: Job, details: JobDetails) -> str:
+    if job.state is not JobState.RUNNING:
+        return f"is {job.state.value}"
+    if parse_tag(job.comment):
+        return "is a link of a chain, which the service looks after"
+    if details.ties:
+        return details.ties[0]
+    return f"asks for nodes {','.join(details.required_nodes)}" if details.required_nodes else ""
+
+
+def _even_shares(job: Job) -> tuple[NodeShare, ...]:
+    each, rest = divmod(job.gpus, max(len(job.node_names), 1))
+    return tuple(
+        NodeShare(
+            node=node,
+            gpus=each + (nth < rest),
+            gpu_numbers=(),
+            gpu_type="",
+            cpus=0,
+            memory_mib=0,
+        )
+        for nth, node in enumerate(job.node_names)
+    )
+
+
+def _work(jobs: Sequence[LiveJob], assumptions: Assumptions) -> tuple[Floats, Floats]:
+    """d_m and c of each job (`SpeedModel`), [J]."""
+    said = [each.opt_in for each in jobs]
+    networks = [(tag and tag.profile) or assumptions.profile for tag in said]
+    minibatch = np.array([(tag and tag.minibatch) or assumptions.minibatch for tag in said])
+    flops = np.array([network.flops_per_example for network in networks])
+    gradient_mb = np.array([network.gradient_mb for network in networks])
+    model = assumptions.model
+    return model.minibatch_distance(flops, minibatch), model.reduction_per_root_s(gradient_mb)
+
+
+def _too_large(waiting: Sequence[Job], topology: Topology) -> list[str]:
+    return [
+        f"job {job.job_id} of {job.user} asks for {job.gpus} GPUs; the cluster has {len(topology)}"
+        for job in waiting
+        if job.gpus > len(topology)
+    ]
+
+
+def free_gpus(topology: Topology, room: Bools, wanted: int) -> Bools:
+    """``wanted`` of a node's free GPUs [M], packed close; where they are no more, all of them."""
+    chosen = np.zeros(len(room), dtype=bool)
+    chosen[best_fit(topology, room, min(wanted, int(room.sum())))] = True
+    return chosen
