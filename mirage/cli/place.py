@@ -1,4 +1,4 @@
-"""`mirage place train|evaluate`: which GPUs for which job (docs/placement.md)."""
+"""`mirage place train|evaluate|advise|run`: which GPUs for which job (docs/placement.md)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from mirage.cli import place_live
 from mirage.cli.learning import words_of
 from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
@@ -29,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _add_evaluate,
             _evaluate,
             "an agent against other schedulers: results.json, report.html",
+        ),
+        (
+            "advise",
+            place_live.add_advise,
+            place_live.advise,
+            "throughput of the GPU jobs that run now, and after moves; does nothing",
         ),
     ):
         sub = verbs.add_parser(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage.chain.durations import parse_duration
-from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ def advise(args: argparse.Namespace) -> int:
     if args.picture:
         from mirage.placement.picture import save_picture
 
-        save_picture(args.picture, state)
+        names = [f"job {each.job.job_id}" for each in state.jobs]
+        save_picture(args.picture, state.topology, state.assigned, names)
     print(json.dumps(as_json(state, moves), indent=2) if args.json else in_words(state, moves))
     return 0
 
@@ -283,10 +283,3 @@ def _move_json(state: LiveState, move: Move) -> dict[str, Any]:
         "price_gpu_s": round(move.price_gpu_s, 1),
         "value_gpu_s": round(move.value_gpu_s, 1),
     }
-
-
-def check_topology_files(files: Sequence[Path]) -> None:
-    """Raises InputError for one that is not there."""
-    for file in files:
-        if not file.is_file():
-            raise InputError(f"--topology {file}: no such file")

@@ -74,8 +74,9 @@ def text(x: float, y: float, content: str, style: str = "", anchor: str = "start
     )
 
 
-def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{style}"/>'
+def line(x1: float, y1: float, x2: float, y2: float, style: str, *, tip: str = "") -> str:
+    shape = f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{style}"'
+    return f"{shape}>{_tip(tip)}</line>" if tip else f"{shape}/>"
 
 
 def rect(x: float, y: float, width: float, height: float, style: str, tip: str = "") -> str:

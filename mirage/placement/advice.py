@@ -1,8 +1,8 @@
 """Which jobs would run faster elsewhere: a bounded local search on equation 3, on live jobs.
 
 A job keeps its number of nodes and what it has of each, since Slurm cannot change a job's size. It
-may go where its partition, GPU type, CPUs and memory allow. Moves: a job goes to free GPUs, or two
-jobs are placed anew together, which has swaps among them.
+may go where its partition, GPU type, CPUs and memory allow. Moves: a job goes to free GPUs; where
+none is worth its price, two jobs are placed anew together, which has swaps among them.
 
 A move is worth its gain over a horizon, less what it costs: the moved job makes no progress while
 it is between nodes. Progress is measured in GPUs' worth: 1 is a GPU without communication.
@@ -134,7 +134,12 @@ def _best(state: LiveState, terms: Terms, moved: set[int]) -> Move | None:
         and not each.obstacle
         and (each.opt_in is not None or not terms.only_opted_in)
     ]
-    choices = list(_choices(state, movable))
+    return _best_of(state, terms, list(_single(state, movable))) or _best_of(
+        state, terms, list(_double(state, movable))
+    )
+
+
+def _best_of(state: LiveState, terms: Terms, choices: Sequence[_Choice]) -> Move | None:
     if not choices:
         return None
     assigned = np.repeat(state.assigned[None], len(choices), axis=0)
@@ -187,11 +192,14 @@ def _relocations(state: LiveState, choice: _Choice) -> tuple[Relocation, ...]:
     return tuple(found)
 
 
-def _choices(state: LiveState, movable: Sequence[int]) -> Iterator[_Choice]:
+def _single(state: LiveState, movable: Sequence[int]) -> Iterator[_Choice]:
     for row in movable:
         rooms = _left(state.rooms, state.jobs[row])
         for nodes, gpus in _targets(state, row, rooms):
             yield _Choice(rows=(row,), nodes=(nodes,), gpus=(gpus,))
+
+
+def _double(state: LiveState, movable: Sequence[int]) -> Iterator[_Choice]:
     for one, other in _pairs(state, movable):
         rooms = _left(_left(state.rooms, state.jobs[one]), state.jobs[other])
         for first, second in ((one, other), (other, one)):

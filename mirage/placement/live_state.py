@@ -11,7 +11,7 @@ import numpy as np
 
 from mirage.chain.tag import parse_tag
 from mirage.domain import Job, JobState, Snapshot
-from mirage.errors import InputError
+from mirage.errors import ClusterNonsense, InputError
 from mirage.placement.nvidia import GpuLinks, parse_topo
 from mirage.placement.opt_in import OptIn, parse_opt_in
 from mirage.placement.packing import best_fit
@@ -148,9 +148,24 @@ def read_state(
     details = {
         job.job_id: found
         for job in snapshot.jobs
-        if job.gpus and job.state.has_nodes and (found := read_details(runner, job.job_id))
+        if job.gpus and job.state.has_nodes and (found := _details(runner, job.job_id))
     }
     return live_state(snapshot, use, details, network, assumptions)
+
+
+def _details(runner: Runner, job_id: int) -> JobDetails | None:
+    """Whose own text can't be read stays; the others' advice goes on."""
+    try:
+        return read_details(runner, job_id)
+    except ClusterNonsense:
+        return JobDetails(
+            job_id=job_id,
+            restarts=0,
+            shares=(),
+            required_nodes=(),
+            ties=("can't be read with scontrol",),
+            takes_whole_nodes=True,
+        )
 
 
 def live_state(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import hostlist
 
@@ -93,7 +94,7 @@ def read_details(runner: Runner, job_id: int) -> JobDetails | None:
 def parse_details(text: str, job_id: int) -> JobDetails:
     """The job's own record; of an array scontrol shows all tasks. Raises ClusterNonsense."""
     starts = [match.start() for match in _RECORD.finditer(text)]
-    records = [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    records = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     record = next((each for each in records if each.startswith(f"JobId={job_id} ")), None)
     counts = record and re.search(
         r"^   Requeue=(\d+) Restarts=(\d+) BatchFlag=(\d+) ", record, re.MULTILINE

@@ -235,7 +235,11 @@ def snapshot() -> Snapshot:
 def test_sinfo_is_read() -> None:
     nodes = parse_node_use(SINFO)
     assert nodes[0] == NodeUse(
-        name="a1", partitions=("A100",), total=(8, 256, 1048576), free=(6, 192, 786432)
+        name="a1",
+        partitions=("A100",),
+        total=(8, 256, 1048576),
+        free=(6, 192, 786432),
+        gpu_type="a100",
     )
     assert nodes[2] == NodeUse(
         name="v1", partitions=("V100", "all"), total=(8, 80, 524288), free=(0, 0, 0)
