@@ -53,7 +53,7 @@ class LinkRecord:
     how: str
     """`exit`: by itself; `handover`: its successor asked it to; `paused`: its owner did, with
     `mirage pause --now`; `slurm`: time limit and the signal before it, scancel, requeue,
-    preemption; `told`: by a signal before its work began.
+    preemption; `early`: by a signal before its work began.
     """
     is_swept: bool = False
     """Slurm ended or requeued the job. Not so if it left at its own `--signal`: Slurm then has its

@@ -23,7 +23,7 @@
 #   link.K        job=, restart=, start=, work=, end=, exit=, how=, swept=, reason=  link K has ended. work: when the user's script
 #                 started. how: exit (by itself), handover (its successor asked it to), slurm (time limit and the
 #                 signal before it, scancel, requeue, preemption), paused (mirage pause --now asked it to),
-#                 told (a signal before its work began). swept=1: Slurm ended or requeued the job, so some of
+#                 early (a signal before its work began). swept=1: Slurm ended or requeued the job, so some of
 #                 its processes may still be at it; then reason= is Slurm's, if it says one. A link that was killed
 #                 outright leaves none.
 #   handover.K    job= of the successor that asks link K to end, grace= (seconds), asked=; gone= once it has ended;
@@ -68,10 +68,10 @@ m_cannot_write() { # ERROR: says so once, and leaves when that has lasted too lo
     m_leave 1 "$m_why; make room, or set MIRAGE_HOME to a folder on a file system that all nodes share"
 }
 
-m_write_soon() { # FILE TEXT: as m_write, and again for some time. Fails if this link is told to end meanwhile
+m_write_soon() { # FILE TEXT: as m_write, and again for some time. Fails if this link must end meanwhile
     until m_error=$(m_write "$1" "$2" 2>&1); do
         m_cannot_write "$m_error"
-        ! m_is_told || return 1
+        ! m_must_end || return 1
         sleep 5
     done
     [ -z "$m_unwritten" ] || m_say "the chain's folder can be written again"
@@ -210,11 +210,11 @@ m_leave() { # CODE TEXT: ends this job before its work, or a service that may no
     exit "$1"
 }
 
-m_tell_slurm() { # CODE: sets m_told, what this job exits with. Others have only Slurm's records of the chain
-    m_told=$1
+m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others have only Slurm's records of the chain
+    m_exit_code=$1
     if [ -e "$m_dir/done" ]; then return; fi
     if [ -e "$m_dir/failed" ]; then
-        [ "$m_told" -ne 0 ] || m_told=1
+        [ "$m_exit_code" -ne 0 ] || m_exit_code=1
     elif [ -e "$m_dir/cancelled" ]; then
         m_slurm scancel "$m_job" 2>/dev/null
     fi
@@ -225,15 +225,15 @@ m_leave_if_over() {
         m_follow_up
         m_cancel_rest
         m_notify_end
-        m_tell_slurm 0
-        m_leave "$m_told" "the chain is over: $(cat "$m_dir/done" "$m_dir/failed" "$m_dir/cancelled" 2>/dev/null)"
+        m_set_exit_code 0
+        m_leave "$m_exit_code" "the chain is over: $(cat "$m_dir/done" "$m_dir/failed" "$m_dir/cancelled" 2>/dev/null)"
     fi
 }
 
 # A paused chain's link that has not begun its work goes back to the queue, held: its turn is not used up.
 m_leave_if_paused() {
     [ -z "$m_child" ] || return 0
-    while m_is_paused && { ! m_is_told || [ "$(m_asked_by)" = pause ]; }; do
+    while m_is_paused && { ! m_must_end || [ "$(m_asked_by)" = pause ]; }; do
         if m_requeue_held; then
             m_leave 0 "the chain is paused: this link waits, held, for \`mirage resume $m_chain\`"
         fi
@@ -277,7 +277,7 @@ m_notify_end() { # whoever sees the chain's end first
     m_notify "$m_event" "${m_text:-the work is done}" 0
 }
 
-m_tell_used_up() { # HOW: the last link ran to its time limit, where Slurm does not requeue, or to its own signal
+m_report_used_up() { # HOW: the last link ran to its time limit, where Slurm does not requeue, or to its own signal
     [ "$1" = slurm ] && m_is_last && ! m_is_over || return 0
     if [ -n "$m_at_signal" ]; then
         m_text="the signal before its time limit"
@@ -657,12 +657,12 @@ m_may_end() { # the predecessor has had its time. Sets m_by: what of it is used 
     fi
 }
 
-m_is_told() { # before its work began, by Slurm or by its own successor, to end
+m_must_end() { # before its work began, by Slurm or by its own successor, to end
     [ -z "$m_child" ] || return 1
     case $m_early in *TERM* | *INT* | *HUP* | *QUIT*) ;; *) return 1 ;; esac
 }
 
-m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if this link is told to end itself
+m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if this link must end itself
     m_look_at=0
     ! m_gone "$1" "$2" || return 0
     m_say "link $2 (job $1) still runs; taking over from it"
@@ -673,7 +673,7 @@ m_hand_over() { # JOB SEGMENT: asks it to end, and waits until it has. Fails if 
     until m_gone "$1" "$2"; do
         m_leave_if_over
         m_leave_if_paused
-        ! m_is_told || return 1
+        ! m_must_end || return 1
         if [ -z "$m_asked" ] && m_ask "$1" "$2"; then
             m_asked=1 m_asked_at=$(m_now) # Slurm may have been away for a while
             m_note "$2" asked "$m_asked_at"
@@ -689,7 +689,7 @@ m_take_over() {
     [ "$m_pred" -eq 0 ] || m_hand_over "$m_pred" $((m_seg - 1)) || return 1
     until m_claim; do
         m_leave_if_paused
-        ! m_is_told || return 1
+        ! m_must_end || return 1
         [ -z "$m_owner_job" ] || m_hand_over "$m_owner_job" "$m_owner_seg" || return 1
         sleep 1
     done
@@ -904,10 +904,10 @@ m_finish() { # HOW ARGUMENTS...
     m_conclude "$@"
     m_notify_end
     m_add_reason
-    m_tell_used_up "$1"
+    m_report_used_up "$1"
     rm -f "$m_dir/.sbatch.$m_job"
-    m_tell_slurm "$m_code"
-    exit "$m_told"
+    m_set_exit_code "$m_code"
+    exit "$m_exit_code"
 }
 
 # ---- The link -------------------------------------------------------------------------------------------------------
@@ -934,15 +934,15 @@ m_main() { # SEGMENT PREDECESSOR ARGUMENTS...
 restart=$m_restart
 start=$m_started
 out=$(readlink "/proc/$$/fd/1")
-err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "told to end before the work began"
+err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work began"
     if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
     if [ "$m_up_front" -eq 0 ]; then m_queue_next "$@" & m_queuer=$!; fi
     exec 3<&0
-    [ "$m_mode" = service ] || m_take_over || : # fails if this link is told to end
-    if m_is_told; then
-        m_say "told to end before the work began"
+    [ "$m_mode" = service ] || m_take_over || : # fails if this link must end
+    if m_must_end; then
+        m_say "asked to end before the work began"
         m_code=143
-        m_finish told "$@"
+        m_finish early "$@"
     fi
     m_start "$@"
     if [ "$m_mode" = service ]; then m_take_over_when_healthy & m_helper=$!; fi

@@ -118,7 +118,7 @@ def tick(
     ``baselines``: policies whose answers are only written down, beside those of ``policy``.
     """
     snapshot = with_leads(snapshot)
-    seen = _seen(snapshot, only_user, left_out)
+    seen = _links_of(snapshot, only_user, left_out)
     now_s = clock.now_s()
     actions = observed(snapshot, store, clock, only_user=only_user, left_out=left_out)
     pairs = list(_pairs(seen, snapshot))
@@ -144,11 +144,11 @@ def observed(
     """What is to be written down of the chains that `tick` is about, and looked up; nothing is
     decided.
     """
-    seen = _seen(snapshot, only_user, left_out)
+    seen = _links_of(snapshot, only_user, left_out)
     return [*_chains(seen, store, clock.now_s()), *_links(seen, snapshot, store)]
 
 
-def _seen(
+def _links_of(
     snapshot: Snapshot, only_user: str | None, left_out: Collection[tuple[str, str]]
 ) -> list[tuple[Job, ChainTag]]:
     return [

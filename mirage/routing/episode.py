@@ -80,7 +80,7 @@ class PartitionEpisode:
         self.total_reward = 0.0
         self._full = max(job.flavor for job in jobs)
         self._coming = list(jobs)
-        self._asked: list[Arrival] = []
+        self._open: list[Arrival] = []
         """Waiting jobs that this moment's decisions are still open for."""
         self._job: Arrival | None = None
         self._is_new = False
@@ -127,8 +127,8 @@ class PartitionEpisode:
 
     def _ask_waiting(self) -> bool:
         """Asks for the next waiting job that fits, of those not asked for yet at this moment."""
-        while self._asked:
-            job = self._asked.pop(0)
+        while self._open:
+            job = self._open.pop(0)
             if self.world.state.places(job.flavor):
                 self._ask(job, is_new=False)
                 return True
@@ -149,7 +149,7 @@ class PartitionEpisode:
             self._force()
             return
         self.world.advance(end_s)
-        self._asked = list(self.world.queue)
+        self._open = list(self.world.queue)
 
     def _ask(self, job: Arrival, *, is_new: bool) -> None:
         self._job, self._is_new = job, is_new

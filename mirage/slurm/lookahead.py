@@ -164,7 +164,7 @@ def _partition(job: Job, known: Iterable[str]) -> str:
 
 def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
     return replace(
-        known.specs.get(job.job_id) or _asked(job, cluster),
+        known.specs.get(job.job_id) or _spec_of(job, cluster),
         nodes=job.nodes,
         time_limit_s=job.time_limit_s,
         runtime_s=known.runtimes.get(job.job_id, job.expected_limit_s if job.lead_s else None),
@@ -179,7 +179,7 @@ def _spec(job: Job, cluster: ClusterConfig, known: Known) -> JobSpec:
     )
 
 
-def _asked(job: Job, cluster: ClusterConfig) -> JobSpec:
+def _spec_of(job: Job, cluster: ClusterConfig) -> JobSpec:
     """The same on each node, and no more than the largest node has: it does run there."""
     gpus, cpus, memory_mib = (
         -(-count // max(1, job.nodes)) for count in (job.gpus, job.cpus, job.memory_mib)

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 MOST_LINES = 20
 """Jobs named in the log of one answer of Slurm's; the rest of them is counted."""
-MOST_KNOWN = 100_000
+MOST_REMEMBERED = 100_000
 """Fields of jobs that are remembered as logged."""
 
 
@@ -21,7 +21,7 @@ class OddityLog:
     """Remembers which field of which job has been logged."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str], None] = {}
+        self._fields: dict[tuple[int, str], None] = {}
         """In the order in which they were last seen."""
 
     def report(self, oddities: Collection[Oddity]) -> None:
@@ -29,12 +29,12 @@ class OddityLog:
         new: list[Oddity] = []
         for oddity in oddities:
             key = (oddity.job_id, oddity.field)
-            if key not in self._known:
+            if key not in self._fields:
                 new.append(oddity)
-            self._known.pop(key, None)
-            self._known[key] = None
-        while len(self._known) > MOST_KNOWN:
-            del self._known[next(iter(self._known))]
+            self._fields.pop(key, None)
+            self._fields[key] = None
+        while len(self._fields) > MOST_REMEMBERED:
+            del self._fields[next(iter(self._fields))]
         for oddity in new[:MOST_LINES]:
             log.warning("%s", oddity)
         if rest := new[MOST_LINES:]:

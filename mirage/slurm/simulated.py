@@ -121,7 +121,7 @@ class SimulatedCluster(Cluster):
 
     def jobs(self, job_ids: Collection[int]) -> dict[int, Job]:
         self._reach()
-        return {job_id: _queued(job) for job_id in job_ids if (job := self._known(job_id))}
+        return {job_id: _queued(job) for job_id in job_ids if (job := self._find(job_id))}
 
     def accounting(
         self, start_s: int, end_s: int, job_ids: Collection[int] | None = None
@@ -174,7 +174,7 @@ class SimulatedCluster(Cluster):
 
     def release(self, job_id: int) -> None:
         self._reach()
-        job = self._known(job_id)
+        job = self._find(job_id)
         if job is None:
             raise Refused(f"Invalid job id specified for job {job_id}")
         if not self._may_act_on(job):
@@ -186,7 +186,7 @@ class SimulatedCluster(Cluster):
     def cancel(self, job_ids: Collection[int]) -> None:
         """Cancels what it may; then raises Refused if there was a job that it may not."""
         self._reach()
-        known = [job for job_id in sorted(set(job_ids)) if (job := self._known(job_id))]
+        known = [job for job_id in sorted(set(job_ids)) if (job := self._find(job_id))]
         for job in known:
             if self._may_act_on(job):
                 self._sim.cancel(job.job_id)
@@ -208,7 +208,7 @@ class SimulatedCluster(Cluster):
         if self.down or not self.has_accounting:
             raise AccountingUnavailable
 
-    def _known(self, job_id: int) -> JobRecord | None:
+    def _find(self, job_id: int) -> JobRecord | None:
         """The job, if slurmctld has not forgotten it."""
         try:
             job = self._sim.job(job_id)

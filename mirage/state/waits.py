@@ -26,7 +26,7 @@ class WaitBook:
         self._keep_s = keep_s
         self._most = most
         self._samples: dict[str, list[WaitSample]] = defaultdict(list)
-        self._known: set[tuple[int, int]] = set()
+        self._keys: set[tuple[int, int]] = set()
         self._limited: dict[int, int] = {}
         """Job id -> when a limit was last seen to keep it back."""
 
@@ -50,7 +50,7 @@ class WaitBook:
             if (
                 job.start_s is not None
                 and job.start_s >= since_s
-                and (job.job_id, job.start_s) not in self._known
+                and (job.job_id, job.start_s) not in self._keys
             ):
                 self._note(job, job.start_s, snapshot.pool_of(job.partition))
         for samples in self._samples.values():
@@ -65,7 +65,7 @@ class WaitBook:
         wait_s = job.wait_s
         if wait_s is None or job.job_id in self._limited or not _ran(job):
             return
-        self._known.add((job.job_id, start_s))
+        self._keys.add((job.job_id, start_s))
         sample = WaitSample(
             job_id=job.job_id,
             partition=job.partition,
@@ -79,7 +79,7 @@ class WaitBook:
     def _trim(self, samples: list[WaitSample], since_s: int) -> None:
         samples.sort(key=_start_s)
         surplus = max(bisect_left(samples, since_s, key=_start_s), len(samples) - self._most)
-        self._known.difference_update(
+        self._keys.difference_update(
             (sample.job_id, sample.start_s) for sample in samples[:surplus]
         )
         del samples[:surplus]

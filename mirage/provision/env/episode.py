@@ -141,12 +141,12 @@ class PairEpisode:
 
     def _facts(self) -> Facts:
         predecessor, successor = (self._simulation.job(job_id) for job_id in self._pair)
-        end_s, start_s = _known(predecessor.end_s), _known(successor.start_s)
+        end_s, start_s = _or_minus_one(predecessor.end_s), _or_minus_one(successor.start_s)
         facts = Facts(
             time_s=self._simulation.now_s,
             may_submit=int(successor.state is State.PENDING and bool(successor.dependencies)),
             submitted_s=self._submitted_s,
-            predecessor_start_s=_known(predecessor.start_s),
+            predecessor_start_s=_or_minus_one(predecessor.start_s),
             predecessor_end_s=end_s,
             successor_start_s=start_s,
         )
@@ -183,5 +183,5 @@ def reward(facts: Facts, task: Task) -> float:
     return -cost if cost else 0.0
 
 
-def _known(time_s: int | None) -> int:
+def _or_minus_one(time_s: int | None) -> int:
     return -1 if time_s is None else time_s

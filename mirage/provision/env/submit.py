@@ -50,7 +50,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
         given = given_start(options, self.starts)
         number = int(self.np_random.integers(len(self.starts))) if given is None else given
         self._episode = PairEpisode(self.starts[number], self.task, self._scale)
-        return self._seen()
+        return self._observe()
 
     def step(self, action: np.int64) -> tuple[Vectors, float, bool, bool, dict[str, Any]]:
         """Takes the action, then lets `task.step_s` pass."""
@@ -60,7 +60,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
         if not self.action_space.contains(action):
             raise SimulationError(f"action {action}; give 0 (wait) or 1 (submit)")
         reward = episode.step(int(action))
-        observation, info = self._seen()
+        observation, info = self._observe()
         return observation, reward, episode.terminated, episode.truncated, info
 
     def action_masks(self) -> NDArray[np.int8]:
@@ -76,7 +76,7 @@ class SubmitEnv(gymnasium.Env[Vectors, np.int64]):
             raise SimulationError("no episode has begun; call reset() first")
         return self._episode
 
-    def _seen(self) -> tuple[Vectors, dict[str, Any]]:
+    def _observe(self) -> tuple[Vectors, dict[str, Any]]:
         episode = self._running()
         return episode.rows.copy(), {**episode.facts._asdict(), "action_mask": mask(episode.facts)}
 

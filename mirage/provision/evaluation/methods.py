@@ -169,7 +169,7 @@ def requested_methods(
     LABEL=FOLDER. `quantile` without a model is the rule, as in the service. Raises InputError.
     """
     chosen = [
-        replace(_asked(name, models), futures=futures)
+        replace(_request(name, models), futures=futures)
         for name in names
         if name not in (REACTIVE, ORACLE)
     ]
@@ -181,12 +181,12 @@ def requested_methods(
     return [MethodRequest(REACTIVE, REACTIVE), *chosen, MethodRequest(ORACLE, ORACLE)]
 
 
-def _asked(name: str, models: Path | None) -> MethodRequest:
+def _request(name: str, models: Path | None) -> MethodRequest:
     label, equals, folder = name.partition("=")
     if equals:
         if not label or label in (REACTIVE, ORACLE, *RULES):
             raise InputError(f"--methods {name}: expected LABEL=FOLDER with a label of your own.")
-        return MethodRequest(label, _known(read_recipe(Path(folder)).method, folder), Path(folder))
+        return MethodRequest(label, _check_method(read_recipe(Path(folder)).method, folder), Path(folder))
     if name in RULES:
         return MethodRequest(name, name)
     if name == "quantile" and not _has(models, name):
@@ -200,7 +200,7 @@ def _asked(name: str, models: Path | None) -> MethodRequest:
     return MethodRequest(name, name, _folder(name, models))
 
 
-def _known(method: str, folder: str) -> str:
+def _check_method(method: str, folder: str) -> str:
     if method not in NEED_MODEL:
         raise InputError(f"{folder}: method {method!r} is none of {', '.join(NEED_MODEL)}.")
     return method

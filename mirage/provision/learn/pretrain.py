@@ -199,13 +199,13 @@ class SupervisedLearner:
 
     def _step(self, points: Points, shares: Floats, slots: Ints, labels: Floats) -> float:
         target = torch.from_numpy(labels.astype(np.float32)).to(self.device)
-        found = self.network.values(*self._seen(points, shares, slots))
+        found = self.network.values(*self._inputs(points, shares, slots))
         loss = torch.nn.functional.mse_loss(found.q, target)
         balance = gate_loss(found, self.network.shape)
         descend(self._optimizer, loss + balance, most_norm=MOST_NORM)
         return float(loss.detach())
 
-    def _seen(self, points: Points, shares: Floats, slots: Ints) -> tuple[Tensor, Tensor]:
+    def _inputs(self, points: Points, shares: Floats, slots: Ints) -> tuple[Tensor, Tensor]:
         """States, and what they are asked with."""
         states, asked = points.states(slots), points.asked(shares, slots)
         if self.options.moment == "decision":

@@ -116,7 +116,7 @@ class LearnedPolicy:
             f"on average over the last {format_duration(now_s - before[0][0])}" if before else ""
         )
         return replace(
-            _advice(self.name, observation, said, row, release, since), gain=_known(gain)
+            _advice(self.name, observation, said, row, release, since), gain=_finite(gain)
         )
 
 
@@ -219,7 +219,7 @@ def _advice(
 ) -> Advice:
     quantiles = (assessment.wait_p10_s, assessment.wait_p50_s, assessment.wait_p90_s)
     # Sorted, since a model may have them cross; NaN goes last, and with it none is known.
-    p10, p50, p90 = map(_known, np.sort([values[index] for values in quantiles]))
+    p10, p50, p90 = map(_finite, np.sort([values[index] for values in quantiles]))
     facts = [*_costs(assessment, index), *_waits(p10, p90), end_is_away(observation)]
     choice = f"{'now' if release else 'later'}{since and f' {since}'}"
     return Advice(
@@ -228,17 +228,17 @@ def _advice(
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,
-        penalty_now_s=_known(assessment.cost_now_s[index]),
-        penalty_later_s=_known(assessment.cost_wait_s[index]),
+        penalty_now_s=_finite(assessment.cost_now_s[index]),
+        penalty_later_s=_finite(assessment.cost_wait_s[index]),
     )
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
 def _costs(assessment: Assessment, index: int) -> Iterable[str]:
-    now_s, later_s = _known(assessment.cost_now_s[index]), _known(assessment.cost_wait_s[index])
+    now_s, later_s = _finite(assessment.cost_now_s[index]), _finite(assessment.cost_wait_s[index])
     if now_s is not None and later_s is not None:
         yield f"expected penalty {format_duration(now_s)} now, {format_duration(later_s)} later"
 

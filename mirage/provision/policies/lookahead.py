@@ -323,7 +323,7 @@ class _Shared:
         ]
         if not jobs:
             return {}
-        drawn = self._futures.runtimes.drawn(_asked(jobs, snapshot.at_s), generator, 1)[0]
+        drawn = self._futures.runtimes.drawn(_query(jobs, snapshot.at_s), generator, 1)[0]
         return {
             job.job_id: int(runtime_s)
             for job, runtime_s in zip(jobs, drawn, strict=True)
@@ -350,7 +350,7 @@ class _Shared:
         )
 
 
-def _asked(jobs: Sequence[Job], now_s: int) -> JobQuery:
+def _query(jobs: Sequence[Job], now_s: int) -> JobQuery:
     elapsed_s = [
         now_s - job.start_s if job.start_s is not None and job.state.has_nodes else 0
         for job in jobs

@@ -1040,7 +1040,7 @@ def test_a_waiting_link_leaves_when_the_chain_is_over(rig: Rig) -> None:
 
 
 @every_shell
-def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig) -> None:
+def test_a_waiting_link_that_must_end_queues_its_successor_first(rig: Rig) -> None:
     change(rig, handover=Handover(signal="none"))
     rig.script(TRAINING)
     start_first(rig)
@@ -1050,7 +1050,7 @@ def test_a_waiting_link_that_is_told_to_end_queues_its_successor_first(rig: Rig)
     link.communicate(timeout=20)
     record = read_link(rig.folder, 2)
     assert record
-    assert (record.exit_code, record.how) == (143, "told")
+    assert (record.exit_code, record.how) == (143, "early")
     assert 3 in queued_jobs(rig.folder)
     assert over_marker(rig.folder) is None
 
@@ -1075,7 +1075,7 @@ def test_a_link_that_slurm_ends_in_its_prologue_has_not_failed(
     link.communicate(timeout=20)
     record = read_link(rig.folder, 2)
     assert record
-    assert (record.exit_code, record.how) == (143, "told")
+    assert (record.exit_code, record.how) == (143, "early")
     assert over_marker(rig.folder) is None
     assert rig.log("scancel") == []
     assert not (rig.root / "started").exists()

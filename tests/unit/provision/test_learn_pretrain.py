@@ -247,7 +247,7 @@ def test_the_wrong_moment_shows_the_successors_start_with_the_pair_as_it_was() -
     slots = points.decisions[points.at_start[points.decisions] > points.decisions][:10]
     told = np.random.default_rng(0).normal(size=(len(points.never), 2)).astype(np.float32)
     points._forecast = told
-    (wrong, asked), right = trainer._seen(points, shares, slots), points.states(slots)
+    (wrong, asked), right = trainer._inputs(points, shares, slots), points.states(slots)
     at_start = points.states(points.at_start[slots])
     others = [column for column in range(40) if not PAIR.start <= column < PAIR.stop]
     assert torch.equal(wrong[:, :, others], at_start[:, :, others])

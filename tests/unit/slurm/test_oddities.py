@@ -127,7 +127,7 @@ def test_each_oddity_is_logged_once_and_a_flood_of_them_is_counted(
 
 
 def test_what_is_remembered_as_logged_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oddities, "MOST_KNOWN", 5)
+    monkeypatch.setattr(oddities, "MOST_REMEMBERED", 5)
     log = oddities.OddityLog()
     log.report(
         [
@@ -135,7 +135,7 @@ def test_what_is_remembered_as_logged_is_bounded(monkeypatch: pytest.MonkeyPatch
             for number in range(9)
         ]
     )
-    assert [job_id for job_id, _ in log._known] == [4, 5, 6, 7, 8]
+    assert [job_id for job_id, _ in log._fields] == [4, 5, 6, 7, 8]
 
 
 # --- chains

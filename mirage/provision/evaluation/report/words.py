@@ -113,7 +113,7 @@ def subtitle(comparison: Comparison, trace: str) -> str:
 def caveats(comparison: Comparison) -> Iterator[str]:
     """Limits of the data, from the data."""
     yield from _few(comparison.situations)
-    yield from _seen(comparison)
+    yield from _trained_on_these(comparison)
     yield from _strangers(comparison)
     yield from left_out(comparison.dropped)
     yield (
@@ -164,7 +164,7 @@ def _few(situations: Sequence[Situation]) -> Iterator[str]:
         )
 
 
-def _seen(comparison: Comparison) -> Iterator[str]:
+def _trained_on_these(comparison: Comparison) -> Iterator[str]:
     names = [method.name for method in comparison.methods if method.saw_these]
     if names:
         yield (
