@@ -186,7 +186,9 @@ def _request(name: str, models: Path | None) -> MethodRequest:
     if equals:
         if not label or label in (REACTIVE, ORACLE, *RULES):
             raise InputError(f"--methods {name}: expected LABEL=FOLDER with a label of your own.")
-        return MethodRequest(label, _check_method(read_recipe(Path(folder)).method, folder), Path(folder))
+        return MethodRequest(
+            label, _check_method(read_recipe(Path(folder)).method, folder), Path(folder)
+        )
     if name in RULES:
         return MethodRequest(name, name)
     if name == "quantile" and not _has(models, name):
