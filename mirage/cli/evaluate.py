@@ -16,7 +16,9 @@ from rich.table import Table
 from mirage.chain.durations import parse_duration
 from mirage.cli.learning import (
     TerminalReporter,
+    add_count,
     add_inputs,
+    add_out,
     add_partition,
     add_warm_up,
     add_workers,
@@ -112,13 +114,7 @@ def _add_comparison(group: argparse._ArgumentGroup) -> None:
         metavar="I:O[,I:O]",
         help="weights of interruption and overlap (default: 1:1,4:1)",
     )
-    group.add_argument(
-        "--futures",
-        type=positive,
-        default=32,
-        metavar="N",
-        help="number of futures that lookahead simulates in a decision (default: %(default)s)",
-    )
+    add_count(group, "--futures", 32, "number of futures that lookahead simulates in a decision")
     group.add_argument(
         "--seed",
         type=_seed,
@@ -129,13 +125,7 @@ def _add_comparison(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--out",
-        required=True,
-        type=Path,
-        metavar="DIR",
-        help="folder of report.html, results.json and episodes.csv",
-    )
+    add_out(group, "folder of report.html, results.json and episodes.csv")
     group.add_argument(
         "--json", action="store_true", help="print the figures as JSON (docs/evaluation.md)"
     )

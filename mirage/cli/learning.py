@@ -100,6 +100,33 @@ def add_workers(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def add_count(group: argparse._ArgumentGroup, name: str, default: int, about: str) -> None:
+    """An option that takes a number from 1; ``about`` says of what."""
+    group.add_argument(
+        name, type=positive, default=default, metavar="N", help=f"{about} (default: %(default)s)"
+    )
+
+
+def add_settings(group: argparse._ArgumentGroup, whose: str) -> None:
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"option of {whose}, as in recipe.toml; may be given several times",
+    )
+
+
+def add_seed(group: argparse._ArgumentGroup, of: str) -> None:
+    group.add_argument(
+        "--seed", type=int, default=1, metavar="N", help=f"seed of {of} (default: %(default)s)"
+    )
+
+
+def add_out(group: argparse._ArgumentGroup, about: str) -> None:
+    group.add_argument("--out", required=True, type=Path, metavar="DIR", help=about)
+
+
 class TerminalReporter(Reporter):
     """Prints on stderr. Cautions appear always, since the result depends on them; notes, progress
     bars and learning curves only on a terminal.

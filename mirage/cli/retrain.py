@@ -19,7 +19,16 @@ from rich.table import Table
 
 from mirage.chain.durations import format_duration
 from mirage.cli.daemon import DEFAULT_STORE
-from mirage.cli.learning import TerminalReporter, add_partition, add_workers, errors, sizes
+from mirage.cli.learning import (
+    TerminalReporter,
+    add_count,
+    add_partition,
+    add_seed,
+    add_settings,
+    add_workers,
+    errors,
+    sizes,
+)
 from mirage.cli.serve import named_file, settled, state_folder
 from mirage.cli.service_check import default_agent_store
 from mirage.cli.table import console
@@ -32,7 +41,6 @@ from mirage.models.versions import FAILED, KEPT_OLD, MODEL, Versions
 from mirage.provision.learn.about import ProvisionAbout
 from mirage.slurm.records import write_history
 from mirage.slurm.runner import Runner
-from slurm_sim.cli.arguments import positive
 from slurm_sim.seconds import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
@@ -83,13 +91,7 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
             " place (default of the latter: models/NAME beside the store)"
         ),
     )
-    group.add_argument(
-        "--days",
-        type=positive,
-        default=180,
-        metavar="N",
-        help="days of accounting records to learn from (default: %(default)s)",
-    )
+    add_count(group, "--days", 180, "days of accounting records to learn from")
     group.add_argument(
         "--cluster",
         type=Path,
@@ -103,20 +105,8 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_episodes(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--episodes",
-        type=positive,
-        default=684,
-        metavar="N",
-        help="number of training episodes (default: %(default)s)",
-    )
-    group.add_argument(
-        "--judged",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="highest number of episodes that compare the two models (default: %(default)s)",
-    )
+    add_count(group, "--episodes", 684, "number of training episodes")
+    add_count(group, "--judged", 200, "highest number of episodes that compare the two models")
     group.add_argument(
         "--nodes",
         type=sizes,
@@ -128,20 +118,8 @@ def _add_episodes(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="option of the method, as in recipe.toml; may be given several times",
-    )
-    group.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        metavar="N",
-        help="seed of the episodes, of the training and of the intervals (default: %(default)s)",
-    )
+    add_settings(group, "the method")
+    add_seed(group, "the episodes, of the training and of the intervals")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,8 +10,12 @@ from rich.markup import escape
 
 from mirage.cli.learning import (
     TerminalReporter,
+    add_count,
     add_inputs,
+    add_out,
     add_partition,
+    add_seed,
+    add_settings,
     add_warm_up,
     add_workers,
     errors,
@@ -53,26 +57,10 @@ def _add_input(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_episodes(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--episodes",
-        type=positive,
-        default=684,
-        metavar="N",
-        help="number of training episodes (default: %(default)s)",
-    )
-    group.add_argument(
-        "--judged",
-        type=positive,
-        default=200,
-        metavar="N",
-        help="number of validation episodes, for the figures of card.md (default: %(default)s)",
-    )
-    group.add_argument(
-        "--online",
-        type=positive,
-        default=640,
-        metavar="N",
-        help="number of further training episodes for -dqn and -pg methods (default: %(default)s)",
+    add_count(group, "--episodes", 684, "number of training episodes")
+    add_count(group, "--judged", 200, "number of validation episodes, for the figures of card.md")
+    add_count(
+        group, "--online", 640, "number of further training episodes for -dqn and -pg methods"
     )
     _add_arrivals(group)
     group.add_argument(
@@ -115,36 +103,18 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         metavar="NAME[,NAME]",
         help="methods: quantile, xgboost, moe-dqn, ..., lookahead, or all (docs/learning.md)",
     )
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="option of each method, as in recipe.toml; may be given several times",
-    )
+    add_settings(group, "each method")
     group.add_argument(
         "--tune",
         type=positive,
         metavar="N",
         help="number of random settings to try with Ray Tune before the training (default: none)",
     )
-    group.add_argument(
-        "--seed",
-        type=int,
-        default=1,
-        metavar="N",
-        help="seed of the episodes and of the training (default: %(default)s)",
-    )
+    add_seed(group, "the episodes and of the training")
 
 
 def _add_output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--out",
-        required=True,
-        type=Path,
-        metavar="DIR",
-        help="model folder; with several methods the folder of their folders",
-    )
+    add_out(group, "model folder; with several methods the folder of their folders")
     group.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="folder for learning curves (default: none)"
     )

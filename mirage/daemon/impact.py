@@ -232,8 +232,8 @@ def planned_end_s(handover: Json) -> int:
 
 def _entered(at_s: int, wait_s: int, handover: Json) -> Costs:
     """The costs had the successor entered the queue at this time, and waited as long as it did."""
-    late_s = at_s + wait_s - planned_end_s(handover)
-    return Costs(max(0, late_s), max(0, -late_s))
+    gap_s = at_s + wait_s - planned_end_s(handover)
+    return Costs(max(0, gap_s), max(0, -gap_s))
 
 
 def calibration(done: Iterable[_Pair]) -> Calibration:

@@ -71,9 +71,17 @@ def _dot(estimate: Estimate, middle: float, scale: Scale, show: Show) -> Iterato
 
 
 def bar_chart(
-    rows: Rows, *, title: str, show: Show, style: str = "overlap", headline: str = ""
+    values: Sequence[tuple[str, Estimate | float]],
+    *,
+    title: str,
+    show: Show,
+    style: str = "overlap",
+    headline: str = "",
 ) -> Markup:
-    """Values from 0 as bars with whiskers. ``style``: the bars' class in `style.css`."""
+    """Values from 0 as bars, estimates with whiskers. ``style``: the bars' class in `style.css`."""
+    rows = [
+        (name, value if isinstance(value, Estimate) else Estimate(value)) for name, value in values
+    ]
     most = max(estimate.greatest for _, estimate in rows)
     scale = Scale(0, max(most, 0.1), LABELS + 6, WIDTH - 60)
     bottom = ROW * len(rows)

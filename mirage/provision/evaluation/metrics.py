@@ -150,10 +150,10 @@ class Group:
         """Interruption and overlap in hours, (n,) each."""
         key = method, penalties
         if key not in self._outcomes:
-            late_s = np.array(
-                [trial.late_s(trial.choices[key]) for trial in self.trials], dtype=np.float64
+            gap_s = np.array(
+                [trial.gap_s(trial.choices[key]) for trial in self.trials], dtype=np.float64
             )
-            self._outcomes[key] = np.maximum(late_s, 0) / HOUR_S, np.maximum(-late_s, 0) / HOUR_S
+            self._outcomes[key] = np.maximum(gap_s, 0) / HOUR_S, np.maximum(-gap_s, 0) / HOUR_S
         return self._outcomes[key]
 
     def costs(self, method: str, penalties: Penalties) -> Floats:

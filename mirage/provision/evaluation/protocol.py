@@ -162,7 +162,7 @@ class EpisodeTrial:
     def nodes(self) -> int:
         return self.episode.pair.successor.nodes
 
-    def late_s(self, point: int) -> int:
+    def gap_s(self, point: int) -> int:
         """Interruption of a choice; below zero: overlap."""
         return int(self.episode.successor_start_s[point]) - self.episode.predecessor_end_s
 

@@ -70,8 +70,8 @@ class Starts(NamedTuple):
 
     def costs_s(self, penalties: Penalties) -> Floats:
         """(futures, P): the penalty of each release point."""
-        late_s = self.starts_s - self.end_s
-        return np.where(late_s > 0, penalties.interruption * late_s, -penalties.overlap * late_s)
+        gap_s = self.starts_s - self.end_s
+        return np.where(gap_s > 0, penalties.interruption * gap_s, -penalties.overlap * gap_s)
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def _advice(observation: Observation, found: Starts) -> Advice:
     now_s = float(costs_s[:, 0].mean())
     later_s = float(costs_s[:, 1:].mean(axis=0).min(initial=np.inf))
     release = costs_s.shape[1] > 1 and now_s < later_s
-    late_s = found.starts_s[:, 0] - found.end_s
+    gap_s = found.starts_s[:, 0] - found.end_s
     waits_s = found.starts_s[:, 0] - observation.now_s
     p10, p50, p90 = (
         float(wait_s) for wait_s in np.quantile(waits_s, [0.1, 0.5, 0.9], method="inverted_cdf")
@@ -382,8 +382,8 @@ def _advice(observation: Observation, found: Starts) -> Advice:
         wait_p10_s=p10,
         wait_p50_s=p50,
         wait_p90_s=p90,
-        expected_interruption_s=float(np.maximum(late_s, 0).mean()),
-        expected_overlap_s=float(np.maximum(-late_s, 0).mean()),
+        expected_interruption_s=float(np.maximum(gap_s, 0).mean()),
+        expected_overlap_s=float(np.maximum(-gap_s, 0).mean()),
         penalty_now_s=now_s,
         penalty_later_s=later_s if np.isfinite(later_s) else None,
     )

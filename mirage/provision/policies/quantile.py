@@ -64,8 +64,8 @@ def expected_costs(waits_s: NDArray[np.float64], lead_s: float) -> tuple[float, 
     """Mean interruption and mean overlap in seconds of a release ``lead_s`` before the
     predecessor's end.
     """
-    late_s = waits_s - lead_s
-    return float(np.maximum(late_s, 0).mean()), float(np.maximum(-late_s, 0).mean())
+    gap_s = waits_s - lead_s
+    return float(np.maximum(gap_s, 0).mean()), float(np.maximum(-gap_s, 0).mean())
 
 
 def penalty(waits_s: NDArray[np.float64], lead_s: float, penalties: Penalties) -> float:

@@ -62,7 +62,9 @@ def page() -> ReportPage:
     ]
     axes = plane(curves, across_words=NASTY, up_words="y")
     drawing = curve_chart(curves, axes, title=NASTY, levels=[(NASTY, 2.0)])
-    bars = bar_chart([(NASTY, Estimate(2, 1, 3))], title="bars", show="{:.1f}".format)
+    bars = bar_chart(
+        [(NASTY, Estimate(2, 1, 3)), ("plain", 1.5)], title="bars", show="{:.1f}".format
+    )
     cell = estimate_cell(Estimate(2.0, 1.5, 2.5))
     parts = [
         Heading(NASTY),

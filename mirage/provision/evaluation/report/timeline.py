@@ -75,7 +75,7 @@ def timeline(
         line(end, QUEUE_TOP, end, bottom, "end"),
         *_hours(across, episode.predecessor_end_s, bottom),
     ]
-    words = "; ".join(f"{name}: {_outcome(trial.late_s(point))}" for name, point in chosen.items())
+    words = "; ".join(f"{name}: {_outcome(trial.gap_s(point))}" for name, point in chosen.items())
     return chart(bottom + 36, f"Episode begun {instant(episode.begin_s)}", words, parts)
 
 
@@ -124,13 +124,13 @@ def _successor(trial: EpisodeTrial, point: int, across: Scale, middle: float) ->
         yield rect(end, top + 3, start - end, BAR - 6, "interruption")
     if start < end:
         yield rect(start, top, end - start, BAR, "overlap")
-    yield text(WIDTH - RIGHT + 6, middle + 4, _outcome(trial.late_s(point)), "value")
+    yield text(WIDTH - RIGHT + 6, middle + 4, _outcome(trial.gap_s(point)), "value")
 
 
-def _outcome(late_s: int) -> str:
-    if abs(late_s) < ON_TIME_S:
+def _outcome(gap_s: int) -> str:
+    if abs(gap_s) < ON_TIME_S:
         return "on time"
-    return f"{hours(abs(late_s) / HOUR_S)} {'late' if late_s > 0 else 'early'}"
+    return f"{hours(abs(gap_s) / HOUR_S)} {'late' if gap_s > 0 else 'early'}"
 
 
 def _hours(across: Scale, end_s: int, bottom: float) -> Iterator[str]:
