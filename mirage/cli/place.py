@@ -37,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             place_live.advise,
             "throughput of the GPU jobs that run now, and after moves; does nothing",
         ),
+        (
+            "run",
+            place_live.add_run,
+            place_live.run,
+            "a service that moves jobs whose owners allow it, at their checkpoints",
+        ),
     ):
         sub = verbs.add_parser(
             name, help=summary, description=summary[0].upper() + summary[1:] + "."

@@ -1,4 +1,4 @@
-"""`mirage place advise`: which GPU jobs would run faster elsewhere (docs/placement-live.md)."""
+"""`mirage place advise`, `mirage place run`: live GPU jobs (docs/placement-live.md)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirage.chain.durations import parse_duration
+from mirage.domain import ActingMode
+from mirage.errors import InputError
 from slurm_sim.cli.arguments import positive
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ def add_advise(parser: argparse.ArgumentParser) -> None:
 
 def advise(args: argparse.Namespace) -> int:
     """Prints throughput now and after each move; does nothing."""
+    networkx_or_error()
     from mirage.config import AdapterConfig
     from mirage.placement.advice import advise as find_moves
     from mirage.placement.live_state import read_network, read_state
@@ -54,6 +57,89 @@ def advise(args: argparse.Namespace) -> int:
         save_picture(args.picture, state.topology, state.assigned, names)
     print(json.dumps(as_json(state, moves), indent=2) if args.json else in_words(state, moves))
     return 0
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Options of `mirage place run`."""
+    service = parser.add_argument_group("service")
+    service.add_argument(
+        "--mode",
+        choices=[mode.value for mode in ActingMode],
+        default=ActingMode.OBSERVE.value,
+        help=(
+            "what it may do. observe: write its journal; advise: print too; enforce: move jobs"
+            " (default: %(default)s)"
+        ),
+    )
+    service.add_argument(
+        "--all-users",
+        action="store_true",
+        help="jobs of all users, as Slurm's Operator (default: your own)",
+    )
+    service.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "configuration, as TOML: lists and disable file of [acting], and [cluster] (default: the"
+            " agent's)"
+        ),
+    )
+    service.add_argument(
+        "--state",
+        type=Path,
+        metavar="DIR",
+        help="folder of the journal (default: ~/.local/state/mirage/place)",
+    )
+    service.add_argument(
+        "--every",
+        type=_duration,
+        default=300,
+        metavar="D",
+        help="time between two decisions (default 5min)",
+    )
+    service.add_argument(
+        "--jobs-per-hour",
+        type=positive,
+        default=4,
+        metavar="N",
+        help="jobs that are moved in an hour at most (default %(default)s)",
+    )
+    service.add_argument(
+        "--grace",
+        type=_duration,
+        default=600,
+        metavar="D",
+        help="time from the signal to the job's requeue; later it stays (default 10min)",
+    )
+    service.add_argument(
+        "--patience",
+        type=_duration,
+        default=300,
+        metavar="D",
+        help="time that a requeued job waits for its nodes; then it may start anywhere (default 5min)",
+    )
+    service.add_argument(
+        "--once", action="store_true", help="one decision; ends when its move is over"
+    )
+    _add_network(parser)
+    _add_terms(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until SIGTERM; with --once until its moves are over."""
+    networkx_or_error()
+    from mirage.cli.place_service import serve
+
+    return serve(args)
+
+
+def networkx_or_error() -> None:
+    """Raises InputError where NetworkX is missing."""
+    try:
+        import networkx  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"this needs networkx ({error}): pip install networkx.") from error
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
@@ -255,12 +341,13 @@ def as_json(state: LiveState, moves: Sequence[Move]) -> dict[str, Any]:
         "throughput": round(float(now.sum()), 4),
         "jobs": jobs,
         "waiting": [{"job_id": job.job_id, "gpus": job.gpus} for job in state.waiting],
-        "moves": [_move_json(state, move) for move in moves],
+        "moves": [move_json(state, move) for move in moves],
         "notes": list(state.notes),
     }
 
 
-def _move_json(state: LiveState, move: Move) -> dict[str, Any]:
+def move_json(state: LiveState, move: Move) -> dict[str, Any]:
+    """A move, as `as_json` and the journal have it."""
     change = move.after - move.before
     return {
         "jobs": [

@@ -11,18 +11,18 @@ it is between nodes. Progress is measured in GPUs' worth: 1 is a GPU without com
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
 import numpy as np
 
-from mirage.placement.live_state import LiveJob, LiveState, NodeRoom, free_gpus
+from mirage.placement.live_state import LiveState, PlacedJob, TargetNode, free_gpus
 from mirage.placement.speed import speeds
 from mirage.placement.topology import Bools, Floats
 from mirage.slurm.job_details import NodeShare
 
-Rooms = Mapping[str, NodeRoom]
+Rooms = Mapping[str, TargetNode]
 MOST_PAIRS = 400
 """Pairs of jobs that are tried together; those that share the narrowest links first."""
 
@@ -87,14 +87,15 @@ def progress(state: LiveState, assigned: Bools) -> Floats:
     return worth
 
 
-def advise(state: LiveState, terms: Terms) -> tuple[Move, ...]:
+def advise(state: LiveState, terms: Terms, resting: Collection[int] = ()) -> tuple[Move, ...]:
     """Moves in the order in which to take them, each on top of those before it.
 
+    ``resting``: ids of jobs that stay this time.
     Steepest ascent: the move of the greatest value goes first; ends where none is worth its price.
     A job moves once.
     """
     moves: list[Move] = []
-    moved: set[int] = set()
+    moved = {row for row, each in enumerate(state.jobs) if each.job.job_id in resting}
     while state.jobs and len(moves) < terms.most_moves:
         found = _best(state, terms, moved)
         if found is None:
@@ -255,7 +256,7 @@ def _targets(state: LiveState, row: int, rooms: Rooms) -> list[tuple[tuple[str, 
     return found
 
 
-def _takes(room: NodeRoom, each: LiveJob) -> bool:
+def _takes(room: TargetNode, each: PlacedJob) -> bool:
     """Whether a node may take the job, and has room for its largest share."""
     shares = each.shares
     return (
@@ -269,7 +270,7 @@ def _takes(room: NodeRoom, each: LiveJob) -> bool:
     )
 
 
-def shares_on(each: LiveJob, nodes: Sequence[str]) -> tuple[NodeShare, ...]:
+def shares_on(each: PlacedJob, nodes: Sequence[str]) -> tuple[NodeShare, ...]:
     """What the job has now, on other nodes, as many. A node that it keeps keeps its share."""
     kept = [share for share in each.shares if share.node in nodes]
     free = [node for node in nodes if node not in {share.node for share in kept}]
@@ -280,7 +281,7 @@ def shares_on(each: LiveJob, nodes: Sequence[str]) -> tuple[NodeShare, ...]:
     return (*kept, *moved)
 
 
-def _left(rooms: Rooms, each: LiveJob) -> dict[str, NodeRoom]:
+def _left(rooms: Rooms, each: PlacedJob) -> dict[str, TargetNode]:
     """The rooms once the job has gone."""
     found = dict(rooms)
     for share in each.shares:
@@ -295,7 +296,7 @@ def _left(rooms: Rooms, each: LiveJob) -> dict[str, NodeRoom]:
     return found
 
 
-def _entered(rooms: Rooms, each: LiveJob) -> dict[str, NodeRoom]:
+def _entered(rooms: Rooms, each: PlacedJob) -> dict[str, TargetNode]:
     """The rooms once the job is there, with its shares and GPUs."""
     found = dict(rooms)
     for share in each.shares:
@@ -310,6 +311,6 @@ def _entered(rooms: Rooms, each: LiveJob) -> dict[str, NodeRoom]:
     return found
 
 
-def _moved(each: LiveJob, nodes: Sequence[str], gpus: Bools) -> LiveJob:
+def _moved(each: PlacedJob, nodes: Sequence[str], gpus: Bools) -> PlacedJob:
     """The job on other nodes."""
     return replace(each, details=replace(each.details, shares=shares_on(each, nodes)), gpus=gpus)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class NetworkText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveJob:
+class PlacedJob:
     """A job that has GPUs."""
 
     job: Job
@@ -74,7 +75,7 @@ class LiveJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeRoom:
+class TargetNode:
     """What a node can give to a job that comes."""
 
     partitions: tuple[str, ...]
@@ -99,10 +100,12 @@ class LiveState:
     at_s: int
     topology: Topology
     model: SpeedModel
-    jobs: tuple[LiveJob, ...]
+    jobs: tuple[PlacedJob, ...]
     waiting: tuple[Job, ...]
     """Pending jobs that ask for GPUs and compete for nodes."""
-    rooms: Mapping[str, NodeRoom]
+    pending: tuple[Job, ...]
+    """All pending jobs."""
+    rooms: Mapping[str, TargetNode]
     minibatch_distance: Floats
     """Of `jobs`, [J]."""
     reduction_per_root_s: Floats
@@ -138,17 +141,27 @@ def read_network(files: Sequence[Path], runner: Runner) -> NetworkText:
 
 
 def read_state(
-    cluster: Cluster, runner: Runner, network: NetworkText, assumptions: Assumptions
+    cluster: Cluster,
+    runner: Runner,
+    network: NetworkText,
+    assumptions: Assumptions,
+    own_lists: Mapping[int, frozenset[str]] = MappingProxyType({}),
 ) -> LiveState:
     """Asks Slurm: one squeue, two sinfo, and one scontrol for each job that has GPUs.
 
-    Raises ClusterError, InputError.
+    ``own_lists``: node lists that moves have set, by job id; they tie no job. Raises ClusterError, InputError.
     """
     snapshot, use = cluster.snapshot(), read_node_use(runner)
     details = {
         job.job_id: found
         for job in snapshot.jobs
         if job.gpus and job.state.has_nodes and (found := _details(runner, job.job_id))
+    }
+    details = {
+        job_id: replace(each, required_nodes=())
+        if frozenset(each.required_nodes) == own_lists.get(job_id)
+        else each
+        for job_id, each in details.items()
     }
     return live_state(snapshot, use, details, network, assumptions)
 
@@ -192,6 +205,7 @@ def live_state(
         model=assumptions.model,
         jobs=jobs,
         waiting=waiting,
+        pending=tuple(job for job in snapshot.jobs if job.is_pending),
         rooms=build.rooms(use, snapshot),
         minibatch_distance=distance,
         reduction_per_root_s=per_root,
@@ -233,7 +247,7 @@ class _Builder:
     def __post_init__(self) -> None:
         self.taken = np.zeros(len(self.topology), dtype=bool)
 
-    def job(self, job: Job, details: JobDetails) -> LiveJob:
+    def job(self, job: Job, details: JobDetails) -> PlacedJob:
         obstacle = _obstacle(job, details)
         if not details.fits(job):
             details = replace(details, shares=_even_shares(job))
@@ -251,7 +265,7 @@ class _Builder:
             opt_in = parse_opt_in(job.comment)
         except InputError as error:
             self.notes.append(f"job {job.job_id} of {job.user} stays: {error}")
-        return LiveJob(job=job, details=details, opt_in=opt_in, obstacle=obstacle, gpus=gpus)
+        return PlacedJob(job=job, details=details, opt_in=opt_in, obstacle=obstacle, gpus=gpus)
 
     def _numbers(self, share: NodeShare) -> list[int]:
         own = self.places.get(share.node, [])
@@ -259,7 +273,7 @@ class _Builder:
         rest = [nth for nth in own if not self.taken[nth] and nth not in numbers]
         return [*numbers, *rest[: share.gpus - len(numbers)]]
 
-    def rooms(self, use: Sequence[NodeUse], snapshot: Snapshot) -> dict[str, NodeRoom]:
+    def rooms(self, use: Sequence[NodeUse], snapshot: Snapshot) -> dict[str, TargetNode]:
         states = {node.name: node_state(node.state or "IDLE") for node in snapshot.nodes}
         tenants: dict[str, set[int]] = {}
         for job in snapshot.jobs:
@@ -272,7 +286,7 @@ class _Builder:
             state = states.get(node.name)
             gpus = np.zeros(len(self.topology), dtype=bool)
             gpus[self.places[node.name]] = True
-            found[node.name] = NodeRoom(
+            found[node.name] = TargetNode(
                 partitions=node.partitions,
                 gpu_type=node.gpu_type,
                 rack=self.topology.gpus[self.places[node.name][0]].rack,
@@ -311,7 +325,7 @@ def _even_shares(job: Job) -> tuple[NodeShare, ...]:
     )
 
 
-def _work(jobs: Sequence[LiveJob], assumptions: Assumptions) -> tuple[Floats, Floats]:
+def _work(jobs: Sequence[PlacedJob], assumptions: Assumptions) -> tuple[Floats, Floats]:
     """d_m and c of each job (`SpeedModel`), [J]."""
     said = [each.opt_in for each in jobs]
     networks = [(tag and tag.profile) or assumptions.profile for tag in said]
