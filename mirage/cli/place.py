@@ -145,10 +145,22 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--out", required=True, type=Path, metavar="DIR", help="model folder to write"
     )
     parser.add_argument(
+        "--agent",
+        choices=("paper", "scalable"),
+        default="paper",
+        help=(
+            "the paper's network for this many GPUs, or one for any number that guides a search"
+            " (default %(default)s)"
+        ),
+    )
+    parser.add_argument(
         "--loop",
         choices=("static", "stream"),
         default="static",
-        help="training sequences: the same, or new ones every few epochs (default %(default)s)",
+        help=(
+            "training sequences of the paper's agent: the same, or new ones every few epochs"
+            " (default %(default)s)"
+        ),
     )
     parser.add_argument(
         "--minutes",
@@ -170,26 +182,56 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
 def _train(args: argparse.Namespace) -> int:
     torch_or_error()
     from mirage.models.folder import check_replaceable
-    from mirage.placement.learning import PaperOptions, Training, train_paper
-    from mirage.placement.model import save_paper
-    from mirage.rl.options import with_settings
 
     check_replaceable(args.out)
+    most_s = args.minutes * 60 if args.minutes else None
+    train = _train_scalable if args.agent == "scalable" else _train_paper
+    train(args, most_s)
+    print(args.out)
+    return 0
+
+
+def _train_paper(args: argparse.Namespace, most_s: float | None) -> None:
+    from mirage.placement.learning import PaperOptions, Training, train_paper
+    from mirage.placement.model import PaperModel, save_model
+    from mirage.rl.options import with_settings
+
     setting = _setting(args)
     options = with_settings(PaperOptions(loop=args.loop), args.settings)
 
     def report(training: Training) -> None:
-        save_paper(args.out, training, setting, options, seed=args.seed)
+        model = PaperModel(training.network, training.curve)
+        save_model(args.out, model, setting, options, seed=args.seed)
         point = training.curve[-1]
         errors.print(
             f"{point.sequences} sequences, {point.seconds:.0f} s:"
             f" mean reward {point.test_reward:,.0f}, mean slowdown {point.test_slowdown:.2f}"
         )
 
-    most_s = args.minutes * 60 if args.minutes else None
     train_paper(setting, options, seed=args.seed, most_s=most_s, report=report)
-    print(args.out)
-    return 0
+
+
+def _train_scalable(args: argparse.Namespace, most_s: float | None) -> None:
+    from mirage.placement.guided import GuidedOptions, GuidedTraining, train_guided
+    from mirage.placement.model import ScalableModel, save_model
+    from mirage.rl.options import with_settings
+
+    setting = _setting(args)
+    options = with_settings(GuidedOptions(), args.settings)
+
+    def save(training: GuidedTraining) -> None:
+        model = ScalableModel(training.network, training.curve)
+        save_model(args.out, model, setting, options, seed=args.seed)
+
+    def report(training: GuidedTraining) -> None:
+        save(training)
+        point = training.curve[-1]
+        errors.print(
+            f"{point.updates} updates, {point.seconds:.0f} s: mean slowdown by that of the search"
+            f" alone {point.guided_slowdown:.3f}, agreement {point.agreement:.2f}"
+        )
+
+    save(train_guided(setting, options, seed=args.seed, most_s=most_s, report=report))
 
 
 def torch_or_error() -> None:
@@ -210,11 +252,11 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         type=words_of,
-        default=("random", "sjf", "tetris", "best-fit", "srtf", "las"),
+        default=("random", "sjf", "tetris", "best-fit", "srtf", "las", "search", "search-as-asked"),
         metavar="NAME,...",
         help=(
-            "other schedulers: random, sjf, tetris, best-fit, srtf, las, greedy"
-            " (default: all but greedy, which is slow)"
+            "other schedulers: random, sjf, tetris, best-fit, srtf, las, greedy (slow), search,"
+            " search-as-asked (default: all but greedy)"
         ),
     )
     parser.add_argument(
@@ -232,26 +274,22 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def _evaluate(args: argparse.Namespace) -> int:
     torch_or_error()
-    from mirage.placement.baselines import BASELINES, baseline
     from mirage.placement.evaluation import PlacementPlan, evaluate, gantt
-    from mirage.placement.model import read_paper
-    from mirage.placement.paper import PaperAgent
+    from mirage.placement.model import read_model
     from mirage.placement.report import save
+    from mirage.placement.schedulers import agents_of, scheduler
 
     started_s = time.time()
-    if unknown := [name for name in args.against if name not in BASELINES]:
-        raise InputError(f"--against {unknown[0]}: there are {', '.join(BASELINES)}.")
+    others = [scheduler(name, seed=args.seed) for name in args.against]
     setting = _setting(args)
-    model = read_paper(args.model)
-    agent = PaperAgent(model.network)
-    agent.check(setting)
-    others = [baseline(name, seed=args.seed) for name in args.against]
+    model = read_model(args.model)
+    agents = agents_of(model, setting)
     plan = PlacementPlan(
-        setting=setting, placers=[agent, *others], sequences=args.sequences, seed=args.seed
+        setting=setting, placers=[*agents, *others], sequences=args.sequences, seed=args.seed
     )
     results = evaluate(plan, _announcer())
     results |= {
-        "agent": agent.name,
+        "agent": agents[0].name,
         "levels": list(args.against),
         "curve": [vars(point) for point in model.curve],
         "gantt": {each.name: gantt(each, setting, args.seed) for each in plan.placers},

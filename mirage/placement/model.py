@@ -6,22 +6,26 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+from torch import nn
 
 from mirage.errors import InputError
 from mirage.libraries import library_versions
 from mirage.models.card import card_text, markdown_table
 from mirage.models.folder import check_folder, write_folder
 from mirage.models.recipe import About, Recipe
+from mirage.placement.guided import GuidedOptions, GuidedPoint
 from mirage.placement.image import Image
-from mirage.placement.learning import CurvePoint, PaperOptions, Training
+from mirage.placement.learning import CurvePoint, PaperOptions
 from mirage.placement.paper import PaperNetwork
+from mirage.placement.scalable import ScalableNetwork
 from mirage.placement.setting import PlacementSetting
 from slurm_sim.files import read_text
 from slurm_sim.formats import parse_json
 
 LIBRARIES = ("numpy", "torch")
-NETWORK, CURVE, IMAGE = "network.safetensors", "curve.json", "image.json"
+NETWORK, CURVE, SHAPE = "network.safetensors", "curve.json", "shape.json"
 LIMITS = (
     "Trained on simulated jobs with the paper's model of speed. See docs/placement.md for how far"
     " that model is from measurements."
@@ -48,71 +52,123 @@ class PaperModel:
     name: ClassVar[str] = "paper"
 
     def write(self, folder: Path) -> None:
-        from safetensors.torch import save_file
+        _write_network(folder, self.network, self.curve)
+        _write_json(folder / SHAPE, asdict(self.network.image))
 
-        save_file(dict(self.network.state_dict()), folder / NETWORK)
-        write_json(folder / IMAGE, asdict(self.network.image))
-        write_json(folder / CURVE, {"points": [asdict(point) for point in self.curve]})
+    @property
+    def card(self) -> tuple[str, Sequence[str]]:
+        last = self.curve[-1]
+        rows = [
+            (each.sequences, f"{each.test_reward:,.0f}", f"{each.test_slowdown:.1f}")
+            for each in _some(self.curve)
+        ]
+        head = ("training sequences", "mean reward (eq. 16)", "mean slowdown (eq. 17)")
+        summary = (
+            f"The paper's agent for {self.network.image.gpus} GPUs, trained on {last.sequences}"
+            f" job sequences ({last.env_steps:,} time steps) in {last.seconds / 60:.0f} minutes."
+        )
+        return summary, markdown_table(head, rows)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+@dataclass(frozen=True)
+class ScalableModel:
+    """The scalable agent as a model folder."""
+
+    network: ScalableNetwork
+    curve: Sequence[GuidedPoint]
+    name: ClassVar[str] = "scalable"
+
+    def write(self, folder: Path) -> None:
+        _write_network(folder, self.network, self.curve)
+        shape = {"width": self.network.width, "blocks": len(self.network.blocks)}
+        _write_json(folder / SHAPE, shape)
+
+    @property
+    def card(self) -> tuple[str, Sequence[str]]:
+        last = self.curve[-1]
+        rows = [
+            (each.updates, f"{each.guided_slowdown:.3f}", f"{each.agreement:.2f}")
+            for each in _some(self.curve)
+        ]
+        head = ("updates", "mean slowdown by that of the search alone", "agreement")
+        summary = (
+            "The scalable agent, a guide of the search, trained in"
+            f" {last.updates} updates ({last.env_steps:,} time steps),"
+            f" {last.seconds / 60:.0f} minutes. The weights are those of the best line below."
+        )
+        return summary, markdown_table(head, rows)
+
+
+PlacementModel = PaperModel | ScalableModel
+
+
+def _some(curve: Sequence[Any]) -> Sequence[Any]:
+    """About ten of the points."""
+    return curve[:: max(1, len(curve) // 10)]
+
+
+def _write_network(folder: Path, network: nn.Module, curve: Sequence[Any]) -> None:
+    from safetensors.torch import save_file
+
+    save_file(dict(network.state_dict()), folder / NETWORK)
+    _write_json(folder / CURVE, {"points": [asdict(point) for point in curve]})
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def save_paper(
+def save_model(
     folder: Path,
-    training: Training,
+    model: PlacementModel,
     setting: PlacementSetting,
-    options: PaperOptions,
+    options: PaperOptions | GuidedOptions,
     *,
     seed: int,
 ) -> None:
     """Writes a model folder, in place of one that is there. Raises InputError, MirageError."""
-    last = training.curve[-1]
-    about = PlacementAbout(setting=setting.facts(), env_steps=last.env_steps)
+    about = PlacementAbout(setting=setting.facts(), env_steps=model.curve[-1].env_steps)
     recipe = Recipe(
         system=PlacementAbout.SYSTEM,
-        method=PaperModel.name,
+        method=model.name,
         seed=seed,
         options=asdict(options),
         libraries=library_versions(LIBRARIES),
         about=about.table(),
     )
-    card = paper_card(training.curve, setting)
-    write_folder(folder, PaperModel(training.network, training.curve), recipe, card)
-
-
-def paper_card(curve: Sequence[CurvePoint], setting: PlacementSetting) -> str:
-    facts = setting.facts()
-    summary = (
-        f"The paper's agent for {facts['gpus']} GPUs, trained on {curve[-1].sequences} job"
-        f" sequences ({curve[-1].env_steps:,} time steps) in {curve[-1].seconds / 60:.0f} minutes."
-        " All options, versions and checksums: `recipe.toml`."
-    )
-    rows = [
-        (each.sequences, f"{each.test_reward:,.0f}", f"{each.test_slowdown:.1f}")
-        for each in curve[:: max(1, len(curve) // 8)]
-    ]
-    head = ("training sequences", "mean reward (eq. 16)", "mean slowdown (eq. 17)")
+    summary, table = model.card
     sections = {
-        "Setting": [f"- {name}: {value}" for name, value in facts.items()],
-        "On separate sequences": markdown_table(head, rows),
+        "Setting": [f"- {name}: {value}" for name, value in about.setting.items()],
+        "On sequences apart from the training's": table,
     }
-    return card_text("Placement agent", [summary], sections, LIMITS)
+    more = "All options, versions and checksums: `recipe.toml`."
+    card = card_text("Placement agent", [summary, more], sections, LIMITS)
+    write_folder(folder, model, recipe, card)
 
 
-def read_paper(folder: Path) -> PaperModel:
+def read_model(folder: Path) -> PlacementModel:
     """Raises InputError."""
-    recipe = check_folder(folder, system=PlacementAbout.SYSTEM, method=PaperModel.name)
+    recipe = check_folder(folder, system=PlacementAbout.SYSTEM)
     PlacementAbout.of(recipe, folder)
     try:
-        from safetensors.torch import load_file
-
-        network = PaperNetwork(Image(**parse_json(read_text(folder / IMAGE))))
-        network.load_state_dict(load_file(folder / NETWORK))
+        shape = parse_json(read_text(folder / SHAPE))
         points = parse_json(read_text(folder / CURVE))["points"]
-        return PaperModel(network, [CurvePoint(**point) for point in points])
+        if recipe.method == PaperModel.name:
+            paper = _filled(PaperNetwork(Image(**shape)), folder)
+            return PaperModel(paper, [CurvePoint(**point) for point in points])
+        scalable = _filled(ScalableNetwork(**shape), folder)
+        return ScalableModel(scalable, [GuidedPoint(**point) for point in points])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{folder}: not as `mirage place train` writes it ({error!r}); train it again."
         ) from error
+
+
+N = TypeVar("N", bound=nn.Module)
+
+
+def _filled(network: N, folder: Path) -> N:
+    from safetensors.torch import load_file
+
+    network.load_state_dict(load_file(folder / NETWORK))
+    return network

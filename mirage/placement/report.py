@@ -130,40 +130,52 @@ def _compared(results: Json) -> Iterator[Part]:
     yield Pictures([Picture("Mean slowdown", "lower is better", picture)], are_wide=True)
 
 
+_FIGURES = {
+    "paper": (
+        ("sequences", "training sequences"),
+        ("mean reward (eq. 16)", {"validation": "test_reward", "training": "train_reward"}),
+        ("mean slowdown (eq. 17)", {"validation": "test_slowdown", "training": "train_slowdown"}),
+    ),
+    "scalable": (
+        ("updates", "updates"),
+        ("mean slowdown by that of the search alone", {"validation": "guided_slowdown"}),
+        ("agreement of network and search, share of GPUs", {"training": "agreement"}),
+    ),
+}
+"""Of each method: the axis across, then each picture's words and curves."""
+_STYLES = {"validation": 4, "training": 1}
+
+
 def _learning(results: Json) -> Iterator[Part]:
     yield Paragraph(
-        "Figures 4 and 5 of the paper: the agent while it learns, and the baselines as levels. Each"
-        " point is the mean of the validation sequences (greedy) and of the training episodes"
-        " (sampled)."
+        "The paper's figures 4 and 5: the agent while it learns; the other schedulers as levels."
+        " Validation: sequences apart from the training's, without chance in the actions. Training:"
+        " the episodes that it learns from, with chance."
     )
-    yield Legend(
-        [(curve_swatch(curve_style(4)), "validation"), (curve_swatch(curve_style(1)), "training")]
-    )
+    yield Legend([(curve_swatch(curve_style(n)), name) for name, n in _STYLES.items()])
+    method = "paper" if results["agent"] == "paper" else "scalable"
+    (key, across), *figures = _FIGURES[method]
     pictures = []
-    for key, words in (("reward", "mean reward (eq. 16)"), ("slowdown", "mean slowdown (eq. 17)")):
+    for words, parts in figures:
         curves = [
-            Curve(name=name, style=curve_style(style), points=_points(results["curve"], part, key))
-            for name, part, style in (("validation", "test", 4), ("training", "train", 1))
+            Curve(
+                name=name,
+                style=curve_style(_STYLES[name]),
+                points=[(point[key], point[column]) for point in results["curve"]],
+            )
+            for name, column in parts.items()
         ]
+        figure = words.partition(" (")[0].replace(" ", "_")
         levels = [
-            (name, row[f"mean_{key}"])
+            (name, row[figure])
             for name, row in results["schedulers"].items()
-            if name in results["levels"]
+            if name in results["levels"] and figure in row
         ]
-        ends = [Curve(name=n, style="", points=[(0.0, value)]) for n, value in levels]
-        axes = plane(
-            [*curves, *ends],
-            across_words="training sequences",
-            up_words=words,
-            from_zero=False,
-        )
+        ends = [Curve(name=name, style="", points=[(0.0, value)]) for name, value in levels]
+        axes = plane([*curves, *ends], across_words=across, up_words=words, from_zero=False)
         picture = curve_chart(curves, axes, title=words, levels=levels)
         pictures.append(Picture(words[0].upper() + words[1:], "", picture))
     yield Pictures(pictures, are_wide=True)
-
-
-def _points(curve: Sequence[Json], part: str, key: str) -> list[tuple[float, float]]:
-    return [(point["sequences"], point[f"{part}_{key}"]) for point in curve]
 
 
 def _gantts(results: Json) -> Iterator[Part]:

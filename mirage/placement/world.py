@@ -115,7 +115,7 @@ class PlacementWorld:
         """The job in each slot, [B, N]; -1: the slot is empty."""
         self.assigned = np.zeros((clusters, rows, gpus), dtype=bool)
         """The GPUs of each slot's job in the step before, [B, N, M]."""
-        self._started = np.zeros((clusters, rows), dtype=bool)
+        self.started = np.zeros((clusters, rows), dtype=bool)
         self._queue = np.full((clusters, jobs), NOBODY)
         self._head = np.zeros(clusters, dtype=np.int64)
         self._tail = np.zeros(clusters, dtype=np.int64)
@@ -243,14 +243,14 @@ class PlacementWorld:
         runs = assigned.any(axis=-1)
         ran = self.assigned.any(axis=-1)
         price = self.config.price
-        lost_s = np.where(self._started & runs & ~ran, price.pause_s + price.restart_s, 0.0)
+        lost_s = np.where(self.started & runs & ~ran, price.pause_s + price.restart_s, 0.0)
         moved = runs & ran & (assigned != self.assigned).any(axis=-1)
         lost_s = np.where(moved, price.move_s, lost_s)
         seconds = np.maximum(self._model.step_s - lost_s, 0.0)
         gained = np.where(self.filled, speed * seconds, 0.0)
         row, slot = np.nonzero(self.filled)
         self.done[row, self.slot_job[row, slot]] += gained[row, slot]
-        self._started |= runs
+        self.started |= runs
         self.assigned = assigned
         self.speed = speed
 
@@ -260,7 +260,7 @@ class PlacementWorld:
         self.finish_step[row, self.slot_job[row, slot]] = self.time
         self.slot_job[row, slot] = NOBODY
         self.assigned[row, slot] = False
-        self._started[row, slot] = False
+        self.started[row, slot] = False
         self.speed[row, slot] = 0.0
 
     def _admit(self) -> None:

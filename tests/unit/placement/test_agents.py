@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -14,12 +15,18 @@ import torch
 
 from mirage.cli.main import main
 from mirage.errors import InputError
-from mirage.placement.jobs import PlacementWorkload
+from mirage.placement.guided import GuidedOptions, train_guided
+from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.learning import PaperOptions, train_paper
 from mirage.placement.minsky import minsky
 from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
+from mirage.placement.planner import Advice, Planner, SizeTable, _Search, queue_of
+from mirage.placement.rollout import roll_out
+from mirage.placement.scalable import NetworkGuide, ScalableNetwork
+from mirage.placement.schedulers import scheduler
 from mirage.placement.search import PlacementJob, propose
 from mirage.placement.setting import PlacementSetting
+from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 from tests.unit.placement.test_world import MODEL, give, jobs, world
 
 TOPOLOGY = minsky((2, 2, 2, 2))
@@ -79,7 +86,9 @@ def test_loops_see_the_same_or_new_sequences(loop, different, monkeypatch):
         return drawn(self, seed, part, count, first)
 
     monkeypatch.setattr(PlacementSetting, "sequences", spy)
-    options = PaperOptions(loop=loop, epochs=2, sequences=3, episodes=2, fresh_epochs=1)
+    options = PaperOptions(
+        loop=loop, epochs=2, sequences=3, episodes=2, fresh_epochs=1, test_sequences=1
+    )
     train_paper(setting, options, seed=1)
     assert len(seen) == different
 
@@ -157,18 +166,109 @@ def test_impossible_jobs_are_refused(wrong, message):
         propose(TOPOLOGY, wrong)
 
 
+# --- the search in the world
+
+
+def mean_slowdown(name: str, sequences: list[PlacementJobs], **price: float) -> float:
+    config = PlacementConfig(topology=TOPOLOGY, price=Price(**price))
+    return float(roll_out(scheduler(name), config, sequences).mean_slowdown.mean())
+
+
+@pytest.mark.parametrize("price_s", [0.0, 20.0])
+def test_the_search_is_better_than_srtf(price_s):
+    workload = PlacementWorkload(jobs=40, arrival_probability=0.4, total_work="alone")
+    sequences = [draw(workload, MODEL, np.random.default_rng(seed)) for seed in (1, 2)]
+    price = {"pause_s": price_s, "restart_s": price_s, "move_s": price_s}
+    srtf = mean_slowdown("srtf", sequences, **price)
+    assert mean_slowdown("search", sequences, **price) < 0.75 * srtf
+    assert mean_slowdown("search-as-asked", sequences, **price) < srtf
+
+
+def test_a_job_that_asks_too_much_gets_its_best_number():
+    # 500 MB to reduce beside little arithmetic: one GPU alone is the fastest.
+    at = world(jobs((0, 9, 8), gradient_mb=500.0))
+    at.distance[:] = 1e11
+    for name, gpus in (("search", 1), ("search-as-asked", 8)):
+        placer = scheduler(name)
+        placer.reset(at)
+        assert np.count_nonzero(placer.decide(at) == 0) == gpus
+
+
+def test_sizes_are_the_best_sum_of_gains():
+    # Against all combinations of sizes of three jobs on eight GPUs.
+    small = minsky((2,))
+    at = PlacementWorld(
+        PlacementConfig(topology=small), [jobs((0, 9, 5), (0, 3, 4), (0, 2, 2), gradient_mb=300.0)]
+    )
+    planner = Planner(most_moves=0)
+    planner.reset(at)
+    queue = queue_of(at, 0)
+    search = _Search(small, MODEL, queue, None)
+    sizes = search.best_sizes(SizeTable(small), elastic=True)
+    gains, tried = search._size_gains(SizeTable(small), elastic=True)
+    number = np.concatenate([[0], tried])
+    possible = [
+        sum(gains[job, nth] for job, nth in enumerate(each))
+        for each in itertools.product(range(9), repeat=3)
+        if number[list(each)].sum() <= 8
+    ]
+    found = sum(gains[job, list(number).index(size)] for job, size in enumerate(sizes))
+    assert found == pytest.approx(max(possible))
+
+
+def test_advice_changes_who_runs():
+    at = world(jobs((0, 9, 32), (0, 9, 32)))
+    planner = Planner(elastic=False)
+    planner.reset(at)
+    queue = queue_of(at, 0)
+    zeros = np.zeros(2)
+    for favoured in (0, 1):
+        advice = Advice(weight=np.where(np.arange(2) == favoured, 1.0, 0.0), bend=zeros)
+        assert set(planner.plan(at, queue, advice)) == {favoured}
+
+
+def test_an_untrained_guide_changes_no_decision_of_weights():
+    at = world(jobs((0, 9, 4), (0, 3, 8)))
+    advice = NetworkGuide(ScalableNetwork()).advise(at)[0]
+    assert (advice.weight == 0).all()
+    assert (advice.bend == 0).all()
+    assert advice.owner is not None
+    assert set(advice.owner) <= {-1, 0, 1}
+
+
+def test_guided_training_learns_the_searchs_choice_of_gpus():
+    options = GuidedOptions(
+        updates=6,
+        sequences=1,
+        episodes=2,
+        jobs=8,
+        loads=(0.9,),
+        prices_s=(0.0,),
+        imitation=3.0,
+        rate=0.005,
+        validation_every=1,
+        validation_sequences=1,
+    )
+    training = train_guided(small_setting(), options, seed=2)
+    agreement = [point.agreement for point in training.curve]
+    assert np.mean(agreement[-3:]) > agreement[0]
+    assert training.curve[-1].advice > 0
+    assert any((weights != 0).any() for weights in training.network.advice.parameters())
+
+
 # --- the commands
 
 
 def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
     common = ["--topology", "2", "--jobs", "20", "--steps", "60", "--slots", "4"]
+    common += ["--total-work", "alone"]
     model, result = tmp_path / "model", tmp_path / "result"
     settings = ["epochs=1", "sequences=2", "episodes=2", "test_every=1", "test_sequences=1"]
     words = [word for setting in settings for word in ("--set", setting)]
     common += ["--most-gpus", "4"]
     assert main(["place", "train", "--out", str(model), *common, *words]) == 0
     names = {path.name for path in model.iterdir()}
-    assert names == {"recipe.toml", "card.md", "network.safetensors", "curve.json", "image.json"}
+    assert names == {"recipe.toml", "card.md", "network.safetensors", "curve.json", "shape.json"}
     evaluate = ["place", "evaluate", "--model", str(model), "--sequences", "2", *common]
     assert main([*evaluate, "--against", "sjf,srtf", "--out", str(result)]) == 0
     found = json.loads((result / "results.json").read_text())
@@ -178,5 +278,15 @@ def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
     page = (result / "report.html").read_text()
     assert re.search(r"mirage place evaluate --model", page)
     assert "job 0</title>" in page
+    scalable = tmp_path / "scalable"
+    settings = ["updates=1", "sequences=1", "episodes=2", "jobs=6", "validation_sequences=1"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    train = ["place", "train", "--agent", "scalable", "--out", str(scalable)]
+    assert main([*train, *common, *words]) == 0
+    evaluate[3] = str(scalable)
+    evaluate[evaluate.index("--topology") + 1] = "1,1"  # another one than it was trained on
+    assert main([*evaluate, "--against", "search", "--out", str(result)]) == 0
+    found = json.loads((result / "results.json").read_text())["schedulers"]
+    assert list(found) == ["scalable+search", "scalable+search-as-asked", "scalable", "search"]
     assert main([*evaluate, "--against", "x", "--out", str(result)]) == 2
     assert "there are random, sjf, tetris" in capsys.readouterr().err

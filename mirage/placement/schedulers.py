@@ -1,0 +1,37 @@
+"""All schedulers by name: the baselines, the search without a model, and a model's agents."""
+
+from __future__ import annotations
+
+from mirage.errors import InputError
+from mirage.placement.baselines import BASELINES, Placer, baseline
+from mirage.placement.model import PaperModel, PlacementModel
+from mirage.placement.paper import PaperAgent
+from mirage.placement.planner import Planner
+from mirage.placement.scalable import NetworkGuide, ScalableAgent
+from mirage.placement.setting import PlacementSetting
+
+SEARCHES = ("search", "search-as-asked")
+"""The search without a model; the second gives each job what it asks for, or nothing."""
+
+
+def scheduler(name: str, *, seed: int = 0) -> Placer:
+    """Raises InputError for a name that is not there."""
+    if name in SEARCHES:
+        return Planner(name=name, elastic=name == "search")
+    if name in BASELINES:
+        return baseline(name, seed=seed)
+    raise InputError(f"scheduler {name!r}: there are {', '.join((*BASELINES, *SEARCHES))}.")
+
+
+def agents_of(model: PlacementModel, setting: PlacementSetting) -> list[Placer]:
+    """What a model can do, the best first. Raises InputError: it is not for this setting."""
+    if isinstance(model, PaperModel):
+        agent = PaperAgent(model.network)
+        agent.check(setting)
+        return [agent]
+    guide = NetworkGuide(model.network)
+    return [
+        Planner(name="scalable+search", guide=guide),
+        Planner(name="scalable+search-as-asked", guide=guide, elastic=False),
+        ScalableAgent(model.network),
+    ]
