@@ -226,8 +226,9 @@ class Coordinator:
         if before is not None and before.session != message.session:
             self._send(before, protocol.End(reason="replaced"))
             self._lose(before, "replaced")
-        elif before is not None and message.role == SERVER and self._is_undecided():
-            self._abort(f"{message.name} registered again")
+        elif before is not None:
+            self._welcome_back(before)
+            return
         self._orders += 1
         member = Member(register=message, order=self._orders, seen=time.monotonic())
         self.members[message.name] = member
@@ -245,6 +246,13 @@ class Coordinator:
         if message.job is None or (job is not None and message.job != job):
             return _difference(job, message.job)
         return ""
+
+    def _welcome_back(self, member: Member) -> None:
+        """It may have missed messages while its connection was broken."""
+        member.seen = time.monotonic()
+        if member.role == SERVER and self._is_undecided():
+            self._abort(f"{member.name} registered again")
+        self._welcome(member)
 
     def _welcome(self, member: Member) -> None:
         if member.role == WORKER and self.state.manifest is None:

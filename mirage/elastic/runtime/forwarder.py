@@ -1,7 +1,7 @@
-"""A worker's thread for the coordinator: registers, beats, and passes messages on.
+"""A member's thread for the coordinator: registers, beats, and passes messages on.
 
-The user's code computes in the main thread, for minutes perhaps; the worker must not seem dead.
-Both threads talk by an in-process socket, since a ZeroMQ socket belongs to one thread.
+The main thread computes, or reads a large snapshot, for minutes perhaps; the member must not seem
+dead. Both threads talk by an in-process socket, since a ZeroMQ socket belongs to one thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import zmq
 
 from mirage.elastic.runtime import addresses, protocol, wire
 from mirage.elastic.runtime.folder import Keys
-from mirage.elastic.runtime.protocol import Job, Message, ProtocolError
+from mirage.elastic.runtime.protocol import Message, ProtocolError
 from mirage.errors import MirageError
 
 log = logging.getLogger(__name__)
@@ -38,19 +39,30 @@ class Forwarder:
         self.step = self.incarnation = self.layout = self.roster = 0
         """What the next beats say; the main thread sets them."""
         self.asked_to_end = False
-        self._beat_s = 1.0
+        """By SIGTERM: the member gives away what it has before it ends."""
+        self.beat_s = 1.0
         self._beaten, self._heard = 0.0, time.monotonic()
         self.socket = context.socket(zmq.PAIR)
         self._inner = context.socket(zmq.PAIR)
         address = f"inproc://forwarder-{self.session}"
         self.socket.bind(address)
         self._inner.connect(address)
-        self._job: Job | None = None
+        self._registration: protocol.Register | None = None
         self._thread = threading.Thread(target=self._run, name="mirage-elastic", daemon=True)
 
-    def start(self, job: Job) -> None:
-        """Registers as soon as there is a coordinator."""
-        self._job = job
+    def start(
+        self, role: str, *, endpoints: Sequence[str] = (), job: protocol.Job | None = None
+    ) -> None:
+        """Registers as soon as there is a coordinator, and with each one that follows."""
+        self._registration = protocol.Register(
+            role=role,
+            name=self._name,
+            session=self.session,
+            host=socket.gethostname(),
+            boot_id=addresses.boot_id(),
+            endpoints=tuple(endpoints),
+            job=job,
+        )
         self._thread.start()
 
     def send(self, message: Message) -> None:
@@ -58,7 +70,7 @@ class Forwarder:
         self.socket.send_multipart(protocol.encode(message))
 
     def receive(self) -> Message | None:
-        """From the coordinator; None: nothing now. Raises MirageError: this worker must end."""
+        """From the coordinator; None: nothing now. Raises MirageError: this member must end."""
         try:
             frames = self.socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
@@ -70,7 +82,7 @@ class Forwarder:
 
     def close(self) -> None:
         """Says goodbye to the coordinator."""
-        if self._thread.is_alive():
+        if self._thread.ident is not None:
             self.socket.send(_CLOSE)
             self._thread.join()
         else:
@@ -94,7 +106,7 @@ class Forwarder:
         poller.register(self._inner, zmq.POLLIN)
         if self._link.connection is not None:
             poller.register(self._link.connection.socket, zmq.POLLIN)
-        poller.poll(max(1, int(1000 * (self._beaten + self._beat_s - time.monotonic()))))
+        poller.poll(max(1, int(1000 * (self._beaten + self.beat_s - time.monotonic()))))
         with contextlib.suppress(zmq.Again):
             while True:
                 frames = self._inner.recv_multipart(zmq.NOBLOCK)
@@ -104,7 +116,7 @@ class Forwarder:
                     self._link.connection.socket.send_multipart(frames)
         while self._take():
             pass
-        if time.monotonic() - self._beaten >= self._beat_s:
+        if time.monotonic() - self._beaten >= self.beat_s:
             self._beat()
         return True
 
@@ -118,7 +130,7 @@ class Forwarder:
             return False
         self._heard = time.monotonic()
         if isinstance(message, protocol.Welcome):
-            self._beat_s = message.beat_s
+            self.beat_s = message.beat_s
         if isinstance(message, protocol.Refused) and message.reason == "Register first.":
             self._register()
         else:
@@ -145,13 +157,5 @@ class Forwarder:
         )
 
     def _register(self) -> None:
-        self._link.send(
-            protocol.Register(
-                role=protocol.WORKER,
-                name=self._name,
-                session=self.session,
-                host=socket.gethostname(),
-                boot_id=addresses.boot_id(),
-                job=self._job,
-            )
-        )
+        assert self._registration is not None
+        self._link.send(self._registration)

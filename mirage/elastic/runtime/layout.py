@@ -15,7 +15,7 @@ from mirage.elastic.runtime.protocol import Job, Share
 
 SLICES = 60
 """About how many slices a small model has: a number with many divisors balances well."""
-MIN_SLICE, MAX_SLICE = 256, 4 << 20
+MIN_SLICE, MAX_SLICE = 64, 4 << 20
 """In elements of 4 bytes."""
 
 T = TypeVar("T")

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import importlib
+import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -19,10 +21,14 @@ from mirage.errors import InputError, MirageError
 
 COORDINATOR = "coordinator"
 END_S = 30.0
+_PACKAGE = "mirage.elastic.runtime"
 
 
 class LocalJob:
-    """Starts, kills and waits for the processes of one job. Ends them all when left."""
+    """Starts, kills and waits for the processes of one job. Ends them all when left.
+
+    Each is forked from one process that has imported everything, so a start takes no seconds.
+    """
 
     def __init__(
         self, path: Path, command: Sequence[str], *, timing: Sequence[str] = (), log: bool = False
@@ -31,9 +37,14 @@ class LocalJob:
         `log`: what processes say goes to files in the folder's `logs`.
         """
         self.path, self._command, self._timing, self._log = path, list(command), list(timing), log
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, multiprocessing.process.BaseProcess] = {}
         self._numbers = {SERVER: 0, WORKER: 0}
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(
+            [f"{_PACKAGE}.worker", f"{_PACKAGE}.server", "torch._dynamo"]
+        )
         folder.create_folder(path)
+        (path / "logs").mkdir(exist_ok=True)
 
     def __enter__(self) -> Self:
         return self
@@ -41,55 +52,62 @@ class LocalJob:
     def __exit__(self, *_exception: object) -> None:
         for started in self.processes.values():
             started.kill()
-            started.wait()
+            started.join()
 
     def start_coordinator(self) -> None:
         """Also again, after it was killed."""
-        self._start(COORDINATOR, [COORDINATOR, *self._timing])
+        self._start(COORDINATOR, COORDINATOR, self._timing)
 
     def start(self, role: str, name: str = "") -> str:
         """Starts a server or a worker: its name."""
         self._numbers[role] += 1
         name = name or f"{role}-{self._numbers[role]}"
         script = ["--", *self._command] if role == WORKER else []
-        self._start(name, [role, "--name", name, *script])
+        self._start(role, name, ["--name", name, *script])
         return name
 
-    def _start(self, name: str, words: list[str]) -> None:
-        role, *rest = words
-        command = [sys.executable, "-m", f"mirage.elastic.runtime.{role}", "--folder"]
-        command += [str(self.path), *rest]
-        if not self._log:
-            self.processes[name] = subprocess.Popen(command)
-            return
-        (self.path / "logs").mkdir(exist_ok=True)
-        with (self.path / "logs" / f"{name}.log").open("ab") as file:
-            self.processes[name] = subprocess.Popen(command, stdout=file, stderr=file)
+    def _start(self, role: str, name: str, words: Sequence[str]) -> None:
+        log = str(self.path / "logs" / f"{name}.log") if self._log else ""
+        command = ["--folder", str(self.path), *words]
+        started = self._context.Process(target=_member, args=(role, command, log), name=name)
+        started.start()
+        self.processes[name] = started
 
     def kill(self, name: str) -> None:
         """SIGKILL, as a node that fails."""
         self.processes[name].kill()
-        self.processes[name].wait()
+        self.processes[name].join()
 
     def wait(self, timeout_s: float) -> None:
         """Until the coordinator has ended, and everyone else after it. Raises MirageError: it has
         not, or with an error.
         """
-        code = self._code(self.processes[COORDINATOR], timeout_s)
+        code = self._code(COORDINATOR, timeout_s)
         if code:
             raise MirageError(f"the coordinator ended with {code}.")
-        for started in self.processes.values():
-            self._code(started, END_S)
+        for name in self.processes:
+            self._code(name, END_S)
 
-    def _code(self, started: subprocess.Popen[bytes], timeout_s: float) -> int:
-        try:
-            return started.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise MirageError(f"a process still runs after {timeout_s:.0f} s.") from None
+    def _code(self, name: str, timeout_s: float) -> int:
+        self.processes[name].join(timeout_s)
+        code = self.processes[name].exitcode
+        if code is None:
+            raise MirageError(f"{name} still runs after {timeout_s:.0f} s.")
+        return code
 
     def failed(self) -> list[str]:
         """Members that ended with an error by themselves."""
-        return [name for name, started in self.processes.items() if (started.poll() or 0) > 0]
+        return [name for name, started in self.processes.items() if (started.exitcode or 0) > 0]
+
+
+def _member(role: str, command: list[str], log: str) -> None:
+    """The whole life of a member's process."""
+    if log:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+    module = importlib.import_module(f"{_PACKAGE}.{role}")
+    sys.exit(module.main(command))
 
 
 def _run(given: argparse.Namespace) -> None:
@@ -100,7 +118,7 @@ def _run(given: argparse.Namespace) -> None:
         for role, count in ((SERVER, given.servers), (WORKER, given.workers)):
             for _ in range(count):
                 job.start(role)
-        while job.processes[COORDINATOR].poll() is None:
+        while job.processes[COORDINATOR].exitcode is None:
             if failed := job.failed():
                 raise MirageError(f"{failed[0]} ended with an error; see above.")
             time.sleep(0.2)

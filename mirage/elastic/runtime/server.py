@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import socket
 import sys
 import threading
 import time
@@ -20,15 +19,8 @@ import numpy as np
 import torch
 import zmq
 
-from mirage.elastic.runtime import (
-    addresses,
-    folder,
-    layout,
-    process,
-    protocol,
-    snapshots,
-    wire,
-)
+from mirage.elastic.runtime import folder, layout, process, protocol, slices, snapshots, wire
+from mirage.elastic.runtime.forwarder import Forwarder
 from mirage.elastic.runtime.protocol import Job, Message, Peer, ProtocolError
 from mirage.elastic.runtime.slices import ServedSlice
 from mirage.elastic.runtime.snapshots import Buffers
@@ -43,10 +35,10 @@ class Server:
     def __init__(self, path: Path, name: str, orphan_s: float) -> None:
         protocol.check_name(name)
         keys = folder.load_keys(path)
-        self.path, self.name, self._keys, self._orphan_s = path, name, keys, orphan_s
+        self.path, self.name, self._keys = path, name, keys
         self.context: zmq.Context[Any] = zmq.Context()
         self.listener = wire.Listener(self.context, keys)
-        self.link = wire.Link(self.context, path=path, keys=keys)
+        self.coordinator = Forwarder(self.context, path, keys, name=name, orphan_s=orphan_s)
         self.job: Job | None = None
         self.incarnation = self.layout = 0
         self.slices: dict[int, ServedSlice] = {}
@@ -68,20 +60,18 @@ class Server:
         self._rate = 1.0
         self._packed: tuple[tuple[int, tuple[int, ...]], bytes] = ((-1, ()), b"")
         self._peers: dict[str, wire.Connection] = {}
-        self._beat_s, self._beaten, self._heard = 1.0, 0.0, time.monotonic()
+        self._reported = 0.0
         self.over = ""
         """Why it ends; empty: it does not."""
-        self.asked_to_end = False
-        """By SIGTERM: it gives its slices away before it ends."""
 
     def run(self) -> None:
         """Returns when the coordinator says so. Raises MirageError where it must not work on."""
+        self.coordinator.start(protocol.SERVER, endpoints=self.listener.endpoints)
         try:
             while not self.over:
                 self.turn()
         finally:
-            self.link.send(protocol.Leave())
-            self.link.close(wire.LINGER_MS)
+            self.coordinator.close()
             for connection in self._peers.values():
                 connection.close()
             self.listener.close()
@@ -91,20 +81,16 @@ class Server:
         """One round; it waits for messages until the next beat at most."""
         poller = zmq.Poller()
         poller.register(self.listener.socket, zmq.POLLIN)
-        if self.link.connection is not None:
-            poller.register(self.link.connection.socket, zmq.POLLIN)
-        busy = self._writer is not None
-        poller.poll(10 if busy else max(1, int(1000 * (self._beaten + self._beat_s - _now()))))
+        poller.register(self.coordinator.socket, zmq.POLLIN)
+        poller.poll(10 if self._writer is not None else int(1000 * self.coordinator.beat_s))
         while self._receive(self.listener.receive, self._serve):
             pass
-        while self._receive(self._from_coordinator, self._obey):
+        while self._receive(self.coordinator.receive, self._obey):
             pass
         self._finish_writing()
-        if self.asked_to_end:
-            self.asked_to_end = False
-            self.link.send(protocol.Drain(name=self.name))
-        if _now() - self._beaten >= self._beat_s:
-            self._beat()
+        self.coordinator.step = self.version
+        if time.monotonic() - self._reported > self.coordinator.beat_s:
+            self._report_losses()
 
     def _receive(self, source: Callable[[], Any], handle: Callable[[Any], None]) -> bool:
         try:
@@ -121,44 +107,13 @@ class Server:
 
     # --- with the coordinator
 
-    def _from_coordinator(self) -> Message | None:
-        return self.link.receive()
-
-    def _beat(self) -> None:
-        self._beaten = _now()
-        if self.link.refresh():
-            self._register()
-        if _now() - self._heard > self._orphan_s:
-            raise MirageError(f"no coordinator in {self.path} for {self._orphan_s:.0f} s.")
-        self._report_losses()
-        self.link.send(
-            protocol.Beat(
-                step=self.version, incarnation=self.incarnation, layout=self.layout, roster=0
-            )
-        )
-
     @property
     def version(self) -> int:
         """Of its slowest slice."""
         return min((each.version for each in self.slices.values()), default=0)
 
-    def _register(self) -> None:
-        self.link.send(
-            protocol.Register(
-                role=protocol.SERVER,
-                name=self.name,
-                session=self.link.identity,
-                host=socket.gethostname(),
-                boot_id=addresses.boot_id(),
-                endpoints=self.listener.endpoints,
-            )
-        )
-
     def _obey(self, message: Message) -> None:
-        self._heard = _now()
-        if isinstance(message, protocol.Welcome):
-            self._beat_s = message.beat_s
-        elif isinstance(message, protocol.View):
+        if isinstance(message, protocol.View):
             self._take_view(message)
         elif isinstance(message, protocol.Prepare):
             self._take_prepare(message)
@@ -169,10 +124,6 @@ class Server:
             self._losses, self._losses_from = self._losses[known:], self._losses_from + known
         elif isinstance(message, protocol.End):
             self.over = message.reason
-        elif isinstance(message, protocol.Refused):
-            if message.reason != "Register first.":
-                raise MirageError(message.reason)
-            self._register()
 
     def _take_view(self, view: protocol.View) -> None:
         if (view.incarnation, view.layout) < (self.incarnation, self.layout):
@@ -182,10 +133,11 @@ class Server:
             self._load(view, mine)
         self._set_owned(mine)
         self.incarnation, self.layout = view.incarnation, view.layout
+        self.coordinator.incarnation, self.coordinator.layout = view.incarnation, view.layout
         self._scaling, self._incoming, self._sent = None, {}, False
         if self._save is not None and self._save.hold:
             self._save = None
-        self.link.send(
+        self.coordinator.send(
             protocol.InView(
                 incarnation=view.incarnation, layout=view.layout, roster=0, scaling=view.scaling
             )
@@ -228,7 +180,7 @@ class Server:
         leaving = self._leaving(message)
         late = [i for i in leaving if self.slices[i].version > message.clock]
         accepted = (not late and message.incarnation == self.incarnation) or not self.slices
-        self.link.send(
+        self.coordinator.send(
             protocol.Ready(scaling=message.scaling, accepted=accepted, step=self.version)
         )
         if accepted:
@@ -244,7 +196,7 @@ class Server:
     def _connect(self, peer: Peer) -> None:
         try:
             self._peers[peer.session] = wire.connect_peer(
-                self.context, self._keys, peer, self.link.identity
+                self.context, self._keys, peer, self.coordinator.session
             )
         except MirageError as error:
             log.warning("%s", error)
@@ -312,7 +264,7 @@ class Server:
         self._incoming |= {index: (each, message.version) for index, each in found.items()}
         if 0 in found:
             self._losses, self._losses_from = list(message.losses), message.losses_from
-        self.link.send(protocol.Adopted(scaling=message.scaling, slices=tuple(found)))
+        self.coordinator.send(protocol.Adopted(scaling=message.scaling, slices=tuple(found)))
 
     # --- progress
 
@@ -439,7 +391,7 @@ class Server:
     def _write(self, save: protocol.SaveAt) -> None:
         """In the background, from copies."""
         copies = {index: each.buffers() for index, each in self.slices.items()}
-        file = snapshots.file_name(save.version, save.incarnation, self.link.identity)
+        file = snapshots.file_name(save.version, save.incarnation, self.coordinator.session)
 
         def write() -> None:
             try:
@@ -460,25 +412,25 @@ class Server:
                 log.warning("no snapshot: %s", done)
                 continue
             self._report_losses()
-            self.link.send(
+            self.coordinator.send(
                 protocol.Saved(incarnation=save.incarnation, version=save.version, part=done)
             )
         self._written = []
         self._advance()
 
     def _report_losses(self) -> None:
+        self._reported = time.monotonic()
         if self._losses:
-            self.link.send(protocol.Losses(first=self._losses_from, values=tuple(self._losses)))
-
-
-def _now() -> float:
-    return time.monotonic()
+            self.coordinator.send(
+                protocol.Losses(first=self._losses_from, values=tuple(self._losses))
+            )
 
 
 def _run(given: argparse.Namespace) -> None:
     torch.set_num_threads(1)
+    slices.warm_up()
     server = Server(given.folder, given.name, given.orphan)
-    process.on_terminate(lambda: setattr(server, "asked_to_end", True))
+    process.on_terminate(lambda: setattr(server.coordinator, "asked_to_end", True))
     server.run()
 
 

@@ -46,6 +46,13 @@ def options_of(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], ...]:
     )
 
 
+def warm_up() -> None:
+    """The first step of an optimiser imports much of torch; better before others wait for it."""
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter]).step()
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.item()

@@ -263,7 +263,7 @@ class _Plane:
         self._idle_since = 0.0
         self.last_loss: float | None = None
         self.end = ""
-        self._forwarder.start(self._job)
+        self._forwarder.start(protocol.WORKER, job=self._job)
         _active.append(self)
 
     @property
