@@ -82,10 +82,12 @@ class JobRequest:
     """An elastic job."""
 
     name: str = ""
-    command: tuple[str, ...] = ()
-    """What each worker runs."""
+    script: str = ""
+    """The training script in Python, which each worker runs."""
+    arguments: tuple[str, ...] = ()
+    """Of the script."""
     folder: str = ""
-    """Where the command runs; relative to the file. Empty: the file's folder."""
+    """Where the script runs; relative to the file. Empty: the file's folder."""
     time: str = ""
     """Limit of the whole job, in a form of `sbatch --time`."""
     epochs: int = field(default=0, metadata={"min": 1})
@@ -151,7 +153,7 @@ def request_from(table: Mapping[str, Any]) -> JobRequest:
 
 
 def _missing(request: JobRequest) -> str:
-    for name in ("name", "command", "time", "epochs", "steps_per_epoch"):
+    for name in ("name", "script", "time", "epochs", "steps_per_epoch"):
         if not getattr(request, name):
             return f"{name}: missing; see docs/elastic-jobs.md for an example"
     return ""

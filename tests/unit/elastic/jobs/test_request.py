@@ -12,7 +12,8 @@ from mirage.errors import InputError
 
 GOOD = """\
 name = "mnist"
-command = ["python", "train.py"]
+script = "train.py"
+arguments = ["--data", "d"]
 time = "8:00:00"
 epochs = 30
 steps_per_epoch = 100
@@ -46,7 +47,7 @@ def test_a_request_is_read_and_survives_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("epochs = 30", "epochs = 0", ":4: epochs: expected at least 1, got 0"),
+        ("epochs = 30", "epochs = 0", ":5: epochs: expected at least 1, got 0"),
         ("epochs = 30", "", "epochs: missing"),
         ("epochs = 30", 'epochs = "30"', "epochs: expected a whole number"),
         ('name = "mnist"', 'name = "../x"', "name: expected 1 to 32 of a-z, 0-9 and -"),
@@ -61,8 +62,8 @@ def test_a_request_is_read_and_survives_json(tmp_path: Path) -> None:
         ("--account=research", "--nice", "workers.options: '--nice'"),
         ("--account=research", "research", "workers.options: 'research'"),
         ('"vgg-16"', '"vgg-99"', "speed.like: unknown type 'vgg-99'; there are"),
-        ("[servers]", "[servers", ":12:9: not TOML"),
-        ("command = [", "command = [3, ", "command: expected a list of names"),
+        ("[servers]", "[servers", ":13:9: not TOML"),
+        ("arguments = [", "arguments = [3, ", "arguments: expected a list of names"),
     ],
 )
 def test_bad_input_gives_one_line(old: str, new: str, words: str, tmp_path: Path) -> None:
