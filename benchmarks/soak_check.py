@@ -139,32 +139,33 @@ def _lost(seen: Evidence, begun: Mapping[int, set[int]], verdict: Verdict) -> No
         verdict.untrue.append(f"jobs {sorted(seen.queued)} are left over")
 
 
-def _makes_no_mark(seen: Evidence, last: Record) -> bool:
-    """Whether the chain's folder is right to have no mark of its end.
-
-    A last link may be requeued after its time limit. One that exits with 0 at its own signal may be
-    unfinished; the daemon, which sees the exit code alone, calls the chain done (decision 0050).
+def _is_used_up(seen: Evidence, last: Record | None) -> bool:
+    """Whether the last link reached its limit or its own signal, which is no sign that the work is
+    done: the folder has no mark of the end then (decisions 0050 and 0053).
     """
+    if last is None:
+        return False
     if seen.expected_end == "used-up":
         return last.state == "TIMEOUT"
-    return seen.plan.kind in ("limit", "scancel") and last.state == "COMPLETED"
+    return seen.plan.kind in ("limit", "scancel") and last.state == "FAILED"
 
 
 def _end(seen: Evidence, verdict: Verdict) -> None:
     ran = [record for record in seen.records if record.start_s]
     last = max(ran, key=lambda record: (record.segment, record.job_id), default=None)
-    unmarked = not seen.marker and last is not None and _makes_no_mark(seen, last)
-    if seen.marker != seen.expected_end and not unmarked:
+    used_up = not seen.marker and _is_used_up(seen, last)
+    if seen.marker != seen.expected_end and not used_up:
         verdict.untrue.append(
             f"the folder says {seen.marker or 'nothing'}, not {seen.expected_end}"
         )
-    if seen.stored == seen.expected_end:
+    expected = "used-up" if used_up else seen.expected_end
+    if seen.stored == expected:
         return
     if not seen.stored and _life_s(seen) < UNSEEN_S:
         verdict.known.append(KNOWN_UNSEEN)
     else:
         verdict.untrue.append(
-            f"the daemon's store says {seen.stored or 'nothing'}, not {seen.expected_end}"
+            f"the daemon's store says {seen.stored or 'nothing'}, not {expected}"
         )
 
 

@@ -85,6 +85,11 @@ _HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
 """The second is what 22.05 to 26.05 say after `scontrol requeuehold`."""
 
 
+USED_UP_EXIT = 75
+"""Exit code of a last link's job that left at its own signal without a sign that the work is done
+(EX_TEMPFAIL of sysexits.h): so Slurm's records say it to everybody.
+"""
+
 SIGNAL_SLACK_S = 60
 """sbatch(1), --signal: "the signal may be sent up to 60 seconds earlier than specified"."""
 

@@ -11,8 +11,9 @@
 #
 # What it does: leaves at once if the chain is over or a later link has taken over; queues the next link; takes over
 # from the link before if that one still runs; runs the user's script, passing signals on; keeps a record of the end,
-# and ends the chain if the work is done or the failure policy says so. Its exit code is the script's; or 1 in place of 0
-# where the chain has failed, and its job counts as cancelled where the chain was: so Slurm's records say how it ended.
+# and ends the chain if the work is done or the failure policy says so. Its exit code is the script's; but 0 where the
+# chain is done, 1 in place of 0 where it has failed, $m_used_up_exit where this last link left at its own signal, and its
+# job counts as cancelled where the chain was: so Slurm's records say how the chain ended.
 #
 # Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
 #   chain         what was asked for (key=value); segments= is what mirage extend changes
@@ -212,11 +213,14 @@ m_leave() { # CODE TEXT: ends this job before its work, or a service that may no
 
 m_set_exit_code() { # CODE: sets m_exit_code, what this job exits with. Others have only Slurm's records of the chain
     m_exit_code=$1
-    if [ -e "$m_dir/done" ]; then return; fi
-    if [ -e "$m_dir/failed" ]; then
-        [ "$m_exit_code" -ne 0 ] || m_exit_code=1
+    if [ -e "$m_dir/done" ]; then
+        m_exit_code=0
+    elif [ -e "$m_dir/failed" ]; then
+        case $m_exit_code in 0 | "$m_used_up_exit") m_exit_code=1 ;; esac
     elif [ -e "$m_dir/cancelled" ]; then
         m_slurm scancel "$m_job" 2>/dev/null
+    elif [ -n "$m_at_signal" ] && m_is_last; then
+        m_exit_code=$m_used_up_exit
     fi
 }
 

@@ -18,7 +18,7 @@ from mirage.chain.batch_script import UserScript
 from mirage.chain.folder import DONE, JOB_SCRIPT, then_script
 from mirage.chain.sbatch import SbatchOption
 from mirage.chain.tag import ChainTag, format_tag, format_wishes
-from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
+from mirage.domain import SIGNAL_SLACK_S, USED_UP_EXIT, Mode, Penalties
 
 HEALTH_INTERVAL_S = 5
 NOTIFY_LIMIT_S = 60
@@ -256,6 +256,7 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_notify_command": settings.notify.command,
         "m_notify_after": settings.notify.after_s,
         "m_notify_limit": NOTIFY_LIMIT_S,
+        "m_used_up_exit": USED_UP_EXIT,
         "m_then": len(settings.then),
         "m_done_file": settings.done_file or settings.folder / DONE,
         "m_signals": " ".join(names),

@@ -22,8 +22,7 @@ from mirage.chain.folder import (
     read_record,
     read_then,
 )
-from mirage.daemon.chain_end import used_up
-from mirage.domain import Chain, ChainState, JobState, Link, Mode
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link, Mode
 from mirage.ports import ChainStore
 
 Json = dict[str, Any]
@@ -89,14 +88,13 @@ def _add_markers(reports: list[Json], user: str) -> None:
     """Puts in why a chain's own jobs ended it: a done-file, the failure policy, a crash loop,
     `mirage cancel`.
 
-    From outside these look alike: a link that ended and a successor that was cancelled; or, of the
-    last link, an error and the signal of its own `--signal`, sent as its time limit came near.
+    From outside these look alike: a link that ended and a successor that was cancelled.
     """
     for report in reports:
         if report["user"] != user:
             continue
         folder = chain_folder(report["chain"])
-        marker = over_marker(folder) or _used_up(folder, report)
+        marker = over_marker(folder)
         if marker is None:
             _add_pause(report, folder)
             continue
@@ -117,18 +115,6 @@ def _add_pause(report: Json, folder: Path) -> None:
             "reason": "",
             "next": f"The chain is paused. {resume}",
         }
-
-
-def _used_up(folder: Path, report: Json) -> tuple[str, str] | None:
-    """The state and the reason of a chain whose last link left at its own `--signal`; else None."""
-    last = read_link(folder, report["segments"])
-    misread = (ChainState.FAILED.value, ChainState.DONE.value)  # by the link's exit code
-    if report["state"] not in misread or last is None or last.how != "slurm" or last.is_swept:
-        return None
-    where = f"link {last.segment} of {report['segments']} (job {last.job_id})"
-    return ChainState.USED_UP.value, used_up(
-        report["chain"], where, "the signal before its time limit"
-    )
 
 
 def add_names(reports: list[Json], user: str) -> None:
@@ -187,7 +173,8 @@ def _link(
 ) -> Link:
     ended = read_link(folder, segment)
     start = read_record(folder / f"start.{segment}").get("start")
-    state = _state(chain, ended, start)
+    exit_code = _exit_code(chain, ended)
+    state = _state(chain, ended, start, exit_code)
     waits = state is JobState.PENDING and predecessor_id is not None
     return Link(
         chain_id=chain.chain_id,
@@ -202,12 +189,23 @@ def _link(
         submit_s=chain.created_s,
         start_s=int(start) if start else None,
         end_s=ended.end_s if ended else None,
-        exit_code=ended.exit_code if ended else 0,
+        exit_code=exit_code,
         dependency=f"afterany:{predecessor_id}" if waits else "",  # as it was submitted
     )
 
 
-def _state(chain: Chain, ended: LinkRecord | None, start: str | None) -> JobState:
+def _exit_code(chain: Chain, ended: LinkRecord | None) -> int:
+    """What the link's job ended with; its record has what the user's script ended with."""
+    if ended is None:
+        return 0
+    at_signal = ended.how == "slurm" and not ended.is_swept
+    is_used_up = at_signal and ended.segment >= chain.segments and not chain.state.is_over
+    return USED_UP_EXIT if is_used_up else ended.exit_code
+
+
+def _state(
+    chain: Chain, ended: LinkRecord | None, start: str | None, exit_code: int
+) -> JobState:
     """As far as the job's own records tell; Slurm may know better, and is asked of open chains."""
     if ended is None or (ended.how == "slurm" and ended.is_swept):
         if ended and ended.reason == "TimeLimit":
@@ -216,5 +214,5 @@ def _state(chain: Chain, ended: LinkRecord | None, start: str | None) -> JobStat
             return JobState.RUNNING if start else JobState.PENDING
         return JobState.UNKNOWN if start else JobState.CANCELLED
     if ended.how in ("exit", "slurm"):
-        return JobState.FAILED if ended.exit_code else JobState.COMPLETED
+        return JobState.FAILED if exit_code else JobState.COMPLETED
     return JobState.COMPLETED if ended.how == "handover" else JobState.CANCELLED

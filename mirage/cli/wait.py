@@ -19,6 +19,7 @@ from mirage.chain.folder import (
     read_starts,
 )
 from mirage.cli.chain_names import resolve_chain
+from mirage.cli.sources import find_chains
 from mirage.config import AdapterConfig
 from mirage.domain import ChainState, Job
 from mirage.errors import ClusterError, InputError
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if not _wait(folder, cluster, until_s):
         print(f"mirage wait: chain {args.chain} is not over yet", file=sys.stderr)
         return TIMED_OUT
-    marker, reason = over_marker(folder) or _unmarked(folder)
+    marker, reason = over_marker(folder) or _unmarked(args.chain, folder)
     print(
         f"chain {args.chain} is {marker}: {reason}",
         file=sys.stdout if marker == DONE else sys.stderr,
@@ -80,13 +81,19 @@ def run(args: argparse.Namespace) -> int:
     return 0 if marker == DONE else 1
 
 
-def _unmarked(folder: Path) -> tuple[str, str]:
-    """How a chain ended that none of its jobs marked as over: its state, and the reason."""
+def _unmarked(chain_id: str, folder: Path) -> tuple[str, str]:
+    """How a chain ended that none of its jobs marked as over: its state as `mirage status` has it,
+    and the reason.
+    """
+    report = find_chains(chain_id)[0][0]
+    is_over = ChainState(report["state"]).is_over
+    state = report["state"] if is_over else "over"  # a daemon may not have seen the end yet
+    reason = f"{report['reason']}. " if is_over and report["reason"] else ""
     nothing = "nothing says that the work is done"
     if max(read_starts(folder), default=0) < read_segments(folder):
-        return "over", f"no link of it is left, and {nothing}. To go on: mirage resume"
+        return state, f"{reason}No link of it is left, and {nothing}. To go on: mirage resume"
     ways = "If it is: mirage done. For more links: mirage extend"
-    return ChainState.USED_UP.value, f"all its links have run, and {nothing}. {ways}"
+    return state, f"{reason}All its links have run, and {nothing}. {ways}"
 
 
 def _wait(

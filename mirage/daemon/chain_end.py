@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from mirage.domain import Chain, ChainState, Job, JobState, Link
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
 
 
 def link_after(link: Link, job: Job) -> Link:
@@ -92,31 +92,20 @@ def _verdict(chain: Chain, last: Link, queued_cancelled: bool) -> tuple[ChainSta
     where = f"link {last.segment} of {chain.segments} (job {last.job_id})"
     if last.state is JobState.COMPLETED:
         early = "" if last.segment >= chain.segments else " and the chain ended early"
-        return ChainState.DONE, f"{where} completed{early}{_at_signal(last)}"
+        return ChainState.DONE, f"{where} completed{early}"
     if last.state is JobState.CANCELLED:
         return ChainState.CANCELLED, f"{where} was cancelled"
-    if last.state in (JobState.TIMEOUT, JobState.PREEMPTED) and last.segment >= chain.segments:
-        return ChainState.USED_UP, used_up(chain.chain_id, where, last.state.value)
-    if (
-        last.state in (JobState.TIMEOUT, JobState.PREEMPTED, JobState.NODE_FAIL)
-        and queued_cancelled
-    ):
-        return (
-            ChainState.CANCELLED,
-            f"{where} ended with {last.state.value} and its successor was cancelled",
-        )
+    at_signal = last.state is JobState.FAILED and last.exit_code == USED_UP_EXIT
+    how = "the signal before its time limit" if at_signal else last.state.value
+    is_cut = at_signal or last.state in (JobState.TIMEOUT, JobState.PREEMPTED)
+    if is_cut and last.segment >= chain.segments:
+        return ChainState.USED_UP, _used_up(chain.chain_id, where, how)
+    if (is_cut or last.state is JobState.NODE_FAIL) and queued_cancelled:
+        return ChainState.CANCELLED, f"{where} ended with {how} and its successor was cancelled"
     return ChainState.FAILED, f"{where} ended with {last.state.value}, exit code {last.exit_code}"
 
 
-def _at_signal(last: Link) -> str:
-    """A caution where the link may have left at its own `--signal`, with work left."""
-    aimed_s = last.expected_end_s
-    if not last.lead_s or last.end_s is None or aimed_s is None or last.end_s < aimed_s:
-        return ""
-    return " when its own signal was due; only the chain's folder says whether the work is done"
-
-
-def used_up(chain_id: str, where: str, how: str) -> str:
+def _used_up(chain_id: str, where: str, how: str) -> str:
     """Why a chain is `used-up`. ``how``: Slurm's state of the last link, which ``where`` names."""
     return (
         f"{where}, the last one, ended with {how}: the work may be unfinished (mirage extend"

@@ -109,5 +109,14 @@ def test_plans_and_faults_are_drawn_by_their_seed():
 
 @pytest.mark.parametrize(("kind", "is_good"), [("limit", True), ("scancel", True), ("exit", False)])
 def test_who_leaves_at_the_own_signal_makes_no_mark(kind: str, is_good: bool):
-    seen = replace(GOOD, plan=replace(PLAN, kind=kind), marker="")
+    ended = replace(GOOD.records[-1], state="FAILED")
+    seen = replace(
+        GOOD,
+        plan=replace(PLAN, kind=kind),
+        marker="",
+        stored="used-up",
+        records=[*GOOD.records[:-1], ended],
+        kept=GOOD.kept | {ended.job_id: "FAILED"},
+    )
     assert judge(seen).is_good is is_good
+    assert judge(replace(seen, stored="done")).untrue

@@ -27,7 +27,7 @@ from mirage.chain.script import (
     Then,
     build_job_script,
 )
-from mirage.domain import Mode, Penalties
+from mirage.domain import USED_UP_EXIT, Mode, Penalties
 
 SHELLS = [
     words for words in (["dash"], ["bash", "--posix"], ["busybox", "sh"]) if shutil.which(words[0])
@@ -570,7 +570,7 @@ def test_the_done_file_ends_the_chain_and_takes_the_successors_along(rig: Rig) -
     rig.queue(12, 2, 11)
     rig.queue(13, 3, 12)
     code, _out, _err = rig.run(1, 11)
-    assert code == 3
+    assert code == 0, "so Slurm's records say that the chain is done"
     assert rig.log("scancel") == ["--state=PENDING 12 13"]
     assert over_marker(rig.folder) == ("done", "enough")
 
@@ -726,22 +726,27 @@ def test_a_requeue_that_ends_squeue_too_is_seen(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left_s", "body", "marker"),
+    ("left_s", "body", "marker", "code"),
     [
-        (90, ":", None),
-        (900, ":", "done"),
-        (90, 'touch "$MIRAGE_DONE_FILE"', "done"),
-        (90, "exit 3", "failed"),
+        (90, ":", None, USED_UP_EXIT),
+        (90, "kill -USR1 $$", None, USED_UP_EXIT),
+        (900, ":", "done", 0),
+        (90, 'touch "$MIRAGE_DONE_FILE"', "done", 0),
+        (900, 'touch "$MIRAGE_DONE_FILE"; exit 3', "done", 0),
+        (90, "exit 3", "failed", 3),
+        (900, f"exit {USED_UP_EXIT}", "failed", 1),
     ],
 )
-def test_a_last_link_that_exits_at_its_own_signal_has_not_said_that_the_work_is_done(
-    rig: Rig, left_s: int, body: str, marker: str | None
+def test_the_last_links_exit_code_tells_slurm_how_the_chain_ended(
+    rig: Rig, left_s: int, body: str, marker: str | None, code: int
 ) -> None:
+    """One that leaves at its own signal has not said that the work is done."""
     change(rig, limit_signal=LimitSignal(signal.SIGUSR1, batch=False, lead_s=60))
     rig.script(body)
     (rig.fake / "end").write_text(f"{int(time.time()) + left_s}\n")
-    _code, _out, err = rig.run(4, 14, 13)
+    exit_code, _out, err = rig.run(4, 14, 13)
     assert (over_marker(rig.folder) or [None])[0] == marker
+    assert exit_code == code
     assert ("If it is: mirage done abcdefgh" in err) is (marker is None)
 
 

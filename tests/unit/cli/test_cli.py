@@ -427,12 +427,23 @@ def test_wait_ends_with_the_chain(shell, marker, code):
 
 
 @pytest.mark.parametrize(
-    ("started", "said"), [(1, "is over: no link of it is left"), (2, "is used-up: all its links")]
+    ("started", "ended", "said"),
+    [
+        (1, {"state": "CANCELLED"}, "is cancelled: "),
+        (2, {"state": "CANCELLED"}, "is cancelled: "),
+        (2, {"state": "TIMEOUT"}, "is used-up: "),
+        (2, {"state": "FAILED", "status": 75 << 8, "exit": 75}, "is used-up: "),
+        (2, {"state": "NODE_FAIL"}, "is failed: "),
+    ],
 )
-def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell, started, said):
+def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell, started, ended, said):
+    """With the state that `mirage status` shows."""
     first, second = shell.chain()
+    with shell.slurm.state() as state:
+        for job in state["jobs"]:
+            job["comment"] = job["comment"].replace("/3 ", "/2 ")
     folder = folder_of(shell)
-    (folder / "chain").write_text("segments=2\n")
+    (folder / "chain").write_text(f"segments=2\nmode=train\nsubmitted={NOW - 100}\n")
     for segment in range(1, started + 1):
         (folder / f"start.{segment}").write_text(f"job={first}\n")
     for segment, job_id in ((1, first), (2, second)):
@@ -440,7 +451,9 @@ def test_wait_ends_where_no_link_is_left_to_say_how_it_went(shell, started, said
     assert shell.run("wait", "abcdef12", "--timeout", "1s").returncode == 124
     with shell.slurm.state() as state:
         for job in state["jobs"]:
-            job |= {"state": "CANCELLED", "end": state["now"]}
+            job |= {"state": "CANCELLED", "end": state["now"], "dependency": []}
+            if job["id"] == (first, second)[started - 1]:
+                job |= ended | {"start": state["now"] - 60, "on": list(state["nodes"])[:1]}
     done = shell.run("wait", "abcdef12")
     assert done.returncode == 1
     assert said in done.stderr
@@ -667,37 +680,6 @@ def test_a_chain_whose_last_link_ran_into_its_limit_is_used_up(shell):
     assert "chain abcdef12 used-up" in text
     assert "the work may be unfinished (mirage extend abcdef12)" in text
     assert first < second
-
-
-def test_the_signal_of_a_last_link_near_its_limit_is_no_failure(shell):
-    """Slurm calls it FAILED; the link's own record knows better."""
-    from mirage.cli.folders import add_records
-
-    folder = shell.folder / ".mirage" / "chains" / "abcdef12"
-    folder.mkdir(parents=True)
-    report = {
-        "chain": "abcdef12",
-        "user": ME,
-        "state": "failed",
-        "segments": 2,
-        "reason": "x",
-        "next": "x",
-        "links": [],
-    }
-    for code, how, swept, before, after in (
-        (138, "slurm", "", "failed", "used-up"),
-        (0, "slurm", "", "done", "used-up"),
-        (138, "exit", "", "failed", "failed"),
-        (0, "exit", "", "done", "done"),
-        (143, "slurm", "1", "failed", "failed"),
-    ):
-        (folder / "link.2").write_text(
-            f"job=5\nrestart=0\nstart=1\nwork=1\nend=2\nexit={code}\nhow={how}\nswept={swept}\n"
-        )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("MIRAGE_HOME", str(shell.folder / ".mirage"))
-            add_records([changed := report | {"state": before}], ME)
-        assert changed["state"] == after
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from mirage.daemon.chain_end import (
     link_after,
     lost_chain_end,
 )
-from mirage.domain import Chain, ChainState, Job, JobState, Link
+from mirage.domain import USED_UP_EXIT, Chain, ChainState, Job, JobState, Link
 
 CHAIN = Chain(chain_id="abc123", user="alice", segments=3)
 
@@ -71,6 +71,16 @@ S = JobState
             "before any link started",
         ),
         ([link(1, S.NODE_FAIL)], ChainState.FAILED, "NODE_FAIL"),
+        (
+            [link(3, S.FAILED, exit_code=USED_UP_EXIT)],
+            ChainState.USED_UP,
+            "the signal before its time limit: the work may be unfinished (mirage extend abc123)",
+        ),
+        (
+            [link(2, S.FAILED, exit_code=USED_UP_EXIT), queued_cancelled(3)],
+            ChainState.CANCELLED,
+            "successor was cancelled",
+        ),
         ([], None, ""),
     ],
 )
@@ -80,15 +90,6 @@ def test_how_a_chain_ended(links, state, words):
     if ended:
         assert words in ended.reason
         assert ended.updated_s == 999
-
-
-@pytest.mark.parametrize(("end_s", "is_doubtful"), [(539, False), (540, True)])
-def test_an_end_at_the_own_signal_is_told_with_the_chain(end_s, is_doubtful):
-    """Limit 600 s, signal 60 s before it or up to 60 s sooner, started at 60."""
-    last = replace(link(3, S.COMPLETED), start_s=60, end_s=end_s, time_limit_s=600, lead_s=60)
-    ended = chain_end(CHAIN, [last], 999)
-    assert ended.state is ChainState.DONE
-    assert ("only the chain's folder says" in ended.reason) is is_doubtful
 
 
 def test_a_chain_whose_jobs_nobody_knows_is_given_up_after_a_day():
