@@ -164,9 +164,7 @@ def _end(seen: Evidence, verdict: Verdict) -> None:
     if not seen.stored and _life_s(seen) < UNSEEN_S:
         verdict.known.append(KNOWN_UNSEEN)
     else:
-        verdict.untrue.append(
-            f"the daemon's store says {seen.stored or 'nothing'}, not {expected}"
-        )
+        verdict.untrue.append(f"the daemon's store says {seen.stored or 'nothing'}, not {expected}")
 
 
 def runaway(records: Iterable[Record], queued: Collection[int]) -> list[int]:

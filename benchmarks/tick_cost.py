@@ -157,6 +157,7 @@ def _row(job: Job) -> str:
         "NodeList": "n17" if job.start_s else "",
         "Dependency": job.dependency or "(null)",
         "Reason": job.reason,
+        "Name": job.name or "train",
         "Comment": job.comment or "(null)",
     }
     return "".join(f"{text[name]}{MARK}" for name in SQUEUE_FIELDS) + "\n"

@@ -85,6 +85,9 @@ _HELD_BY_OWNER = frozenset({"JobHeldUser", "job requeued in held state"})
 """The second is what 22.05 to 26.05 say after `scontrol requeuehold`."""
 
 
+MAX_NAME = 80
+"""Characters of a job's name that are kept; Slurm takes 1024."""
+
 USED_UP_EXIT = 75
 """Exit code of a last link's job that left at its own signal without a sign that the work is done
 (EX_TEMPFAIL of sysexits.h): so Slurm's records say it to everybody.
@@ -147,6 +150,8 @@ class Job:
     exit_code: int = 0
     comment: str = ""
     """The owner's comment; Mirage's tag stands here (`mirage.chain.tag`)."""
+    name: str = ""
+    """The owner's, of printable characters, `MAX_NAME` at most; accounting records have none."""
     node_names: tuple[str, ...] = ()
     """Which nodes it has; from accounting, also those it had. Empty where that is not known."""
     account: str = ""
@@ -371,6 +376,8 @@ class Chain:
     """Why it is over."""
     created_s: int = 0
     updated_s: int = 0
+    name: str = ""
+    """What its jobs are called in Slurm; empty: no cycle saw one in the queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from mirage.chain.folder import (
     read_record,
     read_then,
 )
+from mirage.daemon.waiting_reason import OWNER, SLURM
 from mirage.domain import USED_UP_EXIT, Chain, ChainState, JobState, Link, Mode
 from mirage.ports import ChainStore
 
@@ -63,11 +64,25 @@ def add_records(reports: list[Json], user: str) -> None:
         for link in report["links"]:
             is_asked = f"handover.{link['segment']}" in asked
             link["handover"] = _handover(folder, link["segment"]) if folder and is_asked else None
+        _settle_ties(report["links"])
         report["then"] = [
             {"script": then.script, "job_id": then.job_id, "problem": then.problem or None}
             for then in (read_then(folder) if folder else [])
         ]
     _add_markers(reports, user)
+
+
+def _settle_ties(links: list[Json]) -> None:
+    """Slurm's times are whole seconds: of a link that became eligible in the second of its
+    predecessor's end they can't tell who let it in. If it asked that one to end, Slurm did not.
+    """
+    by_job = {link["job_id"]: link for link in links}
+    for link in links:
+        before = by_job.get(link["predecessor"])
+        handover = before["handover"] if before else None
+        is_tie = before is not None and link["eligible"] == before["end"]
+        if is_tie and link["let_in_by"] == SLURM and handover:
+            link["let_in_by"] = OWNER if handover["successor"] == link["job_id"] else SLURM
 
 
 def _handover(folder: Path, segment: int) -> Json | None:
@@ -118,12 +133,13 @@ def _add_pause(report: Json, folder: Path) -> None:
 
 
 def add_names(reports: list[Json], user: str) -> None:
-    """Puts in the name of a chain's jobs and its script, as its folder has them; empty where there
-    is none here.
+    """Puts in the name of a chain's jobs and its script, as its folder has them. Where there is
+    none here, the name stays as Slurm shows it, and the script is empty.
     """
     for report in reports:
         record = _record(report["chain"]) if report["user"] == user else {}
-        report |= {"name": _name(record), "script": record.get("script", "")}
+        name = _name(record) or report["name"]
+        report |= {"name": name, "script": record.get("script", "")}
 
 
 def name_of(chain_id: str) -> str:
@@ -203,9 +219,7 @@ def _exit_code(chain: Chain, ended: LinkRecord | None) -> int:
     return USED_UP_EXIT if is_used_up else ended.exit_code
 
 
-def _state(
-    chain: Chain, ended: LinkRecord | None, start: str | None, exit_code: int
-) -> JobState:
+def _state(chain: Chain, ended: LinkRecord | None, start: str | None, exit_code: int) -> JobState:
     """As far as the job's own records tell; Slurm may know better, and is asked of open chains."""
     if ended is None or (ended.how == "slurm" and ended.is_swept):
         if ended and ended.reason == "TimeLimit":

@@ -69,6 +69,7 @@ def _chain(chain: Chain, store: ChainStore, service: str, decides: bool) -> Json
     return {
         "chain": chain.chain_id,
         "user": chain.user,
+        "name": chain.name,
         "state": chain.state.value,
         "reason": chain.reason,
         "segments": chain.segments,

@@ -296,8 +296,9 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
     (first, tag), segments = by_segment[0], by_segment[-1][1].segments
     following = next((job for job, _ in by_segment if job.is_pending), None)
     state = ChainState.PAUSED if following and following.is_held else ChainState.ACTIVE
+    name = by_segment[-1][0].name
     if known is not None:
-        return replace(known, segments=segments, state=state, reason="", updated_s=now_s)
+        return replace(known, segments=segments, state=state, reason="", name=name, updated_s=now_s)
     return Chain(
         chain_id=tag.chain_id,
         user=first.user,
@@ -307,6 +308,7 @@ def _chain(entries: Sequence[tuple[Job, ChainTag]], known: Chain | None, now_s: 
         state=state,
         created_s=first.submit_s,
         updated_s=now_s,
+        name=name,
     )
 
 

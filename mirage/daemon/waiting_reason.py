@@ -91,7 +91,8 @@ def _is_on_predecessor(link: Link) -> bool:
 def let_in_by(link: Link, before: Link | None, service: str) -> str | None:
     """Who let the link into the queue; None: nobody yet, or it is not known.
 
-    ``before``: its predecessor. ``service``: whose releases `released_s` tells of.
+    ``before``: its predecessor. ``service``: whose releases `released_s` tells of. A link that
+    became eligible in the second of its predecessor's end counts as Slurm's: in most cases it is.
     """
     if link.dependency:
         # it waits, though it may have been let in before: its owner has given it a dependency again
@@ -105,5 +106,7 @@ def let_in_by(link: Link, before: Link | None, service: str) -> str | None:
     if before is None or before.job_id != link.predecessor_id:
         return None
     if before.state.is_over:
-        return OWNER if before.end_s is not None and link.eligible_s < before.end_s else SLURM
+        if before.end_s is None:
+            return None
+        return OWNER if link.eligible_s < before.end_s else SLURM
     return OWNER if before.state.has_nodes else None

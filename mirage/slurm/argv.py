@@ -31,6 +31,7 @@ SQUEUE_FIELDS = (
     "NodeList",
     "Dependency",
     "Reason",
+    "Name",
     "Comment",
 )
 SACCT_FIELDS = (

@@ -30,7 +30,7 @@ import hostlist
 
 from mirage.chain.durations import parse_time_limit
 from mirage.chain.sbatch import submitted_ids
-from mirage.domain import ClusterNode, Job, JobState, NodeEvent, Oddity, Settings
+from mirage.domain import MAX_NAME, ClusterNode, Job, JobState, NodeEvent, Oddity, Settings
 from mirage.errors import ClusterNonsense
 from mirage.slurm.argv import LINE_FIELDS, SACCT_FIELDS, SQUEUE_FIELDS
 from mirage.slurm.failures import advice
@@ -220,11 +220,18 @@ def queued_job(fields: Sequence[str], now_s: int) -> Job:
         **_counts(shown["tres-alloc"])._asdict(),
         exit_code=_exit_code(shown["exit_code"]),
         comment="" if shown["Comment"] == "(null)" else shown["Comment"],
+        name=_job_name(shown["Name"]),
         # Of a pending job squeue shows the nodes that it is planned for.
         node_names=_node_names(node_list) if state.has_nodes else (),
         array_task="" if shown["ArrayTaskID"] == "N/A" else shown["ArrayTaskID"],
         has_zero_priority=state in _NOT_STARTED and priority == "0",
     )
+
+
+def _job_name(text: str) -> str:
+    """For people to read: no control characters, which a terminal would obey, and no long text."""
+    shown = "".join(each if each.isprintable() else "?" for each in text[: MAX_NAME + 1])
+    return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 1] + "…"
 
 
 def _queued_times(

@@ -143,6 +143,7 @@ def _rows(job: Any, users: dict[int, str]) -> Iterator[list[str]]:
             job.allocated_nodes or "",
             _dependency(job.dependencies),
             job.state_reason or "None",
+            job.name or "",
             job.comment or "(null)",
         ]
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy import Enum as EnumOf
 from sqlalchemy.dialects.mysql import MEDIUMBLOB
 
-from mirage.domain import Action, ChainState, JobState, Mode, ReleaseOutcome
+from mirage.domain import MAX_NAME, Action, ChainState, JobState, Mode, ReleaseOutcome
 
 metadata = MetaData(
     naming_convention={
@@ -78,6 +78,7 @@ chains = Table(
     Column("reason", Text, nullable=False),
     Column("created_s", BigInteger, nullable=False),
     Column("updated_s", BigInteger, nullable=False, index=True),
+    Column("name", String(MAX_NAME), nullable=False, server_default=""),
     **MARIADB,
 )
 

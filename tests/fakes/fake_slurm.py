@@ -198,6 +198,7 @@ def _squeue_field(job: Job, name: str) -> str:
         "Reason": (
             ("JobHeldUser" if job.get("held") else queued) if job["state"] == PENDING else "None"
         ),
+        "Name": job.get("name", "job.sh"),
         "Comment": job["comment"] or "(null)",
     }[name]
 

@@ -19,6 +19,12 @@ LEAVES_EARLY = f"""#!/bin/sh
 log resumed
 sleep 300 & wait $!
 """
+SAVES_AT_ITS_END = """#!/bin/sh
+#SBATCH -N1 -t1 -o /dev/null --signal=B:USR1@20
+[ "$MIRAGE_SEGMENT" = 2 ] || exit 0
+trap '[ -z "$1" ] || touch "$MIRAGE_DONE_FILE"; exit 0' USR1
+sleep 300 & wait $!
+"""
 SAVES_TOO_LONG = f"""#!/bin/sh
 #SBATCH -N1 -t5 -o out.%j
 {LOG}trap 'log saving; sleep 300' USR2
@@ -84,6 +90,51 @@ def test_handovers_come_before_the_chains_own_signal_and_a_cut_checkpoint_is_tol
     assert f"link 1 (job {slow_jobs[0]}) is cancelled, since it did not end within 3 s" in said[1]
     assert all("--handover-grace=60s" in text for text in said)
     assert early_jobs[1] == second["job_id"]
+
+
+def test_a_last_link_that_leaves_at_its_signal_is_used_up_for_everybody(site, service):
+    """One chain has work left, the other says at the same signal that its work is done."""
+    script = site.script(ALICE, "saves.sh", SAVES_AT_ITS_END)
+    post = site.script(ALICE, "post.end.sh", "#!/bin/sh\n#SBATCH -n1 -t1 -o /dev/null\n:\n")
+    words = ["--segments=2", "--min-runtime=0", f"--then={post}"]
+    service.configure(mode="observe")
+    with service.running():
+        left, left_jobs = site.submit_chain(ALICE, *words, script)
+        ready, ready_jobs = site.submit_chain(ALICE, *words, script, "ready")
+        last = (left_jobs[1], ready_jobs[1])
+        until(lambda: all(site.state(job) in ("COMPLETED", "FAILED") for job in last), 150, "ends")
+        until(
+            lambda: all(ends_of(site, chain)["root"] != "active" for chain in (left, ready)),
+            30,
+            "the daemon to have seen it",
+            1,
+        )
+        told = ends_of(site, left), ends_of(site, ready)
+    assert told == (
+        dict.fromkeys(("root", "status", "history", "wait"), "used-up"),
+        dict.fromkeys(("root", "status", "history", "wait"), "done"),
+    )
+    alone = ends_of(site, left, "status"), ends_of(site, ready, "status")
+    assert alone == ({"status": "used-up"}, {"status": "done"}), "without a daemon"
+    assert [site.job(job)["ExitCode"] for job in last] == ["75:0", "0:0"]
+    posts = [report_of(site, chain)["then"][0]["job_id"] for chain in (left, ready)]
+    assert [post is None for post in posts] == [True, False]
+
+
+def ends_of(site, chain, *views):
+    """How a chain stands: to its owner by each verb, and to root, whom only the daemon tells."""
+    found = {}
+    for view in views or ("root", "status", "history", "wait"):
+        if view == "wait":
+            done = site.run(ALICE, "mirage", "wait", "--timeout=20s", chain, check=False)
+            found[view] = (done.stdout + done.stderr).partition(" is ")[2].partition(":")[0]
+        elif view == "root":
+            listed = site.run("root", "mirage", "status", "--all", "--json").stdout
+            reports = json.loads(listed)["chains"]
+            found[view] = next(each["state"] for each in reports if each["chain"] == chain)
+        else:
+            found[view] = report_of(site, chain, view)["state"]
+    return found
 
 
 def chain_with_post(site, name, body, *options):

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from mirage.cli.folders import add_names, add_records
 from mirage.cli.sources import _joined, _of_server
+from mirage.cli.table import heading
 from mirage.daemon.report import chain_reports
 from mirage.daemon.waiting_reason import AGENT, DAEMON
 from mirage.domain import (
@@ -189,3 +191,35 @@ def test_the_service_that_acts_speaks_while_it_runs() -> None:
         mine = told(AGENT, SECOND, decides=runs, decision=a_decision(12))
         (report,) = _joined(told(DAEMON, SECOND, decision=observed), mine, runs)
         assert (report["acting"], report["watched_by"]) == (acting, watched_by)
+
+
+@pytest.mark.parametrize(
+    ("eligible_s", "successor", "who"), [(50, 12, "owner"), (50, None, "slurm"), (51, 12, "slurm")]
+)
+def test_a_link_that_asked_its_predecessor_to_end_was_not_let_in_by_slurm(
+    tmp_path, monkeypatch, eligible_s, successor, who
+):
+    """Even if it became eligible in the second of that end."""
+    monkeypatch.setenv("MIRAGE_HOME", str(tmp_path))
+    folder = tmp_path / "chains" / "abcdef12"
+    folder.mkdir(parents=True)
+    if successor:
+        (folder / "handover.1").write_text(f"job={successor}\ngrace=300\nasked=50\n")
+    links = [
+        {"segment": 1, "job_id": 11, "predecessor": None, "end": 50, "let_in_by": "slurm"},
+        {"segment": 2, "job_id": 12, "predecessor": 11, "end": None, "let_in_by": "slurm"},
+    ]
+    links[0]["eligible"], links[1]["eligible"] = 10, eligible_s
+    report = {"chain": "abcdef12", "user": "alice", "state": "active", "links": links}
+    add_records([report], "alice")
+    assert links[1]["let_in_by"] == who
+
+
+def test_a_chain_without_a_folder_here_has_the_name_that_slurm_shows(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRAGE_HOME", str(tmp_path))
+    store = MemoryStore()
+    store.save_chain(replace(a_chain("c1"), name="night"))
+    reports = chain_reports(store, None)
+    add_names(reports, "somebody")
+    assert [(each["name"], each["script"]) for each in reports] == [("night", "")]
+    assert heading(reports[0]).endswith(": night")

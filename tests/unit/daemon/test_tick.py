@@ -386,6 +386,12 @@ def test_an_operators_hold_is_no_pause(store):
     assert [chain.state for chain in store.active_chains()] == [ChainState.ACTIVE]
 
 
+def test_a_chain_is_called_what_its_last_job_is_called(store):
+    carry_out(step([replace(running(), name="night"), waiting()], store), store)
+    (action,) = of(SaveChain, step([running(), replace(waiting(), name="day")], store))
+    assert action.chain.name == "day"
+
+
 def test_a_chain_has_as_many_links_as_its_last_link_says(store):
     carry_out(step([running(), waiting()], store), store)
     longer = format_tag(tag(2, 10, segments=5))

@@ -211,7 +211,7 @@ OVER = replace(FIRST, state=JobState.TIMEOUT, end_s=3800)
         (replace(LET_IN, released_s=None), OVER, "owner"),
         (replace(LET_IN, released_s=None, eligible_s=3800), OVER, "slurm"),
         (replace(LET_IN, released_s=None), None, None),
-        (replace(LET_IN, released_s=None), replace(OVER, end_s=None), "slurm"),
+        (replace(LET_IN, released_s=None), replace(OVER, end_s=None), None),
     ],
 )
 def test_who_let_a_link_in(link, before, who):

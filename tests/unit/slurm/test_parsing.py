@@ -37,6 +37,7 @@ SQUEUE = {
     "NodeList": "",
     "Dependency": "(null)",
     "Reason": "Priority",
+    "Name": "train",
     "Comment": "(null)",
 }
 SACCT = {
@@ -141,6 +142,24 @@ def test_the_captured_queue_holds_pending_and_running_jobs_only(real):
     assert {job.state for job in jobs} == {JobState.PENDING, JobState.RUNNING}
     over = {real.ids[name] for name in ("completed", "failed", "killed", "never-started")}
     assert not over & {job.job_id for job in jobs}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("night run", "night run"),
+        ("a\x1b[2Jb\nc\u202ed\udce9", "a?[2Jb?c?d?"),
+        ("x" * 80, "x" * 80),
+        ("x" * 1024, "x" * 79 + "…"),
+        ("", ""),
+    ],
+)
+def test_a_jobs_name_is_short_and_printable(text, name):
+    assert queued(Name=text).name == name
+
+
+def test_the_captured_jobs_have_the_name_of_their_script(real_jobs):
+    assert {job.name for job in real_jobs.values()} == {"job.sh"}
 
 
 def test_running(real_jobs):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirage.domain import Action, Chain, Decision, JobState, Link
+from mirage.domain import MAX_NAME, Action, Chain, Decision, JobState, Link
 from tests.browser import chromium
 from tests.web_site import WebSite, web_site
 
@@ -56,6 +56,7 @@ def plant(site: WebSite) -> None:
             reason=words,
             created_s=NOW - 7200,
             updated_s=NOW,
+            name=words[:MAX_NAME],
         )
     )
     first = Link(

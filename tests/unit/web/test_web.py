@@ -386,6 +386,18 @@ def test_its_store_is_for_reading(tmp_path: Path) -> None:
         site.desk.store.save_chain(Chain(chain_id="abcdef12", user="alice", segments=2))
 
 
+def test_chains_have_their_jobs_name_on_each_page(site: WebSite) -> None:
+    name = "<b>night & day</b>"
+    (chain, *_) = site.store.chains("alice")
+    site.store.save_chain(replace(chain, name=name))
+    alice = Browser()
+    own = alice.get(site.link("alice")).url
+    pages = [
+        alice.get(f"{own}{path}?show=all").text for path in ("", f"chain/{chain.chain_id}/alice")
+    ]
+    assert all("&lt;b&gt;night &amp; day&lt;/b&gt;" in text and name not in text for text in pages)
+
+
 # --- the service goes on, whatever visitors do
 
 
