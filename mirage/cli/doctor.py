@@ -87,16 +87,17 @@ def run(args: argparse.Namespace) -> int:
     ).config
     runner = Runner(bin_dir=config.cluster.bin_dir, timeout_s=config.cluster.timeout_s, retries=0)
     site = survey(runner, None if args.role is None else args.role == "daemon")
-    findings = list(examine(site, config))
+    findings, trial = list(examine(site, config)), []
     if args.try_job is not None:
-        findings += _try_job(CommandCluster(runner), shlex.split(args.try_job))
+        trial = _try_job(CommandCluster(runner), shlex.split(args.try_job))
+    findings += trial
     severity = worst(findings)
     if args.json:
         print(json.dumps(_as_json(site, findings, severity), indent=2))
         return EXIT_CODES[severity]
     console.print(f"Judged for {_role(site)}, run as {escape(site.user)}\n")
     for finding in sorted(findings, key=lambda finding: -finding.severity):
-        if args.all or finding.severity is not Severity.OK:
+        if args.all or finding.severity is not Severity.OK or finding in trial:
             _show(finding)
     well = sum(finding.severity is Severity.OK for finding in findings)
     console.print(

@@ -61,6 +61,7 @@ class Job:
     partition = property(lambda self: self._text("partition"))
     state = property(lambda self: self._text("job_state"))
     state_reason = property(lambda self: self._text("state_reason"))
+    name = property(lambda self: self._text("name"))
     comment = property(lambda self: self._text("comment"))
     allocated_nodes = property(lambda self: self._text("nodes"))
     priority = property(lambda self: self._raw.get("priority", 0))
@@ -180,6 +181,7 @@ def _job(job: dict[str, Any]) -> Job:
         partition=job["partition"],
         job_state=job["state"],
         state_reason=queued if job["state"] == PENDING else "None",
+        name=job.get("name", "job.sh"),
         comment=job["comment"],
         nodes=",".join(job["on"]),
         priority=1,

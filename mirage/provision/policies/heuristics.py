@@ -79,11 +79,14 @@ class Timer:
     name: str = "timer"
 
     def decide(self, observation: Observation) -> Advice:
-        return not_yet(observation) or aim(
-            observation,
-            self.lead_s,
-            f"it is to enter the queue {format_duration(self.lead_s)} before the end",
-        )
+        why = f"it is to enter the queue {format_duration(self.lead_s)} before the end"
+        run_s = observation.predecessor.expected_limit_s
+        if run_s is not None and self.lead_s >= run_s:
+            why += (
+                f", which is its predecessor's whole run of {format_duration(run_s)}: such a lead"
+                " uses up the chain's links at once, so set a shorter one (policy.timer.lead_s)"
+            )
+        return not_yet(observation) or aim(observation, self.lead_s, why)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ import os
 import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mirage.cli.doctor import examine
 from mirage.config import ActingConfig, Config, DaemonConfig, PolicyConfig
-from mirage.doctor.finding import EXIT_CODES, Severity, worst
+from mirage.doctor.finding import EXIT_CODES, Severity, ok, worst
 from mirage.doctor.service import check_files, check_server, differences_of
 from mirage.doctor.survey import ClockSkew, Site
 from mirage.domain import ClusterNode, Settings, Snapshot
@@ -388,3 +389,17 @@ def test_doctor_on_the_command_line(shell):  # noqa: F811
 def test_the_worst_finding_gives_the_exit_code(tmp_path):
     assert EXIT_CODES[worst(found(tmp_path, history_days=1).values())] == 3
     assert EXIT_CODES[worst([])] == 0
+
+
+def test_what_the_trial_job_found_is_shown_also_where_all_is_well(shell, monkeypatch, capsys):  # noqa: F811
+    from mirage.cli import doctor, main
+
+    found = [ok("chain-folder", "it is shared with n1")]
+    monkeypatch.setattr(doctor, "survey", lambda *_: SimpleNamespace(of_daemon=False, user="ada"))
+    monkeypatch.setattr(doctor, "examine", lambda *_: [ok("slurm", "it answers")])
+    monkeypatch.setattr(doctor, "_try_job", lambda *_: found)
+    monkeypatch.setenv("HOME", str(shell.folder))
+    assert main.main(["doctor", "--try-job"]) == 0
+    shown = capsys.readouterr().out
+    assert "it is shared with n1" in shown
+    assert "it answers" not in shown
