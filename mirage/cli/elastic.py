@@ -1,15 +1,44 @@
-"""`mirage elastic run|status|stop`: elastic training jobs (docs/elastic-jobs.md)."""
+"""`mirage elastic`: policies for elastic training jobs (docs/elastic.md), and the jobs themselves
+(docs/elastic-jobs.md).
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from mirage.cli import elastic_jobs
+from mirage.cli.learning import words_of
+from mirage.cli.table import console
+from mirage.errors import InputError
+from slurm_sim.cli.arguments import positive
+
+if TYPE_CHECKING:
+    from mirage.elastic.evaluation import ElasticResult
+    from mirage.rl.fit import Progress
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verbs of the group."""
     verbs = parser.add_subparsers(dest="elastic_verb", required=True, metavar="WHAT")
-    for name, add, act, summary in elastic_jobs.VERBS:
+    for name, add, act, summary in (
+        ("train", _add_train, _train, "a policy, from a scheduler's decisions, then from rewards"),
+        (
+            "evaluate",
+            _add_evaluate,
+            _evaluate,
+            "policies against schedulers on the same jobs: results.json, report.html",
+        ),
+        *elastic_jobs.VERBS,
+    ):
         sub = verbs.add_parser(
             name, help=summary, description=summary[0].upper() + summary[1:] + "."
         )
@@ -18,4 +47,174 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Runs a verb of the group."""
     return int(args.act(args))
+
+
+def _add_setting(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--setting",
+        default="small",
+        metavar="NAME",
+        help="small, small-known, large, large-known, or a .toml file (default: %(default)s)",
+    )
+    group.add_argument(
+        "--seed",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="seed of all random draws, from 1 (default: %(default)s)",
+    )
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("training")
+    _add_setting(group)
+    group.add_argument(
+        "--policy",
+        default="dl2",
+        metavar="NAME",
+        help="dl2 (the paper's) or set (attention over jobs) (default: %(default)s)",
+    )
+    group.add_argument(
+        "--teacher",
+        metavar="NAME",
+        help="scheduler that the policy copies first (default: drf; greedy-learnt for set)",
+    )
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the training, as in recipe.toml; may be given several times",
+    )
+    out = parser.add_argument_group("output")
+    out.add_argument("--out", required=True, type=Path, metavar="DIR", help="model folder")
+
+
+def _train(args: argparse.Namespace) -> int:
+    torch_or_error()
+    from mirage.elastic.learn.training import (
+        ElasticPlan,
+        default_options,
+        default_teacher,
+        save_result,
+        train,
+    )
+    from mirage.elastic.settings import read_setting
+    from mirage.models.folder import check_replaceable
+    from mirage.rl.options import with_settings
+
+    check_replaceable(args.out)
+    plan = ElasticPlan(
+        setting=read_setting(args.setting),
+        method=args.policy,
+        teacher=args.teacher or default_teacher(args.policy),
+        seed=args.seed,
+        options=with_settings(default_options(args.policy), args.set),
+    )
+    result = train(plan, _show_progress if errors.is_terminal else None)
+    save_result(args.out, result)
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in result.scores.items())
+    errors.print(escape(f"{args.out}: completion time in slots: {scores} ({result.wall_s:.0f} s)"))
+    return 0
+
+
+def _show_progress(row: Progress) -> None:
+    if row.score == row.score:  # not NaN
+        errors.print(f"{row.stage} {row.round}/{row.rounds}: {row.score:.3f} slots")
+
+
+def torch_or_error() -> None:
+    """Raises InputError where torch is missing."""
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError(
+            f"this needs torch ({error}): pip install 'mirage-slurm[elastic]'."
+        ) from error
+    torch.set_num_threads(1)  # small networks are slower on several
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("comparison")
+    group.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="[LABEL=]DIR",
+        help="model folder; may be given several times",
+    )
+    group.add_argument(
+        "--against",
+        type=words_of,
+        default=("drf", "optimus", "greedy-learnt", "greedy"),
+        metavar="NAME[,NAME]",
+        help="schedulers without learning (default: drf,optimus,greedy-learnt,greedy)",
+    )
+    group.add_argument(
+        "--sequences",
+        type=positive,
+        default=10,
+        metavar="N",
+        help="number of job sequences (default: %(default)s)",
+    )
+    _add_setting(group)
+    out = parser.add_argument_group("output")
+    out.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="folder of results.json and report.html",
+    )
+    out.add_argument("--json", action="store_true", help="print results.json")
+
+
+def _evaluate(args: argparse.Namespace) -> int:
+    torch_or_error()
+    from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
+    from mirage.elastic.model import ElasticModel, load_model
+    from mirage.elastic.report import headline, write_report
+    from mirage.elastic.settings import read_setting
+
+    models: dict[str, tuple[Path, ElasticModel]] = {}
+    for word in args.model:
+        label, equals, folder = word.partition("=")
+        path = Path(folder if equals else word)
+        models[label if equals else path.resolve().name] = (path, load_model(path))
+    plan = ElasticEvaluationPlan(
+        setting=read_setting(args.setting),
+        models=models,
+        against=args.against,
+        sequences=args.sequences,
+        seed=args.seed,
+    )
+    result = evaluate(plan, _announce if errors.is_terminal else lambda _: None)
+    write_report(args.out, result)
+    if args.json:
+        print(json.dumps(result.record, indent=1))
+    else:
+        console.print(_table(result))
+        console.print(f"[bold]{escape(headline(result))}.[/]")
+        console.print(f"{escape(str(args.out))}: report.html, results.json")
+    return 0
+
+
+def _announce(name: str) -> None:
+    errors.print(f"running {name}")
+
+
+def _table(result: ElasticResult) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("scheduler")
+    for name in ("completion, slots", "95 % interval", "ratio to drf"):
+        table.add_column(name, justify="right")
+    for name, row in result.record["schedulers"].items():
+        low, high = row["interval"] or (None, None)
+        interval = f"{low:.2f} to {high:.2f}" if low is not None else "-"
+        ratio = row["ratio_to"].get("drf")
+        words = f"{ratio['value']:.3f}" if ratio else "1.000"
+        table.add_row(escape(name), f"{row['mean_jct_slots']:.2f}", interval, words)
+    table.add_row("lower bound", f"{result.record['lower_bound_slots']:.2f}", "", "")
+    return table

@@ -38,7 +38,7 @@ VERBS = {
     "evaluate": "all methods on the same episodes: report.html, results.json, episodes.csv",
     "route": "agents that choose a job's partition: train, evaluate, publish",
     "place": "which GPUs a job gets: agents (train, evaluate), live jobs (advise, run)",
-    "elastic": "training jobs whose workers grow into idle GPUs: run, status, stop",
+    "elastic": "training jobs that grow into idle GPUs: run, status, stop; policies: train, evaluate",
     "plugin": "the job_submit plugin that asks these agents: install, status, remove",
     "trace": "job histories: import, figures, what they hide, synthetic workloads",
 }

@@ -62,14 +62,14 @@ def _poorest(world: ElasticWorld) -> Floats:
 def _shortest(world: ElasticWorld) -> Floats:
     """SRTF: least time left at the job's own best shape, by its owner's epochs."""
     best = world.speed_table.max(axis=(1, 2))[world.type_index]
-    return np.asarray(-_estimated_left(world) / best, dtype=np.float64)
+    return np.asarray(-estimated_left(world) / best, dtype=np.float64)
 
 
 def _least_fraction(world: ElasticWorld) -> Floats:
-    return np.negative(_estimated_left(world) / world.estimate)
+    return np.negative(estimated_left(world) / world.estimate)
 
 
-def _estimated_left(world: ElasticWorld) -> Floats:
+def estimated_left(world: ElasticWorld) -> Floats:
     """Epochs left by the owner's estimate. Who is past it counts as having a twentieth left."""
     left: Floats = np.maximum(world.estimate - world.trained, world.estimate / 20)
     return left
@@ -98,7 +98,7 @@ def _alignment(world: ElasticWorld) -> Floats:
 
 
 def _normal_work(world: ElasticWorld) -> Floats:
-    left = _estimated_left(world) / world.speed_table.max(axis=(1, 2))[world.type_index]
+    left = estimated_left(world) / world.speed_table.max(axis=(1, 2))[world.type_index]
     return _over_mean(left, world.active)
 
 
@@ -126,6 +126,19 @@ class RankedAllocator:
 
     def choose(self, world: ElasticWorld) -> tuple[Ints, Ints]:
         """See `Allocator`."""
+        score, kind = self._scores(world)
+        job = score.argmax(axis=1)
+        rows = np.arange(world.clusters)
+        return np.where(np.isfinite(score[rows, job]), job, STOP), kind[rows, job]
+
+    def best(self, world: ElasticWorld) -> tuple[Bools, Ints]:
+        """All jobs that share the highest score, and the `TaskKind` that each would get, [B, K]."""
+        score, kind = self._scores(world)
+        top = score.max(axis=1, keepdims=True)
+        return np.asarray(np.isfinite(score) & (score >= top - 1e-12), dtype=np.bool_), kind
+
+    def _scores(self, world: ElasticWorld) -> tuple[Floats, Ints]:
+        """-inf for who gets nothing; the `TaskKind` of who would; [B, K]."""
         kind = np.where(
             ~world.has_ps | (world.ps >= self._ps),
             TaskKind.WORKER,
@@ -134,11 +147,7 @@ class RankedAllocator:
         wants = world.active & ((world.workers < self._workers) | (world.ps < self._ps))
         fits = np.take_along_axis(world.allowed(), kind[..., None], axis=2)[..., 0]
         candidates = wants if self.published else wants & fits
-        score = np.where(candidates, self.score(world), -np.inf)
-        job = score.argmax(axis=1)
-        rows = np.arange(world.clusters)
-        there = candidates[rows, job]
-        return np.where(there, job, STOP), kind[rows, job]
+        return np.where(candidates, self.score(world), -np.inf), kind
 
 
 def _shapes(world: ElasticWorld, *, published: bool) -> tuple[Ints, Ints]:
@@ -242,7 +251,7 @@ class Ascent:
         speed = (self.estimates or world).speed_of(workers, ps)
         if self.objective == "reward":
             return np.asarray(speed / world.estimate, dtype=np.float64)
-        left = _estimated_left(world)
+        left = estimated_left(world)
         # A job without speed counts as one that is very slow, so that its first bundle is a gain.
         slow = 1e-3 * world.speed_table.max(axis=(1, 2))[world.type_index]
         return np.asarray(-left / np.maximum(speed, slow), dtype=np.float64)

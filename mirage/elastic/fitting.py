@@ -36,7 +36,8 @@ class SpeedEstimates:
         self._seen = {}
         self._types = world.type_index
         types = len(world.config.types)
-        self._table = np.zeros((world.clusters, *world.speed_table.shape))
+        self.tables = np.zeros((world.clusters, *world.speed_table.shape))
+        """Estimated epochs a slot by cluster, type, PSs and workers."""
         for cluster in range(world.clusters):
             for kind in range(types):
                 self._seen[cluster, kind] = self._short_runs(world, kind, rng)
@@ -79,17 +80,17 @@ class SpeedEstimates:
         known = world.speed_table[kind] > 0
         rows, columns = np.nonzero(known)
         predicted = step_terms(rows.astype(float), columns.astype(float)) @ weights
-        self._table[cluster, kind][known] = 1 / np.maximum(predicted, 1e-12)
+        self.tables[cluster, kind][known] = 1 / np.maximum(predicted, 1e-12)
 
     def speed_of(self, workers: Ints, ps: Ints) -> Floats:
         """Estimated epochs a slot, [B, K]; 0 for shapes that are not allowed."""
-        inside = (workers < self._table.shape[3]) & (ps < self._table.shape[2])
+        inside = (workers < self.tables.shape[3]) & (ps < self.tables.shape[2])
         rows = np.arange(len(workers))[:, None]
-        table = self._table[
+        table = self.tables[
             rows,
             self._types,
-            np.minimum(ps, self._table.shape[2] - 1),
-            np.minimum(workers, self._table.shape[3] - 1),
+            np.minimum(ps, self.tables.shape[2] - 1),
+            np.minimum(workers, self.tables.shape[3] - 1),
         ]
         return np.where(inside, table, 0.0)
 

@@ -173,6 +173,7 @@ class ElasticWorld:
         self.free_cpus = np.broadcast_to(up * config.cpus_per_server, shape).copy()
         self._tasks: list[tuple[Ints, Ints, Ints]] = []
         self._allowed: Bools | None = None
+        self._among: Bools | None = None
 
     @property
     def active(self) -> Bools:
@@ -248,8 +249,15 @@ class ElasticWorld:
             self._allowed = self._find_allowed()
         return self._allowed
 
+    def limit_to(self, among: Bools | None) -> None:
+        """Only these jobs, [B, K], may get tasks for now; None: all (batches of section 4.1)."""
+        self._among = among
+        self._allowed = None
+
     def _find_allowed(self) -> Bools:
         active = self.active & ~self.over[:, None]
+        if self._among is not None:
+            active &= self._among
         worker = active & (self.workers < self.config.most_workers) & self._fits(0)
         ps = active & self.has_ps & (self.ps < self.config.most_ps) & self._fits(1)
         return np.stack([worker, ps, worker & ps & self._both_fit(worker & ps)], axis=-1)

@@ -1,0 +1,1 @@
+"""How an allocation policy learns: first from a scheduler's decisions, then from rewards."""

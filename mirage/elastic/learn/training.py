@@ -1,0 +1,214 @@
+"""`train(plan)`: a policy for a setting, from a teacher's decisions, then from rewards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from mirage.elastic.baselines import BASELINES, baseline
+from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
+from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
+from mirage.elastic.model import ElasticModel, new_model, options_table, save_model
+from mirage.elastic.policy import NetworkAct
+from mirage.elastic.rollout import roll_out
+from mirage.elastic.settings import ElasticSetting, Part
+from mirage.elastic.workload import ElasticJobs
+from mirage.errors import InputError
+from mirage.rl.fit import Progress, Report, seeded
+from mirage.rl.options import Count, MethodOptions, Rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedOptions(MethodOptions):
+    """Of the first phase."""
+
+    sequences: Count = 12
+    """Job sequences that the teacher schedules, in each round."""
+    rounds: Count = 3
+    """In those after the first the policy acts itself in half of the slots."""
+    steps: Count = 700
+    """Gradient steps of a round."""
+    batch: Count = 256
+    rate: Rate = 0.001
+    loss: Loss = "cross-entropy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(MethodOptions):
+    """All that `--set` changes."""
+
+    hidden: tuple[Count, ...] = (256, 128)
+    phases: Literal["both", "supervised", "online"] = "both"
+    """Figure 10: which phases there are."""
+    validation: Count = 12
+    """Sequences that choose the weights that are kept."""
+    score_every: Count = 50
+    """Slots between two validations."""
+    supervised: SupervisedOptions = field(default_factory=SupervisedOptions)
+    online: OnlineOptions = field(default_factory=OnlineOptions)
+
+
+def default_options(method: str) -> TrainingOptions:
+    """The options of a policy, `dl2` or `set`."""
+    return TrainingOptions(hidden=(256, 128) if method == "dl2" else (48, 2, 4))
+
+
+def default_teacher(method: str) -> str:
+    """Whom a policy copies first: the paper's DRF, or the best that learns speeds itself."""
+    return "drf" if method == "dl2" else "greedy-learnt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticPlan:
+    """A training."""
+
+    setting: ElasticSetting
+    method: str = "dl2"
+    teacher: str = "drf"
+    seed: int = 1
+    options: TrainingOptions = field(default_factory=TrainingOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """A trained policy and its learning curve."""
+
+    model: ElasticModel
+    curve: Sequence[Progress]
+    """Rounds that were scored; the score is the mean completion time in slots."""
+    agreement: float
+    """Share of the teacher's decisions that the policy takes too, after the first phase."""
+    scores: dict[str, float]
+    """Mean completion time in slots on the validation sequences, by phase; and the teacher's."""
+    wall_s: float
+    cpu_s: float
+
+
+def train(plan: ElasticPlan, progress: Report | None = None) -> TrainingResult:
+    """Trains a policy. Raises InputError."""
+    if plan.teacher not in BASELINES:
+        raise InputError(f"no teacher {plan.teacher!r}; there are {', '.join(BASELINES)}.")
+    with seeded(plan.seed):
+        return _Training(plan, progress).run()
+
+
+class _Training:
+    def __init__(self, plan: ElasticPlan, progress: Report | None) -> None:
+        self.plan, self._progress = plan, progress
+        self.model = new_model(
+            plan.method, plan.setting, plan.teacher, hidden=plan.options.hidden, seed=plan.seed
+        )
+        self._validation = plan.setting.sequences(Part.VALIDATION, 0, plan.options.validation)
+        self._rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
+        self._curve: list[Progress] = []
+        self._scores: dict[str, float] = {}
+
+    def run(self) -> TrainingResult:
+        began, cpu = time.monotonic(), time.process_time()
+        phases = self.plan.options.phases
+        self._scores[self.plan.teacher] = self._mean_jct(baseline(self.plan.teacher))
+        agreed = self._imitate() if phases != "online" else float("nan")
+        if phases != "supervised":
+            self._scores["online"] = self._improve()
+        model = replace(
+            self.model,
+            networks=self.model.networks.eval(),
+            options=options_table(self.plan.options),
+        )
+        return TrainingResult(
+            model=model,
+            curve=self._curve,
+            agreement=agreed,
+            scores=self._scores,
+            wall_s=time.monotonic() - began,
+            cpu_s=time.process_time() - cpu,
+        )
+
+    def _draw(self, count: int) -> list[ElasticJobs]:
+        return [self.plan.setting.draw(self._rng) for _ in range(count)]
+
+    def _mean_jct(self, scheduler: Any) -> float:
+        found = roll_out(scheduler, self.plan.setting.world, self._validation, seed=1)
+        return float(found.mean_jct_slots.mean())
+
+    def _score(self) -> float:
+        return self._mean_jct(self.model.allocator())
+
+    def _note(self, row: Progress) -> None:
+        if row.score == row.score:
+            self._curve.append(row)
+        if self._progress:
+            self._progress(row)
+
+    def _imitate(self) -> float:
+        plan, options = self.plan, self.plan.options.supervised
+        recorder = Recorder(
+            teacher=baseline(plan.teacher, seed=plan.seed),
+            encoder=self.model.encoder(),
+            places=self.model.about.places or None,
+        )
+        examples: Examples | None = None
+        for nth in range(options.rounds):
+            seed = 100 * plan.seed + nth
+            more = recorder.record(plan.setting.world, self._draw(options.sequences), seed=seed)
+            examples = more if examples is None else examples + more
+            imitate(
+                self.model.networks,
+                examples,
+                steps=options.steps,
+                batch=options.batch,
+                rate=options.rate,
+                loss=options.loss,
+                seed=seed,
+                progress=self._progress,
+            )
+            recorder.act = NetworkAct(networks=self.model.networks)
+        assert examples is not None
+        self._scores["supervised"] = self._score()
+        return agreement(self.model.networks, examples)
+
+    def _improve(self) -> float:
+        options = self.plan.options
+        learner = OnlineLearner(
+            self.model.networks,
+            self.model.encoder(),
+            self.plan.setting.world,
+            self._draw,
+            places=self.model.about.places or self.plan.setting.jobs,
+            options=options.online,
+            seed=self.plan.seed,
+        )
+        found = learn_online(
+            learner,
+            self.model.networks,
+            options.online,
+            score=self._score,
+            score_every=options.score_every,
+            progress=self._note,
+        )
+        return found.score
+
+
+def save_result(folder: Path, result: TrainingResult) -> None:
+    """Writes the model folder with its card. Raises InputError."""
+    about = result.model.about
+    scores = "; ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
+    save_model(
+        folder,
+        result.model,
+        summary=[
+            f"Gives workers and parameter servers to training jobs. Teacher: {about.teacher}."
+        ],
+        facts=[
+            f"Validation, mean completion time in slots: {scores}.",
+            "",
+            f"Decisions that agree with the teacher's after the first phase: {result.agreement:.1%}.",
+            "",
+            f"Trained in {result.wall_s:.0f} s ({result.cpu_s:.0f} s of CPU time).",
+        ],
+    )

@@ -1,0 +1,168 @@
+"""A folder of a trained elastic policy: `recipe.toml`, `networks.safetensors`, `card.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from mirage.elastic.fitting import SpeedEstimates
+from mirage.elastic.network import Networks, flat_networks, set_networks
+from mirage.elastic.observation import Encoder, PaperEncoder
+from mirage.elastic.policy import BatchAllocator, learned
+from mirage.elastic.set_encoder import SpeedEncoder
+from mirage.elastic.settings import ElasticSetting
+from mirage.errors import InputError
+from mirage.libraries import library_versions
+from mirage.models.card import card_text
+from mirage.models.folder import check_folder, write_folder
+from mirage.models.recipe import REMEDY, About, Recipe
+
+WEIGHTS = "networks.safetensors"
+LIBRARIES = ("numpy", "torch")
+METHODS = ("dl2", "set")
+"""The paper's policy, and the one that attends over jobs."""
+LIMITS = (
+    "It knows what its setting shows: other loads, clusters and speeds need an evaluation of their"
+    " own (docs/elastic.md)."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticAbout(About):
+    """What the policy was trained on, and the shape of its networks."""
+
+    SYSTEM: ClassVar[str] = "elastic"
+    setting: str
+    teacher: str
+    types: tuple[str, ...]
+    """Names of the job types, in the order of the paper's one-hot code."""
+    places: int
+    """J; 0: no bound."""
+    features: int
+    hidden: tuple[int, ...]
+    """Layers of the paper's network; width, layers and heads of the set policy's."""
+    knows_speeds: bool
+
+    def problem(self) -> str:
+        """See `About`."""
+        if self.places < 0 or self.features < 1 or not self.hidden or min(self.hidden) < 1:
+            return "places, features and hidden must be above 0"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticModel:
+    """A policy with its value network."""
+
+    method: str
+    about: ElasticAbout
+    networks: Networks
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The method."""
+        return self.method
+
+    def write(self, folder: Path) -> None:
+        """The weights."""
+        save_file(self.networks.state_dict(), folder / WEIGHTS)
+
+    def encoder(self) -> Encoder:
+        """A new one, for one world at a time."""
+        if self.method == "dl2":
+            return PaperEncoder()
+        return SpeedEncoder(estimates=None if self.about.knows_speeds else SpeedEstimates(seed=0))
+
+    def allocator(self, *, name: str = "", seed: int | None = None) -> BatchAllocator:
+        """The policy in service; ``seed``: samples its actions instead of taking the best."""
+        places = self.about.places or None
+        return learned(name or self.method, self.networks, self.encoder(), places, seed=seed)
+
+    def check(self, setting: ElasticSetting, folder: Path) -> None:
+        """Raises InputError where the policy can't be used in this setting."""
+        types = tuple(kind.name for kind in setting.world.types)
+        if self.method == "dl2" and types != self.about.types:
+            raise InputError(
+                f"{folder}: its job types are {', '.join(self.about.types)}; those of setting"
+                f" {setting.name!r} are {', '.join(types)}. Train one for them."
+            )
+
+
+def new_model(
+    method: str, setting: ElasticSetting, teacher: str, *, hidden: Sequence[int], seed: int
+) -> ElasticModel:
+    """Untrained, with weights from torch's generator. Raises InputError for an unknown method."""
+    if method not in METHODS:
+        raise InputError(f"no policy {method!r}; there are {', '.join(METHODS)}.")
+    places = setting.places if method == "dl2" else 0
+    encoder: Encoder = PaperEncoder() if method == "dl2" else SpeedEncoder(estimates=None)
+    about = ElasticAbout(
+        setting=setting.name,
+        teacher=teacher,
+        types=tuple(kind.name for kind in setting.world.types),
+        places=places,
+        features=encoder.size(len(setting.world.types)),
+        hidden=tuple(hidden),
+        knows_speeds=setting.knows_speeds,
+    )
+    return ElasticModel(method=method, about=about, networks=_networks(method, about), seed=seed)
+
+
+def _networks(method: str, about: ElasticAbout) -> Networks:
+    if method == "dl2":
+        return flat_networks(about.features, about.places, about.hidden)
+    width, layers, heads = about.hidden
+    return set_networks(about.features, width, layers, heads)
+
+
+def save_model(
+    folder: Path, model: ElasticModel, *, summary: Sequence[str], facts: Sequence[str]
+) -> None:
+    """Writes the folder, in place of an older model. Raises InputError."""
+    recipe = Recipe(
+        system=ElasticAbout.SYSTEM,
+        method=model.method,
+        seed=model.seed,
+        options=dict(model.options),
+        libraries=library_versions(LIBRARIES),
+        about=model.about.table(),
+    )
+    title = f"Elastic policy {model.method}, setting {model.about.setting}"
+    card = card_text(title, summary, {"Training": facts}, LIMITS)
+    write_folder(folder, model, recipe, card)
+
+
+def load_model(folder: Path) -> ElasticModel:
+    """Raises InputError for a folder that is no whole, unchanged elastic model."""
+    recipe = check_folder(folder, system=ElasticAbout.SYSTEM)
+    about = ElasticAbout.of(recipe, folder)
+    if recipe.method not in METHODS or (recipe.method == "set" and len(about.hidden) != 3):
+        raise InputError(
+            f"{folder}: method {recipe.method!r} or its networks are unknown. {REMEDY}."
+        )
+    networks = _networks(recipe.method, about)
+    try:
+        networks.load_state_dict(load_file(folder / WEIGHTS))
+    except (RuntimeError, SafetensorError, FileNotFoundError) as error:
+        raise InputError(
+            f"{folder / WEIGHTS}: not of these networks ({error}). {REMEDY}."
+        ) from error
+    return ElasticModel(
+        method=recipe.method,
+        about=about,
+        networks=networks.eval(),
+        seed=recipe.seed,
+        options=recipe.options,
+    )
+
+
+def options_table(options: Any) -> dict[str, Any]:
+    """A frozen dataclass of options for the recipe."""
+    return asdict(options)

@@ -1,0 +1,137 @@
+"""Networks over batches of jobs: a policy with 3J + 1 actions and a value (Figure 6).
+
+`FlatNetwork` is the paper's: fully connected, a place for each of J jobs. `SetNetwork` attends over
+jobs (Vaswani et al. 2017; Zaheer et al. 2017): J has no bound, and the order of jobs does not
+matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from mirage.elastic.observation import KINDS
+
+
+class FlatNetwork(nn.Module):
+    """Fully connected layers with ReLU; the last is linear."""
+
+    def __init__(self, features: int, places: int, hidden: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in pairwise([features * places, *hidden]):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden[-1], outputs))
+
+    def forward(self, state: Tensor, _there: Tensor) -> Tensor:
+        """[n, J, F] -> [n, outputs]."""
+        return cast(Tensor, self.layers(state.flatten(1)))
+
+
+class SetBody(nn.Module):
+    """Tokens of jobs after layers of attention among them."""
+
+    def __init__(self, features: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.into = nn.Sequential(nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width))
+        self.layers = nn.ModuleList(SetLayer(width, heads) for _ in range(layers))
+        self.after = nn.LayerNorm(width)
+
+    def forward(self, state: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, J, F], which places have a job [n, J] -> tokens [n, J, width], their mean."""
+        tokens = self.into(state)
+        for layer in self.layers:
+            tokens = layer(tokens, there)
+        tokens = self.after(tokens)
+        weight = there.unsqueeze(-1).float()
+        mean = (tokens * weight).sum(dim=1) / weight.sum(dim=1).clamp_min(1.0)
+        return tokens, mean
+
+
+class SetLayer(nn.Module):
+    """Attention, then two linear layers on each token; both added to what comes in."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_linear = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.linear = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU())
+        self.out = nn.Linear(2 * width, width)
+
+    def forward(self, tokens: Tensor, there: Tensor) -> Tensor:
+        """[n, J, width] -> the same shape."""
+        n, places, width = tokens.shape
+        parts = self.project(self.before_attention(tokens))
+        query, key, value = parts.view(n, places, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mask = there[:, None, None, :]
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        tokens = tokens + self.join(mixed.transpose(1, 2).reshape(n, places, width))
+        return cast(Tensor, tokens + self.out(self.linear(self.before_linear(tokens))))
+
+
+class SetPolicy(nn.Module):
+    """Three logits for each job, from its own token and the mean one; one for void."""
+
+    def __init__(self, features: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.body = SetBody(features, width, layers, heads)
+        self.score = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, KINDS))
+        self.void = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, state: Tensor, there: Tensor) -> Tensor:
+        """[n, J, F], [n, J] -> [n, 3 J + 1]."""
+        tokens, mean = self.body(state, there)
+        wide = mean.unsqueeze(1).expand_as(tokens)
+        scores = self.score(torch.cat([tokens, wide], dim=-1))
+        return torch.cat([scores.flatten(1), self.void(mean)], dim=1)
+
+
+class SetValue(nn.Module):
+    """One value from the mean token and the number of jobs."""
+
+    def __init__(self, features: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.body = SetBody(features, width, layers, heads)
+        self.head = nn.Sequential(nn.Linear(width + 1, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, state: Tensor, there: Tensor) -> Tensor:
+        """[n, J, F], [n, J] -> [n, 1]."""
+        _, mean = self.body(state, there)
+        count = there.sum(dim=1, keepdim=True).float() / 10.0
+        return cast(Tensor, self.head(torch.cat([mean, count], dim=1)))
+
+
+class Networks(nn.Module):
+    """Policy and value, which share nothing but their shape."""
+
+    def __init__(self, policy: nn.Module, value: nn.Module) -> None:
+        super().__init__()
+        self.policy, self.value = policy, value
+
+    def logits(self, state: Tensor, there: Tensor) -> Tensor:
+        """[n, 3 J + 1]."""
+        return cast(Tensor, self.policy(state, there))
+
+    def values(self, state: Tensor, there: Tensor) -> Tensor:
+        """V(s), [n]."""
+        return cast(Tensor, self.value(state, there)).squeeze(-1)
+
+
+def flat_networks(features: int, places: int, hidden: Sequence[int]) -> Networks:
+    """The paper's, untrained."""
+    return Networks(
+        FlatNetwork(features, places, hidden, KINDS * places + 1),
+        FlatNetwork(features, places, hidden, 1),
+    )
+
+
+def set_networks(features: int, width: int, layers: int, heads: int) -> Networks:
+    """Attention over jobs, untrained."""
+    return Networks(
+        SetPolicy(features, width, layers, heads), SetValue(features, width, layers, heads)
+    )

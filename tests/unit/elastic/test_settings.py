@@ -1,0 +1,58 @@
+"""Settings by name and from a file; what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mirage.elastic.settings import SETTINGS, Part, read_setting
+from mirage.errors import InputError
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_sequences_of_two_parts_differ_and_those_of_one_seed_do_not(name):
+    setting = read_setting(name)
+    first, again, other = (
+        setting.sequences(part, 3, 2) for part in (Part.TEST, Part.TEST, Part.TRAINING)
+    )
+    assert (first[1].epochs == again[1].epochs).all()
+    assert not np.array_equal(first[0].epochs, other[0].epochs)
+    assert setting.jobs == len(first[0])
+
+
+def test_a_file_changes_a_setting(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'base = "small"\nplaces = 4\n[world]\nservers = 20\ninterference = 0\n[workload]\njobs = 7\n'
+    )
+    setting = read_setting(str(path))
+    assert (setting.name, setting.places, setting.jobs) == ("mine", 4, 7)
+    assert (setting.world.servers, setting.world.interference) == (20, 0.0)
+    assert setting.world.variation == read_setting("small").world.variation
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base = 'big'", "base: no setting 'big'; there are small"),
+        ("[world]\nserver = 3", r"\[world\]: server: unknown key; there are servers"),
+        ("[world]\nservers = 0", r"\[world\]: elastic world: servers must be above 0"),
+        ("[world]\nservers = 'x'", "servers: expected int, got 'x'"),
+        ("[world]\ncpus_per_server = 1", "a worker needs"),
+        ("[workload]\njobs = 0", "must be above 0"),
+        ("speed = 3", "speed: unknown key"),
+        ("x = ", "no TOML"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path, text, message):
+    path = tmp_path / "f.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_setting(str(path))
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(InputError, match="no setting 'huge'; there are small"):
+        read_setting("huge")
+    with pytest.raises(InputError, match="can't be read"):
+        read_setting(str(tmp_path / "none.toml"))
