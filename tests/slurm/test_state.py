@@ -22,6 +22,10 @@ STEP_S = 7
 """Things happen right after a step, so that by the next one slurmctld has settled."""
 
 
+def seconds_until(at_s):
+    return max(1, int(at_s - time.time()))
+
+
 def test_rebuilt_steps_are_the_live_ones(site):
     script = site.script(ALICE, "nap.sh", "#!/bin/sh\nsleep ${1:-60}\n")
     site.script(BOB, "nap.sh", "#!/bin/sh\nsleep ${1:-60}\n")
@@ -41,7 +45,8 @@ def test_rebuilt_steps_are_the_live_ones(site):
         lambda: [sbatch(BOB, "-N1", f"-t{minutes}", "8") for minutes in (1, 2, 3)],
         lambda: sbatch(BOB, "-N6", "-t10", "5"),
         lambda: [
-            sbatch(BOB, "-N1", "-t9", "--begin=now+8", "20"),
+            # Between polls 5 and 6, however late sbatch is.
+            sbatch(BOB, "-N1", "-t9", f"--begin=now+{seconds_until(start + 5 * STEP_S + 3)}", "20"),
             sbatch(BOB, "-N1", "-t7", "--hold", "20"),
         ],
         lambda: site.run("root", "scontrol", "update", "NodeName=n6", "State=DRAIN", "Reason=test"),
@@ -59,8 +64,8 @@ def test_rebuilt_steps_are_the_live_ones(site):
         time.sleep(
             1
         )  # times are whole seconds: what happens within the snapshot's own can't be told from it
-    time.sleep(4)  # slurmdbd lags by seconds
     now = live[-1]
+    time.sleep(4)  # slurmdbd lags by seconds
     records = cluster.accounting(now.at_s - 3600, now.at_s + 10)
     events = cluster.node_events(now.at_s - 3600, now.at_s + 10)
     pool = now.pool_of("gpu")
@@ -71,6 +76,6 @@ def test_rebuilt_steps_are_the_live_ones(site):
     watched = JobPair(now.by_id[pair[0]], now.by_id[pair[1]])
     expected = np.array([vector(encode(snapshot, pool), watched) for snapshot in live])
     found = np.array([vector(step, watched) for step in rebuilt])
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found, expected, err_msg="\n".join(map(str, records)))
     assert expected[:, 0].max() >= 1, "something was queued"
     assert len({tuple(row) for row in expected.tolist()}) > 6
