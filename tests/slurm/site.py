@@ -44,7 +44,8 @@ class Site:
         with TemporaryDirectory() as folder:
             source = _wheel(Path(folder)) or ROOT
             if fresh:
-                _check([*pip, "-c", str(ROOT / "constraints.txt"), f"{source}[web]"])
+                # NetworkX is all that live placement needs of the extra `placement`.
+                _check([*pip, "-c", str(ROOT / "constraints.txt"), f"{source}[web]", "networkx"])
             else:
                 _check([*pip, "--no-deps", "--force-reinstall", str(source)])
 
