@@ -117,6 +117,14 @@ class Application:
         found: Floats = (var + sqr) / (var / scale + sqr)
         return found
 
+    def gradient(self, batch: Ints, epoch: int) -> tuple[float, float]:
+        """Squared norm and variance of the gradient at one total batch size, [1]."""
+        at = min(epoch, self.epochs - 1)
+        sqr, var = (
+            float(self._at(table, batch)[0, at]) for table in (self.grad_sqr, self.grad_var)
+        )
+        return sqr, var
+
     def _at(self, table: Floats, batch: Ints) -> Floats:
         """Rows of a table [N, E'] at batch sizes between those measured, [n, E]."""
         if batch.min() < self.init_batch or batch.max() > self.most_batch:
@@ -253,6 +261,7 @@ def _by_application(name: str) -> dict[str, list[Mapping[str, str]]]:
     return found
 
 
+@cache
 def read_rows(*name: str) -> list[dict[str, str]]:
     """A table of this package's data."""
     text = resources.files("mirage.elastic").joinpath("data", *name).read_text()

@@ -19,6 +19,10 @@ DEMOTION_GPU_S = 3600 * 16
 """GPU seconds after which Tiresias moves a job to its second queue."""
 
 
+MOST_STEP = 16
+"""GPUs that `ascend` adds at once: a job that gains nothing by one may gain by eight."""
+
+
 class RoundScheduler(Protocol):
     """Gives all GPUs of a round at once, in all clusters."""
 
@@ -164,7 +168,6 @@ class GreedyRounds:
     """
 
     keep: float = 0.1
-    most_step: int = 16
 
     @property
     def name(self) -> str:
@@ -176,38 +179,48 @@ class GreedyRounds:
 
     def give(self, world: PolluxWorld) -> None:
         """See `RoundScheduler`."""
-        given = np.zeros(world.arrival.shape, dtype=np.int64)
-        speeds = world.speeds_by_gpus()
-        for cluster, active in enumerate(world.active):
-            jobs = np.nonzero(active)[0]
-            value = np.maximum.accumulate(speeds[cluster, jobs], axis=1)
-            value /= world.estimate[cluster, jobs, None]
-            same = np.arange(MOST_GPUS + 1) == world.last_workers[cluster, jobs, None]
-            given[cluster, jobs] = ascend(
-                np.where(same, value, value * (1 - self.keep)),
-                world.most_gpus[cluster, jobs],
-                world.total_gpus,
-                self.most_step,
-            )
-        world.give(given)
+        value = np.maximum.accumulate(world.speeds_by_gpus(), axis=2) / world.estimate[..., None]
+        same = np.arange(MOST_GPUS + 1) == world.last_workers[..., None]
+        value = np.where(same, value, value * (1 - self.keep))
+        world.give(ascend(value, np.where(world.active, world.most_gpus, 0), world.total_gpus))
 
 
-def ascend(values: Floats, most: Ints, gpus: int, most_step: int) -> Ints:
-    """GPUs of each job, [n], by the step with the greatest gain a GPU, until none gains.
+def ascend(values: Floats, most: Ints, gpus: int) -> Ints:
+    """GPUs of each job, [B, J]: always the step of 1 to MOST_STEP with the greatest gain a GPU.
 
-    ``values``: [n, MOST_GPUS + 1], of each job with 0 to MOST_GPUS GPUs.
+    ``values``: [B, J, MOST_GPUS + 1], of each job with 0 to MOST_GPUS GPUs. ``most``: [B, J].
     """
-    given = np.zeros(len(values), dtype=np.int64)
-    steps = np.arange(1, most_step + 1)
-    rows = np.arange(len(values))
-    while gpus > 0 and len(values):
-        target = given[:, None] + steps
-        possible = (target <= most[:, None]) & (steps <= gpus)
-        reached = np.take_along_axis(values, np.minimum(target, values.shape[1] - 1), axis=1)
-        gain = np.where(possible, (reached - values[rows, given][:, None]) / steps, -np.inf)
-        job, step = divmod(int(gain.argmax()), most_step)
-        if not gain[job, step] > 1e-15:
-            break
-        given[job] += steps[step]
-        gpus -= int(steps[step])
-    return given
+    numbers = np.arange(values.shape[2] + MOST_STEP)
+    padded = np.concatenate([values, np.repeat(values[..., -1:], MOST_STEP, axis=2)], axis=2)
+    padded = np.where(numbers <= most[..., None], padded, -np.inf)
+    given = np.zeros(most.shape, dtype=np.int64)
+    free = np.full(len(most), gpus)
+    rows = np.arange(len(most))
+    gain, step = _best_steps(padded, given, free[:, None])
+    while True:
+        job = gain.argmax(axis=1)
+        going = rows[(gain[rows, job] > 1e-15) & (free > 0)]
+        if not len(going):
+            return given
+        chosen = job[going]
+        taken = step[going, chosen]
+        fits = taken <= free[going]
+        tight = going[~fits]
+        if len(tight):  # the best step of some job is wider than what is left
+            gain[tight], step[tight] = _best_steps(padded[tight], given[tight], free[tight, None])
+        going, chosen, taken = going[fits], chosen[fits], taken[fits]
+        given[going, chosen] += taken
+        free[going] -= taken
+        gain[going, chosen], step[going, chosen] = _best_steps(
+            padded[going, chosen], given[going, chosen], free[going]
+        )
+
+
+def _best_steps(padded: Floats, given: Ints, free: Ints) -> tuple[Floats, Ints]:
+    """The greatest gain a GPU and the step that has it, in the shape of ``given``."""
+    steps = np.arange(1, MOST_STEP + 1)
+    before = np.take_along_axis(padded, given[..., None], axis=-1)
+    after = np.take_along_axis(padded, given[..., None] + steps, axis=-1)
+    gains = np.where(steps <= free[..., None], (after - before) / steps, -np.inf)
+    best = gains.argmax(axis=-1)
+    return np.take_along_axis(gains, best[..., None], axis=-1)[..., 0], best + 1

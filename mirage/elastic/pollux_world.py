@@ -32,6 +32,8 @@ BatchRule = Literal["user", "tuned"]
 NODES, GPUS_PER_NODE, ROUND_S, RESTART_S = 16, 4, 60.0, 30.0
 """Of the published comparison."""
 MOST_GPUS = NODES * GPUS_PER_NODE
+TRAINING_WORKLOADS = (1, 2, 3, 4)
+"""Published workloads after which jobs for training are drawn; 5 to 8 are for tests alone."""
 REST = 0
 """The row of `Rates` of a job without GPUs."""
 
@@ -241,6 +243,7 @@ class PolluxWorld(ElasticWorld):
         self.order = None
         """Ranks in which jobs are placed, [B, K]; None: the smallest first."""
         self._chosen_place: Ints | None = None
+        self._cut_again: list[tuple[int, int]] = []
 
     order: Ints | None = None
 
@@ -280,8 +283,12 @@ class PolluxWorld(ElasticWorld):
 
     def end_slot(self) -> Floats:
         """Places the jobs and runs the round; returns equation 1's reward, [B]."""
-        for cluster in np.nonzero(~self.over)[0]:
-            self._settle(int(cluster))
+        for cluster in np.nonzero(~self.over)[0].tolist():
+            self._settle(cluster)
+        for cluster, job in self._cut_again:
+            place = self.place[cluster, job]
+            if place.any():
+                self._set_row(cluster, job, tuple(place[place > 0].tolist()))
         slowdown = self._slowdown()
         before = self._epochs_done()
         self._run(slowdown)
@@ -331,11 +338,9 @@ class PolluxWorld(ElasticWorld):
         self.row[cluster, job] = self.rates.row(self.applications[kind], batch, shape)
 
     def choose_batch(self, cluster: int, job: int, cut: LocalBatch) -> None:
-        """From now on the job cuts its batch so; without a restart."""
+        """From this round on the job cuts its batch so; without a restart."""
         self.chosen_batch[cluster, job] = cut
-        place = self.place[cluster, job]
-        if place.any():
-            self._set_row(cluster, job, tuple(place[place > 0].tolist()))
+        self._cut_again.append((cluster, job))
 
     def _slowdown(self) -> Floats | float:
         """Share of its speed that each job keeps, [B, K], beside others on the network."""
@@ -384,6 +389,14 @@ class PolluxWorld(ElasticWorld):
         epoch = np.minimum(self.epoch, self._last_epoch - 1)
         speeds: Floats = table[self.type_index, epoch] * self.config.slot_s
         return speeds
+
+    def left_alone_s(self) -> Floats:
+        """Seconds that each job still has to train on one GPU, [B, K]."""
+        tail = tails_alone_s(self.config.batches)
+        epoch = np.minimum(self.epoch, self._last_epoch - 1)
+        now, later = tail[self.type_index, epoch], tail[self.type_index, epoch + 1]
+        left: Floats = now - (self.trained - epoch) * (now - later)
+        return left
 
     def speed_of(self, workers: Ints, ps: Ints) -> Floats:
         """See `speeds_by_gpus`; [B, K]."""
@@ -437,3 +450,37 @@ def packed_speeds(batches: tuple[tuple[str, int | None], ...]) -> Floats:
             rate = goodput_of(app, batch, packed(gpus))
             table[nth, : app.epochs, gpus] = rate / np.diff(app.progress)
     return table
+
+
+@cache
+def tails_alone_s(batches: tuple[tuple[str, int | None], ...]) -> Floats:
+    """Seconds on one GPU from the begin of each epoch to the last's end, [types, E + 1]."""
+    alone = packed_speeds(batches)[..., 1]
+    epoch_s = np.divide(1.0, alone, out=np.zeros_like(alone), where=alone > 0)
+    tails = np.zeros((len(batches), alone.shape[1] + 1))
+    tails[:, :-1] = np.cumsum(epoch_s[:, ::-1], axis=1)[:, ::-1]
+    return tails
+
+
+def drawn_workload(
+    config: PolluxConfig,
+    rng: np.random.Generator,
+    *,
+    like: Sequence[int] = TRAINING_WORKLOADS,
+    jobs: int = 160,
+) -> PolluxJobs:
+    """New jobs like those of some published workloads: each job's application, GPUs and batch are
+    one's of theirs, and its second of submission is drawn from the hours of all.
+    """
+    names = set(map(str, like))
+    rows = [row for row in read_rows("pollux", "workloads.csv") if row["workload"] in names]
+    hours = np.array([int(row["submitted_s"]) // 3600 for row in rows])
+    submitted = np.sort(rng.choice(hours, jobs) * 3600 + rng.integers(0, 3600, jobs))
+    chosen = rng.integers(len(rows), size=jobs)
+    return pollux_jobs(
+        [
+            rows[nth] | {"name": f"{rows[nth]['application']}-{at}", "submitted_s": str(second)}
+            for at, (nth, second) in enumerate(zip(chosen, submitted, strict=True))
+        ],
+        config,
+    )

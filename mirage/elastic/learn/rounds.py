@@ -1,0 +1,258 @@
+"""Training of the set policy for rounds by PPO (Schulman et al. 2017).
+
+A job's action is drawn at its first round and again every `hold` rounds: its noise then moves jobs
+seldom, and lasts long enough to matter. The reward of a round is the number of jobs in the cluster,
+negated: its sum is the mean completion time.
+
+Most of a return is the luck of arrivals. So each workload is played `copies` times, and a copy's
+rewards count relative to the copies' mean at the same time (Mao et al. 2019, "Variance reduction
+for reinforcement learning in input-driven environments"). What a copy owes to the decisions before
+is taken off too: a linear critic predicts the return from how its state differs from the mean
+state. Each job's action has its own clipped ratio; all share the advantage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mirage.elastic.pollux_schedulers import run_rounds
+from mirage.elastic.pollux_world import PolluxConfig, PolluxJobs, PolluxWorld
+from mirage.elastic.rounds import (
+    ACTIONS,
+    RoundView,
+    SetRounds,
+    ValueNetwork,
+    features,
+    give_by_values,
+    view,
+)
+from mirage.elastic.world import Bools, Floats, Ints
+from mirage.rl.fit import FitResult, Report, Stop, cosine, descend, fit, set_rate
+from mirage.rl.options import Count, Fraction, MethodOptions, Rate
+from mirage.rl.ppo import minibatches, normalised, ppo_loss
+
+Draw = Callable[[int], Sequence[PolluxJobs]]
+RIDGE = 1e-2
+"""Keeps the linear critic's weights small."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsOptions(MethodOptions):
+    """Of one training."""
+
+    iterations: Count = 60
+    """Times that workloads are played and learnt from."""
+    workloads: Count = 4
+    """Drawn anew in each iteration."""
+    copies: Count = 4
+    """Times that each is played, side by side."""
+    rounds: Count = 640
+    """Rounds of a workload that are played; the last jobs of it are few."""
+    hold: Count = 10
+    """Rounds for which a job's action holds."""
+    width: Count = 48
+    layers: Count = 1
+    heads: Count = 4
+    passes: Count = 3
+    """Times that each decision is used."""
+    batch: Count = 192
+    """Decisions of a gradient step."""
+    rate: Rate = 0.001
+    """Learning rate of Adam; falls to a tenth."""
+    discount: Fraction = 0.99
+    """Of rewards, a round."""
+    reach: Fraction = 0.2
+    """How far PPO's ratio counts."""
+    score_every: Count = 5
+    """Iterations between two validations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decisions:
+    """Of the clusters in which some job was due for an action, [n] first."""
+
+    nth_round: Ints
+    cluster: Ints
+    state: Tensor
+    there: Tensor
+    """Places with a job, [n, J]."""
+    due: Tensor
+    """Places whose action was drawn here, [n, J]."""
+    action: Tensor
+    log_prob: Tensor
+    """[n, J]: of each job's action."""
+
+
+class RoundsLearner:
+    """Plays and learns."""
+
+    def __init__(
+        self, config: PolluxConfig, draw: Draw, options: RoundsOptions, *, seed: int
+    ) -> None:
+        self.config, self._draw, self._options = config, draw, options
+        self.network = ValueNetwork(options.width, options.layers, options.heads)
+        self._rng = np.random.default_rng(seed)
+        self._steps = torch.optim.Adam(self.network.parameters(), lr=options.rate)
+
+    def train_round(self, done: int) -> float:
+        """Plays workloads and takes PPO's steps; returns the mean number of jobs in the clusters."""
+        options = self._options
+        set_rate(self._steps, cosine(options.rate, options.rate / 10, done / options.iterations))
+        decisions, reward, totals = self._play()
+        found = advantages(reward, totals, copies=options.copies, discount=options.discount)
+        self._learn(decisions, found)
+        return float(-reward.mean())
+
+    @torch.no_grad()
+    def _play(self) -> tuple[_Decisions, Floats, Floats]:
+        """Decisions; rewards [T, B]; and numbers of the states, [T, B, n]."""
+        options = self._options
+        drawn = [each for each in self._draw(options.workloads) for _ in range(options.copies)]
+        world = PolluxWorld(self.config, drawn)
+        actions = np.zeros((*world.arrival.shape, ACTIONS))
+        known = np.zeros(world.arrival.shape, dtype=bool)
+        decisions, totals, rewards = [], [], []
+        for now in range(options.rounds):
+            world.begin_slot()
+            due = world.active & (~known | (now % options.hold == 0))
+            known |= due
+            seen = view(world)
+            if due.any():
+                decisions.append(self._decide(world, seen, due, actions))
+            give_by_values(world, seen, np.take_along_axis(actions, seen.jobs[..., None], axis=1))
+            totals.append(_totals(world))
+            rewards.append(-world.active.sum(axis=1).astype(np.float64))
+            world.end_slot()
+        return _joined(decisions), np.stack(rewards), np.stack(totals)
+
+    def _decide(
+        self, world: PolluxWorld, seen: RoundView, due: Bools, actions: Floats
+    ) -> _Decisions:
+        """Draws actions for the jobs [B, K] that are due, and writes them into [B, K, ACTIONS]."""
+        rows = np.nonzero(due.any(axis=1))[0]
+        places = np.take_along_axis(due, seen.jobs, axis=1) & seen.there
+        state = torch.from_numpy(features(world, seen)[rows])
+        there = torch.from_numpy(seen.there[rows])
+        mean, spread = self._policy(state, there)
+        action = mean + spread * torch.randn_like(mean)
+        row, place = np.nonzero(places[rows])
+        actions[rows[row], seen.jobs[rows[row], place]] = action[row, place].numpy()
+        return _Decisions(
+            nth_round=np.full(len(rows), world.slot),
+            cluster=rows,
+            state=state,
+            there=there,
+            due=torch.from_numpy(places[rows]),
+            action=action,
+            log_prob=_log_prob(action, mean, spread),
+        )
+
+    def _policy(self, state: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the actions."""
+        return self.network(state, there), self.network.log_spread.clamp(-3.5, 0.0).exp()
+
+    def _learn(self, decisions: _Decisions, found: Floats) -> None:
+        options = self._options
+        advantage = normalised(
+            torch.from_numpy(found[decisions.nth_round, decisions.cluster]).float()
+        )
+        columns = (
+            decisions.state,
+            decisions.there,
+            decisions.due,
+            decisions.action,
+            decisions.log_prob,
+        )
+        for chosen in minibatches(len(advantage), options.batch, options.passes, self._rng):
+            at = torch.from_numpy(chosen)
+            state, there, due, action, old = (each[at] for each in columns)
+            new = _log_prob(action, *self._policy(state, there))
+            shared = advantage[at, None].expand_as(new)
+            loss = ppo_loss(new[due], old[due], shared[due], options.reach)
+            descend(self._steps, loss, most_norm=1.0)
+
+
+def advantages(reward: Floats, totals: Floats, *, copies: int, discount: float) -> Floats:
+    """[T, B] of rewards [T, B] and states [T, B, n]; copies of a workload stand side by side."""
+
+    def relative(values: Floats) -> Floats:
+        grouped = values.reshape(len(values), -1, copies, *values.shape[2:])
+        found: Floats = (grouped - grouped.mean(axis=2, keepdims=True)).reshape(values.shape)
+        return found
+
+    returns = relative(reward)
+    for step in range(len(returns) - 2, -1, -1):
+        returns[step] += discount * returns[step + 1]
+    states = relative(totals).reshape(-1, totals.shape[2])
+    states = states / np.maximum(states.std(axis=0), 1e-9)
+    square = states.T @ states + RIDGE * len(states) * np.eye(states.shape[1])
+    weights = np.linalg.solve(square, states.T @ returns.flatten())
+    expected: Floats = (states @ weights).reshape(returns.shape)
+    return returns - expected
+
+
+def _totals(world: PolluxWorld) -> Floats:
+    """[B, n]: jobs, and sums of their work left and of its roots; jobs that run."""
+    left_h = np.where(world.active, world.left_alone_s(), 0.0) / 3600
+    sums = [left_h, np.sqrt(left_h), np.minimum(left_h, 1.0), world.active, world.last_workers > 0]
+    return np.stack([each.sum(axis=1) for each in sums], axis=1).astype(np.float64)
+
+
+def _log_prob(action: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+    """Of each job's actions together, up to a constant, [..., J]."""
+    return -(((action - mean) / spread).square() / 2 + spread.log()).sum(dim=-1)
+
+
+def _joined(parts: Sequence[_Decisions]) -> _Decisions:
+    most = max(part.state.shape[1] for part in parts)
+
+    def join(of: Callable[[_Decisions], Tensor]) -> Tensor:
+        return torch.cat([_widened(of(part), most) for part in parts])
+
+    return _Decisions(
+        nth_round=np.concatenate([part.nth_round for part in parts]),
+        cluster=np.concatenate([part.cluster for part in parts]),
+        state=join(lambda part: part.state),
+        there=join(lambda part: part.there),
+        due=join(lambda part: part.due),
+        action=join(lambda part: part.action),
+        log_prob=join(lambda part: part.log_prob),
+    )
+
+
+def _widened(values: Tensor, places: int) -> Tensor:
+    """With empty places up to this number, [n, places, ...]."""
+    wide = torch.zeros((values.shape[0], places, *values.shape[2:]), dtype=values.dtype)
+    wide[:, : values.shape[1]] = values
+    return wide
+
+
+def train_rounds(
+    learner: RoundsLearner,
+    options: RoundsOptions,
+    validation: Sequence[PolluxJobs],
+    *,
+    most_s: float | None = None,
+    progress: Report | None = None,
+) -> FitResult:
+    """Leaves the network with the weights of the lowest mean completion time, in seconds."""
+
+    def score() -> float:
+        world, _ = run_rounds(SetRounds(network=learner.network), learner.config, validation)
+        return float(world.completion_slots().mean() * learner.config.slot_s)
+
+    return fit(
+        learner.network,
+        learner.train_round,
+        Stop(rounds=options.iterations, most_s=most_s),
+        score=score,
+        is_scored=lambda done: done % options.score_every == 0,
+        score_first=True,
+        stage="ppo",
+        progress=progress,
+    )

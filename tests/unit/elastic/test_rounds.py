@@ -1,0 +1,174 @@
+"""The set policy for rounds, its training, and the small Pollux."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, advantages, train_rounds
+from mirage.elastic.pollux import applications
+from mirage.elastic.pollux_goodput import JobProfile, fit_model, grad_s, step_s, sync_s
+from mirage.elastic.pollux_schedulers import ascend, run_rounds
+from mirage.elastic.pollux_search import Candidates, SmallPollux
+from mirage.elastic.pollux_world import (
+    PolluxConfig,
+    PolluxWorld,
+    drawn_workload,
+    pollux_config,
+    published_workload,
+)
+from mirage.elastic.rounds import RuleRounds, SetRounds, ValueNetwork, features, view
+from mirage.rl.fit import seeded
+
+
+def tuned(**options: object) -> PolluxConfig:
+    return pollux_config("tuned", placement="packed", **options)
+
+
+def test_the_ascent_takes_the_best_gain_a_gpu_and_no_more_than_there_is():
+    numbers = np.arange(65)
+    linear, concave = numbers * 1.0, np.sqrt(numbers) * 4
+    late = np.where(numbers >= 8, 40.0, 0.0)  # nothing below eight GPUs, then 5 a GPU
+    values = np.stack([linear, concave, late])[None]
+    given = ascend(values, np.array([[64, 64, 64]]), 20)
+    # The last comes first by its gain of 5 a GPU; the root gains more than 1 a GPU up to 4.
+    assert given.tolist() == [[8, 4, 8]]
+    assert ascend(values, np.array([[64, 64, 64]]), 7)[0].tolist() == [3, 4, 0]
+    assert ascend(values, np.array([[2, 3, 0]]), 20)[0].tolist() == [2, 3, 0]
+
+
+def test_an_untrained_network_is_the_rule():
+    config = tuned()
+    sequence = drawn_workload(config, np.random.default_rng(1), jobs=25)
+    with seeded(1):
+        network = ValueNetwork(16, 1, 2)
+    by_rule, _ = run_rounds(RuleRounds(), config, [sequence])
+    by_network, _ = run_rounds(SetRounds(network=network), config, [sequence])
+    assert by_rule.finish_s.tolist() == by_network.finish_s.tolist()
+
+
+def test_features_do_not_depend_on_the_order_of_jobs_and_are_finite():
+    config = tuned()
+    sequence = drawn_workload(config, np.random.default_rng(2), jobs=30)
+    world = PolluxWorld(config, [sequence, sequence])
+    for _ in range(120):
+        world.begin_slot()
+        RuleRounds().give(world)
+        world.end_slot()
+    world.begin_slot()
+    seen = view(world)
+    state = features(world, seen)
+    assert np.isfinite(state).all()
+    assert np.abs(state).max() < 10
+    network = ValueNetwork(16, 1, 2)
+    torch.nn.init.normal_(network.out.weight)
+    order = torch.randperm(state.shape[1])
+    there = torch.from_numpy(seen.there)
+    first = network(torch.from_numpy(state), there)
+    mixed = network(torch.from_numpy(state)[:, order], there[:, order])
+    assert torch.allclose(first[:, order], mixed, atol=1e-5)
+
+
+def test_advantages_leave_out_the_arrivals_and_what_was_before():
+    rng = np.random.default_rng(3)
+    luck = rng.normal(size=(40, 2, 1)) * 50  # the same for the three copies of a workload
+    own = rng.normal(size=(40, 2, 3))
+    totals = rng.normal(size=(40, 6, 1))
+    reward = (luck + own).reshape(40, 6)
+    found = advantages(reward, totals, copies=3, discount=0.0)
+    centred = (own - own.mean(axis=2, keepdims=True)).reshape(40, 6)
+    assert np.abs(found - centred).max() < 0.5
+    # A reward that the state explains is no advantage.
+    explained = advantages(2 * totals[..., 0], totals, copies=3, discount=0.0)
+    assert np.abs(explained).max() < 0.2
+
+
+def test_training_changes_the_policy_and_keeps_the_best(tmp_path):
+    config = tuned(servers=3)
+    rng = np.random.default_rng(4)
+    options = RoundsOptions(
+        iterations=1, workloads=1, copies=2, rounds=120, width=16, batch=16, score_every=1
+    )
+
+    def draw(count: int) -> list:
+        return [drawn_workload(config, rng, jobs=100) for _ in range(count)]
+
+    with seeded(1):
+        learner = RoundsLearner(config, draw, options, seed=1)
+        before = learner.network.out.weight.detach().clone()
+        learner.train_round(0)
+        assert not torch.equal(before, learner.network.out.weight)
+        short = [drawn_workload(config, rng, jobs=8)]
+        found = train_rounds(learner, options, short)
+    assert found.rounds == 1
+    assert np.isfinite(found.score)
+
+
+def test_pollux_fits_the_step_time_that_it_saw():
+    true = np.array([0.05, 0.002, 0.08, 0.01, 0.02, 0.004, 1.5])
+    gpus = np.array([1, 2, 4, 8, 12, 2, 4, 16, 1, 8])
+    several = np.array([0, 0, 0, 1, 1, 1, 1, 1, 0, 1], dtype=bool)
+    samples = np.array([16, 32, 64, 16, 32, 64, 24, 48, 64, 96])
+    pass_s = grad_s(true, samples.astype(float))
+    total_s = step_s(true, pass_s, sync_s(true, several, gpus))
+    model = fit_model(several, gpus, samples, np.stack([total_s, total_s - pass_s], axis=1))
+    again = step_s(model, grad_s(model, samples * 1.0), sync_s(model, several, gpus))
+    assert again == pytest.approx(total_s, rel=0.1)
+
+
+def test_pollux_explores_at_most_twice_what_a_job_ran_on():
+    profile = JobProfile(app=applications()["cifar10"])
+    assert profile.most_gpus == 1
+    cut = profile.cut(several=False, gpus=1)
+    seconds = profile.app.seconds((1,), np.array([cut.samples]))[0]
+    profile.observe(1, 1, cut, seconds, epoch=0)
+    assert profile.most_gpus == 2
+    speedup = profile.speedups(fair=1)
+    assert speedup[0, 1] == pytest.approx(1)
+    assert speedup[0, 2] > 1.2
+    assert not speedup[:, 3:].any()
+
+
+def test_the_search_never_breaks_the_rules():
+    rng = np.random.default_rng(5)
+    speedups = np.broadcast_to(np.sqrt(np.arange(65.0)), (6, 2, 65))
+    search = Candidates(
+        speedups=speedups,
+        most=np.array([1, 2, 4, 8, 8, 8]),
+        now=np.zeros((6, 4), dtype=int),
+        restart=np.ones(6),
+        gpus_per_node=4,
+        rng=rng,
+    )
+    pool = search.search(rng.integers(0, 5, size=(5, 6, 4)), size=30, generations=30)
+    assert (pool.sum(axis=1) <= 4).all()
+    assert (pool.sum(axis=2) <= search.most).all()
+    spread = (np.count_nonzero(pool, axis=2) > 1)[..., None] & (pool > 0)
+    assert spread.sum(axis=1).max() <= 1
+    fitness = search.fitness(pool)
+    assert (np.diff(fitness) <= 0).all()
+    assert pool[0].sum(axis=1).min() >= 1
+
+
+def test_the_small_pollux_finishes_its_jobs():
+    config = pollux_config("tuned", servers=4)
+    sequence = drawn_workload(config, np.random.default_rng(6), jobs=12)
+    short = sequence.type_index != [name for name, _ in config.batches].index("imagenet")
+    assert short.any()
+    world, reward = run_rounds(SmallPollux(size=12, generations=5), config, [sequence])
+    assert reward == pytest.approx(12)
+    assert (world.completion_slots() >= world.bound_slots() - 1).all()
+
+
+def test_drawn_workloads_are_new_and_like_the_published_ones():
+    config = tuned()
+    drawn = drawn_workload(config, np.random.default_rng(7))
+    other = drawn_workload(config, np.random.default_rng(8))
+    assert len(drawn) == len(published_workload(1, config)) == 160
+    assert drawn.submitted_s.tolist() != other.submitted_s.tolist()
+    assert drawn.submitted_s.max() < 8 * 3600
+    many = [drawn_workload(config, np.random.default_rng(seed)) for seed in range(20)]
+    names = [name for name, _ in config.batches]
+    share = np.mean([(each.type_index == names.index("cifar10")).mean() for each in many])
+    assert 0.33 < share < 0.45
