@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
+from mirage.elastic.baselines import STOP, Allocator
 from mirage.elastic.pollux import packed
-from mirage.elastic.pollux_world import MOST_GPUS, PolluxConfig, PolluxJobs, PolluxWorld
-from mirage.elastic.world import Floats, Ints
+from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
+from mirage.elastic.rollout import roll_out
+from mirage.elastic.workload import ElasticJobs
+from mirage.elastic.world import ElasticConfig, ElasticWorld, Floats, Ints
+from mirage.errors import InputError
 
 DEMOTION_GPU_S = 3600 * 16
 """GPU seconds after which Tiresias moves a job to its second queue."""
@@ -23,35 +26,49 @@ MOST_STEP = 16
 """GPUs that `ascend` adds at once: a job that gains nothing by one may gain by eight."""
 
 
-class RoundScheduler(Protocol):
-    """Gives all GPUs of a round at once, in all clusters."""
+@dataclass(kw_only=True)
+class RoundAllocator:
+    """Gives all GPUs of a round at once, in all clusters. See `Allocator`."""
 
     name: str
+    tunes: bool = False
+    packs: bool = False
+    """See `PolluxWorld.adapt`."""
 
-    def reset(self, world: PolluxWorld) -> None:
-        """Called at the start of an episode."""
+    def reset(self, world: ElasticWorld) -> None:
+        """See `Allocator`."""
+        pollux_world(world, self.name).adapt(tunes=self.tunes, packs=self.packs)
+
+    def begin_slot(self, world: ElasticWorld) -> None:
+        """See `Allocator`."""
+        if world.active.any():
+            self.give(pollux_world(world, self.name))
+
+    def choose(self, world: ElasticWorld) -> tuple[Ints, Ints]:
+        """See `Allocator`: all is given already."""
+        return np.full(world.clusters, STOP), np.zeros(world.clusters, dtype=np.int64)
 
     def give(self, world: PolluxWorld) -> None:
-        """Called after `begin_slot`; gives by `PolluxWorld.give` or `give_places`."""
+        """Gives by `PolluxWorld.give` or `give_places`."""
+        raise NotImplementedError
 
 
-def run_rounds(
-    scheduler: RoundScheduler, config: PolluxConfig, sequences: Sequence[PolluxJobs]
-) -> tuple[PolluxWorld, Floats]:
-    """The world when all jobs have ended, and the sum of equation 1's rewards, [B]."""
-    world = PolluxWorld(config, sequences)
-    scheduler.reset(world)
-    total = np.zeros(world.clusters)
-    while not world.over.all():
-        world.begin_slot()
-        if world.active.any():
-            scheduler.give(world)
-        total += world.end_slot()
-    return world, total
+def pollux_world(world: ElasticWorld, name: str) -> PolluxWorld:
+    """Raises InputError for a world of another setting."""
+    if not isinstance(world, PolluxWorld):
+        raise InputError(f"scheduler {name!r} needs setting pollux")
+    return world
+
+
+def mean_completion_s(
+    scheduler: Allocator, config: ElasticConfig, sequences: Sequence[ElasticJobs]
+) -> Floats:
+    """Mean completion time of each sequence's jobs, [B]."""
+    return roll_out(scheduler, config, sequences).mean_jct_slots * config.slot_s
 
 
 @dataclass(kw_only=True)
-class Tiresias:
+class Tiresias(RoundAllocator):
     """Two queues by attained service, first come first served in each, with preemption.
 
     Each job gets the GPUs that its user asked for, or none. A job that does not fit lets later ones
@@ -60,15 +77,16 @@ class Tiresias:
 
     name: str = "tiresias"
 
-    def reset(self, world: PolluxWorld) -> None:
+    def reset(self, world: ElasticWorld) -> None:
         """Nobody has run."""
+        super().reset(world)
         self._ran_s = np.zeros(world.arrival.shape)
         self._running = np.zeros(world.arrival.shape, dtype=bool)
         self._demoted = np.full(world.arrival.shape, np.inf)
         """When each job was demoted."""
 
     def give(self, world: PolluxWorld) -> None:
-        """See `RoundScheduler`."""
+        """See `RoundAllocator`."""
         self._ran_s += self._running * world.config.slot_s
         late = self._ran_s * world.request >= DEMOTION_GPU_S
         self._demoted = np.where(late & np.isinf(self._demoted), world.now_s, self._demoted)
@@ -91,7 +109,7 @@ class Tiresias:
 
 
 @dataclass(kw_only=True)
-class PolluxOptimus:
+class PolluxOptimus(RoundAllocator):
     """Optimus with an oracle: each job a GPU, then the next to whom its time left falls most.
 
     It knows the true step time on the fewest nodes and the steps that are left at the user's batch
@@ -101,11 +119,8 @@ class PolluxOptimus:
     name: str = "optimus-pollux"
     _steps: dict[tuple[str, int], Floats] = field(default_factory=dict, init=False)
 
-    def reset(self, world: PolluxWorld) -> None:
-        """Keeps nothing of an episode."""
-
     def give(self, world: PolluxWorld) -> None:
-        """See `RoundScheduler`."""
+        """See `RoundAllocator`."""
         given = np.zeros(world.arrival.shape, dtype=np.int64)
         for cluster, active in enumerate(world.active):
             jobs = np.nonzero(active)[0]
@@ -114,7 +129,7 @@ class PolluxOptimus:
         world.give(given)
 
     def _share(self, world: PolluxWorld, cluster: int, jobs: Ints) -> Ints:
-        batches = [world.config.batches[kind] for kind in world.type_index[cluster, jobs]]
+        batches = [world.batches[kind] for kind in world.type_index[cluster, jobs]]
         step_s = np.stack([self._step_s(world, *batch) for batch in batches])
         left = np.array(
             [
@@ -160,25 +175,20 @@ class PolluxOptimus:
 
 
 @dataclass(kw_only=True)
-class GreedyRounds:
+class GreedyRounds(RoundAllocator):
     """The steepest ascent of equation 1 on known speeds, in steps of one to sixteen GPUs.
 
     ``keep``: share by which a job's value falls if its number of GPUs changes, so that a small gain
     moves nobody. 0: the plain greedy, for which a restart costs nothing.
     """
 
-    keep: float = 0.1
-
-    @property
-    def name(self) -> str:
-        """`greedy` without the wish to keep places."""
-        return "greedy-steady" if self.keep else "greedy"
-
-    def reset(self, world: PolluxWorld) -> None:
-        """Keeps nothing of an episode."""
+    name: str = "greedy"
+    tunes: bool = True
+    packs: bool = True
+    keep: float = 0.0
 
     def give(self, world: PolluxWorld) -> None:
-        """See `RoundScheduler`."""
+        """See `RoundAllocator`."""
         value = np.maximum.accumulate(world.speeds_by_gpus(), axis=2) / world.estimate[..., None]
         same = np.arange(MOST_GPUS + 1) == world.last_workers[..., None]
         value = np.where(same, value, value * (1 - self.keep))

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mirage.elastic.pollux_goodput import JobProfile
+from mirage.elastic.pollux_schedulers import RoundAllocator
 from mirage.elastic.pollux_world import PolluxWorld
-from mirage.elastic.world import Floats, Ints
+from mirage.elastic.world import ElasticWorld, Floats, Ints
 
 RESET, CLEAR, CLEAR_SHARE = 0.1, 0.1, 0.1
 """Probabilities of a mutation: a job goes back to where it is; some of its nodes are cleared."""
@@ -89,10 +90,11 @@ class Candidates:
 
 
 @dataclass(kw_only=True)
-class SmallPollux:
+class SmallPollux(RoundAllocator):
     """Pollux with a smaller search. It knows neither speeds nor remaining work: it measures."""
 
     name: str = "pollux-small"
+    tunes: bool = True
     size: int = 40
     """Placements in the search."""
     generations: int = 20
@@ -100,13 +102,14 @@ class SmallPollux:
     _profiles: dict[tuple[int, int], JobProfile] = field(default_factory=dict, init=False)
     _found: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False)
 
-    def reset(self, world: PolluxWorld) -> None:  # noqa: ARG002
+    def reset(self, world: ElasticWorld) -> None:
         """Forgets all jobs."""
+        super().reset(world)
         self._rng = np.random.default_rng(self.seed)
         self._profiles, self._found = {}, {}
 
     def give(self, world: PolluxWorld) -> None:
-        """See `RoundScheduler`."""
+        """See `RoundAllocator`."""
         place = np.zeros_like(world.place)
         for cluster, active in enumerate(world.active):
             jobs = np.nonzero(active)[0]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal
 
 import numpy as np
 
@@ -28,10 +27,11 @@ from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, ElasticConfig, ElasticWorld, Floats, Ints, TaskKind
 from mirage.errors import InputError
 
-BatchRule = Literal["user", "tuned"]
 NODES, GPUS_PER_NODE, ROUND_S, RESTART_S = 16, 4, 60.0, 30.0
 """Of the published comparison."""
 MOST_GPUS = NODES * GPUS_PER_NODE
+Batches = tuple[tuple[str, int | None], ...]
+"""Application and total batch size of each type; None: the best one in each epoch."""
 TRAINING_WORKLOADS = (1, 2, 3, 4)
 """Published workloads after which jobs for training are drawn; 5 to 8 are for tests alone."""
 REST = 0
@@ -58,35 +58,29 @@ class PolluxConfig(ElasticConfig):
     slot_s: float = ROUND_S
     most_workers: int = MOST_GPUS
     most_ps: int = 0
-    batch: BatchRule = "user"
-    """`user`: the batch size that the user tuned. `tuned`: the best one in each epoch."""
     restart_s: float = RESTART_S
-    batches: tuple[tuple[str, int | None], ...] = ()
-    """Application and total batch size of each type; None: tuned."""
+    batches: Batches = ()
+    """Application and total batch size, as its user tuned it, of each type."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.batch not in ("user", "tuned"):
-            raise InputError(f"pollux world: batch {self.batch!r}: user or tuned")
         if not self.restart_s >= 0:
             raise InputError("pollux world: restart_s must not be negative")
 
+    def open(self, sequences: Sequence[ElasticJobs], *, seed: int = 0) -> PolluxWorld:
+        """See `ElasticConfig`."""
+        jobs = [each for each in sequences if isinstance(each, PolluxJobs)]
+        if len(jobs) < len(sequences):
+            raise InputError("pollux world: its jobs must be those of a Pollux workload")
+        return PolluxWorld(self, jobs, seed=seed)
 
-def pollux_config(batch: BatchRule = "user", **options: object) -> PolluxConfig:
-    """With the types that the workloads have; those of `tuned` are applications."""
-    kinds = _kinds(batch)
-    types = tuple(_job_type(name, size) for name, size in kinds)
-    return PolluxConfig(types=types, batch=batch, batches=kinds, **options)  # type: ignore[arg-type]
 
-
-@cache
-def _kinds(batch: BatchRule) -> tuple[tuple[str, int | None], ...]:
-    if batch == "tuned":
-        return tuple((name, None) for name in applications())
-    pairs = {
-        (row["application"], int(row["batch"])) for row in read_rows("pollux", "workloads.csv")
-    }
-    return tuple(sorted(pairs))
+def pollux_config(**options: object) -> PolluxConfig:
+    """With the types that the workloads have."""
+    rows = read_rows("pollux", "workloads.csv")
+    batches: Batches = tuple(sorted({(row["application"], int(row["batch"])) for row in rows}))
+    types = tuple(_job_type(name, size) for name, size in batches)
+    return PolluxConfig(types=types, batches=batches, **options)  # type: ignore[arg-type]
 
 
 @cache
@@ -96,7 +90,7 @@ def _job_type(name: str, batch: int | None) -> JobType:
     most = min(app.most_gpus(batch), MOST_GPUS)
     speeds = np.zeros(most + 1)
     for gpus in range(1, most + 1):
-        rate = goodput_of(app, batch, packed(gpus))
+        rate = _packed_goodput(name, batch, gpus)
         if rate.all():
             speeds[gpus] = app.epochs / (np.diff(app.progress) / rate).sum()
     return JobType(
@@ -123,7 +117,7 @@ def pollux_jobs(rows: Sequence[Mapping[str, str]], config: PolluxConfig) -> Poll
     submitted = [int(row["submitted_s"]) for row in rows]
     kinds = []
     for row in rows:
-        kind = (row["application"], int(row["batch"]) if config.batch == "user" else None)
+        kind = (row["application"], int(row["batch"]))
         if kind not in index:
             raise InputError(f"job {row['name']}: unknown application or batch size {kind}")
         kinds.append(index[kind])
@@ -204,15 +198,28 @@ class PolluxWorld(ElasticWorld):
         self.applications = [applications()[name] for name, _ in config.batches]
         self.rates = shared_rates()
         super().__init__(config, sequences, seed=seed)
+        self.adapt()
         most = max(app.epochs for app in self.applications)
         ends = np.full((len(self.applications), most + 2), np.inf)
         for nth, app in enumerate(self.applications):
             ends[nth, : app.epochs + 1] = app.progress
         self._epoch_ends = ends
         self._last_epoch = np.array([app.epochs for app in self.applications])[self.type_index]
-        most_gpus = [np.nonzero(kind.steps_per_s[0])[0].max() for kind in config.types]
-        self.most_gpus = np.array(most_gpus)[self.type_index]
+
+    def adapt(self, *, tunes: bool = False, packs: bool = False) -> None:
+        """What the scheduler does beside giving GPUs; without: as published for Tiresias, Optimus.
+
+        ``tunes``: each job trains with the batch size that is best in each epoch, not its user's.
+        ``packs``: GPUs are taken from the fullest node on which they fit, not from the freest.
+        """
+        batches = self.config.batches
+        self.batches: Batches = tuple((name, None) for name, _ in batches) if tunes else batches
+        self.packs = packs
+
+    @property
+    def most_gpus(self) -> Ints:
         """GPUs that each job can use, [B, K]."""
+        return np.asarray(most_gpus(self.batches)[self.type_index], dtype=np.int64)
 
     def reset(self) -> None:
         """See `ElasticWorld`."""
@@ -319,7 +326,7 @@ class PolluxWorld(ElasticWorld):
         free = self.config.gpus_per_server - place.sum(axis=0)
         shapes = []
         for job in moved:
-            nodes, gpus = take(free, int(wanted[job]), packed=self.config.placement == "packed")
+            nodes, gpus = take(free, int(wanted[job]), packed=self.packs)
             place[job, nodes] = gpus
             shapes.append(tuple(gpus))
         self._restart(cluster, moved, shapes)
@@ -334,7 +341,7 @@ class PolluxWorld(ElasticWorld):
 
     def _set_row(self, cluster: int, job: int, shape: Placement) -> None:
         kind = self.type_index[cluster, job]
-        batch = self.chosen_batch.get((cluster, job), self.config.batches[kind][1])
+        batch = self.chosen_batch.get((cluster, job), self.batches[kind][1])
         self.row[cluster, job] = self.rates.row(self.applications[kind], batch, shape)
 
     def choose_batch(self, cluster: int, job: int, cut: LocalBatch) -> None:
@@ -385,14 +392,14 @@ class PolluxWorld(ElasticWorld):
 
     def speeds_by_gpus(self) -> Floats:
         """Epochs a round in each job's present epoch on the fewest nodes, [B, K, MOST_GPUS + 1]."""
-        table = packed_speeds(self.config.batches)
+        table = packed_speeds(self.batches)
         epoch = np.minimum(self.epoch, self._last_epoch - 1)
         speeds: Floats = table[self.type_index, epoch] * self.config.slot_s
         return speeds
 
     def left_alone_s(self) -> Floats:
         """Seconds that each job still has to train on one GPU, [B, K]."""
-        tail = tails_alone_s(self.config.batches)
+        tail = tails_alone_s(self.batches)
         epoch = np.minimum(self.epoch, self._last_epoch - 1)
         now, later = tail[self.type_index, epoch], tail[self.type_index, epoch + 1]
         left: Floats = now - (self.trained - epoch) * (now - later)
@@ -411,10 +418,10 @@ class PolluxWorld(ElasticWorld):
         return found
 
     def bound_slots(self) -> Floats:
-        """Each job alone: seen at its first round, started once, in each epoch at its best shape on
-        the fewest nodes, [B, K].
+        """Each job alone: seen at its first round, started once, in each epoch with its best batch
+        size and shape on the fewest nodes, [B, K].
         """
-        best = packed_speeds(self.config.batches).max(axis=2)
+        best = packed_speeds(tuple((name, None) for name, _ in self.config.batches)).max(axis=2)
         train_s = np.divide(1.0, best, out=np.zeros_like(best), where=best > 0).sum(axis=1)
         wait_s = self.arrival * self.config.slot_s - self.submitted_s
         alone_s = wait_s + self.config.restart_s + train_s[self.type_index]
@@ -440,20 +447,28 @@ def take(free: Ints, wanted: int, *, packed: bool) -> tuple[list[int], list[int]
 
 
 @cache
-def packed_speeds(batches: tuple[tuple[str, int | None], ...]) -> Floats:
+def packed_speeds(batches: Batches) -> Floats:
     """Epochs a second by type, epoch and GPUs on the fewest nodes, [types, E, MOST_GPUS + 1]."""
     most = max(applications()[name].epochs for name, _ in batches)
     table = np.zeros((len(batches), most, MOST_GPUS + 1))
     for nth, (name, batch) in enumerate(batches):
         app = applications()[name]
         for gpus in range(1, min(app.most_gpus(batch), MOST_GPUS) + 1):
-            rate = goodput_of(app, batch, packed(gpus))
+            rate = _packed_goodput(name, batch, gpus)
             table[nth, : app.epochs, gpus] = rate / np.diff(app.progress)
     return table
 
 
 @cache
-def tails_alone_s(batches: tuple[tuple[str, int | None], ...]) -> Floats:
+def most_gpus(batches: Batches) -> Ints:
+    """GPUs that a job of each type can use, [types]."""
+    speeds = packed_speeds(batches)[:, 0]
+    found = [np.nonzero(speed)[0].max() for speed in speeds]
+    return np.array(found, dtype=np.int64)
+
+
+@cache
+def tails_alone_s(batches: Batches) -> Floats:
     """Seconds on one GPU from the begin of each epoch to the last's end, [types, E + 1]."""
     alone = packed_speeds(batches)[..., 1]
     epoch_s = np.divide(1.0, alone, out=np.zeros_like(alone), where=alone > 0)
@@ -484,3 +499,8 @@ def drawn_workload(
         ],
         config,
     )
+
+
+@cache
+def _packed_goodput(name: str, batch: int | None, gpus: int) -> Floats:
+    return goodput_of(applications()[name], batch, packed(gpus))

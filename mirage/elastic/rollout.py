@@ -9,7 +9,7 @@ import numpy as np
 
 from mirage.elastic.baselines import Allocator, run_slot
 from mirage.elastic.workload import ElasticJobs
-from mirage.elastic.world import ElasticConfig, ElasticWorld, Floats
+from mirage.elastic.world import ElasticConfig, Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ def roll_out(
     scheduler: Allocator, config: ElasticConfig, sequences: Sequence[ElasticJobs], *, seed: int = 0
 ) -> ElasticRollout:
     """Runs all sequences side by side."""
-    world = ElasticWorld(config, sequences, seed=seed)
+    world = config.open(sequences, seed=seed)
     scheduler.reset(world)
     total = np.zeros(world.clusters)
     while not world.over.all():

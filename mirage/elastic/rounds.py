@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from mirage.elastic.network import SetBody
-from mirage.elastic.pollux_schedulers import ascend
+from mirage.elastic.pollux_schedulers import RoundAllocator, ascend
 from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
 from mirage.elastic.world import Bools, Floats, Ints
 
@@ -137,33 +137,31 @@ class ValueNetwork(nn.Module):
 
 
 @dataclass(kw_only=True)
-class RuleRounds:
+class RuleRounds(RoundAllocator):
     """The rule alone, without a network: see the head of this file."""
 
     name: str = "greedy-rule"
-
-    def reset(self, world: PolluxWorld) -> None:
-        """Keeps nothing of an episode."""
+    tunes: bool = True
+    packs: bool = True
 
     def give(self, world: PolluxWorld) -> None:
-        """See `RoundScheduler`."""
+        """See `RoundAllocator`."""
         seen = view(world)
         give_by_values(world, seen, np.zeros((*seen.jobs.shape, ACTIONS)))
 
 
 @dataclass(kw_only=True)
-class SetRounds:
+class SetRounds(RoundAllocator):
     """A trained set policy in service: the most probable action in each round."""
 
-    network: ValueNetwork
     name: str = "set"
-
-    def reset(self, world: PolluxWorld) -> None:
-        """Keeps nothing of an episode."""
+    tunes: bool = True
+    packs: bool = True
+    network: ValueNetwork
 
     @torch.no_grad()
     def give(self, world: PolluxWorld) -> None:
-        """See `RoundScheduler`."""
+        """See `RoundAllocator`."""
         seen = view(world)
         state = torch.from_numpy(features(world, seen))
         actions = self.network(state, torch.from_numpy(with_one(seen.there)))

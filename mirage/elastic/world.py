@@ -86,6 +86,10 @@ class ElasticConfig:
         for kind in self.types:
             self._check_fits(kind)
 
+    def open(self, sequences: Sequence[ElasticJobs], *, seed: int = 0) -> ElasticWorld:
+        """Clusters of these rules, with a job sequence each."""
+        return ElasticWorld(self, sequences, seed=seed)
+
     def _check_fits(self, kind: JobType) -> None:
         for task, demand in (("worker", kind.worker), ("PS", kind.ps)):
             if demand and (

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mirage.elastic.pollux_schedulers import run_rounds
+from mirage.elastic.pollux_schedulers import mean_completion_s
 from mirage.elastic.pollux_world import PolluxConfig, PolluxJobs, PolluxWorld
 from mirage.elastic.rounds import (
     ACTIONS,
@@ -114,6 +114,7 @@ class RoundsLearner:
         options = self._options
         drawn = [each for each in self._draw(options.workloads) for _ in range(options.copies)]
         world = PolluxWorld(self.config, drawn)
+        world.adapt(tunes=True, packs=True)
         actions = np.zeros((*world.arrival.shape, ACTIONS))
         known = np.zeros(world.arrival.shape, dtype=bool)
         decisions, totals, rewards = [], [], []
@@ -243,8 +244,8 @@ def train_rounds(
     """Leaves the network with the weights of the lowest mean completion time, in seconds."""
 
     def score() -> float:
-        world, _ = run_rounds(SetRounds(network=learner.network), learner.config, validation)
-        return float(world.completion_slots().mean() * learner.config.slot_s)
+        policy = SetRounds(network=learner.network)
+        return float(mean_completion_s(policy, learner.config, validation).mean())
 
     return fit(
         learner.network,

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mirage.elastic.baselines import run_slot
+from mirage.elastic.elasticflow import drawn_itp_jobs, elasticflow_config, itp_jobs
 from mirage.elastic.pollux import applications, packed, read_rows
-from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias, run_rounds
+from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
 from mirage.elastic.pollux_world import (
     GPUS_PER_NODE,
     PolluxConfig,
@@ -19,6 +21,10 @@ from mirage.elastic.pollux_world import (
     published_workload,
     take,
 )
+from mirage.elastic.rollout import roll_out
+from mirage.elastic.speed import dl2_types
+from mirage.elastic.workload import ElasticWorkload, draw
+from mirage.elastic.world import ElasticConfig
 from mirage.errors import InputError
 
 ORIGINAL = Path("/work/shared/data/pollux")
@@ -54,10 +60,11 @@ def play(world: PolluxWorld, *rounds: list[int]) -> None:
     [(Tiresias(), 6, 3469.69375), (Tiresias(), 1, 2473.65), (PolluxOptimus(), 6, 5301.875)],
 )
 def test_the_world_gives_the_published_simulators_results_to_the_digit(scheduler, workload, mean_s):
-    config = pollux_config("user")
-    world, _ = run_rounds(scheduler, config, [published_workload(workload, config)])
-    assert world.completion_slots().mean() * config.slot_s == pytest.approx(mean_s, abs=1e-6)
-    assert (world.completion_slots() >= world.bound_slots() - 1 / 60).all()
+    config = pollux_config()
+    found = roll_out(scheduler, config, [published_workload(workload, config)])
+    assert found.mean_jct_slots[0] * config.slot_s == pytest.approx(mean_s, abs=1e-6)
+    assert found.finished[0] == 1
+    assert found.mean_jct_slots[0] > found.bound_slots[0]
 
 
 def test_a_measured_placement_matters():
@@ -83,7 +90,7 @@ def test_a_tuned_batch_is_at_least_as_good_as_the_users():
 
 
 def test_who_is_placed_again_stands_still_and_who_keeps_its_gpus_does_not():
-    world = world_of(pollux_config("user"), (10, "cifar10", 4, 2048), (50, "yolov3", 1, 64))
+    world = world_of(pollux_config(), (10, "cifar10", 4, 2048), (50, "yolov3", 1, 64))
     play(world, [0, 0], [4, 0])
     first = world.progress[0, 0]
     play(world, [4, 1])
@@ -103,7 +110,7 @@ def test_jobs_on_one_network_slow_each_other():
     spread[0, 1, 1:3] = 2
     done = []
     for interference in (0.0, 0.5):
-        world = world_of(pollux_config("user", interference=interference), *jobs)
+        world = world_of(pollux_config(interference=interference), *jobs)
         world.begin_slot()
         world.give_places(spread)
         world.end_slot()
@@ -121,26 +128,48 @@ def test_gpus_are_taken_as_the_rule_says():
 
 
 def test_a_steady_greedy_moves_jobs_less():
-    config = pollux_config("tuned", placement="packed")
+    config = pollux_config()
     jobs = rows(*[(60 * nth, "cifar10", 4, 2048) for nth in range(12)], (900, "bert", 8, 384))
     sequence = pollux_jobs(jobs, config)
     moves = {}
     for keep in (0.0, 0.1):
-        world, reward = run_rounds(GreedyRounds(keep=keep), config, [sequence])
+        world = PolluxWorld(config, [sequence])
+        scheduler = GreedyRounds(keep=keep)
+        scheduler.reset(world)
+        while not world.over.all():
+            run_slot(world, scheduler)
+            assert (world.place.sum(axis=1) <= GPUS_PER_NODE).all()
         moves[keep] = world.placements.sum()
-        assert reward == pytest.approx(len(jobs))
-        assert (world.place.sum(axis=1) <= GPUS_PER_NODE).all()
     assert moves[0.1] < moves[0.0]
+
+
+def test_two_days_of_itp_train_on_measured_a100_speeds():
+    config, jobs = elasticflow_config(), itp_jobs()
+    kinds = {kind.name: kind for kind in config.types}
+    assert kinds["vgg16-256"].steps_per_s[0, 64] == pytest.approx(20.6555, abs=1e-3)
+    assert kinds["deepspeech2-32"].steps_per_s.shape[1] == 33  # 64 GPUs were not measured
+    assert kinds["bert-64"].steps_per_s[0, 3] == pytest.approx((8.64348 + 10.35628) / 2, abs=1e-4)
+    assert len(jobs) == len(drawn_itp_jobs(np.random.default_rng(1))) == 195
+    assert jobs.arrival_slot.max() * config.slot_s / 3600 == pytest.approx(47.8, abs=0.2)
+    assert jobs.epochs[0] == pytest.approx(3.249)
+
+
+def other_world() -> None:
+    types = dl2_types()
+    drawn = draw(ElasticWorkload(types=types, jobs=2), np.random.default_rng(1))
+    roll_out(Tiresias(), ElasticConfig(types=types), [drawn])
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
+        (other_world, "scheduler 'tiresias' needs setting pollux"),
+        (lambda: pollux_config().open([itp_jobs()]), "must be those of a Pollux workload"),
         (lambda: published_workload(9, pollux_config()), "workload 9: there are 1 to 8"),
         (lambda: world_of(pollux_config(), (0, "gpt", 1, 8)), "unknown application or batch size"),
         (lambda: world_of(pollux_config(), (0, "ncf", 1, 8)), "unknown application or batch size"),
         (lambda: play(world_of(pollux_config(), (0, "ncf", 1, 32768)), [2]), "more GPUs than"),
-        (lambda: pollux_config("user", restart_s=-1.0), "restart_s must not be negative"),
+        (lambda: pollux_config(restart_s=-1.0), "restart_s must not be negative"),
     ],
 )
 def test_wrong_input_is_refused(bad, message):

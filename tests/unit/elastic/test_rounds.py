@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from mirage.elastic.baselines import run_slot
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, advantages, train_rounds
 from mirage.elastic.pollux import applications
 from mirage.elastic.pollux_goodput import JobProfile, fit_model, grad_s, step_s, sync_s
-from mirage.elastic.pollux_schedulers import ascend, run_rounds
+from mirage.elastic.pollux_schedulers import RoundAllocator, ascend
 from mirage.elastic.pollux_search import Candidates, SmallPollux
 from mirage.elastic.pollux_world import (
     PolluxConfig,
+    PolluxJobs,
     PolluxWorld,
     drawn_workload,
     pollux_config,
@@ -22,8 +24,13 @@ from mirage.elastic.rounds import RuleRounds, SetRounds, ValueNetwork, features,
 from mirage.rl.fit import seeded
 
 
-def tuned(**options: object) -> PolluxConfig:
-    return pollux_config("tuned", placement="packed", **options)
+def played(scheduler: RoundAllocator, config: PolluxConfig, sequence: PolluxJobs) -> PolluxWorld:
+    """The world when all jobs have ended."""
+    world = PolluxWorld(config, [sequence])
+    scheduler.reset(world)
+    while not world.over.all():
+        run_slot(world, scheduler)
+    return world
 
 
 def test_the_ascent_takes_the_best_gain_a_gpu_and_no_more_than_there_is():
@@ -39,23 +46,23 @@ def test_the_ascent_takes_the_best_gain_a_gpu_and_no_more_than_there_is():
 
 
 def test_an_untrained_network_is_the_rule():
-    config = tuned()
-    sequence = drawn_workload(config, np.random.default_rng(1), jobs=25)
+    config = pollux_config()
+    sequence = drawn_workload(config, np.random.default_rng(1), jobs=20)
     with seeded(1):
         network = ValueNetwork(16, 1, 2)
-    by_rule, _ = run_rounds(RuleRounds(), config, [sequence])
-    by_network, _ = run_rounds(SetRounds(network=network), config, [sequence])
+    by_rule = played(RuleRounds(), config, sequence)
+    by_network = played(SetRounds(network=network), config, sequence)
     assert by_rule.finish_s.tolist() == by_network.finish_s.tolist()
 
 
 def test_features_do_not_depend_on_the_order_of_jobs_and_are_finite():
-    config = tuned()
+    config = pollux_config()
     sequence = drawn_workload(config, np.random.default_rng(2), jobs=30)
     world = PolluxWorld(config, [sequence, sequence])
+    rule = RuleRounds()
+    rule.reset(world)
     for _ in range(120):
-        world.begin_slot()
-        RuleRounds().give(world)
-        world.end_slot()
+        run_slot(world, rule)
     world.begin_slot()
     seen = view(world)
     state = features(world, seen)
@@ -85,7 +92,7 @@ def test_advantages_leave_out_the_arrivals_and_what_was_before():
 
 
 def test_training_changes_the_policy_and_keeps_the_best(tmp_path):
-    config = tuned(servers=3)
+    config = pollux_config(servers=3)
     rng = np.random.default_rng(4)
     options = RoundsOptions(
         iterations=1, workloads=1, copies=2, rounds=120, width=16, batch=16, score_every=1
@@ -152,23 +159,20 @@ def test_the_search_never_breaks_the_rules():
 
 
 def test_the_small_pollux_finishes_its_jobs():
-    config = pollux_config("tuned", servers=4)
+    config = pollux_config(servers=4)
     sequence = drawn_workload(config, np.random.default_rng(6), jobs=12)
-    short = sequence.type_index != [name for name, _ in config.batches].index("imagenet")
-    assert short.any()
-    world, reward = run_rounds(SmallPollux(size=12, generations=5), config, [sequence])
-    assert reward == pytest.approx(12)
+    world = played(SmallPollux(size=12, generations=5), config, sequence)
     assert (world.completion_slots() >= world.bound_slots() - 1).all()
 
 
 def test_drawn_workloads_are_new_and_like_the_published_ones():
-    config = tuned()
+    config = pollux_config()
     drawn = drawn_workload(config, np.random.default_rng(7))
     other = drawn_workload(config, np.random.default_rng(8))
     assert len(drawn) == len(published_workload(1, config)) == 160
     assert drawn.submitted_s.tolist() != other.submitted_s.tolist()
     assert drawn.submitted_s.max() < 8 * 3600
     many = [drawn_workload(config, np.random.default_rng(seed)) for seed in range(20)]
-    names = [name for name, _ in config.batches]
-    share = np.mean([(each.type_index == names.index("cifar10")).mean() for each in many])
+    cifar10 = [nth for nth, (name, _) in enumerate(config.batches) if name == "cifar10"]
+    share = np.mean([np.isin(each.type_index, cifar10).mean() for each in many])
     assert 0.33 < share < 0.45
