@@ -56,7 +56,10 @@ def _add_setting(group: argparse._ArgumentGroup) -> None:
         "--setting",
         default="small",
         metavar="NAME",
-        help="small, small-known, large, large-known, or a .toml file (default: %(default)s)",
+        help=(
+            "small, small-known, large, large-known, pollux, elasticflow, or a .toml file (default:"
+            " %(default)s)"
+        ),
     )
     group.add_argument(
         "--seed",
@@ -72,9 +75,11 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     _add_setting(group)
     group.add_argument(
         "--policy",
-        default="dl2",
         metavar="NAME",
-        help="dl2 (the paper's) or set (attention over jobs) (default: %(default)s)",
+        help=(
+            "dl2 (the paper's), set (attention over jobs), or set-rounds (the same in one inference;"
+            " setting pollux) (default: the setting's)"
+        ),
     )
     group.add_argument(
         "--teacher",
@@ -106,12 +111,14 @@ def _train(args: argparse.Namespace) -> int:
     from mirage.rl.options import with_settings
 
     check_replaceable(args.out)
+    setting = read_setting(args.setting)
+    method = args.policy or setting.policy
     plan = ElasticPlan(
-        setting=read_setting(args.setting),
-        method=args.policy,
-        teacher=args.teacher or default_teacher(args.policy),
+        setting=setting,
+        method=method,
+        teacher=args.teacher or default_teacher(method),
         seed=args.seed,
-        options=with_settings(default_options(args.policy), args.set),
+        options=with_settings(default_options(method), args.set),
     )
     result = train(plan, _show_progress if errors.is_terminal else None)
     save_result(args.out, result)
@@ -148,9 +155,8 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--against",
         type=words_of,
-        default=("drf", "optimus", "greedy-learnt", "greedy"),
         metavar="NAME[,NAME]",
-        help="schedulers without learning (default: drf,optimus,greedy-learnt,greedy)",
+        help="schedulers without learning (default: the setting's)",
     )
     group.add_argument(
         "--sequences",
@@ -183,10 +189,11 @@ def _evaluate(args: argparse.Namespace) -> int:
         label, equals, folder = word.partition("=")
         path = Path(folder if equals else word)
         models[label if equals else path.resolve().name] = (path, load_model(path))
+    setting = read_setting(args.setting)
     plan = ElasticEvaluationPlan(
-        setting=read_setting(args.setting),
+        setting=setting,
         models=models,
-        against=args.against,
+        against=args.against or setting.against,
         sequences=args.sequences,
         seed=args.seed,
     )
@@ -208,12 +215,13 @@ def _announce(name: str) -> None:
 def _table(result: ElasticResult) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("scheduler")
-    for name in ("completion, slots", "95 % interval", "ratio to drf"):
+    reference = result.record["reference"]
+    for name in ("completion, slots", "95 % interval", f"ratio to {reference}"):
         table.add_column(name, justify="right")
     for name, row in result.record["schedulers"].items():
         low, high = row["interval"] or (None, None)
         interval = f"{low:.2f} to {high:.2f}" if low is not None else "-"
-        ratio = row["ratio_to"].get("drf")
+        ratio = row["ratio_to"].get(reference)
         words = f"{ratio['value']:.3f}" if ratio else "1.000"
         table.add_row(escape(name), f"{row['mean_jct_slots']:.2f}", interval, words)
     table.add_row("lower bound", f"{result.record['lower_bound_slots']:.2f}", "", "")

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mirage.elastic.baselines import BASELINES, Allocator, baseline
+from mirage.elastic.baselines import Allocator
 from mirage.elastic.model import ElasticModel
 from mirage.elastic.rollout import ElasticRollout, roll_out
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.world import Floats
-from mirage.errors import InputError
 from mirage.figures.estimate import Estimate
 from mirage.figures.provenance import file_record, provenance
 from mirage.figures.resample import mean_interval, ratio_interval
@@ -23,7 +22,6 @@ from mirage.models.recipe import RECIPE
 SCHEMA = 1
 FEWEST = 3
 """Sequences below which there is no interval."""
-REFERENCE = "drf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +53,13 @@ def evaluate(
     plan: ElasticEvaluationPlan, announce: Callable[[str], None] = lambda _: None
 ) -> ElasticResult:
     """Runs all schedulers. Raises InputError."""
-    for name in plan.against:
-        if name not in BASELINES:
-            raise InputError(f"no scheduler {name!r}; there are {', '.join(BASELINES)}.")
     for folder, model in plan.models.values():
         model.check(plan.setting, folder)
     started_s, began = time.time(), time.monotonic()
     sequences = plan.setting.sequences(Part.TEST, plan.seed, plan.sequences)
+    schedulers = _schedulers(plan)
     rollouts: dict[str, ElasticRollout] = {}
-    for name, scheduler in _schedulers(plan):
+    for name, scheduler in schedulers:
         announce(name)
         rollouts[name] = roll_out(scheduler, plan.setting.world, sequences, seed=plan.seed)
     bound = next(iter(rollouts.values())).bound_slots
@@ -71,11 +67,13 @@ def evaluate(
         "schema": SCHEMA,
         "setting": plan.setting.name,
         "summary": plan.setting.summary,
-        "sequences": plan.sequences,
+        "sequences": len(sequences),
+        "slot_s": plan.setting.world.slot_s,
+        "reference": plan.setting.reference,
         "jobs": len(sequences[0]),
         "models": list(plan.models),
         "lower_bound_slots": float(bound.mean()),
-        "schedulers": _records(rollouts, list(plan.models)),
+        "schedulers": _records(rollouts, list(plan.models), plan.setting.reference),
         "provenance": _provenance(plan, started_s, time.monotonic() - began),
     }
     return ElasticResult(
@@ -87,11 +85,13 @@ def _schedulers(plan: ElasticEvaluationPlan) -> list[tuple[str, Allocator]]:
     found: list[tuple[str, Allocator]] = [
         (label, model.allocator(name=label)) for label, (_, model) in plan.models.items()
     ]
-    names = dict.fromkeys([*plan.against, REFERENCE])
-    return found + [(name, baseline(name, seed=plan.seed)) for name in names]
+    names = dict.fromkeys([*plan.against, plan.setting.reference])
+    return found + [(name, plan.setting.scheduler(name, seed=plan.seed)) for name in names]
 
 
-def _records(rollouts: Mapping[str, ElasticRollout], models: Sequence[str]) -> dict[str, Any]:
+def _records(
+    rollouts: Mapping[str, ElasticRollout], models: Sequence[str], reference: str
+) -> dict[str, Any]:
     return {
         name: {
             "mean_jct_slots": float(found.mean_jct_slots.mean()),
@@ -101,7 +101,7 @@ def _records(rollouts: Mapping[str, ElasticRollout], models: Sequence[str]) -> d
             "finished": float(found.finished.mean()),
             "ratio_to": {
                 other: _ratio(found.mean_jct_slots, rollouts[other].mean_jct_slots)
-                for other in dict.fromkeys([REFERENCE, *models])
+                for other in dict.fromkeys([reference, *models])
                 if other != name
             },
             "difference_to": {

@@ -9,11 +9,15 @@ from typing import Any, ClassVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import nn
 
+from mirage.elastic.baselines import Allocator
 from mirage.elastic.fitting import SpeedEstimates
 from mirage.elastic.network import Networks, flat_networks, set_networks
 from mirage.elastic.observation import Encoder, PaperEncoder
-from mirage.elastic.policy import BatchAllocator, learned
+from mirage.elastic.policy import learned
+from mirage.elastic.pollux_world import PolluxConfig
+from mirage.elastic.rounds import FEATURES, SetRounds, ValueNetwork
 from mirage.elastic.set_encoder import SpeedEncoder
 from mirage.elastic.settings import ElasticSetting
 from mirage.errors import InputError
@@ -24,8 +28,8 @@ from mirage.models.recipe import REMEDY, About, Recipe
 
 WEIGHTS = "networks.safetensors"
 LIBRARIES = ("numpy", "torch")
-METHODS = ("dl2", "set")
-"""The paper's policy, and the one that attends over jobs."""
+METHODS = ("dl2", "set", "set-rounds")
+"""The paper's policy, the one that attends over jobs, and the same for rounds (`rounds.py`)."""
 LIMITS = (
     "It knows what its setting shows: other loads, clusters and speeds need an evaluation of their"
     " own (docs/elastic.md)."
@@ -80,14 +84,18 @@ class ElasticModel:
             return PaperEncoder()
         return SpeedEncoder(estimates=None if self.about.knows_speeds else SpeedEstimates(seed=0))
 
-    def allocator(self, *, name: str = "", seed: int | None = None) -> BatchAllocator:
+    def allocator(self, *, name: str = "", seed: int | None = None) -> Allocator:
         """The policy in service; ``seed``: samples its actions instead of taking the best."""
+        if isinstance(self.networks.policy, ValueNetwork):
+            return SetRounds(name=name or self.method, network=self.networks.policy)
         places = self.about.places or None
         return learned(name or self.method, self.networks, self.encoder(), places, seed=seed)
 
     def check(self, setting: ElasticSetting, folder: Path) -> None:
         """Raises InputError where the policy can't be used in this setting."""
         types = tuple(kind.name for kind in setting.world.types)
+        if self.method == "set-rounds" and not isinstance(setting.world, PolluxConfig):
+            raise InputError(f"{folder}: policy set-rounds is for setting pollux.")
         if self.method == "dl2" and types != self.about.types:
             raise InputError(
                 f"{folder}: its job types are {', '.join(self.about.types)}; those of setting"
@@ -101,6 +109,8 @@ def new_model(
     """Untrained, with weights from torch's generator. Raises InputError for an unknown method."""
     if method not in METHODS:
         raise InputError(f"no policy {method!r}; there are {', '.join(METHODS)}.")
+    if method == "set-rounds" and not isinstance(setting.world, PolluxConfig):
+        raise InputError("policy set-rounds is for setting pollux.")
     places = setting.places if method == "dl2" else 0
     encoder: Encoder = PaperEncoder() if method == "dl2" else SpeedEncoder(estimates=None)
     about = ElasticAbout(
@@ -108,7 +118,7 @@ def new_model(
         teacher=teacher,
         types=tuple(kind.name for kind in setting.world.types),
         places=places,
-        features=encoder.size(len(setting.world.types)),
+        features=(FEATURES if method == "set-rounds" else encoder.size(len(setting.world.types))),
         hidden=tuple(hidden),
         knows_speeds=setting.knows_speeds,
     )
@@ -119,6 +129,8 @@ def _networks(method: str, about: ElasticAbout) -> Networks:
     if method == "dl2":
         return flat_networks(about.features, about.places, about.hidden)
     width, layers, heads = about.hidden
+    if method == "set-rounds":
+        return Networks(ValueNetwork(width, layers, heads), nn.Identity())
     return set_networks(about.features, width, layers, heads)
 
 
@@ -143,7 +155,7 @@ def load_model(folder: Path) -> ElasticModel:
     """Raises InputError for a folder that is no whole, unchanged elastic model."""
     recipe = check_folder(folder, system=ElasticAbout.SYSTEM)
     about = ElasticAbout.of(recipe, folder)
-    if recipe.method not in METHODS or (recipe.method == "set" and len(about.hidden) != 3):
+    if recipe.method not in METHODS or (recipe.method != "dl2" and len(about.hidden) != 3):
         raise InputError(
             f"{folder}: method {recipe.method!r} or its networks are unknown. {REMEDY}."
         )

@@ -32,8 +32,8 @@ NODES, GPUS_PER_NODE, ROUND_S, RESTART_S = 16, 4, 60.0, 30.0
 MOST_GPUS = NODES * GPUS_PER_NODE
 Batches = tuple[tuple[str, int | None], ...]
 """Application and total batch size of each type; None: the best one in each epoch."""
-TRAINING_WORKLOADS = (1, 2, 3, 4)
-"""Published workloads after which jobs for training are drawn; 5 to 8 are for tests alone."""
+TRAINING_WORKLOADS, TEST_WORKLOADS = (1, 2, 3, 4), (5, 6, 7, 8)
+"""Published workloads after which jobs for training are drawn, and those for tests alone."""
 REST = 0
 """The row of `Rates` of a job without GPUs."""
 

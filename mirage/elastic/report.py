@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mirage.elastic.evaluation import REFERENCE, ElasticResult, estimate
+from mirage.elastic.evaluation import ElasticResult, estimate
 from mirage.figures.charts import bar_chart
 from mirage.figures.estimate import Estimate
 from mirage.figures.page import (
@@ -66,9 +66,10 @@ def headline(result: ElasticResult) -> str:
         best = min(rows, key=lambda name: float(rows[name]["mean_jct_slots"]))
         return f"{best} has the shortest mean completion time"
     name = result.models[0]
-    ratio = rows[name]["ratio_to"][REFERENCE]["value"]
+    reference = result.record["reference"]
+    ratio = rows[name]["ratio_to"][reference]["value"]
     word = "shorter" if ratio <= 1 else "longer"
-    return f"{name}: completion time {abs(1 - ratio):.1%} {word} than {REFERENCE}'s"
+    return f"{name}: completion time {abs(1 - ratio):.1%} {word} than {reference}'s"
 
 
 def _comparison(result: ElasticResult) -> list[Part]:
@@ -100,19 +101,20 @@ def _comparison(result: ElasticResult) -> list[Part]:
 
 def _table(result: ElasticResult) -> DataTable:
     model = result.models[0] if result.models else ""
+    reference = result.record["reference"]
     rows: list[Cells] = []
     for name, row in result.record["schedulers"].items():
         found = result.rollouts[name]
         cells = [name, estimate_cell(estimate(found.mean_jct_slots), "{:.2f}".format)]
         cells.append(f"{row['finished']:.0%}")
-        ratio = row["ratio_to"].get(REFERENCE)
+        ratio = row["ratio_to"].get(reference)
         cells.append(f"{ratio['value']:.3f}" if ratio else NOTHING)
         difference = row["difference_to"].get(model)
         cells.append(
             estimate_cell(_estimate(difference), "{:+.2f}".format) if difference else NOTHING
         )
         rows.append(cells)
-    head = ("scheduler", "completion, slots", "finished", f"ratio to {REFERENCE}", f"less {model}")
+    head = ("scheduler", "completion, slots", "finished", f"ratio to {reference}", f"less {model}")
     return DataTable("Schedulers on the same sequences", head, [("", rows)], "inline")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mirage.elastic.baselines import BASELINES, Allocator, baseline
 from mirage.elastic.speed import dl2_types
 from mirage.elastic.workload import ElasticJobs, ElasticWorkload, draw
 from mirage.elastic.world import ElasticConfig
@@ -57,6 +58,16 @@ class ElasticSetting:
     """J of the paper's policy: jobs in a batch."""
     knows_speeds: bool = False
     """Whether schedulers may read the table of speeds; else they fit what they measure."""
+    policy: str = "dl2"
+    """What is trained where nobody says which."""
+    against: tuple[str, ...] = ("drf", "optimus", "greedy-learnt", "greedy")
+    """Schedulers that a policy is compared with where nobody says which."""
+    reference: str = "drf"
+    """Completion times are also given as a ratio to this scheduler's."""
+    own_schedulers: Mapping[str, Callable[[], Allocator]] = field(default_factory=dict)
+    """Schedulers that exist here alone, or are built another way here."""
+    test: Sequence[ElasticJobs] = ()
+    """Sequences for tests; none: they are drawn."""
 
     @property
     def jobs(self) -> int:
@@ -64,9 +75,20 @@ class ElasticSetting:
         return len(self.draw(np.random.default_rng(0)))
 
     def sequences(self, part: Part, seed: int, count: int) -> list[ElasticJobs]:
-        """The same for the same arguments."""
+        """The same for the same arguments; at most as many as there are where tests are given."""
+        if part == Part.TEST and self.test:
+            return list(self.test[:count])
         rng = np.random.default_rng([int(part), seed])
         return [self.draw(rng) for _ in range(count)]
+
+    def scheduler(self, name: str, *, seed: int) -> Allocator:
+        """A scheduler without learning. Raises InputError."""
+        if name in self.own_schedulers:
+            return self.own_schedulers[name]()
+        if name not in BASELINES:
+            names = ", ".join(dict.fromkeys([*self.own_schedulers, *BASELINES]))
+            raise InputError(f"no scheduler {name!r}; there are {names}.")
+        return baseline(name, seed=seed)
 
 
 def _setting(
@@ -135,11 +157,72 @@ def _large_known() -> ElasticSetting:
     )
 
 
+def _pollux() -> ElasticSetting:
+    from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
+    from mirage.elastic.pollux_search import SmallPollux
+    from mirage.elastic.pollux_world import (
+        TEST_WORKLOADS,
+        TRAINING_WORKLOADS,
+        drawn_workload,
+        pollux_config,
+        published_workload,
+    )
+    from mirage.elastic.rounds import RuleRounds
+
+    config = pollux_config()
+    return ElasticSetting(
+        name="pollux",
+        summary=(
+            "Pollux's published comparison: 16 nodes of 4 T4 GPUs, rounds of 60 s, measured step"
+            f" times; training draws jobs like those of workloads {TRAINING_WORKLOADS[0]} to"
+            f" {TRAINING_WORKLOADS[-1]}, tests are workloads {TEST_WORKLOADS[0]} to"
+            f" {TEST_WORKLOADS[-1]}"
+        ),
+        world=config,
+        draw=partial(drawn_workload, config),
+        knows_speeds=True,
+        policy="set-rounds",
+        against=("tiresias", "optimus-pollux", "greedy", "greedy-rule"),
+        reference="tiresias",
+        own_schedulers={
+            "tiresias": Tiresias,
+            "optimus-pollux": PolluxOptimus,
+            "pollux-small": SmallPollux,
+            "greedy": GreedyRounds,
+            "greedy-steady": partial(GreedyRounds, name="greedy-steady", keep=0.1),
+            "greedy-rule": RuleRounds,
+        },
+        test=[published_workload(nth, config) for nth in TEST_WORKLOADS],
+    )
+
+
+def _elasticflow() -> ElasticSetting:
+    from mirage.elastic.elasticflow import drawn_itp_jobs, elasticflow_config, itp_jobs
+
+    rng = np.random.default_rng(int(Part.TEST))
+    return ElasticSetting(
+        name="elasticflow",
+        summary=(
+            "16 servers of 8 A100 GPUs, slots of 10 minutes, measured speeds of 14 models and batch"
+            " sizes, 195 jobs of two days of Microsoft's ITP clusters; the first test is the trace, all"
+            " others are drawn from its jobs"
+        ),
+        world=elasticflow_config(),
+        draw=drawn_itp_jobs,
+        knows_speeds=True,
+        policy="set",
+        against=("drf", "optimus-oracle", "greedy"),
+        test=[itp_jobs(), *(drawn_itp_jobs(rng) for _ in range(9))],
+    )
+
+
 SETTINGS: dict[str, Callable[[], ElasticSetting]] = {
     "small": _small,
     "small-known": _small_known,
     "large": _large,
     "large-known": _large_known,
+    "pollux": _pollux,
+    "elasticflow": _elasticflow,
 }
 
 

@@ -5,10 +5,10 @@ seldom, and lasts long enough to matter. The reward of a round is the number of 
 negated: its sum is the mean completion time.
 
 Most of a return is the luck of arrivals. So each workload is played `copies` times, and a copy's
-rewards count relative to the copies' mean at the same time (Mao et al. 2019, "Variance reduction
-for reinforcement learning in input-driven environments"). What a copy owes to the decisions before
-is taken off too: a linear critic predicts the return from how its state differs from the mean
-state. Each job's action has its own clipped ratio; all share the advantage.
+rewards and states count relative to the copies' mean at the same time (Mao et al. 2019, "Variance
+reduction for reinforcement learning in input-driven environments"). The critic is linear in sums
+over jobs of functions of their work left, and is fitted to the returns of all iterations. Each
+job's action has its own clipped ratio; all share the advantage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from mirage.elastic.pollux_schedulers import mean_completion_s
-from mirage.elastic.pollux_world import PolluxConfig, PolluxJobs, PolluxWorld
+from mirage.elastic.pollux_world import PolluxConfig, PolluxWorld
 from mirage.elastic.rounds import (
     ACTIONS,
     RoundView,
@@ -31,14 +31,20 @@ from mirage.elastic.rounds import (
     give_by_values,
     view,
 )
+from mirage.elastic.workload import ElasticJobs
 from mirage.elastic.world import Bools, Floats, Ints
+from mirage.rl.actor_critic import estimate_advantages, td_errors
 from mirage.rl.fit import FitResult, Report, Stop, cosine, descend, fit, set_rate
 from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 from mirage.rl.ppo import minibatches, normalised, ppo_loss
 
-Draw = Callable[[int], Sequence[PolluxJobs]]
+Draw = Callable[[int], Sequence[ElasticJobs]]
 RIDGE = 1e-2
 """Keeps the linear critic's weights small."""
+FORGETS = 0.7
+"""Share of its data that the critic keeps from one iteration to the next."""
+LEFT_H = (0.1, 1.0, 10.0, 100.0)
+"""The critic sees the work left of each job up to these hours on one GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +70,15 @@ class RoundsOptions(MethodOptions):
     """Decisions of a gradient step."""
     rate: Rate = 0.001
     """Learning rate of Adam; falls to a tenth."""
-    discount: Fraction = 0.99
-    """Of rewards, a round."""
+    discount: Fraction = 0.998
+    """Of rewards, a round. A long job is some 700 rounds in the cluster."""
+    trace: Fraction = 0.97
+    """Lambda of the generalised advantage."""
     reach: Fraction = 0.2
     """How far PPO's ratio counts."""
-    score_every: Count = 5
+    validation: Count = 8
+    """Workloads that choose the weights that are kept."""
+    score_every: Count = 4
     """Iterations between two validations."""
 
 
@@ -92,10 +102,16 @@ class RoundsLearner:
     """Plays and learns."""
 
     def __init__(
-        self, config: PolluxConfig, draw: Draw, options: RoundsOptions, *, seed: int
+        self,
+        network: ValueNetwork,
+        config: PolluxConfig,
+        draw: Draw,
+        options: RoundsOptions,
+        *,
+        seed: int,
     ) -> None:
-        self.config, self._draw, self._options = config, draw, options
-        self.network = ValueNetwork(options.width, options.layers, options.heads)
+        self.network, self.config, self._draw, self._options = network, config, draw, options
+        self.critic = LinearCritic(copies=options.copies, discount=options.discount)
         self._rng = np.random.default_rng(seed)
         self._steps = torch.optim.Adam(self.network.parameters(), lr=options.rate)
 
@@ -104,16 +120,18 @@ class RoundsLearner:
         options = self._options
         set_rate(self._steps, cosine(options.rate, options.rate / 10, done / options.iterations))
         decisions, reward, totals = self._play()
-        found = advantages(reward, totals, copies=options.copies, discount=options.discount)
-        self._learn(decisions, found)
+        found = self.critic.advantages(reward, totals, trace=options.trace)
+        if done:  # else the critic knows nothing yet
+            self._learn(decisions, found)
+        self.critic.learn(reward, totals)
         return float(-reward.mean())
 
     @torch.no_grad()
     def _play(self) -> tuple[_Decisions, Floats, Floats]:
-        """Decisions; rewards [T, B]; and numbers of the states, [T, B, n]."""
+        """Decisions; rewards [T, B]; and numbers of the states, [T + 1, B, n]."""
         options = self._options
         drawn = [each for each in self._draw(options.workloads) for _ in range(options.copies)]
-        world = PolluxWorld(self.config, drawn)
+        world = self.config.open(drawn)
         world.adapt(tunes=True, packs=True)
         actions = np.zeros((*world.arrival.shape, ACTIONS))
         known = np.zeros(world.arrival.shape, dtype=bool)
@@ -129,6 +147,7 @@ class RoundsLearner:
             totals.append(_totals(world))
             rewards.append(-world.active.sum(axis=1).astype(np.float64))
             world.end_slot()
+        totals.append(_totals(world))
         return _joined(decisions), np.stack(rewards), np.stack(totals)
 
     def _decide(
@@ -178,29 +197,62 @@ class RoundsLearner:
             descend(self._steps, loss, most_norm=1.0)
 
 
-def advantages(reward: Floats, totals: Floats, *, copies: int, discount: float) -> Floats:
-    """[T, B] of rewards [T, B] and states [T, B, n]; copies of a workload stand side by side."""
+class LinearCritic:
+    """Value of a state less the mean value of the copies' states; arrays [T, B] and [T + 1, B, n].
 
-    def relative(values: Floats) -> Floats:
-        grouped = values.reshape(len(values), -1, copies, *values.shape[2:])
+    Copies of a workload stand side by side.
+    """
+
+    def __init__(self, *, copies: int, discount: float) -> None:
+        self._copies, self._discount = copies, discount
+        self.weights: Floats | None = None
+        self._square: Floats | float = 0.0
+        self._product: Floats | float = 0.0
+
+    def values(self, totals: Floats) -> Floats:
+        """[T + 1, B]; 0 before it has learnt."""
+        states = self._relative(totals)
+        if self.weights is None:
+            return np.zeros(states.shape[:2])
+        found: Floats = states @ self.weights
+        return found
+
+    def advantages(self, reward: Floats, totals: Floats, *, trace: float) -> Floats:
+        """Generalised advantages of what was done in each round, [T, B]."""
+        values = torch.from_numpy(self.values(totals))
+        rewards = torch.from_numpy(self._relative(reward))
+        never = torch.zeros_like(rewards, dtype=torch.bool)
+        errors = td_errors(rewards, values[:-1], values[1:], never, self._discount)
+        found = estimate_advantages(
+            errors, values[:-1], never, discount=self._discount, trace=trace
+        )
+        return np.asarray(found.advantage.numpy(), dtype=np.float64)
+
+    def learn(self, reward: Floats, totals: Floats) -> None:
+        """Fits the returns; what comes after the last round is as the critic says until now."""
+        returns = self._relative(reward)
+        after = self.values(totals)[-1]
+        for step in range(len(returns) - 1, -1, -1):
+            after = returns[step] + self._discount * after
+            returns[step] = after
+        states = self._relative(totals)[:-1].reshape(-1, totals.shape[2])
+        self._square = FORGETS * self._square + states.T @ states
+        self._product = FORGETS * self._product + states.T @ returns.flatten()
+        ridge = RIDGE * np.diag(np.diag(self._square) + 1e-9)
+        weights = np.linalg.solve(self._square + ridge, self._product)
+        self.weights = np.asarray(weights, dtype=np.float64)
+
+    def _relative(self, values: Floats) -> Floats:
+        grouped = values.reshape(len(values), -1, self._copies, *values.shape[2:])
         found: Floats = (grouped - grouped.mean(axis=2, keepdims=True)).reshape(values.shape)
         return found
 
-    returns = relative(reward)
-    for step in range(len(returns) - 2, -1, -1):
-        returns[step] += discount * returns[step + 1]
-    states = relative(totals).reshape(-1, totals.shape[2])
-    states = states / np.maximum(states.std(axis=0), 1e-9)
-    square = states.T @ states + RIDGE * len(states) * np.eye(states.shape[1])
-    weights = np.linalg.solve(square, states.T @ returns.flatten())
-    expected: Floats = (states @ weights).reshape(returns.shape)
-    return returns - expected
-
 
 def _totals(world: PolluxWorld) -> Floats:
-    """[B, n]: jobs, and sums of their work left and of its roots; jobs that run."""
+    """[B, n]: jobs, jobs that run, and sums over jobs of their work left up to some hours."""
     left_h = np.where(world.active, world.left_alone_s(), 0.0) / 3600
-    sums = [left_h, np.sqrt(left_h), np.minimum(left_h, 1.0), world.active, world.last_workers > 0]
+    sums = [world.active, world.last_workers > 0, np.sqrt(left_h)]
+    sums += [np.minimum(left_h, most) for most in LEFT_H]
     return np.stack([each.sum(axis=1) for each in sums], axis=1).astype(np.float64)
 
 
@@ -236,7 +288,7 @@ def _widened(values: Tensor, places: int) -> Tensor:
 def train_rounds(
     learner: RoundsLearner,
     options: RoundsOptions,
-    validation: Sequence[PolluxJobs],
+    validation: Sequence[ElasticJobs],
     *,
     most_s: float | None = None,
     progress: Report | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,13 @@ import numpy as np
 
 from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
+from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
 from mirage.elastic.model import ElasticModel, new_model, options_table, save_model
 from mirage.elastic.policy import NetworkAct
+from mirage.elastic.pollux_world import PolluxConfig
 from mirage.elastic.rollout import roll_out
+from mirage.elastic.rounds import ValueNetwork
 from mirage.elastic.settings import ElasticSetting, Part
 from mirage.elastic.workload import ElasticJobs
 from mirage.errors import InputError
@@ -53,13 +57,19 @@ class TrainingOptions(MethodOptions):
     online: OnlineOptions = field(default_factory=OnlineOptions)
 
 
-def default_options(method: str) -> TrainingOptions:
-    """The options of a policy, `dl2` or `set`."""
+def default_options(method: str) -> TrainingOptions | RoundsOptions:
+    """The options of a policy: `RoundsOptions` for `set-rounds`."""
+    if method == "set-rounds":
+        return RoundsOptions()
     return TrainingOptions(hidden=(256, 128) if method == "dl2" else (48, 2, 4))
 
 
 def default_teacher(method: str) -> str:
-    """Whom a policy copies first: the paper's DRF, or the best that learns speeds itself."""
+    """Whom a policy copies first: the paper's DRF, or the best that learns speeds itself. A policy
+    for rounds is its rule when untrained.
+    """
+    if method == "set-rounds":
+        return "greedy-rule"
     return "drf" if method == "dl2" else "greedy-learnt"
 
 
@@ -71,7 +81,7 @@ class ElasticPlan:
     method: str = "dl2"
     teacher: str = "drf"
     seed: int = 1
-    options: TrainingOptions = field(default_factory=TrainingOptions)
+    options: TrainingOptions | RoundsOptions = field(default_factory=TrainingOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,26 +101,70 @@ class TrainingResult:
 
 def train(plan: ElasticPlan, progress: Report | None = None) -> TrainingResult:
     """Trains a policy. Raises InputError."""
+    if isinstance(plan.options, RoundsOptions):
+        with seeded(plan.seed):
+            return _train_rounds(plan, plan.options, progress)
     if plan.teacher not in BASELINES:
         raise InputError(f"no teacher {plan.teacher!r}; there are {', '.join(BASELINES)}.")
     with seeded(plan.seed):
-        return _Training(plan, progress).run()
+        return _Training(plan, plan.options, progress).run()
+
+
+def _train_rounds(
+    plan: ElasticPlan, options: RoundsOptions, progress: Report | None
+) -> TrainingResult:
+    began, cpu = time.monotonic(), time.process_time()
+    setting, config = plan.setting, plan.setting.world
+    shape = (options.width, options.layers, options.heads)
+    model = new_model(plan.method, setting, plan.teacher, hidden=shape, seed=plan.seed)
+    rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
+    validation = setting.sequences(Part.VALIDATION, 0, options.validation)
+    network = model.networks.policy
+    assert isinstance(network, ValueNetwork)
+    assert isinstance(config, PolluxConfig)
+
+    def draw(count: int) -> list[ElasticJobs]:
+        return [setting.draw(rng) for _ in range(count)]
+
+    learner = RoundsLearner(network, config, draw, options, seed=plan.seed)
+    rule = roll_out(setting.scheduler(plan.teacher, seed=plan.seed), config, validation)
+    curve: list[Progress] = []
+
+    def note(row: Progress) -> None:
+        curve.append(row)
+        if progress:
+            progress(row)
+
+    found = train_rounds(learner, options, validation, progress=note)
+    return TrainingResult(
+        model=replace(model, networks=model.networks.eval(), options=options_table(options)),
+        curve=[row for row in curve if row.score == row.score],
+        agreement=float("nan"),
+        scores={
+            plan.teacher: float(rule.mean_jct_slots.mean()),
+            "online": found.score / config.slot_s,
+        },
+        wall_s=time.monotonic() - began,
+        cpu_s=time.process_time() - cpu,
+    )
 
 
 class _Training:
-    def __init__(self, plan: ElasticPlan, progress: Report | None) -> None:
-        self.plan, self._progress = plan, progress
+    def __init__(
+        self, plan: ElasticPlan, options: TrainingOptions, progress: Report | None
+    ) -> None:
+        self.plan, self._options, self._progress = plan, options, progress
         self.model = new_model(
-            plan.method, plan.setting, plan.teacher, hidden=plan.options.hidden, seed=plan.seed
+            plan.method, plan.setting, plan.teacher, hidden=options.hidden, seed=plan.seed
         )
-        self._validation = plan.setting.sequences(Part.VALIDATION, 0, plan.options.validation)
+        self._validation = plan.setting.sequences(Part.VALIDATION, 0, options.validation)
         self._rng = np.random.default_rng([int(Part.TRAINING), plan.seed])
         self._curve: list[Progress] = []
         self._scores: dict[str, float] = {}
 
     def run(self) -> TrainingResult:
         began, cpu = time.monotonic(), time.process_time()
-        phases = self.plan.options.phases
+        phases = self._options.phases
         self._scores[self.plan.teacher] = self._mean_jct(baseline(self.plan.teacher))
         agreed = self._imitate() if phases != "online" else float("nan")
         if phases != "supervised":
@@ -118,7 +172,7 @@ class _Training:
         model = replace(
             self.model,
             networks=self.model.networks.eval(),
-            options=options_table(self.plan.options),
+            options=options_table(self._options),
         )
         return TrainingResult(
             model=model,
@@ -146,7 +200,7 @@ class _Training:
             self._progress(row)
 
     def _imitate(self) -> float:
-        plan, options = self.plan, self.plan.options.supervised
+        plan, options = self.plan, self._options.supervised
         recorder = Recorder(
             teacher=baseline(plan.teacher, seed=plan.seed),
             encoder=self.model.encoder(),
@@ -173,7 +227,7 @@ class _Training:
         return agreement(self.model.networks, examples)
 
     def _improve(self) -> float:
-        options = self.plan.options
+        options = self._options
         learner = OnlineLearner(
             self.model.networks,
             self.model.encoder(),
@@ -198,6 +252,11 @@ def save_result(folder: Path, result: TrainingResult) -> None:
     """Writes the model folder with its card. Raises InputError."""
     about = result.model.about
     scores = "; ".join(f"{name} {value:.3f}" for name, value in result.scores.items())
+    agreement = (
+        f"Decisions that agree with the teacher's after the first phase: {result.agreement:.1%}."
+    )
+    if math.isnan(result.agreement):
+        agreement = f"Untrained it was {about.teacher}."
     save_model(
         folder,
         result.model,
@@ -207,7 +266,7 @@ def save_result(folder: Path, result: TrainingResult) -> None:
         facts=[
             f"Validation, mean completion time in slots: {scores}.",
             "",
-            f"Decisions that agree with the teacher's after the first phase: {result.agreement:.1%}.",
+            agreement,
             "",
             f"Trained in {result.wall_s:.0f} s ({result.cpu_s:.0f} s of CPU time).",
         ],

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from mirage.elastic.baselines import run_slot
-from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, advantages, train_rounds
+from mirage.elastic.evaluation import ElasticEvaluationPlan, evaluate
+from mirage.elastic.learn.rounds import LinearCritic, RoundsLearner, RoundsOptions, train_rounds
+from mirage.elastic.learn.training import ElasticPlan, save_result, train
+from mirage.elastic.model import load_model
 from mirage.elastic.pollux import applications
 from mirage.elastic.pollux_goodput import JobProfile, fit_model, grad_s, step_s, sync_s
 from mirage.elastic.pollux_schedulers import RoundAllocator, ascend
@@ -20,7 +26,10 @@ from mirage.elastic.pollux_world import (
     pollux_config,
     published_workload,
 )
+from mirage.elastic.report import headline
 from mirage.elastic.rounds import RuleRounds, SetRounds, ValueNetwork, features, view
+from mirage.elastic.settings import read_setting
+from mirage.errors import InputError
 from mirage.rl.fit import seeded
 
 
@@ -77,34 +86,39 @@ def test_features_do_not_depend_on_the_order_of_jobs_and_are_finite():
     assert torch.allclose(first[:, order], mixed, atol=1e-5)
 
 
-def test_advantages_leave_out_the_arrivals_and_what_was_before():
+def test_the_critic_leaves_out_the_luck_of_arrivals_and_learns_what_a_state_costs():
     rng = np.random.default_rng(3)
     luck = rng.normal(size=(40, 2, 1)) * 50  # the same for the three copies of a workload
     own = rng.normal(size=(40, 2, 3))
-    totals = rng.normal(size=(40, 6, 1))
     reward = (luck + own).reshape(40, 6)
-    found = advantages(reward, totals, copies=3, discount=0.0)
+    totals = rng.normal(size=(41, 6, 2))
+    critic = LinearCritic(copies=3, discount=0.0)
     centred = (own - own.mean(axis=2, keepdims=True)).reshape(40, 6)
-    assert np.abs(found - centred).max() < 0.5
-    # A reward that the state explains is no advantage.
-    explained = advantages(2 * totals[..., 0], totals, copies=3, discount=0.0)
-    assert np.abs(explained).max() < 0.2
+    assert critic.advantages(reward, totals, trace=0.9) == pytest.approx(centred)
+    # Where the reward is what the state says, the critic learns it and nothing is an advantage.
+    critic.learn(-2 * totals[:-1, :, 0], totals)
+    assert critic.weights == pytest.approx([-2, 0], abs=0.1)
+    found = critic.advantages(-2 * totals[:-1, :, 0], totals, trace=0.9)
+    assert np.abs(found).max() < 0.2
 
 
-def test_training_changes_the_policy_and_keeps_the_best(tmp_path):
+def test_training_changes_the_policy_and_keeps_the_best():
     config = pollux_config(servers=3)
     rng = np.random.default_rng(4)
     options = RoundsOptions(
-        iterations=1, workloads=1, copies=2, rounds=120, width=16, batch=16, score_every=1
+        iterations=1, workloads=1, copies=2, rounds=60, width=16, batch=16, score_every=1
     )
 
     def draw(count: int) -> list:
-        return [drawn_workload(config, rng, jobs=100) for _ in range(count)]
+        return [drawn_workload(config, rng, jobs=200) for _ in range(count)]
 
     with seeded(1):
-        learner = RoundsLearner(config, draw, options, seed=1)
+        network = ValueNetwork(options.width, options.layers, options.heads)
+        learner = RoundsLearner(network, config, draw, options, seed=1)
         before = learner.network.out.weight.detach().clone()
         learner.train_round(0)
+        assert torch.equal(before, learner.network.out.weight)  # the critic alone learns first
+        learner.train_round(1)
         assert not torch.equal(before, learner.network.out.weight)
         short = [drawn_workload(config, rng, jobs=8)]
         found = train_rounds(learner, options, short)
@@ -176,3 +190,33 @@ def test_drawn_workloads_are_new_and_like_the_published_ones():
     cifar10 = [nth for nth, (name, _) in enumerate(config.batches) if name == "cifar10"]
     share = np.mean([np.isin(each.type_index, cifar10).mean() for each in many])
     assert 0.33 < share < 0.45
+
+
+def test_the_setting_trains_a_model_that_is_read_again_and_compared(tmp_path):
+    setting = read_setting("pollux")
+    short = [drawn_workload(setting.world, np.random.default_rng(seed), jobs=6) for seed in (1, 2)]
+    setting = replace(setting, test=short, draw=partial(drawn_workload, setting.world, jobs=6))
+    options = RoundsOptions(
+        iterations=1, workloads=1, copies=2, rounds=40, width=8, validation=1, score_every=1
+    )
+    plan = ElasticPlan(
+        setting=setting, method="set-rounds", teacher="greedy-rule", options=options, seed=3
+    )
+    save_result(tmp_path / "m", train(plan))
+    assert "Untrained it was greedy-rule." in (tmp_path / "m" / "card.md").read_text()
+    model = load_model(tmp_path / "m")
+    found = evaluate(
+        ElasticEvaluationPlan(
+            setting=setting, models={"m": (tmp_path / "m", model)}, against=("greedy",), sequences=9
+        )
+    )
+    assert found.record["sequences"] == 2
+    assert list(found.record["schedulers"]) == ["m", "greedy", "tiresias"]
+    assert set(found.record["schedulers"]["m"]["ratio_to"]) == {"tiresias"}
+    assert "than tiresias's" in headline(found)
+    with pytest.raises(InputError, match="set-rounds is for setting pollux"):
+        model.check(read_setting("small"), tmp_path / "m")
+    with pytest.raises(
+        InputError, match="no scheduler 'nobody'; there are tiresias, optimus-pollux"
+    ):
+        setting.scheduler("nobody", seed=1)
