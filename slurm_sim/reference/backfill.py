@@ -97,6 +97,8 @@ class Outlook:
         self._params = params
         self._holdings = sorted(running, key=lambda holding: holding.end_s)
         self._chains: dict[NodeRequest, list[int]] = {}
+        self._pools: dict[int, FreeResources] = {}
+        """By how many jobs have ended."""
 
     @property
     def ends_with_now(self) -> bool:
@@ -117,10 +119,11 @@ class Outlook:
         return self._chains[request]
 
     def _pool_after(self, count: int) -> FreeResources:
-        pool = self._pool.copy()
-        for holding in self._holdings[:count]:
-            pool.give(holding.nodes, holding.request)
-        return pool
+        if count not in self._pools:
+            pool = self._pools[count] = self._pool.copy()
+            for holding in self._holdings[:count]:
+                pool.give(holding.nodes, holding.request)
+        return self._pools[count]
 
     def free(self, request: NodeRequest) -> int:
         """Nodes on which it fits now."""
@@ -144,6 +147,7 @@ class Outlook:
             bisect_right(self._holdings, holding.end_s, key=lambda other: other.end_s), holding
         )
         self._chains.clear()
+        self._pools.clear()
 
     def first(self, wish: Wish, nodes: int) -> Opening | None:
         """When enough of these nodes are first free together."""

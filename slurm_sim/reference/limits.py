@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from slurm_sim.admission import Admission, bits
@@ -80,6 +81,12 @@ def _in_qos(qos: str, scope: str, claimant: Claimant) -> Whose:
         "account": ("qos", qos, scope, claimant.account),
         "user": ("qos", qos, scope, claimant.user),
     }[scope]
+
+
+@lru_cache(maxsize=10_000)
+def _without_limits(account: str, user: str | None) -> Association:
+    """Kept, since each test of a limit asks for it."""
+    return Association(account, user)
 
 
 def _of_association(item: Association) -> Whose:
@@ -213,7 +220,7 @@ class LimitCounters:
         limit = own.max_jobs if own is not None else None
         if limit is None and of_account is not None:
             limit = of_account.max_jobs
-        whose = _of_association(Association(account, user))
+        whose = _of_association(_without_limits(account, user))
         if limit is not None and self._used[whose, "jobs"] + use.jobs > limit:
             return "AssocMaxJobsLimit"
         return ""
@@ -221,12 +228,16 @@ class LimitCounters:
     def _chain(self, claimant: Claimant) -> Iterator[Association]:
         """The user's association, the account's, and those above."""
         account, user = claimant.account, claimant.user
-        yield self._associations.get((account, user), Association(account, user))
+        yield self._association(account, user)
         while account != ROOT:
-            item = self._associations.get((account, None), Association(account))
+            item = self._association(account)
             yield item
             account = item.parent
-        yield self._associations.get((ROOT, None), Association(ROOT))
+        yield self._association(ROOT)
+
+    def _association(self, account: str, user: str | None = None) -> Association:
+        """One that is not configured sets no limit."""
+        return self._associations.get((account, user)) or _without_limits(account, user)
 
     def refusal(self, claimant: Claimant) -> str:
         """Why a submission is refused (MaxSubmitPA, MaxSubmitPU); empty: it is not."""
