@@ -1,8 +1,14 @@
-"""Trains the scalable agent: its advice to the search by PPO, its choice of GPUs from the search.
+"""Trains the scalable agent in two stages.
 
-An episode's reward is, each time step, minus the sum of 1 / length over the jobs in the system: its
-sum is minus the sum of all slowdowns (equation 17). Equation 4 instead: `reward=throughput`. The
-baseline is equation 9's, over episodes of the same sequence.
+1. Imitation: its choice of GPUs is fitted to what the search decides; so its tokens learn what
+   matters in a cluster.
+2. Reinforcement: the layer that gives advice, by parameter-exploring policy gradients (Sehnke et
+   al. 2010), REINFORCE on a normal distribution of that layer's weights. Each episode acts with one
+   draw. Draws come in pairs of opposite signs on the same job sequence, so each is the other's
+   baseline: noise of single decisions, of which an episode has thousands, plays no part.
+
+An episode's reward is minus its mean slowdown (equation 17), or with `reward=throughput` the sum of
+equation 4.
 """
 
 from __future__ import annotations
@@ -24,34 +30,36 @@ from mirage.placement.setting import PlacementSetting
 from mirage.placement.topology import Floats
 from mirage.placement.world import Ints, PlacementWorld, Price
 from mirage.rl.fit import BestWeights, descend, seeded
-from mirage.rl.options import Count, Fraction, MethodOptions, Rate, Weight
-from mirage.rl.ppo import minibatches, normalised, ppo_loss
-from mirage.rl.reinforce import discounted_returns, step_baseline
+from mirage.rl.options import Count, MethodOptions, Rate, Weight
+from mirage.rl.ppo import minibatches
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedOptions(MethodOptions):
-    """Defaults take about half a minute an update on one core."""
+    """Defaults take about ten seconds an update on one core."""
 
+    imitation: Count = 8
+    """Updates of the first stage."""
     updates: Count = 60
-    sequences: Count = 3
+    """Of both stages."""
+    sequences: Count = 2
     """Job sequences of an update."""
-    episodes: Count = 6
-    """Episodes of each."""
+    pairs: Count = 4
+    """Pairs of episodes of each sequence."""
     jobs: Count = 60
     """Jobs of a training sequence."""
     loads: tuple[Weight, ...] = (0.7, 0.9, 1.5, 2.0)
-    """Drawn from for each update."""
+    """One is drawn for each update."""
     prices_s: tuple[Weight, ...] = (0.0, 20.0)
-    """Of a pause, a restart and a move; drawn from for each update."""
+    """Of a pause, a restart and a move; one is drawn for each update."""
     reward: Literal["slowdown", "throughput"] = "slowdown"
-    rate: Rate = 0.002
-    discount: Fraction = 0.9
+    imitation_rate: Rate = 0.002
+    rate: Rate = 0.01
+    spread: Weight = 0.05
+    """Standard deviation of the explored weights."""
     passes: Count = 3
     batch: Count = 256
-    imitation: Weight = 0.3
-    """Weight of learning the search's choice of GPUs."""
-    validation_every: Count = 5
+    validation_every: Count = 6
     validation_sequences: Count = 3
 
 
@@ -67,25 +75,13 @@ class GuidedPoint:
     agreement: float
     """Share of the GPUs for which the network alone chooses the search's job."""
     advice: float
-    """Mean absolute advice."""
+    """Mean absolute weight of the layer that gives advice."""
 
 
 @dataclass(kw_only=True)
 class GuidedTraining:
     network: ScalableNetwork
     curve: list[GuidedPoint] = field(default_factory=list)
-
-
-@dataclass(kw_only=True)
-class _Memory:
-    """What the episodes of an update saw and did; lists have an entry a time step."""
-
-    scenes: list[Scene] = field(default_factory=list)
-    advice: list[Tensor] = field(default_factory=list)
-    log_probs: list[Tensor] = field(default_factory=list)
-    targets: list[Tensor] = field(default_factory=list)
-    clusters: list[Ints] = field(default_factory=list)
-    rewards: list[Floats] = field(default_factory=list)
 
 
 def train_guided(
@@ -122,9 +118,12 @@ class _GuidedLoop:
         network = training.network
         self._guide = NetworkGuide(network)
         self._planner = Planner(most_moves=0)
-        self._optimizer = torch.optim.Adam(network.parameters(), lr=options.rate)
+        layer = list(network.advice.parameters())
+        rest = [each for each in network.parameters() if all(each is not own for own in layer)]
+        self._imitator = torch.optim.Adam(rest, lr=options.imitation_rate)
+        self._explorer = torch.optim.Adam(layer, lr=options.rate)
         self.best = BestWeights(network)
-        self._env_steps = 0
+        self._env_steps, self._agreement = 0, 0.0
         self._plain: list[float] = []
 
     def run(
@@ -135,31 +134,36 @@ class _GuidedLoop:
     ) -> None:
         began, options = time.monotonic(), self._options
         for done in range(1, options.updates + 1):
-            memory = self._episodes(rng, done)
-            agreement, size = self._improve(memory, rng)
+            if done <= options.imitation:
+                self._imitate(rng, done)
+            else:
+                self._explore(rng, done)
             spent = time.monotonic() - began
             late = most_s is not None and spent >= most_s
-            if done % options.validation_every == 0 or done == options.updates or late:
-                score = self._score()
-                self.best.offer(score)
-                self._training.curve.append(
-                    GuidedPoint(
-                        updates=done,
-                        env_steps=self._env_steps,
-                        seconds=spent,
-                        guided_slowdown=score,
-                        agreement=agreement,
-                        advice=size,
-                    )
-                )
+            scored = done % options.validation_every == 0 or done == options.imitation
+            if scored or done == options.updates or late:
+                self._note(done, spent)
                 if report:
                     report(self._training)
             if late:
                 return
 
-    # --- episodes
+    def _note(self, done: int, spent_s: float) -> None:
+        score = self._score()
+        self.best.offer(score)
+        self._training.curve.append(
+            GuidedPoint(
+                updates=done,
+                env_steps=self._env_steps,
+                seconds=spent_s,
+                guided_slowdown=score,
+                agreement=self._agreement,
+                advice=float(self._training.network.advice.weight.detach().abs().mean()),
+            )
+        )
 
-    def _episodes(self, rng: np.random.Generator, nth: int) -> _Memory:
+    def _world(self, rng: np.random.Generator, nth: int) -> PlacementWorld:
+        """Pairs of clusters beside each other, those of a sequence in a row."""
         options = self._options
         load, price_s = rng.choice(options.loads), rng.choice(options.prices_s)
         setting = with_load(self._setting, float(load), float(price_s))
@@ -167,74 +171,79 @@ class _GuidedLoop:
             self._seed, "train", options.sequences, first=nth * options.sequences
         )
         world = PlacementWorld(
-            setting.config, [each for each in drawn for _ in range(options.episodes)]
+            setting.config, [each for each in drawn for _ in range(2 * options.pairs)]
         )
         self._planner.reset(world)
-        memory = _Memory()
+        return world
+
+    # --- the first stage
+
+    def _imitate(self, rng: np.random.Generator, nth: int) -> None:
+        world = self._world(rng, nth)
+        scenes: list[Scene] = []
+        targets: list[Tensor] = []
         while not world.over.all():
-            self._step(world, memory)
-        self._env_steps += sum(map(len, memory.clusters))
-        return memory
+            _, scene, _ = self._guide.see(world)
+            actions = self._planner.decide(world)
+            if scene is not None:
+                scenes.append(scene)
+                targets.append(_targets(world, actions))
+            world.step(actions)
+            self._env_steps += world.clusters
+        self._fit(_joined(scenes), torch.cat(targets), rng)
+
+    def _fit(self, scene: Scene, targets: Tensor, rng: np.random.Generator) -> None:
+        options = self._options
+        agreement = []
+        for picked in minibatches(len(targets), options.batch, options.passes, rng):
+            part = torch.from_numpy(picked)
+            _, logits = self._training.network(_part(scene, part))
+            loss = functional.cross_entropy(logits.flatten(0, 1), targets[part].flatten())
+            descend(self._imitator, loss, most_norm=1.0)
+            agreement.append(float((logits.argmax(dim=-1) == targets[part]).float().mean()))
+        self._agreement = float(np.mean(agreement))
+
+    # --- the second stage
+
+    def _explore(self, rng: np.random.Generator, nth: int) -> None:
+        options, layer = self._options, self._training.network.advice
+        world = self._world(rng, nth)
+        half = torch.randn(options.sequences, options.pairs, *_shape(layer))
+        noise = torch.stack([half, -half], dim=2).flatten(0, 2)
+        rewards = self._episodes(world, options.spread * noise)
+        paired = rewards.reshape(options.sequences, options.pairs, 2)
+        gain = (paired[..., 0] - paired[..., 1]) / (2 * options.spread)
+        gain = gain / (np.abs(gain).mean() + 1e-9)
+        climb = (torch.from_numpy(gain).float()[..., None, None] * half).mean(dim=(0, 1))
+        layer.weight.grad, layer.bias.grad = -climb[:, :-1], -climb[:, -1]
+        self._explorer.step()
 
     @torch.no_grad()
-    def _step(self, world: PlacementWorld, memory: _Memory) -> None:
-        clusters, scene, queues = self._guide.see(world)
-        actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
-        if scene is not None:
-            network = self._training.network
-            mean, logits = network(scene)
-            sampled = mean + network.spread.exp() * torch.randn_like(mean)
-            advice = as_advice(clusters, queues, sampled, logits)
-            targets = np.full((len(queues), actions.shape[1]), world.rows)
-            for nth, (cluster, queue) in enumerate(zip(clusters, queues, strict=True)):
-                owner = self._planner.plan(world, queue, replace(advice[int(cluster)], owner=None))
-                given = owner >= 0
-                actions[cluster, given] = queue.rows[owner[given]]
-                targets[nth, given] = owner[given]
-            memory.scenes.append(scene)
-            memory.advice.append(sampled)
-            memory.log_probs.append(_log_prob(network, mean, sampled))
-            memory.targets.append(torch.from_numpy(targets))
-        memory.clusters.append(clusters)
-        throughput = world.step(actions)
-        memory.rewards.append(
-            throughput if self._options.reward == "throughput" else -_slowing(world)
-        )
+    def _episodes(self, world: PlacementWorld, shifts: Tensor) -> Floats:
+        """Each cluster's reward with its shift of the layer's weights, [B]."""
+        network = self._training.network
+        total = np.zeros(world.clusters)
+        while not world.over.all():
+            clusters, scene, queues = self._guide.see(world)
+            actions = np.full((world.clusters, world.assigned.shape[-1]), world.rows)
+            if scene is not None:
+                tokens, logits = network.look(scene)
+                own = shifts[torch.from_numpy(clusters)]
+                moved = tokens @ own[:, :, :-1].transpose(1, 2) + own[:, None, :, -1]
+                advice = as_advice(clusters, queues, network.advice(tokens) + moved, logits)
+                for cluster, queue in zip(clusters, queues, strict=True):
+                    owner = self._planner.plan(
+                        world, queue, replace(advice[int(cluster)], owner=None)
+                    )
+                    given = owner >= 0
+                    actions[cluster, given] = queue.rows[owner[given]]
+            total += world.step(actions)
+            self._env_steps += world.clusters
+        if self._options.reward == "throughput":
+            return total
+        return np.asarray(-np.nanmean(world.slowdowns(), axis=1))
 
-    def _advantages(self, memory: _Memory) -> Tensor:
-        """Of each entry of all scenes in turn."""
-        options = self._options
-        returns = discounted_returns(np.array(memory.rewards).T, options.discount)
-        by_sequence = returns.reshape(options.sequences, options.episodes, -1)
-        table = np.concatenate([each - step_baseline(each) for each in by_sequence])
-        entries = [
-            table[clusters, step] for step, clusters in enumerate(memory.clusters) if len(clusters)
-        ]
-        return normalised(torch.from_numpy(np.concatenate(entries)).float())
-
-    # --- updates
-
-    def _improve(self, memory: _Memory, rng: np.random.Generator) -> tuple[float, float]:
-        """Returns the agreement with the search and the size of the advice, before the update."""
-        network, options = self._training.network, self._options
-        scene = _joined(memory.scenes)
-        advice, old = torch.cat(memory.advice), torch.cat(memory.log_probs)
-        targets, advantages = torch.cat(memory.targets), self._advantages(memory)
-        agreement, size = [], []
-        for picked in minibatches(len(advice), options.batch, options.passes, rng):
-            part = torch.from_numpy(picked)
-            mean, logits = network(_part(scene, part))
-            filled = scene.filled[part]
-            log_probs = _log_prob(network, mean, advice[part])
-            each = advantages[part, None].expand_as(log_probs)
-            loss = ppo_loss(log_probs[filled], old[part][filled], each[filled])
-            loss = loss + options.imitation * functional.cross_entropy(
-                logits.flatten(0, 1), targets[part].flatten()
-            )
-            descend(self._optimizer, loss, most_norm=1.0)
-            agreement.append(float((logits.argmax(dim=-1) == targets[part]).float().mean()))
-            size.append(float(mean.detach()[filled].abs().mean()))
-        return float(np.mean(agreement)), float(np.mean(size))
+    # --- validation
 
     def _score(self) -> float:
         """The mean ratio of the mean slowdown with a guide to that without, over the settings."""
@@ -260,19 +269,21 @@ class _GuidedLoop:
         return found
 
 
-def _slowing(world: PlacementWorld) -> Floats:
-    """What the last time step added to the sum of slowdowns, [B]."""
-    there = (world.arrival < world.time) & (
-        (world.finish_step < 0) | (world.finish_step >= world.time)
-    )
-    total: Floats = np.where(there, 1 / world.length, 0.0).sum(axis=1)
-    return total
+def _shape(layer: torch.nn.Linear) -> tuple[int, int]:
+    """Of weights and bias together."""
+    return layer.out_features, layer.in_features + 1
 
 
-def _log_prob(network: ScalableNetwork, mean: Tensor, advice: Tensor) -> Tensor:
-    """Of each job's advice under the normal distribution around its mean, up to a constant."""
-    score = (advice - mean) / network.spread.exp()
-    return (-0.5 * score**2 - network.spread).sum(dim=-1)
+def _targets(world: PlacementWorld, actions: Ints) -> Tensor:
+    """The index in its cluster's queue of each GPU's job; `world.rows`: none. [b, M].
+
+    Of the clusters that `NetworkGuide.see` saw.
+    """
+    clusters = np.nonzero(~world.over & world.filled.any(axis=1))[0]
+    # The queue has the filled rows in their order.
+    index = np.cumsum(world.filled[clusters], axis=1) - 1
+    index = np.append(index, np.full((len(clusters), 1), world.rows), axis=1)
+    return torch.from_numpy(np.take_along_axis(index, actions[clusters], axis=1))
 
 
 def _joined(scenes: Sequence[Scene]) -> Scene:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -41,6 +41,10 @@ class PaperOptions(MethodOptions):
     batch: Count = 1
     """B: sequences between two updates."""
     fresh_epochs: Count = 10
+    steps: Count | None = None
+    """Time steps of a training episode; none: the setting's T_max. Under an overload the slots are
+    full from about step 20 on, so shorter episodes show the same states at a lower cost.
+    """
     rate: Rate = 0.001
     """Adam's."""
     discount: Fraction = 0.99
@@ -101,6 +105,8 @@ class _Loop:
         self._training = training
         self._optimizer = torch.optim.Adam(training.network.parameters(), lr=options.rate)
         self._test = setting.sequences(seed, "validation", options.test_sequences)
+        most = setting.most_steps if options.steps is None else options.steps
+        self._config = replace(setting.config, most_steps=min(most, setting.most_steps))
         self._env_steps = 0
 
     def run(
@@ -138,7 +144,7 @@ class _Loop:
     def _learn(self, sequence: PlacementJobs) -> tuple[float, float]:
         """Adds a sequence's gradients; returns its mean first return and mean slowdown."""
         options, network = self._options, self._training.network
-        world = PlacementWorld(self._setting.config, [sequence] * options.episodes)
+        world = PlacementWorld(self._config, [sequence] * options.episodes)
         seen, taken, rewards = [], [], []
         while not world.over.all():
             colours = network.image.colours(world)

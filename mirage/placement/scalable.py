@@ -204,13 +204,17 @@ class ScalableNetwork(nn.Module):
         self.advice = nn.Linear(width, ADVICE)
         nn.init.zeros_(self.advice.weight)
         nn.init.zeros_(self.advice.bias)
-        self.spread = nn.Parameter(torch.full((ADVICE,), -1.2))
-        """Logarithm of the standard deviation of advice in training."""
+        self.calm = nn.LayerNorm(width)
         self.seek, self.offer = nn.Linear(width, width), nn.Linear(width, width)
         self.nobody = nn.Parameter(torch.zeros(width))
         self.keep = nn.Parameter(torch.ones(1))
 
     def forward(self, scene: Scene) -> tuple[Tensor, Tensor]:
+        tokens, logits = self.look(scene)
+        return self.advice(tokens), logits
+
+    def look(self, scene: Scene) -> tuple[Tensor, Tensor]:
+        """The jobs' tokens, from which the advice comes, [B, J, width]; and the logits."""
         jobs = self.read_job(scene.jobs)
         most = jobs.shape[1]
         padded = functional.pad(self.holder(jobs), (0, 0, 0, 1))
@@ -222,8 +226,8 @@ class ScalableNetwork(nn.Module):
         logits = self.seek(gpus) @ offers.transpose(1, 2) / self.width**0.5
         logits = logits + self.keep * functional.one_hot(scene.owner, most + 1)
         there = functional.pad(scene.filled, (0, 1), value=True)
-        advice: Tensor = self.advice(jobs)
-        return advice, logits.masked_fill(~there[:, None, :], -torch.inf)
+        tokens: Tensor = self.calm(jobs)
+        return tokens, logits.masked_fill(~there[:, None, :], -torch.inf)
 
 
 class NetworkGuide:

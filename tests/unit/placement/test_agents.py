@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,12 @@ import torch
 
 from mirage.cli.main import main
 from mirage.errors import InputError
-from mirage.placement.guided import GuidedOptions, train_guided
+from mirage.placement.guided import (
+    GuidedOptions,
+    GuidedTraining,
+    _GuidedLoop,
+    train_guided,
+)
 from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.learning import PaperOptions, train_paper
 from mirage.placement.minsky import minsky
@@ -236,24 +242,41 @@ def test_an_untrained_guide_changes_no_decision_of_weights():
     assert set(advice.owner) <= {-1, 0, 1}
 
 
-def test_guided_training_learns_the_searchs_choice_of_gpus():
-    options = GuidedOptions(
-        updates=6,
-        sequences=1,
-        episodes=2,
-        jobs=8,
-        loads=(0.9,),
-        prices_s=(0.0,),
-        imitation=3.0,
-        rate=0.005,
-        validation_every=1,
-        validation_sequences=1,
+def small_options(**more: object) -> GuidedOptions:
+    common = {"sequences": 1, "pairs": 1, "jobs": 8, "loads": (0.9,), "prices_s": (0.0,)}
+    return GuidedOptions(validation_sequences=1, **(common | more))
+
+
+def test_imitation_learns_the_searchs_choice_of_gpus():
+    options = small_options(
+        updates=6, imitation=6, imitation_rate=0.005, passes=6, validation_every=1
     )
     training = train_guided(small_setting(), options, seed=2)
     agreement = [point.agreement for point in training.curve]
     assert np.mean(agreement[-3:]) > agreement[0]
+    assert training.curve[-1].advice == 0
+
+
+def test_exploration_moves_the_advice_alone():
+    options = small_options(updates=3, imitation=1, validation_every=10)
+    first = train_guided(small_setting(), replace(options, updates=1), seed=2)
+    training = train_guided(small_setting(), options, seed=2)
     assert training.curve[-1].advice > 0
-    assert any((weights != 0).any() for weights in training.network.advice.parameters())
+    assert training.curve[-1].agreement == first.curve[-1].agreement
+
+
+def test_exploration_finds_the_advice_that_pays():
+    # The reward is the sum of the advised weights: the layer's bias must grow.
+    class Counting(_GuidedLoop):
+        def _episodes(self, world, shifts):
+            return shifts[:, 0, -1].numpy().astype(np.float64)
+
+    training = GuidedTraining(network=ScalableNetwork())
+    options = small_options(pairs=8, rate=0.05)
+    loop = Counting(small_setting(), options, 1, training)
+    for nth in range(10):
+        loop._explore(np.random.default_rng(nth), nth)
+    assert training.network.advice.bias[0] > 0.3
 
 
 # --- the commands
@@ -279,7 +302,14 @@ def test_train_and_evaluate_from_the_command_line(tmp_path, capsys):
     assert re.search(r"mirage place evaluate --model", page)
     assert "job 0</title>" in page
     scalable = tmp_path / "scalable"
-    settings = ["updates=1", "sequences=1", "episodes=2", "jobs=6", "validation_sequences=1"]
+    settings = [
+        "updates=2",
+        "imitation=1",
+        "sequences=1",
+        "pairs=1",
+        "jobs=6",
+        "validation_sequences=1",
+    ]
     words = [word for setting in settings for word in ("--set", setting)]
     train = ["place", "train", "--agent", "scalable", "--out", str(scalable)]
     assert main([*train, *common, *words]) == 0
