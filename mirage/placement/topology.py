@@ -153,27 +153,16 @@ class Topology:
 
         A job of a single GPU uses none.
         """
-        held = assigned.astype(np.float32)
-        crossed = (held @ self._left.T > 0) & (held @ self._right.T > 0)
-        if self._one_each:
-            return crossed
-        return np.logical_or.reduceat(crossed, self._first, axis=-1)
-
-    def jobs_on_links(self, assigned: Bools) -> dict[tuple[str, str], list[int]]:
-        """For each link of the graph, also those that no job uses: the jobs on it, as rows of
-        ``assigned`` [J, M]. For pictures: slow.
-        """
-        held = [sum(1 << int(nth) for nth in np.nonzero(row)[0]) for row in assigned]
-        found: dict[tuple[str, str], list[int]] = {
-            (min(link), max(link)): [] for link in self.graph.edges
-        }
-        for link, rectangles in self._rectangles().items():
-            found[link] = [
-                row
-                for row, bits in enumerate(held)
-                if any(bits & left and bits & right for left, right in rectangles)
-            ]
+        found: Bools = np.moveaxis(self._links_first(assigned), 0, -1)
         return found
+
+    def _links_first(self, assigned: Bools) -> Bools:
+        """`used` as [E, ...]: what is reduced over links is fastest with them as the first axis."""
+        held = assigned.reshape(-1, len(self)).astype(np.float32).T
+        crossed = (self._left @ held > 0) & (self._right @ held > 0)
+        if not self._one_each:
+            crossed = np.logical_or.reduceat(crossed, self._first, axis=0)
+        return crossed.reshape(len(self.links), *assigned.shape[:-1])
 
     def limiting_gb_per_s(self, assigned: Bools) -> tuple[Floats, Floats]:
         """Equations 14 and 15: the narrowest link of each job, alone and beside the others.
@@ -181,11 +170,12 @@ class Topology:
         ``assigned`` [..., J, M]: the GPUs of each job. Returns two arrays [..., J], infinite for
         jobs that use no link. Run-time bandwidth is the default divided by the jobs on the link.
         """
-        used = self.used(assigned)
-        jobs = used.sum(axis=-2, keepdims=True)
-        alone = np.where(used, self.gb_per_s, np.inf)
-        shared = np.where(used, self.gb_per_s / np.maximum(jobs, 1), np.inf)
-        return alone.min(axis=-1, initial=np.inf), shared.min(axis=-1, initial=np.inf)
+        used = self._links_first(assigned)
+        jobs = np.maximum(used.sum(axis=-1, keepdims=True, dtype=np.float64), 1.0)
+        default = self.gb_per_s.reshape(-1, *[1] * (used.ndim - 1))
+        alone = np.where(used, default, np.inf)
+        shared = np.where(used, default / jobs, np.inf)
+        return alone.min(axis=0, initial=np.inf), shared.min(axis=0, initial=np.inf)
 
     def scale_factors(self, assigned: Bools) -> Floats:
         """Equation 13: how much slower sharing makes each job's reduction. [..., J, M] -> [..., J].
