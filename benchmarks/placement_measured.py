@@ -171,7 +171,7 @@ def placements(table: Mapping[tuple[str, int], Steps], seed: int = 1) -> dict[st
         available = rng.random(len(topology)) < 0.7
         if available.sum() < wanted.sum():
             continue
-        values = {
+        values: dict[str, Sequence[Sequence[int]]] = {
             "best fit": _first_best_fit(topology, available, wanted),
             "search": _search(topology, available, wanted, kinds),
         }

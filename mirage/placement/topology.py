@@ -164,6 +164,22 @@ class Topology:
             crossed = np.logical_or.reduceat(crossed, self._first, axis=0)
         return crossed.reshape(len(self.links), *assigned.shape[:-1])
 
+    def jobs_on_links(self, assigned: Bools) -> dict[tuple[str, str], list[int]]:
+        """For each link of the graph, also those that no job uses: the jobs on it, as rows of
+        ``assigned`` [J, M]. For pictures: slow.
+        """
+        held = [sum(1 << int(nth) for nth in np.nonzero(row)[0]) for row in assigned]
+        found: dict[tuple[str, str], list[int]] = {
+            (min(link), max(link)): [] for link in self.graph.edges
+        }
+        for link, rectangles in self._rectangles().items():
+            found[link] = [
+                row
+                for row, bits in enumerate(held)
+                if any(bits & left and bits & right for left, right in rectangles)
+            ]
+        return found
+
     def limiting_gb_per_s(self, assigned: Bools) -> tuple[Floats, Floats]:
         """Equations 14 and 15: the narrowest link of each job, alone and beside the others.
 
