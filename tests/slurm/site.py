@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,21 @@ class Site:
                 _check([*pip, "-c", str(ROOT / "constraints.txt"), f"{source}[web]", "networkx"])
             else:
                 _check([*pip, "--no-deps", "--force-reinstall", str(source)])
+
+    def install_elastic(self) -> None:
+        """Adds what elastic jobs need: torch and pyzmq of this environment, where users can read
+        it and it fits; otherwise they are installed.
+        """
+        libraries = Path(sysconfig.get_path("purelib"))
+        lent = next((self.bin.parent / "lib").glob("python3*")) / "site-packages" / "lent.pth"
+        code = "from importlib.util import find_spec as f; exit(not (f('torch') and f('zmq')))"
+        probe = (str(self.bin / "python"), "-c", code)
+        if self.run(ALICE, *probe, check=False).returncode:
+            lent.write_text(f"{libraries}\n")
+        if self.run(ALICE, *probe, check=False).returncode:
+            lent.unlink()
+            constraints = str(ROOT / "constraints.txt")
+            _check([str(self.bin / "pip"), "install", "-q", "-c", constraints, "torch", "pyzmq"])
 
     def environment(self, user: str) -> dict[str, str]:
         return {
