@@ -55,9 +55,10 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     decisions.add_argument(
         "--policy",
         default="greedy",
+        metavar="P",
         help=(
-            "rule that gives each job its workers and PSs: greedy, drf, fifo, srtf, tetris or"
-            " optimus (default %(default)s)"
+            "rule that gives each job its workers and PSs: greedy, drf, fifo, srtf, tetris,"
+            " optimus, or the folder of a trained model (default %(default)s)"
         ),
     )
     decisions.add_argument(

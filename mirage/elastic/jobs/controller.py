@@ -232,7 +232,9 @@ class Controller:
         for job in jobs:
             if decided := sizes.get(job.request.name):
                 if decided != job.sizes:
-                    log.info("%s: %s", job.request.name, decided)
+                    log.info(
+                        "%s: %d workers, %d PSs", job.request.name, decided.workers, decided.servers
+                    )
                 job.sizes = decided
 
     def _measure(self, job: _Running, now_s: int) -> None:
@@ -359,6 +361,8 @@ def _live(job: _Running, room: ClusterRoom) -> LiveJob:
         steps_per_epoch=request.steps_per_epoch,
         least=Sizes(workers=workers.min, servers=servers.min),
         most=Sizes(workers=workers.max, servers=servers.max),
+        present=_present(job),
+        ran_slots=len(job.measured),
         worker=_task_demand(job, Role.WORKER, room),
         server=_task_demand(job, Role.SERVER, room),
     )

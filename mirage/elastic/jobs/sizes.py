@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -47,6 +48,10 @@ class LiveJob:
     steps_per_epoch: int
     least: Sizes
     most: Sizes
+    present: Sizes = Sizes(workers=0, servers=0)
+    """What it has now."""
+    ran_slots: int = 0
+    """Slots in which it trained, as far as they were measured."""
     worker: TaskDemand
     server: TaskDemand
 
@@ -60,10 +65,30 @@ class FreeNode:
 
 
 def policy_named(name: str) -> Allocator:
-    """Raises InputError."""
-    if name not in POLICIES:
-        raise InputError(f"--policy {name}: unknown; there are {', '.join(POLICIES)}")
-    return baseline(POLICIES[name])
+    """A rule, or the trained policy in a model folder. Raises InputError."""
+    if name in POLICIES:
+        return baseline(POLICIES[name])
+    if not Path(name).is_dir():
+        raise InputError(
+            f"--policy {name}: unknown; there are {', '.join(POLICIES)}, or give the folder of a"
+            " trained model"
+        )
+    return _trained(Path(name))
+
+
+def _trained(folder: Path) -> Allocator:
+    """The set policy, which knows jobs by their speeds: those that the controller measured."""
+    from mirage.elastic.model import load_model
+    from mirage.elastic.policy import learned
+    from mirage.elastic.set_encoder import SpeedEncoder
+
+    model = load_model(folder)
+    if model.method != "set":
+        raise InputError(
+            f"--policy {folder}: a model of method {model.method!r} knows the job types that it was"
+            " trained on and no others; live jobs need one of method 'set'"
+        )
+    return learned("set", model.networks, SpeedEncoder(estimates=None), None)
 
 
 def decide_sizes(
@@ -83,6 +108,8 @@ def decide_sizes(
         return {job.name: job.least for job in jobs}
     world = _LiveWorld(jobs, nodes, slot_s=slot_s, most_gpus=most_gpus)
     policy.reset(world)
+    world.workers = np.array([[job.present.workers for job in jobs]])
+    world.ps = np.array([[job.present.servers for job in jobs]])
     world.begin_slot()
     _give_least(world, jobs)
     policy.begin_slot(world)
@@ -143,6 +170,7 @@ class _LiveWorld(ElasticWorld):
             estimate=estimate,
         )
         super().__init__(config, [sequence])
+        self.ran_slots = np.array([[job.ran_slots for job in jobs]])
         self.trained = np.minimum(np.array([[job.trained for job in jobs]]), self.epochs * 0.99)
 
     def _clear(self) -> None:

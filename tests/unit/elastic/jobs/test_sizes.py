@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from mirage.elastic.jobs.sizes import POLICIES, FreeNode, LiveJob, Sizes, decide_sizes, policy_named
@@ -88,3 +90,19 @@ def test_an_unknown_policy_is_named() -> None:
 def test_who_is_past_the_estimate_still_trains() -> None:
     sizes = decide_sizes([live(trained=250.0)], NODES, policy_named("greedy"), slot_s=300)
     assert sizes["a"].workers >= 1
+
+
+def test_a_trained_set_policy_decides(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from mirage.elastic.model import new_model, save_model
+    from mirage.elastic.settings import read_setting
+
+    torch.manual_seed(1)
+    for method, hidden in (("set", (8, 1, 2)), ("dl2", (8,))):
+        model = new_model(method, read_setting("small"), "drf", hidden=hidden, seed=1)
+        save_model(tmp_path / method, model, summary=["x"], facts=["y"])
+    jobs = [live("a"), live("b")]
+    sizes = decide_sizes(jobs, NODES, policy_named(str(tmp_path / "set")), slot_s=300)
+    assert 2 <= sum(each.workers for each in sizes.values()) <= 8
+    with pytest.raises(InputError, match="live jobs need one of method 'set'"):
+        policy_named(str(tmp_path / "dl2"))
