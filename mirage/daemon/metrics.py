@@ -22,6 +22,8 @@ from mirage.daemon.drift import DriftKind
 from mirage.daemon.host_names import known_names, only_known
 from mirage.daemon.observers import Observer
 from mirage.domain import Decision, JobState, ReleaseOutcome, Snapshot
+from mirage.elastic.jobs.queue import queued_elastic_jobs
+from mirage.elastic.jobs.request import Role
 from mirage.errors import InputError
 from slurm_sim.seconds import MINUTE_S
 
@@ -46,6 +48,11 @@ class Metrics(Observer):
         self._jobs = self._gauge("jobs", "Jobs that squeue shows", "state")
         self._nodes = self._gauge("nodes", "Nodes that sinfo shows", "state")
         self._chains = self._gauge("chains", "Chains that are active")
+        self._elastic_jobs = self._gauge("elastic_jobs", "Elastic jobs with a task in the queue")
+        self._elastic_tasks = self._gauge(
+            "elastic_tasks", "Running tasks of elastic jobs", "role", "share"
+        )
+        self._elastic_gpus = self._gauge("elastic_gpus", "GPUs of these tasks", "share")
         self._decisions = self._counter("decisions", "Decisions", "policy", "action")
         self._releases = self._counter("releases", "Releases, by how they came out", "outcome")
         self._interruption_s = self._histogram("interruption_seconds", "Of each handover", GAPS_S)
@@ -89,6 +96,19 @@ class Metrics(Observer):
         idle = sum(node.idle for node in snapshot.nodes)
         for name, nodes in (("up", up), ("idle", idle), ("down", len(snapshot.nodes) - up)):
             self._nodes.labels(name).set(nodes)
+
+        self._show_elastic(snapshot)
+
+    def _show_elastic(self, snapshot: Snapshot) -> None:
+        found = queued_elastic_jobs(snapshot.jobs)
+        self._elastic_jobs.set(len(found))
+        running = [(tag, job) for each in found for tag, job in each.tasks if job.state.has_nodes]
+        for share, is_extra in (("base", False), ("extra", True)):
+            own = [(tag, job) for tag, job in running if tag.is_extra is is_extra]
+            self._elastic_gpus.labels(share).set(sum(job.gpus for _, job in own))
+            for role in Role:
+                count = sum(tag.role is role for tag, _ in own)
+                self._elastic_tasks.labels(role.value, share).set(count)
 
     def decisions_made(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> None:
         for decision in decisions:

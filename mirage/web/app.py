@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 COOKIE = "mirage"
 DAYS = (1, 3, 7, 30)
+MOST_ELASTIC = 100
+"""Elastic jobs on a page."""
 LOG_EVERY_S = 60
 READING_S = 900
 """What the audit log says is shown for so long before somebody's visit has it read again."""
@@ -243,8 +245,15 @@ def _add_site(app: Flask, desk: Desk) -> None:
         summed = desk.digest()
         jobs = summed.jobs(g.viewer.user) if summed else ()
         page, pages, shown = paged(jobs, _number("page", 1))
+        elastic = summed.elastic(g.viewer.user) if summed else ()
         return render_template(
-            "queue.html", digest=summed, jobs=shown, page=page, pages=pages, total=len(jobs)
+            "queue.html",
+            digest=summed,
+            jobs=shown,
+            page=page,
+            pages=pages,
+            total=len(jobs),
+            elastic=elastic[:MOST_ELASTIC],
         )
 
     @app.get("/s/<address>/site", endpoint="own_site")

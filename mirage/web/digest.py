@@ -12,6 +12,7 @@ from statistics import median
 
 from mirage.daemon.tick import tagged_jobs
 from mirage.domain import ClusterNode, Job, Snapshot
+from mirage.elastic.jobs.queue import QueuedElasticJob, queued_elastic_jobs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class Digest:
     partitions: tuple[PartitionRow, ...]
     jobs_of: Mapping[str | None, Sequence[Job]]
     """A user's jobs that are not over (None: all), running ones first, then by priority."""
+    elastic_jobs: tuple[QueuedElasticJob, ...]
+    """Those with a task in the queue, of all users."""
     _priorities: Mapping[str, Sequence[int]]
     """By partition, of the jobs that queue, ascending."""
 
@@ -59,6 +62,10 @@ class Digest:
             return None
         ranked = self._priorities.get(_partitions(job)[0], ())
         return len(ranked) - bisect_right(ranked, job.priority)
+
+    def elastic(self, user: str | None) -> list[QueuedElasticJob]:
+        """Of a user; None: of all."""
+        return [job for job in self.elastic_jobs if user in (None, job.user)]
 
     def jobs(self, user: str | None) -> Sequence[Job]:
         """Of a user; None: of all."""
@@ -88,6 +95,7 @@ def digest(snapshot: Snapshot) -> Digest:
         chains=len({(job.user, tag.chain_id) for job, tag in tagged_jobs(snapshot)}),
         partitions=tuple(rows),
         jobs_of=jobs_of,
+        elastic_jobs=queued_elastic_jobs(snapshot.jobs),
         _priorities={
             name: sorted(job.priority for job in own if job.is_queueing)
             for name, own in jobs.items()

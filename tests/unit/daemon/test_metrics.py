@@ -27,6 +27,7 @@ from mirage.domain import (
     ReleaseOutcome,
     Snapshot,
 )
+from mirage.elastic.jobs.tag import TaskTag, format_task_tag
 from mirage.errors import InputError
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "packaging" / "grafana.json"
@@ -136,7 +137,19 @@ def test_a_scrape_tells_the_last_cycle() -> None:
 
 def test_no_series_names_a_job_a_chain_or_a_user() -> None:
     names = {name for _, labels in scraped(busy()) for name, _ in labels}
-    assert names == {"version", "mode", "policy", "ok", "le", "state", "action", "outcome", "why"}
+    assert names == {
+        "version",
+        "mode",
+        "policy",
+        "ok",
+        "le",
+        "state",
+        "action",
+        "outcome",
+        "why",
+        "role",
+        "share",
+    }
 
 
 def test_an_address_that_is_taken_or_none() -> None:
@@ -204,3 +217,35 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
     assert {re.sub(r"_(sum|count|bucket|total|created)$", "", name) for name in there} == {
         re.sub(r"_(sum|count|bucket|total)$", "", name) for name in asked
     }
+
+
+def test_elastic_jobs_are_counted_by_their_tags() -> None:
+    def task(job_id: int, name: str, state: JobState, *, extra: bool, user: str = "ada") -> Job:
+        tag = TaskTag(job="k3m9pq2xha", task=name, is_extra=extra)
+        return Job(
+            job_id=job_id,
+            user=user,
+            partition="gpu",
+            state=state,
+            nodes=1,
+            submit_s=0,
+            gpus=2 if name.startswith("w") else 0,
+            comment=format_task_tag(tag),
+        )
+
+    metrics = Metrics("enforce", "quantile")
+    jobs = (
+        task(1, "c1", JobState.RUNNING, extra=False),
+        task(2, "w1", JobState.RUNNING, extra=False),
+        task(3, "w2", JobState.RUNNING, extra=True),
+        task(4, "w3", JobState.PENDING, extra=True),
+        task(5, "w1", JobState.RUNNING, extra=False, user="bea"),
+    )
+    metrics.queue_read(Snapshot(at_s=0, jobs=jobs, nodes=()))
+    found = scraped(metrics)
+    assert found["mirage_elastic_jobs", ()] == 2
+    assert found["mirage_elastic_tasks", (("role", "worker"), ("share", "base"))] == 2
+    assert found["mirage_elastic_tasks", (("role", "worker"), ("share", "extra"))] == 1
+    assert found["mirage_elastic_tasks", (("role", "server"), ("share", "base"))] == 0
+    assert found["mirage_elastic_gpus", (("share", "base"),)] == 4
+    assert found["mirage_elastic_gpus", (("share", "extra"),)] == 2

@@ -31,7 +31,8 @@ from mirage.daemon.cycle_guard import CycleGuard
 from mirage.daemon.last_cycle import LastCycle
 from mirage.daemon.restraint import Acting
 from mirage.daemon.socket import Source, ask, serving
-from mirage.domain import ActingMode, Chain
+from mirage.domain import ActingMode, Chain, Job, JobState, Snapshot
+from mirage.elastic.jobs.tag import TaskTag, format_task_tag
 from mirage.errors import InputError, StoreError
 from mirage.provision.policies.heuristics import Timer
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
@@ -595,3 +596,33 @@ def test_without_the_extra_the_daemon_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mirage.web.page", None)
     assert "pip install 'mirage-slurm[web]'" in refused("daemon", "127.0.0.1:0")
+
+
+def test_the_queue_page_has_ones_own_elastic_jobs(tmp_path: Path) -> None:
+    def task(job_id: int, user: str, name: str, *, extra: bool = False) -> Job:
+        tag = TaskTag(job=f"{user[:5]:x<10}", task=name, is_extra=extra)
+        return Job(
+            job_id=job_id,
+            user=user,
+            partition="gpu",
+            state=JobState.RUNNING,
+            nodes=1,
+            submit_s=NOW - 60,
+            gpus=3,
+            comment=format_task_tag(tag),
+            node_names=(f"g{job_id}",),
+        )
+
+    jobs = (task(1, "alice", "c1"), task(2, "alice", "w1", extra=True), task(3, "bob", "w1"))
+    with web_site(tmp_path, NOW, {"alice": 1, "bob": 1}) as site:
+        site.desk.last_cycle.decisions_made(Snapshot(at_s=NOW, jobs=jobs, nodes=()), [])
+        browser = Browser()
+        text = browser.get(browser.get(site.link("alice")).url + "queue").text
+        assert "Your elastic jobs" in text
+        assert "alicexxxxx" in text
+        assert "g1, g2" in text
+        assert "bobxxxxxxx" not in text
+        root = Browser()
+        text = root.get(root.get(site.link(None)).url + "queue").text
+        assert "alicexxxxx" in text
+        assert "bobxxxxxxx" in text

@@ -258,7 +258,7 @@ for _name in (
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the act", "after the act"])
-@pytest.mark.parametrize("at", [1, 2, 5, 9, 10])
+@pytest.mark.parametrize("at", [1, 5, 9])
 def test_a_killed_controller_is_followed_by_one_that_goes_on(
     site: ElasticSite, at: int, after: bool
 ) -> None:
