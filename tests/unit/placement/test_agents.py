@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,11 +26,12 @@ from mirage.placement.guided import (
 from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.learning import PaperOptions, train_paper
 from mirage.placement.minsky import minsky
+from mirage.placement.model import PaperModel, read_model
 from mirage.placement.paper import PaperAgent, PaperNetwork, paper_image
 from mirage.placement.planner import Advice, Planner, SizeTable, _Search, queue_of
 from mirage.placement.rollout import roll_out
 from mirage.placement.scalable import NetworkGuide, ScalableNetwork
-from mirage.placement.schedulers import scheduler
+from mirage.placement.schedulers import agents_of, scheduler
 from mirage.placement.search import PlacementJob, propose
 from mirage.placement.setting import PlacementSetting
 from mirage.placement.world import PlacementConfig, PlacementWorld, Price
@@ -277,6 +279,26 @@ def test_exploration_finds_the_advice_that_pays():
     for nth in range(10):
         loop._explore(np.random.default_rng(nth), nth)
     assert training.network.advice.bias[0] > 0.3
+
+
+# --- shipped models
+
+
+@pytest.mark.parametrize("name", ["placement-minsky-32/paper-static", "placement-minsky/scalable"])
+def test_shipped_models_are_read_and_know_their_clusters(name):
+    model = read_model(Path(__file__).parents[3] / "models" / name)
+    assert len(model.curve) > 1
+    big = PlacementSetting(racks=(8,) * 8)
+    if isinstance(model, PaperModel):
+        assert [agent.name for agent in agents_of(model, PlacementSetting())] == ["paper"]
+        with pytest.raises(InputError, match="the model is for 32 GPUs"):
+            agents_of(model, big)
+    else:
+        assert any((weights != 0).any() for weights in model.network.advice.parameters())
+        at = PlacementWorld(big.config, [jobs((0, 9, 40), (0, 3, 8))])
+        placer = agents_of(model, big)[0]
+        placer.reset(at)
+        assert (placer.decide(at) < at.rows).any()
 
 
 # --- the commands
