@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mirage.domain import Job, Snapshot
-from mirage.elastic.jobs.tag import TaskTag, parse_task_tag
+from mirage.elastic.jobs.tag import parse_task_tag
 from slurm_sim.config import ClusterConfig, SelectType
 
 MOST_QUEUED = 200
@@ -27,11 +27,8 @@ class NodeRoom:
     free_cpus: int
     tasks: dict[TaskKey, tuple[int, int]] = field(default_factory=dict)
     """GPUs and CPUs of own tasks here that are not leaving."""
-    others: int = 0
-    """Jobs here that are not own tasks."""
-
-    def fits(self, gpus: int, cpus: int) -> bool:
-        return self.free_gpus >= gpus and self.free_cpus >= cpus
+    lent: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The same of other users' extra tasks, by Slurm job: they leave for others, too."""
 
     def take(self, gpus: int, cpus: int) -> None:
         self.free_gpus -= gpus
@@ -40,8 +37,12 @@ class NodeRoom:
     def give(self, key: TaskKey) -> None:
         """Counts an own task as gone."""
         gpus, cpus = self.tasks.pop(key)
-        self.free_gpus += gpus
-        self.free_cpus += cpus
+        self.take(-gpus, -cpus)
+
+    def give_lent(self, job_id: int) -> None:
+        """Counts another user's extra task as gone."""
+        gpus, cpus = self.lent.pop(job_id)
+        self.take(-gpus, -cpus)
 
 
 @dataclass(kw_only=True)
@@ -97,15 +98,12 @@ class ClusterRoom:
         demand = self.demand(job)
         for name in job.node_names if job.state.has_nodes else ():
             if node := self.nodes.get(name):
-                self._place(node, demand, tag if is_own else None)
-
-    def _place(self, node: NodeRoom, demand: Demand, tag: TaskTag | None) -> None:
-        gpus, cpus = self._on(node, demand)
-        node.take(gpus, cpus)
-        if tag:
-            node.tasks[tag.job, tag.task] = gpus, cpus
-        else:
-            node.others += 1
+                held = self._on(node, demand)
+                node.take(*held)
+                if tag and is_own:
+                    node.tasks[tag.job, tag.task] = held
+                elif tag and tag.is_extra:
+                    node.lent[job.job_id] = held
 
     def _on(self, node: NodeRoom, demand: Demand) -> tuple[int, int]:
         if any(partition in self._whole for partition in demand.partitions):
@@ -150,47 +148,61 @@ class ClusterRoom:
             for key in gone & node.tasks.keys():
                 node.give(key)
 
-    def to_give_back(self, extras: Mapping[TaskKey, int]) -> list[TaskKey]:
-        """Extra tasks whose end lets jobs of the queue start, and without which they can't.
+    def to_give_back(self, extras: Collection[TaskKey]) -> list[TaskKey]:
+        """Own tasks whose end lets jobs of the queue start, and without which they can't.
 
-        ``extras``: what may be given back, with a rank; the lowest goes first. A job that would not
-        start even then costs nothing.
+        ``extras``: own tasks that may be given back. Extra tasks of other users count as leaving
+        too, and every controller makes the same choice of nodes: where the fewest must leave, and
+        there the newest. A job that would not start even then costs nothing.
         """
         given: list[TaskKey] = []
         for job in self.queue[:MOST_QUEUED]:
             demand = self.demand(job)
             options = sorted(
-                (
-                    (len(needed), rank, node.name)
-                    for rank, node in enumerate(self.nodes.values())
-                    if self._may_use(node, demand.partitions)
-                    and (needed := self._needed(node, demand, extras)) is not None
-                ),
+                (len(needed), node.name)
+                for node in self.nodes.values()
+                if self._may_use(node, demand.partitions)
+                and (needed := self._needed(node, demand, extras)) is not None
             )
             if len(options) < demand.nodes:
                 continue
-            for _, _, name in options[: demand.nodes]:
+            for _, name in options[: demand.nodes]:
                 node = self.nodes[name]
-                for key in self._needed(node, demand, extras) or ():
-                    node.give(key)
-                    given.append(key)
+                for leaving in self._needed(node, demand, extras) or ():
+                    if isinstance(leaving, int):
+                        node.give_lent(leaving)
+                    else:
+                        node.give(leaving)
+                        given.append(leaving)
                 node.take(*self._on(node, demand))
         return given
 
     def _needed(
-        self, node: NodeRoom, demand: Demand, extras: Mapping[TaskKey, int]
-    ) -> list[TaskKey] | None:
-        """Extra tasks to end on this node so that the job fits; None: it can't be."""
+        self, node: NodeRoom, demand: Demand, extras: Collection[TaskKey]
+    ) -> list[TaskKey | int] | None:
+        """Extra tasks to end on this node so that the job fits: own ones, and Slurm jobs of other
+        users. None: it can't be.
+        """
         gpus, cpus = self._on(node, demand)
-        free_gpus, free_cpus, needed = node.free_gpus, node.free_cpus, list[TaskKey]()
-        candidates = sorted((key for key in node.tasks if key in extras), key=extras.__getitem__)
+        free_gpus, free_cpus = node.free_gpus, node.free_cpus
+        candidates = self._candidates(node, extras)
+        needed: list[TaskKey | int] = []
         while free_gpus < gpus or free_cpus < cpus:
             if not candidates:
                 return None
-            key = candidates.pop(0)
-            freed = node.tasks[key]
-            if not (freed[0] and free_gpus < gpus) and not (freed[1] and free_cpus < cpus):
-                continue
-            needed.append(key)
-            free_gpus, free_cpus = free_gpus + freed[0], free_cpus + freed[1]
+            leaving, freed = candidates.pop(0)
+            if (freed[0] and free_gpus < gpus) or (freed[1] and free_cpus < cpus):
+                needed.append(leaving)
+                free_gpus, free_cpus = free_gpus + freed[0], free_cpus + freed[1]
         return needed
+
+    def _candidates(
+        self, node: NodeRoom, extras: Collection[TaskKey]
+    ) -> list[tuple[TaskKey | int, tuple[int, int]]]:
+        """What may leave this node, and what that frees; the newest first."""
+        found: list[tuple[int, TaskKey | int, tuple[int, int]]] = [
+            (self.own[key].job_id, key, held) for key, held in node.tasks.items() if key in extras
+        ]
+        found += [(job_id, job_id, held) for job_id, held in node.lent.items()]
+        found.sort(key=lambda entry: -entry[0])
+        return [(leaving, held) for _, leaving, held in found]

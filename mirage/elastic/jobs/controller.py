@@ -307,19 +307,17 @@ class Controller:
             patience=self._options.patience,
         )
 
-    def _extras(self) -> dict[TaskKey, int]:
-        """What may be given back, the newest first."""
-        tasks = [
-            (job.journal.record.ident, task)
+    def _extras(self) -> set[TaskKey]:
+        """What may be given back."""
+        return {
+            (job.journal.record.ident, task.name)
             for job in self._jobs.values()
             for role, least in (
                 (Role.WORKER, job.request.workers.min),
                 (Role.SERVER, job.request.servers.min),
             )
             for task in evictable(job.alive(role), least)
-        ]
-        tasks.sort(key=lambda entry: (not entry[1].is_extra, -entry[1].submitted_s))
-        return {(ident, task.name): rank for rank, (ident, task) in enumerate(tasks)}
+        }
 
     def _gpus(self) -> int:
         """Of all tasks that are there or on their way."""

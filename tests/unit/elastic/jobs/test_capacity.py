@@ -40,21 +40,19 @@ def waiting(job_id: int = 100, **changes: object) -> Job:
     return job(job_id, state=JobState.PENDING, reason="Resources", **changes)
 
 
-def room(*jobs: Job, exclusive: bool = False) -> ClusterRoom:
+def room(*jobs: Job, exclusive: bool = False, user: str = "alice") -> ClusterRoom:
     nodes = tuple(
         ClusterNode(
             name=name, partitions=("gpu",) if name != "c1" else ("cpu",), up=True, idle=False
         )
         for name in (*NAMES, "c1")
     )
-    return ClusterRoom(
-        Snapshot(at_s=0, jobs=jobs, nodes=nodes), config(exclusive=exclusive), "alice"
-    )
+    return ClusterRoom(Snapshot(at_s=0, jobs=jobs, nodes=nodes), config(exclusive=exclusive), user)
 
 
-def extras(count: int) -> dict[tuple[str, str], int]:
-    """All workers, the newest first."""
-    return {(IDENT, f"w{number}"): -number for number in range(1, count + 1)}
+def extras(count: int) -> set[tuple[str, str]]:
+    """All workers."""
+    return {(IDENT, f"w{number}") for number in range(1, count + 1)}
 
 
 def given(cluster: ClusterRoom, count: int) -> list[str]:
@@ -122,3 +120,20 @@ def test_who_contests_a_partition() -> None:
 
 def test_anothers_job_with_our_tag_is_not_ours() -> None:
     assert room(worker(1, "n1", user="bob")).own == {}
+
+
+def test_two_controllers_free_the_same_node_together() -> None:
+    """Each has one of two GPUs of every node, so neither alone can make room."""
+    shared = [worker(number, name) for number, name in enumerate(NAMES, 1)]
+    shared += [worker(number + 10, name, user="bob") for number, name in enumerate(NAMES, 1)]
+    jobs = (*shared, waiting(user="carol", gpus=2))
+    found = {
+        user: room(*jobs, user=user).to_give_back({(IDENT, f"w{first + nth}") for nth in range(3)})
+        for user, first in (("alice", 1), ("bob", 11))
+    }
+    assert found == {"alice": [(IDENT, "w1")], "bob": [(IDENT, "w11")]}
+
+
+def test_another_users_extra_is_not_free_for_the_policy() -> None:
+    node = room(worker(1, "n1", user="bob")).nodes["n1"]
+    assert (node.free_gpus, node.free_cpus) == (1, 3)
