@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from mirage.domain import Job, JobState, Snapshot
 from mirage.errors import InputError
+from mirage.slurm.limits import LIMITS, ReachedLimits
 from slurm_sim import Simulator
 from slurm_sim.config import ClusterConfig, SelectType
 from slurm_sim.dependency import parse_dependency
@@ -61,8 +62,8 @@ def simulator_from(
     A snapshot tells which nodes are up. What the cluster's timetable (`node_changes`) says of later
     nobody knows, so it is forgotten; reservations stay, as a site announces them.
 
-    Jobs that a hold or a limit keeps back stay so; a dependency on a job of the snapshot is
-    fulfilled by its end. Array tasks that Slurm has not split off yet share an id: all but the
+    Held jobs stay so; those that wait for a limit come in as the jobs that reach it end
+    (`mirage.slurm.limits`); a dependency on a job of the snapshot is fulfilled by its end. Array tasks that Slurm has not split off yet share an id: all but the
     first get new ones. Raises InputError if jobs or nodes do not belong to this cluster.
     """
     known = known or Known()
@@ -91,13 +92,30 @@ def simulator_from(
 def _simulator(snapshot: Snapshot, cluster: ClusterConfig, known: Known) -> Simulator:
     running, pending = [], []
     nodes = _Nodes(snapshot, cluster, known)
-    for job in _own_ids(snapshot.jobs):
+    jobs = tuple(_own_ids(snapshot.jobs))
+    limits = ReachedLimits.of(
+        jobs, cluster, {job_id: spec.qos for job_id, spec in known.specs.items()}
+    )
+    known = replace(known, specs=_with_limits(jobs, cluster, known, limits))
+    cluster = limits.cluster
+    for job in jobs:
         if job.start_s is not None and job.state.has_nodes:
             running.append(_running(job, snapshot.at_s, nodes.of(job), cluster, known))
         elif job.is_pending:
             pending.append(_pending(job, cluster, known))
     down = [node.name for node in snapshot.nodes if not node.up]
     return Simulator.from_state(cluster, snapshot.at_s, running, pending, down, known.timers)
+
+
+def _with_limits(
+    jobs: Iterable[Job], cluster: ClusterConfig, known: Known, limits: ReachedLimits
+) -> dict[int, JobSpec]:
+    """The specs that are known, and those of all jobs that count in a limit that is reached."""
+    specs = dict(known.specs)
+    for job in jobs:
+        if (name := limits.qos_of(job)) is not None:
+            specs[job.job_id] = replace(specs.get(job.job_id) or _spec_of(job, cluster), qos=name)
+    return specs
 
 
 class _Nodes:
@@ -209,7 +227,8 @@ def _pending(job: Job, cluster: ClusterConfig, known: Known) -> PendingJob:
     # as they are released.
     priority = (job.priority or None) if known.priorities else None
     spec, reason = replace(_spec(job, cluster, known), priority=priority), job.reason or "None"
-    if job.eligible_s is not None and job.is_queueing:
+    waits_for_limit = job.reason in LIMITS and not job.has_zero_priority
+    if waits_for_limit or (job.eligible_s is not None and job.is_queueing):
         return PendingJob(spec, job.submit_s, job.eligible_s, reason)
     dependency, begin_s = _dependency(job), known.begins_s.get(job.job_id)
     is_free = not job.dependency and (

@@ -18,6 +18,7 @@ from slurm_sim.config import (
     NodeChange,
     Params,
     Partition,
+    Qos,
     SelectType,
     make_nodes,
     whole_nodes,
@@ -156,7 +157,7 @@ def test_what_keeps_jobs_back_stays() -> None:
         live(3, reason="Dependency", dependency="singleton(unfulfilled)"),
         live(4, reason="JobHeldUser"),
         live(5, reason="BeginTime"),
-        live(6, reason="QOSMaxJobsPerUserLimit", eligible_s=50),
+        live(6, reason="AssocGrpCPUMinutesLimit", eligible_s=50),
         live(7, reason="DependencyNeverSatisfied", dependency="afterok:1(failed)"),
         live(8, reason="Resources", eligible_s=60, priority=500),
     )
@@ -316,3 +317,89 @@ def test_a_link_with_a_signal_runs_until_that() -> None:
     sim = simulator_from(Snapshot(at_s=60, jobs=(running,), nodes=NODES), whole_nodes(SIZE))
     sim.run_until(2 * 3600)
     assert sim.job(1).end_s == 3600 - 300 - 60
+
+
+def waits_at(limit: str, job_id: int, **more: object) -> Job:
+    return live(job_id, reason=limit, eligible_s=50, **more)
+
+
+def runs_until(job_id: int, end_s: int, **more: object) -> tuple[Job, int]:
+    return live(job_id, JobState.RUNNING, start_s=100, eligible_s=0, **more), end_s - 100
+
+
+@pytest.mark.parametrize(
+    ("limit", "theirs", "others"),
+    [
+        ("QOSMaxJobsPerUserLimit", {}, {"user": "bob"}),
+        ("AssocMaxJobsLimit", {}, {"user": "bob"}),
+        ("QOSMaxNodePerUserLimit", {}, {"user": "bob"}),
+        ("QOSMaxCpuPerUserLimit", {"cpus": 4}, {"user": "bob"}),
+        ("AssocGrpJobsLimit", {"account": "a"}, {"account": "b"}),
+        ("MaxGRESPerAccount", {"account": "a", "gpus": 2}, {"account": "b"}),
+        ("QOSGrpNodeLimit", {}, {"user": "bob"}),
+        ("JobArrayTaskLimit", {"array_task": "1"}, {"array_task": ""}),
+    ],
+)
+def test_jobs_at_a_limit_come_in_as_those_that_reach_it_end(
+    limit: str, theirs: dict[str, object], others: dict[str, object]
+) -> None:
+    """One node is free all the time, and another's job ends early: neither lets them in."""
+
+    def of_others(job: Job) -> Job:
+        return replace(job, **others)  # type: ignore[arg-type]
+
+    first, second = runs_until(1, 3000, **theirs), runs_until(2, 5000, **theirs)
+    stranger = runs_until(3, 2000, **theirs)
+    jobs = (
+        first[0],
+        second[0],
+        of_others(stranger[0]),
+        waits_at(limit, 11, priority=9, **theirs),
+        waits_at(limit, 12, priority=8, **theirs),
+        of_others(live(13, reason="Resources", eligible_s=60, priority=1, **theirs)),
+    )
+    runtimes = {1: first[1], 2: second[1], 3: stranger[1], 11: 9000, 12: 10, 13: 10}
+    jobs = tuple(replace(job, time_limit_s=10_000) for job in jobs)
+    sim = simulator_from(
+        Snapshot(at_s=1000, jobs=jobs, nodes=NODES), whole_nodes(SIZE), Known(runtimes=runtimes)
+    )
+    sim.run_until(20_000)
+    starts = {number: sim.job(number).start_s or 0 for number in (11, 12, 13)}
+    assert 3000 <= starts[11] <= 3060
+    assert 5000 <= starts[12] <= 5060
+    assert 1000 <= starts[13] <= 1060
+
+
+def test_a_limit_that_the_description_has_is_the_simulators() -> None:
+    """Two run although one may, so the waiting job needs both to end, not only the first."""
+    config = replace(whole_nodes(SIZE), qos=(Qos("normal", max_jobs_per_user=1),))
+    first, second = runs_until(1, 3000), runs_until(2, 5000)
+    jobs = (first[0], second[0], waits_at("QOSMaxJobsPerUserLimit", 11))
+    sim = simulator_from(
+        Snapshot(at_s=1000, jobs=jobs, nodes=NODES),
+        config,
+        Known(runtimes={1: first[1], 2: second[1]}),
+    )
+    sim.run_until(20_000)
+    start_s, end_s = sim.job(11).start_s or 0, sim.job(1).end_s or 0
+    assert max(end_s, sim.job(2).end_s or 0) <= start_s < 20_000
+
+
+def test_jobs_that_hold_more_than_one_node_wait_for_enough_of_them() -> None:
+    first, second = runs_until(1, 3000), runs_until(2, 5000)
+    wide = replace(waits_at("QOSMaxNodePerUserLimit", 11), nodes=2)
+    jobs = (first[0], second[0], wide)
+    sim = simulator_from(
+        Snapshot(at_s=1000, jobs=jobs, nodes=NODES),
+        whole_nodes(SIZE),
+        Known(runtimes={1: first[1], 2: second[1]}),
+    )
+    sim.run_until(20_000)
+    assert 3000 <= (sim.job(11).start_s or 0) <= 3060
+
+
+def test_a_held_job_at_a_limit_stays_held() -> None:
+    jobs = (waits_at("QOSMaxJobsPerUserLimit", 11, has_zero_priority=True),)
+    sim = simulator_from(Snapshot(at_s=1000, jobs=jobs, nodes=NODES), whole_nodes(SIZE))
+    sim.run_until(20_000)
+    assert sim.job(11).start_s is None
