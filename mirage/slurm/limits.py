@@ -55,7 +55,9 @@ LIMITS: Mapping[str, Limit] = {
         "QOSMaxJobsPerUserLimit QOSMaxNodePerUserLimit QOSMaxCpuPerUserLimit QOSMaxGRESPerUser",
         "max",
     ),
-    **_all("account", "MaxJobsPerAccount MaxNodePerAccount MaxCpuPerAccount MaxGRESPerAccount", "max"),
+    **_all(
+        "account", "MaxJobsPerAccount MaxNodePerAccount MaxCpuPerAccount MaxGRESPerAccount", "max"
+    ),
     **_all(
         "account",
         "AssocGrpJobsLimit AssocGrpNodeLimit AssocGrpCpuLimit AssocGrpGRES",
@@ -92,9 +94,7 @@ class ReachedLimits:
             running = [job for job in jobs if job.state.has_nodes and _is_in(job, key, users[key])]
             kind = _counted(limit.kind, cluster)
             fields[key][f"grp_{kind}"] = _most(kind, running, them)
-        base = {
-            key: _qos_of(cluster, next(iter(them)), qos) for (key, _), them in waiting.items()
-        }
+        base = {key: _qos_of(cluster, next(iter(them)), qos) for (key, _), them in waiting.items()}
         new = [
             replace(base[key], name=f"limit {number}", **its)
             for number, (key, its) in enumerate(fields.items(), start=1)
@@ -157,7 +157,9 @@ def _is_described(limit: Limit, job: Job, cluster: ClusterConfig, qos: str | Non
         return False
     if not limit.of_qos:
         return any(_is_set(item, limit.field) for item in cluster.associations)
-    of_partition = {item.qos for item in cluster.partitions if item.name in job.partition.split(",")}
+    of_partition = {
+        item.qos for item in cluster.partitions if item.name in job.partition.split(",")
+    }
     names = {*of_partition, cluster.qos[0].name if qos is None else qos}
     return any(_is_set(item, limit.field) for item in cluster.qos if item.name in names)
 
