@@ -63,8 +63,9 @@ def simulator_from(
     nobody knows, so it is forgotten; reservations stay, as a site announces them.
 
     Held jobs stay so; those that wait for a limit come in as the jobs that reach it end
-    (`mirage.slurm.limits`); a dependency on a job of the snapshot is fulfilled by its end. Array tasks that Slurm has not split off yet share an id: all but the
-    first get new ones. Raises InputError if jobs or nodes do not belong to this cluster.
+    (`mirage.slurm.limits`); a dependency on a job of the snapshot is fulfilled by its end. Array
+    tasks that Slurm has not split off yet share an id: all but the first get new ones. Raises
+    InputError if jobs or nodes do not belong to this cluster.
     """
     known = known or Known()
     if cluster.node_changes:
