@@ -7,13 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from mirage.cli.place_live import (
-    PAUSE_S,
-    assumptions,
-    in_words,
-    move_json,
-    terms,
-)
+from mirage.cli.place_live import PAUSE_S, assumptions, in_words, move_json, terms
 from mirage.cli.serve import acting_from, named_file
 from mirage.cli.service_check import agent_folder
 from mirage.cli.sources import me

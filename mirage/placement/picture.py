@@ -16,6 +16,8 @@ ROW = 22.0
 """Height of a GPU's row, in units that are pixels on a desktop."""
 COLUMN = 165.0
 MARGIN = 150.0
+LABEL_AT = 0.32
+"""Where on a link its words stand, as a share from the left: there the links are apart."""
 _COLOURS = (
     *("#2d6ca8", "#e0762f", "#17897b", "#bf3f78", "#6f52b5", "#b28a00"),
     *("#5a9630", "#3fa7c9", "#9c3d3d", "#4b5d8f", "#8c6a55", "#6f7780"),
@@ -51,10 +53,11 @@ def picture(topology: Topology, assigned: Bools, names: Sequence[str]) -> str:
         count = {0: "", 1: ", 1 job"}.get(len(rows), f", {len(rows)} jobs")
         tip = f"{gb_per_s:g} GB/s: {', '.join(names[row] for row in rows) or 'no job'}"
         style = "idle" if not rows else "one" if len(rows) == 1 else "shared"
-        (x1, y1), (x2, y2) = where[one], where[other]
+        (x1, y1), (x2, y2) = sorted((where[one], where[other]))
         parts.append(line(x1, y1, x2, y2, style, tip=tip))
         words = f"{gb_per_s:g} GB/s{count}"
-        labels.append(text((x1 + x2) / 2, (y1 + y2) / 2 + 3, words, "link", "middle"))
+        x, y = x1 + LABEL_AT * (x2 - x1), y1 + LABEL_AT * (y2 - y1)
+        labels.append(text(x, y + 3, words, "link", "middle"))
     parts += [*labels, *_gpus(topology, assigned, names, where), *_places(topology, where)]
     colours = "".join(f".job{nth} {{ fill: {colour}; }}" for nth, colour in enumerate(_COLOURS))
     return (
