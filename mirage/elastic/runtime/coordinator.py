@@ -149,6 +149,8 @@ class Coordinator:
         self._stops: list[bytes] = []
         self._started = self._saved_at = time.monotonic()
         self._orders = 0
+        self._known: set[str] = set()
+        """Sessions that have registered with this coordinator."""
         self._margin = 1
         self._round_trip_s = 0.05
         self._speed: deque[tuple[float, int]] = deque()
@@ -230,6 +232,7 @@ class Coordinator:
             self._welcome_back(before)
             return
         self._orders += 1
+        self._known.add(message.session)
         member = Member(register=message, order=self._orders, seen=time.monotonic())
         self.members[message.name] = member
         self._event("register", name=member.name, role=member.role, session=member.session)
@@ -264,7 +267,10 @@ class Coordinator:
                 coordinator=self.session, beat_s=self.timing.beat_s, write_initial=initial
             ),
         )
-        self._show(member)
+        if self._owner(member.name) is member:
+            self._show_all()  # after a restart: perhaps the last one that was missing
+        else:
+            self._show(member)
 
     def _choose_candidate(self) -> None:
         """The oldest worker saves the parameters that it started with."""
@@ -303,6 +309,7 @@ class Coordinator:
         if scaling is None or message.scaling != scaling.number or scaling.unswitched is not None:
             return
         if not message.accepted:
+            member.step = message.step
             self._margin = min(2 * self._margin, 1024)
             self._abort(f"{member.name} is at version {message.step}, past {scaling.clock}")
             return
@@ -316,8 +323,8 @@ class Coordinator:
             self.scaling.adopted |= set(message.slices)
 
     def _in_view(self, member: Member, message: protocol.InView) -> None:
-        member.incarnation, member.layout = message.incarnation, message.layout
-        member.roster = message.roster
+        member.step, member.incarnation = message.step, message.incarnation
+        member.layout, member.roster = message.layout, message.roster
         scaling = self.scaling
         if scaling is not None and scaling.unswitched is not None and self._is_current(member):
             if message.scaling == scaling.number and member.role == WORKER:
@@ -402,6 +409,18 @@ class Coordinator:
         self._send(member, protocol.End(reason="drained"))
         self._lose(member, "drained")
 
+    def _dismiss_idle(self) -> None:
+        """Draining members that the job does not need now: it is without an owner of a slice, or
+        they own none.
+        """
+        owners = [self._owner(name) for name in self.state.sessions]
+        waiting = not owners or (None in owners and self._lost_owners(time.monotonic()))
+        for name in self.state.draining:
+            member = self.members.get(name)
+            owns = (member is not None and member.role == WORKER) or name in self.state.sessions
+            if member is not None and (waiting or not owns):
+                self._dismiss(member)
+
     def _share_out(self) -> None:
         workers = [m.name for m in self._of(WORKER) if m.ready]
         active = [name for name in workers if name not in self.state.draining]
@@ -468,6 +487,7 @@ class Coordinator:
         if self.over_s is not None or self.state.phase != TRAINING:
             return
         self._measure(now)
+        self._dismiss_idle()
         if self._is_finished():
             self._finish()
         elif self._lost_owners(now):
@@ -479,14 +499,17 @@ class Coordinator:
             self._end(STOPPED)
 
     def _lost_owners(self, now: float) -> bool:
-        """Whether slices are nowhere in memory. After a restart members get time to register."""
+        """Whether slices are nowhere in memory. After a restart, owners get time to register."""
         if self.state.manifest is None:
             return False
         if not self.state.owners:
             return True
         grace = now - self._started < self.timing.silent_s
-        missing = [name for name in self.state.sessions if self._owner(name) is None]
-        return any(not grace or name in self.members for name in missing)
+        missing = {n: s for n, s in self.state.sessions.items() if self._owner(n) is None}
+        return any(
+            not grace or name in self.members or session in self._known
+            for name, session in missing.items()
+        )
 
     def _restore(self) -> None:
         """Back to the last snapshot, with the servers that are here."""
@@ -516,21 +539,29 @@ class Coordinator:
         self._show_all()
 
     def _measure(self, now: float) -> None:
-        step = self._step()
-        if not self._speed or step > self._speed[-1][1]:
+        step = self._reported_step()
+        if step is not None and (not self._speed or step > self._speed[-1][1]):
             self._speed.append((now, step))
         while self._speed and now - self._speed[0][0] > SPEED_WINDOW_S:
             self._speed.popleft()
 
-    def _step(self) -> int:
+    def _reported_step(self) -> int | None:
+        """Of the slowest owner; None: not all have said."""
         owners = [self._owner(name) for name in self.state.sessions]
         steps = [o.step for o in owners if o and o.incarnation == self.state.incarnation]
-        return min(steps) if steps and len(steps) == len(owners) else self.state.start
+        return min(steps) if steps and len(steps) == len(owners) else None
+
+    def _step(self) -> int:
+        step = self._reported_step()
+        return self.state.start if step is None else step
 
     def _steps_per_s(self) -> float | None:
+        """None: there are not two reports that are some time apart."""
         if len(self._speed) < 2:
             return None
         (first_s, first), (last_s, last) = self._speed[0], self._speed[-1]
+        if last_s - first_s < self.timing.beat_s:
+            return None
         return (last - first) / (last_s - first_s)
 
     # --- scaling
@@ -546,9 +577,6 @@ class Coordinator:
         if self.pause is not None:
             self.pause = None
             self._show_all()
-        for member in self._of(SERVER):
-            if member.name in self.state.draining and member.name not in self.state.sessions:
-                self._dismiss(member)
         settled = self._settled() and all(self._is_current(member) for member in target)
         if settled and {m.name for m in target} != set(self.state.sessions):
             self._prepare(target, now)
@@ -684,8 +712,8 @@ class Coordinator:
         if not self._settled() or (self.pause and now - self.pause.began < retry_s):
             return
         workers = any(member.ready for member in self._of(WORKER))
-        if self.pause is not None and not workers and self.stopping:
-            self._end(STOPPED)  # slices are at different versions: the last snapshot must do
+        if self.pause is not None and not workers:
+            self._paused()  # slices are at different versions: the last snapshot must do
             return
         self._margin = 1 if self.pause is None else min(2 * self._margin, 1024)
         assert self.state.job is not None
@@ -700,9 +728,6 @@ class Coordinator:
             self._end(STOPPED)
             return
         self.file.change(owners=(), sessions={}, layout=self.state.layout + 1)
-        for member in self._of(SERVER):
-            if member.name in self.state.draining:
-                self._dismiss(member)
 
     def _is_finished(self) -> bool:
         job, manifest = self.state.job, self.state.manifest
@@ -716,7 +741,9 @@ class Coordinator:
 
     def _end(self, phase: str) -> None:
         self.scaling = self.pause = None
-        self.file.change(phase=phase, scaling_phase="")
+        self.file.change(
+            phase=phase, scaling_phase="", owners=(), sessions={}, layout=self.state.layout + 1
+        )
         self._event(phase)
         self.over_s = time.monotonic()
         for member in self.members.values():
@@ -738,7 +765,7 @@ class Coordinator:
 
     def _status(self, client: bytes, _message: protocol.StatusQuery) -> None:
         job, speed = self.state.job, self._steps_per_s()
-        step = self._step()
+        step = self._step() if self.state.owners else self._saved_step()
         epoch_steps = job.epoch_steps if job else 1
         self.listener.send(
             client,
@@ -760,6 +787,9 @@ class Coordinator:
                 suspended_ms=None if self._suspended_s is None else 1000 * self._suspended_s,
             ),
         )
+
+    def _saved_step(self) -> int:
+        return self.state.manifest.version if self.state.manifest is not None else 0
 
     def _state_word(self) -> str:
         if self.state.phase != TRAINING:

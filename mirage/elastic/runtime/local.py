@@ -41,7 +41,7 @@ class LocalJob:
         self._numbers = {SERVER: 0, WORKER: 0}
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
-            [f"{_PACKAGE}.worker", f"{_PACKAGE}.server", "torch._dynamo"]
+            [*(f"{_PACKAGE}.{role}" for role in (COORDINATOR, SERVER, WORKER)), "torch._dynamo"]
         )
         folder.create_folder(path)
         (path / "logs").mkdir(exist_ok=True)

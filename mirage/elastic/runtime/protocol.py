@@ -30,6 +30,7 @@ An *incarnation* counts how often the job went back to a snapshot.
 from __future__ import annotations
 
 import collections.abc
+import ipaddress
 import json
 import re
 import types
@@ -115,6 +116,8 @@ class Peer:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        for endpoint in self.endpoints:
+            check_endpoint(endpoint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +198,11 @@ class Register(Message):
         check_name(self.name)
         check_name(self.session)
         if self.role not in ROLES:
-            raise ProtocolError(f"role: {self.role!r}; it is server or worker.")
+            raise ProtocolError(f"role: {self.role[:40]!r}; it is server or worker.")
+        if not self.host.isprintable() or len(self.host) > 255:
+            raise ProtocolError("host: not printable, or more than 255 characters.")
+        for endpoint in self.endpoints:
+            check_endpoint(endpoint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,6 +304,7 @@ class InView(Message):
     """The member acts by this view."""
 
     KIND = "in_view"
+    step: int
     incarnation: int
     layout: int
     roster: int
@@ -546,6 +554,17 @@ def check_name(name: str) -> None:
         raise ProtocolError(f"name {name[:80]!r}: use letters, digits, '_', '.', '-'; 64 at most.")
 
 
+def check_endpoint(endpoint: str) -> None:
+    """Raises ProtocolError for anything but `tcp://ADDRESS:PORT` with a numeric address."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+        if not endpoint.startswith("tcp://") or not 0 < int(port) < 65536:
+            raise ValueError
+    except ValueError:
+        raise ProtocolError(f"endpoint {endpoint[:80]!r}: not tcp://ADDRESS:PORT.") from None
+
+
 def to_record(part: Any) -> dict[str, Any]:
     """A dataclass of this module as plain JSON values."""
     return _plain(part)  # type: ignore[no-any-return]
@@ -605,7 +624,7 @@ def _scalar(value: Any, hint: Any, where: str) -> Any:
     kinds = (int, float) if hint is float else (hint,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and hint is not bool):
         raise ProtocolError(f"{where}: {str(value)[:40]!r} is not of type {hint.__name__}.")
-    if hint is int and not 0 <= value < MAX_WHOLE:
+    if isinstance(value, int) and not 0 <= value < MAX_WHOLE:
         raise ProtocolError(f"{where}: {value} is out of range.")
     return float(value) if hint is float else value
 
@@ -624,6 +643,7 @@ __all__ = [kind.__name__ for kind in KINDS.values()] + [
     "ProtocolError",
     "SavedSlices",
     "Share",
+    "check_endpoint",
     "check_name",
     "decode",
     "encode",

@@ -23,7 +23,7 @@ from mirage.elastic.runtime import folder, layout, process, protocol, slices, sn
 from mirage.elastic.runtime.forwarder import Forwarder
 from mirage.elastic.runtime.protocol import Job, Message, Peer, ProtocolError
 from mirage.elastic.runtime.slices import ServedSlice
-from mirage.elastic.runtime.snapshots import Buffers
+from mirage.elastic.runtime.snapshots import PARAMETER, Buffers
 from mirage.errors import MirageError
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,11 @@ class Server:
             self._save = None
         self.coordinator.send(
             protocol.InView(
-                incarnation=view.incarnation, layout=view.layout, roster=0, scaling=view.scaling
+                step=self.version,
+                incarnation=view.incarnation,
+                layout=view.layout,
+                roster=0,
+                scaling=view.scaling,
             )
         )
         self._forget_peers(view)
@@ -236,8 +240,8 @@ class Server:
         self._advance()
 
     def _sizes(self, slices: tuple[int, ...]) -> list[int]:
-        if any(index >= len(self._geometry) for index in slices):
-            raise ProtocolError(f"slices: {max(slices)} is out of range.")
+        if not slices or max(slices) >= len(self._geometry):
+            raise ProtocolError("slices: none, or one that is out of range.")
         return [self._geometry[index].size for index in slices]
 
     def _check_nodes(self, message: protocol.Push, buffers: list[memoryview], size: int) -> None:
@@ -253,18 +257,27 @@ class Server:
         scaling = self._scaling
         if scaling is None or message.scaling != scaling.scaling:
             return
-        names = [
-            (i, name) for i, own in zip(message.slices, message.state, strict=True) for name in own
-        ]
-        if len(names) != len(buffers):
-            raise ProtocolError(f"adopt: {len(buffers)} buffers for {len(names)} names.")
-        found: dict[int, Buffers] = {}
-        for (index, name), buffer in zip(names, buffers, strict=True):
-            found.setdefault(index, {})[name] = np.frombuffer(buffer, dtype=np.float32)
+        found = self._unpack(message, buffers)
         self._incoming |= {index: (each, message.version) for index, each in found.items()}
         if 0 in found:
             self._losses, self._losses_from = list(message.losses), message.losses_from
         self.coordinator.send(protocol.Adopted(scaling=message.scaling, slices=tuple(found)))
+
+    def _unpack(self, message: protocol.Adopt, buffers: list[memoryview]) -> dict[int, Buffers]:
+        """Raises ProtocolError: buffers of another number or size than the slices' state has."""
+        sizes = self._sizes(message.slices)
+        pairs = zip(message.slices, sizes, message.state, strict=False)
+        names = [(index, size, name) for index, size, state in pairs for name in state]
+        if len(names) != len(buffers) or len(message.state) != len(sizes):
+            raise ProtocolError(f"adopt: {len(buffers)} buffers for {len(names)} names.")
+        found: dict[int, Buffers] = {}
+        for (index, size, name), buffer in zip(names, buffers, strict=True):
+            if len(buffer) not in (4, 4 * size):
+                raise ProtocolError(f"adopt: {name} of slice {index} has {len(buffer)} bytes.")
+            found.setdefault(index, {})[name] = np.frombuffer(buffer, dtype=np.float32)
+        if any(PARAMETER not in each for each in found.values()):
+            raise ProtocolError("adopt: a slice without parameters.")
+        return found
 
     # --- progress
 
@@ -283,7 +296,7 @@ class Server:
 
     def _answer_pulls(self) -> None:
         for sender, pull in list(self._pulls.items()):
-            known = all(index in self.slices for index in pull.slices)
+            known = pull.slices and all(index in self.slices for index in pull.slices)
             if pull.incarnation != self.incarnation or not known:
                 del self._pulls[sender]  # its worker gets a new view and asks again
             elif (version := self._version_for(pull)) is not None:

@@ -76,7 +76,8 @@ class ServedSlice:
         }
         self._rate = float(options["lr"])
         kind: Any = OPTIMIZERS[job.optimizer]
-        self._optimizer = kind([self._parameter], foreach=False, **options)
+        self._optimizer = kind([self._parameter], foreach=False)
+        self._optimizer.param_groups[0].update(options)
         own = (PARAMETER, PREVIOUS)
         state = {name: _state(values) for name, values in buffers.items() if name not in own}
         if state:

@@ -416,6 +416,7 @@ class _Plane:
         self._acknowledged = True
         self._forwarder.send(
             protocol.InView(
+                step=self.version,
                 incarnation=view.incarnation,
                 layout=view.layout,
                 roster=view.roster,

@@ -112,7 +112,9 @@ def test_garbage_is_an_error_and_nothing_else(frames: list[bytes]) -> None:
 @given(st.data())
 def test_a_changed_field_is_read_or_refused(data: st.DataObject) -> None:
     message = data.draw(
-        st.sampled_from([VIEW, PUSH, protocol.InView(incarnation=1, layout=1, roster=1, scaling=0)])
+        st.sampled_from(
+            [VIEW, PUSH, protocol.InView(step=0, incarnation=1, layout=1, roster=1, scaling=0)]
+        )
     )
     name = data.draw(st.sampled_from([item.name for item in dataclasses.fields(message)]))
     value = data.draw(

@@ -1,0 +1,219 @@
+"""How long training stands still when an elastic job gets a parameter server or a worker, beside
+checkpoint and restart of the same training by torchrun.
+
+    .venv/bin/python -m benchmarks.elastic_runtime [--repeats 15] [--restarts 5] [--width 1024]
+
+`elastic.server.N`: N servers are added one by one, as in the paper (section 6.3), and drained.
+`suspended_ms` is what workers say themselves, summed over the N scalings: from when a worker has
+pushed its gradients at the scaling clock until it has the new view. What it computes while slices
+migrate is no suspension. `gap_ms` is measured from outside: the longest step of any worker that was
+there before, from the start of the scaling until 0.2 s after its end, less the median step; a
+loaded machine makes it longer. `elastic.worker.N`: N workers are added one by one; the running ones
+are not suspended, so only the gap counts. `torchrun`: from the last step before a checkpoint to the
+first step after the restart with one process more. Results go to elastic_runtime.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.sim_common import machine
+from mirage.elastic.runtime import folder
+from mirage.elastic.runtime.client import Client
+from mirage.elastic.runtime.local import LocalJob
+from mirage.elastic.runtime.protocol import SERVER, WORKER
+from slurm_sim.files import write_whole
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "elastic_runtime.json"
+COUNTS = (1, 2, 3, 4)
+TIMING = ["--beat", "0.2", "--silent", "20", "--snapshot", "1000"]
+FOREVER = "100000000"
+WAIT_S = 120.0
+
+Steps = list[tuple[int, float]]
+
+
+def read_steps(path: Path) -> Steps:
+    """Number and end time of each step that a process has finished."""
+    rows = [line.split() for line in path.read_text().splitlines() if line.count(" ") == 1]
+    return [(int(number), float(when)) for number, when in rows]
+
+
+def longest_s(files: list[Path], first_s: float, last_s: float) -> float | None:
+    """The longest time between two steps in a window, less the median time of a step."""
+    found = []
+    for path in files:
+        times = [when for _, when in read_steps(path)]
+        steps = [(a, b - a) for a, b in pairwise(times)]
+        inside = [took for began, took in steps if first_s - took <= began <= last_s]
+        if inside:
+            found.append(max(inside) - median(took for _, took in steps[-500:]))
+    return max(found) if found else None
+
+
+# --- elastic
+
+
+def measure_elastic(base: Path, role: str, count: int, repeats: int, width: int) -> dict[str, Any]:
+    """Adds `count` members one by one and drains them, `repeats` times in one job."""
+    shutil.rmtree(base, ignore_errors=True)
+    times = base / "times"
+    command = [str(HERE / "elastic_training.py"), "--steps", FOREVER, "--width", str(width)]
+    suspended, gaps, moves = [], [], []
+    with LocalJob(base, [*command, "--times", str(times)], timing=TIMING, log=True) as job:
+        times.mkdir()
+        job.start_coordinator()
+        first = [job.start(SERVER), job.start(WORKER)]
+        with Client(base) as client:
+            wait_active(client, first)
+            files = list(times.iterdir())
+            for _ in range(repeats):
+                began, place = time.time(), (base / folder.EVENTS).stat().st_size
+                names = [_add(job, client, role) for _ in range(count)]
+                time.sleep(0.3)
+                events = _events(base, place)
+                suspended.append(_suspended_s(events))
+                moves.append(_total_s(events))
+                gaps.append(_gap_s(files, events, role, began))
+                for name in names:
+                    client.drain(name)
+            client.stop()
+    shown = {"gap_ms": _summary(gaps)}
+    if role == SERVER:
+        shown |= {"suspended_ms": _summary(suspended), "scaling_ms": _summary(moves)}
+    return shown
+
+
+def _add(job: LocalJob, client: Client, role: str) -> str:
+    name = job.start(role)
+    wait_active(client, [name])
+    return name
+
+
+def wait_active(client: Client, names: list[str]) -> None:
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        status = client.status()
+        active = {member.name for member in status.members if member.state == "active"}
+        if active >= set(names) and status.state == "training" and status.step > 5:
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"{names} did not become active in {WAIT_S:.0f} s")
+
+
+def _events(base: Path, place: int) -> list[dict[str, Any]]:
+    with (base / folder.EVENTS).open() as file:
+        file.seek(place)
+        return [json.loads(line) for line in file.read().splitlines()]
+
+
+def _suspended_s(events: list[dict[str, Any]]) -> float:
+    """Mean over workers, summed over scalings."""
+    times = [each["suspended_s"] for each in events if each["event"] == "commit"]
+    return sum(sum(each) / len(each) for each in times if each)
+
+
+def _total_s(events: list[dict[str, Any]]) -> float:
+    return sum(each["total_s"] for each in events if each["event"] == "commit")
+
+
+def _gap_s(files: list[Path], events: list[dict[str, Any]], role: str, began: float) -> float:
+    """Summed over the members that were added."""
+    edges = ("prepare", "commit") if role == SERVER else ("register", "roster")
+    firsts = [each["time"] for each in events if each["event"] == edges[0]]
+    lasts = [each["time"] for each in events if each["event"] == edges[1]]
+    spans = [longest_s(files, a, b + 0.2) for a, b in zip(firsts, lasts, strict=False)]
+    return sum(max(0.0, each) for each in spans if each is not None)
+
+
+def _summary(seconds: list[float]) -> dict[str, float]:
+    ordered = sorted(1000 * each for each in seconds)
+    return {
+        "median": round(median(ordered), 3),
+        "p10": round(ordered[len(ordered) // 10], 3),
+        "p90": round(ordered[(len(ordered) * 9) // 10], 3),
+        "n": len(ordered),
+    }
+
+
+# --- torchrun
+
+
+def measure_torchrun(base: Path, restarts: int, width: int) -> dict[str, float]:
+    """From one process to two, by a checkpoint."""
+    found = []
+    for _ in range(restarts):
+        shutil.rmtree(base, ignore_errors=True)
+        times = base / "times"
+        times.mkdir(parents=True)
+        first = _torchrun(base, 1, width)
+        _wait_steps(times, 50)
+        (base / "stop").touch()
+        first.wait(WAIT_S)
+        last = max(when for path in times.iterdir() for _, when in read_steps(path))
+        old = set(times.iterdir())
+        (base / "stop").unlink()
+        second = _torchrun(base, 2, width)
+        _wait_steps(times, 5, old)
+        new = [path for path in times.iterdir() if path not in old]
+        found.append(min(when for path in new for _, when in read_steps(path)) - last)
+        (base / "stop").touch()
+        second.wait(WAIT_S)
+    return _summary(found)
+
+
+def _torchrun(base: Path, count: int, width: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={count}", "-m", "benchmarks.elastic_torchrun"]
+    command += ["--steps", FOREVER, "--width", str(width), "--times", str(base / "times")]
+    command += ["--checkpoint", str(base / "checkpoint.pt"), "--stop", str(base / "stop")]
+    with (base / "log.txt").open("ab") as log:
+        return subprocess.Popen(command, cwd=HERE.parent, stdout=log, stderr=log)
+
+
+def _wait_steps(times: Path, count: int, but: set[Path] | None = None) -> None:
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        files = [path for path in times.iterdir() if path not in (but or set())]
+        if any(len(read_steps(path)) >= count for path in files):
+            return
+        time.sleep(0.02)
+    raise RuntimeError("torchrun took no steps; see log.txt")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=15, help="scalings a row")
+    parser.add_argument("--restarts", type=int, default=5, help="restarts by torchrun")
+    parser.add_argument("--width", type=int, default=1024, help="hidden units of the network")
+    given = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="elastic-"))
+    found: dict[str, Any] = {"command": " ".join(["benchmarks.elastic_runtime", *sys.argv[1:]])}
+    started = time.time()
+    found["torchrun"] = {"restart_ms": measure_torchrun(base, given.restarts, given.width)}
+    print("torchrun", found["torchrun"], flush=True)
+    rows: dict[str, Any] = {}
+    for role in (SERVER, WORKER):
+        for count in COUNTS:
+            row = measure_elastic(base, role, count, given.repeats, given.width)
+            rows.setdefault(role, {})[str(count)] = row
+            print(role, count, row, flush=True)
+    found["elastic"] = rows
+    found |= {"machine": machine(), "wall_s": round(time.time() - started, 1)}
+    write_whole(RESULTS, json.dumps(found, indent=1) + "\n")
+    shutil.rmtree(base, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""A coordinator in this process and members that are played by a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import zmq
+
+from mirage.elastic.runtime import addresses, folder, protocol, snapshots, wire
+from mirage.elastic.runtime.coordinator import Coordinator, Timing
+from mirage.elastic.runtime.protocol import Message
+
+M = TypeVar("M", bound=Message)
+JOB = protocol.Job(
+    parameters=(protocol.Parameter(name="weight", shape=(60, 10), group=0),),
+    optimizer="SGD",
+    groups=({"lr": 0.1, "momentum": 0.9},),
+    samples=100,
+    batch_size=10,
+    micro_shards=5,
+    steps=10**9,
+    seed=1,
+)
+SLICES = 10
+PATIENCE_S = 20.0
+
+
+class Stage:
+    """Runs the coordinator while a test waits for something."""
+
+    def __init__(self, path: Path, **timing: float) -> None:
+        self.path, self._timing = path, timing
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.members: list[Player] = []
+        self.coordinator = self._new()
+
+    def _new(self) -> Coordinator:
+        given = {"beat_s": 0.05, "silent_s": 60.0, "snapshot_s": 1000.0} | self._timing
+        made = Coordinator(self.path, Timing(**given))
+        wire.write_address(self.path, made.session, made.listener.endpoints)
+        return made
+
+    def kill_coordinator(self) -> None:
+        """As by SIGKILL: nothing is said or written; the next one starts in the same folder."""
+        self.coordinator.listener.close()
+        self.coordinator = self._new()
+        for member in self.members:
+            member.register()
+
+    def player(self, role: str, name: str) -> Player:
+        self.members.append(Player(self, role, name))
+        return self.members[-1]
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not reached():
+            assert time.monotonic() < end, "it did not happen"
+            self.coordinator.turn(5)
+            for member in self.members:
+                member.receive()
+
+    def forget_members(self) -> None:
+        for member in self.members:
+            member.link.close()
+        self.members.clear()
+
+    def close(self) -> None:
+        self.forget_members()
+        self.coordinator.listener.close()
+        self.coordinator.context.term()
+        self.context.term()
+
+
+class Player:
+    """A member by hand: keeps what it gets, sends what the test says."""
+
+    def __init__(self, stage: Stage, role: str, name: str) -> None:
+        self.stage, self.role, self.name = stage, role, name
+        self.link = wire.Link(stage.context, path=stage.path, keys=folder.load_keys(stage.path))
+        self.got: list[Message] = []
+        self.register()
+
+    def register(self) -> None:
+        assert self.link.refresh()
+        self.send(
+            protocol.Register(
+                role=self.role,
+                name=self.name,
+                session=self.link.identity,
+                host="here",
+                boot_id=addresses.boot_id(),
+                endpoints=("tcp://127.0.0.1:9",) if self.role == protocol.SERVER else (),
+                job=JOB if self.role == protocol.WORKER else None,
+            )
+        )
+
+    def send(self, message: Message) -> None:
+        self.link.send(message)
+
+    def receive(self) -> None:
+        while (message := self.link.receive()) is not None:
+            self.got.append(message)
+
+    def expect(self, kind: type[M], **fields: object) -> M:
+        """The next message of this kind with these fields; earlier ones are forgotten."""
+        found: list[M] = []
+
+        def arrived() -> bool:
+            while self.got:
+                message = self.got.pop(0)
+                if isinstance(message, kind) and all(
+                    getattr(message, name) == value for name, value in fields.items()
+                ):
+                    found.append(message)
+                    return True
+            return False
+
+        self.stage.until(arrived)
+        return found[0]
+
+    def accept(self, view: protocol.View) -> None:
+        self.send(
+            protocol.InView(
+                step=view.version,
+                incarnation=view.incarnation,
+                layout=view.layout,
+                roster=view.roster if self.role == protocol.WORKER else 0,
+                scaling=view.scaling,
+            )
+        )
+
+    def beat(self, view: protocol.View, step: int) -> None:
+        self.send(
+            protocol.Beat(
+                step=step, incarnation=view.incarnation, layout=view.layout, roster=view.roster
+            )
+        )
+
+
+def begin(stage: Stage) -> tuple[Player, Player, protocol.View]:
+    """A job with one worker and one server that are in the view."""
+    server, worker = stage.player(protocol.SERVER, "s1"), stage.player(protocol.WORKER, "w1")
+    worker.expect(protocol.Welcome, write_initial=True)
+    part = protocol.SavedSlices(file="v0-i0-a", slices=tuple(range(SLICES)), sha256="0")
+    worker.send(protocol.Saved(incarnation=0, version=0, part=part))
+    server.accept(server.expect(protocol.View))
+    worker.accept(worker.expect(protocol.View))
+    view = worker.expect(protocol.View, shares=(protocol.Share(worker="w1", first=0, last=5),))
+    worker.accept(view)
+    return server, worker, view
+
+
+def save(server: Player, view: protocol.View, version: int) -> None:
+    """The server has saved all its slices."""
+    mine = tuple(i for i, owner in enumerate(view.owners) if owner == server.name)
+    file = snapshots.file_name(version, view.incarnation, server.link.identity)
+    part = protocol.SavedSlices(file=file, slices=mine, sha256="0")
+    server.send(protocol.Saved(incarnation=view.incarnation, version=version, part=part))

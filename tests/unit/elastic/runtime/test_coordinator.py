@@ -1,0 +1,243 @@
+"""The coordinator's protocol, with members that are played by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mirage.elastic.runtime import folder, protocol
+from mirage.elastic.runtime.protocol import SERVER, WORKER
+from tests.unit.elastic.runtime.members import SLICES, Player, Stage, begin, save
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path / "job")
+    yield made
+    made.close()
+
+
+def events(stage: Stage) -> list[str]:
+    lines = (stage.path / folder.EVENTS).read_text().splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+def prepared(stage: Stage, server: Player, view: protocol.View) -> tuple[Player, protocol.Prepare]:
+    """A second server has been announced; nobody has answered."""
+    server.beat(view, 7)
+    stage.until(lambda: stage.coordinator.members["s1"].step == 7)
+    second = stage.player(SERVER, "s2")
+    second.accept(second.expect(protocol.View))
+    return second, second.expect(protocol.Prepare)
+
+
+def moving(prepare: protocol.Prepare) -> tuple[int, ...]:
+    return tuple(i for i, owner in enumerate(prepare.owners) if owner == "s2")
+
+
+def test_a_server_is_added_in_four_phases(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    second, prepare = prepared(stage, server, view)
+    assert len(moving(prepare)) == SLICES // 2
+    assert prepare.clock > 7
+    for member in (server, second, worker):
+        member.send(protocol.Ready(scaling=prepare.scaling, accepted=True, step=7))
+    stage.until(lambda: "migrate" in events(stage))
+    second.send(protocol.Adopted(scaling=prepare.scaling, slices=moving(prepare)))
+    for member in (server, second, worker):
+        new = member.expect(protocol.View, scaling=prepare.scaling)
+        assert new.owners == prepare.owners
+        assert "commit" not in events(stage)
+        member.accept(new)
+    stage.until(lambda: "commit" in events(stage))
+    assert [e for e in events(stage) if e in ("prepare", "migrate", "switch", "commit")] == [
+        "prepare",
+        "migrate",
+        "switch",
+        "commit",
+    ]
+
+
+def test_a_clock_that_a_slice_has_passed_gives_up_and_tries_a_later_one(stage: Stage) -> None:
+    server, _, view = begin(stage)
+    second, prepare = prepared(stage, server, view)
+    server.send(protocol.Ready(scaling=prepare.scaling, accepted=False, step=50))
+    for member in (server, second):
+        old = member.expect(protocol.View)
+        assert old.owners == view.owners
+    again = second.expect(protocol.Prepare)
+    assert (again.scaling, again.clock > 50) == (prepare.scaling + 1, True)
+
+
+@pytest.mark.parametrize("who", ["s2", "w1"])
+def test_a_member_lost_before_the_switch_changes_nothing_or_does_not_hold_up(
+    stage: Stage, who: str
+) -> None:
+    server, worker, view = begin(stage)
+    second, prepare = prepared(stage, server, view)
+    {"s2": second, "w1": worker}[who].send(protocol.Leave())
+    if who == "s2":
+        assert server.expect(protocol.View).owners == view.owners
+        assert "abort" in events(stage)
+        return
+    for member in (server, second):
+        member.send(protocol.Ready(scaling=prepare.scaling, accepted=True, step=7))
+    stage.until(lambda: "migrate" in events(stage))
+
+
+def test_a_lost_owner_takes_the_job_back_to_its_last_snapshot(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    save(server, view, 20)
+    stage.until(lambda: "snapshot" in events(stage))
+    second = stage.player(SERVER, "s2")
+    second.accept(second.expect(protocol.View))
+    server.send(protocol.Leave())
+    back = worker.expect(protocol.View, incarnation=view.incarnation + 1)
+    assert (back.version, set(back.owners)) == (20, {"s2"})
+    assert [part.file[:4] for part in back.load] == ["v20-"]
+
+
+def test_a_coordinator_killed_before_the_switch_forgets_the_scaling(stage: Stage) -> None:
+    server, _, view = begin(stage)
+    second, prepare = prepared(stage, server, view)
+    stage.kill_coordinator()
+    for member in (server, second):
+        again = member.expect(protocol.View)
+        assert (again.owners, again.incarnation) == (view.owners, view.incarnation)
+    second.send(protocol.Adopted(scaling=prepare.scaling, slices=moving(prepare)))
+    assert stage.coordinator.state.owners == view.owners
+
+
+def test_a_coordinator_killed_after_the_switch_keeps_it(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    second, prepare = prepared(stage, server, view)
+    for member in (server, second, worker):
+        member.send(protocol.Ready(scaling=prepare.scaling, accepted=True, step=7))
+    second.send(protocol.Adopted(scaling=prepare.scaling, slices=moving(prepare)))
+    stage.until(lambda: "switch" in events(stage))
+    stage.kill_coordinator()
+    for member in (server, second, worker):
+        again = member.expect(protocol.View, owners=prepare.owners)
+        assert again.incarnation == view.incarnation
+
+
+def test_a_restarted_server_of_the_same_name_is_another_one(stage: Stage) -> None:
+    _, worker, view = begin(stage)
+    stage.player(SERVER, "s1")
+    back = worker.expect(protocol.View, incarnation=view.incarnation + 1)
+    assert back.version == 0
+    assert back.servers[0].session == stage.members[-1].link.identity
+
+
+def test_a_drained_worker_ends_once_the_others_have_its_share(stage: Stage) -> None:
+    _, worker, view = begin(stage)
+    other = stage.player(WORKER, "w2")
+    other.accept(other.expect(protocol.View))
+    halves = worker.expect(protocol.View, roster=view.roster + 1)
+    assert [share.worker for share in halves.shares] == ["w1", "w2"]
+    client = stage.player(WORKER, "client")
+    client.send(protocol.Drain(name="w1"))
+    rest = worker.expect(protocol.View, shares=(protocol.Share(worker="w2", first=0, last=5),))
+    assert not any(isinstance(each, protocol.Drained) for each in client.got)
+    worker.accept(rest)
+    assert worker.expect(protocol.End).reason == "drained"
+    assert client.expect(protocol.Drained).name == "w1"
+
+
+def test_draining_the_last_server_saves_its_slices_first(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    server.beat(view, 30)
+    worker.send(protocol.Drain(name="s1"))
+    order = server.expect(protocol.SaveAt)
+    assert order.hold
+    save(server, view, order.version)
+    assert server.expect(protocol.End).reason == "drained"
+    worker.expect(protocol.Drained)
+    new = stage.player(SERVER, "s2")
+    assert new.expect(protocol.View).version == order.version
+
+
+def test_a_stop_saves_and_the_job_goes_on_from_there(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    server.beat(view, 30)
+    worker.send(protocol.Stop())
+    order = server.expect(protocol.SaveAt)
+    save(server, view, order.version)
+    assert worker.expect(protocol.Stopped).version == order.version
+    assert server.expect(protocol.End).reason == "stopped"
+    stage.forget_members()
+    stage.kill_coordinator()
+    new = stage.player(SERVER, "s9")
+    assert new.expect(protocol.View).version == order.version
+
+
+def test_a_resize_says_what_to_start_and_drains_the_youngest(stage: Stage) -> None:
+    begin(stage)
+    second = stage.player(WORKER, "w2")
+    second.accept(second.expect(protocol.View))
+    client = stage.player(WORKER, "client")
+    client.expect(protocol.Welcome)
+    client.send(protocol.Leave())
+    client.send(protocol.Resize(workers=1, servers=3))
+    plan = client.expect(protocol.ResizePlan)
+    assert (plan.start_workers, plan.start_servers, plan.leave) == (0, 2, ("w2",))
+
+
+def test_a_worker_with_other_values_is_refused_with_their_name(stage: Stage) -> None:
+    begin(stage)
+    other = stage.player(WORKER, "w2")
+    other.expect(protocol.Welcome)
+    record = protocol.to_record(stage.coordinator.members["w2"].register)
+    record["name"], record["job"]["batch_size"] = "w3", 20
+    other.send(protocol.from_record(protocol.Register, record, "register"))
+    assert "batch_size: this worker has 20, the job has 10" in other.expect(protocol.Refused).reason
+
+
+def test_the_status_has_every_member(stage: Stage) -> None:
+    server, worker, view = begin(stage)
+    server.beat(view, 30)
+    server.send(protocol.Losses(first=0, values=(0.5, 0.25)))
+    assert server.expect(protocol.Recorded).until == 2
+    worker.send(protocol.StatusQuery())
+    status = worker.expect(protocol.Status)
+    rows = [(m.name, m.role, m.state, m.slices) for m in status.members]
+    assert rows == [("s1", "server", "active", SLICES), ("w1", "worker", "active", 5)]
+    assert (status.state, status.step, status.steps, status.loss) == ("training", 30, 10**9, 0.25)
+    assert (status.epoch, status.epochs) == (3.0, 10**8)
+
+
+def test_a_silent_member_is_removed(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "job", silent_s=0.3)
+    try:
+        stage.player(SERVER, "s1")
+        stage.until(lambda: "register" in events(stage))
+        stage.until(lambda: "gone" in events(stage))
+        assert stage.coordinator.members == {}
+    finally:
+        stage.close()
+
+
+def test_a_second_coordinator_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mirage.elastic.runtime import coordinator
+    from mirage.errors import MirageError
+
+    folder.create_folder(tmp_path / "job")
+    monkeypatch.setattr(coordinator, "LOCK_WAIT_S", 0.0)
+    with (
+        coordinator.only_one(tmp_path / "job"),
+        pytest.raises(MirageError, match="another coordinator has this folder"),
+        coordinator.only_one(tmp_path / "job"),
+    ):
+        pass
+
+
+def test_a_damaged_state_is_named(tmp_path: Path) -> None:
+    from mirage.elastic.runtime.state import StateFile
+    from mirage.errors import MirageError
+
+    (tmp_path / folder.STATE).write_text('{"phase": 3}')
+    with pytest.raises(MirageError, match=r"state\.json.*no field"):
+        StateFile(tmp_path)
