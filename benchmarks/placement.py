@@ -2,10 +2,10 @@
 
     python -m benchmarks.placement PART [--models DIR] [--out FILE]
 
-Parts: `overload` (the paper's setting, both readings of a job's work), `feasible` (loads 0.7 and 0.9
-of what best fit carries, without and with a price of pausing), `big` (256 GPUs), `exact` (small
-cases against the best of all schedules), `speed`. A part replaces its table in FILE and leaves the
-others.
+Parts: `overload` (the paper's setting, both readings of a job's work), `feasible` (loads 0.7 and
+0.9 of what best fit carries, without and with a price of pausing), `heavy` (loads 1.5 and 2), `big`
+(256 GPUs), `exact` (small cases against the best of all schedules), `speed`. A part replaces its
+table in FILE and leaves the others. `tables` writes FILE's tables as Markdown beside it.
 
 DIR has model folders of three seeds: `paper-static-N`, `paper-stream-N`, `scalable-N`. Intervals are
 95 %, by resampling the test sequences; of a trained agent over its seeds' means as well.
@@ -17,7 +17,6 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ import torch
 from benchmarks.placement_speed import BIG_RACKS, decisions, worlds
 from mirage.figures.provenance import provenance
 from mirage.figures.resample import mean_interval, ratio_interval
+from mirage.models.card import markdown_table
 from mirage.placement.baselines import Placer
 from mirage.placement.jobs import PlacementJobs, PlacementWorkload, draw
 from mirage.placement.minsky import minsky
@@ -43,6 +43,13 @@ from mirage.placement.topology import Floats
 from mirage.placement.world import PlacementConfig, PlacementWorld, Price
 from mirage.rl.fit import seeded
 
+INTRODUCTION = """# Placement of GPU jobs: measured
+
+Made by `python -m benchmarks.placement tables` from `placement.json`; the commands, seeds and the
+machine of each part stand there. What the names mean: [docs/placement.md](../docs/placement.md).
+In brackets 95 % intervals over the sequences. Agents that learned are means of three seeds.
+
+"""
 SEEDS = (1, 2, 3)
 TEST_SEED = 77
 NOT_PREEMPTIVE = ("random", "sjf", "tetris", "best-fit")
@@ -145,16 +152,18 @@ def guided(models: Path, **options: Any) -> list[Placer]:
     return found
 
 
+def with_load(load: float, price_s: float, jobs: int = 100) -> PlacementSetting:
+    return PlacementSetting(
+        load=load,
+        price=Price(pause_s=price_s, restart_s=price_s, move_s=price_s),
+        most_steps=20_000,
+        workload=PlacementWorkload(jobs=jobs, total_work="alone"),
+    )
+
+
 def feasible(models: Path) -> Json:
     found = {}
     for load, price_s in product((0.7, 0.9), (0.0, 20.0)):
-        price = Price(pause_s=price_s, restart_s=price_s, move_s=price_s)
-        setting = PlacementSetting(
-            load=load,
-            price=price,
-            most_steps=20_000,
-            workload=PlacementWorkload(jobs=100, total_work="alone"),
-        )
         placers = simple(*BASELINES, "search", "search-as-asked")
         placers["scalable+search"] = guided(models)
         placers["scalable+search-as-asked"] = guided(models, elastic=False)
@@ -162,11 +171,18 @@ def feasible(models: Path) -> Json:
             ScalableAgent(read_model(models / f"scalable-{seed}").network)  # type: ignore[arg-type]
             for seed in SEEDS
         ]
-        short = replace(setting, workload=replace(setting.workload, jobs=40))
-        found[f"load {load}, price {price_s:g} s"] = compare(setting, 12, placers)
-        found[f"load {load}, price {price_s:g} s, 40 jobs, greedy"] = compare(
-            short, 3, simple("srtf", "greedy", "search", "search-as-asked")
-        )
+        name = f"load {load}, price {price_s:g} s"
+        found[name] = compare(with_load(load, price_s), 12, placers)
+        few = simple("srtf", "greedy", "search", "search-as-asked")
+        found[f"{name}, greedy"] = compare(with_load(load, price_s, 40), 2, few)
+    return found
+
+
+def heavy(models: Path) -> Json:
+    found = {}
+    for load, price_s in product((1.5, 2.0), (0.0, 20.0)):
+        placers = simple("srtf", "las", "search") | {"scalable+search": guided(models)}
+        found[f"load {load}, price {price_s:g} s"] = compare(with_load(load, price_s), 8, placers)
     return found
 
 
@@ -276,9 +292,72 @@ def speed(_models: Path) -> Json:
     return {"steps_per_s": worlds(), "decision_ms": decisions()}
 
 
+# --- tables
+
+
+def tables(content: Json) -> str:
+    """Markdown of all parts that are there."""
+    lines: list[str] = []
+    for part in ("overload", "feasible", "heavy", "big"):
+        for name, table in content.get(part, {}).items():
+            if name != "provenance":
+                lines += ["", f"## {part}: {name}", "", *_compared(table)]
+    if "exact" in content:
+        head = ("schedule", "mean slowdown", "to the best possible", "is the best")
+        rows = [
+            (
+                name,
+                f"{row['mean_slowdown']:.3f}",
+                f"{row['to_best_possible']:.3f}",
+                f"{row['is_best']:.0%}",
+            )
+            for name, row in content["exact"].items()
+            if name != "provenance"
+        ]
+        lines += ["", "## exact: 30 small cases", "", *markdown_table(head, rows)]
+    if "speed" in content:
+        rows = [
+            (name.replace("_", " "), f"{value:,.0f}" if value > 100 else f"{value:.2f}")
+            for table in ("steps_per_s", "decision_ms")
+            for name, value in content["speed"][table].items()
+        ]
+        lines += ["", "## speed: time steps a second; milliseconds of a decision", ""]
+        lines += markdown_table(("what", "value"), rows)
+    return "\n".join(lines).strip() + "\n"
+
+
+def _compared(table: Json) -> Iterator[str]:
+    facts = table["setting"]
+    yield (
+        f"{table['sequences']} sequences of {facts['jobs']} jobs, {facts['gpus']} GPUs,"
+        f" {facts['arrivals_per_step']:.3f} jobs a step. Best baseline: {table['best_baseline']}."
+        f" No scheduler can have a mean slowdown below {table['bound_alone']:.3f}."
+    )
+    yield ""
+    head = ("scheduler", "mean slowdown", "to the best baseline", "mean reward", "ended", "ms")
+    rows = [
+        (
+            name,
+            _cell(row, "mean_slowdown", "{:.2f}"),
+            _cell(row, "to_best_baseline", "{:.3f}"),
+            _cell(row, "mean_reward", "{:,.0f}"),
+            f"{row['finished']:.3f}",
+            f"{row['decision_ms']:.1f}",
+        )
+        for name, row in table["schedulers"].items()
+    ]
+    yield from markdown_table(head, rows)
+
+
+def _cell(row: Json, key: str, form: str) -> str:
+    low, high = row[f"{key}_95"]
+    return f"{form.format(row[key])} ({form.format(low)} to {form.format(high)})"
+
+
 PARTS = {
     "overload": overload,
     "feasible": feasible,
+    "heavy": heavy,
     "big": big,
     "exact": lambda _models: exact(),
     "speed": speed,
@@ -287,10 +366,14 @@ PARTS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("part", choices=[*PARTS, "tables"])
     parser.add_argument("--models", type=Path, default=Path("models"), help="model folders")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/placement.json"))
     args = parser.parse_args()
+    if args.part == "tables":
+        text = INTRODUCTION + tables(json.loads(args.out.read_text()))
+        args.out.with_suffix(".md").write_text(text, encoding="utf-8")
+        return
     torch.set_num_threads(1)
     started_s = time.time()
     table = PARTS[args.part](args.models)

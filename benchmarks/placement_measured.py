@@ -255,25 +255,45 @@ def _all(topology: Topology, available: Any, wanted: Any) -> Iterator[list[list[
             ]
 
 
+_STYLE = (
+    "<style>svg{background:#fff}text{font:12px sans-serif;fill:#59636e}.axis{stroke:#59636e}"
+    ".nodes2{fill:#c4512d}.nodes3{fill:#2d6ca8}.nodes4{fill:#5a9630}</style>"
+)
+
+
 def picture(table: Mapping[tuple[str, int], Steps]) -> str:
     """Equation 12's step time by the measured one, over the measured one; logarithms."""
     across, up = Scale(-2, 1.5, 48, 406), Scale(-1.5, 0.5, 300, 10)
-    parts = [line(across(-2), up(0), across(1.5), up(0), "axis")]
+    parts = [_STYLE, line(across(-2), up(0), across(1.5), up(0), "axis")]
     for power in (-2, -1, 0, 1):
         parts.append(text(across(power), 318, f"{10**power:g} s", "tick", "middle"))
     for ratio in (0.05, 0.1, 0.2, 0.5, 1, 2):
         parts.append(text(42, up(np.log10(ratio)) + 4, f"{ratio:g}", "tick", "end"))
-    for (model, batch), steps in table.items():
+    means: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for (model, _), steps in table.items():
         for placement, measured in steps.items():
-            if shape(placement)[1] == 1:
-                continue
-            expected = predicted_s(steps, placement, PAPER_FACTOR, root_s(steps))
-            place = across(np.log10(measured)), up(np.log10(expected / measured))
-            tip = f"{model}, batch {batch}, placement {placement}"
-            style = f"mark m{shape(placement)[1] * 3}"
-            parts.append(circle(*place, 2, style, tip))
-    parts.append(text(227, 340, "measured step, s; up: equation 12 by it", "axis-word", "middle"))
-    return str(chart(346, "Equation 12 against Pollux's step times", "colour: nodes", parts))
+            if shape(placement)[1] > 1:
+                expected = predicted_s(steps, placement, PAPER_FACTOR, root_s(steps))
+                case = (float(np.log10(measured)), float(np.log10(expected / measured)))
+                means.setdefault((model, placement), []).append(case)
+    for (model, placement), cases in means.items():
+        x, y = np.mean(cases, axis=0)
+        style = f"nodes{shape(placement)[1]}"
+        parts.append(circle(across(x), up(y), 2, style, f"{model} on {placement}"))
+    parts.append(
+        text(
+            227,
+            340,
+            "measured step; up: equation 12 by it (means over batches)",
+            "axis-word",
+            "middle",
+        )
+    )
+    for nth, words in enumerate(("2 nodes", "3 nodes", "4 nodes")):
+        parts.append(circle(330, 20 + 16 * nth, 3, f"nodes{nth + 2}"))
+        parts.append(text(338, 24 + 16 * nth, words, "tick"))
+    drawn = str(chart(346, "Equation 12 against Pollux's step times", "colour: nodes", parts))
+    return drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" width="840" ', 1)
 
 
 def main() -> None:

@@ -84,10 +84,10 @@ def _jobs(world: PlacementWorld, action: Ints) -> list[int]:
 
 def verdict(results: Mapping[str, Any], agent: str) -> str:
     """A sentence: the agent's slowdown beside the best of the others."""
-    rows = results["schedulers"]
-    others = {name: row for name, row in rows.items() if name != agent}
+    rows = {name: row["mean_slowdown"] for name, row in results["schedulers"].items()}
+    others = {name: value for name, value in rows.items() if name != agent}
+    words = f"Mean slowdown of {agent}: {rows[agent]:.2f}"
     if not others:
-        return f"{agent}: mean slowdown {rows[agent]['mean_slowdown']:.2f}"
-    best = min(others, key=lambda name: float(others[name]["mean_slowdown"]))
-    change = 100 * (rows[agent]["mean_slowdown"] / others[best]["mean_slowdown"] - 1)
-    return f"Mean slowdown of {agent}: {change:+.1f} % to {best}, the best of the others"
+        return words
+    best = min(others, key=others.__getitem__)
+    return f"{words}; of {best}, the best of the others: {others[best]:.2f}"

@@ -133,7 +133,7 @@ def _compared(results: Json) -> Iterator[Part]:
 _FIGURES = {
     "paper": (
         ("sequences", "training sequences"),
-        ("mean reward (eq. 16)", {"validation": "test_reward", "training": "train_reward"}),
+        ("mean reward, 1000 (eq. 16)", {"validation": "test_reward", "training": "train_reward"}),
         ("mean slowdown (eq. 17)", {"validation": "test_slowdown", "training": "train_slowdown"}),
     ),
     "scalable": (
@@ -150,24 +150,25 @@ def _learning(results: Json) -> Iterator[Part]:
     yield Paragraph(
         "The paper's figures 4 and 5: the agent while it learns; the other schedulers as levels."
         " Validation: sequences apart from the training's, without chance in the actions. Training:"
-        " the episodes that it learns from, with chance."
+        " the episodes that it learns from, with chance; they may be shorter."
     )
     yield Legend([(curve_swatch(curve_style(n)), name) for name, n in _STYLES.items()])
     method = "paper" if results["agent"] == "paper" else "scalable"
     (key, across), *figures = _FIGURES[method]
     pictures = []
     for words, parts in figures:
+        figure = words.partition(" (")[0].partition(",")[0].replace(" ", "_")
+        unit = 1000 if "1000" in words else 1
         curves = [
             Curve(
                 name=name,
                 style=curve_style(_STYLES[name]),
-                points=[(point[key], point[column]) for point in results["curve"]],
+                points=[(point[key], point[column] / unit) for point in results["curve"]],
             )
             for name, column in parts.items()
         ]
-        figure = words.partition(" (")[0].replace(" ", "_")
         levels = [
-            (name, row[figure])
+            (name, row[figure] / unit)
             for name, row in results["schedulers"].items()
             if name in results["levels"] and figure in row
         ]
