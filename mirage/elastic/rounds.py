@@ -6,9 +6,11 @@ network says of each job how urgent it is, and how much it is worth to leave it 
 ascent then gives the GPUs by these values:
 
     value_j(n) = exp(urgency_j) * s_j(n)^POWER * left_j^-HASTE * (1 - keep_j, where n changes)
+    keep_j     = exp(stay_j) * KEEP * best_j^-1/2
 
-with s_j(n) the job's speed on n GPUs over that on one, and left_j its hours left on one. A network
-of zeros is that rule alone: training starts as a scheduler that is good already.
+with s_j(n) the job's speed on n GPUs over that on one, left_j its hours left on one, and best_j
+those at its best shape: a restart costs a short job more. The network gives urgency and stay. A
+network of zeros is that rule alone: training starts as a scheduler that is good already.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from mirage.elastic.pollux_schedulers import RoundAllocator, ascend
 from mirage.elastic.pollux_world import MOST_GPUS, PolluxWorld
 from mirage.elastic.world import Bools, Floats, Ints
 
-POWER, HASTE, KEEP = 0.75, 0.5, 0.1
-"""Chosen by a grid of 12 on workloads 1 to 4 (docs/decisions/0058-*.md)."""
+POWER, HASTE, KEEP = 0.75, 0.5, 0.04
+"""Chosen on workloads 1 to 4 and others like them (docs/decisions/0058-*.md)."""
 LEAST_LEFT_S = 30.0
 ACTIONS = 2
-"""Urgency, and the logarithm of `keep` over KEEP."""
+"""Urgency and stay."""
 MOST_KEEP = 0.9
 GRID = (2, 4, 8, 16, 32, 64)
 """GPUs at which a job's speeds are shown to the network."""
@@ -66,7 +68,8 @@ def view(world: PolluxWorld) -> RoundView:
 def give_by_values(world: PolluxWorld, seen: RoundView, actions: Floats) -> None:
     """Gives the round's GPUs; ``actions``: [B, J, ACTIONS]."""
     urgency = np.exp(actions[..., 0])
-    keep = np.minimum(KEEP * np.exp(actions[..., 1]), MOST_KEEP)
+    best_h = seen.left_s / 3600 / np.maximum(seen.speedup.max(axis=2), 1e-12)
+    keep = np.minimum(KEEP * np.exp(actions[..., 1]) / np.sqrt(best_h), MOST_KEEP)
     value = seen.speedup**POWER * (urgency * (seen.left_s / 3600) ** -HASTE)[..., None]
     now = np.take_along_axis(world.last_workers, seen.jobs, axis=1)
     same = np.arange(MOST_GPUS + 1) == now[..., None]
@@ -117,7 +120,7 @@ def features(world: PolluxWorld, seen: RoundView) -> Floats:
 
 
 class ValueNetwork(nn.Module):
-    """Urgency and keep of each job from its token and the mean one; zero when untrained."""
+    """Urgency and stay of each job from its token and the mean one; zero when untrained."""
 
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -126,8 +129,8 @@ class ValueNetwork(nn.Module):
         self.out = nn.Linear(width, ACTIONS)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
-        self.log_spread = nn.Parameter(torch.tensor([-1.0, -0.7]))
-        """Logarithm of the standard deviation of each action while training."""
+        self.log_spread = nn.Parameter(torch.tensor([-0.4, 0.0]))
+        """Logarithm of the size of each action's noise while training."""
 
     def forward(self, state: Tensor, there: Tensor) -> Tensor:
         """[n, J, F], [n, J] -> means of the actions, [n, J, ACTIONS]."""

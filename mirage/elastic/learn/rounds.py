@@ -1,8 +1,10 @@
 """Training of the set policy for rounds by PPO (Schulman et al. 2017).
 
-A job's action is drawn at its first round and again every `hold` rounds: its noise then moves jobs
-seldom, and lasts long enough to matter. The reward of a round is the number of jobs in the cluster,
-negated: its sum is the mean completion time.
+A job's action is drawn at its first round and again every `hold` rounds, so that noise moves jobs
+seldom. Most of the noise is linear in what the network sees, with weights that last `window` rounds:
+it stands for another policy, and lasts long enough to matter (state-dependent exploration:
+Rueckstiess et al. 2008; Raffin et al. 2021). The reward of a round is the number of jobs in the
+cluster, negated: its sum is the mean completion time.
 
 Most of a return is the luck of arrivals. So each workload is played `copies` times, and a copy's
 rewards and states count relative to the copies' mean at the same time (Mao et al. 2019, "Variance
@@ -14,6 +16,7 @@ job's action has its own clipped ratio; all share the advantage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +27,7 @@ from mirage.elastic.pollux_schedulers import mean_completion_s
 from mirage.elastic.pollux_world import PolluxConfig, PolluxWorld
 from mirage.elastic.rounds import (
     ACTIONS,
+    FEATURES,
     RoundView,
     SetRounds,
     ValueNetwork,
@@ -39,6 +43,10 @@ from mirage.rl.options import Count, Fraction, MethodOptions, Rate
 from mirage.rl.ppo import minibatches, normalised, ppo_loss
 
 Draw = Callable[[int], Sequence[ElasticJobs]]
+OWN_NOISE = 0.1
+"""Variance of the part of the noise that is each job's own."""
+AVERAGE = 0.6
+"""Share of the older weights in the averaged network, which is the one that is kept."""
 RIDGE = 1e-2
 """Keeps the linear critic's weights small."""
 FORGETS = 0.7
@@ -51,9 +59,9 @@ LEFT_H = (0.1, 1.0, 10.0, 100.0)
 class RoundsOptions(MethodOptions):
     """Of one training."""
 
-    iterations: Count = 60
+    iterations: Count = 24
     """Times that workloads are played and learnt from."""
-    workloads: Count = 4
+    workloads: Count = 8
     """Drawn anew in each iteration."""
     copies: Count = 4
     """Times that each is played, side by side."""
@@ -61,14 +69,16 @@ class RoundsOptions(MethodOptions):
     """Rounds of a workload that are played; the last jobs of it are few."""
     hold: Count = 10
     """Rounds for which a job's action holds."""
+    window: Count = 40
+    """Rounds for which the weights of the noise hold."""
     width: Count = 48
     layers: Count = 1
     heads: Count = 4
-    passes: Count = 3
+    passes: Count = 2
     """Times that each decision is used."""
-    batch: Count = 192
+    batch: Count = 256
     """Decisions of a gradient step."""
-    rate: Rate = 0.001
+    rate: Rate = 0.002
     """Learning rate of Adam; falls to a tenth."""
     discount: Fraction = 0.998
     """Of rewards, a round. A long job is some 700 rounds in the cluster."""
@@ -76,7 +86,7 @@ class RoundsOptions(MethodOptions):
     """Lambda of the generalised advantage."""
     reach: Fraction = 0.2
     """How far PPO's ratio counts."""
-    validation: Count = 8
+    validation: Count = 12
     """Workloads that choose the weights that are kept."""
     score_every: Count = 4
     """Iterations between two validations."""
@@ -111,6 +121,8 @@ class RoundsLearner:
         seed: int,
     ) -> None:
         self.network, self.config, self._draw, self._options = network, config, draw, options
+        self.averaged = deepcopy(network)
+        """Its noise is less than that of single iterations."""
         self.critic = LinearCritic(copies=options.copies, discount=options.discount)
         self._rng = np.random.default_rng(seed)
         self._steps = torch.optim.Adam(self.network.parameters(), lr=options.rate)
@@ -123,6 +135,10 @@ class RoundsLearner:
         found = self.critic.advantages(reward, totals, trace=options.trace)
         if done:  # else the critic knows nothing yet
             self._learn(decisions, found)
+            with torch.no_grad():
+                pairs = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
+                for kept, new in pairs:
+                    kept.lerp_(new, 1 - AVERAGE)
         self.critic.learn(reward, totals)
         return float(-reward.mean())
 
@@ -135,14 +151,17 @@ class RoundsLearner:
         world.adapt(tunes=True, packs=True)
         actions = np.zeros((*world.arrival.shape, ACTIONS))
         known = np.zeros(world.arrival.shape, dtype=bool)
+        weights = torch.zeros(world.clusters, FEATURES, ACTIONS)
         decisions, totals, rewards = [], [], []
         for now in range(options.rounds):
             world.begin_slot()
+            if now % options.window == 0:
+                weights = torch.randn(world.clusters, FEATURES, ACTIONS)
             due = world.active & (~known | (now % options.hold == 0))
             known |= due
             seen = view(world)
             if due.any():
-                decisions.append(self._decide(world, seen, due, actions))
+                decisions.append(self._decide(world, seen, due, actions, weights))
             give_by_values(world, seen, np.take_along_axis(actions, seen.jobs[..., None], axis=1))
             totals.append(_totals(world))
             rewards.append(-world.active.sum(axis=1).astype(np.float64))
@@ -151,7 +170,7 @@ class RoundsLearner:
         return _joined(decisions), np.stack(rewards), np.stack(totals)
 
     def _decide(
-        self, world: PolluxWorld, seen: RoundView, due: Bools, actions: Floats
+        self, world: PolluxWorld, seen: RoundView, due: Bools, actions: Floats, weights: Tensor
     ) -> _Decisions:
         """Draws actions for the jobs [B, K] that are due, and writes them into [B, K, ACTIONS]."""
         rows = np.nonzero(due.any(axis=1))[0]
@@ -159,7 +178,9 @@ class RoundsLearner:
         state = torch.from_numpy(features(world, seen)[rows])
         there = torch.from_numpy(seen.there[rows])
         mean, spread = self._policy(state, there)
-        action = mean + spread * torch.randn_like(mean)
+        noise = state @ weights[torch.from_numpy(rows)] / FEATURES**0.5
+        noise = noise + OWN_NOISE**0.5 * torch.randn_like(mean)
+        action = mean + spread / _size(state) * noise
         row, place = np.nonzero(places[rows])
         actions[rows[row], seen.jobs[rows[row], place]] = action[row, place].numpy()
         return _Decisions(
@@ -174,7 +195,8 @@ class RoundsLearner:
 
     def _policy(self, state: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of the actions."""
-        return self.network(state, there), self.network.log_spread.clamp(-3.5, 0.0).exp()
+        spread = self.network.log_spread.clamp(-3.0, 0.5).exp()
+        return self.network(state, there), spread * _size(state)
 
     def _learn(self, decisions: _Decisions, found: Floats) -> None:
         options = self._options
@@ -256,6 +278,11 @@ def _totals(world: PolluxWorld) -> Floats:
     return np.stack([each.sum(axis=1) for each in sums], axis=1).astype(np.float64)
 
 
+def _size(state: Tensor) -> Tensor:
+    """Standard deviation of the noise of each job before it is scaled, [..., J, 1]."""
+    return (state.square().mean(dim=-1, keepdim=True) + OWN_NOISE).sqrt()
+
+
 def _log_prob(action: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
     """Of each job's actions together, up to a constant, [..., J]."""
     return -(((action - mean) / spread).square() / 2 + spread.log()).sum(dim=-1)
@@ -296,11 +323,11 @@ def train_rounds(
     """Leaves the network with the weights of the lowest mean completion time, in seconds."""
 
     def score() -> float:
-        policy = SetRounds(network=learner.network)
+        policy = SetRounds(network=learner.averaged)
         return float(mean_completion_s(policy, learner.config, validation).mean())
 
     return fit(
-        learner.network,
+        learner.averaged,
         learner.train_round,
         Stop(rounds=options.iterations, most_s=most_s),
         score=score,

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from torch import nn
 
 from mirage.elastic.baselines import BASELINES, baseline
 from mirage.elastic.learn.online import OnlineLearner, OnlineOptions, learn_online
 from mirage.elastic.learn.rounds import RoundsLearner, RoundsOptions, train_rounds
 from mirage.elastic.learn.supervised import Examples, Loss, Recorder, agreement, imitate
 from mirage.elastic.model import ElasticModel, new_model, options_table, save_model
+from mirage.elastic.network import Networks
 from mirage.elastic.policy import NetworkAct
 from mirage.elastic.pollux_world import PolluxConfig
 from mirage.elastic.rollout import roll_out
@@ -136,8 +138,9 @@ def _train_rounds(
             progress(row)
 
     found = train_rounds(learner, options, validation, progress=note)
+    networks = Networks(learner.averaged, nn.Identity())
     return TrainingResult(
-        model=replace(model, networks=model.networks.eval(), options=options_table(options)),
+        model=replace(model, networks=networks.eval(), options=options_table(options)),
         curve=[row for row in curve if row.score == row.score],
         agreement=float("nan"),
         scores={

@@ -1,0 +1,209 @@
+"""Schedulers in Pollux's published comparison: its eight workloads, and workloads drawn anew.
+
+    python -m benchmarks.elastic_pollux --model models/elastic-pollux [--model DIR ...]
+        [--drawn 20] [--search 6]
+    python -m benchmarks.elastic_pollux --table
+
+Writes benchmarks/elastic-pollux.json. ``--search N ...``: also runs the small Pollux on these
+published workloads, a minute of CPU time each. The first model is the one that is compared.
+``--table`` prints the last results as Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mirage.elastic.baselines import Allocator
+from mirage.elastic.model import load_model
+from mirage.elastic.pollux_schedulers import GreedyRounds, PolluxOptimus, Tiresias
+from mirage.elastic.pollux_search import SmallPollux
+from mirage.elastic.pollux_world import published_workload
+from mirage.elastic.rollout import roll_out
+from mirage.elastic.rounds import RuleRounds, SetRounds
+from mirage.elastic.settings import ElasticSetting, Part, read_setting
+from mirage.figures.provenance import file_record, provenance
+from mirage.figures.resample import mean_interval, ratio_interval
+from mirage.models.recipe import RECIPE
+
+RESULT = Path("benchmarks/elastic-pollux.json")
+ROUND_S = 60.0
+PUBLISHED_S: Mapping[str, Sequence[float]] = {
+    "tiresias": (
+        2473.65,
+        5144.9625,
+        3876.25625,
+        3280.2625,
+        3501.0125,
+        3469.69375,
+        5479.9125,
+        5079.70625,
+    ),
+    "optimus": (
+        4087.0625,
+        6913.875,
+        3944.00625,
+        5967.75,
+        5656.25,
+        5301.875,
+        7290.85625,
+        6293.79375,
+    ),
+    "pollux": (
+        2088.76875,
+        3322.94375,
+        2188.49375,
+        2720.98125,
+        2673.7,
+        2446.13125,
+        3616.14375,
+        2951.90625,
+    ),
+}
+"""Mean completion time in seconds on workloads 1 to 8: petuum/adaptdl, branch osdi21-artifact,
+simulator/results-jobload/*-1.0/summary.json.
+"""
+
+
+def schedulers(models: Sequence[Path]) -> dict[str, Allocator]:
+    """The models first. `-user`: with the batch sizes of the users, as Tiresias and Optimus."""
+    found: dict[str, Allocator] = {}
+    for nth, folder in enumerate(models):
+        policy = load_model(folder).allocator(name="set" if not nth else f"set {folder.name}")
+        found[policy.name] = policy
+        if not nth and isinstance(policy, SetRounds):
+            found["set-user"] = replace(policy, name="set-user", tunes=False)
+    others = (
+        RuleRounds(),
+        RuleRounds(name="greedy-rule-user", tunes=False),
+        GreedyRounds(name="greedy-steady", keep=0.1),
+        GreedyRounds(),
+        Tiresias(),
+        PolluxOptimus(),
+    )
+    return found | {each.name: each for each in others}
+
+
+def played(allocator: Allocator, setting: ElasticSetting, sequences: Sequence[Any]) -> Any:
+    """Its completion times in seconds and its speed."""
+    began = time.process_time()
+    found = roll_out(allocator, setting.world, sequences)
+    spent_s = time.process_time() - began
+    return {
+        "mean_s": (found.mean_jct_slots * ROUND_S).round(4).tolist(),
+        "bound_s": (found.bound_slots * ROUND_S).round(2).tolist(),
+        "rounds_per_cpu_s": round(float(found.makespan_slots.sum() / spent_s)),
+    }
+
+
+def compared(rows: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Paired differences and ratios of one scheduler to all others, with 95 % intervals."""
+    mine = np.array(rows[name]["mean_s"])
+    found = {}
+    for other, row in rows.items():
+        theirs = np.array(row["mean_s"])
+        if other != name and len(theirs) == len(mine):
+            found[other] = {
+                "difference_s": [float((mine - theirs).mean()), *mean_interval(mine - theirs)],
+                "ratio": [float(mine.mean() / theirs.mean()), *ratio_interval(mine, theirs)],
+            }
+    return found
+
+
+def decision_ms(allocator: Allocator, setting: ElasticSetting) -> dict[str, float]:
+    """Milliseconds of one decision with about 40 jobs, one cluster: median of 50."""
+    world = setting.world.open([published_workload(7, setting.world)])  # type: ignore[arg-type]
+    allocator.reset(world)
+    spent: list[float] = []
+    while not world.over.all() and len(spent) < 50:
+        world.begin_slot()
+        began = time.perf_counter()
+        allocator.begin_slot(world)
+        if 35 <= world.active.sum() <= 45:
+            spent.append(1000 * (time.perf_counter() - began))
+        world.end_slot()
+    return {"median": round(float(np.median(spent)), 3), "count": len(spent)}
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Mean completion times in seconds, as Markdown."""
+    lines = [
+        "| scheduler | " + " | ".join(map(str, range(1, 9))) + " | mean | mean of 5 to 8 |",
+        "| --- |" + " --- |" * 10,
+    ]
+    rows = {f"{name}, published": values for name, values in record["published_s"].items()}
+    rows |= {name: row["mean_s"] for name, row in record["workloads"].items()}
+    rows["lower bound"] = next(iter(record["workloads"].values()))["bound_s"]
+    for name, values in rows.items():
+        cells = [*values, np.mean(values), np.mean(values[4:])]
+        lines.append(f"| {name} | " + " | ".join(f"{value:,.0f}" for value in cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, action="append", default=[])
+    parser.add_argument("--drawn", type=int, default=20)
+    parser.add_argument("--search", type=int, nargs="*", default=[])
+    parser.add_argument("--table", action="store_true")
+    args = parser.parse_args()
+    if args.table:
+        print(table(json.loads(RESULT.read_text())))
+        return
+    torch.set_num_threads(1)
+    started_s, began = time.time(), time.monotonic()
+    setting = read_setting("pollux")
+    published = [published_workload(nth, setting.world) for nth in range(1, 9)]  # type: ignore[arg-type]
+    seeds = ([int(Part.TEST), nth] for nth in range(args.drawn))
+    drawn = [setting.draw(np.random.default_rng(seed)) for seed in seeds]
+    record: dict[str, Any] = {"published_s": {k: list(v) for k, v in PUBLISHED_S.items()}}
+    for part, sequences in (("workloads", published), ("drawn", drawn)):
+        rows: dict[str, Any] = {}
+        for name, allocator in schedulers(args.model).items():
+            if part == "workloads" or name not in ("tiresias", "optimus-pollux"):
+                rows[name] = played(allocator, setting, sequences)
+                print(
+                    part,
+                    name,
+                    np.round(rows[name]["mean_s"]),
+                    np.mean(rows[name]["mean_s"]).round(1),
+                    flush=True,
+                )
+        record[part] = rows
+        record[f"{part}_set_to"] = compared(rows, "set")
+    test = {name: {**row, "mean_s": row["mean_s"][4:]} for name, row in record["workloads"].items()}
+    record["workloads_5_to_8_set_to"] = compared(test, "set")
+    record["search"] = {
+        str(nth): played(SmallPollux(), setting, [published[nth - 1]]) for nth in args.search
+    }
+    record["decision_ms"] = {
+        name: decision_ms(allocator, setting)
+        for name, allocator in schedulers(args.model).items()
+        if name in ("set", "greedy-rule")
+    }
+    record["provenance"] = provenance(
+        sys.argv,
+        inputs={
+            folder.name: file_record(folder / RECIPE, folder=folder.name) for folder in args.model
+        },
+        split={"training": "drawn like workloads 1 to 4", "test": "workloads 5 to 8"},
+        seed=0,
+        started_s=started_s,
+        wall_s=time.monotonic() - began,
+    )
+    RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
