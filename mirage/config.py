@@ -144,6 +144,20 @@ class QuantileConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GoodputConfig:
+    """Training chains (`policy.train`)."""
+
+    last: int = _positive(400)
+    """The law of waits is that of at most this many like jobs that started last."""
+    at_least: int = _positive(30)
+    """With fewer like jobs, less alike ones count too."""
+    caution: float = field(default=0.5, metadata={"above": 0})
+    """A release is right from this part of the best chance of an interruption on: waits come in
+    bursts, so the next ones are longer than the last ones say.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
 class LookaheadConfig:
     futures: int = _positive(32)
     """How many futures are simulated for a decision, at most."""
@@ -185,6 +199,11 @@ class PolicyConfig:
     quantile: QuantileConfig = QuantileConfig()
     """Without a model, and where a model can't be trusted."""
     lookahead: LookaheadConfig = LookaheadConfig()
+    train: str = field(default="goodput", metadata={"choices": ("goodput", "pair")})
+    """Who decides about training chains without penalties of their own: `goodput`, or `pair`, the
+    policy above. `reactive`, `timer` and `avg` decide about all chains.
+    """
+    goodput: GoodputConfig = GoodputConfig()
 
 
 @dataclass(frozen=True)

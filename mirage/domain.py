@@ -329,6 +329,10 @@ class Mode(str, Enum):
     SERVICE = "service"
 
 
+HANDOVER_S = 600
+"""What a handover costs a training chain until that is known: saving, ending, starting again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Penalties:
     """The user's coefficients of the paper's reward (section 4.5): cost of a second of

@@ -18,7 +18,9 @@ from mirage.domain import (
     Decision,
     Intent,
     Job,
+    HANDOVER_S,
     Link,
+    Mode,
     NodeEvent,
     Penalties,
     ReleaseOutcome,
@@ -216,6 +218,10 @@ class Observation:
     """The pool's last 24 h; `history.matrix(...)` is the paper's 144 x 40 state."""
     snapshot: Snapshot | None = None
     """The whole cluster now, for who looks ahead from it."""
+    mode: Mode = Mode.SERVICE
+    """How the successor takes over."""
+    handover_s: int = HANDOVER_S
+    """Time that a training chain loses by one handover."""
     gains: Sequence[tuple[int, float]] = ()
     """What the same policy said of this pair within the last day: when, and the gain. Oldest first.
     """
@@ -252,6 +258,8 @@ class Advice:
     gain: float | None = None
     """Of releasing now, at this moment alone, for the observations to come (`Observation.gains`).
     """
+    policy: str = ""
+    """Who decided, if not the policy that was asked."""
 
 
 class Policy(Protocol):

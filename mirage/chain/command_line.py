@@ -31,6 +31,7 @@ OWN_WITH_VALUE = frozenset(
         "notify",
         "notify-after",
         "then",
+        "ahead",
     }
 )
 OWN_WITHOUT_VALUE = frozenset({"up-front", "nested", "dry-run", "json"})

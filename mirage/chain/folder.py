@@ -228,10 +228,14 @@ def read_segments(folder: Path) -> int:
 
 def write_segments(folder: Path, segments: int) -> None:
     """Changes how many links the chain has; its jobs read it before they queue the next one, and as
-    they end.
+    they end. From then on its number of links alone bounds it, and no `--total-time`.
     """
     lines = (folder / CHAIN_RECORD).read_text(errors="surrogateescape").splitlines()
-    lines = [f"segments={segments}" if line.startswith("segments=") else line for line in lines]
+    changed = {"segments": segments, "total": 0}
+    lines = [
+        f"{key}={changed[key]}" if (key := line.partition("=")[0]) in changed else line
+        for line in lines
+    ]
     _replace(folder, CHAIN_RECORD, "".join(f"{line}\n" for line in lines))
 
 

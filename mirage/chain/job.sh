@@ -16,7 +16,8 @@
 # job counts as cancelled where the chain was: so Slurm's records say how the chain ended.
 #
 # Files in the chain's folder $m_dir (K: a link's number; all written under another name and renamed):
-#   chain         what was asked for (key=value); segments= is what mirage extend changes
+#   chain         what was asked for (key=value); segments= is what mirage extend changes, and total= (seconds that
+#                 links run in all) is 0 from then on
 #   script        the user's script, as it was submitted
 #   submitting    there while mirage-submit is at work              job.sh    this file
 #   queued.K      job id of link K, once it is queued
@@ -145,6 +146,37 @@ m_read_length() { # sets m_segments: mirage extend changes it while links run
 }
 
 m_is_last() { m_read_length; [ "$m_seg" -ge "$m_segments" ]; }
+
+# Links that are handed over early are shorter, so --total-time counts the time that links ran. Which link is the last
+# one is known as it starts: its number then becomes the chain's length, as if mirage extend had set it.
+m_settle_length() {
+    m_total=$(m_read chain total)
+    [ "${m_total:-0}" -gt 0 ] && ! m_is_last || return 0
+    m_left=$(m_seconds_left) || return 0
+    [ $(($(m_ran_before) + m_left)) -ge "$m_total" ] || return 0
+    m_segments=$m_seg
+    m_write chain "$(sed "s/^segments=.*/segments=$m_seg/" "$m_dir/chain")"
+    m_tag=$(m_slurm squeue -h -a -j "$m_job" -o %k 2>/dev/null) || m_tag=
+    case $m_tag in
+        "mirage/1 chain=$m_chain seg=$m_seg/"*)
+            m_tag=$(printf '%s\n' "$m_tag" | sed "s|^\(mirage/1 chain=$m_chain seg=$m_seg/\)[0-9]*|\1$m_seg|")
+            m_slurm scontrol update "JobId=$m_job" "Comment=$m_tag" >/dev/null 2>&1 || :
+            ;;
+    esac
+    m_cancel_rest
+    m_say "this is the last link: with it the chain has run for --total-time"
+}
+
+m_ran_before() { # seconds that earlier links ran. One without a record counts until the next one's start
+    m_sum=0 m_at=1
+    while [ "$m_at" -lt "$m_seg" ]; do
+        m_from=$(m_read "start.$m_at" start) m_to=$(m_read "link.$m_at" end)
+        m_at=$((m_at + 1))
+        [ -n "$m_to" ] || m_to=$(m_read "start.$m_at" start)
+        [ -n "$m_from" ] && [ -n "$m_to" ] && [ "$m_to" -gt "$m_from" ] && m_sum=$((m_sum + m_to - m_from))
+    done
+    echo "$m_sum"
+}
 
 m_is_paused() { [ -e "$m_dir/paused" ]; }
 
@@ -374,11 +406,36 @@ m_submit_as_paused() { # SEGMENT PREDECESSOR ARGUMENTS...: sets m_id
 }
 
 m_queue_once() { # ARGUMENTS...: succeeds once the next link is in the queue
-    if [ -e "$m_dir/queued.$m_next" ] || m_is_over; then return 0; fi
+    m_queue_link "$m_next" "$m_job" "$@"
+}
+
+m_queue_link() { # SEGMENT PREDECESSOR ARGUMENTS...: succeeds once this link is in the queue
+    if [ -e "$m_dir/queued.$1" ] || m_is_over; then return 0; fi
     m_lines=$(m_list) || return 1
-    m_id=$(printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) [A-Z_]* $m_next\$/\1/p" | head -n 1)
-    [ -n "$m_id" ] || m_submit_as_paused "$m_next" "$m_job" "$@" || return 1
-    m_write "queued.$m_next" "$m_id"
+    m_id=$(printf '%s\n' "$m_lines" | sed -n "s/^\([0-9]*\) [A-Z_]* $1\$/\1/p" | head -n 1)
+    [ -n "$m_id" ] || m_submit_as_paused "$@" || return 1
+    m_write "queued.$1" "$m_id"
+}
+
+# Where waits are longer than a link, one successor is too few. A further one is queued behind the last one once that
+# competes for nodes: `afterany` keeps it back until it is let in, or until the one before has ended.
+m_queue_ahead() { # ARGUMENTS...: beside the user's script, until m_stop_queuing says stop
+    while [ -z "$m_stop" ]; do
+        m_rest "$m_look_ahead"
+        [ -z "$m_stop" ] || return 0
+        m_read_length
+        m_tip=$m_next
+        while [ -e "$m_dir/queued.$((m_tip + 1))" ]; do m_tip=$((m_tip + 1)); done
+        if [ "$m_tip" -lt "$m_segments" ] && [ $((m_tip - m_seg)) -lt "$m_ahead" ] && m_competes "$m_tip"; then
+            m_is_paused || m_queue_link $((m_tip + 1)) "$(cat "$m_dir/queued.$m_tip")" "$@" || :
+        fi
+    done
+}
+
+m_competes() { # SEGMENT: it is pending, and no dependency keeps it back
+    m_answer=$(m_slurm squeue -h -a -j "$(cat "$m_dir/queued.$1" 2>/dev/null)" -o '%T %E' 2>/dev/null) || return 1
+    case $m_answer in 'PENDING (null)' | 'PENDING ' | PENDING) return 0 ;; esac
+    return 1
 }
 
 m_rest() { # SECONDS: or until m_stop_queuing says stop
@@ -421,8 +478,9 @@ m_queue_next() { # ARGUMENTS...: tries until it is queued for good or the link e
         if m_queue_once "$@"; then
             m_rest "$m_confirm_after"
             [ -z "$m_stop" ] || return 0
-            ! m_was_saved || return 0
-            continue
+            m_was_saved || continue
+            [ "$m_ahead" -le 1 ] || m_queue_ahead "$@"
+            return 0
         fi
         m_error=$(cat "$m_dir/.sbatch.$m_job" 2>/dev/null)
         [ "$m_error" = "$m_said" ] || m_say "link $m_next is not queued yet, trying on: $m_error"
@@ -697,7 +755,17 @@ m_take_over() {
         [ -z "$m_owner_job" ] || m_hand_over "$m_owner_job" "$m_owner_seg" || return 1
         sleep 1
     done
+    m_cancel_passed
     m_leave_if_broken
+}
+
+m_cancel_passed() { # the link before may still wait, as a later one may start first: its turn is over
+    m_passed_seg=$((m_seg - 1))
+    while [ "$m_passed_seg" -gt 1 ] && [ ! -e "$m_dir/start.$m_passed_seg" ]; do
+        m_id=$(cat "$m_dir/queued.$m_passed_seg" 2>/dev/null)
+        [ -z "$m_id" ] || m_slurm scancel --state=PENDING "$m_id" 2>/dev/null || :
+        m_passed_seg=$((m_passed_seg - 1))
+    done
 }
 
 m_is_healthy() {
@@ -939,6 +1007,7 @@ restart=$m_restart
 start=$m_started
 out=$(readlink "/proc/$$/fd/1")
 err=$(readlink "/proc/$$/fd/2")" || m_leave 143 "asked to end before the work began"
+    m_settle_length
     if [ "$m_pred" -gt 0 ] && m_gone "$m_pred" $((m_seg - 1)); then m_leave_if_broken; fi
     if [ "$m_up_front" -eq 0 ]; then m_queue_next "$@" & m_queuer=$!; fi
     exec 3<&0

@@ -20,7 +20,17 @@ from mirage.chain.directives import directives
 from mirage.chain.durations import format_time_limit, parse_duration, parse_time_limit
 from mirage.chain.folder import chain_folder
 from mirage.chain.sbatch import SbatchOption, find_batch_script
-from mirage.chain.script import ChainSettings, Failure, Handover, LimitSignal, Notify, Then
+from mirage.chain.script import (
+    AHEAD,
+    MOST_AHEAD,
+    SHORTEST,
+    ChainSettings,
+    Failure,
+    Handover,
+    LimitSignal,
+    Notify,
+    Then,
+)
 from mirage.chain.tag import MAX_LEAD_S, MAX_PENALTY, MAX_SEGMENTS
 from mirage.domain import SIGNAL_SLACK_S, Mode, Penalties
 from mirage.errors import InputError
@@ -180,6 +190,8 @@ def settle(
         notify=_notify(request.own),
         limit_signal=limit_signal,
         done_file=_done_file(request.own, cwd),
+        ahead=_ahead(request.own),
+        total_s=0 if "up-front" in request.own else _total_s(request.own),
         up_front="up-front" in request.own,
         job_name=job_name or script_name,
         has_begin=_last(said, "begin") is not None,
@@ -342,12 +354,24 @@ def _segments(own: Mapping[str, str], time_limit: str | None) -> int:
         raise InputError("give either --segments N or --total-time D: a chain must have an end")
     if "segments" in own:
         return _number(own, "segments", 1, 1, MAX_SEGMENTS)
-    segments = _links_needed(_duration(own, "total-time", 0), time_limit)
+    segments = _links_needed(_total_s(own), time_limit)
     if not 1 <= segments <= MAX_SEGMENTS:
         raise InputError(
             f"--total-time {own['total-time']} makes {segments} links: expected 1 to {MAX_SEGMENTS}"
         )
-    return segments
+    # With --up-front nobody could end the chain at the right link.
+    return segments if "up-front" in own else min(SHORTEST * segments, MAX_SEGMENTS)
+
+
+def _total_s(own: Mapping[str, str]) -> int:
+    """Time that the chain's links run in all; 0: their number bounds it."""
+    return _duration(own, "total-time", 0)
+
+
+def _ahead(own: Mapping[str, str]) -> int:
+    if "ahead" in own and "up-front" in own:
+        raise InputError("give either --ahead N or --up-front, which queues all links")
+    return _number(own, "ahead", AHEAD[_mode(own)], 1, MOST_AHEAD)
 
 
 def _links_needed(total_s: int, time_limit: str | None) -> int:

@@ -28,6 +28,13 @@ CONFIRM_AFTER_S = 60
 """A link that was queued so long ago is asked for once more: slurmctld may have been killed before
 it had saved it.
 """
+LOOK_AHEAD_S = 600
+"""A link looks this often whether a further successor should be queued."""
+MOST_AHEAD = 10
+SHORTEST = 4
+"""A chain of `--total-time` may have so many times the links that would do if none were cut short."""
+AHEAD = {Mode.TRAIN: 4, Mode.SERVICE: 1}
+"""Successors that may be in the queue at once, by default."""
 WRITE_PATIENCE_S, RECORD_PATIENCE_S = 300, 60
 """A link tries for so long to write into the chain's folder: as it starts, and how it ended."""
 _UNKNOWN_JOB = 0xFFFFFFFF
@@ -131,6 +138,10 @@ class ChainSettings:
     notify: Notify = Notify()
     limit_signal: LimitSignal | None = None
     done_file: Path | None = None
+    total_s: int = 0
+    """Time that links run in all; 0: only ``segments`` bounds the chain."""
+    ahead: int = 1
+    """How many successors may be in the queue at once."""
     up_front: bool = False
     job_name: str = ""
     """As Slurm shows the jobs."""
@@ -238,6 +249,8 @@ def _values(settings: ChainSettings) -> dict[str, object]:
         "m_mode": settings.mode.value,
         "m_wishes": format_wishes(settings.penalties, limit.lead_s if limit else 0),
         "m_comment": settings.comment,
+        "m_ahead": settings.ahead,
+        "m_look_ahead": LOOK_AHEAD_S,
         "m_up_front": int(settings.up_front),
         "m_on_failure": failure.action,
         "m_retries": failure.retries,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -29,6 +29,8 @@ class Alike(NamedTuple):
     """What they have in common with it, for people: `like jobs`, `jobs of partition gpu, of any
     size,`.
     """
+    is_like: Callable[[Job], bool]
+    """Whether another job of the pool is as much like it."""
 
 
 class Waits(Sequence[WaitSample]):
@@ -65,12 +67,11 @@ class Waits(Sequence[WaitSample]):
         Same partition, size and time limit within a factor of two; else same partition and size;
         else same partition; else all of the pool, and then the words say of which partitions.
         """
-        for alike, words in self._narrowing(job):
+        for alike, words, is_like in self._narrowing(job):
             if int(alike.sum()) >= at_least:
-                return Alike(self.wait_s[alike], words)
-        return Alike(
-            self.wait_s, f"jobs of {self.partitions()}, as too few of {job.partition} have started,"
-        )
+                return Alike(self.wait_s[alike], words, is_like)
+        words = f"jobs of {self.partitions()}, as too few of {job.partition} have started,"
+        return Alike(self.wait_s, words, lambda _: True)
 
     def partitions(self, last: int | None = None) -> str:
         """Where these jobs (the ``last`` ones) ran, for people: `partition gpu`, `partitions debug,
@@ -81,15 +82,31 @@ class Waits(Sequence[WaitSample]):
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return f"partition{'s' if len(names) > 1 else ''} {', '.join(names[:MOST_NAMES])}{more}"
 
-    def _narrowing(self, job: Job) -> Iterator[tuple[Mask, str]]:
-        """Masks from most to least alike."""
-        codes = [self._codes[name] for name in job.partition.split(",") if name in self._codes]
+    def _narrowing(self, job: Job) -> Iterator[tuple[Mask, str, Callable[[Job], bool]]]:
+        """Masks from most to least alike, and the same test for a single job."""
+        names, limit_s = set(job.partition.split(",")), job.time_limit_s or NO_LIMIT
+        codes = [self._codes[name] for name in names if name in self._codes]
         partition = np.isin(self._partition, codes)
         size = partition & _within_factor_2(self._nodes, job.nodes)
-        yield size & _within_factor_2(self._limit_s, job.time_limit_s or NO_LIMIT), "like jobs"
-        yield size, "jobs of like size and any time limit"
-        yield partition, "jobs of the same partition and any size"
+
+        def shares_partition(other: Job) -> bool:
+            return not names.isdisjoint(other.partition.split(","))
+
+        def has_size(other: Job) -> bool:
+            return shares_partition(other) and _is_within_factor_2(other.nodes, job.nodes)
+
+        def has_limit(other: Job) -> bool:
+            return has_size(other) and _is_within_factor_2(other.time_limit_s or NO_LIMIT, limit_s)
+
+        limit = size & _within_factor_2(self._limit_s, limit_s)
+        yield limit, "like jobs", has_limit
+        yield size, "jobs of like size and any time limit", has_size
+        yield partition, "jobs of the same partition and any size", shares_partition
 
 
 def _within_factor_2(values: NDArray[np.int64], value: int) -> Mask:
     return (values <= 2 * value) & (value <= 2 * values)
+
+
+def _is_within_factor_2(one: int, other: int) -> bool:
+    return one <= 2 * other and other <= 2 * one

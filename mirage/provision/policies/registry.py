@@ -13,6 +13,7 @@ from mirage.config import TRAINED, PolicyConfig
 from mirage.errors import InputError
 from mirage.ports import Policy
 from mirage.provision.learn.methods import read_model
+from mirage.provision.policies.goodput import ByMode, Goodput
 from mirage.provision.policies.heuristics import Average, Reactive, Timer
 from mirage.provision.policies.learned import LearnedPolicy
 from mirage.provision.policies.quantile import Quantile
@@ -64,10 +65,19 @@ POLICIES: dict[str, PolicyEntry] = {
 
 
 def make_policy(config: PolicyConfig) -> Policy:
-    """The policy that the configuration names, which was checked as it was read.
+    """The policies that the configuration names, which was checked as it was read.
 
     Raises InputError for a model that is missing, not wanted, or unreadable.
     """
+    pair = make_pair_policy(config)
+    is_fixed = config.name in POLICIES and not POLICIES[config.name].minds_penalties
+    if config.train == "pair" or (is_fixed and not config.model):
+        return pair
+    return ByMode(pair, Goodput(config.goodput))
+
+
+def make_pair_policy(config: PolicyConfig) -> Policy:
+    """The policy that weighs interruption and overlap by the chain's penalties (paper, equation 8)."""
     if config.model:
         return _trained(config, Path(config.model))
     if config.name not in POLICIES:

@@ -547,6 +547,87 @@ def test_neither_the_last_link_nor_a_chain_queued_up_front_submits(rig: Rig) -> 
     assert rig.log("sbatch") == []
 
 
+@every_shell
+def test_a_further_successor_is_queued_behind_one_that_competes(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.LOOK_AHEAD_S", 1)
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    change(rig, ahead=3)
+    rig.script("sleep 60")
+    rig.queue(12, 2, 11)
+    (rig.fake / "state.12").write_text("PENDING afterany:11(unfulfilled)\n")
+    rig.start(1, 11)
+    time.sleep(3)
+    assert rig.log("sbatch") == [], "link 2 does not compete yet"
+    (rig.fake / "state.12").write_text("PENDING (null)\n")
+    wait_until(lambda: len(rig.log("sbatch")) == 1)
+    call = (rig.fake / "sbatch.args").read_text()
+    assert "--dependency=afterany:12\n" in call
+    assert "seg=3/4 pred=12" in call
+    wait_until(lambda: (rig.folder / "queued.3").exists())
+    (rig.fake / "state.91").write_text("PENDING (null)\n")
+    wait_until(lambda: len(rig.log("sbatch")) == 2)
+    assert "--dependency=afterany:91\n" in (rig.fake / "sbatch.args").read_text()
+    time.sleep(2)
+    assert len(rig.log("sbatch")) == 2, "link 4 is the last one"
+
+
+def test_no_more_successors_are_queued_than_ahead_allows(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mirage.chain.script.LOOK_AHEAD_S", 1)
+    monkeypatch.setattr("mirage.chain.script.CONFIRM_AFTER_S", 1)
+    change(rig, ahead=2)
+    rig.script("sleep 60")
+    for job, segment in ((12, 2), (13, 3)):
+        rig.queue(job, segment, job - 1)
+        (rig.fake / f"state.{job}").write_text("PENDING (null)\n")
+    rig.start(1, 11)
+    time.sleep(4)
+    assert rig.log("sbatch") == []
+
+
+@every_shell
+def test_a_link_that_starts_before_the_one_before_it_takes_its_turn(rig: Rig) -> None:
+    rig.script("""
+echo link $MIRAGE_SEGMENT works >>works
+[ "$MIRAGE_SEGMENT" != 1 ] || { trap 'exit 0' TERM; sleep 60 >/dev/null 2>&1 & wait; }""")
+    first = rig.start(1, 11)
+    wait_until(lambda: (rig.folder / "writer.1" / "owner").exists())
+    rig.queue(12, 2, 11)
+    rig.queue(13, 3, 12)
+    link = rig.start(3, 13, 12)
+    first.communicate(timeout=20)
+    rig.over(11)
+    _, err = link.communicate(timeout=20)
+    assert "taking over from it" in err
+    assert (rig.root / "works").read_text() == "link 1 works\nlink 3 works\n"
+    assert "--state=PENDING 12" in rig.log("scancel")
+    code, _, err = rig.run(2, 12, 11)
+    assert (code, "link 3 (job 13) has taken over" in err) == (0, True)
+
+
+def test_total_time_makes_the_link_that_reaches_it_the_last_one(rig: Rig) -> None:
+    change(rig, total_s=5000, segments=9)
+    (rig.folder / "chain").write_text("segments=9\ntotal=5000\n")
+    for segment in (1, 2):
+        (rig.folder / f"start.{segment}").write_text(f"job=1{segment}\nstart={segment * 10_000}\n")
+        (rig.folder / f"link.{segment}").write_text(f"job=1{segment}\nend={segment * 10_000 + 1000}\n")
+    rig.script("echo $MIRAGE_SEGMENTS >length")
+    (rig.fake / "end").write_text(f"{int(time.time()) + 2000}\n")
+    rig.run(3, 13, 12)
+    assert (rig.root / "length").read_text() == "9\n", "2,000 s have run, 2,000 s are left to it"
+    (rig.folder / "done").unlink(missing_ok=True)
+    (rig.fake / "end").write_text(f"{int(time.time()) + 3500}\n")
+    rig.script("echo $MIRAGE_SEGMENTS >length")
+    _, _, err = rig.run(3, 13, 12)
+    assert (rig.root / "length").read_text() == "3\n"
+    assert "segments=3" in (rig.folder / "chain").read_text().splitlines()
+    assert "this is the last link" in err
+    assert over_marker(rig.folder) == ("done", "all 3 links have run")
+
+
 # ---- How a chain ends
 
 

@@ -248,16 +248,19 @@ def test_mode_and_penalties_stand_in_the_tag(site: Site) -> None:
 @pytest.mark.parametrize(
     ("total", "words", "segments"),
     [
-        ("10:00:00", [], 10),
-        ("90min", [], 2),
-        ("1-0", ["-t", "7:00:00"], 4),
-        ("1h", ["--time=0:30"], 60),
+        ("10:00:00", [], 40),
+        ("90min", [], 8),
+        ("1-0", ["-t", "7:00:00"], 16),
+        ("1h", ["--time=0:30"], 240),
+        ("1h", ["--time=0:30", "--up-front"], 60),
     ],
 )
 def test_total_time_is_divided_by_the_time_limit(
     site: Site, total: str, words: list[str], segments: int
 ) -> None:
-    """Of --time on the command line, else of the script; Slurm rounds a limit up to minutes."""
+    """Of --time on the command line, else of the script; Slurm rounds a limit up to minutes. Links
+    may be cut to a quarter, so there may be four times as many.
+    """
     main(["--total-time", total, *words, "train.sbatch"])
     tag = parse_tag(option(site.sbatch_calls()[0], "comment"))
     assert tag
