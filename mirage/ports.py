@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mirage.domain import (
+    HANDOVER_S,
     Action,
     Chain,
     Decision,
     Intent,
     Job,
-    HANDOVER_S,
     Link,
     Mode,
     NodeEvent,

@@ -46,8 +46,8 @@ def chain_progress(
     for start_s, end_s in spans:
         covered_s += max(0, end_s - max(start_s, reached_s))
         reached_s = max(reached_s, end_s)
-    is_over = all(link.end_s is not None for link in links if link.start_s is not None)
-    last_s = reached_s if is_over and not any(link.start_s is None for link in links) else until_s
+    is_over = all(link.end_s is not None for link in links)
+    last_s = min(reached_s, until_s) if is_over else until_s
     return ChainProgress(
         wall_s=last_s - first_s,
         interrupted_s=last_s - first_s - covered_s,

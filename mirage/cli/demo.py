@@ -1,21 +1,28 @@
-"""`mirage demo`: a chain on a simulated, contended GPU cluster, once reactive and once with Mirage."""
+"""`mirage demo`: chains on a simulated, contended GPU cluster, without Mirage and with it."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.live import Live
 
+from mirage.chain.progress import ChainProgress
 from mirage.cli.table import console
 from mirage.config import TRAINED, UNTRAINED, PolicyConfig
+from mirage.demo.oracle import Oracle
 from mirage.demo.run import CLUSTER, DemoProgress, DemoResult, Scenario, run_chains
 from mirage.demo.show import results_table, save_picture, screen, verdict
 from mirage.errors import InputError
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
-from mirage.provision.policies.registry import make_policy
+from mirage.provision.policies.goodput import Goodput
+from mirage.provision.policies.registry import make_pair_policy
+from slurm_sim import Simulator
+from slurm_sim.seconds import DAY_S, HOUR_S
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the other users' jobs (default %(default)s)",
     )
     parser.add_argument(
-        "--segments", type=_segments, default=Scenario.segments, help="links (default %(default)s)"
+        "--nodes",
+        type=_nodes,
+        default=Scenario.link_nodes,
+        metavar="N",
+        help="nodes of a chain's jobs (default %(default)s)",
     )
     parser.add_argument(
         "--policy",
         choices=[p for p in dict.fromkeys((*UNTRAINED, *TRAINED)) if p != "reactive"],
-        default=PolicyConfig.name,
+        default=None,
+        help="policy of the chains (default: goodput, the service's own for training chains)",
     )
     parser.add_argument(
         "--model",
@@ -49,15 +61,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _segments(text: str) -> int:
-    if not text.isdecimal() or not 2 <= int(text) <= 50:
-        raise argparse.ArgumentTypeError(f"expected a number from 2 to 50, got {text!r}")
+def _nodes(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 32:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 32, got {text!r}")
     return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
-    scenario = Scenario(seed=args.seed, segments=args.segments)
-    policies = [_policy("reactive", None), _policy(args.policy, args.model)]
+    scenario = Scenario(seed=args.seed, link_nodes=args.nodes)
+    reactive, chosen = _policy("reactive", None), _chosen(args.policy, args.model)
+    policies: list[Callable[[Simulator], Policy]] = [lambda _: reactive, lambda _: chosen, Oracle]
     if not args.json:
         _make_folder(args.out)
     rows: list[DemoProgress] = []
@@ -95,11 +108,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _chosen(name: str | None, model: str | None) -> Policy:
+    """The policy of the chains; without a name the one that training chains have by default."""
+    if name is not None:
+        return _policy(name, model)
+    if model is not None:
+        raise InputError("--model: name its policy with --policy")
+    return Goodput(PolicyConfig().goodput)
+
+
 def _policy(name: str, model: str | None) -> Policy:
+    """A policy that weighs pairs, as it decides about chains with penalties of their own."""
     if model is None and name in TRAINED:
         folder = shipped(CLUSTER) / name
         model = str(folder) if folder.is_dir() else None
-    return make_policy(PolicyConfig(name=name, model="" if model in (None, "none") else model))
+    return make_pair_policy(PolicyConfig(name=name, model="" if model in (None, "none") else model))
 
 
 def _make_folder(folder: Path) -> None:
@@ -110,24 +133,18 @@ def _make_folder(folder: Path) -> None:
 
 
 def _introduction(scenario: Scenario) -> str:
-    chains = (
-        f"{scenario.chains} chains of {scenario.segments} links, each {scenario.limit_s // 3600} h"
-    )
     return (
         f"A simulated cluster, {CLUSTER}: {len(scenario.cluster.nodes)} nodes, kept busy by other"
-        f" users (seed {scenario.seed}). {chains} on {scenario.link_nodes} nodes, run twice:"
+        f" users (seed {scenario.seed}). {scenario.chains} training chains of"
+        f" {scenario.limit_s // HOUR_S}-hour jobs on {scenario.link_nodes} nodes, for"
+        f" {scenario.lasts_s // DAY_S} days each. reactive: without Mirage. oracle: knows the future."
     )
 
 
 def _figures(scenario: Scenario, result: DemoResult) -> dict[str, object]:
-    links = [
-        {
-            "chain": handoff.link.chain_id,
-            "segment": handoff.link.segment,
-            "interruption_s": handoff.interruption_s,
-            "overlap_s": handoff.overlap_s,
-            "node_hours_wasted": handoff.node_hours_wasted,
-        }
-        for handoff in result.handoffs
-    ]
-    return {**result.totals(), "seed": scenario.seed, "segments": scenario.segments, "links": links}
+    chains = [_figures_of(progress) for progress in result.progress()]
+    return {**_figures_of(result.total()), "seed": scenario.seed, "chains": chains}
+
+
+def _figures_of(progress: ChainProgress) -> dict[str, object]:
+    return {**asdict(progress), "goodput": progress.goodput}

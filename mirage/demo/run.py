@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from mirage.chain.handoff import Handoff, handoffs
-from mirage.chain.tag import ChainTag, format_tag, parse_tag
+from mirage.chain.progress import ChainProgress, chain_progress
+from mirage.chain.script import AHEAD
+from mirage.chain.tag import MAX_SEGMENTS, ChainTag, format_tag, parse_tag
 from mirage.daemon.cycle import Daemon
 from mirage.daemon.restraint import Acting
 from mirage.demo.workload import other_jobs
-from mirage.domain import ActingMode, Link, Mode, Penalties
+from mirage.domain import HANDOVER_S, ActingMode, Link, Mode, Penalties
 from mirage.models.shipped import shipped
 from mirage.ports import Policy
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
@@ -40,15 +41,16 @@ class Scenario:
     """
     apart_s: int = 3 * DAY_S
     """Between the submissions of two chains."""
-    segments: int = 5
+    lasts_s: int = 15 * DAY_S
+    """Each chain is watched for so long from its submission."""
     link_nodes: int = 2
     limit_s: int = 48 * HOUR_S
+    ahead: int = AHEAD[Mode.TRAIN]
+    """Successors that a chain has in the queue at most."""
     warm_up_s: int = 8 * DAY_S
     """The first chain is submitted after this long, into a cluster that is busy already."""
     watched_s: int = DAY_S
     """So long before the daemon begins to look: policies see a day of history."""
-    longest_s: int = 45 * DAY_S
-    """A bound, should the queue never let the chains through."""
 
     @property
     def begins_s(self) -> dict[str, int]:
@@ -57,6 +59,11 @@ class Scenario:
             f"demo{number + 1:04}": self.warm_up_s + number * self.apart_s
             for number in range(self.chains)
         }
+
+    @property
+    def end_s(self) -> int:
+        """When nothing is watched any more."""
+        return max(self.begins_s.values()) + self.lasts_s
 
     @property
     def cluster(self) -> ClusterConfig:
@@ -74,39 +81,45 @@ class DemoProgress:
     done: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DemoResult:
     policy: str
     chains: list[list[Link]]
     """The links of each."""
+    ends_s: list[int]
+    """Until when each was watched."""
     queue: list[tuple[int, int]] = field(default_factory=list)
     """(time, jobs waiting for nodes) after each cycle."""
 
-    @property
-    def handoffs(self) -> list[Handoff]:
-        return [handoff for links in self.chains for handoff in handoffs(links)]
+    def progress(self) -> list[ChainProgress]:
+        """Of each chain."""
+        pairs = zip(self.chains, self.ends_s, strict=True)
+        return [chain_progress(links, end_s) for links, end_s in pairs]
 
-    def totals(self) -> dict[str, float]:
-        """Over all handovers."""
-        return totals(self.handoffs)
-
-
-def totals(some: Sequence[Handoff]) -> dict[str, float]:
-    """Interruption and overlap in seconds, and node-hours held twice, over these handovers."""
-    return {
-        "interruption_s": sum(handoff.interruption_s for handoff in some),
-        "overlap_s": sum(handoff.overlap_s for handoff in some),
-        "node_hours_wasted": sum(handoff.node_hours_wasted for handoff in some),
-    }
+    def total(self) -> ChainProgress:
+        """Of all chains together."""
+        parts = self.progress()
+        return ChainProgress(
+            wall_s=sum(part.wall_s for part in parts),
+            interrupted_s=sum(part.interrupted_s for part in parts),
+            held_twice_s=sum(part.held_twice_s for part in parts),
+            handovers=sum(part.handovers for part in parts),
+            handover_s=HANDOVER_S,
+        )
 
 
 def run_chains(
-    scenario: Scenario, policy: Policy, watch: Callable[[DemoProgress], None]
+    scenario: Scenario,
+    make_policy: Callable[[Simulator], Policy],
+    watch: Callable[[DemoProgress], None],
 ) -> DemoResult:
-    """The chains under a policy, from their submission to their end. The same scenario gives the
+    """The chains under a policy, for as long as the scenario lasts. The same scenario gives the
     same result.
+
+    ``make_policy`` gets the simulation, for a policy that looks into it (`oracle.py`).
     """
     simulator = busy_cluster(scenario)
+    policy = make_policy(simulator)
     store = SqlStore.open("sqlite://")
     cluster = SimulatedCluster(simulator, user="mirage", operator=True)
     acting = Acting(mode=ActingMode.ENFORCE)
@@ -115,18 +128,16 @@ def run_chains(
     while simulator.now_s < scenario.warm_up_s:
         daemon.run_cycle()
         simulator.run_until(simulator.now_s + POLL_S)
-    simulator.on_start.append(lambda job: _prologue(job, simulator))
+    jobs = ChainJobs(scenario, simulator)
     queue = []
     while True:
         for chain, begin_s in scenario.begins_s.items():
             if begin_s <= simulator.now_s < begin_s + POLL_S:
-                submit_chain(scenario, simulator, chain)
+                jobs.submit_chain(chain)
         daemon.run_cycle()
         waiting = sum(job.eligible_s is not None for job in simulator.pending())
         queue.append((simulator.now_s, waiting))
-        done = simulator.now_s > scenario.longest_s or all(
-            _is_over(store, chain) for chain in scenario.begins_s
-        )
+        done = simulator.now_s >= scenario.end_s
         if done or simulator.now_s % HOUR_S == 0:
             chains = [store.links(USER, chain) for chain in scenario.begins_s]
             watch(
@@ -139,59 +150,94 @@ def run_chains(
                 )
             )
         if done:
-            return DemoResult(policy.name, chains, queue)
-        simulator.run_until(simulator.now_s + POLL_S)
-
-
-def _is_over(store: SqlStore, chain: str) -> bool:
-    found = store.chain(USER, chain)
-    return found is not None and found.state.is_over
+            return DemoResult(
+                policy=policy.name,
+                chains=chains,
+                ends_s=[begin_s + scenario.lasts_s for begin_s in scenario.begins_s.values()],
+                queue=queue,
+            )
+        jobs.run_until(simulator.now_s + POLL_S)
 
 
 def busy_cluster(scenario: Scenario) -> Simulator:
     """The cluster, with the other users' jobs."""
     cluster = scenario.cluster
-    return Simulator(
-        cluster, other_jobs(cluster, scenario.seed, scenario.longest_s / DAY_S, scenario.load)
-    )
+    jobs = other_jobs(cluster, scenario.seed, scenario.end_s / DAY_S, scenario.load)
+    return Simulator(cluster, jobs)
 
 
-def submit_chain(scenario: Scenario, simulator: Simulator, chain: str) -> None:
-    """What mirage-submit does: the first link, and one successor that depends on it."""
-    tag = ChainTag(
-        chain_id=chain,
-        segment=1,
-        segments=scenario.segments,
-        predecessor_id=None,
-        mode=Mode.TRAIN,
-        penalties=Penalties(),
-    )
-    first = simulator.submit(
-        JobSpec(scenario.link_nodes, scenario.limit_s, user=USER, comment=format_tag(tag))
-    )
-    _queue_successor(tag, first, simulator.job(first).spec, simulator)
+class ChainJobs:
+    """What the jobs of chains do themselves (`mirage/chain/job.sh`), on the simulated cluster.
 
-
-def _prologue(job: JobRecord, simulator: Simulator) -> None:
-    """What the job's own prologue does as a link starts: it queues the next one.
-
-    There is no handover here, so a predecessor runs to its limit even if its successor is there
-    already: overlap is counted in full, as in the paper.
+    A link that starts queues the next one; the one before it saves and ends `HANDOVER_S` later.
+    While the last one queued competes for nodes, a further one is queued behind it.
     """
-    tag = parse_tag(job.spec.comment)
-    if tag and tag.segment > 1:
-        _queue_successor(tag, job.job_id, job.spec, simulator)
 
+    def __init__(self, scenario: Scenario, simulator: Simulator) -> None:
+        self._scenario = scenario
+        self._simulator = simulator
+        self._queued: dict[str, list[tuple[ChainTag, int]]] = {}
+        """By chain: links that have not started, by segment."""
+        self._running: dict[str, list[int]] = {}
+        self._ends_s: list[tuple[int, int]] = []
+        """(when, job): predecessors that are about to end."""
+        simulator.on_start.append(self._started)
 
-def _queue_successor(tag: ChainTag, job_id: int, spec: JobSpec, simulator: Simulator) -> None:
-    if tag.segment < tag.segments:
-        following = replace(tag, segment=tag.segment + 1, predecessor_id=job_id)
-        simulator.submit(
-            replace(
-                spec,
-                dependency=f"afterany:{job_id}",
-                comment=format_tag(following),
-                submit_s=None,
-                job_id=None,
+    def submit_chain(self, chain: str) -> None:
+        """What mirage-submit does: the first link, and one successor that depends on it."""
+        tag = ChainTag(
+            chain_id=chain,
+            segment=1,
+            segments=MAX_SEGMENTS,
+            predecessor_id=None,
+            mode=Mode.TRAIN,
+            penalties=Penalties(),
+        )
+        self._queued[chain], self._running[chain] = [], []
+        self._submit(tag)
+        self._submit_next(tag, self._queued[chain][-1][1])
+
+    def run_until(self, time_s: int) -> None:
+        """Runs the simulation, with what the chains' jobs do meanwhile."""
+        while self._ends_s and min(self._ends_s)[0] <= time_s:
+            due_s, job_id = min(self._ends_s)
+            self._ends_s.remove((due_s, job_id))
+            self._simulator.run_until(due_s)
+            self._simulator.cancel(job_id)
+        self._simulator.run_until(time_s)
+        for queued in self._queued.values():
+            if 0 < len(queued) < self._scenario.ahead:
+                tag, job_id = queued[-1]
+                if self._simulator.job(job_id).eligible_s is not None:
+                    self._submit_next(tag, job_id)
+
+    def _submit(self, tag: ChainTag) -> None:
+        after = f"afterany:{tag.predecessor_id}" if tag.predecessor_id else ""
+        job_id = self._simulator.submit(
+            JobSpec(
+                self._scenario.link_nodes,
+                self._scenario.limit_s,
+                user=USER,
+                dependency=after,
+                comment=format_tag(tag),
             )
         )
+        self._queued[tag.chain_id].append((tag, job_id))
+
+    def _submit_next(self, tag: ChainTag, job_id: int) -> None:
+        self._submit(replace(tag, segment=tag.segment + 1, predecessor_id=job_id))
+
+    def _started(self, job: JobRecord) -> None:
+        tag = parse_tag(job.spec.comment)
+        if tag is None:
+            return
+        queued, running = self._queued[tag.chain_id], self._running[tag.chain_id]
+        for other, job_id in list(queued):
+            if other.segment <= tag.segment:
+                queued.remove((other, job_id))
+            if other.segment < tag.segment:  # its turn is over
+                self._ends_s.append((self._simulator.now_s, job_id))
+        self._ends_s += [(self._simulator.now_s + HANDOVER_S, job_id) for job_id in running]
+        running[:] = [job.job_id]
+        if not queued:
+            self._submit_next(tag, job.job_id)

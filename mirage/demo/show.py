@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirage.chain.durations import format_duration
-from mirage.chain.handoff import handoffs
-from mirage.demo.run import DemoProgress, DemoResult, Scenario, totals
+from mirage.demo.run import DemoProgress, DemoResult, Scenario
 from mirage.domain import Link
 from slurm_sim.files import replacing
 from slurm_sim.seconds import DAY_S, HOUR_S
@@ -55,11 +54,11 @@ def _cell(links: Sequence[Link], from_s: int, to_s: int) -> tuple[str, str]:
 
 def screen(scenario: Scenario, rows: Sequence[DemoProgress]) -> Group:
     """What the terminal shows while the simulation runs."""
-    lines = []
+    lines, begins_s = [], list(scenario.begins_s.values())
     for row in rows:
         for number, links in enumerate(row.chains):
             line = Text(f"{row.policy if number == 0 else '':>10}  ", style="bold")
-            until_s = max((link.end_s or row.now_s for link in links), default=row.now_s)
+            until_s = min(row.now_s, begins_s[number] + scenario.lasts_s)
             line.append_text(timeline(links, scenario.warm_up_s, until_s))
             lines.append(line)
     last = rows[-1]
@@ -76,57 +75,52 @@ def screen(scenario: Scenario, rows: Sequence[DemoProgress]) -> Group:
 
 
 def results_table(results: Sequence[DemoResult]) -> Table:
-    """Interruption, overlap and waste of each chain's handovers, policies side by side."""
-    table = Table(title="What the handovers cost", title_justify="left")
-    table.add_column("chain", justify="right")
+    """Goodput and what it cost, a row for each policy, all chains together."""
+    table = Table(title="What became of the time", title_justify="left")
+    for name in ("policy", "goodput", "interrupted", "handovers", "held twice"):
+        table.add_column(name, justify="left" if name == "policy" else "right", no_wrap=True)
     for result in results:
-        for name in ("interrupted", "overlap", "wasted"):
-            table.add_column(f"{result.policy}\n{name}", justify="right", no_wrap=True)
-    for number, row in enumerate(zip(*(result.chains for result in results), strict=True), start=1):
+        total = result.total()
         table.add_row(
-            str(number), *(cell for links in row for cell in _cells(totals(handoffs(links))))
+            result.policy,
+            f"{total.goodput:.1%}",
+            f"{total.interrupted_s / HOUR_S:.1f} h",
+            str(total.handovers),
+            f"{total.held_twice_s / HOUR_S:.1f} h",
         )
-    table.add_section()
-    table.add_row(
-        "all", *(cell for result in results for cell in _cells(result.totals())), style="bold"
+    table.caption = (
+        "goodput: share of the time in which the chains made progress; each handover costs 10 min"
     )
-    table.caption = "wasted: node-hours held by two links at once"
     table.caption_justify = "left"
     return table
 
 
-def _cells(cost: Mapping[str, float]) -> list[str]:
-    hours = [f"{cost[name] / HOUR_S:.1f} h" for name in ("interruption_s", "overlap_s")]
-    return [*hours, f"{cost['node_hours_wasted']:.1f}"]
-
-
 def verdict(results: Sequence[DemoResult]) -> str:
     """What it came to, in a sentence."""
-    before, after = (result.totals()["interruption_s"] / HOUR_S for result in results)
-    wasted = results[-1].totals()["node_hours_wasted"]
+    before, after = results[0].total(), results[1].total()
     return (
-        f"{results[-1].policy} was interrupted for {after:.1f} h where {results[0].policy} was for"
-        f" {before:.1f} h, and held {wasted:.1f} node-hours twice for it."
+        f"{results[1].policy} makes progress {after.goodput:.1%} of the time, where"
+        f" {results[0].policy} does for {before.goodput:.1%}: interruptions fall from"
+        f" {before.interrupted_s / HOUR_S:.0f} h to {after.interrupted_s / HOUR_S:.0f} h."
     )
 
 
 def save_picture(scenario: Scenario, results: Sequence[DemoResult], path: Path) -> None:
-    """A chart of both runs: links as bars, interruptions and overlaps marked, and the queue below."""
+    """A chart of the runs: links as bars, interruptions marked, and the queue below."""
     from matplotlib.figure import Figure  # slow to import, and nothing else needs it
 
     figure = Figure(figsize=(11, 2 + 1.2 * len(results)), layout="constrained")
     *rows, below = figure.subplots(len(results) + 1, 1, sharex=True)
     for axes, result in zip(rows, results, strict=True):
-        cost = result.totals()
+        total = result.total()
         axes.set_title(
-            f"{result.policy}: interrupted for {format_duration(cost['interruption_s'])},"
-            f" overlapped for {format_duration(cost['overlap_s'])} in {len(result.handoffs)}"
-            " handovers",
+            f"{result.policy}: goodput {total.goodput:.1%}, interrupted for"
+            f" {format_duration(total.interrupted_s)} in {total.handovers} handovers",
             loc="left",
             fontsize=10,
         )
-        for row, links in enumerate(result.chains):
-            _draw(axes, row, links)
+        for row, (links, end_s) in enumerate(zip(result.chains, result.ends_s, strict=True)):
+            _draw(axes, row, links, end_s)
         axes.set_yticks([])
         below.plot(
             [at_s / HOUR_S for at_s, _ in result.queue],
@@ -137,26 +131,29 @@ def save_picture(scenario: Scenario, results: Sequence[DemoResult], path: Path) 
     below.set_title("Jobs waiting for nodes", loc="left", fontsize=10)
     below.set_xlabel(f"Hours of simulated time (seed {scenario.seed})")
     below.legend(fontsize=8)
-    figure.suptitle("Red: interrupted. Yellow: two links at once.", fontsize=10)
+    figure.suptitle("Each bar is a job of the chain. Red: the chain is interrupted.", fontsize=10)
     with replacing(path) as fresh:
         figure.savefig(fresh, format="png", dpi=110)
 
 
-def _draw(axes: Axes, row: int, links: Sequence[Link]) -> None:
-    """A chain: its links, and what lies between them."""
-    for link in links:
-        if link.start_s is not None and link.end_s is not None:
-            begin, length = link.start_s / HOUR_S, (link.end_s - link.start_s) / HOUR_S
-            axes.broken_barh([(begin, length)], (-row, 0.8), color="tab:green", edgecolor="white")
-            axes.text(begin + length / 2, -row + 0.4, str(link.segment), ha="center", va="center")
-    for handoff in handoffs(links):
-        _mark(axes, row, handoff.predecessor.end_s, handoff.interruption_s, "tab:red")
-        _mark(axes, row, handoff.link.start_s, handoff.overlap_s, "gold")
+def _draw(axes: Axes, row: int, links: Sequence[Link], end_s: int) -> None:
+    """A chain until ``end_s``: its links, and the times in which none of them runs."""
+    reached_s = None
+    for link in sorted(links, key=lambda link: link.start_s or end_s):
+        if link.start_s is None or link.start_s >= end_s:
+            continue
+        until_s = min(link.end_s or end_s, end_s)
+        if reached_s is not None and link.start_s > reached_s:
+            _mark(axes, row, reached_s, link.start_s)
+        begin, length = link.start_s / HOUR_S, (until_s - link.start_s) / HOUR_S
+        axes.broken_barh([(begin, length)], (-row, 0.8), color="tab:green", edgecolor="white")
+        reached_s = max(reached_s or 0, until_s)
+    if reached_s is not None and reached_s < end_s:
+        _mark(axes, row, reached_s, end_s)
 
 
-def _mark(axes: Axes, row: int, from_s: int | None, length_s: int, colour: str) -> None:
-    """Shades a time of interruption or overlap."""
-    if length_s and from_s is not None:
-        axes.broken_barh(
-            [(from_s / HOUR_S, length_s / HOUR_S)], (-row, 0.8), color=colour, alpha=0.6
-        )
+def _mark(axes: Axes, row: int, from_s: int, to_s: int) -> None:
+    """Shades a time of interruption."""
+    axes.broken_barh(
+        [(from_s / HOUR_S, (to_s - from_s) / HOUR_S)], (-row, 0.8), color="tab:red", alpha=0.6
+    )

@@ -134,7 +134,7 @@ class Goodput:
         share = law.share_above(remaining_s)
         least_s = remaining_s - (1 - LEAST_RUN) * length_s
         is_too_soon = least_s > 0 and law.share_above(least_s) < 0.5
-        release = 0 < remaining_s and share >= self.config.caution * loss and not is_too_soon
+        release = remaining_s > 0 and share >= self.config.caution * loss and not is_too_soon
         late_s = float(np.maximum(law.waits_s - remaining_s, 0) @ law.shares)
         chance = (
             f"it would rather start within {format_duration(least_s)}, which is too soon"

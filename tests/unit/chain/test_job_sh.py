@@ -593,9 +593,9 @@ def test_a_link_that_starts_before_the_one_before_it_takes_its_turn(rig: Rig) ->
     rig.script("""
 echo link $MIRAGE_SEGMENT works >>works
 [ "$MIRAGE_SEGMENT" != 1 ] || { trap 'exit 0' TERM; sleep 60 >/dev/null 2>&1 & wait; }""")
-    first = rig.start(1, 11)
-    wait_until(lambda: (rig.folder / "writer.1" / "owner").exists())
     rig.queue(12, 2, 11)
+    first = rig.start(1, 11)
+    wait_until(lambda: (rig.root / "works").exists())
     rig.queue(13, 3, 12)
     link = rig.start(3, 13, 12)
     first.communicate(timeout=20)
@@ -613,7 +613,9 @@ def test_total_time_makes_the_link_that_reaches_it_the_last_one(rig: Rig) -> Non
     (rig.folder / "chain").write_text("segments=9\ntotal=5000\n")
     for segment in (1, 2):
         (rig.folder / f"start.{segment}").write_text(f"job=1{segment}\nstart={segment * 10_000}\n")
-        (rig.folder / f"link.{segment}").write_text(f"job=1{segment}\nend={segment * 10_000 + 1000}\n")
+        (rig.folder / f"link.{segment}").write_text(
+            f"job=1{segment}\nend={segment * 10_000 + 1000}\n"
+        )
     rig.script("echo $MIRAGE_SEGMENTS >length")
     (rig.fake / "end").write_text(f"{int(time.time()) + 2000}\n")
     rig.run(3, 13, 12)
