@@ -99,6 +99,8 @@ class ActingConfig:
     """While it exists nothing is acted on; empty: /etc/mirage/disabled. Agents also heed one in
     their state folder.
     """
+    most_ahead: int = _positive(10)
+    """Links of one chain that compete for nodes at once."""
     releases_per_minute: int = _positive(30)
     """At most; no user takes what another one waits for."""
     chains_per_user_per_hour: int = _positive(60)

@@ -196,6 +196,7 @@ def acting_from(config: ActingConfig, default_mode: ActingMode, *disable_files: 
         accounts=frozenset(config.accounts),
         users=frozenset(config.users),
         disable_files=(Path(config.disable_file or SITE_DISABLE_FILE), *disable_files),
+        most_ahead=config.most_ahead,
         releases_per_minute=config.releases_per_minute,
         chains_per_user_per_hour=config.chains_per_user_per_hour,
         max_age_s=config.max_age_s,

@@ -42,7 +42,7 @@ class Executor:
         due: list[tuple[Release, int]] = []
         waiting = set()
         for each in decided:
-            restraint = self.acting.standing(each.grounds.successor)
+            restraint = self.acting.standing(each.grounds.successor, each.grounds.competing)
             if restraint is None:
                 waiting.add(each.decision.user)
                 before = (

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from mirage.chain.script import MOST_AHEAD
 from mirage.domain import ActingMode, Job
 from mirage.ports import Store
 
@@ -34,6 +35,7 @@ class Code(str, Enum):
     NO_ANSWER = "no-answer"
     AGAIN = "set-again"
     CHAINS = "too-many-chains"
+    AHEAD = "ahead"
 
 
 _MARKED = re.compile(rf"\[({'|'.join(code.value for code in Code)}): ([^\]]*)\] (.*)", re.DOTALL)
@@ -70,14 +72,22 @@ class Acting:
     releases_per_minute: int = 30
     chains_per_user_per_hour: int | None = None
     """New ones that are taken under watch (`chain_quota.py`); None: all."""
+    most_ahead: int = MOST_AHEAD
+    """Links of one chain that compete for nodes at once."""
     max_age_s: int = 300
 
-    def standing(self, job: Job) -> Restraint | None:
-        """What keeps it from acting on this job now and in the cycles to come."""
+    def standing(self, job: Job, competing: int = 0) -> Restraint | None:
+        """What keeps it from acting on this job now and in the cycles to come.
+
+        ``competing``: links of its chain that compete for nodes already.
+        """
         if self.mode is ActingMode.OBSERVE:
             return Restraint(Code.OBSERVE, "this service only observes")
         if self.mode is ActingMode.ADVISE:
             return Restraint(Code.ADVISE, "this service only advises")
+        if competing >= self.most_ahead:
+            words = f"{competing} links of this chain compete for nodes already (acting.most_ahead)"
+            return Restraint(Code.AHEAD, words)
         return self._not_allowed(job) or self.disabled()
 
     def disabled(self) -> Restraint | None:

@@ -71,6 +71,8 @@ class Grounds:
     penalty_later_s: float | None
     baseline: Mapping[str, str]
     """Policy -> the action that it would take."""
+    competing: int = 0
+    """Links of the chain that compete for nodes already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,9 @@ def tick(
         pairs, observations, _advices(policy, observations), strict=True
     ):
         digest = view.digest(snapshot.pool_of(observation.successor.partition))
-        grounds = _grounds(advice, observation, baselines)
+        grounds = replace(
+            _grounds(advice, observation, baselines), competing=_competing(seen, pair)
+        )
         actions.append(_decided(advice, observation, pair.tag, policy.name, digest, grounds))
     return actions
 
@@ -370,6 +374,11 @@ def _grounds(advice: Advice, observation: Observation, baselines: Sequence[Polic
         penalty_later_s=advice.penalty_later_s,
         baseline=baseline,
     )
+
+
+def _competing(seen: Sequence[tuple[Job, ChainTag]], pair: _Pair) -> int:
+    chain = pair.successor.user, pair.tag.chain_id
+    return sum(job.is_queueing and (job.user, tag.chain_id) == chain for job, tag in seen)
 
 
 def _decided(

@@ -437,3 +437,12 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
         log.append([{"at": 2}])
     assert log.path.read_bytes() == before
     assert json.loads(before) == {"at": 1}
+
+
+def test_a_bound_of_links_that_compete() -> None:
+    acting = Acting(mode=ActingMode.ENFORCE, most_ahead=2, disable_files=())
+    assert acting.standing(JOB, 1) is None
+    restraint = acting.standing(JOB, 2)
+    assert restraint is not None
+    assert restraint.code is Code.AHEAD
+    assert restraint_in(f"{restraint} why") == (restraint, "why")

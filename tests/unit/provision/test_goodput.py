@@ -1,0 +1,130 @@
+"""The policy of training chains: its law of waits, its loss and its releases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirage.config import GoodputConfig, PolicyConfig
+from mirage.domain import Action, JobState, Mode, Penalties, Snapshot
+from mirage.provision.policies.goodput import ByMode, Goodput, least_loss, wait_law
+from mirage.provision.policies.heuristics import Timer
+from mirage.provision.policies.registry import make_policy
+from tests.unit.provision.test_policies import HOUR, job, observe, sample
+
+GOODPUT = Goodput(GoodputConfig(at_least=1, caution=1.0))
+
+
+def train(remaining_s, waits, **more):
+    return replace(observe(remaining_s, waits, **more), mode=Mode.TRAIN)
+
+
+def test_the_law_without_waits_under_way_is_the_empirical_one():
+    law = wait_law(np.array([3.0, 1.0, 2.0, 2.0]), np.array([]))
+    assert law.waits_s.tolist() == [1, 2, 2, 3]
+    assert law.shares == pytest.approx([0.25] * 4)
+    assert law.share_above(2) == pytest.approx(0.25)
+    assert [law.quantile(level) for level in (0.1, 0.5, 0.75, 0.9)] == [1, 2, 2, 3]
+
+
+def test_waits_under_way_move_the_law_to_longer_ones():
+    """Product limit by hand: of 4 at risk at 1 one ends; of 2 at risk at 3 one does."""
+    law = wait_law(np.array([1.0, 3.0]), np.array([2.0, 5.0]))
+    assert law.waits_s.tolist() == [1, 3, 7.5]
+    assert law.shares == pytest.approx([0.25, 0.375, 0.375])
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=1, max_size=20), st.lists(st.floats(0, 1e6), max_size=20)
+)
+def test_a_law_is_a_distribution(ended, under_way):
+    law = wait_law(np.array(ended), np.array(under_way))
+    assert law.shares.sum() == pytest.approx(1)
+    assert (law.shares >= 0).all()
+    assert (np.diff(law.waits_s) >= 0).all()
+
+
+def test_without_waits_a_link_loses_its_handover():
+    law = wait_law(np.array([0.0]), np.array([]))
+    assert least_loss(law, 48 * HOUR, 600) == pytest.approx(600 / (48 * HOUR))
+
+
+def test_the_least_loss_of_two_waits_by_hand():
+    """Waits of 0 or 10 h, links of 20 h. Released at 10 h a link lasts 15 h in the mean and is never
+    late; released at 20 h it lasts 25 h and is 5 h late in the mean.
+    """
+    law = wait_law(np.array([0.0, 10 * HOUR]), np.array([]))
+    assert least_loss(law, 20 * HOUR, HOUR) == pytest.approx(1 / 15, rel=0.02)
+
+
+def test_it_is_released_once_a_long_wait_costs_more_than_a_handover():
+    waits = [sample(HOUR)] * 97 + [sample(20 * HOUR)] * 3
+    releases = [
+        remaining_h
+        for remaining_h in range(31, 0, -1)
+        if GOODPUT.decide(train(remaining_h * HOUR, waits)).action is Action.RELEASE
+    ]
+    assert releases == list(range(19, 0, -1)), (
+        "3 % would wait longer than 19 h; a handover is 0.5 %"
+    )
+
+
+def test_it_is_not_released_while_it_would_start_too_soon():
+    waits = [sample(HOUR)] * 90 + [sample(45 * HOUR)] * 10
+    advice = GOODPUT.decide(train(40 * HOUR, waits))
+    assert advice.action is Action.WAIT
+    assert "too soon" in advice.reason
+    assert GOODPUT.decide(train(32 * HOUR, waits)).action is Action.RELEASE
+
+
+def test_with_waits_beyond_a_link_it_is_released_at_once():
+    assert GOODPUT.decide(train(48 * HOUR, [sample(60 * HOUR)] * 9)).action is Action.RELEASE
+
+
+def test_a_queue_that_grows_is_seen_before_its_waits_end():
+    waits = [sample(60)] * 50
+    queue = tuple(
+        replace(job(number, JobState.PENDING, None), reason="Priority", eligible_s=0)
+        for number in range(10, 60)
+    )
+    calm = train(20 * HOUR, waits)
+    assert GOODPUT.decide(calm).action is Action.WAIT
+    snapshot = Snapshot(at_s=calm.now_s, jobs=queue, nodes=())
+    assert GOODPUT.decide(replace(calm, snapshot=snapshot)).action is Action.RELEASE
+
+
+def test_the_next_one_follows_a_predecessor_that_waits_itself_after_a_third_of_a_link():
+    waiting = replace(job(1, JobState.PENDING, None), reason="Priority", eligible_s=0)
+    for waited_h, action in ((15, Action.WAIT), (16, Action.RELEASE)):
+        observation = train((48 - waited_h) * HOUR, [sample(HOUR)], predecessor=waiting)
+        assert GOODPUT.decide(observation).action is action
+
+
+def test_a_predecessor_that_is_kept_back_is_not_followed():
+    held = replace(job(1, JobState.PENDING, None), reason="Dependency", eligible_s=None)
+    observation = train(HOUR, [sample(HOUR)], predecessor=held)
+    assert GOODPUT.decide(observation).action is Action.WAIT
+
+
+def test_the_mode_and_the_owners_penalties_choose_the_policy():
+    policy = make_policy(PolicyConfig())
+    assert isinstance(policy, ByMode)
+    waits = [sample(HOUR)] * 40
+    plain = train(HOUR, waits)
+    own = replace(plain, penalties=Penalties(4, 1))
+    service = replace(plain, mode=Mode.SERVICE)
+    assert [advice.policy for advice in policy.decide_all([plain, own, service])] == [
+        "goodput",
+        "",
+        "",
+    ]
+    assert policy.name == "quantile"
+
+
+def test_fixed_rules_decide_about_all_chains():
+    assert isinstance(make_policy(PolicyConfig(name="timer")), Timer)
+    assert not isinstance(make_policy(PolicyConfig(train="pair")), ByMode)
