@@ -105,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
         raise InputError(f"two of the files have the same name: {', '.join(sorted(names))}")
+    for name in names:
+        files.check_new(root, name)
     control = _prepare(args, root, options)
     for request in requests:
         folder = files.create_job(root, request, int(time.time()))

@@ -57,19 +57,25 @@ def job_folder(root: Path, name: str) -> Path:
     return found[name]
 
 
+def check_new(root: Path, name: str) -> None:
+    """Raises InputError: there is a job of this name."""
+    folder = root / name
+    if (folder / JOURNAL).exists():
+        over = JobJournal(folder).record.end
+        state = f"is over ({over})" if over else "is not over"
+        raise InputError(
+            f"elastic job {name}: there is one of this name, which {state}. Take another name, or"
+            f" remove {folder} once it is over."
+        )
+
+
 def create_job(root: Path, request: JobRequest, now_s: int) -> Path:
     """Makes a job's folder; the journal comes last, so that a half-made folder is no job.
 
     Raises InputError: there is a job of this name.
     """
+    check_new(root, request.name)
     folder = root / request.name
-    if (folder / JOURNAL).exists():
-        over = JobJournal(folder).record.end
-        state = f"is over ({over})" if over else "is not over"
-        raise InputError(
-            f"elastic job {request.name}: there is one of this name, which {state}. Take another"
-            f" name, or remove {folder} once it is over."
-        )
     for part in (folder, folder / RUNTIME, folder / LOGS):
         part.mkdir(mode=0o700, exist_ok=True)
     write_whole(folder / REQUEST, json.dumps(request_table(request), indent=1).encode())

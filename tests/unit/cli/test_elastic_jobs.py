@@ -1,0 +1,121 @@
+"""`mirage elastic run|status|stop` without a Slurm."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mirage.cli.main import main
+from mirage.elastic.jobs import folder as files
+from mirage.elastic.jobs.journal import JobJournal
+from mirage.store.lock import exclusive
+from tests.unit.elastic.jobs.site import NOW, REQUEST
+
+pytest.importorskip("zmq")
+JOB = """\
+name = "toy"
+script = "train.py"
+time = "1:00:00"
+epochs = 10
+steps_per_epoch = 10
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MIRAGE_HOME", str(tmp_path / "mirage"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm
+    (tmp_path / "train.py").write_text("pass\n")
+    (tmp_path / "JOB.toml").write_text(JOB)
+    return tmp_path
+
+
+def test_without_jobs_status_says_how_to_start_one(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["elastic", "status"]) == 0
+    assert "mirage elastic run JOB.toml" in capsys.readouterr().out
+
+
+def test_status_of_a_job_that_is_over_and_of_one_that_is_not(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = files.create_job(files.elastic_folder(), REQUEST, NOW)
+    assert main(["elastic", "status", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["controller"] is False
+    assert [(job["name"], job["state"], job["tasks"]) for job in told["jobs"]] == [
+        ("mnist", "waiting", [])
+    ]
+    assert main(["elastic", "status"]) == 0
+    assert "No controller of yours is seen to run" in capsys.readouterr().out
+    JobJournal(folder).write(NOW + 9, "end", state="failed", why="3 workers in a row failed")
+    assert main(["elastic", "status"]) == 0
+    assert "mnist" not in capsys.readouterr().out
+    assert main(["elastic", "status", "mnist"]) == 0
+    assert re.search(r"mnist failed \(3 workers in a row failed\)", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "JOB.toml", "--poll", "10min"], "--poll 10min: more than --slot, 5min"),
+        (["run", "JOB.toml", "--slot", "soon"], "--slot: 'soon' is not a duration"),
+        (["run", "JOB.toml", "--policy", "magic"], "--policy magic: unknown; there are greedy"),
+        (["run", "JOB.toml", "JOB.toml"], "two of the files have the same name: toy, toy"),
+        (["run", "none.toml"], "none.toml: can't be read"),
+        (["status", "x"], "no elastic job 'x' of yours; there are: none"),
+        (["stop", "x"], "no elastic job 'x' of yours; there are: none"),
+    ],
+)
+def test_wrong_usage_starts_nothing(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(home)
+    assert main(["elastic", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(files.job_folders(files.elastic_folder()))
+
+
+def test_a_script_that_is_not_there(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "train.py").unlink()
+    assert main(["elastic", "run", str(home / "JOB.toml")]) == 2
+    assert f"script: {home / 'train.py'} is no file" in capsys.readouterr().err
+
+
+def test_without_slurm_nothing_is_registered(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["elastic", "run", str(home / "JOB.toml")]) == 1
+    assert "no such command on PATH" in capsys.readouterr().err
+    assert not list(files.job_folders(files.elastic_folder()))
+
+
+def test_stop_leaves_the_work_to_a_controller(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = files.elastic_folder()
+    folder = files.create_job(root, REQUEST, NOW)
+    with exclusive(root / files.CONTROLLER_LOCK):
+        assert main(["elastic", "stop", "mnist"]) == 0
+    assert (folder / files.STOP).exists()
+    assert "mnist: it saves its state and ends" in capsys.readouterr().out
+
+
+def test_of_several_jobs_all_are_started_or_none(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.create_job(files.elastic_folder(), REQUEST, NOW)
+    (home / "OLD.toml").write_text(JOB.replace("toy", "mnist"))
+    assert main(["elastic", "run", str(home / "JOB.toml"), str(home / "OLD.toml")]) == 2
+    assert "elastic job mnist: there is one of this name" in capsys.readouterr().err
+    assert [folder.name for folder in files.job_folders(files.elastic_folder())] == ["mnist"]
