@@ -18,10 +18,10 @@ from mirage.domain import Job, JobState
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.capacity import TaskKey
 from mirage.elastic.jobs.journal import JobJournal
-from mirage.elastic.jobs.plan import Act, Cancel, Drain, Finish, StopTraining, Submit
+from mirage.elastic.jobs.plan import Act, Cancel, DrainTask, Finish, StopTraining, Submit
 from mirage.elastic.jobs.request import JobRequest, Role
 from mirage.elastic.jobs.tag import TaskTag, format_task_tag
-from mirage.elastic.jobs.training import Training
+from mirage.elastic.jobs.training import LiveTraining
 from mirage.errors import ClusterUnavailable, Refused
 from mirage.ports import Cluster
 from slurm_sim.files import write_whole
@@ -42,7 +42,7 @@ class ActiveJob:
     folder: Path
     request: JobRequest
     journal: JobJournal
-    training: Training
+    training: LiveTraining
 
 
 class Actuator:
@@ -94,7 +94,7 @@ class Actuator:
             match act:
                 case Submit():
                     taken = taken and self._submit(job, act, now_s)
-                case Drain(task=task, why=why):
+                case DrainTask(task=task, why=why):
                     job.journal.write(now_s, "drain", task=task, why=why)
                     drains.append(task)
                 case StopTraining(why=why):

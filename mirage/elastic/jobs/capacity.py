@@ -46,7 +46,7 @@ class NodeRoom:
 
 
 @dataclass(kw_only=True)
-class Demand:
+class NodeDemand:
     """What a job takes of each of its nodes."""
 
     nodes: int
@@ -105,15 +105,15 @@ class ClusterRoom:
                 elif tag and tag.is_extra:
                     node.lent[job.job_id] = held
 
-    def _on(self, node: NodeRoom, demand: Demand) -> tuple[int, int]:
+    def _on(self, node: NodeRoom, demand: NodeDemand) -> tuple[int, int]:
         if any(partition in self._whole for partition in demand.partitions):
             return node.gpus, node.cpus
         return demand.gpus, demand.cpus
 
-    def demand(self, job: Job) -> Demand:
+    def demand(self, job: Job) -> NodeDemand:
         """What a job asks of each of its nodes."""
         nodes = max(job.nodes, 1)
-        return Demand(
+        return NodeDemand(
             nodes=nodes,
             gpus=-(-job.gpus // nodes),
             cpus=max(-(-job.cpus // nodes), 1),
@@ -178,7 +178,7 @@ class ClusterRoom:
         return given
 
     def _needed(
-        self, node: NodeRoom, demand: Demand, extras: Collection[TaskKey]
+        self, node: NodeRoom, demand: NodeDemand, extras: Collection[TaskKey]
     ) -> list[TaskKey | int] | None:
         """Extra tasks to end on this node so that the job fits: own ones, and Slurm jobs of other
         users. None: it can't be.

@@ -17,15 +17,15 @@ from mirage.elastic.baselines import Allocator
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.act import ActiveJob, Actuator
 from mirage.elastic.jobs.capacity import ClusterRoom, TaskKey
-from mirage.elastic.jobs.journal import JobJournal, Task, read_events
+from mirage.elastic.jobs.journal import ElasticTask, JobJournal, read_events
 from mirage.elastic.jobs.limits import JobCounts, allowance
 from mirage.elastic.jobs.plan import (
     Act,
-    Allowance,
     Cancel,
-    Drain,
+    DrainTask,
     JobView,
-    Patience,
+    SubmitAllowance,
+    TaskPatience,
     evictable,
     plan,
 )
@@ -33,7 +33,7 @@ from mirage.elastic.jobs.request import Role
 from mirage.elastic.jobs.sizes import FreeNode, LiveJob, Sizes, decide_sizes
 from mirage.elastic.jobs.speeds import Measurement, speed_table
 from mirage.elastic.jobs.status import status_table
-from mirage.elastic.jobs.training import Training, TrainingStatus
+from mirage.elastic.jobs.training import LiveTraining, TrainingStatus
 from mirage.elastic.speed import TaskDemand
 from mirage.errors import AccountingUnavailable, ClusterError, MirageError, StoreError
 from mirage.ports import Clock, Cluster
@@ -52,7 +52,7 @@ class ControlOptions:
     """Of all jobs together; None: no cap."""
     is_polite: bool = True
     """Extra tasks are submitted only if nobody queues for their nodes, and given back."""
-    patience: Patience = field(default_factory=Patience)
+    patience: TaskPatience = field(default_factory=TaskPatience)
 
 
 @dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class _Running(ActiveJob):
     mark: tuple[int, int, int, int] | None = None
     """When the present shape was first seen, at which step, with how many workers and PSs."""
 
-    def alive(self, role: Role) -> list[Task]:
+    def alive(self, role: Role) -> list[ElasticTask]:
         return [
             task for task in self.journal.record.alive if task.role is role and not task.is_leaving
         ]
@@ -85,7 +85,7 @@ class Controller:
         config: Callable[[], ClusterConfig],
         counts: JobCounts,
         policy: Allocator,
-        training: Callable[[Path], Training],
+        training: Callable[[Path], LiveTraining],
         options: ControlOptions,
         names: Collection[str] | None = None,
     ) -> None:
@@ -325,7 +325,7 @@ class Controller:
 
     def _keep_to(self, job: _Running, acts: list[Act]) -> None:
         """What was given back or withdrawn is not asked for again in this slot."""
-        if job.sizes is None or not any(isinstance(act, (Drain, Cancel)) for act in acts):
+        if job.sizes is None or not any(isinstance(act, (DrainTask, Cancel)) for act in acts):
             return
         job.sizes = Sizes(
             workers=min(job.sizes.workers, len(job.alive(Role.WORKER))),
@@ -338,7 +338,7 @@ def _present(job: _Running) -> Sizes:
     return Sizes(workers=len(job.alive(Role.WORKER)), servers=len(job.alive(Role.SERVER)))
 
 
-def _lessen(allowed: Allowance) -> None:
+def _lessen(allowed: SubmitAllowance) -> None:
     """After a refusal nothing more is submitted in this cycle."""
     allowed.tasks = 0
 

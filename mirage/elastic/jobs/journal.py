@@ -24,7 +24,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(kw_only=True)
-class Task:
+class ElasticTask:
     """A task as the journal has it."""
 
     name: str
@@ -64,7 +64,7 @@ class Task:
 
 
 @dataclass(kw_only=True)
-class JobRecord:
+class ElasticRecord:
     """All that a journal tells of an elastic job."""
 
     ident: str
@@ -78,10 +78,10 @@ class JobRecord:
     """`done`, `failed`, `stopped`, `time limit`; empty: it is not over."""
     why: str = ""
     end_s: int | None = None
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, ElasticTask] = field(default_factory=dict)
 
     @property
-    def alive(self) -> list[Task]:
+    def alive(self) -> list[ElasticTask]:
         """Tasks that are in the queue, running, or being submitted."""
         return [task for task in self.tasks.values() if task.is_alive]
 
@@ -94,7 +94,7 @@ class JobRecord:
         """Takes an event in. What it does not know is ignored: a later version may write more."""
         kind, at_s = event["event"], int(event["at"])
         if kind == "submit":
-            self.tasks[event["task"]] = Task(
+            self.tasks[event["task"]] = ElasticTask(
                 name=event["task"], is_extra=event["extra"], submitted_s=at_s, gpus=event["gpus"]
             )
         elif kind == "deadline":
@@ -107,7 +107,7 @@ class JobRecord:
             _apply_to(task, kind, at_s, event)
 
 
-def _apply_to(task: Task, kind: str, at_s: int, event: Event) -> None:
+def _apply_to(task: ElasticTask, kind: str, at_s: int, event: Event) -> None:
     if kind == "queued":
         task.job_id = int(event["job_id"])
     elif kind == "drain":
@@ -132,7 +132,7 @@ class JobJournal:
                 f"{self.path}: no journal of an elastic job. Remove the folder to forget the job."
             )
         first = events[0]
-        self.record = JobRecord(
+        self.record = ElasticRecord(
             ident=str(first["ident"]), name=str(first["name"]), created_s=int(first["at"])
         )
         for event in events[1:]:
@@ -150,7 +150,7 @@ class JobJournal:
         _write(self.path, [line])
         self.record.apply(line)
 
-    def over(self, now_s: int, task: Task, job: Job | None) -> None:
+    def over(self, now_s: int, task: ElasticTask, job: Job | None) -> None:
         """Writes that a task has ended, as Slurm has it; None: Slurm does not know it any more."""
         self.write(
             now_s,

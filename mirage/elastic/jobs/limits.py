@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mirage.domain import Snapshot
-from mirage.elastic.jobs.plan import Allowance
+from mirage.elastic.jobs.plan import SubmitAllowance
 from mirage.slurm.survey import JobLimits
 
 NO_LIMIT = 10**6
@@ -42,10 +42,10 @@ def counts_of(user: str, associations: Iterable[JobLimits], qos: Iterable[JobLim
 
 def allowance(
     snapshot: Snapshot, user: str, counts: JobCounts, most_gpus: int | None, gpus: int
-) -> Allowance:
+) -> SubmitAllowance:
     """What may be submitted now. ``gpus``: of all elastic tasks that are there."""
     mine = sum(job.user == user for job in snapshot.jobs)
-    return Allowance(
+    return SubmitAllowance(
         tasks=max(counts.max_submit - mine, 0),
         extras=max(min(counts.max_submit, counts.max_jobs) - mine, 0),
         gpus=NO_LIMIT if most_gpus is None else max(most_gpus - gpus, 0),

@@ -1,4 +1,4 @@
-"""The adapter of `Training` on the runtime: messages to a job's coordinator."""
+"""The adapter of `LiveTraining` on the runtime: messages to a job's coordinator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from mirage.elastic.jobs.training import Training, TrainingStatus
+from mirage.elastic.jobs.training import LiveTraining, TrainingStatus
 from mirage.elastic.runtime.client import Client
 from mirage.elastic.runtime.folder import MODEL
 from mirage.elastic.runtime.protocol import SERVER, WORKER
@@ -22,14 +22,14 @@ SENT_S = 1.0
 """For messages whose effect is seen later."""
 
 
-class RuntimeTraining(Training):
+class RuntimeTraining(LiveTraining):
     """The training in a runtime's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def status(self) -> TrainingStatus | None:
-        """See `Training.status`. A finished one leaves its model, and needs no coordinator."""
+        """See `LiveTraining.status`. A finished one leaves its model, and needs no coordinator."""
         if (self._folder / MODEL).exists():
             return _finished()
         try:
@@ -51,15 +51,15 @@ class RuntimeTraining(Training):
         )
 
     def drain(self, names: Collection[str]) -> None:
-        """See `Training.drain`."""
+        """See `LiveTraining.drain`."""
         self._each(names, lambda client, name: client.drain(name, SENT_S))
 
     def gone(self, names: Collection[str]) -> None:
-        """See `Training.gone`."""
+        """See `LiveTraining.gone`."""
         self._each(names, lambda client, name: client.gone(name, SENT_S))
 
     def stop(self) -> None:
-        """See `Training.stop`."""
+        """See `LiveTraining.stop`."""
         self._each([""], lambda client, _name: client.stop(SENT_S))
 
     def _each(self, names: Collection[str], send: Callable[[Client, str], object]) -> None:

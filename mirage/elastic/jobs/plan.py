@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mirage.domain import Job, JobState
-from mirage.elastic.jobs.journal import JobRecord, Task
+from mirage.elastic.jobs.journal import ElasticRecord, ElasticTask
 from mirage.elastic.jobs.request import CountedRequest, JobRequest, Role
 from mirage.elastic.jobs.sizes import Sizes
 from mirage.elastic.jobs.training import TrainingStatus
@@ -33,7 +33,7 @@ class Submit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain:
+class DrainTask:
     """Ask a task to leave, by a message to the coordinator."""
 
     task: str
@@ -63,11 +63,11 @@ class Finish:
     why: str
 
 
-Act = Submit | Drain | Cancel | StopTraining | Finish
+Act = Submit | DrainTask | Cancel | StopTraining | Finish
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class TaskPatience:
     """Seconds after which something else is tried."""
 
     drain_s: int = 60
@@ -79,7 +79,7 @@ class Patience:
 
 
 @dataclass(kw_only=True)
-class Allowance:
+class SubmitAllowance:
     """Tasks that may still be submitted in this cycle; shared by all jobs of a controller."""
 
     tasks: int
@@ -105,9 +105,9 @@ class JobView:
 
     now_s: int
     request: JobRequest
-    record: JobRecord
+    record: ElasticRecord
     jobs: Mapping[str, Job]
-    """Task -> what Slurm shows of it."""
+    """ElasticTask -> what Slurm shows of it."""
     training: TrainingStatus | None
     """None: the coordinator does not answer, or there is none."""
     give_back: Collection[str] = ()
@@ -116,18 +116,18 @@ class JobView:
     """Its owner wants it to end."""
     grow: bool = True
     """Whether extra tasks may be submitted: nobody queues for their nodes."""
-    patience: Patience = field(default_factory=Patience)
+    patience: TaskPatience = field(default_factory=TaskPatience)
 
-    def alive(self, role: Role) -> list[Task]:
+    def alive(self, role: Role) -> list[ElasticTask]:
         """Tasks of a role that stay, oldest first."""
         return [task for task in self.record.alive if task.role is role and not task.is_leaving]
 
-    def is_running(self, task: Task) -> bool:
+    def is_running(self, task: ElasticTask) -> bool:
         job = self.jobs.get(task.name)
         return job is not None and job.state.has_nodes
 
 
-def plan(view: JobView, wanted: Sizes, allowance: Allowance) -> list[Act]:
+def plan(view: JobView, wanted: Sizes, allowance: SubmitAllowance) -> list[Act]:
     """The acts of a cycle, in their order. ``allowance`` is lessened by what is submitted."""
     record = view.record
     if reason := _reason_to_end(view):
@@ -142,8 +142,8 @@ def plan(view: JobView, wanted: Sizes, allowance: Allowance) -> list[Act]:
         count = min(max(count, request.min), request.max)
         acts += _leaving(view, role, request, count)
         acts += _submissions(view, role, count, allowance)
-    withdrawn = {act.task for act in acts if isinstance(act, (Cancel, Drain))}
-    assert len(withdrawn) == sum(isinstance(act, (Cancel, Drain)) for act in acts), record.name
+    withdrawn = {act.task for act in acts if isinstance(act, (Cancel, DrainTask))}
+    assert len(withdrawn) == sum(isinstance(act, (Cancel, DrainTask)) for act in acts), record.name
     return acts
 
 
@@ -171,7 +171,7 @@ def _reason_to_end(view: JobView) -> tuple[str, str] | None:
     return None
 
 
-def failing_task(record: JobRecord) -> Task | None:
+def failing_task(record: ElasticRecord) -> ElasticTask | None:
     """The last of `MOST_FAILURES` tasks of a role that failed one after the other, at once."""
     for role in Role:
         over = [task for task in record.tasks.values() if task.role is role and task.start_s]
@@ -191,7 +191,7 @@ def _any_settled(view: JobView, role: Role) -> bool:
     return any(start_s is not None and view.now_s - start_s >= SHORT_S for start_s in starts)
 
 
-def _failed_at_once(task: Task) -> bool:
+def _failed_at_once(task: ElasticTask) -> bool:
     return (
         task.end in _ITS_OWN_FAULT
         and not task.is_leaving
@@ -251,7 +251,7 @@ def _leaving(view: JobView, role: Role, request: CountedRequest, count: int) -> 
             yield _leave(view, task, chosen[task.name])
 
 
-def _withdrawn(view: JobView, there: Sequence[Task]) -> Iterator[tuple[Task, str]]:
+def _withdrawn(view: JobView, there: Sequence[ElasticTask]) -> Iterator[tuple[ElasticTask, str]]:
     """Extras that wait in the queue although others do, or for too long."""
     for task in there:
         job = view.jobs.get(task.name)
@@ -262,14 +262,14 @@ def _withdrawn(view: JobView, there: Sequence[Task]) -> Iterator[tuple[Task, str
                 yield task, f"no place for it within {view.patience.extra_s} s ({job.reason})"
 
 
-def _leave(view: JobView, task: Task, why: str) -> Act:
+def _leave(view: JobView, task: ElasticTask, why: str) -> Act:
     """By a message if it runs and there is somebody to ask."""
     if view.is_running(task) and view.training is not None:
-        return Drain(task=task.name, why=why)
+        return DrainTask(task=task.name, why=why)
     return Cancel(task=task.name, why=why)
 
 
-def evictable(there: Sequence[Task], least: int) -> list[Task]:
+def evictable(there: Sequence[ElasticTask], least: int) -> list[ElasticTask]:
     """Tasks of a role beyond the least number, in the order in which they go: extras first, the
     newest of them first.
     """
@@ -280,7 +280,9 @@ def evictable(there: Sequence[Task], least: int) -> list[Task]:
 # --- more
 
 
-def _submissions(view: JobView, role: Role, count: int, allowance: Allowance) -> Iterator[Act]:
+def _submissions(
+    view: JobView, role: Role, count: int, allowance: SubmitAllowance
+) -> Iterator[Act]:
     there = view.alive(role)
     # A task that leaves still counts until it is gone, or its place would be taken twice.
     least = 1 if role is Role.COORDINATOR else _counted(view.request, role).min

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirage.elastic.jobs.journal import JobRecord
+from mirage.elastic.jobs.journal import ElasticRecord
 from mirage.elastic.jobs.plan import JobView
 from mirage.elastic.jobs.request import Role
 from mirage.elastic.jobs.sizes import Sizes
@@ -59,7 +59,7 @@ def state_of(view: JobView) -> str:
     return "running" if set(Role) <= running else "waiting"
 
 
-def gpu_seconds(record: JobRecord, view: JobView) -> int:
+def gpu_seconds(record: ElasticRecord, view: JobView) -> int:
     """Of all its tasks up to now."""
     total = 0
     for task in record.tasks.values():

@@ -33,7 +33,7 @@ class TrainingStatus:
         return self.state in ("finished", "stopped")
 
 
-class Training(Protocol):
+class LiveTraining(Protocol):
     """A running training. No method raises: a coordinator that does not answer is no error."""
 
     def status(self) -> TrainingStatus | None:

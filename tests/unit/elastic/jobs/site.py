@@ -9,11 +9,11 @@ from pathlib import Path
 from mirage.elastic.jobs import folder as files
 from mirage.elastic.jobs.controller import Controller, ControlOptions
 from mirage.elastic.jobs.limits import JobCounts
-from mirage.elastic.jobs.plan import Patience
+from mirage.elastic.jobs.plan import TaskPatience
 from mirage.elastic.jobs.request import CountedRequest, JobRequest, TaskRequest, WorkerRequest
 from mirage.elastic.jobs.sizes import policy_named
 from mirage.elastic.jobs.tag import TaskTag, parse_task_tag
-from mirage.elastic.jobs.training import Training, TrainingStatus
+from mirage.elastic.jobs.training import LiveTraining, TrainingStatus
 from mirage.ports import Cluster
 from mirage.slurm.simulated import SimulatedClock, SimulatedCluster
 from slurm_sim import Simulator
@@ -36,7 +36,7 @@ REQUEST = JobRequest(
 )
 
 
-class CountingTraining(Training):
+class CountingTraining(LiveTraining):
     """A training whose coordinator answers while its Slurm job runs."""
 
     def __init__(self, site: ElasticSite, folder: Path) -> None:
@@ -118,7 +118,7 @@ class ElasticSite:
             policy=policy_named(policy),
             training=self.training,
             options=ControlOptions(
-                **{"slot_s": 300, "patience": Patience(drain_s=30, extra_s=45)} | options  # type: ignore[arg-type]
+                **{"slot_s": 300, "patience": TaskPatience(drain_s=30, extra_s=45)} | options  # type: ignore[arg-type]
             ),
         )
 

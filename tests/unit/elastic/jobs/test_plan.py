@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirage.domain import Job, JobState
-from mirage.elastic.jobs.journal import JobRecord, Task
+from mirage.elastic.jobs.journal import ElasticRecord, ElasticTask
 from mirage.elastic.jobs.plan import (
-    Allowance,
     Cancel,
-    Drain,
+    DrainTask,
     Finish,
     JobView,
     StopTraining,
     Submit,
+    SubmitAllowance,
     plan,
 )
 from mirage.elastic.jobs.request import Role
@@ -27,17 +27,19 @@ TRAINING = TrainingStatus(
 MANY = Sizes(workers=6, servers=2)
 
 
-def plenty() -> Allowance:
-    return Allowance(tasks=100, extras=100, gpus=100)
+def plenty() -> SubmitAllowance:
+    return SubmitAllowance(tasks=100, extras=100, gpus=100)
 
 
 def view(tasks: str = "c1 s1 w1", **changes: object) -> JobView:
     """Of running tasks; `w2+` is an extra, `w2+?` a pending one."""
-    record = JobRecord(ident="k3m9pq2xha", name="mnist", created_s=NOW - 900, deadline_s=NOW + 9000)
+    record = ElasticRecord(
+        ident="k3m9pq2xha", name="mnist", created_s=NOW - 900, deadline_s=NOW + 9000
+    )
     jobs = {}
     for number, word in enumerate(tasks.split(), 100):
         name = word.strip("+?")
-        record.tasks[name] = Task(
+        record.tasks[name] = ElasticTask(
             name=name, is_extra="+" in word, submitted_s=NOW - 600, job_id=number, gpus=1
         )
         pending = "?" in word
@@ -71,16 +73,16 @@ def test_without_room_only_the_least_tasks_are_submitted() -> None:
 
 
 def test_an_allowance_is_kept_and_used_up() -> None:
-    allowed = Allowance(tasks=3, extras=2, gpus=9)
+    allowed = SubmitAllowance(tasks=3, extras=2, gpus=9)
     assert len(plan(view(), MANY, allowed)) == 2
     assert allowed.extras == 0
 
 
 def test_surplus_is_drained_newest_extra_first_never_below_the_least() -> None:
     acts = plan(view("c1 s1 w1 w2+ w3+"), Sizes(workers=2, servers=1), plenty())
-    assert acts == [Drain(task="w3", why="the policy gives the job fewer")]
+    assert acts == [DrainTask(task="w3", why="the policy gives the job fewer")]
     acts = plan(view("c1 s1 w1 w2+"), Sizes(workers=0, servers=0), plenty())
-    assert [act.task for act in acts if isinstance(act, Drain)] == ["w2"]
+    assert [act.task for act in acts if isinstance(act, DrainTask)] == ["w2"]
 
 
 def test_without_a_coordinator_that_answers_a_task_is_cancelled() -> None:
@@ -91,7 +93,7 @@ def test_without_a_coordinator_that_answers_a_task_is_cancelled() -> None:
 
 def test_a_task_whose_place_is_wanted_leaves_at_once() -> None:
     acts = plan(view("c1 s1 w1 w2+", give_back={"w2"}), MANY, plenty())
-    assert Drain(task="w2", why="somebody queues for its place") in acts
+    assert DrainTask(task="w2", why="somebody queues for its place") in acts
 
 
 def test_a_pending_extra_is_withdrawn_when_others_queue_or_after_its_patience() -> None:
@@ -159,7 +161,7 @@ def test_it_stops_before_its_time_is_up() -> None:
 def test_after_failures_in_a_row_no_extra_follows_while_others_run_well() -> None:
     there = view("c1 s1 w1")
     for number in (2, 3, 4):
-        there.record.tasks[f"w{number}"] = Task(
+        there.record.tasks[f"w{number}"] = ElasticTask(
             name=f"w{number}",
             is_extra=True,
             submitted_s=NOW - 100,
