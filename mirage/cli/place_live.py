@@ -309,6 +309,13 @@ def _move_words(state: LiveState, number: int, move: Move) -> list[str]:
                 f"job {state.jobs[row].job.job_id} {change[row]:+.2f}" for row in rows.nonzero()[0]
             )
             lines.append(f"  {words}: {named}")
+    if move.starts:
+        begun = ", ".join(
+            f"job {each.job.job_id} ({each.job.user}, {each.job.gpus} GPUs) on"
+            f" {','.join(each.nodes)}"
+            for each in move.starts
+        )
+        lines.append(f"  makes room for: {begun}")
     payers = ", ".join(f"job {each.job_id}" for each in move.relocations)
     lines.append(
         f"  price: {payers} without progress for a while, {move.price_gpu_s:.0f} GPU seconds;"
@@ -367,6 +374,10 @@ def move_json(state: LiveState, move: Move) -> dict[str, Any]:
             for row, each in enumerate(state.jobs)
             if abs(change[row]) > 1e-9
         },
+        "makes_room_for": [
+            {"job_id": each.job.job_id, "gpus": each.job.gpus, "nodes": list(each.nodes)}
+            for each in move.starts
+        ],
         "price_gpu_s": round(move.price_gpu_s, 1),
         "value_gpu_s": round(move.value_gpu_s, 1),
     }

@@ -4,27 +4,41 @@ A job keeps its number of nodes and what it has of each, since Slurm cannot chan
 may go where its partition, GPU type, CPUs and memory allow. Moves: a job goes to free GPUs; where
 none is worth its price, two jobs are placed anew together, which has swaps among them.
 
-A move is worth its gain over a horizon, less what it costs: the moved job makes no progress while
-it is between nodes. Progress is measured in GPUs' worth: 1 is a GPU without communication.
+A move is worth its gain over a horizon, and the throughput of waiting jobs that it makes room for,
+less what it costs: the moved job makes no progress while it is between nodes. Progress is measured
+in GPUs' worth: 1 is a GPU without communication.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 
 import numpy as np
 
+from mirage.domain import Job
+from mirage.placement.jobs import alone_flops
 from mirage.placement.live_state import LiveState, PlacedJob, TargetNode, free_gpus
+from mirage.placement.rooms import (
+    Rooms,
+    Start,
+    has_room,
+    relocated,
+    share_of,
+    shares_on,
+    with_job,
+    with_start,
+    without_job,
+)
 from mirage.placement.speed import speeds
 from mirage.placement.topology import Bools, Floats
-from mirage.slurm.job_details import NodeShare
 
-Rooms = Mapping[str, TargetNode]
-MOST_PAIRS = 400
-"""Pairs of jobs that are tried together; those that share the narrowest links first."""
+MOST_CHOICES = 2000
+"""Placements of two jobs that are tried at a time; the pairs that lose most come first."""
+_CHUNK = 100
+"""Placements whose throughput is computed at once, which bounds the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +80,11 @@ class Move:
     price_gpu_s: float
     assigned: Bools
     """GPUs of each job afterwards, [J, M]."""
+    starts: tuple[Start, ...] = ()
 
     @property
     def gain(self) -> float:
-        """GPUs' worth."""
+        """Of the running jobs, GPUs' worth."""
         return float(self.after.sum() - self.before.sum())
 
 
@@ -108,14 +123,25 @@ def advise(state: LiveState, terms: Terms, resting: Collection[int] = ()) -> tup
 
 def after(state: LiveState, move: Move) -> LiveState:
     """The state once the move is done."""
-    rooms = state.rooms
     jobs = list(state.jobs)
     for each in move.relocations:
-        rooms = _left(rooms, jobs[each.row])
-    for each in move.relocations:
-        jobs[each.row] = _moved(jobs[each.row], each.to_nodes, move.assigned[each.row])
-        rooms = _entered(rooms, jobs[each.row])
-    return replace(state, rooms=rooms, jobs=tuple(jobs))
+        jobs[each.row] = relocated(jobs[each.row], each.to_nodes, move.assigned[each.row])
+    rows = [each.row for each in move.relocations]
+    rooms = _rooms_after(state, rows, [jobs[row] for row in rows])
+    for start in move.starts:
+        rooms = with_start(rooms, start)
+    started = {start.job.job_id for start in move.starts}
+    waiting = tuple(job for job in state.waiting if job.job_id not in started)
+    return replace(state, rooms=rooms, jobs=tuple(jobs), waiting=waiting)
+
+
+def _rooms_after(state: LiveState, rows: Sequence[int], moved: Sequence[PlacedJob]) -> Rooms:
+    rooms = state.rooms
+    for row in rows:
+        rooms = without_job(rooms, state.jobs[row])
+    for each in moved:
+        rooms = with_job(rooms, each)
+    return rooms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,33 +162,90 @@ def _best(state: LiveState, terms: Terms, moved: set[int]) -> Move | None:
         and (each.opt_in is not None or not terms.only_opted_in)
     ]
     return _best_of(state, terms, list(_single(state, movable))) or _best_of(
-        state, terms, list(_double(state, movable))
+        state, terms, list(islice(_double(state, movable), MOST_CHOICES))
     )
 
 
 def _best_of(state: LiveState, terms: Terms, choices: Sequence[_Choice]) -> Move | None:
-    if not choices:
-        return None
-    assigned = np.repeat(state.assigned[None], len(choices), axis=0)
-    is_moved = np.zeros((len(choices), len(state.jobs)), dtype=bool)
-    for nth, choice in enumerate(choices):
-        for row, gpus in zip(choice.rows, choice.gpus, strict=True):
-            assigned[nth, row] = gpus
-            is_moved[nth, row] = True
-    before, then = progress(state, state.assigned), progress(state, assigned)
-    prices = (is_moved * before).sum(axis=1) * terms.pause_s
-    values = ((then - before) * _counted_s(state, terms)).sum(axis=1) - prices
-    best = int(values.argmax())
-    if values[best] <= 0:
-        return None
-    return Move(
-        relocations=_relocations(state, choices[best]),
-        before=before,
-        after=then[best],
-        value_gpu_s=float(values[best]),
-        price_gpu_s=float(prices[best]),
-        assigned=assigned[best],
-    )
+    best: Move | None = None
+    before, counted_s = progress(state, state.assigned), _counted_s(state, terms)
+    already = {start.job.job_id for start in starts(state, state.rooms)}
+    for first in range(0, len(choices), _CHUNK):
+        some = choices[first : first + _CHUNK]
+        assigned = np.repeat(state.assigned[None], len(some), axis=0)
+        prices, begun_s = np.zeros(len(some)), np.zeros(len(some))
+        begun = [_begun(state, choice, already) for choice in some]
+        for nth, choice in enumerate(some):
+            assigned[nth, list(choice.rows)] = choice.gpus
+            prices[nth] = before[list(choice.rows)].sum() * terms.pause_s
+            begun_s[nth] = sum(
+                start.worth * min(terms.horizon_s, start.job.time_limit_s or terms.horizon_s)
+                for start in begun[nth]
+            )
+        then = progress(state, assigned)
+        values = ((then - before) * counted_s).sum(axis=1) + begun_s - prices
+        nth = int(values.argmax())
+        if values[nth] > (best.value_gpu_s if best else 0.0):
+            best = Move(
+                relocations=_relocations(state, some[nth]),
+                before=before,
+                after=then[nth],
+                value_gpu_s=float(values[nth]),
+                price_gpu_s=float(prices[nth]),
+                assigned=assigned[nth],
+                starts=begun[nth],
+            )
+    return best
+
+
+def _begun(state: LiveState, choice: _Choice, already: Collection[int]) -> tuple[Start, ...]:
+    """Waiting jobs for which a choice makes room, and which had none before."""
+    if len(already) == len(state.waiting):
+        return ()
+    moved = [
+        relocated(state.jobs[row], nodes, gpus)
+        for row, nodes, gpus in zip(choice.rows, choice.nodes, choice.gpus, strict=True)
+    ]
+    rooms = _rooms_after(state, choice.rows, moved)
+    return tuple(each for each in starts(state, rooms) if each.job.job_id not in already)
+
+
+def starts(state: LiveState, rooms: Rooms) -> list[Start]:
+    """Waiting jobs that there is room for, by priority. Who is tied to certain nodes is left out,
+    and so are all where nodes have different types of GPU, which squeue does not show.
+    """
+    found: list[Start] = []
+    if len({room.gpu_type for room in rooms.values()}) > 1:
+        return found
+    for job in state.waiting:
+        details = state.waiting_details.get(job.job_id)
+        if details is None or details.ties or details.required_nodes:
+            continue
+        each = share_of(job, next(iter(rooms.values())).gpu_type)
+        partitions = job.partition.split(",")
+        usable = sorted(
+            (
+                name
+                for name, room in rooms.items()
+                if has_room(room, partitions, [each], whole=details.takes_whole_nodes)
+            ),
+            key=lambda name: (int(rooms[name].gpus.sum()), len(name), name),
+        )
+        if len(usable) >= job.nodes:
+            start = _start(state, job, usable[: job.nodes], each.gpus, rooms)
+            found.append(start)
+            rooms = with_start(rooms, start)
+    return found
+
+
+def _start(state: LiveState, job: Job, nodes: Sequence[str], gpus: int, rooms: Rooms) -> Start:
+    chosen = np.zeros(len(state.topology), dtype=bool)
+    for node in nodes:
+        chosen |= free_gpus(state.topology, rooms[node].gpus, gpus)
+    distance, per_root = state.usual_work
+    alone = alone_flops(state.model, np.array([job.gpus]), distance, per_root)[0]
+    worth = float(alone) / (state.model.efficiency * state.model.gpu_flops)
+    return Start(job=job, nodes=tuple(nodes), gpus=chosen, worth=worth)
 
 
 def _counted_s(state: LiveState, terms: Terms) -> Floats:
@@ -195,14 +278,14 @@ def _relocations(state: LiveState, choice: _Choice) -> tuple[Relocation, ...]:
 
 def _single(state: LiveState, movable: Sequence[int]) -> Iterator[_Choice]:
     for row in movable:
-        rooms = _left(state.rooms, state.jobs[row])
+        rooms = without_job(state.rooms, state.jobs[row])
         for nodes, gpus in _targets(state, row, rooms):
             yield _Choice(rows=(row,), nodes=(nodes,), gpus=(gpus,))
 
 
 def _double(state: LiveState, movable: Sequence[int]) -> Iterator[_Choice]:
     for one, other in _pairs(state, movable):
-        rooms = _left(_left(state.rooms, state.jobs[one]), state.jobs[other])
+        rooms = without_job(without_job(state.rooms, state.jobs[one]), state.jobs[other])
         for first, second in ((one, other), (other, one)):
             yield from _together(state, first, second, rooms)
 
@@ -216,13 +299,13 @@ def _pairs(state: LiveState, movable: Sequence[int]) -> list[tuple[int, int]]:
         for pair in combinations(movable, 2)
         if max(len(state.jobs[row].shares) for row in pair) > 1
     ]
-    return sorted(pairs, key=lambda pair: -lost[pair[0]] - lost[pair[1]])[:MOST_PAIRS]
+    return sorted(pairs, key=lambda pair: -lost[pair[0]] - lost[pair[1]])
 
 
 def _together(state: LiveState, first: int, second: int, rooms: Rooms) -> Iterator[_Choice]:
     """Both placed anew, the first with the first choice."""
     for nodes, gpus in _targets(state, first, rooms):
-        left = _entered(rooms, _moved(state.jobs[first], nodes, gpus))
+        left = with_job(rooms, relocated(state.jobs[first], nodes, gpus))
         for other_nodes, other_gpus in _targets(state, second, left):
             yield _Choice(rows=(first, second), nodes=(nodes, other_nodes), gpus=(gpus, other_gpus))
 
@@ -248,7 +331,9 @@ def _targets(state: LiveState, row: int, rooms: Rooms) -> list[tuple[tuple[str, 
     found = []
     for names in groups:
         nodes = tuple(names[:count])
-        if len(nodes) == count and set(nodes) != own:
+        if set(nodes) == own:  # elsewhere in its rack, which may make room for a waiting job
+            nodes = tuple(name for name in names if name not in own)[:count]
+        if len(nodes) == count:
             gpus = np.zeros(len(state.topology), dtype=bool)
             for share in shares_on(each, nodes):
                 gpus |= free_gpus(state.topology, rooms[share.node].gpus, share.gpus)
@@ -258,59 +343,5 @@ def _targets(state: LiveState, row: int, rooms: Rooms) -> list[tuple[tuple[str, 
 
 def _takes(room: TargetNode, each: PlacedJob) -> bool:
     """Whether a node may take the job, and has room for its largest share."""
-    shares = each.shares
-    return (
-        room.takes_jobs
-        and each.job.partition in room.partitions
-        and room.gpu_type == shares[0].gpu_type
-        and int(room.gpus.sum()) >= max(share.gpus for share in shares)
-        and room.cpus >= max(share.cpus for share in shares)
-        and room.memory_mib >= max(share.memory_mib for share in shares)
-        and not (room.tenants and each.details.takes_whole_nodes)
-    )
-
-
-def shares_on(each: PlacedJob, nodes: Sequence[str]) -> tuple[NodeShare, ...]:
-    """What the job has now, on other nodes, as many. A node that it keeps keeps its share."""
-    kept = [share for share in each.shares if share.node in nodes]
-    free = [node for node in nodes if node not in {share.node for share in kept}]
-    leaving = [share for share in each.shares if share.node not in nodes]
-    moved = [
-        replace(share, node=node, gpu_numbers=()) for share, node in zip(leaving, free, strict=True)
-    ]
-    return (*kept, *moved)
-
-
-def _left(rooms: Rooms, each: PlacedJob) -> dict[str, TargetNode]:
-    """The rooms once the job has gone."""
-    found = dict(rooms)
-    for share in each.shares:
-        if (room := found.get(share.node)) is not None:
-            found[share.node] = replace(
-                room,
-                gpus=room.gpus | (each.gpus & room.members),
-                cpus=room.cpus + share.cpus,
-                memory_mib=room.memory_mib + share.memory_mib,
-                tenants=room.tenants - {each.job.job_id},
-            )
-    return found
-
-
-def _entered(rooms: Rooms, each: PlacedJob) -> dict[str, TargetNode]:
-    """The rooms once the job is there, with its shares and GPUs."""
-    found = dict(rooms)
-    for share in each.shares:
-        room = found[share.node]
-        found[share.node] = replace(
-            room,
-            gpus=room.gpus & ~each.gpus,
-            cpus=room.cpus - share.cpus,
-            memory_mib=room.memory_mib - share.memory_mib,
-            tenants=room.tenants | {each.job.job_id},
-        )
-    return found
-
-
-def _moved(each: PlacedJob, nodes: Sequence[str], gpus: Bools) -> PlacedJob:
-    """The job on other nodes."""
-    return replace(each, details=replace(each.details, shares=shares_on(each, nodes)), gpus=gpus)
+    whole = each.details.takes_whole_nodes
+    return has_room(room, [each.job.partition], each.shares, whole=whole)

@@ -28,6 +28,8 @@ from slurm_sim.files import read_text
 from slurm_sim.node_states import FLAGS, node_state
 
 SHOW_TOPOLOGY = ["scontrol", "show", "topology"]
+MOST_WAITING = 5
+"""Waiting jobs for which it is looked whether a move lets them start."""
 _BUSY = {"PLANNED"} | {name for name, flag in FLAGS.items() if flag.is_busy}
 """Flags of nodes that take no job now, or that Slurm plans for another."""
 
@@ -102,13 +104,17 @@ class LiveState:
     model: SpeedModel
     jobs: tuple[PlacedJob, ...]
     waiting: tuple[Job, ...]
-    """Pending jobs that ask for GPUs and compete for nodes."""
+    """Pending jobs that ask for GPUs and compete for nodes; the first in line comes first."""
+    waiting_details: Mapping[int, JobDetails]
+    """Of the first of them, by job id."""
     pending: tuple[Job, ...]
     """All pending jobs."""
     rooms: Mapping[str, TargetNode]
     minibatch_distance: Floats
     """Of `jobs`, [J]."""
     reduction_per_root_s: Floats
+    usual_work: tuple[Floats, Floats]
+    """The same two of a job that does not say what it trains, [1] each."""
     notes: tuple[str, ...] = ()
     """What was assumed or left out, in sentences."""
 
@@ -152,10 +158,10 @@ def read_state(
     ``own_lists``: node lists that moves have set, by job id; they tie no job. Raises ClusterError, InputError.
     """
     snapshot, use = cluster.snapshot(), read_node_use(runner)
+    asked = [job for job in snapshot.jobs if job.gpus and job.state.has_nodes]
+    asked += waiting_jobs(snapshot)[:MOST_WAITING]
     details = {
-        job.job_id: found
-        for job in snapshot.jobs
-        if job.gpus and job.state.has_nodes and (found := _details(runner, job.job_id))
+        job.job_id: found for job in asked if (found := _details(runner, job.job_id)) is not None
     }
     details = {
         job_id: replace(each, required_nodes=())
@@ -164,6 +170,12 @@ def read_state(
         for job_id, each in details.items()
     }
     return live_state(snapshot, use, details, network, assumptions)
+
+
+def waiting_jobs(snapshot: Snapshot) -> list[Job]:
+    """Pending jobs that ask for GPUs and compete for nodes, by priority. An array counts once."""
+    found = {job.job_id: job for job in snapshot.jobs if job.gpus and job.is_queueing}
+    return sorted(found.values(), key=lambda job: (-job.priority, job.job_id))
 
 
 def _details(runner: Runner, job_id: int) -> JobDetails | None:
@@ -193,22 +205,26 @@ def live_state(
     build = _Builder(topology=topology, places=_places(topology))
     # Who knows its GPUs' numbers goes first; the others get what is left.
     known = sorted(
-        (job for job in snapshot.jobs if job.job_id in details),
+        (job for job in snapshot.jobs if job.job_id in details and job.state.has_nodes),
         key=lambda job: (not details[job.job_id].fits(job), job.job_id),
     )
     jobs = tuple(build.job(job, details[job.job_id]) for job in known)
-    waiting = tuple(job for job in snapshot.jobs if job.gpus and job.is_queueing)
-    distance, per_root = _work(jobs, assumptions)
+    waiting = tuple(waiting_jobs(snapshot))
+    distance, per_root = _work([each.opt_in for each in jobs], assumptions)
     return LiveState(
         at_s=snapshot.at_s,
         topology=topology,
         model=assumptions.model,
         jobs=jobs,
         waiting=waiting,
+        waiting_details={
+            job.job_id: details[job.job_id] for job in waiting if job.job_id in details
+        },
         pending=tuple(job for job in snapshot.jobs if job.is_pending),
         rooms=build.rooms(use, snapshot),
         minibatch_distance=distance,
         reduction_per_root_s=per_root,
+        usual_work=_work([None], assumptions),
         notes=(*build.notes, *_too_large(waiting, topology)),
     )
 
@@ -325,9 +341,8 @@ def _even_shares(job: Job) -> tuple[NodeShare, ...]:
     )
 
 
-def _work(jobs: Sequence[PlacedJob], assumptions: Assumptions) -> tuple[Floats, Floats]:
+def _work(said: Sequence[OptIn | None], assumptions: Assumptions) -> tuple[Floats, Floats]:
     """d_m and c of each job (`SpeedModel`), [J]."""
-    said = [each.opt_in for each in jobs]
     networks = [(tag and tag.profile) or assumptions.profile for tag in said]
     minibatch = np.array([(tag and tag.minibatch) or assumptions.minibatch for tag in said])
     flops = np.array([network.flops_per_example for network in networks])

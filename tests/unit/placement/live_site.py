@@ -92,18 +92,28 @@ class LiveSite:
         self.jobs.append(job)
         return job
 
-    def wait(self, job_id: int, gpus: int) -> None:
+    def wait(self, job_id: int, gpus: int, *, nodes: int = 1, ties: Sequence[str] = ()) -> None:
+        """Bob's job that waits for nodes."""
         self.jobs.append(
             Job(
                 job_id=job_id,
                 user="bob",
-                partition="gpu",
+                partition="gpu,debug",
                 state=JobState.PENDING,
-                nodes=1,
+                nodes=nodes,
                 submit_s=NOW_S,
                 gpus=gpus,
+                cpus=gpus,
                 reason="Resources",
             )
+        )
+        self.details[job_id] = JobDetails(
+            job_id=job_id,
+            restarts=0,
+            shares=(),
+            required_nodes=(),
+            ties=tuple(ties),
+            takes_whole_nodes=False,
         )
 
     def use(self) -> list[NodeUse]:

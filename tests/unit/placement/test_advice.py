@@ -185,6 +185,40 @@ def test_a_job_that_asks_for_more_gpus_than_there_are_is_named():
     assert "no move is worth its price" in in_words(state, ())
 
 
+def test_a_move_that_makes_room_for_a_waiting_job_is_worth_its_throughput():
+    site = LiveSite(gpus_each=4)
+    site.run(1, "n1", each=2, whole=False)
+    site.run(2, "n2", each=2, whole=False)
+    site.run(3, "n3,n4,n5,n6,n7,n8", comment="", whole=False)
+    assert advise(site.state(), TERMS) == ()
+    site.wait(9, 4)
+    (move,) = advise(site.state(), TERMS)
+    assert moved([move]) in ([[(1, "n2")]], [[(2, "n1")]])
+    (start,) = move.starts
+    (source,) = move.relocations[0].from_nodes
+    assert (start.job.job_id, start.nodes) == (9, (source,))
+    assert move.value_gpu_s == pytest.approx(start.worth * 14_400 - move.price_gpu_s)
+    assert f"makes room for: job 9 (bob, 4 GPUs) on {source}" in in_words(site.state(), [move])
+    then = after(site.state(), move)
+    assert not then.waiting
+    assert then.rooms[source].gpus.sum() == 0
+
+
+@pytest.mark.parametrize("ties", [["asks for features"], ["runs in a reservation"]])
+def test_no_room_is_made_for_a_job_that_is_tied_to_nodes_or_that_has_room_already(ties):
+    site = LiveSite(gpus_each=4)
+    site.run(1, "n1", each=2, whole=False)
+    site.run(2, "n2", each=2, whole=False)
+    site.run(3, "n3,n4,n5,n6,n7", comment="", whole=False)
+    site.wait(9, 4)
+    assert advise(site.state(), TERMS) == ()
+    site.run(4, "n8", comment="", whole=False)
+    assert len(advise(site.state(), TERMS)) == 1
+    site.jobs = [job for job in site.jobs if job.job_id != 9]
+    site.wait(9, 4, ties=ties)
+    assert advise(site.state(), TERMS) == ()
+
+
 def test_without_a_topology_it_says_so():
     site = LiveSite(tree=None)
     site.run(1, "n1,n5")
