@@ -15,6 +15,7 @@ VERBS = {
     "status": "your chains: links, states, what happens next",
     "explain": "why Mirage does what it does with a job",
     "history": "what each handover of your chains cost",
+    "when": "when a job would start: a range, with the reason; for a shape or a pending job",
     "web": "a link to the daemon's web page, for your own chains",
     "cancel": "end a chain: its running link and its queued successors",
     "extend": "give a chain more links, or fewer",

@@ -94,19 +94,19 @@ class Lookahead:
             key=lambda index: observations[index].remaining_s or 0
         )  # who is pressed most goes first
         end_s = self.clock() + self.config.cycle_s
-        shared = _Shared(self.futures, self.config, [observations[index] for index in asked])
+        shared = SharedFutures(self.futures, self.config, [observations[index] for index in asked])
         for done, index in enumerate(asked):
             budget_s = min(self.config.seconds, (end_s - self.clock()) / (len(asked) - done))
             answers[index] = self._decide(observations[index], shared, self.clock() + budget_s)
         return [answer for answer in answers if answer is not None]
 
-    def _decide(self, observation: Observation, shared: _Shared, deadline: float) -> Advice:
+    def _decide(self, observation: Observation, shared: SharedFutures, deadline: float) -> Advice:
         try:
             return _advice(observation, self._starts(observation, shared, deadline))
         except (InputError, SimulationError) as error:
             return fall_back(self.fallback, observation, f"no-futures: {error}")
 
-    def _starts(self, observation: Observation, shared: _Shared, deadline: float) -> Starts:
+    def _starts(self, observation: Observation, shared: SharedFutures, deadline: float) -> Starts:
         """In at least one future, and in as many more as are needed, wanted, and possible in the
         time.
         """
@@ -268,16 +268,23 @@ def _start_s(simulation: Simulator, job_id: int, latest_s: int) -> int:
     return latest_s if start_s is None else start_s
 
 
-class _Shared:
-    """The futures of one cycle: simulations that begin now. They are made when first asked for."""
+class SharedFutures:
+    """The futures of one cycle: simulations that begin now. They are made when first asked for.
+
+    ``beyond_s``: arrivals are drawn until so long after the last predecessor's end.
+    """
 
     def __init__(
-        self, futures: Futures, config: LookaheadConfig, observations: Collection[Observation]
+        self,
+        futures: Futures,
+        config: LookaheadConfig,
+        observations: Collection[Observation] = (),
+        beyond_s: int = PATIENCE_S,
     ) -> None:
         self._futures = futures
         self._config = config
         self._horizon_s = (
-            max((each.remaining_s or 0 for each in observations), default=0) + PATIENCE_S
+            max((each.remaining_s or 0 for each in observations), default=0) + beyond_s
         )
         self._predecessors = {each.predecessor.job_id for each in observations}
         self._made: dict[tuple[int, int], Simulator] = {}

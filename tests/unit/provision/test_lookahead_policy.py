@@ -23,7 +23,7 @@ from mirage.provision.learn.runtimes import JobQuery, fit_runtimes
 from mirage.provision.policies.lookahead import (
     Aging,
     Lookahead,
-    _Shared,
+    SharedFutures,
     release_points,
     starts_in,
     waiting_is_clear,
@@ -351,7 +351,7 @@ def test_under_fair_share_who_comes_later_is_behind_by_the_age_of_those_before()
     sim, *pair = small_queue(queued=6, every_s=HOUR_S, params=FAIR)
     seen = observe(sim, *pair)
     looks = policy(sim, every_s=HOUR_S)
-    shared = _Shared(looks.futures, looks.config, [seen])
+    shared = SharedFutures(looks.futures, looks.config, [seen])
     future, aging = shared.future(seen.snapshot, 0), shared.aging(seen.snapshot)
     queued = {job.job_id: job.priority for job in seen.snapshot.jobs if job.is_queueing}
     assert {future.job(job_id).spec.priority - priority for job_id, priority in queued.items()} == {
@@ -401,7 +401,7 @@ def test_under_fair_share_an_earlier_release_is_an_earlier_start_where_many_come
     sim, *pair = small_queue(queued=4, every_s=HOUR_S, params=age_decides)
     seen = observe(sim, *pair)
     looks = policy(sim, every_s=HOUR_S)
-    shared, points_s = _Shared(looks.futures, looks.config, [seen]), release_points(seen)
+    shared, points_s = SharedFutures(looks.futures, looks.config, [seen]), release_points(seen)
     future = shared.future(seen.snapshot, 0)
     starts_s = starts_in(future, pair[1], points_s, shared.aging(seen.snapshot))
     assert (np.diff(starts_s) >= 0).all()

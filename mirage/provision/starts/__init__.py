@@ -1,0 +1,1 @@
+"""When a job would start: forecasts of the wait of any job, and their evaluation."""

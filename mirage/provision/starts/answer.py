@@ -1,0 +1,264 @@
+"""The answer to `mirage when`: looks at the cluster once, and asks the best method that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mirage.domain import Job, Snapshot
+from mirage.errors import AccountingUnavailable, ClusterError, InputError, MirageError
+from mirage.models.folder import check_folder
+from mirage.ports import Cluster
+from mirage.provision.learn import futures as trained
+from mirage.provision.learn.about import ProvisionAbout
+from mirage.provision.learn.forecast import CLUSTER, read_cluster
+from mirage.provision.learn.futures import Futures
+from mirage.provision.starts.ahead import StartsAhead, forecast_ahead
+from mirage.provision.starts.forecast import Shape, StartForecast
+from mirage.provision.starts.like_jobs import RECENT_S, forecast_from_like_jobs, recent_waits
+from mirage.provision.starts.records import futures_of
+from mirage.reasons import ReasonKind, kind_of
+from mirage.slurm.limits import LIMITS
+from slurm_sim.admission import Admission
+from slurm_sim.config import ClusterConfig, Partition, named_nodes
+from slurm_sim.errors import InvalidJob, SimulationError
+from slurm_sim.jobs import JobSpec
+
+LEAST_LIMIT_S = 600
+"""No shorter limit is proposed."""
+
+
+class Question(NamedTuple):
+    """A shape as it was asked for; None: Slurm's default."""
+
+    nodes: int
+    time_limit_s: int | None
+    partition: str | None
+
+
+class ShapeForecast(NamedTuple):
+    shape: Shape
+    forecast: StartForecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartAnswer:
+    at_s: int
+    """When the queue was read."""
+    job_id: int | None
+    """None: it is about a shape."""
+    forecasts: tuple[ShapeForecast, ...]
+    """Of what was asked, then of shapes beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSources:
+    """Where the answer comes from. Raises ClusterError, InputError, MirageError."""
+
+    cluster: Cluster
+    describe: Callable[[], ClusterConfig]
+    """The live cluster (`scontrol show`); raises ClusterError."""
+    user: str
+    """Who would submit the shape."""
+    model: str = ""
+    """A model folder; empty: none."""
+    futures: int = 64
+    warn: Callable[[str], None] = lambda _: None
+
+    def of_shape(self, question: Question) -> StartAnswer:
+        snapshot = self.cluster.snapshot()
+        live = self._live(snapshot, question)
+        shape = _checked(question, live)
+        shapes = [shape, *_beside(shape, live)]
+        return StartAnswer(
+            at_s=snapshot.at_s,
+            job_id=None,
+            forecasts=tuple(self._forecasts(shapes, snapshot)),
+        )
+
+    def of_job(self, job_id: int) -> StartAnswer:
+        snapshot = self.cluster.snapshot()
+        job = _pending(job_id, snapshot)
+        shape = Shape(nodes=job.nodes, time_limit_s=job.time_limit_s, partition=job.partition)
+        records = self._records(snapshot)
+        forecast = self._ahead_of_job(job, snapshot, records) or self._like(job, snapshot, records)
+        kept = _kept_back(job, forecast.method)
+        forecast = replace(forecast, reason=forecast.reason + kept)
+        return StartAnswer(
+            at_s=snapshot.at_s, job_id=job_id, forecasts=(ShapeForecast(shape, forecast),)
+        )
+
+    def _live(self, snapshot: Snapshot, question: Question) -> ClusterConfig:
+        """As scontrol describes it; where that fails, as sinfo does, which names no default
+        partition and no limits.
+        """
+        try:
+            return self.describe()
+        except ClusterError as error:
+            self.warn(f"the partitions' limits are not checked: {error}")
+        found = _of_snapshot(snapshot)
+        if question.partition is None and len(found.partitions) > 1:
+            names = ", ".join(partition.name for partition in found.partitions)
+            raise InputError(f"give a partition, -p: this cluster has {names}.")
+        return found
+
+    def _forecasts(self, shapes: Sequence[Shape], snapshot: Snapshot) -> list[ShapeForecast]:
+        first_id = max((job.job_id for job in snapshot.jobs), default=0) + 1
+        jobs = [
+            shape.job(first_id + number, self.user, snapshot.at_s)
+            for number, shape in enumerate(shapes)
+        ]
+        records = self._records(snapshot)
+        found = self._ahead_of_shapes(jobs, snapshot, records) or [
+            self._like(job, snapshot, records) for job in jobs
+        ]
+        return [ShapeForecast(*pair) for pair in zip(shapes, found, strict=True)]
+
+    def _records(self, snapshot: Snapshot) -> list[Job]:
+        try:
+            return self.cluster.accounting(snapshot.at_s - RECENT_S, snapshot.at_s)
+        except AccountingUnavailable as error:
+            self.warn(f"only the jobs that run now are known: {error}")
+            return []
+
+    # ---- by the waits of like jobs
+
+    def _like(self, job: Job, snapshot: Snapshot, records: Sequence[Job]) -> StartForecast:
+        samples = recent_waits(records, snapshot, job)
+        forecast = forecast_from_like_jobs(job, samples, snapshot)
+        if forecast is None:
+            raise MirageError(
+                f"no job of {job.partition} was seen to start in the last"
+                f" {RECENT_S // 86_400} days, so no wait is known; give --model."
+            )
+        return forecast
+
+    # ---- by simulated futures
+
+    def _futures(self, records: Sequence[Job], now_s: int) -> Futures | None:
+        """Of the model; of another method's model the cluster, with habits from the records."""
+        if not self.model:
+            return None
+        folder = Path(self.model)
+        recipe = check_folder(folder, system=ProvisionAbout.SYSTEM)
+        if recipe.method == trained.NAME:
+            return trained.read(folder)
+        if not (folder / CLUSTER).exists():
+            raise InputError(f"{folder}: has no {CLUSTER}; give another model folder.")
+        return futures_of(records, read_cluster(folder), now_s)
+
+    def _ahead_of_shapes(
+        self, jobs: Sequence[Job], snapshot: Snapshot, records: Sequence[Job]
+    ) -> list[StartForecast]:
+        """Empty: not possible."""
+
+        def ask(futures: Futures) -> list[StartForecast]:
+            waits_s = StartsAhead(futures, snapshot, jobs, self.futures).waits_s()
+            return [forecast_ahead(waits_s[job.job_id]) for job in jobs]
+
+        return self._asked(ask, records, snapshot) or []
+
+    def _ahead_of_job(
+        self, job: Job, snapshot: Snapshot, records: Sequence[Job]
+    ) -> StartForecast | None:
+        def ask(futures: Futures) -> list[StartForecast]:
+            return [
+                forecast_ahead(StartsAhead(futures, snapshot, (), self.futures).left_s(job.job_id))
+            ]
+
+        found = self._asked(ask, records, snapshot)
+        return found[0] if found else None
+
+    def _asked(
+        self,
+        ask: Callable[[Futures], list[StartForecast]],
+        records: Sequence[Job],
+        snapshot: Snapshot,
+    ) -> list[StartForecast] | None:
+        futures = self._futures(records, snapshot.at_s)
+        if futures is None:
+            return None
+        try:
+            return ask(futures)
+        except (InputError, SimulationError) as error:
+            self.warn(f"without look-ahead, since it does not fit the live cluster: {error}")
+            return None
+
+
+def _of_snapshot(snapshot: Snapshot) -> ClusterConfig:
+    names = sorted({name for node in snapshot.nodes for name in node.partitions})
+    return ClusterConfig(
+        named_nodes(node.name for node in snapshot.nodes),
+        tuple(
+            Partition(name, tuple(node.name for node in snapshot.nodes if name in node.partitions))
+            for name in names
+        ),
+    )
+
+
+def _checked(question: Question, live: ClusterConfig) -> Shape:
+    """With Slurm's defaults filled in. Raises InputError for what could never start."""
+    names = [partition.name for partition in live.partitions]
+    partition = question.partition or names[0]
+    if unknown := [name for name in partition.split(",") if name not in names]:
+        raise InputError(
+            f"partition {unknown[0]!r} does not exist; this cluster has {', '.join(names)}."
+        )
+    default = next(item for item in live.partitions if item.name == partition.split(",")[0])
+    limit_s = question.time_limit_s or default.default_time_s or default.max_time_s
+    shape = Shape(nodes=question.nodes, time_limit_s=limit_s, partition=partition)
+    try:
+        Admission(live).check(_spec(shape))
+    except InvalidJob as error:
+        raise InputError(f"such a job could never start: {error}.") from error
+    return shape
+
+
+def _spec(shape: Shape) -> JobSpec:
+    return JobSpec(
+        shape.nodes, shape.time_limit_s, partition=shape.partition, memory_mib_per_node=1
+    )
+
+
+def _beside(shape: Shape, live: ClusterConfig) -> list[Shape]:
+    """Shapes that ask for less: half the time, half the nodes."""
+    found = []
+    if shape.time_limit_s and shape.time_limit_s // 2 >= LEAST_LIMIT_S:
+        found.append(replace(shape, time_limit_s=shape.time_limit_s // 2))
+    if shape.nodes > 1:
+        found.append(replace(shape, nodes=-(-shape.nodes // 2)))
+    return [each for each in found if _is_possible(each, live)]
+
+
+def _is_possible(shape: Shape, live: ClusterConfig) -> bool:
+    try:
+        Admission(live).check(_spec(shape))
+    except InvalidJob:
+        return False
+    return True
+
+
+def _pending(job_id: int, snapshot: Snapshot) -> Job:
+    """Raises InputError: it is not in the queue, or could never start as it is."""
+    job = snapshot.by_id.get(job_id)
+    if job is None:
+        raise InputError(f"job {job_id} is not in the queue (squeue).")
+    if not job.is_pending:
+        raise InputError(f"job {job_id} is {job.state.value} already; it has started.")
+    kind = kind_of(job.reason)
+    if job.reason == "DependencyNeverSatisfied" or kind is ReasonKind.CANNOT_RUN:
+        raise InputError(f"job {job_id} can't ever start as it is: Slurm says {job.reason}.")
+    if job.has_zero_priority or kind is ReasonKind.HELD:
+        raise InputError(
+            f"job {job_id} is held ({job.reason}), so it does not start: scontrol release {job_id}."
+        )
+    return job
+
+
+def _kept_back(job: Job, method: str) -> str:
+    """What is to be added for a job that something else than the lack of nodes keeps back."""
+    if job.is_queueing or (method == "look-ahead" and job.reason in LIMITS):
+        return ""
+    return f"; it waits for {job.reason} besides, which is not counted"

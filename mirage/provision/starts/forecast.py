@@ -1,0 +1,97 @@
+"""The forecast of a job's start, as a range, and the job that stands for a shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mirage.chain.durations import format_duration
+from mirage.domain import Job, JobState
+from mirage.provision.learn.episode import Floats
+
+LEVELS = (0.1, 0.5, 0.9)
+"""Of the p10, p50 and p90 that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a job asks for."""
+
+    nodes: int
+    time_limit_s: int | None
+    """None: UNLIMITED."""
+    partition: str
+
+    def __str__(self) -> str:
+        nodes = f"{self.nodes} node{'s' * (self.nodes != 1)}"
+        return f"{nodes} for {_limit(self.time_limit_s)} in {self.partition}"
+
+    def instead_of(self, other: Shape) -> str:
+        """What is less than in the other, for people."""
+        if self.nodes != other.nodes:
+            return f"{self.nodes} nodes instead of {other.nodes}"
+        return f"{_limit(self.time_limit_s)} instead of {_limit(other.time_limit_s)}"
+
+    def job(self, job_id: int, user: str, now_s: int, *, gpus: int = 0, account: str = "") -> Job:
+        """A job of this shape that enters the queue now."""
+        return Job(
+            job_id=job_id,
+            user=user,
+            partition=self.partition,
+            state=JobState.PENDING,
+            nodes=self.nodes,
+            submit_s=now_s,
+            time_limit_s=self.time_limit_s,
+            eligible_s=now_s,
+            gpus=gpus,
+            account=account,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartForecast:
+    """How long from now until the job starts."""
+
+    wait_s: tuple[float, float, float]
+    """p10, p50, p90; seconds."""
+    method: str
+    """`look-ahead` or `like jobs`."""
+    reason: str
+    """One sentence for people."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Which quantiles of a method's own law were p10, p50 and p90 of the waits that came.
+
+    Conformal prediction on ranks (Chernozhukov, Wuethrich, Zhu: Distributional conformal
+    prediction, 2021): a law that was exceeded by 25 % of the waits at its p90 is asked for a higher
+    quantile. It holds for waits that are exchangeable with those it was made of.
+    """
+
+    levels: tuple[float, float, float] = LEVELS
+    cases: int = field(default=0)
+    """How many waits it was made of; 0: none, the law is taken as it is."""
+
+    @classmethod
+    def of(cls, ranks: Floats, fewest: int = 20) -> Calibration:
+        """From the rank of each past wait in its own forecast, (n,), 0 to 1."""
+        if len(ranks) < fewest:
+            return cls()
+        low, middle, high = (
+            float(level) for level in np.quantile(ranks, LEVELS, method="median_unbiased")
+        )
+        return cls((low, middle, high), len(ranks))
+
+
+AS_IT_IS = Calibration()
+
+
+def _limit(seconds: int | None) -> str:
+    return "an unlimited time" if seconds is None else format_duration(seconds)
+
+
+def held(job: Job, priority: int) -> Job:
+    """The job kept back, until a simulation releases it."""
+    return replace(job, reason="JobHeldUser", eligible_s=None, priority=priority)

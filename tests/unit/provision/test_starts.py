@@ -1,0 +1,323 @@
+"""When a job would start: by like jobs, in simulated futures, and that no forecast sees the future."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mirage.domain import ClusterNode, Job, JobState, Snapshot, WaitSample
+from mirage.errors import AccountingUnavailable, ClusterUnavailable, InputError, MirageError
+from mirage.provision.learn.background import Background
+from mirage.provision.learn.futures import Futures
+from mirage.provision.learn.joblog import log_of
+from mirage.provision.starts.ahead import StartsAhead, plan_s
+from mirage.provision.starts.answer import Question, StartSources
+from mirage.provision.starts.forecast import AS_IT_IS, Calibration, Shape
+from mirage.provision.starts.like_jobs import forecast_from_like_jobs, places, rank_in
+from mirage.provision.starts.records import futures_of
+from mirage.provision.starts.replay import Replay
+from mirage.slurm.simulated import SimulatedCluster
+from slurm_sim import JobSpec, Simulator
+from slurm_sim.config import ClusterConfig, Params, whole_nodes
+from slurm_sim.seconds import DAY_S, HOUR_S
+from slurm_sim.workload import generate, load_model
+
+NOW, SIZE = 100 * DAY_S, 4
+EQUAL = Params(priority_weight_fairshare=0)
+
+
+def site(nodes: int = SIZE) -> ClusterConfig:
+    return whole_nodes(nodes, EQUAL, max_time_s=2 * DAY_S)
+
+
+def node(number: int, *, idle: bool = False) -> ClusterNode:
+    return ClusterNode(name=f"n{number}", partitions=("batch",), up=True, idle=idle)
+
+
+def queue(*jobs: Job, idle: int = 0) -> Snapshot:
+    nodes = tuple(node(number, idle=number <= idle) for number in range(1, SIZE + 1))
+    return Snapshot(at_s=NOW, jobs=jobs, nodes=nodes)
+
+
+def job(number: int, state: JobState = JobState.PENDING, **more: object) -> Job:
+    known = {"user": "ann", "nodes": 1, "submit_s": NOW - HOUR_S, "time_limit_s": 4 * HOUR_S}
+    return Job(job_id=number, state=state, partition="batch", **{**known, **more})  # type: ignore[arg-type]
+
+
+def running(number: int, **more: object) -> Job:
+    start_s = NOW - HOUR_S
+    return job(number, JobState.RUNNING, start_s=start_s, eligible_s=start_s, **more)
+
+
+def waiting(number: int, **more: object) -> Job:
+    return job(number, reason="Priority", **{"eligible_s": NOW - HOUR_S, **more})
+
+
+def samples(waits_s: list[float], every_s: int = 600) -> list[WaitSample]:
+    """The last one started just now."""
+    return [
+        WaitSample(
+            job_id=number,
+            partition="batch",
+            nodes=1,
+            time_limit_s=4 * HOUR_S,
+            start_s=NOW - (len(waits_s) - number) * every_s,
+            wait_s=round(wait_s),
+        )
+        for number, wait_s in enumerate(waits_s, start=1)
+    ]
+
+
+SHAPE = Shape(nodes=1, time_limit_s=4 * HOUR_S, partition="batch")
+
+
+# ---- like jobs
+
+
+def test_steady_waits_come_back_as_their_own_quantiles():
+    waits_s = np.random.default_rng(1).exponential(HOUR_S, 400).tolist()
+    found = forecast_from_like_jobs(SHAPE.job(999, "bob", NOW), samples(waits_s), queue(waiting(1)))
+    assert found is not None
+    low_s, middle_s, high_s = found.wait_s
+    assert low_s < 0.25 * HOUR_S
+    assert middle_s == pytest.approx(0.69 * HOUR_S, rel=0.4)
+    assert high_s == pytest.approx(2.3 * HOUR_S, rel=0.4)
+    assert "the range is checked on the last 200 waits" in found.reason
+
+
+def test_jobs_that_wait_already_lengthen_the_forecast():
+    short = samples([600.0] * 50)
+    few = forecast_from_like_jobs(SHAPE.job(999, "bob", NOW), short, queue(waiting(1)))
+    stuck = [waiting(number, eligible_s=NOW - 8 * HOUR_S) for number in range(1, 41)]
+    many = forecast_from_like_jobs(SHAPE.job(999, "bob", NOW), short, queue(*stuck))
+    assert few is not None
+    assert many is not None
+    assert few.wait_s[2] <= 1200
+    assert many.wait_s[2] >= 8 * HOUR_S
+
+
+def test_what_a_job_has_waited_is_taken_off():
+    found = forecast_from_like_jobs(
+        waiting(999, eligible_s=NOW - 5400),
+        samples([1800.0, 7200.0] * 50),
+        queue(waiting(999, eligible_s=NOW - 5400)),
+    )
+    assert found is not None
+    assert found.wait_s == (1800, 1800, 1800)
+    assert "this job has waited for 1 h 30 min" in found.reason
+
+
+def test_a_job_that_has_waited_longer_than_all_has_a_wide_range():
+    found = forecast_from_like_jobs(
+        waiting(999, eligible_s=NOW - DAY_S), samples([600.0] * 50), queue(waiting(999))
+    )
+    assert found is not None
+    assert found.wait_s[0] < DAY_S < found.wait_s[2]
+
+
+def test_free_nodes_that_nobody_waits_for_start_it_at_once():
+    found = forecast_from_like_jobs(
+        SHAPE.job(999, "bob", NOW), samples([DAY_S] * 50), queue(idle=2)
+    )
+    assert found is not None
+    assert found.wait_s[2] <= 60
+    busy = forecast_from_like_jobs(
+        SHAPE.job(999, "bob", NOW), samples([DAY_S] * 50), queue(waiting(1), idle=2)
+    )
+    assert busy is not None
+    assert busy.wait_s[1] == DAY_S
+
+
+def test_calibration_asks_a_law_that_was_too_short_for_more():
+    ranks = np.concatenate([np.linspace(0.5, 1, 100)])
+    low, middle, high = Calibration.of(ranks).levels
+    assert low == pytest.approx(0.55, abs=0.02)
+    assert middle == pytest.approx(0.75, abs=0.02)
+    assert high == pytest.approx(0.95, abs=0.02)
+    assert Calibration.of(ranks[:5]) == AS_IT_IS
+
+
+def test_ranks_of_equal_waits_are_spread_evenly():
+    zeros, shares = np.zeros(4), np.full(4, 0.25)
+    ranks = [rank_in(zeros, shares, 0.0, place) for place in places(1000)]
+    assert np.quantile(ranks, [0.1, 0.5, 0.9]) == pytest.approx([0.1, 0.5, 0.9], abs=0.01)
+    assert rank_in(np.array([10.0, 7200.0]), np.array([0.5, 0.5]), 3600.0, 0.3) == 0.5
+
+
+# ---- futures
+
+
+def ended(number: int, runtime_s: int, **more: object) -> Job:
+    start_s = NOW - (number + 1) * HOUR_S
+    known = {"submit_s": start_s, "eligible_s": start_s, "start_s": start_s}
+    return job(number, JobState.COMPLETED, end_s=start_s + runtime_s, **{**known, **more})
+
+
+RECORDS = [ended(number, 2 * HOUR_S) for number in range(1000, 1080)]
+"""Ann's jobs run for half of their limit. The last arrival was 1000 h ago: nights are quiet."""
+
+
+def futures(records: list[Job] = RECORDS) -> Futures:
+    return futures_of(records, site(), NOW)
+
+
+def test_a_job_behind_others_starts_as_their_run_times_say_not_as_their_limits():
+    full = queue(running(1, nodes=SIZE))
+    new = SHAPE.job(99, "bob", NOW)
+    (waits_s,) = StartsAhead(futures(), full, [new], count=8).waits_s().values()
+    assert waits_s == pytest.approx(HOUR_S, abs=120)
+    assert plan_s(full, site(), new) == pytest.approx(3 * HOUR_S, abs=120)
+
+
+def test_a_shape_that_fits_a_hole_starts_at_once_and_the_others_beside_it_do_not():
+    snapshot = queue(running(1, nodes=2), waiting(2, nodes=SIZE, priority=9), idle=2)
+    shapes = [replace(SHAPE, time_limit_s=limit_s) for limit_s in (4 * HOUR_S, 2 * HOUR_S)]
+    jobs = [shape.job(90 + n, "bob", NOW) for n, shape in enumerate(shapes)]
+    whole, half = StartsAhead(futures(), snapshot, jobs, count=8).waits_s().values()
+    assert half.max() <= 60
+    assert whole.min() >= HOUR_S
+
+
+def test_a_job_of_a_user_at_a_limit_waits_for_the_users_own_jobs():
+    at_limit = job(2, reason="QOSMaxJobsPerUserLimit", eligible_s=NOW - 60, priority=5)
+    snapshot = queue(running(1), at_limit, idle=3)
+    (of_ann,) = (
+        StartsAhead(futures(), snapshot, [SHAPE.job(99, "ann", NOW)], count=8).waits_s().values()
+    )
+    (of_bob,) = (
+        StartsAhead(futures(), snapshot, [SHAPE.job(99, "bob", NOW)], count=8).waits_s().values()
+    )
+    assert of_ann.min() >= 2 * HOUR_S
+    assert of_bob.max() <= 60
+    left_s = StartsAhead(futures(), snapshot, (), count=8).left_s(2)
+    assert left_s == pytest.approx(HOUR_S, abs=120)
+
+
+def test_too_few_records_are_refused():
+    with pytest.raises(InputError, match="look-ahead needs 50"):
+        futures(RECORDS[:20])
+
+
+# ---- the answer
+
+
+def sources(cluster: SimulatedCluster, **more: object) -> StartSources:
+    def describe() -> ClusterConfig:
+        raise ClusterUnavailable
+
+    return StartSources(cluster=cluster, describe=describe, user="bob", **more)  # type: ignore[arg-type]
+
+
+def busy_site() -> SimulatedCluster:
+    """Four nodes, on which jobs of one hour queue for ever."""
+    jobs = [
+        JobSpec(2, 2 * HOUR_S, HOUR_S, user=f"u{number % 5}", submit_s=number * 1700)
+        for number in range(120)
+    ]
+    simulation = Simulator(site(), jobs)
+    simulation.run_until(110 * 1700)
+    return SimulatedCluster(simulation)
+
+
+def test_a_shape_is_answered_from_records_alone():
+    found = sources(busy_site()).of_shape(Question(2, 2 * HOUR_S, None))
+    asked, shorter, smaller = found.forecasts
+    assert str(asked.shape) == "2 nodes for 2 h in batch"
+    assert shorter.shape.instead_of(asked.shape) == "1 h instead of 2 h"
+    assert smaller.shape.instead_of(asked.shape) == "1 nodes instead of 2"
+    assert 0 <= asked.forecast.wait_s[0] <= asked.forecast.wait_s[1] <= asked.forecast.wait_s[2]
+    assert asked.forecast.method == "like jobs"
+
+
+def test_without_accounting_the_running_jobs_are_what_is_known():
+    cluster, warnings = busy_site(), list[str]()
+    cluster.has_accounting = False
+    found = sources(cluster, warn=warnings.append).of_shape(Question(2, None, "batch"))
+    assert found.forecasts[0].forecast.method == "like jobs"
+    assert "only the jobs that run now" in warnings[0]
+    with pytest.raises(AccountingUnavailable):
+        cluster.accounting(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        (Question(2, 3600, "debug"), "partition 'debug' does not exist; this cluster has batch"),
+        (Question(9, 3600, "batch"), "9 nodes asked for; partition 'batch' has 4"),
+        (Question(2, 3 * DAY_S, "batch"), "could never start: limit of 259200 s"),
+    ],
+)
+def test_what_could_never_start_is_refused(question, words):
+    with pytest.raises(InputError, match=words):
+        replace(sources(busy_site()), describe=site).of_shape(question)
+
+
+def test_of_several_partitions_without_a_known_default_one_must_be_named():
+    class Two(SimulatedCluster):
+        def snapshot(self) -> Snapshot:
+            nodes = (node(1), replace(node(2), partitions=("debug",)))
+            return Snapshot(at_s=NOW, jobs=(), nodes=nodes)
+
+    with pytest.raises(InputError, match="give a partition, -p: this cluster has batch, debug"):
+        sources(Two(Simulator(site()))).of_shape(Question(1, 3600, None))
+
+
+@pytest.mark.parametrize(
+    ("pending", "words"),
+    [
+        ([], "job 7 is not in the queue"),
+        ([running(7)], "job 7 is RUNNING already"),
+        ([job(7, reason="PartitionTimeLimit")], "can't ever start as it is: Slurm says Partition"),
+        ([job(7, reason="DependencyNeverSatisfied")], "can't ever start"),
+        ([job(7, reason="JobHeldUser")], "scontrol release 7"),
+    ],
+)
+def test_jobs_that_do_not_start_by_waiting_are_refused(pending, words):
+    class Still(SimulatedCluster):
+        def snapshot(self) -> Snapshot:
+            return queue(*pending)
+
+    with pytest.raises(InputError, match=words):
+        sources(Still(Simulator(site()))).of_job(7)
+
+
+def test_where_nothing_is_known_it_says_so():
+    class Still(SimulatedCluster):
+        def snapshot(self) -> Snapshot:
+            return queue(waiting(7))
+
+    with pytest.raises(MirageError, match="no wait is known"):
+        sources(Still(Simulator(site()))).of_job(7)
+
+
+# ---- the replay of a history
+
+
+def history(seed: int = 1) -> Background:
+    """24 days on 24 nodes."""
+    model = load_model("ls6_a100")
+    trace = generate(model, seed, 24 * DAY_S, nodes=24, load=1.1, begin=NOW)
+    cluster = whole_nodes(24, EQUAL, max_time_s=2 * DAY_S)
+    jobs = trace.jobs.assign(partition="batch", start=trace.column("submit"))
+    return Background(cluster, log_of(replace(trace, jobs=jobs, _cache={}), cluster))
+
+
+def test_forecasts_of_a_replay_know_nothing_of_what_comes_later():
+    """Only what happens after the last sampled job changes; the waits may, the forecasts not."""
+    background = history()
+    learnt = replace(futures(), cluster=background.cluster)
+    begin_s, end_s = NOW + 9 * DAY_S, NOW + 9 * DAY_S + DAY_S // 2
+    log = background.log
+    early = Background(background.cluster, log.between(log.first_s, end_s))
+    found = [
+        Replay(background=each, partition="batch", futures=learnt, count=4).cases(begin_s, end_s, 4)
+        for each in (background, early)
+    ]
+    assert len(found[0]) == 2
+    for whole, cut in zip(*found, strict=True):
+        assert whole.job_id == cut.job_id
+        assert whole.like_jobs_s == cut.like_jobs_s
+        assert (whole.mean_s, whole.plan_s) == (cut.mean_s, cut.plan_s)
+        assert whole.futures_s.tolist() == cut.futures_s.tolist()
