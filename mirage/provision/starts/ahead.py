@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mirage.config import LookaheadConfig
-from mirage.domain import Job, Snapshot
+from mirage.domain import Job, JobState, Snapshot
 from mirage.provision.learn.episode import Floats
 from mirage.provision.learn.futures import Futures
 from mirage.provision.policies.lookahead import Aging, SharedFutures
@@ -40,6 +40,8 @@ class StartsAhead:
     futures: Futures
     snapshot: Snapshot
     jobs: Sequence[Job] = ()
+    records: Sequence[Job] = ()
+    """Of accounting: what priority users without a job in the queue had."""
     count: int = 64
     seconds: float = 20.0
     """After so long no further future is begun."""
@@ -49,7 +51,8 @@ class StartsAhead:
     def waits_s(self) -> dict[int, Floats]:
         """By job id, of ``jobs``: the wait in each future, (futures,); seconds."""
         plans_s = {
-            job.job_id: plan_s(self.snapshot, self.futures.cluster, job) for job in self.jobs
+            job.job_id: plan_s(self.snapshot, self.futures.cluster, job, self.records)
+            for job in self.jobs
         }
         at_once = {job_id: wait_s for job_id, wait_s in plans_s.items() if wait_s <= AT_ONCE_S}
         others = [job for job in self.jobs if job.job_id not in at_once]
@@ -73,7 +76,9 @@ class StartsAhead:
 
     def _in_each(self, ask: Callable[[Simulator], dict[int, int]]) -> dict[int, Floats]:
         params = self.futures.cluster.params
-        added = [held(job, _priority(job, self.snapshot, params)) for job in self.jobs]
+        added = [
+            held(job, _priority(job, self.snapshot, params, self.records)) for job in self.jobs
+        ]
         snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, *added))
         shared = SharedFutures(
             self.futures, replace(LookaheadConfig(), seed=self.seed), beyond_s=LONGEST_S
@@ -85,11 +90,13 @@ class StartsAhead:
         return {job_id: np.array([row[job_id] for row in rows], float) for job_id in rows[0]}
 
 
-def plan_s(snapshot: Snapshot, cluster: ClusterConfig, job: Job) -> int:
+def plan_s(
+    snapshot: Snapshot, cluster: ClusterConfig, job: Job, records: Sequence[Job] = ()
+) -> int:
     """Seconds until the start if nobody else came and all jobs ran until their limits: the rule of
     `squeue --start`. ``job``: one that is not in the queue yet.
     """
-    added = held(job, _priority(job, snapshot, cluster.params))
+    added = held(job, _priority(job, snapshot, cluster.params, records))
     known = Known(priorities=cluster.params.priority_weight_fairshare > 0)
     simulation = simulator_from(replace(snapshot, jobs=(*snapshot.jobs, added)), cluster, known)
     simulation.release(job.job_id)
@@ -115,15 +122,20 @@ def _wait_s(simulation: Simulator, job_id: int) -> int:
     return LONGEST_S if start_s is None else max(0, start_s - now_s)
 
 
-def _priority(job: Job, snapshot: Snapshot, params: Params) -> int:
-    """What a job that enters the queue now would get: as the owner's other jobs had without their
-    age, else as the median job. 0: without fair-share the simulator calculates it.
+def _priority(job: Job, snapshot: Snapshot, params: Params, records: Sequence[Job]) -> int:
+    """What a job that enters the queue now would get: what its owner's other jobs had without their
+    age, the newest record first. Owners without any have used nothing lately, so they come before
+    nine in ten. 0: without fair-share the simulator calculates it.
     """
     if not params.priority_weight_fairshare:
         return 0
-    own = tuple(each for each in snapshot.jobs if each.user == job.user and each.priority)
-    for jobs in (own, snapshot.jobs):
-        fresh = Aging.of(replace(snapshot, jobs=jobs), params, 0).fresh
-        if len(fresh) > 1 or int(fresh[0]) > 1:
-            return int(np.median(fresh))
-    return 1
+    others = replace(snapshot, jobs=tuple(each for each in snapshot.jobs if each.priority))
+    own = replace(others, jobs=tuple(each for each in others.jobs if each.user == job.user))
+    if own.jobs:
+        return int(np.median(Aging.of(own, params, 0).fresh))
+    ended = [each for each in records if each.user == job.user and each.priority and each.start_s]
+    if ended:
+        last = max(ended, key=lambda each: each.start_s or 0)
+        at_start = replace(last, state=JobState.RUNNING)
+        return int(Aging.of(replace(snapshot, jobs=(at_start,)), params, 0).fresh[0])
+    return int(np.quantile(Aging.of(others, params, 0).fresh, 0.9))

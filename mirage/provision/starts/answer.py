@@ -155,7 +155,7 @@ class StartSources:
         """Empty: not possible."""
 
         def ask(futures: Futures) -> list[StartForecast]:
-            waits_s = StartsAhead(futures, snapshot, jobs, self.futures).waits_s()
+            waits_s = StartsAhead(futures, snapshot, jobs, records, self.futures).waits_s()
             return [forecast_ahead(waits_s[job.job_id]) for job in jobs]
 
         return self._asked(ask, records, snapshot) or []
@@ -165,7 +165,9 @@ class StartSources:
     ) -> StartForecast | None:
         def ask(futures: Futures) -> list[StartForecast]:
             return [
-                forecast_ahead(StartsAhead(futures, snapshot, (), self.futures).left_s(job.job_id))
+                forecast_ahead(
+                    StartsAhead(futures, snapshot, count=self.futures).left_s(job.job_id)
+                )
             ]
 
         found = self._asked(ask, records, snapshot)

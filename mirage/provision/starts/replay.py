@@ -131,7 +131,7 @@ class Replay:
         if like is None or not samples:
             return None
         ahead = StartsAhead(
-            self.futures, snapshot, [job], self.count, seconds=np.inf, seed=self.seed
+            self.futures, snapshot, [job], records, self.count, seconds=np.inf, seed=self.seed
         )
         return Case(
             job_id=number,
@@ -141,6 +141,6 @@ class Replay:
             wait_s=np.nan,
             like_jobs_s=like.wait_s,
             mean_s=float(Waits(samples).like(job, AT_LEAST).wait_s[-LAST:].mean()),
-            plan_s=float(plan_s(snapshot, self.background.cluster, job)),
+            plan_s=float(plan_s(snapshot, self.background.cluster, job, records)),
             futures_s=ahead.waits_s()[job.job_id],
         )
